@@ -1,0 +1,48 @@
+"""Devices and links: what one accelerator can do and what one wire carries."""
+
+from __future__ import annotations
+
+from dpsim.record import Natural, Text, record
+from dpsim.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Watts
+
+DTYPE_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+
+
+@record
+class Link:
+    """A directed edge of a machine: bandwidth one way [B/s], latency [s] and its kind.
+
+    `kind` is one of nvlink, nvswitch, pcie, inter_socket, infiniband, roce, ethernet, local.
+    """
+
+    bandwidth: BytesPerSecond
+    latency: Seconds = 0.0
+    kind: Text = "local"
+
+
+@record
+class Device:
+    """One accelerator.  `peak` is dense FLOP/s per dtype, `memory` bytes, `memory_bandwidth` B/s.
+
+    `launch_overhead` is the least time one kernel takes on the stream [s]; `power` is the board
+    power [W]; `compute_capability` is NVIDIA's, times ten (H100: 90), or 0.
+    """
+
+    name: Text
+    peak: dict[str, FlopPerSecond]
+    memory: Bytes
+    memory_bandwidth: BytesPerSecond
+    launch_overhead: Seconds
+    power: Watts = 0.0
+    compute_capability: Natural = 0
+
+    def __post_init__(self) -> None:
+        for dtype in self.peak:
+            if dtype not in DTYPE_BYTES:
+                raise ValueError(f"peak: unknown dtype {dtype!r}; known: {', '.join(DTYPE_BYTES)}")
+
+    def peak_for(self, dtype: str) -> float:
+        """Peak FLOP/s for arithmetic in `dtype`; ValueError names the dtypes the device states."""
+        if dtype not in self.peak:
+            raise ValueError(f"{self.name} states no peak for {dtype}; it has {', '.join(self.peak)}")
+        return self.peak[dtype]

@@ -1,0 +1,143 @@
+"""Models: what one training step must compute, and which gradients it leaves.
+
+Contract.  A plug-in module of this folder holds one `Architecture`: a record whose fields are its
+keys in a scenario (``model: {name: resnet50, image_size: 224}``) and whose `model()` returns a
+`Model`.  All work is **per sample** (an image, or a sequence of `sequence_length` tokens); a
+micro-batch of n samples costs n times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from typing import Annotated, NamedTuple
+
+from dpsim.record import Check, Text, record
+from dpsim.units import Seconds
+
+
+class Tensor(NamedTuple):
+    """One parameter tensor: its name and shape, in the order of `module.parameters()`."""
+
+    name: str
+    shape: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        return prod(self.shape)
+
+
+@record
+class Layer:
+    """A stretch of the model whose gradients become ready together, when its backward ends.
+
+    name          unique in the model
+    tensors       its parameter tensors in registration order (may be empty)
+    forward_flop  FLOP per sample, a multiply-add counted as 2 (matrix multiplies, convolutions)
+    backward_flop FLOP per sample (twice the forward where the input needs a gradient)
+    forward_bytes, backward_bytes   elements read and written per sample, in units of the compute
+                  dtype's size (activations; parameters are added by the roofline)
+    kernels       device kernels launched in forward (backward: twice as many)
+    activations   elements per sample kept from forward to backward, in the compute dtype
+    activations_full   elements kept when the whole layer is recomputed (its input)
+    activations_selective   elements kept when only attention is recomputed
+    output        elements per sample of its output (what a pipeline would send)
+    unit          layers of one transformer block share one unit (FSDP wraps units); "" is the root
+    dtype         overrides the model's parameter dtype
+    tied          name of an earlier-registered layer whose first tensor this layer uses too
+    forward, backward  fixed durations per sample [s]; they replace the roofline
+    """
+
+    name: Text
+    tensors: tuple[Tensor, ...] = ()
+    forward_flop: float = 0.0
+    backward_flop: float = 0.0
+    forward_bytes: float = 0.0
+    backward_bytes: float = 0.0
+    kernels: Annotated[int, Check(0, 10**9)] = 1
+    activations: float = 0.0
+    activations_full: float = 0.0
+    activations_selective: float = 0.0
+    output: float = 0.0
+    unit: Text = ""
+    dtype: Text | None = None
+    tied: Text | None = None
+    forward: Seconds | None = None
+    backward: Seconds | None = None
+
+    @property
+    def parameters(self) -> int:
+        return sum(tensor.count for tensor in self.tensors)
+
+
+@record
+class Model:
+    """Layers in registration order, and the order in which forward visits them.
+
+    `forward_order` holds indices into `layers`; backward runs in the reverse of it.  `sample` is
+    what one sample is called ("image", "sequence"), `tokens` the tokens per sample (1 for images).
+    `buffers` are the counts of non-trainable elements per dtype that DDP broadcasts (BatchNorm).
+    """
+
+    name: Text
+    layers: tuple[Layer, ...]
+    forward_order: tuple[int, ...] = ()
+    sample: Text = "sample"
+    tokens: Annotated[int, Check(1, 10**9)] = 1
+    dtype: Text = "fp32"
+    buffers: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.layers:
+            raise ValueError("layers: a model needs at least one layer")
+        seen: set[str] = set()
+        for layer in self.layers:
+            if layer.name in seen:
+                raise ValueError(f"layers: two layers are called {layer.name!r}")
+            if layer.tied is not None and layer.tied not in seen:
+                raise ValueError(f"layers: {layer.name} is tied to {layer.tied!r}, which does not precede it")
+            seen.add(layer.name)
+        order = self.forward_order or tuple(range(len(self.layers)))
+        if sorted(order) != list(range(len(self.layers))):
+            raise ValueError("forward_order must name every layer exactly once")
+        object.__setattr__(self, "forward_order", order)
+
+    @property
+    def parameters(self) -> int:
+        """Trainable parameters, tied tensors once."""
+        return sum(layer.parameters for layer in self.layers)
+
+    def flop_per_sample(self) -> float:
+        """FLOP of one forward and backward pass over one sample (no recomputation)."""
+        return sum(layer.forward_flop + layer.backward_flop for layer in self.layers)
+
+    def backward_order(self) -> Iterator[int]:
+        return reversed(self.forward_order)
+
+    def ready_after(self) -> tuple[int, ...]:
+        """For each layer, the layer whose backward makes its gradients final.
+
+        A tied tensor collects gradients from both users, so it is final only after the later of
+        the two backwards.
+        """
+        position = {layer: place for place, layer in enumerate(self.backward_order())}
+        index = {layer.name: i for i, layer in enumerate(self.layers)}
+        last = list(range(len(self.layers)))
+        for i, layer in enumerate(self.layers):
+            if layer.tied is not None:
+                owner = index[layer.tied]
+                last[owner] = max(last[owner], i, key=lambda k: position[k])
+        return tuple(last)
+
+
+class Architecture:
+    """Contract of this folder: a record with `model()`."""
+
+    tag = "name"
+
+    def model(self) -> Model:
+        """The layers of this architecture with these settings."""
+        raise NotImplementedError
+
+
+CONTRACT = Architecture

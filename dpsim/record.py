@@ -1,0 +1,213 @@
+"""The one way to declare an immutable, validated noun.
+
+A ``@record`` class is a frozen, keyword-only pydantic dataclass: its fields are its constructor
+arguments, each is checked against its annotation (units and ranges included), unknown names are
+refused, and ``dataclasses.replace`` checks again.  Rules that link fields go into
+``__post_init__`` and raise ValueError with one sentence.
+
+>>> from dpsim.units import Seconds
+>>> @record
+... class Probe:
+...     latency: Seconds
+>>> Probe(latency="5 us").latency
+5e-06
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+
+import pydantic
+from pydantic import ConfigDict, Strict, TypeAdapter
+from pydantic_core import core_schema
+
+from dpsim.units import Unit, exact
+
+__all__ = ["Check", "Count", "Flag", "Natural", "Refused", "Text", "build", "dump", "record"]
+
+T = TypeVar("T")
+
+
+class Refused(ValueError):
+    """Input that dpsim refuses: what, where, and what would be accepted (exit code 2)."""
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
+
+
+def dotted(path: tuple[str | int, ...]) -> str:
+    """("model", "layers", 0, "name") as "model.layers[0].name"."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def record(cls: type[T]) -> type[T]:
+    """Make `cls` an immutable, validated noun (see the module's docstring)."""
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
+    return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Marks an integer field with its inclusive range; the message states the range."""
+
+    low: int
+    high: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        def validate(value: Any) -> int:
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ValueError(f"{str(value)[:60]!r} is not a whole number")
+            if not self.low <= value <= self.high:
+                shown = value if abs(value) < 10**30 else "a huge number"
+                raise ValueError(f"{shown} is not in {self.low:,} … {self.high:,}")
+            return value
+
+        return core_schema.no_info_plain_validator_function(
+            validate,
+            metadata={
+                "pydantic_js_functions": [
+                    lambda schema, handler: {
+                        "type": "integer",
+                        "minimum": self.low,
+                        "maximum": self.high,
+                    }
+                ]
+            },
+        )
+
+
+Count = Annotated[int, Check(1, 1_048_576)]
+Natural = Annotated[int, Check(0, 10**15)]
+Flag = Annotated[bool, Strict()]
+Text = Annotated[str, Strict()]
+
+
+def build(cls: type[T], data: Any, *, file: bool = False, path: tuple[str | int, ...] = ()) -> T:
+    """An instance of record `cls` from plain `data` (mappings, lists, text, numbers).
+
+    With `file` quantities must be text with a unit.  Raises Refused naming the field.
+    """
+    if not isinstance(data, Mapping):
+        raise Refused(f"{_brief(data)} where a mapping is needed", path)
+    try:
+        return TypeAdapter(cls).validate_python(dict(data), context={"file": file})
+    except pydantic.ValidationError as error:
+        raise _refusal(cls, error, path) from None
+
+
+def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, ...]) -> Refused:
+    """The first complaint of `error` as one sentence at one place."""
+    first = error.errors(include_url=False, include_context=True)[0]
+    where = path + tuple(part for part in first["loc"] if not _internal(part))
+    kind, value = first["type"], first.get("input")
+    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+        return Refused(unknown(str(where[-1]), _fields_at(cls, first["loc"][:-1])), where)
+    if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        return Refused("is missing", where)
+    context = first.get("ctx") or {}
+    cause = context.get("error")
+    if isinstance(cause, Refused):
+        return Refused(cause.message, where + cause.path)
+    if isinstance(cause, ValueError):
+        return Refused(str(cause), where)
+    message = first["msg"].removeprefix("Value error, ")
+    if kind.endswith(("_type", "_parsing")) or kind == "none_required":
+        message = f"{_brief(value)} is not accepted; {message[0].lower()}{message[1:]}"
+    return Refused(message, where)
+
+
+def _internal(part: str | int) -> bool:
+    """Parts of pydantic's location that are its own and no key of the user's."""
+    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
+
+
+def unknown(name: str, known: list[str]) -> str:
+    """The sentence for a key that does not exist, naming the nearest that does."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    if near:
+        return f"unknown key; did you mean {near[0]!r}?"
+    return f"unknown key; known here: {', '.join(sorted(known)) or 'none'}"
+
+
+def _fields_at(cls: Any, loc: tuple[str | int, ...]) -> list[str]:
+    """Field names of the record reached from `cls` along `loc` (best effort, for a hint)."""
+    for part in loc:
+        if isinstance(part, str) and dataclasses.is_dataclass(cls):
+            hint = get_type_hints(cls, include_extras=False).get(part)
+            candidates = [hint, *get_args(hint)]
+            cls = next((c for c in candidates if dataclasses.is_dataclass(c)), cls)
+    return [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
+
+
+def _brief(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = f"{value!r}"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def dump(value: Any) -> Any:
+    """`value` as plain data that `build` reads back to an equal record (defaults left out)."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        hints = get_type_hints(type(value), include_extras=True)
+        result = {name: value.__class__.__dict__[name] for name in _tags(type(value))}
+        for field, current in _changed(value):
+            result[field.name] = _dump_field(hints[field.name], current)
+        return result
+    if isinstance(value, Mapping):
+        return {key: dump(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [dump(item) for item in value]
+    return value
+
+
+def _tags(cls: type) -> list[str]:
+    return [cls.tag] if isinstance(getattr(cls, "tag", None), str) and hasattr(cls, cls.tag) else []
+
+
+def _changed(value: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+    for field in dataclasses.fields(value):
+        current = getattr(value, field.name)
+        default: Any = field.default
+        if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        if default is dataclasses.MISSING or current != default:
+            yield field, current
+
+
+def _dump_field(hint: Any, current: Any) -> Any:
+    unit = unit_of(hint)
+    if unit is not None and isinstance(current, float):
+        return exact(current, unit.dimension)
+    if unit is not None and isinstance(current, Mapping):
+        return {key: exact(item, unit.dimension) for key, item in current.items()}
+    return dump(current)
+
+
+def unit_of(hint: Any) -> Unit | None:
+    """The Unit inside an annotation such as ``Seconds | None`` or ``dict[str, FlopPerSecond]``."""
+    if get_origin(hint) is Annotated:
+        for mark in get_args(hint)[1:]:
+            if isinstance(mark, Unit):
+                return mark
+    for inner in get_args(hint):
+        found = unit_of(inner)
+        if found is not None:
+            return found
+    return None
+
+
+Builder = Callable[..., T]

@@ -1,0 +1,238 @@
+"""Quantities: text with a unit at the edge, SI floats inside.
+
+Inside dpsim a duration is a float in seconds, a size a float in bytes, a rate bytes/s or
+FLOP/s.  At the edge (files, ``--set``) every dimensional value is text with its unit, and a
+bare number is refused, because ``25`` may be GB, GiB or Gbit.  ``GB`` is 1e9 bytes, ``GiB`` is
+2**30 bytes; bits are written ``bit`` (``Gbit/s``), never ``b``.
+
+>>> parse("400 Gbit/s", "B/s")
+50000000000.0
+>>> parse("5 us", "s")
+5e-06
+>>> parse("10 MiB/ms", "B/s")
+10485760000.0
+>>> show(0.02345, "s")
+'23.45 ms'
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation, localcontext
+from functools import lru_cache
+from typing import Annotated, Any
+
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_TIME: dict[str, Decimal] = {
+    "s": Decimal(1),
+    "ms": Decimal("1e-3"),
+    "us": Decimal("1e-6"),
+    "µs": Decimal("1e-6"),
+    "ns": Decimal("1e-9"),
+    "min": Decimal(60),
+    "h": Decimal(3600),
+    "d": Decimal(86400),
+}
+_SIZE = {p + "B": Decimal(f) for p, f in (_DECIMAL | _BINARY).items()} | {
+    p + "bit": Decimal(f) / 8 for p, f in (_DECIMAL | _BINARY).items()
+}
+_WORK = {p + "FLOP": Decimal(f) for p, f in _DECIMAL.items()}
+
+
+def _per(numerators: dict[str, Decimal], denominators: dict[str, Decimal]) -> dict[str, Decimal]:
+    return {f"{n}/{d}": a / b for n, a in numerators.items() for d, b in denominators.items()}
+
+
+_SECOND = {"s": Decimal(1), "ms": Decimal("1e-3"), "us": Decimal("1e-6"), "ns": Decimal("1e-9")}
+_UNITS: dict[str, dict[str, Decimal]] = {
+    "s": _TIME,
+    "B": _SIZE,
+    "B/s": _per(_SIZE, _SECOND),
+    "FLOP": _WORK,
+    "FLOP/s": _per(_WORK, {"s": Decimal(1)}),
+    "W": {"W": Decimal(1), "kW": Decimal(1000), "MW": Decimal(10**6)},
+    "usd/h": {"usd/h": Decimal(1), "usd": Decimal(1)},
+    "1": {"%": Decimal("0.01"), "": Decimal(1)},
+}
+_EXAMPLES = {
+    "s": "5 us",
+    "B": "80 GB",
+    "B/s": "400 Gbit/s",
+    "FLOP": "3.8 GFLOP",
+    "FLOP/s": "312 TFLOP/s",
+    "W": "700 W",
+    "usd/h": "2.10 usd/h",
+    "1": "2 %",
+}
+_HINTS = {
+    "Gbps": "Gbit/s",
+    "Mbps": "Mbit/s",
+    "GBps": "GB/s",
+    "Gb/s": "Gbit/s",
+    "Mb/s": "Mbit/s",
+    "Gb": "Gbit",
+    "Mb": "Mbit",
+    "TFLOPS": "TFLOP/s",
+    "TFLOPs": "TFLOP/s",
+    "TFlops": "TFLOP/s",
+    "GFLOPS": "GFLOP/s",
+    "sec": "s",
+    "seconds": "s",
+    "msec": "ms",
+    "usec": "us",
+    "KB": "kB",
+    "gb": "GB",
+    "mb": "MB",
+    "Gbps/s": "Gbit/s",
+}
+_NUMBER = re.compile(r"^\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$")
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str, dimension: str) -> float:
+    """The SI value of `text`, which must carry a unit of `dimension` ("s", "B", "B/s", …).
+
+    Raises ValueError, with what would be accepted, for a missing or foreign unit and for a
+    number that is not finite.  Arithmetic is decimal, so "5 us" is exactly the float 5e-06.
+    """
+    found = _NUMBER.match(text) if len(text) <= 64 else None
+    example = _EXAMPLES[dimension]
+    if found is None:
+        raise ValueError(f"{text[:64]!r} is not a number with a unit; write for example {example!r}")
+    number, unit = found.groups()
+    scale = _UNITS[dimension].get(unit)
+    if scale is None:
+        raise ValueError(_wrong_unit(text, unit, dimension))
+    try:
+        with localcontext() as context:
+            context.prec = 40
+            value = float(Decimal(number) * scale)
+    except (InvalidOperation, OverflowError):
+        raise ValueError(f"{text!r} is out of range") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{text!r} is out of range")
+    return value
+
+
+def _wrong_unit(text: str, unit: str, dimension: str) -> str:
+    example = _EXAMPLES[dimension]
+    if not unit:
+        return f"{text!r} has no unit; write for example {example!r}"
+    if _HINTS.get(unit) in _UNITS[dimension]:
+        return f"{text!r}: write {_HINTS[unit]!r}, not {unit!r}"
+    for other, units in _UNITS.items():
+        if unit in units:
+            return f"{text!r} is in {other}, where {dimension} is needed; write for example {example!r}"
+    return f"{text!r}: unknown unit {unit!r}; write for example {example!r}"
+
+
+_STEPS = {
+    "s": [("d", 86400.0), ("h", 3600.0), ("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)],
+    "B": [("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3), ("B", 1.0)],
+    "B/s": [("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3), ("B/s", 1.0)],
+    "FLOP": [("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9), ("MFLOP", 1e6), ("FLOP", 1.0)],
+    "FLOP/s": [("PFLOP/s", 1e15), ("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("FLOP/s", 1.0)],
+}
+
+
+def show(value: float, dimension: str, digits: int = 4) -> str:
+    """`value` for people: the largest unit that keeps it at least 1, `digits` significant digits."""
+    if dimension == "1":
+        return f"{value * 100:.{digits}g} %"
+    if dimension not in _STEPS:
+        return f"{value:.{digits}g} {dimension}"
+    if value == 0:
+        return f"0 {dimension}"
+    steps = _STEPS[dimension]
+    unit, scale = next(((u, s) for u, s in steps if abs(value) >= s * 0.99995), steps[-1])
+    scaled = value / scale
+    if abs(scaled) >= 10 ** digits:
+        return f"{scaled:,.0f} {unit}"
+    return f"{scaled:.{digits}g} {unit}"
+
+
+def exact(value: float, dimension: str) -> str | float:
+    """`value` as text that `parse` reads back to the same float (how scenarios write themselves)."""
+    return value if dimension == "1" else f"{value!r} {dimension}"
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Marks a float field as a quantity: text with this unit in files, SI float inside.
+
+    `low` and `high` are inclusive; with `above` the low end itself is excluded.
+    """
+
+    dimension: str
+    low: float = 0.0
+    high: float = 1e30
+    above: bool = False
+
+    def convert(self, value: Any, *, text_only: bool) -> float:
+        """The checked SI float of a text or (from Python only) a number; ValueError otherwise."""
+        bare = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if bare and (self.dimension == "1" or not text_only):
+            number = _float(value)
+        elif bare:
+            raise ValueError(
+                f"{value!r} has no unit; write for example {_EXAMPLES[self.dimension]!r}"
+            )
+        elif isinstance(value, str):
+            number = parse(value, self.dimension)
+        else:
+            raise ValueError(f"{_short(value)} is not a quantity; write {_EXAMPLES[self.dimension]!r}")
+        return self.check(number, value)
+
+    def check(self, number: float, shown: Any) -> float:
+        if not math.isfinite(number):
+            raise ValueError(f"{shown!r} is not finite")
+        if number < self.low or number > self.high or (self.above and number == self.low):
+            raise ValueError(f"{_short(shown)} is not in {self.interval()}")
+        return number + 0.0  # -0.0 becomes 0.0
+
+    def interval(self) -> str:
+        low = f"{self.low:g} (excluded)" if self.above else f"{self.low:g}"
+        return f"{low} … {self.high:g}" + ("" if self.dimension == "1" else f" {self.dimension}")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def validate(value: Any, info: Any) -> float:
+            return self.convert(value, text_only=bool((info.context or {}).get("file")))
+
+        return core_schema.with_info_plain_validator_function(
+            validate,
+            metadata={"pydantic_js_functions": [lambda schema, handler: self.json_schema()]},
+        )
+
+    def json_schema(self) -> dict[str, Any]:
+        if self.dimension == "1":
+            return {"type": ["number", "string"], "examples": ["2 %", 0.02]}
+        return {"type": "string", "examples": [_EXAMPLES[self.dimension]]}
+
+
+def _float(value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError("number out of range") from None
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+Seconds = Annotated[float, Unit("s", high=1e9)]
+Bytes = Annotated[float, Unit("B", high=1e18)]
+BytesPerSecond = Annotated[float, Unit("B/s", high=1e18, above=True)]
+FlopPerSecond = Annotated[float, Unit("FLOP/s", high=1e24, above=True)]
+Flop = Annotated[float, Unit("FLOP", high=1e27)]
+Watts = Annotated[float, Unit("W", high=1e9)]
+UsdPerHour = Annotated[float, Unit("usd/h", high=1e9)]
+Fraction = Annotated[float, Unit("1", high=1.0)]
+PositiveFraction = Annotated[float, Unit("1", high=1.0, above=True)]
+Factor = Annotated[float, Unit("1", low=0.0, high=1e6, above=True)]
