@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation, localcontext
+from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -110,7 +110,7 @@ def parse(text: str, dimension: str) -> float:
         with localcontext() as context:
             context.prec = 40
             value = float(Decimal(number) * scale)
-    except (InvalidOperation, OverflowError):
+    except ArithmeticError:  # decimal's own overflow is no OverflowError
         raise ValueError(f"{text!r} is out of range") from None
     if not math.isfinite(value):
         raise ValueError(f"{text!r} is out of range")

@@ -8,8 +8,8 @@ Two kinds of plug-in live here, told apart by their contract:
               and cables between the NICs of all nodes, and knows its own routes.
 
 Vertices are tuples: ``("gpu", node, i)``, ``("nic", node, j)``, ``("nvswitch", node, k)``,
-``("pcie", node, k)``, ``("socket", node, k)`` and ``("leaf", k)``, ``("spine", k)``; each has the
-attribute `kind` (its first part).  Edges are directed and carry `link`, a
+``("pcie", node, k)``, ``("socket", node, k)`` and ``("leaf", k)`` (by rail: ``("leaf", group, rail)``),
+``("spine", k)``; each has the attribute `kind` (its first part).  Edges are directed and carry `link`, a
 :class:`dpsim.hardware.Link` whose bandwidth is **one way**.  Parallel wires of one pair are one
 edge with the summed bandwidth.
 """
@@ -46,7 +46,13 @@ class NodeFabric(Fabric):
 
 
 class Network(Fabric):
-    """Contract: the cables and switches between nodes."""
+    """Contract: the cables and switches between nodes.
+
+    `rails` tells that NIC j of all nodes share switches, so that a message does best to leave its
+    node through the NIC with the number of the NIC that it arrives at.
+    """
+
+    rails = False
 
     def build(self, graph: nx.DiGraph, nodes: int, nics: int) -> None:
         """Join NICs 0 … `nics` - 1 of nodes 0 … `nodes` - 1."""

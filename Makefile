@@ -1,0 +1,31 @@
+# `make demo` and `make test` need only Python 3.11 or newer, git and make.
+PYTHON ?= python3
+VENV := .venv
+INPUTS := pyproject.toml constraints.txt
+
+.PHONY: demo test check
+.NOTPARALLEL:
+
+demo: $(VENV)/demo.stamp
+	$(VENV)/bin/dpsim run quickstart -o out/quickstart
+
+test: $(VENV)/test.stamp
+	$(VENV)/bin/python -m pytest -n 2 -q
+
+check: $(VENV)/test.stamp
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python -m pytest -q --doctest-modules dpsim
+
+$(VENV)/created.stamp:
+	$(PYTHON) -m venv --clear $(VENV)
+	touch $@
+
+$(VENV)/demo.stamp: $(VENV)/created.stamp $(INPUTS)
+	$(VENV)/bin/python -m pip install --quiet -c constraints.txt -e .
+	touch $@
+
+$(VENV)/test.stamp: $(VENV)/created.stamp $(INPUTS)
+	$(VENV)/bin/python -m pip install --quiet -c constraints.txt -e '.[test]'
+	touch $@

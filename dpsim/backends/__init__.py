@@ -1,0 +1,79 @@
+"""Backends: who decides how a collective is carried out, and what it then costs.
+
+Contract.  A plug-in module of this folder holds one `Backend`: a record whose fields are its keys
+under ``collective:`` and whose `plan` turns (operation, ranks, bytes) into a `Plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dpsim.collectives import Stage
+from dpsim.fabrics import Edge
+from dpsim.topology import Topology
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a collective in which the same links carry traffic.
+
+    latency   time in which no bytes move [s]
+    seconds   time to move the bytes when nobody else uses the links [s]
+    loads     bytes that cross each link in the whole phase [B]; empty: no link is used
+    """
+
+    latency: float
+    seconds: float = 0.0
+    loads: Mapping[Edge, float] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one collective is carried out: phases one after the other.
+
+    stages   the rounds behind the phases, for playing every round (None: there are none)
+    algorithm, sent   its name, and the bytes that a rank sends
+    """
+
+    phases: tuple[Phase, ...]
+    stages: tuple[Stage, ...] | None
+    algorithm: str
+    sent: float
+    launch: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Duration on otherwise idle links [s]."""
+        return self.launch + sum(phase.latency + phase.seconds for phase in self.phases)
+
+
+class Backend:
+    """Contract of this folder."""
+
+    tag = "backend"
+    #: no machine needed; control traffic and copies take no time
+    ideal: bool = False
+
+    def plan(
+        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
+    ) -> Plan:
+        """How to carry out `operation` on `size` bytes (full size) over `ranks`."""
+        raise NotImplementedError
+
+    def faster(self, bandwidth: float, latency: float) -> Backend:
+        """The same backend with all bandwidths and latencies multiplied (ideal ones only)."""
+        raise NotImplementedError
+
+
+def ring_payload(operation: str, n: int, size: float) -> float:
+    """Bytes that a rank of a ring sends: 2(n-1)/n S for all-reduce, (n-1)/n S otherwise."""
+    return (2 if operation == "all_reduce" else 1) * (n - 1) * size / n
+
+
+def fixed(seconds: float, operation: str, n: int, size: float, algorithm: str) -> Plan:
+    """A plan that takes `seconds` whatever else happens."""
+    return Plan((Phase(seconds),), None, algorithm, ring_payload(operation, n, size))
+
+
+CONTRACT = Backend

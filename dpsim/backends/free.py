@@ -1,0 +1,22 @@
+"""Free: every operation takes no time.  What is left is what communication does not explain."""
+
+from __future__ import annotations
+
+from dpsim.backends import Backend, Plan, fixed
+from dpsim.record import record
+from dpsim.topology import Topology
+
+
+@record
+class Free(Backend):
+    """No settings."""
+
+    ideal = True
+
+    def plan(
+        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
+    ) -> Plan:
+        return fixed(0.0, operation, len(ranks), size, "free")
+
+    def faster(self, bandwidth: float, latency: float) -> Free:
+        return self

@@ -1,0 +1,49 @@
+"""Ring: every rank sends to its successor, n-1 rounds a pass.
+
+Reduce-scatter and all-gather are one pass over n-1 rounds of S/n bytes; all-reduce is both; a
+broadcast passes S/n pieces around in a pipeline of n-1 + n-1 rounds.
+T = k (n-1) (latency + S / (n bandwidth)), k = 2 for all-reduce and broadcast, else 1.
+Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+workstations", J. Parallel Distrib. Comput. 69 (2009) 117-124.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsim.collectives import Algorithm, Stage, Transfer
+from dpsim.collectives._order import rings
+from dpsim.topology import Topology
+
+_PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 2}
+
+
+class Ring(Algorithm):
+    """Rings over the whole group, one per channel, each with its share of the bytes."""
+
+    operations = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+
+    def stages(
+        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+    ) -> Iterator[Stage]:
+        n = len(ranks)
+        yield Stage(_PASSES[operation] * (n - 1), ring_round(ranks, size / n, topology))
+
+    def seconds(
+        self, operation: str, n: int, size: float, latency: float, bandwidth: float
+    ) -> float:
+        return _PASSES[operation] * (n - 1) * (latency + size / (n * bandwidth))
+
+    def bytes_sent(self, operation: str, n: int, size: float) -> float:
+        return _PASSES[operation] * (n - 1) * size / n
+
+
+def ring_round(ranks: tuple[int, ...], chunk: float, topology: Topology) -> tuple[Transfer, ...]:
+    """One round: every rank sends `chunk` bytes onward, split over the machine's rings."""
+    found = rings(topology, ranks)
+    total = sum(ring.bandwidth for ring in found)
+    return tuple(
+        Transfer(a, b, chunk * ring.bandwidth / total)
+        for ring in found
+        for a, b in zip(ring.order, ring.order[1:] + ring.order[:1], strict=True)
+    )

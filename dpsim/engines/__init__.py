@@ -1,0 +1,71 @@
+"""Engines: play programs and say what happened.
+
+`event` (SimPy) plays every operation of every rank; `vectorised` (NumPy) makes one pass in issue
+order over arrays of ranks.  Both take a `Play` and return a Timeline; where both apply they agree
+to 1e-9 relative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsim.backends import Backend, Plan
+from dpsim.program import Cast
+from dpsim.timeline import Array
+from dpsim.topology import Topology
+
+
+class SimulationError(RuntimeError):
+    """The simulation itself went wrong; there is no number."""
+
+
+class NotApplicable(Exception):
+    """This engine cannot play this program faithfully; the message says why."""
+
+
+class Costs:
+    """Plans of collectives on one machine, each made once."""
+
+    def __init__(self, backend: Backend, topology: Topology | None) -> None:
+        self.backend = backend
+        self.topology = topology
+        self._plans: dict[tuple[str, tuple[int, ...], float], Plan] = {}
+
+    def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
+        key = (operation, ranks, size)
+        if key not in self._plans:
+            plan = self.backend.plan(operation, ranks, size, self.topology)
+            check_time(plan.seconds, f"{operation} of {size:g} bytes")
+            self._plans[key] = plan
+        return self._plans[key]
+
+
+@dataclass(frozen=True)
+class Play:
+    """What an engine is to play.
+
+    cast      the cast of step number k (0, 1, …)
+    costs     plans of collectives
+    steps     how many steps to play; the first `warmup` are not measured
+    factors   step -> multiplier of every rank's compute [ranks]
+    """
+
+    cast: Callable[[int], Cast]
+    costs: Costs
+    steps: int
+    warmup: int
+    factors: Callable[[int], Array]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup < self.steps:
+            raise ValueError("at least one step must be measured")
+
+
+def check_time(value: float, what: str) -> float:
+    """`value` if it is a finite, non-negative time; SimulationError otherwise."""
+    if not np.isfinite(value) or value < 0:
+        raise SimulationError(f"{what} takes {value} s, which is no time")
+    return value

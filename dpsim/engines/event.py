@@ -1,0 +1,288 @@
+"""The event engine: SimPy plays every operation of every rank.
+
+One process per rank and stream walks its operations in issue order; a host process per rank joins
+in only where issuing costs time or blocks.  A collective is carried out once for its whole group,
+phase by phase (`detail: collective`) or transfer by transfer (`detail: rounds`), on a network
+whose links all flows share.
+
+SimPy accepts NaN delays, ends quietly when processes wait for each other, and never ends when time
+stands still; hence the guards: finite non-negative times, everything done or an error that names
+the cycle of waiters, limits on events and on events at one instant.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import simpy
+
+from dpsim.backends import Plan
+from dpsim.collectives import Transfer
+from dpsim.engines import Play, SimulationError, check_time
+from dpsim.network import Network
+from dpsim.program import Cast, Op
+from dpsim.timeline import Array, Split, Step, Timeline
+
+Events = Generator[simpy.Event, Any, None]
+MAX_EVENTS = 200_000_000
+
+
+@dataclass(eq=False)
+class _Meeting:
+    """One collective of one group: who has arrived, and the event of its end."""
+
+    op: Op
+    group: tuple[int, ...]
+    done: simpy.Event
+    arrived: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Board:
+    """Times of one step, per role (operations, ranks), and how many operations are still open."""
+
+    cast: Cast
+    start: tuple[Array, ...]
+    end: tuple[Array, ...]
+    ready: tuple[Array, ...]
+    open: int
+
+
+def play(request: Play, *, detail: str = "collective", max_events: int = MAX_EVENTS) -> Timeline:
+    """Play `request` event by event.  Raises SimulationError where there is no honest number."""
+    collecting = gc.isenabled()
+    gc.disable()  # the run makes many small objects and no cycles worth collecting meanwhile
+    try:
+        return _Run(request, detail, max_events).timeline()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+class _Run:
+    """The mutable state of one call of `play`."""
+
+    def __init__(self, request: Play, detail: str, max_events: int) -> None:
+        self.request, self.rounds, self.max_events = request, detail == "rounds", max_events
+        self.env = simpy.Environment()
+        topology = request.costs.topology
+        self.network = Network(self.env, lambda edge: topology.link(edge).bandwidth)  # type: ignore[union-attr, arg-type]
+        self.casts = [request.cast(k) for k in range(request.steps)]
+        self.boards = [_board(cast) for cast in self.casts]
+        self.factors = [request.factors(k) for k in range(request.steps)]
+        self.done: dict[tuple[int, int, int], simpy.Event] = {}
+        self.issued: dict[tuple[int, int, int], simpy.Event] = {}
+        self.meetings: dict[tuple[Any, ...], _Meeting] = {}
+        self.waiting: dict[tuple[int, str], str] = {}
+        self.events = 0
+        self.finished: list[Step] = []
+        self.durations: list[float] = []
+        self.splits: list[Split] = []
+
+    def timeline(self) -> Timeline:
+        cast = self.casts[0]
+        processes = []
+        for rank in range(cast.ranks):
+            if cast.program(rank).host_matters:
+                processes.append(self.env.process(self._host(rank)))
+            for stream in _streams(self.casts, rank):
+                processes.append(self.env.process(self._stream(rank, stream)))
+        self._drain(sum(len(c.program(r).ops) for c in self.casts for r in range(c.ranks)))
+        if any(process.is_alive for process in processes):
+            raise SimulationError(self._deadlock())
+        return Timeline(tuple(self.durations), tuple(self.splits), self.finished[-1], self.events)
+
+    def _drain(self, operations: int) -> None:
+        """Run until nothing is left to happen, within the limits."""
+        env, at, same = self.env, -1.0, 0
+        ceiling = 10_000 + 200 * operations
+        while env.peek() != float("inf"):
+            env.step()
+            self.events += 1
+            same = same + 1 if env.now == at else 0
+            at = env.now
+            if self.events > self.max_events:
+                raise SimulationError(f"more than {self.max_events:,} events; use engine: vectorised")
+            if same > ceiling:
+                raise SimulationError(f"time stands still at {at} s: {same:,} events at one instant")
+
+    # -- one rank -----------------------------------------------------------------------------
+
+    def _host(self, rank: int) -> Events:
+        """Issue the operations in order; each becomes available at its issue time."""
+        for step, cast in enumerate(self.casts):
+            for index, op in enumerate(cast.program(rank).ops):
+                if op.issue:
+                    yield self.env.timeout(check_time(op.issue, f"issuing {op.name}"))
+                self._event(self.issued, step, rank, index).succeed()
+                if op.blocks_host:
+                    yield self._event(self.done, step, rank, index)
+
+    def _stream(self, rank: int, stream: str) -> Events:
+        for step, cast in enumerate(self.casts):
+            program = cast.program(rank)
+            watched, host = program.awaited, program.host_matters
+            for index, op in enumerate(program.ops):
+                if op.stream != stream:
+                    continue
+                yield from self._await(step, rank, index, op, host)
+                ready = self.env.now
+                if op.kind == "collective":
+                    start = yield from self._meet(step, rank, index, op)
+                else:
+                    start = ready
+                    yield from self._work(step, rank, op)
+                self._note(step, rank, index, ready, start)
+                if index in watched:
+                    self._event(self.done, step, rank, index).succeed()
+
+    def _await(self, step: int, rank: int, index: int, op: Op, host: bool) -> Events:
+        waits = [self._event(self.done, step, rank, other) for other in op.after]
+        if op.after_step and step:
+            end = self.casts[step - 1].program(rank).end
+            waits.append(self._event(self.done, step - 1, rank, end))
+        if host:
+            waits.append(self._event(self.issued, step, rank, index))
+        for event in waits:
+            if not event.triggered:
+                self.waiting[rank, op.stream] = f"{op.name} (step {step})"
+                yield event
+        self.waiting.pop((rank, op.stream), None)
+
+    def _work(self, step: int, rank: int, op: Op) -> Events:
+        factor = float(self.factors[step][rank]) if op.scales else 1.0
+        seconds = check_time(op.seconds * factor, f"{op.name} on rank {rank}")
+        if seconds > 0:
+            yield self.env.timeout(seconds)
+
+    def _event(
+        self, table: dict[tuple[int, int, int], simpy.Event], step: int, rank: int, index: int
+    ) -> simpy.Event:
+        key = (step, rank, index)
+        if key not in table:
+            table[key] = self.env.event()
+        return table[key]
+
+    # -- collectives --------------------------------------------------------------------------
+
+    def _meet(self, step: int, rank: int, index: int, op: Op) -> Generator[simpy.Event, Any, float]:
+        """Join the group's collective; returns when it started."""
+        cast = self.casts[step]
+        number = cast.group_numbers.get(op.group, {}).get(rank)
+        if number is None:
+            raise SimulationError(f"rank {rank} is in no group {op.group!r}, which {op.name} needs")
+        group = cast.groups[op.group][number]
+        key = (step, op.stream, op.group, number, cast.program(rank).ordinals[index])
+        meeting = self.meetings.get(key)
+        if meeting is None:
+            meeting = self.meetings[key] = _Meeting(op, group, self.env.event())
+        theirs = meeting.op
+        if (op.operation, op.bytes) != (theirs.operation, theirs.bytes):
+            raise SimulationError(
+                f"ranks disagree on {op.stream}: rank {rank} runs {op.name} where rank "
+                f"{meeting.arrived[0]} runs {theirs.name}; real ranks would hang"
+            )
+        meeting.arrived.append(rank)
+        if len(meeting.arrived) == len(group):
+            self.env.process(self._collective(key, meeting))
+        self.waiting[rank, op.stream] = f"{op.name} (step {step}, {len(meeting.arrived)} arrived)"
+        start: float = yield meeting.done
+        self.waiting.pop((rank, op.stream), None)
+        return start
+
+    def _collective(self, key: tuple[Any, ...], meeting: _Meeting) -> Events:
+        start = self.env.now
+        op = meeting.op
+        plan = self.request.costs.plan(op.operation, meeting.group, op.bytes)
+        if self.rounds and plan.stages is not None:
+            yield from self._by_rounds(plan, meeting.group)
+        else:
+            yield from self._by_phases(plan)
+        del self.meetings[key]
+        meeting.done.succeed(start)
+
+    def _by_phases(self, plan: Plan) -> Events:
+        if plan.launch:
+            yield self.env.timeout(plan.launch)
+        for phase in plan.phases:
+            if phase.latency > 0:
+                yield self.env.timeout(phase.latency)
+            if phase.loads:
+                yield self.network.transfer(phase.loads)
+
+    def _by_rounds(self, plan: Plan, group: tuple[int, ...]) -> Events:
+        """Every transfer of every round; a rank's next round waits for its own transfers only."""
+        if plan.launch:
+            yield self.env.timeout(plan.launch)
+        before: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
+        for stage in plan.stages or ():
+            for _ in range(stage.count):
+                own: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
+                for transfer in stage.transfers:
+                    gate = before[transfer.source] + before[transfer.target]
+                    done = self.env.process(self._transfer(transfer, gate))
+                    own[transfer.source].append(done)
+                    own[transfer.target].append(done)
+                before = {rank: own[rank] or before[rank] for rank in group}
+        yield simpy.AllOf(self.env, [event for events in before.values() for event in events])
+
+    def _transfer(self, transfer: Transfer, gate: list[simpy.Event]) -> Events:
+        for event in gate:
+            if not event.triggered:
+                yield event
+        topology = self.request.costs.topology
+        assert topology is not None
+        route = topology.route(transfer.source, transfer.target)
+        latency = sum(topology.link(edge).latency for edge in route)
+        if latency > 0:
+            yield self.env.timeout(latency)
+        efficiency = getattr(self.request.costs.backend, "efficiency", 1.0)
+        yield self.network.transfer(dict.fromkeys(route, transfer.bytes / efficiency))
+
+    # -- book-keeping -------------------------------------------------------------------------
+
+    def _note(self, step: int, rank: int, index: int, ready: float, start: float) -> None:
+        board = self.boards[step]
+        role, column = board.cast.roles[rank], board.cast.columns[rank]
+        board.ready[role][index, column] = ready
+        board.start[role][index, column] = start
+        board.end[role][index, column] = self.env.now
+        board.open -= 1
+        if board.open == 0:
+            self._close(step)
+
+    def _close(self, step: int) -> None:
+        board = self.boards[step]
+        origin = self.finished[-1].finish if self.finished else 0.0
+        played = Step(board.cast, origin, board.start, board.end, board.ready)
+        self.finished = [played]
+        if step >= self.request.warmup:
+            self.durations.append(played.duration)
+            self.splits.append(played.split())
+
+    def _deadlock(self) -> str:
+        """Name the cycle of waiters, or at least the waiters."""
+        graph = nx.DiGraph()
+        for (rank, stream), what in self.waiting.items():
+            for (other, theirs), _ in self.waiting.items():
+                if (other, theirs) != (rank, stream) and (other == rank or theirs == stream):
+                    graph.add_edge((rank, stream, what), (other, theirs))
+        stuck = sorted(f"rank {r} {s} at {w}" for (r, s), w in self.waiting.items())
+        return "deadlock: these wait for each other: " + "; ".join(stuck[:8]) + (
+            f"; and {len(stuck) - 8} more" if len(stuck) > 8 else ""
+        )
+
+
+def _streams(casts: list[Cast], rank: int) -> list[str]:
+    return list(dict.fromkeys(s for cast in casts for s in cast.program(rank).streams))
+
+
+def _board(cast: Cast) -> _Board:
+    shapes = [(len(p.ops), len(cast.members(role))) for role, p in enumerate(cast.programs)]
+    start, end, ready = (tuple(np.zeros(shape) for shape in shapes) for _ in range(3))
+    return _Board(cast, start, end, ready, sum(a * b for a, b in shapes))

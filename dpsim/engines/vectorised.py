@@ -1,0 +1,207 @@
+"""The vectorised engine: one pass in issue order over arrays of ranks.
+
+A program with a fixed order per stream is a max-plus system: an operation starts at the maximum of
+what it waits for and ends its duration later; a collective starts at the maximum over its group.
+Arrays are shaped (lanes, ranks).  A lane is a variant played at once: lane 0 is the question
+itself, the others stretch all compute or all communication, which is how intervals are made.
+
+It applies where collectives of different communicators don't load the same links at the same time;
+otherwise it says so (NotApplicable) and the event engine is the one to ask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dpsim.engines import NotApplicable, Play, SimulationError, check_time
+from dpsim.fabrics import Edge
+from dpsim.program import Cast, Op
+from dpsim.timeline import Array, Split, Step, Timeline
+
+Lane = tuple[float, float]
+
+
+@dataclass(eq=False)
+class _Role:
+    """The state of all ranks of one role: arrays (lanes, ranks of the role)."""
+
+    members: Array
+    streams: dict[str, Array]
+    host: Array
+    step_end: Array
+    next: int = 0
+    ends: list[Array] = field(default_factory=list)
+    starts: list[Array] = field(default_factory=list)
+    readies: list[Array] = field(default_factory=list)
+    arrival: Array | None = None
+
+
+def play(request: Play, *, lanes: tuple[Lane, ...] = ((1.0, 1.0),)) -> Timeline:
+    """Play `request`; lane = (multiplier of all compute, multiplier of all communication)."""
+    run = _Run(request, lanes)
+    finish = np.zeros(len(lanes))
+    total = np.zeros(len(lanes))
+    durations: list[float] = []
+    splits: list[Split] = []
+    for number in range(request.steps):
+        origin = finish
+        step = run.step(number, float(origin[0]))
+        finish = run.finish
+        if number >= request.warmup:
+            total += finish - origin
+            durations.append(step.duration)
+            splits.append(step.split())
+    measured = request.steps - request.warmup
+    return Timeline(
+        tuple(durations), tuple(splits), step, lanes=tuple(float(x) for x in total / measured)
+    )
+
+
+class _Run:
+    def __init__(self, request: Play, lanes: tuple[Lane, ...]) -> None:
+        self.request = request
+        self.compute = np.array([[lane[0]] for lane in lanes])
+        self.comm = np.array([lane[1] for lane in lanes])
+        cast = request.cast(0)
+        shape = len(lanes)
+        self.roles = [
+            _Role(
+                np.array(cast.members(role), dtype=float),
+                {},
+                np.zeros((shape, len(cast.members(role)))),
+                np.zeros((shape, len(cast.members(role)))),
+            )
+            for role in range(len(cast.programs))
+        ]
+        self.finish = np.zeros(shape)
+
+    def step(self, number: int, origin: float) -> Step:
+        cast = self.request.cast(number)
+        factors = self.request.factors(number)
+        for role, program in zip(self.roles, cast.programs, strict=True):
+            role.next, role.arrival = 0, None
+            role.ends, role.starts, role.readies = [], [], []
+        self._talk: list[tuple[str, float, float, frozenset[Edge]]] = []
+        while any(r.next < len(p.ops) for r, p in zip(self.roles, cast.programs, strict=True)):
+            moved = [self._advance(k, cast, factors) for k in range(len(self.roles))]
+            if not (any(moved) | self._meet(cast)):
+                raise SimulationError(_deadlock(cast, self.roles))
+        self._check_sharing()
+        for role, program in zip(self.roles, cast.programs, strict=True):
+            role.step_end = role.ends[program.end]
+        self.finish = np.max([role.step_end.max(axis=1) for role in self.roles], axis=0)
+        start, end, ready = (
+            tuple(np.array([a[0] for a in getattr(role, name)]) for role in self.roles)
+            for name in ("starts", "ends", "readies")
+        )
+        return Step(cast, origin, start, end, ready)
+
+    def _advance(self, number: int, cast: Cast, factors: Array) -> bool:
+        """Play this role's operations up to its next collective."""
+        role, ops = self.roles[number], cast.programs[number].ops
+        moved = False
+        own = factors[role.members.astype(int)]
+        while role.next < len(ops) and role.arrival is None:
+            op = ops[role.next]
+            ready = self._ready(role, op)
+            role.readies.append(ready)
+            if op.kind == "collective":
+                role.arrival = ready
+                return True
+            seconds = check_time(op.seconds, op.name) * (own if op.scales else 1.0)
+            self._record(role, op, ready, ready + seconds * self.compute)
+            moved = True
+        return moved
+
+    def _ready(self, role: _Role, op: Op) -> Array:
+        if op.issue:
+            role.host = role.host + check_time(op.issue, f"issuing {op.name}")
+        ready = np.maximum(role.host, role.streams.get(op.stream, 0.0))
+        for other in op.after:
+            ready = np.maximum(ready, role.ends[other])
+        return np.maximum(ready, role.step_end) if op.after_step else ready
+
+    def _record(self, role: _Role, op: Op, start: Array, end: Array) -> None:
+        if not np.isfinite(end).all():
+            raise SimulationError(f"{op.name} ends at no finite time")
+        role.starts.append(start)
+        role.ends.append(end)
+        role.streams[op.stream] = end
+        if op.blocks_host:
+            role.host = np.maximum(role.host, end)
+        role.next += 1
+
+    def _meet(self, cast: Cast) -> bool:
+        """Carry out collectives whose participants have all arrived."""
+        waiting = [k for k, role in enumerate(self.roles) if role.arrival is not None]
+        met = False
+        for k in waiting:
+            if self.roles[k].arrival is not None:
+                met |= self._try(cast, cast.programs[k].ops[self.roles[k].next])
+        return met
+
+    def _try(self, cast: Cast, op: Op) -> bool:
+        partition = cast.groups[op.group]
+        present = {rank for group in partition for rank in group}
+        involved = [k for k, r in enumerate(self.roles) if int(r.members[0]) in present]
+        for k in involved:
+            role = self.roles[k]
+            theirs = cast.programs[k].ops[role.next] if role.arrival is not None else None
+            if theirs is None or (theirs.stream, theirs.group) != (op.stream, op.group):
+                return False
+            if (theirs.operation, theirs.bytes) != (op.operation, op.bytes):
+                raise SimulationError(
+                    f"ranks disagree on {op.stream}: {op.name} meets {theirs.name}; "
+                    "real ranks would hang"
+                )
+        arrival = np.zeros((len(self.comm), cast.ranks))
+        for k in involved:
+            arrival[:, self.roles[k].members.astype(int)] = self.roles[k].arrival
+        start, end = np.zeros_like(arrival), np.zeros_like(arrival)
+        for group in partition:
+            self._group(op, group, arrival, start, end)
+        for k in involved:
+            role = self.roles[k]
+            columns = role.members.astype(int)
+            role.arrival = None
+            self._record(role, cast.programs[k].ops[role.next], start[:, columns], end[:, columns])
+        return True
+
+    def _group(
+        self, op: Op, group: tuple[int, ...], arrival: Array, start: Array, end: Array
+    ) -> None:
+        plan = self.request.costs.plan(op.operation, group, op.bytes)
+        members = slice(None) if len(group) == arrival.shape[1] else list(group)
+        begin = arrival[:, members].max(axis=1)
+        finish = begin + plan.seconds * self.comm
+        start[:, members] = begin[:, None]
+        end[:, members] = finish[:, None]
+        links = frozenset(edge for phase in plan.phases for edge in phase.loads or ())
+        if links:
+            self._talk.append((op.stream, float(begin[0]), float(finish[0]), links))
+
+    def _check_sharing(self) -> None:
+        """Refuse where collectives of two communicators load one link at the same time."""
+        if len({stream for stream, *_ in self._talk}) < 2:
+            return
+        ordered = sorted(self._talk, key=lambda talk: talk[1])
+        for i, (stream, _, end, links) in enumerate(ordered):
+            for other, begin, _, theirs in ordered[i + 1 :]:
+                if begin >= end:
+                    break
+                if other != stream and not links.isdisjoint(theirs):
+                    raise NotApplicable(
+                        f"{stream} and {other} share links at the same time; only engine: event "
+                        "shares bandwidth between them"
+                    )
+
+
+def _deadlock(cast: Cast, roles: list[_Role]) -> str:
+    stuck = [
+        f"role {k} (rank {int(role.members[0])}, …) at {cast.programs[k].ops[role.next].name}"
+        for k, role in enumerate(roles)
+        if role.arrival is not None
+    ]
+    return "deadlock: these wait for each other: " + "; ".join(stuck)

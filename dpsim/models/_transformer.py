@@ -1,0 +1,217 @@
+"""Work and memory of transformer layers, from their dimensions.
+
+All figures are per sequence of s tokens; h is the width, a the query heads, k the key/value heads,
+d the size of one head, f the width of the feed-forward part, V the vocabulary.
+
+* FLOP, a multiply-add counted as 2: 2 * s per element of a weight matrix, and 2 * a * d for each
+  of QK^T and AV per pair of tokens that attention looks at.  Encoders look at all s^2 pairs;
+  causal models, whose flash attention kernels skip masked blocks, at s^2 / 2; with a sliding window
+  of w < s tokens at s * w - w^2 / 2.  Backward costs twice forward; the scores that flash attention
+  computes again in backward are not counted (Narayanan et al., arXiv:2104.04473, appendix, counts
+  likewise but with all s^2 pairs; Dao, arXiv:2307.08691, section 4.1, halves them).
+* Forward traffic in elements per token: a norm 2 h; a matrix product its input and its output;
+  rotary positions 2 (a + k) d; flash attention (a + 2 k) d + a d; an activation 2 f, or 3 f for the
+  gated product; dropout 2 h; the residual addition 3 h.  Backward moves twice as much.
+* Kept for backward, in elements (= bytes / 2 at 16 bit) per token, flash attention assumed, so
+  nothing grows with s^2: attention keeps the input and output of its norm (2 h), q, k and v
+  ((a + 2 k) d), the attention output (a d) and a one-byte dropout mask (h / 2); the feed-forward
+  part keeps the input and output of its norm (2 h), a mask (h / 2) and 2 f - or 3 f if gated: gate,
+  up and their product, with silu(gate) computed again by a fused kernel.  With a * d = k * d = h
+  this is (18 + 4 f / h) * s * h bytes, 34 s h at f = 4 h (Korthikanti et al., arXiv:2205.05198,
+  section 4, without the 5 a s / h of stored scores; NVIDIA/Megatron-LM
+  `megatron/training/theoretical_memory_usage.py`).  The log-sum-exp of flash attention (s * a) is
+  left out.  Models without dropout keep no mask.  A norm on q and k keeps its input too, a second
+  norm of a half keeps another h.
+* Recomputing whole blocks keeps the block's input (s * h, on the attention layer).  Embedding,
+  final norm and head lie outside the blocks and are not recomputed.  Recomputing attention alone
+  keeps what flash attention keeps.
+* Embedding keeps 8 bytes of token number per token (4 elements) and its mask; the head keeps its
+  input and the logits in 32 bit, 2 V elements per token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsim.models import Layer, Tensor
+
+
+@dataclass(frozen=True)
+class Block:
+    """Dimensions and habits of one transformer block.
+
+    `products` is the number of kernels that compute q, k and v (1 if fused); `norms` the norms per
+    half; `head_norms` says that q and k are normalised; `window` the tokens one token looks back
+    at (0: all).
+    """
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    causal: bool = True
+    gated: bool = False
+    rotary: bool = False
+    dropout: bool = False
+    products: int = 3
+    norms: int = 1
+    head_norms: bool = False
+    window: int = 0
+
+    def pairs(self, tokens: int) -> float:
+        """Pairs of tokens that attention computes in a sequence of `tokens`."""
+        if not self.causal:
+            return float(tokens) ** 2
+        reach = min(self.window or tokens, tokens)
+        return tokens * reach - reach**2 / 2
+
+
+def matrix_flop(tensors: tuple[Tensor, ...], tokens: int) -> float:
+    """FLOP of `tokens` vectors times every matrix (2-dimensional tensor) of `tensors`."""
+    return 2.0 * tokens * sum(tensor.count for tensor in tensors if len(tensor.shape) == 2)
+
+
+def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> Layer:
+    """The attention half of a block: norm, q/k/v, attention, output product, residual addition."""
+    b, h = block, block.hidden
+    query, key = b.heads * b.head_dim, b.kv_heads * b.head_dim
+    turned = query + key
+    flop = matrix_flop(tensors, tokens) + 4.0 * query * b.pairs(tokens)
+    moved = 2 * h * b.norms + b.products * h + turned + key + 2 * turned * (b.rotary + b.head_norms)
+    moved += 2 * turned + query + h + 2 * h * b.dropout + 3 * h
+    kept = h + h * b.norms + turned + key + query + turned * b.head_norms + 0.5 * h * b.dropout
+    return Layer(
+        name=f"{unit}.attention",
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=tokens * moved,
+        backward_bytes=2 * tokens * moved,
+        kernels=b.norms + b.products + 2 * (b.rotary + b.head_norms) + 3 + b.dropout,
+        activations=tokens * kept,
+        activations_full=tokens * h,
+        activations_selective=tokens * kept,
+        output=tokens * h,
+        unit=unit,
+    )
+
+
+def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> Layer:
+    """The feed-forward half of a block: norm, matrices, activation, residual addition."""
+    b, h, f = block, block.hidden, block.ffn
+    flop = matrix_flop(tensors, tokens)
+    inner = (2 * f + 3 * f) if b.gated else (f + 2 * f)
+    fused = b.gated and b.products == 1
+    kernels_up = 1 if fused or not b.gated else 2
+    moved = 2 * h * b.norms + kernels_up * h + inner + (f + h) + 2 * h * b.dropout + 3 * h
+    kept = h + h * b.norms + (3 if b.gated else 2) * f + 0.5 * h * b.dropout
+    return Layer(
+        name=f"{unit}.mlp",
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=tokens * moved,
+        backward_bytes=2 * tokens * moved,
+        kernels=b.norms + kernels_up + (2 if b.gated else 1) + 2 + b.dropout,
+        activations=tokens * kept,
+        activations_selective=tokens * kept,
+        output=tokens * h,
+        unit=unit,
+    )
+
+
+def embedding(
+    name: str, hidden: int, tensors: tuple[Tensor, ...], tokens: int, *, dropout: bool, lookups: int
+) -> Layer:
+    """Token (and position) embeddings.  Looking up costs no FLOP; `lookups` tables are read.
+
+    `tensors[0]` is the (V, w) token table; a projection of it, and a norm, may be among the others.
+    """
+    projections = tuple(tensor for tensor in tensors if "project" in tensor.name)
+    norm = any("norm" in tensor.name.lower() for tensor in tensors)
+    flop = matrix_flop(projections, tokens)
+    width = sum(sum(tensor.shape) for tensor in projections)
+    moved = tokens * (hidden * (2 * lookups + 3 * (lookups - 1) + 2 * norm + 2 * dropout) + width)
+    kept = tokens * (4 + 0.5 * hidden * dropout + hidden * norm)
+    kept += tokens * sum(tensor.shape[1] for tensor in projections)
+    return Layer(
+        name=name,
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=moved,
+        backward_bytes=moved + tokens * width,
+        kernels=lookups + (lookups - 1) + norm + dropout + len(projections),
+        activations=kept,
+        activations_full=kept,
+        activations_selective=kept,
+        output=tokens * hidden,
+    )
+
+
+def final_norm(name: str, hidden: int, tensors: tuple[Tensor, ...], tokens: int) -> Layer:
+    """The norm behind the last block, and the projection back to the embedding width if any."""
+    flop, width = matrix_flop(tensors, tokens), hidden
+    kernels = 1 if any(len(tensor.shape) == 1 for tensor in tensors) else 0
+    moved = 2 * hidden * kernels
+    for tensor in tensors:
+        if len(tensor.shape) == 2:
+            width = tensor.shape[0]
+            moved, kernels = moved + sum(tensor.shape), kernels + 1
+    kept = tokens * hidden * kernels
+    return Layer(
+        name=name,
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=tokens * moved,
+        backward_bytes=2 * tokens * moved,
+        kernels=kernels,
+        activations=kept,
+        activations_full=kept,
+        activations_selective=kept,
+        output=tokens * width,
+    )
+
+
+def head(name: str, width: int, vocabulary: int, tokens: int, *, tied: str | None) -> Layer:
+    """The product with the vocabulary (2 w V s FLOP) and the cross-entropy behind it.
+
+    Traffic per token: w + V for the product, 3 V to make the logits 32 bit wide and 4 V for their
+    log-softmax.  A head tied to an embedding has no tensors of its own.
+    """
+    flop = 2.0 * width * vocabulary * tokens
+    moved, kept = tokens * (width + 8 * vocabulary), tokens * (width + 2 * vocabulary)
+    return Layer(
+        name=name,
+        tensors=() if tied else (Tensor(f"{name}.weight", (vocabulary, width)),),
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=moved,
+        backward_bytes=2 * moved,
+        kernels=4,
+        activations=kept,
+        activations_full=kept,
+        activations_selective=kept,
+        output=tokens * vocabulary,
+        tied=tied,
+    )
+
+
+def pooler(name: str, hidden: int, tensors: tuple[Tensor, ...]) -> Layer:
+    """A linear layer with tanh on the first token alone (2 h^2 FLOP per sequence)."""
+    flop = matrix_flop(tensors, 1)
+    return Layer(
+        name=name,
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=4 * hidden,
+        backward_bytes=8 * hidden,
+        kernels=2,
+        activations=2 * hidden,
+        activations_full=2 * hidden,
+        activations_selective=2 * hidden,
+        output=hidden,
+    )

@@ -1,0 +1,131 @@
+"""The network at run time: links shared max-min fairly by flows.
+
+A flow loads some links; all its bytes move in lock step.  Rates are max-min fair: raise all rates
+together until a link is full, freeze the flows on it, go on with the rest (progressive filling;
+Bertsekas and Gallager, Data Networks, section 6.5.2).  Fluid: no packets, no congestion control.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import simpy
+
+#: flows whose remaining time is below this share of their own length end now: without it, equal
+#: flows would end one rounding error apart and multiply events
+_SAME_INSTANT = 1e-13
+
+
+@dataclass(eq=False)
+class _Flow:
+    loads: Mapping[Hashable, float]
+    size: float
+    left: float
+    done: simpy.Event
+    rate: float = 0.0
+    order: int = field(default=0)
+
+
+class Network:
+    """Flows in progress on links of known capacity [B/s]."""
+
+    def __init__(self, env: simpy.Environment, capacity: Callable[[Hashable], float]) -> None:
+        self._env = env
+        self._capacity = capacity
+        self._flows: list[_Flow] = []
+        self._updated = env.now
+        self._version = 0
+        self._pending = False
+
+    def transfer(self, loads: Mapping[Hashable, float]) -> simpy.Event:
+        """Move `loads[link]` bytes over each link, all in lock step; the event fires at the end."""
+        done = self._env.event()
+        size = max(loads.values(), default=0.0)
+        if size <= 0.0:
+            return done.succeed()
+        share = {link: load / size for link, load in loads.items() if load > 0.0}
+        self._advance()
+        self._flows.append(_Flow(share, size, size, done))
+        self._replan()
+        return done
+
+    def _advance(self) -> None:
+        elapsed = self._env.now - self._updated
+        self._updated = self._env.now
+        for flow in self._flows:
+            flow.left -= flow.rate * elapsed
+
+    def _replan(self) -> None:
+        """Recompute the rates once, after everything that happens at this instant."""
+        self._version += 1
+        if not self._pending:
+            self._pending = True
+            self._env.process(self._plan())
+
+    def _plan(self) -> Generator[simpy.Event, Any, None]:
+        yield self._env.timeout(0)
+        self._pending = False
+        self._advance()
+        self._finish()
+        if self._flows:
+            for flow, rate in zip(
+                self._flows, fair_rates([f.loads for f in self._flows], self._capacity), strict=True
+            ):
+                flow.rate = rate
+            self._env.process(self._wake(self._version))
+
+    def _wake(self, version: int) -> Generator[simpy.Event, Any, None]:
+        first = min(flow.left / flow.rate for flow in self._flows)
+        yield self._env.timeout(max(first, 0.0))
+        if version == self._version:
+            self._advance()
+            soonest = min(flow.left / flow.rate for flow in self._flows)
+            for flow in self._flows:
+                if flow.left / flow.rate <= soonest + _SAME_INSTANT * self._env.now:
+                    flow.left = 0.0
+            self._finish()
+            self._replan()
+
+    def _finish(self) -> None:
+        ended = [flow for flow in self._flows if flow.left <= flow.size * _SAME_INSTANT]
+        if ended:
+            self._flows = [flow for flow in self._flows if flow not in ended]
+            for flow in ended:
+                flow.done.succeed()
+
+
+def fair_rates(
+    flows: list[Mapping[Hashable, float]], capacity: Callable[[Hashable], float]
+) -> list[float]:
+    """Max-min fair rates of `flows`, each a map from link to how often it crosses it."""
+    if len(flows) == 1:
+        return [min((capacity(k) / w for k, w in flows[0].items()), default=math.inf)]
+    free = {link: capacity(link) for flow in flows for link in flow}
+    weight = dict.fromkeys(free, 0.0)
+    on: dict[Hashable, list[int]] = {link: [] for link in free}
+    for index, flow in enumerate(flows):
+        for link, crossings in flow.items():
+            weight[link] += crossings
+            on[link].append(index)
+    rates = [math.inf] * len(flows)
+    open_flows = set(range(len(flows)))
+    while open_flows:
+        full = min(
+            (link for link in free if weight[link] > 1e-12),
+            key=lambda link: free[link] / weight[link],
+            default=None,
+        )
+        if full is None:
+            break
+        level = free[full] / weight[full]
+        for index in [i for i in on[full] if i in open_flows]:
+            rates[index] = level
+            open_flows.discard(index)
+            for link, crossings in flows[index].items():
+                free[link] -= level * crossings
+                weight[link] -= crossings
+        weight[full] = 0.0
+    return rates

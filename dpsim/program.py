@@ -1,0 +1,163 @@
+"""Programs: what one rank issues in one step, as plain data.
+
+The execution model (docs/assumptions.md, A1-A6).  A rank has a host thread, a compute stream and
+one FIFO stream per communicator.  The host issues the operations in list order.  An operation
+starts when its stream has finished everything issued before it, the operations it waits for have
+ended, and the host has issued it.  A collective starts when its last participant has reached it
+and ends at the same time on all of them, so it is a barrier of its group.  An operation that
+`blocks_host` keeps the host from issuing the next one until it has ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+COMPUTE = "compute"
+#: kinds of work on the compute stream; the first three are slowed by a slow rank
+KINDS = ("forward", "backward", "optimizer", "copy", "serial", "wait")
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+
+
+class Op(NamedTuple):
+    """One operation of one rank.
+
+    name       what traces show ("B3", "AR0")
+    kind       one of KINDS, or "collective"
+    stream     COMPUTE, or the communicator's name
+    seconds    duration on this rank, for anything but a collective [s]
+    operation  one of OPERATIONS for a collective, else ""
+    group      name of the group of ranks that take part
+    bytes      full, unsharded size of the collective, padding included [B]
+    padding    bytes of it that are padding [B]
+    control    the bytes are bookkeeping (maps, counters), not payload
+    after      indices of operations of this program, all before this one, that must have ended
+    after_step waits for the previous step's end too (an all-gather of updated parameters)
+    issue      host time to issue it [s]
+    blocks_host  the host waits for its end
+    """
+
+    name: str
+    kind: str
+    stream: str = COMPUTE
+    seconds: float = 0.0
+    operation: str = ""
+    group: str = "world"
+    bytes: float = 0.0
+    padding: float = 0.0
+    control: bool = False
+    after: tuple[int, ...] = ()
+    after_step: bool = False
+    issue: float = 0.0
+    blocks_host: bool = False
+
+    @property
+    def scales(self) -> bool:
+        """Whether a slow or jittery rank takes longer for it."""
+        return self.kind in ("forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True)
+class Program:
+    """The operations of one role in issue order; the step ends with the last compute operation."""
+
+    ops: tuple[Op, ...]
+    buckets: tuple[tuple[str, float, tuple[str, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        for index, op in enumerate(self.ops):
+            if any(not 0 <= other < index for other in op.after):
+                raise ValueError(f"{op.name} waits for an operation that is not issued before it")
+            if op.seconds < 0 or op.bytes < 0:
+                raise ValueError(f"{op.name} has a negative duration or size")
+            if (op.kind == "collective") == (op.stream == COMPUTE):
+                raise ValueError(f"{op.name}: collectives, and only they, run on communicators")
+        if not any(op.stream == COMPUTE for op in self.ops):
+            raise ValueError("a program needs at least one compute operation")
+
+    @cached_property
+    def end(self) -> int:
+        """Index of the operation whose end is the end of the step on this rank."""
+        return max(i for i, op in enumerate(self.ops) if op.stream == COMPUTE)
+
+    @cached_property
+    def ordinals(self) -> tuple[int, ...]:
+        """How many earlier operations share an operation's stream and group."""
+        seen: dict[tuple[str, str], int] = {}
+        result = []
+        for op in self.ops:
+            result.append(seen.get((op.stream, op.group), 0))
+            seen[op.stream, op.group] = result[-1] + 1
+        return tuple(result)
+
+    @cached_property
+    def host_matters(self) -> bool:
+        """Whether issuing operations costs host time or can block it."""
+        return any(op.issue or op.blocks_host for op in self.ops)
+
+    @cached_property
+    def awaited(self) -> frozenset[int]:
+        """Operations whose end something outside their stream may wait for."""
+        others = {other for op in self.ops for other in op.after}
+        return frozenset(others | {self.end} | {i for i, op in enumerate(self.ops) if op.blocks_host})
+
+    @cached_property
+    def streams(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(op.stream for op in self.ops))
+
+    def order(self) -> str:
+        """The operations in issue order, by name."""
+        return " ".join(op.name for op in self.ops)
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who plays what in one step.
+
+    programs  one per role
+    roles     the role of every rank
+    groups    name -> partition of (some of) the ranks; every group of the partition runs its own
+              collective
+    """
+
+    programs: tuple[Program, ...]
+    roles: tuple[int, ...]
+    groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def uniform(cls, program: Program, ranks: int) -> Cast:
+        """`ranks` ranks that all play `program` in one group called "world"."""
+        return cls((program,), (0,) * ranks, {"world": (tuple(range(ranks)),)})
+
+    @property
+    def ranks(self) -> int:
+        return len(self.roles)
+
+    @cached_property
+    def _members(self) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in self.programs]
+        for rank, role in enumerate(self.roles):
+            found[role].append(rank)
+        return tuple(tuple(ranks) for ranks in found)
+
+    @cached_property
+    def columns(self) -> tuple[int, ...]:
+        """The place of every rank among the ranks of its role."""
+        place = {rank: i for ranks in self._members for i, rank in enumerate(ranks)}
+        return tuple(place[rank] for rank in range(self.ranks))
+
+    @cached_property
+    def group_numbers(self) -> dict[str, dict[int, int]]:
+        """For each group name, the number in its partition of every rank that takes part."""
+        return {
+            name: {rank: number for number, group in enumerate(partition) for rank in group}
+            for name, partition in self.groups.items()
+        }
+
+    def members(self, role: int) -> tuple[int, ...]:
+        return self._members[role]
+
+    def program(self, rank: int) -> Program:
+        return self.programs[self.roles[rank]]

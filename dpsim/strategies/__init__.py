@@ -1,0 +1,167 @@
+"""Strategies: what a data-parallel system issues in a step.
+
+Contract.  A plug-in module of this folder holds one `Strategy`: a record whose fields are the
+system's own knobs, with its names, its bare numbers and its true defaults.  `program` compiles a
+`Job` into a Program; `memory` says what it keeps on a device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from dpsim.compute import LayerTime
+from dpsim.hardware import DTYPE_BYTES
+from dpsim.models import Model
+from dpsim.precision import Optimizer, Precision
+from dpsim.program import Op, Program
+
+
+@dataclass(frozen=True)
+class Job:
+    """One rank's share of a training step, ready to be compiled.
+
+    times         per layer, for one micro-batch [s]
+    micro_batches how many micro-batches make a step
+    samples       samples in one micro-batch of this rank
+    serial        host work per step that no rank shares out [s]
+    copy_bandwidth  device memory bandwidth for copies [B/s]; None: copies take no time
+    control       whether bookkeeping traffic and padding exist (not under ideal backends)
+    update        seconds that the optimizer takes per parameter [s]
+    """
+
+    model: Model
+    ranks: int
+    times: tuple[LayerTime, ...]
+    micro_batches: int
+    samples: float
+    precision: Precision
+    optimizer: Optimizer
+    serial: float = 0.0
+    copy_bandwidth: float | None = None
+    control: bool = True
+    update: float = 0.0
+
+    def copy_seconds(self, size: float) -> float:
+        """Time to read and write `size` bytes once in device memory."""
+        return 2.0 * size / self.copy_bandwidth if self.copy_bandwidth else 0.0
+
+    def parameter_dtype(self, layer: int) -> str:
+        return self.model.layers[layer].dtype or self.precision.parameters
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device, by what they are for."""
+
+    parts: dict[str, float]
+
+    @property
+    def total(self) -> float:
+        return sum(self.parts.values())
+
+
+class Strategy:
+    """Contract of this folder."""
+
+    tag = "kind"
+
+    def program(self, job: Job, iteration: int | None) -> Program:
+        """What one rank issues in `iteration` (1, 2, …); None is the steady state."""
+        raise NotImplementedError
+
+    def memory(self, job: Job) -> dict[str, float]:
+        """Parameters, gradients, optimizer states and buffers on one device [B], by name."""
+        raise NotImplementedError
+
+
+class Issue:
+    """Collects the operations of a program in issue order."""
+
+    def __init__(self, job: Job) -> None:
+        self.ops: list[Op] = []
+        if job.serial:
+            self.add("host", "serial", seconds=job.serial)
+
+    def add(self, name: str, kind: str, **rest: Any) -> int:
+        """Append an operation; returns its index."""
+        self.ops.append(Op(name, kind, **rest))
+        return len(self.ops) - 1
+
+    def collective(self, name: str, operation: str, stream: str, size: float, **rest: Any) -> int:
+        return self.add(
+            name, "collective", stream=stream, operation=operation, bytes=float(size), **rest
+        )
+
+    @property
+    def last(self) -> int:
+        return len(self.ops) - 1
+
+    def program(self, buckets: tuple[tuple[str, float, tuple[str, ...]], ...] = ()) -> Program:
+        return Program(tuple(self.ops), buckets)
+
+
+def label(letter: str, index: int, micro_batch: int, micro_batches: int) -> str:
+    """"F3" for a step of one micro-batch, "F3.1" for micro-batch 1 of several."""
+    return f"{letter}{index}" if micro_batches == 1 else f"{letter}{index}.{micro_batch}"
+
+
+class TorchVersion(tuple[int, ...]):
+    """A torch version such as "2.13", compared by number."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def validate(value: Any) -> TorchVersion:
+            if isinstance(value, TorchVersion):
+                return value
+            if not isinstance(value, str) or not re.fullmatch(r"\d{1,3}\.\d{1,3}(\.\d{1,3})?", value):
+                raise ValueError(f"{value!r} is not a version; write it in quotes, for example '2.13'")
+            return cls(int(part) for part in value.split("."))
+
+        return core_schema.no_info_plain_validator_function(
+            validate,
+            metadata={
+                "pydantic_js_functions": [lambda s, h: {"type": "string", "examples": ["2.13"]}]
+            },
+        )
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self))
+
+
+Torch = Annotated[TorchVersion, "torch version"]
+TORCH = TorchVersion((2, 13))
+
+
+def state_bytes(job: Job, share: float) -> dict[str, float]:
+    """Parameters, gradients and optimizer states when a device keeps `share` of each.
+
+    A parameter kept in 16 bit has an fp32 master copy in the optimizer (mixed-precision Adam:
+    2 + 2 + 12 bytes a parameter; Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1).
+    """
+    stored = sum(
+        layer.parameters * DTYPE_BYTES[job.parameter_dtype(i)]
+        for i, layer in enumerate(job.model.layers)
+    )
+    count = job.model.parameters
+    narrow = stored < 4 * count and job.optimizer.kind != "none"
+    states = 4.0 * count * (job.optimizer.states + (1 if narrow else 0))
+    return {
+        "parameters": stored * share,
+        "gradients": stored * share,
+        "optimizer states": states * share,
+    }
+
+
+def tensors(model: Model) -> Iterator[tuple[int, int, int]]:
+    """(layer, tensor, count) of every parameter tensor in registration order."""
+    for i, layer in enumerate(model.layers):
+        for j, tensor in enumerate(layer.tensors):
+            yield i, j, tensor.count
+
+
+CONTRACT = Strategy

@@ -1,0 +1,173 @@
+"""Timelines: what happened when on which rank, and where a step's time went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsim.program import COMPUTE, Cast
+
+Array = npt.NDArray[np.float64]
+
+
+class Split(NamedTuple):
+    """Where one step's time went on its critical rank [s]; the four parts sum to the step."""
+
+    compute: float
+    exposed_communication: float
+    bubble: float
+    stall: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+class Span(NamedTuple):
+    """One operation of one rank: when it could start, started and ended [s from the step's start]."""
+
+    rank: int
+    stream: str
+    name: str
+    op: str
+    group: str
+    bytes: float
+    ready: float
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One played step.
+
+    origin      when the previous step had ended on the slowest rank [s]
+    finish      when this one had [s]
+    start, end  per role, arrays (operations, ranks of the role) [s]
+    ready       per role; when everything but the stream and the other ranks was there [s]
+    """
+
+    cast: Cast
+    origin: float
+    start: tuple[Array, ...]
+    end: tuple[Array, ...]
+    ready: tuple[Array, ...]
+
+    @property
+    def finish(self) -> float:
+        return max(
+            float(end[p.end].max()) for p, end in zip(self.cast.programs, self.end, strict=True)
+        )
+
+    @property
+    def duration(self) -> float:
+        return self.finish - self.origin
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """(role, column) of `rank` in the arrays."""
+        return self.cast.roles[rank], self.cast.columns[rank]
+
+    def critical_rank(self) -> int:
+        """The rank whose compute stream ends last; the first of several."""
+        ends: list[tuple[float, int]] = []
+        for role, program in enumerate(self.cast.programs):
+            column = int(self.end[role][program.end].argmax())
+            ends.append((-float(self.end[role][program.end, column]), self.cast.members(role)[column]))
+        return min(ends)[1]
+
+    def spans(self, ranks: tuple[int, ...]) -> list[Span]:
+        """The operations of `ranks` in issue order, times from the step's start."""
+        result = []
+        for rank in ranks:
+            role, column = self.place(rank)
+            for i, op in enumerate(self.cast.programs[role].ops):
+                ready, start, end = (
+                    float(a[role][i, column]) - self.origin for a in (self.ready, self.start, self.end)
+                )
+                result.append(
+                    Span(
+                        rank, op.stream, op.name, op.operation or op.kind, op.group, op.bytes, ready, start, end
+                    )
+                )
+        return result
+
+    def split(self) -> Split:
+        """The step's time on the critical rank, by cause.
+
+        Time in which the compute stream works is compute (host-serial work is a stall); idle
+        time is exposed communication while one of the rank's collectives is running, and a stall
+        otherwise (it waits for a slower rank or for the host).
+        """
+        rank = self.critical_rank()
+        role, column = self.place(rank)
+        ops = self.cast.programs[role].ops
+        start, end = self.start[role][:, column], self.end[role][:, column]
+        low, high = self.origin, float(end[self.cast.programs[role].end])
+        busy, stalled, talking = [], [], []
+        for i, op in enumerate(ops):
+            a, b = max(float(start[i]), low), min(float(end[i]), high)
+            if b > a:
+                kind = talking if op.stream != COMPUTE else stalled if op.kind == "serial" else busy
+                kind.append((a, b))
+        compute = sum(b - a for a, b in busy)
+        exposed = _length(_minus(_union(talking), _union(busy + stalled)))
+        return Split(compute, exposed, 0.0, (high - low) - compute - exposed)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What an engine returns.
+
+    durations   of the measured steps [s]; `splits` say where each went
+    last        the last step in full
+    events      discrete events that the engine needed (0 for the vectorised one)
+    lanes       durations of the variants (see the vectorised engine), mean per lane [s]
+    """
+
+    durations: tuple[float, ...]
+    splits: tuple[Split, ...]
+    last: Step
+    events: int = 0
+    lanes: tuple[float, ...] = field(default=())
+
+    @property
+    def step_time(self) -> float:
+        """Mean duration of the measured steps [s]."""
+        return float(np.mean(self.durations))
+
+    def mean_split(self) -> Split:
+        return Split(*(float(x) for x in np.mean(np.array(self.splits), axis=0)))
+
+
+def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    merged: list[tuple[float, float]] = []
+    for a, b in sorted(spans):
+        if merged and a <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], b))
+        else:
+            merged.append((a, b))
+    return merged
+
+
+def _minus(
+    spans: list[tuple[float, float]], holes: list[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """`spans` without `holes`; both sorted and disjoint."""
+    left = []
+    for a, b in spans:
+        for c, d in holes:
+            if d <= a or c >= b:
+                continue
+            if c > a:
+                left.append((a, c))
+            a = max(a, d)
+        if b > a:
+            left.append((a, b))
+    return left
+
+
+def _length(spans: list[tuple[float, float]]) -> float:
+    return sum(b - a for a, b in spans)
