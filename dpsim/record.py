@@ -19,7 +19,16 @@ import dataclasses
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import pydantic
 from pydantic import ConfigDict, Strict, TypeAdapter
@@ -55,8 +64,9 @@ def dotted(path: tuple[str | int, ...]) -> str:
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def record(cls: type[T]) -> type[T]:
     """Make `cls` an immutable, validated noun (see the module's docstring)."""
-    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False)
-    return pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, populate_by_name=True)
+    made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
+    return cast("type[T]", made)
 
 
 @dataclass(frozen=True)
@@ -165,7 +175,7 @@ def dump(value: Any) -> Any:
         hints = get_type_hints(type(value), include_extras=True)
         result = {name: value.__class__.__dict__[name] for name in _tags(type(value))}
         for field, current in _changed(value):
-            result[field.name] = _dump_field(hints[field.name], current)
+            result[_alias(value, field.name)] = _dump_field(hints[field.name], current)
         return result
     if isinstance(value, Mapping):
         return {key: dump(item) for key, item in value.items()}
@@ -174,7 +184,12 @@ def dump(value: Any) -> Any:
     return value
 
 
-def _tags(cls: type) -> list[str]:
+def _alias(value: Any, name: str) -> str:
+    """The key under which files know the field (`global` is no Python name)."""
+    return getattr(value.__pydantic_fields__[name], "alias", None) or name
+
+
+def _tags(cls: Any) -> list[str]:
     return [cls.tag] if isinstance(getattr(cls, "tag", None), str) and hasattr(cls, cls.tag) else []
 
 
@@ -182,19 +197,26 @@ def _changed(value: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
     for field in dataclasses.fields(value):
         current = getattr(value, field.name)
         default: Any = field.default
-        if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+        factory: Any = field.default_factory
+        if default is dataclasses.MISSING and factory is not dataclasses.MISSING:
+            default = factory()
         if default is dataclasses.MISSING or current != default:
             yield field, current
 
 
 def _dump_field(hint: Any, current: Any) -> Any:
     unit = unit_of(hint)
-    if unit is not None and isinstance(current, float):
-        return exact(current, unit.dimension)
-    if unit is not None and isinstance(current, Mapping):
-        return {key: exact(item, unit.dimension) for key, item in current.items()}
-    return dump(current)
+    return dump(current) if unit is None else _with_unit(unit, current)
+
+
+def _with_unit(unit: Unit, value: Any) -> Any:
+    if isinstance(value, float):
+        return exact(value, unit.dimension)
+    if isinstance(value, Mapping):
+        return {key: _with_unit(unit, item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_with_unit(unit, item) for item in value]
+    return dump(value)
 
 
 def unit_of(hint: Any) -> Unit | None:

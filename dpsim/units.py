@@ -101,7 +101,8 @@ def parse(text: str, dimension: str) -> float:
     found = _NUMBER.match(text) if len(text) <= 64 else None
     example = _EXAMPLES[dimension]
     if found is None:
-        raise ValueError(f"{text[:64]!r} is not a number with a unit; write for example {example!r}")
+        wrong = f"{text[:64]!r} is not a number with a unit"
+        raise ValueError(f"{wrong}; write for example {example!r}")
     number, unit = found.groups()
     scale = _UNITS[dimension].get(unit)
     if scale is None:
@@ -125,7 +126,8 @@ def _wrong_unit(text: str, unit: str, dimension: str) -> str:
         return f"{text!r}: write {_HINTS[unit]!r}, not {unit!r}"
     for other, units in _UNITS.items():
         if unit in units:
-            return f"{text!r} is in {other}, where {dimension} is needed; write for example {example!r}"
+            wrong = f"{text!r} is in {other}, where {dimension} is needed"
+            return f"{wrong}; write for example {example!r}"
     return f"{text!r}: unknown unit {unit!r}; write for example {example!r}"
 
 
@@ -139,7 +141,7 @@ _STEPS = {
 
 
 def show(value: float, dimension: str, digits: int = 4) -> str:
-    """`value` for people: the largest unit that keeps it at least 1, `digits` significant digits."""
+    """`value` for people: the largest unit that keeps it at least 1, to `digits` digits."""
     if dimension == "1":
         return f"{value * 100:.{digits}g} %"
     if dimension not in _STEPS:
@@ -155,7 +157,7 @@ def show(value: float, dimension: str, digits: int = 4) -> str:
 
 
 def exact(value: float, dimension: str) -> str | float:
-    """`value` as text that `parse` reads back to the same float (how scenarios write themselves)."""
+    """`value` as text that `parse` reads back to the same float (scenarios write themselves so)."""
     return value if dimension == "1" else f"{value!r} {dimension}"
 
 
@@ -183,7 +185,8 @@ class Unit:
         elif isinstance(value, str):
             number = parse(value, self.dimension)
         else:
-            raise ValueError(f"{_short(value)} is not a quantity; write {_EXAMPLES[self.dimension]!r}")
+            example = _EXAMPLES[self.dimension]
+            raise ValueError(f"{_short(value)} is not a quantity; write {example!r}")
         return self.check(number, value)
 
     def check(self, number: float, shown: Any) -> float:

@@ -41,7 +41,9 @@ Lines = dict[tuple[str | int, ...], int]
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What YAML forbids raw, and the line breaks that editors do not count (NEL, LS, PS).
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+_FORBIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]"
+)
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)|NaN|-?Infinity")
@@ -64,7 +66,8 @@ class FileRefused(Refused):
 
     def __str__(self) -> str:
         place = self.shown if self.line is None else f"{self.shown}:{self.line}"
-        return _printable(": ".join(part for part in (place, dotted(self.path), self.message) if part))
+        parts = (place, dotted(self.path), self.message)
+        return _printable(": ".join(part for part in parts if part))
 
 
 def located(error: Refused, shown: str, lines: Mapping[Path_, int]) -> FileRefused:

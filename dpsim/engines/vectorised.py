@@ -110,8 +110,9 @@ class _Run:
             if op.kind == "collective":
                 role.arrival = ready
                 return True
-            seconds = check_time(op.seconds, op.name) * (own if op.scales else 1.0)
-            self._record(role, op, ready, ready + seconds * self.compute)
+            seconds = check_time(op.seconds, op.name)
+            stretch = own * self.compute if op.scales else 1.0
+            self._record(role, op, ready, ready + seconds * stretch)
             moved = True
         return moved
 

@@ -22,6 +22,9 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
   `megatron/training/theoretical_memory_usage.py`).  The log-sum-exp of flash attention (s * a) is
   left out.  Models without dropout keep no mask.  A norm on q and k keeps its input too, a second
   norm of a half keeps another h.
+* Kernels: one for each of the operations above (q/k/v products one or three, gate and up one or
+  two, rotary positions and norms of q and k two each); the head has four: product, widening,
+  log-softmax and loss.
 * Recomputing whole blocks keeps the block's input (s * h, on the attention layer).  Embedding,
   final norm and head lie outside the blocks and are not recomputed.  Recomputing attention alone
   keeps what flash attention keeps.
@@ -113,7 +116,7 @@ def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> La
         backward_flop=2 * flop,
         forward_bytes=tokens * moved,
         backward_bytes=2 * tokens * moved,
-        kernels=b.norms + kernels_up + (2 if b.gated else 1) + 2 + b.dropout,
+        kernels=b.norms + kernels_up + 3 + b.dropout,
         activations=tokens * kept,
         activations_selective=tokens * kept,
         output=tokens * h,

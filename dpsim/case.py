@@ -1,0 +1,233 @@
+"""A case: one point of a scenario, compiled and ready to be played."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from dpsim.backends import Backend, Phase, Plan
+from dpsim.backends.free import Free
+from dpsim.backends.nccl import Nccl
+from dpsim.compute import LayerTime, layer_times, optimizer_seconds
+from dpsim.engines import Costs, Play
+from dpsim.hardware import Device
+from dpsim.machine import Machine, load_device, load_machine
+from dpsim.modelspec import load as load_model
+from dpsim.models import Model
+from dpsim.precision import Precision
+from dpsim.program import Cast, Program
+from dpsim.record import Refused
+from dpsim.scenario import Scenario
+from dpsim.strategies import Job
+from dpsim.timeline import Array
+from dpsim.topology import Topology
+
+#: steps of a deterministic run; the period has settled if the last two agree
+_SETTLING = (4, 16, 64)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What an interval or a what-if changes: multipliers of compute and of communication."""
+
+    compute: float = 1.0
+    communication: float = 1.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One point: the scenario without its sweep, and what follows from it."""
+
+    scenario: Scenario
+    base: Path
+    compute_scale: float = 1.0
+
+    @cached_property
+    def machine(self) -> Machine | None:
+        name = self.scenario.cluster.machine
+        if name is None:
+            return None
+        machine = load_machine(name, self.base)
+        device = self.scenario.cluster.device
+        return machine if device is None else replace(machine, device=load_device(device, self.base))
+
+    @property
+    def device(self) -> Device | None:
+        return self.machine.device if self.machine else None
+
+    @cached_property
+    def topology(self) -> Topology | None:
+        cluster = self.scenario.cluster
+        if self.machine is None:
+            return None
+        per_node = cluster.gpus_per_node or self.machine.gpus_per_node
+        nodes = cluster.nodes or -(-(cluster.ranks or 1) // per_node)
+        return self.machine.topology(
+            nodes=nodes,
+            ranks=cluster.ranks,
+            gpus_per_node=cluster.gpus_per_node,
+            nics_per_node=cluster.nics_per_node,
+            inter_node_bandwidth=cluster.inter_node_bandwidth,
+            oversubscription=cluster.oversubscription,
+        )
+
+    @property
+    def ranks(self) -> int:
+        return self.topology.ranks if self.topology else self.scenario.cluster.ranks or 1
+
+    @property
+    def nodes(self) -> int | None:
+        return self.topology.nodes if self.topology else None
+
+    @cached_property
+    def model(self) -> Model:
+        return load_model(self.scenario.model, self.base)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """As given, else everything in the model's own dtype."""
+        dtype = self.model.dtype
+        return self.scenario.precision or Precision(parameters=dtype, compute=dtype)  # type: ignore[arg-type]
+
+    @cached_property
+    def backend(self) -> Backend:
+        return self.scenario.collective or Nccl()
+
+    @cached_property
+    def costs(self) -> Costs:
+        if self.topology is not None and self.topology.ranks > 1:
+            _ = self.topology.graph  # refuses what is not connected
+        return Costs(self.backend, self.topology)
+
+    # -- batch --------------------------------------------------------------------------------
+
+    @property
+    def global_batch(self) -> int:
+        batch = self.scenario.batch
+        if batch.global_ is not None:
+            return batch.global_
+        return (batch.per_device or 1) * batch.accumulation * self.ranks
+
+    @cached_property
+    def shares(self) -> tuple[int, ...]:
+        """Samples of one micro-batch on every rank."""
+        batch = self.scenario.batch
+        if batch.global_ is None:
+            return (batch.per_device or 1,) * self.ranks
+        base, extra = divmod(batch.global_ // batch.accumulation, self.ranks)
+        if base == 0:
+            raise Refused(
+                f"global {batch.global_} leaves some of {self.ranks} ranks without a sample",
+                ("batch", "global"),
+            )
+        return tuple(base + (rank < extra) for rank in range(self.ranks))
+
+    @property
+    def tokens_per_sample(self) -> int:
+        return self.model.tokens
+
+    # -- programs -----------------------------------------------------------------------------
+
+    def job(self, samples: float) -> Job:
+        s, device = self.scenario, self.device
+        toy = self.backend.ideal
+        if device is not None:
+            device.peak_for(self.precision.compute)
+        times = tuple(
+            LayerTime(t.forward * self.compute_scale, t.backward * self.compute_scale, t.bound)
+            for t in layer_times(
+                self.model, device, self.precision.compute, samples, s.compute.efficiency, s.recompute
+            )
+        )
+        return Job(
+            model=self.model,
+            ranks=self.ranks,
+            times=times,
+            micro_batches=s.batch.accumulation,
+            samples=samples,
+            precision=self.precision,
+            optimizer=s.optimizer,
+            serial=s.host.serial,
+            copy_bandwidth=None if toy or device is None else device.memory_bandwidth,
+            control=not toy,
+            update=optimizer_seconds(s.optimizer.kind, 1.0, device),
+        )
+
+    def program(self, iteration: int | None = None) -> Program:
+        """The program of rank 0, the one with the largest share."""
+        return self.scenario.strategy.program(self.job(max(self.shares)), iteration)
+
+    def cast(self, iteration: int | None, *, even: bool = False) -> Cast:
+        """Who plays what; `even` pretends that samples can be divided."""
+        strategy, ranks = self.scenario.strategy, self.ranks
+        sizes: tuple[float, ...] = tuple(sorted(set(self.shares), reverse=True))
+        if even:
+            sizes = (sum(self.shares) / ranks,)
+        programs = tuple(strategy.program(self.job(n), iteration) for n in sizes)
+        roles = tuple(sizes.index(n) for n in self.shares) if not even else (0,) * ranks
+        return Cast(programs, roles, {"world": (tuple(range(ranks)),)})
+
+    # -- plays --------------------------------------------------------------------------------
+
+    def plays(
+        self, *, stretch: Stretch | None = None, quiet: bool = False, even: bool = False
+    ) -> list[Play]:
+        """The plays to try in turn: a deterministic one is repeated with more steps until its
+        period has settled.  `quiet` leaves out all variability."""
+        variability, seed = self.scenario.variability, self.scenario.seed
+        ones = np.ones(self.ranks)
+        scale = stretch.compute if stretch else 1.0
+
+        def factors(step: int) -> Array:
+            return (ones if quiet else variability.factors(seed, step, self.ranks)) * scale
+
+        costs = self.costs if stretch is None else Stretched(self.costs, stretch.communication)
+        iteration = self.scenario.iteration
+        if iteration != "steady":
+            casts = {k: self.cast(k + 1, even=even) for k in _distinct(iteration)}
+            cast = _last_known(casts)
+            return [Play(cast, costs, iteration, iteration - 1, factors)]
+        steady = self.cast(None, even=even)
+        if variability.random and not quiet:
+            return [Play(lambda _: steady, costs, variability.steps + 2, 2, factors)]
+        return [Play(lambda _: steady, costs, n, n // 2, factors) for n in _SETTLING]
+
+    def without_communication(self) -> Case:
+        return Case(
+            dataclasses.replace(self.scenario, collective=Free()), self.base, self.compute_scale
+        )
+
+
+def _distinct(iteration: int) -> range:
+    """Programs differ in the first iterations only; later ones repeat the fourth."""
+    return range(min(iteration, 4))
+
+
+def _last_known(casts: dict[int, Cast]) -> Callable[[int], Cast]:
+    last = max(casts)
+    return lambda step: casts[min(step, last)]
+
+
+class Stretched(Costs):
+    """Costs with every duration multiplied: what if the network were slower or faster?"""
+
+    def __init__(self, costs: Costs, factor: float) -> None:
+        super().__init__(costs.backend, costs.topology)
+        self._inner, self._factor = costs, factor
+
+    def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
+        plan, k = self._inner.plan(operation, ranks, size), self._factor
+        phases = tuple(
+            Phase(
+                phase.latency * k,
+                phase.seconds * k,
+                {edge: load * k for edge, load in phase.loads.items()} if phase.loads else phase.loads,
+            )
+            for phase in plan.phases
+        )
+        return dataclasses.replace(plan, phases=phases, stages=None, launch=plan.launch * k)

@@ -1,0 +1,188 @@
+"""The `model:` section of a scenario: a Hugging Face file, a bundled architecture, or layers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+from dpsim.models import Architecture, Layer, Model, Tensor
+from dpsim.models._huggingface import read_config
+from dpsim.plugins import Plugin, name_of
+from dpsim.precision import Stored
+from dpsim.record import Check, Refused, Text, build, dump, record
+from dpsim.units import Bytes, Seconds
+
+Parameters = Annotated[int, Check(0, 10**13)]
+
+
+@record
+class LayerSpec:
+    """One explicit layer; durations are per sample, `activation` is what its output sends."""
+
+    name: Text
+    parameters: Parameters | tuple[Parameters, ...] = 0
+    forward: Seconds | None = None
+    backward: Seconds | None = None
+    backward_input: Seconds | None = None
+    backward_weight: Seconds | None = None
+    activation: Bytes = 0.0
+    dtype: Stored | None = None
+
+    def __post_init__(self) -> None:
+        halves = (self.backward_input, self.backward_weight)
+        if self.backward is not None and any(half is not None for half in halves):
+            raise ValueError("give backward, or backward_input and backward_weight, not both")
+        if self.backward is None and any(half is None for half in halves):
+            raise ValueError("backward is missing (or backward_input and backward_weight)")
+        if self.forward is None:
+            raise ValueError("forward is missing")
+
+    def layer(self) -> Layer:
+        whole = isinstance(self.parameters, int)
+        counts = (self.parameters,) if whole else self.parameters
+        backward = self.backward
+        if backward is None:
+            backward = (self.backward_input or 0.0) + (self.backward_weight or 0.0)
+        return Layer(
+            name=self.name,
+            tensors=tuple(
+                Tensor(f"t{k}", (count,)) for k, count in enumerate(counts) if count  # type: ignore[arg-type]
+            ),
+            forward=self.forward,
+            backward=backward,
+            output=self.activation,
+            dtype=self.dtype,
+        )
+
+
+@record
+class Explicit:
+    """Layers in registration order; `forward_order` names them as forward visits them."""
+
+    layers: tuple[LayerSpec, ...]
+    dtype: Stored = "fp32"
+    forward_order: tuple[Text, ...] = ()
+    name: Text = "explicit layers"
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.layers) <= 100_000:
+            raise ValueError("layers: a model has 1 … 100,000 layers")
+        names = [layer.name for layer in self.layers]
+        for name in self.forward_order:
+            if name not in names:
+                raise ValueError(f"forward_order: no layer is called {name!r}")
+        self.model(Path())
+
+    def model(self, base: Path) -> Model:
+        names = [layer.name for layer in self.layers]
+        return Model(
+            name=self.name,
+            layers=tuple(layer.layer() for layer in self.layers),
+            forward_order=tuple(names.index(name) for name in self.forward_order),
+            dtype=self.dtype,
+        )
+
+
+@record
+class HuggingFace:
+    """`huggingface` is a config.json below the scenario's folder, or a bundled name."""
+
+    huggingface: Text
+    sequence_length: Annotated[int, Check(1, 10_000_000)]
+
+    def model(self, base: Path) -> Model:
+        try:
+            data = json.loads(_config_text(self.huggingface, base))
+        except (ValueError, RecursionError):
+            raise Refused(f"{self.huggingface} is not JSON", ("huggingface",)) from None
+        if not isinstance(data, dict):
+            raise Refused(f"{self.huggingface} holds no JSON object", ("huggingface",))
+        try:
+            return read_config(data, sequence_length=self.sequence_length, name=Path(self.huggingface).stem)
+        except Refused as error:
+            raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
+
+
+def _config_text(name: str, base: Path) -> str:
+    own = below(base, name, "huggingface")
+    if own.is_file():
+        if own.stat().st_size > 10_000_000:
+            raise Refused(f"{name} is larger than 10 MB", ("huggingface",))
+        return own.read_text(encoding="utf-8", errors="replace")
+    folder = resources.files("dpsim.models") / "configs"
+    bundled = folder / (name if name.endswith(".json") else f"{name}.json")
+    if Path(name).name == name and bundled.is_file():
+        return bundled.read_text(encoding="utf-8")
+    known = ", ".join(sorted(p.name.removesuffix(".json") for p in folder.iterdir() if p.name.endswith(".json")))
+    raise Refused(f"no file {name!r} here and no such bundled model; bundled: {known}", ("huggingface",))
+
+
+def below(base: Path, name: str, key: str) -> Path:
+    """`name` as a path inside `base`; Refused where it leads elsewhere."""
+    path = base / name
+    if Path(name).is_absolute() or not path.resolve().is_relative_to(base.resolve()):
+        raise Refused(f"{name!r} lies outside the scenario's own folder", (key,))
+    return path
+
+
+class ModelSource:
+    """Marks the field: which kind of model section it is follows from its keys."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def validate(value: Any, info: Any) -> Any:
+            if isinstance(value, (Explicit, HuggingFace, Architecture)):
+                return value
+            return make(value, file=bool((info.context or {}).get("file")))
+
+        return core_schema.with_info_plain_validator_function(
+            validate,
+            metadata={"pydantic_js_functions": [lambda s, h: _json_schema()]},
+        )
+
+
+_ARCHITECTURE = Plugin("dpsim.models", "name")
+
+
+def make(data: Any, *, file: bool) -> Explicit | HuggingFace | Architecture:
+    """The model section `data` as a record."""
+    if not isinstance(data, Mapping):
+        raise Refused("needs a mapping with 'huggingface', 'name' or 'layers'")
+    if "layers" in data:
+        return build(Explicit, data, file=file)
+    if "huggingface" in data:
+        return build(HuggingFace, data, file=file)
+    if "name" in data:
+        made: Architecture = _ARCHITECTURE.make(data, file=file)
+        return made
+    raise Refused("needs 'huggingface' (a config.json), 'name' (resnet50, …) or 'layers'")
+
+
+def load(spec: Any, base: Path) -> Model:
+    """The Model of a model section; files are looked up below `base`."""
+    try:
+        if isinstance(spec, Architecture):
+            return spec.model()
+        made: Model = spec.model(base)
+        return made
+    except Refused as error:
+        raise Refused(error.message, ("model", *error.path)) from None
+
+
+def dump_model(spec: Any) -> Any:
+    plain = dump(spec)
+    return {"name": name_of(spec), **plain} if isinstance(spec, Architecture) else plain
+
+
+def _json_schema() -> dict[str, Any]:
+    from pydantic import TypeAdapter
+
+    own = [TypeAdapter(cls).json_schema() for cls in (HuggingFace, Explicit)]
+    return {"oneOf": [*own, *_ARCHITECTURE.json_schema()["oneOf"]]}
+
+
+__all__ = ["Explicit", "HuggingFace", "LayerSpec", "ModelSource", "below", "dump_model", "load"]

@@ -1,0 +1,362 @@
+"""Scenarios: everything that determines a prediction, read from YAML or JSON, checked, frozen."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dpsim import yamlfile
+from dpsim.backends import Backend
+from dpsim.compute import DEFAULT_EFFICIENCY
+from dpsim.modelspec import ModelSource, below, dump_model
+from dpsim.plugins import Plugin, name_of
+from dpsim.precision import Optimizer, Precision
+from dpsim.record import Check, Count, Refused, Text, build, dotted, dump, record
+from dpsim.strategies import Strategy
+from dpsim.units import BytesPerSecond, PositiveFraction, Seconds, Unit, UsdPerHour
+from dpsim.variability import Variability
+
+#: keys of the file format that this version refuses by name, with what it does model
+NOT_MODELLED = {
+    "parallel": "tensor and pipeline parallelism are not modelled yet",
+    "schedule": "pipeline schedules are not modelled yet",
+    "stages": "pipeline stages are not modelled yet",
+    "jobs": "several jobs in one scenario are not modelled yet",
+    "training": "time to train is not modelled yet",
+    "energy": "energy is not modelled yet",
+}
+Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e4)]
+MAX_POINTS = 10_000
+
+
+@record
+class Cluster:
+    """A machine (named, or a file below the scenario's folder) and what overrides it.
+
+    Without a machine, `ranks` alone: a worked toy.  `inter_node_bandwidth` is per NIC, one way.
+    """
+
+    machine: Text | None = None
+    nodes: Count | None = None
+    ranks: Count | None = None
+    gpus_per_node: Annotated[int, Check(1, 1024)] | None = None
+    nics_per_node: Annotated[int, Check(1, 1024)] | None = None
+    device: Text | None = None
+    inter_node_bandwidth: BytesPerSecond | None = None
+    oversubscription: Oversubscription | None = None
+
+    def __post_init__(self) -> None:
+        if self.machine is None:
+            for key in ("nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth"):
+                if getattr(self, key) is not None:
+                    raise ValueError(f"{key} needs a machine; a cluster without one has ranks only")
+            if self.ranks is None:
+                raise ValueError("needs a machine, or ranks alone")
+        elif (self.nodes is None) == (self.ranks is None):
+            raise ValueError("needs either nodes or ranks")
+
+
+@record
+class Batch:
+    """`per_device` samples per rank and micro-batch (weak scaling), or `global` samples per step
+    over all ranks (strong scaling); `accumulation` micro-batches make a step."""
+
+    per_device: Annotated[int, Check(1, 10**7)] | None = None
+    global_: Annotated[int, Check(1, 10**10)] | None = Field(default=None, alias="global")
+    accumulation: Annotated[int, Check(1, 100_000)] = 1
+
+    def __post_init__(self) -> None:
+        if self.per_device is not None and self.global_ is not None:
+            raise ValueError("give per_device (weak scaling) or global (strong scaling), not both")
+        if self.global_ is not None and self.global_ % self.accumulation:
+            raise ValueError(f"global {self.global_} is not a multiple of accumulation {self.accumulation}")
+
+    @property
+    def weak(self) -> bool:
+        return self.global_ is None
+
+
+@record
+class Compute:
+    """`efficiency`: share of the device's peak that large kernels reach."""
+
+    efficiency: PositiveFraction = DEFAULT_EFFICIENCY
+
+
+@record
+class Host:
+    """`serial`: host time per step that no rank shares out."""
+
+    serial: Seconds = 0.0
+
+
+class Rate:
+    """Marks a throughput: "802.9 images/s" becomes (802.9, "images")."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def validate(value: Any) -> tuple[float, str]:
+            if isinstance(value, tuple):
+                return value
+            found = re.fullmatch(r"\s*([0-9.]{1,20}(?:[eE][+-]?\d{1,3})?)\s*(\w+)/s\s*", str(value))
+            if not found or found[2] not in ("samples", "images", "sequences", "tokens"):
+                raise ValueError(f"{str(value)[:60]!r} is no throughput; write for example '802.9 images/s'")
+            number = Unit("1", high=1e15, above=True).convert(found[1], text_only=False)
+            return number, found[2]
+
+        return core_schema.no_info_plain_validator_function(
+            validate,
+            metadata={"pydantic_js_functions": [lambda s, h: {"type": "string", "examples": ["802.9 images/s"]}]},
+        )
+
+
+@record
+class Calibrate:
+    """One measured number that sets the level of compute: a step time or a throughput at `ranks`
+    (default: the first point), or a `file` of measured points, of which only the smallest count
+    is used."""
+
+    step_time: Seconds | None = None
+    throughput: Annotated[tuple[float, str], Rate()] | None = None
+    file: Text | None = None
+    ranks: Count | None = None
+
+    def __post_init__(self) -> None:
+        given = [x for x in (self.step_time, self.throughput, self.file) if x is not None]
+        if len(given) != 1:
+            raise ValueError("needs exactly one of step_time, throughput and file")
+        if self.step_time == 0:
+            raise ValueError("step_time: 0 s is no measurement")
+        if self.file is not None and self.ranks is not None:
+            raise ValueError("ranks: a file says its own")
+
+
+@record
+class Price:
+    """`per_device_hour`: what one device costs for one hour."""
+
+    per_device_hour: UsdPerHour
+
+
+Value = str | int | float | bool
+
+
+@record
+class Scenario:
+    """Everything that determines a prediction.  See docs/scenario.md for each key."""
+
+    title: Text = ""
+    model: Annotated[Any, ModelSource()]
+    cluster: Cluster
+    strategy: Annotated[Strategy, Plugin("dpsim.strategies", "kind")]
+    collective: Annotated[Backend, Plugin("dpsim.backends", "backend")] | None = None
+    batch: Batch = Batch(per_device=1)
+    precision: Precision | None = None
+    optimizer: Optimizer = Optimizer()
+    compute: Compute = Compute()
+    recompute: Literal["none", "selective", "full"] = "none"
+    host: Host = Host()
+    variability: Variability = Variability()
+    iteration: Literal["steady"] | Annotated[int, Check(1, 10_000)] = "steady"
+    engine: Literal["auto", "event", "vectorised"] = "auto"
+    detail: Literal["collective", "rounds"] = "collective"
+    seed: Annotated[int, Check(0, 2**31 - 1)] = 0
+    sweep: dict[Text, list[Any]] | list[dict[Text, Any]] | None = None
+    calibrate: Calibrate | None = None
+    measured: Text | None = None
+    price: Price | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch.per_device is None and self.batch.global_ is None:
+            object.__setattr__(self, "batch", Batch(per_device=1, accumulation=self.batch.accumulation))
+        if self.cluster.machine is None and self.collective is None:
+            raise ValueError(
+                "collective is missing: without a machine choose backend ideal, ideal_ring or free"
+            )
+        if self.cluster.machine is None and self.collective is not None and not self.collective.ideal:
+            raise ValueError("collective: this backend needs a machine")
+        if self.detail == "rounds" and self.engine == "vectorised":
+            raise ValueError("detail: rounds is played by engine: event only")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A scenario as read: the record, its points, and where everything came from.
+
+    data    the plain data after --set
+    base    the folder below which its files are looked up
+    name    its name for people
+    points  one scenario per point of the sweep, in order
+    """
+
+    scenario: Scenario
+    data: dict[str, Any]
+    base: Path
+    name: str
+    points: tuple[Scenario, ...]
+    origins: dict[str, str] = field(default_factory=dict)
+
+
+def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
+    """Read a scenario file or bundled scenario, with ``a.b=v`` overrides.
+
+    Raises FileRefused (what, where, what would be accepted) for anything that is not right.
+    """
+    path = find(source)
+    data, lines = yamlfile.load(path, str(source) if Path(source).exists() else str(path.name))
+    shown = str(source) if Path(source).exists() else path.name
+    if not isinstance(data, dict):
+        raise yamlfile.FileRefused("the file holds no mapping", shown=shown)
+    for key in data:
+        if key in NOT_MODELLED:
+            error = Refused(NOT_MODELLED[key], (key,))
+            raise yamlfile.located(error, shown, lines)
+    changed = apply_sets(data, sets)
+    try:
+        return load(data, path.parent, path.stem, origins=_origins(shown, lines, changed))
+    except Refused as error:
+        at = dotted(error.path)
+        for name, text in changed.items():
+            if at == name or at.startswith((name + ".", name + "[")):
+                raise Refused(f"--set {text}: {error}") from None
+        raise yamlfile.located(error, shown, lines) from None
+
+
+def load(
+    data: dict[str, Any], base: Path, name: str, *, origins: dict[str, str] | None = None
+) -> Loaded:
+    """A Loaded scenario from plain data."""
+    scenario = build(Scenario, data, file=True)
+    points = tuple(build(Scenario, point, file=True) for point in _points(data))
+    for key in ("measured", "calibrate.file"):
+        value = scenario.measured if key == "measured" else scenario.calibrate and scenario.calibrate.file
+        if value and not below(base, value, key).is_file():
+            raise Refused(f"no file {value!r} beside the scenario", tuple(key.split(".")))
+    return Loaded(scenario, data, base, scenario.title or name, points, origins or {})
+
+
+def _points(data: dict[str, Any]) -> list[dict[str, Any]]:
+    """The plain data of every point of the sweep (of the one scenario, if there is none)."""
+    sweep = data.get("sweep")
+    rest = {key: value for key, value in data.items() if key != "sweep"}
+    if not sweep:
+        return [rest]
+    if isinstance(sweep, Mapping):
+        total = 1
+        for key, values in sweep.items():
+            if not values:
+                raise Refused("an empty list has no points", ("sweep", key))
+            total *= len(values)
+        if total > MAX_POINTS:
+            raise Refused(f"{total:,} points; at most {MAX_POINTS:,} are played in one run", ("sweep",))
+        grid = itertools.product(*sweep.values())
+        changes = [dict(zip(sweep.keys(), values, strict=True)) for values in grid]
+    else:
+        changes = [dict(change) for change in sweep]
+    return [_changed(rest, change) for change in changes]
+
+
+def _changed(data: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    result = copy.deepcopy(data)
+    for key, value in change.items():
+        try:
+            _put(result, key, value)
+        except Refused as error:
+            raise Refused(error.message, ("sweep", key)) from None
+    return result
+
+
+def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
+    """Apply ``a.b=v`` texts to `data` in place; returns path -> text."""
+    changed = {}
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise Refused(f"--set {text}: write it as key.path=value")
+        parsed, _ = yamlfile.loads(value, f"--set {text}")
+        try:
+            _put(data, key.strip(), parsed)
+        except Refused as error:
+            raise Refused(f"--set {text}: {error.message}") from None
+        changed[key.strip()] = text
+    return changed
+
+
+def _put(data: dict[str, Any], path: str, value: Any) -> None:
+    """Set ``a.b`` or ``layers[0].forward`` in nested plain data."""
+    parts: list[str | int] = [
+        int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)
+    ]
+    if not parts or len(parts) > 32:
+        raise Refused(f"{path!r} is no path to a key")
+    here: Any = data
+    for part, following in zip(parts, parts[1:], strict=False):
+        here = _step(here, part, path, {} if isinstance(following, str) else [])
+    last = parts[-1]
+    if isinstance(here, list) and isinstance(last, int) and last < len(here):
+        here[last] = value
+    elif isinstance(here, dict):
+        here[last] = value
+    else:
+        raise Refused(f"{path!r} leads into something that has no such key")
+
+
+def _step(here: Any, part: str | int, path: str, fresh: Any) -> Any:
+    if isinstance(here, list) and isinstance(part, int) and part < len(here):
+        return here[part]
+    if isinstance(here, dict):
+        if here.get(part) is None:
+            here[part] = fresh
+        return here[part]
+    raise Refused(f"{path!r} leads into something that has no such key")
+
+
+def _origins(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str]) -> dict[str, str]:
+    found = {dotted(path): f"{shown}:{line}" for path, line in lines.items() if path}
+    return found | {path: f"--set {text}" for path, text in changed.items()}
+
+
+def to_data(scenario: Scenario) -> dict[str, Any]:
+    """`scenario` as plain data that reads back to an equal one."""
+    data: dict[str, Any] = dump(scenario)
+    data["model"] = dump_model(scenario.model)
+    data["strategy"] = {"kind": name_of(scenario.strategy), **dump(scenario.strategy)}
+    if scenario.collective is not None:
+        data["collective"] = {"backend": name_of(scenario.collective), **dump(scenario.collective)}
+    if scenario.calibrate is not None and scenario.calibrate.throughput is not None:
+        value, unit = scenario.calibrate.throughput
+        data["calibrate"]["throughput"] = f"{value!r} {unit}/s"
+    if "torch" in data["strategy"]:
+        data["strategy"]["torch"] = str(scenario.strategy.torch)  # type: ignore[attr-defined]
+    return data
+
+
+def folder() -> Path:
+    """Where the bundled scenarios are: inside the installed package, or beside it in a checkout."""
+    packaged = Path(str(resources.files("dpsim"))) / "data" / "scenarios"
+    return packaged if packaged.is_dir() else Path(str(resources.files("dpsim"))).parent / "scenarios"
+
+
+def find(source: str | Path) -> Path:
+    """The file of a path or of a bundled name ("quickstart", "worked/ddp_steady")."""
+    path = Path(source)
+    name = str(source)
+    if path.exists() or path.suffix in (".yaml", ".yml", ".json") or ".." in path.parts:
+        return path
+    bundled = folder() / f"{name.removeprefix('scenarios/')}.yaml"
+    if not path.is_absolute() and bundled.is_file():
+        return bundled
+    known = sorted(p.stem for p in folder().glob("*.yaml"))
+    raise Refused(f"no scenario file {name!r}, and no such bundled scenario; bundled: {', '.join(known)}")
+
+
+__all__ = ["Loaded", "Scenario", "find", "load", "read", "to_data"]
