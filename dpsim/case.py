@@ -33,10 +33,12 @@ _SETTLING = (4, 16, 64)
 
 @dataclass(frozen=True)
 class Stretch:
-    """What an interval or a what-if changes: multipliers of compute and of communication."""
+    """What an interval or a what-if changes: multipliers of compute time, and of the latency and
+    transfer time of collectives."""
 
     compute: float = 1.0
-    communication: float = 1.0
+    latency: float = 1.0
+    transfer: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,9 @@ class Case:
         def factors(step: int) -> Array:
             return (ones if quiet else variability.factors(seed, step, self.ranks)) * scale
 
-        costs = self.costs if stretch is None else Stretched(self.costs, stretch.communication)
+        costs = self.costs
+        if stretch and (stretch.latency, stretch.transfer) != (1.0, 1.0):
+            costs = Stretched(self.costs, stretch.latency, stretch.transfer)
         iteration = self.scenario.iteration
         if iteration != "steady":
             casts = {k: self.cast(k + 1, even=even) for k in _distinct(iteration)}
@@ -196,6 +200,13 @@ class Case:
         if variability.random and not quiet:
             return [Play(lambda _: steady, costs, variability.steps + 2, 2, factors)]
         return [Play(lambda _: steady, costs, n, n // 2, factors) for n in _SETTLING]
+
+    def scaled(self, compute_scale: float) -> Case:
+        """The same case with another level of compute; what doesn't depend on it is shared."""
+        other = Case(self.scenario, self.base, compute_scale)
+        kept = ("machine", "topology", "model", "precision", "backend", "costs", "shares")
+        other.__dict__.update({key: self.__dict__[key] for key in kept if key in self.__dict__})
+        return other
 
     def without_communication(self) -> Case:
         return Case(
@@ -214,20 +225,23 @@ def _last_known(casts: dict[int, Cast]) -> Callable[[int], Cast]:
 
 
 class Stretched(Costs):
-    """Costs with every duration multiplied: what if the network were slower or faster?"""
+    """Costs with every latency and every transfer time multiplied: what if the network were
+    slower or faster?"""
 
-    def __init__(self, costs: Costs, factor: float) -> None:
+    def __init__(self, costs: Costs, latency: float, transfer: float) -> None:
         super().__init__(costs.backend, costs.topology)
-        self._inner, self._factor = costs, factor
+        self._inner, self._latency, self._transfer = costs, latency, transfer
 
     def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
-        plan, k = self._inner.plan(operation, ranks, size), self._factor
+        plan = self._inner.plan(operation, ranks, size)
         phases = tuple(
             Phase(
-                phase.latency * k,
-                phase.seconds * k,
-                {edge: load * k for edge, load in phase.loads.items()} if phase.loads else phase.loads,
+                phase.latency * self._latency,
+                phase.seconds * self._transfer,
+                phase.loads
+                and {edge: load * self._transfer for edge, load in phase.loads.items()},
             )
             for phase in plan.phases
         )
-        return dataclasses.replace(plan, phases=phases, stages=None, launch=plan.launch * k)
+        launch = plan.launch * self._latency
+        return dataclasses.replace(plan, phases=phases, stages=None, launch=launch)

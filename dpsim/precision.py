@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from dpsim.record import record
+from dpsim.record import Flag, record
 
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
 Stored = Literal["fp64", "fp32", "bf16", "fp16"]
@@ -27,9 +27,14 @@ class Precision:
 
 @record
 class Optimizer:
-    """none, sgd, momentum (one state per parameter) or adam (two)."""
+    """none, sgd, momentum (one state per parameter) or adam (two).
+
+    `master_weights`: keep an fp32 copy of parameters that are stored in 16 bit; None means yes,
+    as mixed-precision training does; false is training purely in 16 bit.
+    """
 
     kind: Literal["none", "sgd", "momentum", "adam"] = "adam"
+    master_weights: Flag | None = None
 
     @property
     def states(self) -> int:

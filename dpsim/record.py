@@ -64,7 +64,9 @@ def dotted(path: tuple[str | int, ...]) -> str:
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def record(cls: type[T]) -> type[T]:
     """Make `cls` an immutable, validated noun (see the module's docstring)."""
-    config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, populate_by_name=True)
+    config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, populate_by_name=True
+    )
     made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
     return cast("type[T]", made)
 

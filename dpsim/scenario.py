@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -195,7 +196,7 @@ class Loaded:
     data    the plain data after --set
     base    the folder below which its files are looked up
     name    its name for people
-    points  one scenario per point of the sweep, in order
+    points  one scenario per point of the sweep, in order; `changes` says what each one sets
     """
 
     scenario: Scenario
@@ -203,6 +204,7 @@ class Loaded:
     base: Path
     name: str
     points: tuple[Scenario, ...]
+    changes: tuple[dict[str, Any], ...] = ()
     origins: dict[str, str] = field(default_factory=dict)
 
 
@@ -236,33 +238,31 @@ def load(
 ) -> Loaded:
     """A Loaded scenario from plain data."""
     scenario = build(Scenario, data, file=True)
-    points = tuple(build(Scenario, point, file=True) for point in _points(data))
+    changes = _changes(data)
+    rest = {key: value for key, value in data.items() if key != "sweep"}
+    points = tuple(build(Scenario, _changed(rest, change), file=True) for change in changes)
     for key in ("measured", "calibrate.file"):
         value = scenario.measured if key == "measured" else scenario.calibrate and scenario.calibrate.file
         if value and not below(base, value, key).is_file():
             raise Refused(f"no file {value!r} beside the scenario", tuple(key.split(".")))
-    return Loaded(scenario, data, base, scenario.title or name, points, origins or {})
+    return Loaded(scenario, data, base, scenario.title or name, points, changes, origins or {})
 
 
-def _points(data: dict[str, Any]) -> list[dict[str, Any]]:
-    """The plain data of every point of the sweep (of the one scenario, if there is none)."""
+def _changes(data: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """What every point of the sweep sets (nothing, once, if there is no sweep)."""
     sweep = data.get("sweep")
-    rest = {key: value for key, value in data.items() if key != "sweep"}
     if not sweep:
-        return [rest]
-    if isinstance(sweep, Mapping):
-        total = 1
-        for key, values in sweep.items():
-            if not values:
-                raise Refused("an empty list has no points", ("sweep", key))
-            total *= len(values)
-        if total > MAX_POINTS:
-            raise Refused(f"{total:,} points; at most {MAX_POINTS:,} are played in one run", ("sweep",))
-        grid = itertools.product(*sweep.values())
-        changes = [dict(zip(sweep.keys(), values, strict=True)) for values in grid]
-    else:
-        changes = [dict(change) for change in sweep]
-    return [_changed(rest, change) for change in changes]
+        return ({},)
+    if not isinstance(sweep, Mapping):
+        return tuple(dict(change) for change in sweep)
+    for key, values in sweep.items():
+        if not values:
+            raise Refused("an empty list has no points", ("sweep", key))
+    total = math.prod(len(values) for values in sweep.values())
+    if total > MAX_POINTS:
+        raise Refused(f"{total:,} points; at most {MAX_POINTS:,} are played in one run", ("sweep",))
+    grid = itertools.product(*sweep.values())
+    return tuple(dict(zip(sweep.keys(), values, strict=True)) for values in grid)
 
 
 def _changed(data: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,17 @@ from dpsim.fabrics import Edge, Network, NodeFabric, Vertex
 from dpsim.hardware import Link
 from dpsim.record import Refused
 
+_OUTSIDE = ("leaf", "spine")
+
 
 class Topology:
     """`nodes` equal nodes of a machine.
 
     graph    NetworkX DiGraph (see :mod:`dpsim.fabrics`); every edge has a `link`
     devices  the GPU vertex of every rank, node by node
+
+    Everything is computed on first use.  Routes and links need one node and the cables only, so
+    that a machine of thousands of nodes stays cheap until someone asks for its whole `graph`.
     """
 
     def __init__(
@@ -33,13 +38,16 @@ class Topology:
         self._node, self._network = node, network
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
         self.ranks = nodes * gpus if ranks is None else ranks
+        if not 1 <= self.ranks <= nodes * gpus:
+            message = f"{self.ranks} ranks on {nodes} nodes of {gpus} GPUs"
+            raise Refused(message, ("cluster", "ranks"))
 
     @cached_property
     def graph(self) -> nx.DiGraph:
         """The whole machine.  Refused where a pair of its GPUs cannot reach each other."""
         graph = nx.DiGraph()
         for number in range(self.nodes):
-            self._node.build(graph, number, self.gpus, self.nics)
+            self._build_node(graph, number)
         if self._network is not None and self.nodes > 1:
             self._network.build(graph, self.nodes, self.nics)
         _require_connected(graph)
@@ -52,50 +60,110 @@ class Topology:
     def node_of(self, rank: int) -> int:
         return rank // self.gpus
 
+    def nic_of(self, gpu: int) -> int:
+        """The NIC through which GPU number `gpu` of a node leaves it."""
+        return self._node.nic_of(gpu, self.gpus, self.nics)
+
     def link(self, edge: Edge) -> Link:
-        found: Link = self.graph.edges[edge]["link"]
+        (a, b) = edge
+        if a[0] in _OUTSIDE or b[0] in _OUTSIDE:
+            found: Link = self._cables.edges[edge]["link"]
+        else:
+            found = self._first_node.edges[_moved(edge, 0)]["link"]
         return found
 
     def route(self, source: int, target: int) -> tuple[Edge, ...]:
-        """The edges that a message from rank `source` to rank `target` crosses, in order."""
-        a, b = source // self.gpus, target // self.gpus
-        i, j = source % self.gpus, target % self.gpus
+        """The edges that a message from rank `source` to rank `target` crosses, in order.
+
+        Inside a node: an NVLink of the two GPUs; else two NVLinks through a third GPU; else the
+        shortest way over switches and sockets.  Between nodes: the NICs nearest to both GPUs.
+        Where the network has rails, the message first goes over NVLink to the GPU beside the NIC
+        of the target's rail (NCCL does the same since 2.12, "PXN").
+        """
+        (a, i), (b, j) = divmod(source, self.gpus), divmod(target, self.gpus)
         if a == b:
-            return tuple(_moved(edge, a) for edge in self._inside(("gpu", 0, i), ("gpu", 0, j)))
+            return tuple(_moved(edge, a) for edge in self.inside(("gpu", 0, i), ("gpu", 0, j)))
         assert self._network is not None
-        out = self._node.nic_of(i, self.gpus, self.nics)
-        into = self._node.nic_of(j, self.gpus, self.nics)
-        path = self._network.route(("nic", a, out), ("nic", b, into))
+        into = self.nic_of(j)
+        way_out = self._way_out(i, into)
+        path = self._network.route(("nic", a, way_out[-1][1][2]), ("nic", b, into))
         return (
-            *(_moved(edge, a) for edge in self._inside(("gpu", 0, i), ("nic", 0, out))),
+            *(_moved(edge, a) for edge in way_out),
             *zip(path, path[1:], strict=False),
-            *(_moved(edge, b) for edge in self._inside(("nic", 0, into), ("gpu", 0, j))),
+            *(_moved(edge, b) for edge in self.inside(("nic", 0, into), ("gpu", 0, j))),
         )
+
+    def _way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
+        """From GPU number `gpu` of node 0 to the NIC that it sends through to NIC `rail`."""
+        own = self.nic_of(gpu)
+        if self._network is not None and self._network.rails and own != rail:
+            for other in range(self.gpus):
+                if self.nic_of(other) == rail:
+                    hop = self.inside(("gpu", 0, gpu), ("gpu", 0, other))
+                    if all(self.link(e).kind in ("nvlink", "nvswitch") for e in hop):
+                        return (*hop, *self.inside(("gpu", 0, other), ("nic", 0, rail)))
+        return self.inside(("gpu", 0, gpu), ("nic", 0, own))
+
+    def _build_node(self, graph: nx.DiGraph, number: int) -> None:
+        try:
+            self._node.build(graph, number, self.gpus, self.nics)
+        except Refused:
+            raise
+        except ValueError as error:
+            raise Refused(str(error), ("cluster", "gpus_per_node")) from None
 
     @cached_property
     def _first_node(self) -> nx.DiGraph:
         graph = nx.DiGraph()
-        self._node.build(graph, 0, self.gpus, self.nics)
+        self._build_node(graph, 0)
+        return graph
+
+    @cached_property
+    def _cables(self) -> nx.DiGraph:
+        graph = nx.DiGraph()
+        if self._network is not None and self.nodes > 1:
+            self._network.build(graph, self.nodes, self.nics)
         return graph
 
     @cached_property
     def _paths(self) -> dict[tuple[Vertex, Vertex], tuple[Edge, ...]]:
         return {}
 
-    def _inside(self, source: Vertex, target: Vertex) -> tuple[Edge, ...]:
-        """Shortest path inside node 0: fewest hops, then the widest, never through another GPU or NIC."""
+    def inside(self, source: Vertex, target: Vertex) -> tuple[Edge, ...]:
+        """The edges from `source` to `target`, both vertices of node 0 (see `route`)."""
         if (source, target) not in self._paths:
             graph = self._first_node
-            inner = nx.subgraph_view(
-                graph,
-                filter_node=lambda v: v in (source, target) or v[0] not in ("gpu", "nic"),
-            )
-            try:
-                path = nx.shortest_path(inner, source, target, weight=_weight)
-            except nx.NetworkXNoPath:
-                raise Refused(f"{source} cannot reach {target}", ("cluster", "machine")) from None
+            path = _relayed(graph, source, target) or _shortest(graph, source, target)
             self._paths[source, target] = tuple(zip(path, path[1:], strict=False))
         return self._paths[source, target]
+
+
+def _relayed(graph: nx.DiGraph, source: Vertex, target: Vertex) -> list[Vertex] | None:
+    """Two wires through a third GPU, where no wire joins the two GPUs: the widest such way.
+
+    NCCL takes these too (path type NVB, NVIDIA/nccl 2.30.7 src/graph/paths.cc).
+    """
+    if (source[0], target[0]) != ("gpu", "gpu") or graph.has_edge(source, target):
+        return None
+
+    def width(middle: Vertex) -> float:
+        ends = (graph.edges[source, middle]["link"], graph.edges[middle, target]["link"])
+        return min(link.bandwidth for link in ends)
+
+    between = [v for v in graph.successors(source) if v[0] == "gpu" and graph.has_edge(v, target)]
+    return [source, max(between, key=width), target] if between else None
+
+
+def _shortest(graph: nx.DiGraph, source: Vertex, target: Vertex) -> list[Vertex]:
+    """Fewest hops, then the widest, never through another GPU or NIC."""
+    inner = nx.subgraph_view(
+        graph, filter_node=lambda v: v in (source, target) or v[0] not in ("gpu", "nic")
+    )
+    try:
+        path: list[Vertex] = nx.shortest_path(inner, source, target, weight=_weight)
+    except nx.NetworkXNoPath:
+        raise Refused(f"{source} cannot reach {target}", ("cluster", "machine")) from None
+    return path
 
 
 def _weight(_u: Vertex, _v: Vertex, data: dict[str, Link]) -> float:

@@ -80,6 +80,7 @@ class _Run:
         self.meetings: dict[tuple[Any, ...], _Meeting] = {}
         self.waiting: dict[tuple[int, str], str] = {}
         self.events = 0
+        self.closed = 0
         self.finished: list[Step] = []
         self.durations: list[float] = []
         self.splits: list[Split] = []
@@ -88,7 +89,7 @@ class _Run:
         cast = self.casts[0]
         processes = []
         for rank in range(cast.ranks):
-            if cast.program(rank).host_matters:
+            if self._hosted(rank):
                 processes.append(self.env.process(self._host(rank)))
             for stream in _streams(self.casts, rank):
                 processes.append(self.env.process(self._stream(rank, stream)))
@@ -113,6 +114,10 @@ class _Run:
 
     # -- one rank -----------------------------------------------------------------------------
 
+    def _hosted(self, rank: int) -> bool:
+        """Whether the host thread of `rank` matters in any step."""
+        return any(cast.program(rank).host_matters for cast in self.casts)
+
     def _host(self, rank: int) -> Events:
         """Issue the operations in order; each becomes available at its issue time."""
         for step, cast in enumerate(self.casts):
@@ -124,9 +129,10 @@ class _Run:
                     yield self._event(self.done, step, rank, index)
 
     def _stream(self, rank: int, stream: str) -> Events:
+        host = self._hosted(rank)
         for step, cast in enumerate(self.casts):
             program = cast.program(rank)
-            watched, host = program.awaited, program.host_matters
+            watched = program.awaited
             for index, op in enumerate(program.ops):
                 if op.stream != stream:
                     continue
@@ -253,8 +259,9 @@ class _Run:
         board.start[role][index, column] = start
         board.end[role][index, column] = self.env.now
         board.open -= 1
-        if board.open == 0:
-            self._close(step)
+        while self.closed < len(self.boards) and self.boards[self.closed].open == 0:
+            self._close(self.closed)
+            self.closed += 1
 
     def _close(self, step: int) -> None:
         board = self.boards[step]

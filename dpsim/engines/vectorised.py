@@ -11,8 +11,10 @@ otherwise it says so (NotApplicable) and the event engine is the one to ask.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
+import networkx as nx
 import numpy as np
 
 from dpsim.engines import NotApplicable, Play, SimulationError, check_time
@@ -80,6 +82,8 @@ class _Run:
     def step(self, number: int, origin: float) -> Step:
         cast = self.request.cast(number)
         factors = self.request.factors(number)
+        if not (factors >= 0).all():
+            raise SimulationError(f"step {number} has a compute factor that is no factor")
         for role, program in zip(self.roles, cast.programs, strict=True):
             role.next, role.arrival = 0, None
             role.ends, role.starts, role.readies = [], [], []
@@ -87,7 +91,7 @@ class _Run:
         while any(r.next < len(p.ops) for r, p in zip(self.roles, cast.programs, strict=True)):
             moved = [self._advance(k, cast, factors) for k in range(len(self.roles))]
             if not (any(moved) | self._meet(cast)):
-                raise SimulationError(_deadlock(cast, self.roles))
+                raise _stuck(cast, self.roles)
         self._check_sharing()
         for role, program in zip(self.roles, cast.programs, strict=True):
             role.step_end = role.ends[program.end]
@@ -144,8 +148,9 @@ class _Run:
         return met
 
     def _try(self, cast: Cast, op: Op) -> bool:
-        partition = cast.groups[op.group]
+        partition = cast.groups.get(op.group, ())
         present = {rank for group in partition for rank in group}
+        _require_members(cast, self.roles, op, present)
         involved = [k for k, r in enumerate(self.roles) if int(r.members[0]) in present]
         for k in involved:
             role = self.roles[k]
@@ -199,10 +204,51 @@ class _Run:
                     )
 
 
-def _deadlock(cast: Cast, roles: list[_Role]) -> str:
+def _require_members(cast: Cast, roles: list[_Role], op: Op, present: set[int]) -> None:
+    """Refuse a collective that a rank outside its groups has reached."""
+    for role, program in zip(roles, cast.programs, strict=True):
+        if role.arrival is None or program.ops[role.next].group != op.group:
+            continue
+        for rank in role.members.astype(int).tolist():
+            if rank not in present:
+                raise SimulationError(
+                    f"rank {rank} is in no group {op.group!r}, which {op.name} needs"
+                )
+
+
+def _stuck(cast: Cast, roles: list[_Role]) -> SimulationError | NotApplicable:
+    """Why no role can go on: a deadlock, or only an order that one pass cannot follow."""
     stuck = [
         f"role {k} (rank {int(role.members[0])}, …) at {cast.programs[k].ops[role.next].name}"
         for k, role in enumerate(roles)
         if role.arrival is not None
     ]
-    return "deadlock: these wait for each other: " + "; ".join(stuck)
+    counts = [
+        Counter((op.stream, op.group) for op in program.ops if op.kind == "collective")
+        for program in cast.programs
+    ]
+    if counts.count(counts[0]) == len(counts) and nx.is_directed_acyclic_graph(_waits(cast)):
+        return NotApplicable(
+            "roles issue collectives of different communicators in different orders; only "
+            "engine: event plays that"
+        )
+    return SimulationError("deadlock: these wait for each other: " + "; ".join(stuck))
+
+
+def _waits(cast: Cast) -> nx.DiGraph:
+    """What waits for what in a step; the roles' shares of a collective are one vertex."""
+    graph = nx.DiGraph()
+    for role, program in enumerate(cast.programs):
+        tail: dict[str, tuple[object, ...]] = {}
+        hosts: list[tuple[object, ...]] = []
+        vertices: list[tuple[object, ...]] = []
+        for index, op in enumerate(program.ops):
+            shared = (op.stream, op.group, program.ordinals[index])
+            vertex = shared if op.kind == "collective" else (role, index)
+            before = [vertices[other] for other in op.after] + hosts
+            before += [tail[op.stream]] if op.stream in tail else []
+            graph.add_edges_from((other, vertex) for other in before)
+            hosts += [vertex] if op.blocks_host else []
+            vertices.append(vertex)
+            tail[op.stream] = vertex
+    return graph

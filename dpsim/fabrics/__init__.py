@@ -8,8 +8,9 @@ Two kinds of plug-in live here, told apart by their contract:
               and cables between the NICs of all nodes, and knows its own routes.
 
 Vertices are tuples: ``("gpu", node, i)``, ``("nic", node, j)``, ``("nvswitch", node, k)``,
-``("pcie", node, k)``, ``("socket", node, k)`` and ``("leaf", k)`` (by rail: ``("leaf", group, rail)``),
-``("spine", k)``; each has the attribute `kind` (its first part).  Edges are directed and carry `link`, a
+``("pcie", node, k)``, ``("socket", node, k)``, ``("switch", node, k)`` and, outside the nodes,
+``("leaf", k)`` (by rail: ``("leaf", group, rail)``) and ``("spine", k)``; each has the attribute
+`kind` (its first part).  Edges are directed and carry `link`, a
 :class:`dpsim.hardware.Link` whose bandwidth is **one way**.  Parallel wires of one pair are one
 edge with the summed bandwidth.
 """

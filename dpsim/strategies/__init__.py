@@ -141,15 +141,18 @@ def state_bytes(job: Job, share: float) -> dict[str, float]:
     """Parameters, gradients and optimizer states when a device keeps `share` of each.
 
     A parameter kept in 16 bit has an fp32 master copy in the optimizer (mixed-precision Adam:
-    2 + 2 + 12 bytes a parameter; Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1).
+    2 + 2 + 12 bytes a parameter; Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1), unless
+    master weights are switched off: then the states are as wide as the parameters.
     """
     stored = sum(
         layer.parameters * DTYPE_BYTES[job.parameter_dtype(i)]
         for i, layer in enumerate(job.model.layers)
     )
     count = job.model.parameters
-    narrow = stored < 4 * count and job.optimizer.kind != "none"
-    states = 4.0 * count * (job.optimizer.states + (1 if narrow else 0))
+    narrow = stored < 4 * count
+    master = narrow and job.optimizer.kind != "none" and job.optimizer.master_weights is not False
+    width = stored / count if narrow and not master and count else 4.0
+    states = width * count * job.optimizer.states + (4.0 * count if master else 0.0)
     return {
         "parameters": stored * share,
         "gradients": stored * share,

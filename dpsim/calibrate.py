@@ -1,0 +1,108 @@
+"""Calibration by one measured step: it sets the level of compute and keeps the proportions.
+
+The layers' durations are multiplied by one factor such that the predicted step time at the
+measured count equals the measured one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from dpsim.case import Case
+from dpsim.measured import MeasuredPoint, read_measured
+from dpsim.modelspec import below
+from dpsim.player import step_time
+from dpsim.record import Refused
+from dpsim.scenario import Calibrate, Scenario
+
+
+@dataclass(frozen=True)
+class Level:
+    """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`."""
+
+    scale: float
+    ranks: int
+    step_time: float
+
+
+def level(first: Case, calibrate: Calibrate) -> Level:
+    """The level that makes the prediction equal the measurement.
+
+    Raises Refused where no level does, or only one beyond the device's peak.
+    """
+    point = _point(first, calibrate)
+    case = at_ranks(first, point.ranks)
+    target = point.step_time(case.global_batch, case.tokens_per_sample)
+    shortest = step_time(case.scaled(0.0))
+    if target <= shortest:
+        raise Refused(
+            f"a step of {target:.4g} s is shorter than what communication and the optimizer alone "
+            f"take ({shortest:.4g} s)",
+            ("calibrate",),
+        )
+    scale = _solve(case, target)
+    _check_peak(case.scaled(scale))
+    return Level(scale, point.ranks, target)
+
+
+def at_ranks(case: Case, ranks: int) -> Case:
+    """The same case on `ranks` ranks."""
+    cluster = dataclasses.replace(case.scenario.cluster, nodes=None, ranks=ranks)
+    if case.ranks == ranks:
+        return case
+    return Case(_with(case.scenario, cluster), case.base, case.compute_scale)
+
+
+def _with(scenario: Scenario, cluster: object) -> Scenario:
+    return dataclasses.replace(scenario, cluster=cluster)  # type: ignore[arg-type]
+
+
+def _point(first: Case, calibrate: Calibrate) -> MeasuredPoint:
+    if calibrate.file is not None:
+        return read_measured(below(first.base, calibrate.file, "calibrate"))[0]
+    ranks = calibrate.ranks or first.ranks
+    if calibrate.step_time is not None:
+        return MeasuredPoint(ranks, calibrate.step_time, "s", "calibrate.step_time")
+    assert calibrate.throughput is not None
+    value, unit = calibrate.throughput
+    return MeasuredPoint(ranks, value, unit, "calibrate.throughput")
+
+
+def _solve(case: Case, target: float) -> float:
+    """The root of step_time(scale) = target: it grows with scale, almost linearly."""
+
+    def time(scale: float) -> float:
+        return step_time(case.scaled(scale))
+
+    low, high = 0.0, 1.0
+    while time(high) < target:
+        low, high = high, high * 4.0
+        if high > 1e12:
+            raise Refused("the model's compute takes no time, so no level fits", ("calibrate",))
+    for _ in range(80):
+        a, b = time(low), time(high)
+        guess = low + (high - low) * (target - a) / (b - a) if b > a else (low + high) / 2
+        guess = min(max(guess, low + (high - low) * 1e-3), high - (high - low) * 1e-3)
+        now = time(guess)
+        if abs(now - target) <= 1e-10 * target:
+            return guess
+        low, high = (guess, high) if now < target else (low, guess)
+    return guess
+
+
+def _check_peak(case: Case) -> None:
+    device = case.device
+    samples = max(case.shares) * case.scenario.batch.accumulation
+    flop = case.model.flop_per_sample() * samples
+    if device is None or flop == 0:
+        return
+    job = case.job(max(case.shares))
+    seconds = sum(t.forward + t.backward for t in job.times) * job.micro_batches
+    share = flop / (seconds * device.peak_for(case.precision.compute))
+    if share > 1:
+        raise Refused(
+            f"the measured step would need {share:.0%} of {device.name}'s peak "
+            f"in {case.precision.compute}",
+            ("calibrate",),
+        )

@@ -1,0 +1,57 @@
+"""The command line: one thin file per command; this one turns errors into exit codes.
+
+Exit codes: 0 done; 1 done, with a finding; 2 input refused; 3 environment; 4 internal; 130
+interrupted.  Heavy imports happen inside commands, so that ``dpsim --help`` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+
+DONE, FINDING, REFUSED, ENVIRONMENT, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 4, 130
+
+
+def main() -> None:
+    """Entry point of the `dpsim` command."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    from dpsim.cli.app import app
+
+    try:
+        result = app(standalone_mode=False)
+        return result if isinstance(result, int) else DONE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return DONE
+    except Exception as error:  # every error becomes one message and an exit code
+        return _explain(error)
+
+
+def _explain(error: Exception) -> int:
+    """Print one message for `error` on stderr; returns the exit code."""
+    name = type(error).__name__
+    if hasattr(error, "format_message"):  # a usage error of the command line itself
+        print(f"dpsim: {error.format_message()}", file=sys.stderr)
+        return REFUSED
+    if name in ("Exit", "Abort"):
+        return int(getattr(error, "exit_code", FINDING))
+    code, prefix = _kind(error)
+    message = str(error).strip().splitlines() or [name]
+    print(f"dpsim: {prefix}{' '.join(message)}"[:2000], file=sys.stderr)
+    return code
+
+
+def _kind(error: Exception) -> tuple[int, str]:
+    from dpsim.engines import SimulationError
+    from dpsim.record import Refused
+
+    if isinstance(error, Refused):
+        return REFUSED, ""
+    if isinstance(error, SimulationError):
+        return INTERNAL, "no number: "
+    if isinstance(error, OSError):
+        return ENVIRONMENT, ""
+    return INTERNAL, f"internal error, please report it: {type(error).__name__}: "

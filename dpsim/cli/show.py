@@ -1,0 +1,25 @@
+"""`dpsim show`: a machine, a model, or what is there to choose from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Thing = Annotated[
+    str,
+    typer.Argument(help="A machine (dgx-h100), a model (resnet50, llama-3-8b), machines, models, scenarios, doctor."),
+]
+Nodes = Annotated[int, typer.Option(min=1, max=64, help="Nodes of the machine to draw.")]
+Sequence = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens per sequence of a model.")]
+Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Where to draw it.")]
+
+
+def show(thing: Thing, nodes: Nodes = 2, sequence_length: Sequence = 2048, out: Out = None) -> int:
+    """Print a table of THING; a machine is also drawn to a picture."""
+    from dpsim.report import console
+    from dpsim.report.things import show_thing
+
+    show_thing(thing, console(), nodes=nodes, sequence_length=sequence_length, out=out)
+    return 0

@@ -1,0 +1,64 @@
+"""Measured points: a CSV of rank counts and what was timed there."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from dpsim.record import Refused
+
+UNITS = ("samples", "images", "sequences", "tokens")
+
+
+class MeasuredPoint(NamedTuple):
+    """`value` is a step time [s] where `unit` is "s", else a throughput in `unit` per second."""
+
+    ranks: int
+    value: float
+    unit: str
+    source: str
+
+    def step_time(self, global_batch: float, tokens_per_sample: int) -> float:
+        """The step time that this point means for `global_batch` samples per step [s]."""
+        if self.unit == "s":
+            return self.value
+        return global_batch * (tokens_per_sample if self.unit == "tokens" else 1) / self.value
+
+
+def read_measured(path: Path) -> tuple[MeasuredPoint, ...]:
+    """Points of a CSV with `ranks` and either `step_time_s`, or `throughput` and `unit`.
+
+    Raises Refused, naming the line, for anything else.
+    """
+    if path.stat().st_size > 10_000_000:
+        raise Refused(f"{path.name} is larger than 10 MB")
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = csv.DictReader(file)
+        found = [_point(row, path.name, rows.line_num) for row in rows]
+    if not found:
+        raise Refused(f"{path.name} has no measured point")
+    return tuple(sorted(found))
+
+
+def _point(row: dict[str, str], name: str, line: int) -> MeasuredPoint:
+    def number(key: str) -> float:
+        try:
+            value = float(row.get(key) or "")
+        except ValueError:
+            raise Refused(f"{name}:{line}: {key}: {row.get(key)!r} is not a number") from None
+        if not math.isfinite(value) or value <= 0:
+            raise Refused(f"{name}:{line}: {key}: {value} is not a positive number")
+        return value
+
+    ranks = number("ranks")
+    if ranks != int(ranks):
+        raise Refused(f"{name}:{line}: ranks: {ranks} is not a whole number")
+    source = row.get("source") or ""
+    if row.get("step_time_s"):
+        return MeasuredPoint(int(ranks), number("step_time_s"), "s", source)
+    unit = (row.get("unit") or "").removesuffix("/s")
+    if unit not in UNITS:
+        raise Refused(f"{name}:{line}: unit: {unit!r} is none of {', '.join(UNITS)}")
+    return MeasuredPoint(int(ranks), number("throughput"), unit, source)

@@ -1,0 +1,114 @@
+"""Playing a case: which engine, how many steps, and what it returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dpsim.case import Case, Stretch
+from dpsim.engines import NotApplicable, Play, SimulationError, event, vectorised
+from dpsim.timeline import Timeline
+
+#: CPU seconds of event playing that a run may cost before `auto` turns to the vectorised engine
+EVENT_BUDGET = 5.0
+#: seconds per operation and rank in the event engine, with room to spare: benchmarks/engines.py
+#: printed 10-20 us on a 2-core machine
+SECONDS_PER_OPERATION = 2.0e-5
+#: how far two steps may differ, relatively, when the run has settled
+SETTLED = 1e-9
+
+
+@dataclass(frozen=True)
+class Played:
+    """A timeline, the engine that made it and why that one."""
+
+    timeline: Timeline
+    engine: str
+    reason: str
+
+    @property
+    def step_time(self) -> float:
+        return self.timeline.step_time
+
+
+def play(case: Case, *, budget: float = EVENT_BUDGET) -> Played:
+    """Play `case` on the engine that the scenario asks for; `auto` is `event` within `budget`."""
+    wanted = case.scenario.engine
+    if wanted == "auto":
+        cost = estimate(case)
+        wanted = "event" if cost <= budget else "vectorised"
+        reason = f"estimated {cost:.1f} s of event playing; the budget is {budget:.1f} s"
+    else:
+        reason = "asked for"
+    if wanted == "vectorised":
+        try:
+            return Played(_settle(case.plays(), vectorised.play), wanted, reason)
+        except NotApplicable as error:
+            if case.scenario.engine == "vectorised":
+                raise SimulationError(f"engine: vectorised does not apply: {error}") from None
+            wanted, reason = "event", str(error)
+    return Played(_settle(case.plays(), _event(case)), wanted, reason)
+
+
+def step_time(
+    case: Case, *, stretch: Stretch | None = None, quiet: bool = False, even: bool = False
+) -> float:
+    """Mean step time of a variant of `case`, on the fastest engine that applies."""
+    plays = case.plays(stretch=stretch, quiet=quiet, even=even)
+    try:
+        return _settle(plays, vectorised.play).step_time
+    except NotApplicable:
+        return _settle(plays, _event(case)).step_time
+
+
+def lane_times(case: Case, variants: Sequence[Stretch]) -> list[float]:
+    """Step times of several variants, in one pass where the vectorised engine applies.
+
+    A variant stretches compute, or all of communication alike.
+    """
+    lanes = tuple((v.compute, v.transfer) for v in variants)
+    if any(v.latency != v.transfer for v in variants):
+        raise ValueError("a lane stretches latency and transfer alike")
+    plays = case.plays()
+    request = plays[min(1, len(plays) - 1)]
+    try:
+        return list(vectorised.play(request, lanes=lanes).lanes)
+    except NotApplicable:
+        return [step_time(case, stretch=variant) for variant in variants]
+
+
+def cross_check(case: Case) -> None:
+    """Play a few steps of `case` on both engines; SimulationError if they don't agree to 1e-9."""
+    request = case.plays()[0]
+    short = replace(request, steps=min(request.steps, 4), warmup=0)
+    try:
+        a, b = event.play(short), vectorised.play(short)
+    except NotApplicable:
+        return
+    if abs(a.step_time - b.step_time) > 1e-9 * a.step_time:
+        raise SimulationError(
+            f"the engines disagree: event {a.step_time} s, vectorised {b.step_time} s"
+        )
+
+
+def estimate(case: Case) -> float:
+    """Rough CPU seconds that the event engine needs for `case`."""
+    request = case.plays()[0]
+    operations = sum(len(p.ops) for p in request.cast(0).programs) / len(request.cast(0).programs)
+    rounds = operations * case.ranks * 4 if case.scenario.detail == "rounds" else 0
+    return SECONDS_PER_OPERATION * request.steps * case.ranks * (operations + rounds)
+
+
+def _event(case: Case) -> Callable[[Play], Timeline]:
+    return lambda request: event.play(request, detail=case.scenario.detail)
+
+
+def _settle(plays: list[Play], engine: Callable[[Play], Timeline]) -> Timeline:
+    """The timeline of the first play that has settled; the mean of the last one if none has."""
+    timeline = engine(plays[0])
+    for following in plays[1:]:
+        last, before = timeline.durations[-1], timeline.durations[-2]
+        if abs(last - before) <= SETTLED * max(last, before):
+            return replace(timeline, durations=(last,), splits=timeline.splits[-1:])
+        timeline = engine(following)
+    return timeline

@@ -1,0 +1,293 @@
+"""Predictions: the answer, its interval, its bounds and its reasons."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from dpsim._version import __version__
+from dpsim.bottleneck import bottleneck
+from dpsim.calibrate import Level, level
+from dpsim.case import Case
+from dpsim.engines import SimulationError
+from dpsim.measured import read_measured
+from dpsim.memory import MemoryUse, activation_bytes, memory_use
+from dpsim.modelspec import below
+from dpsim.player import EVENT_BUDGET, Played, cross_check, estimate, play
+from dpsim.program import COMPUTE, Program
+from dpsim.record import Refused
+from dpsim.scaling import laws
+from dpsim.scenario import Loaded, to_data
+from dpsim.uncertainty import interval
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The whole answer.  `document` is what ``--json`` prints; `played` and `cases` are behind it
+    (None where a point could not be computed)."""
+
+    loaded: Loaded
+    document: dict[str, Any]
+    cases: tuple[Case, ...]
+    played: tuple[Played | None, ...]
+    level: Level | None = None
+    memory: tuple[MemoryUse | None, ...] = field(default=())
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.document["points"]
+        return found
+
+    @property
+    def step_time_s(self) -> float:
+        """Step time of the first point [s]; its error if it has none."""
+        point = self.points[0]
+        if "error" in point:
+            raise SimulationError(point["error"])
+        return float(point["step_time_s"])
+
+    def explain(self) -> dict[str, Any]:
+        """Where the step goes and what would help (see `dpsim explain --json`)."""
+        from dpsim.explain import explain
+
+        return explain(self)
+
+    def _repr_html_(self) -> str:
+        import pandas as pd
+
+        keys = ("ranks", "step_time_s", "throughput_per_s", "efficiency", "bottleneck")
+        html: str = pd.DataFrame([{k: p.get(k) for k in keys} for p in self.points]).to_html()
+        return html
+
+
+def predict(loaded: Loaded) -> Prediction:
+    """Play every point of `loaded`.  Raises Refused where no point can be computed for a reason
+    that lies in the input; a single point that cannot be computed carries its `error`."""
+    cases = tuple(Case(point, loaded.base) for point in loaded.points)
+    for case in cases[:1]:
+        _ = case.model, case.machine  # what is wrong with these is wrong with all points
+    found = level(cases[0], loaded.scenario.calibrate) if loaded.scenario.calibrate else None
+    if found is not None:
+        cases = tuple(case.scaled(found.scale) for case in cases)
+    points: list[dict[str, Any]] = []
+    played: list[Played | None] = []
+    memory: list[MemoryUse | None] = []
+    budget = EVENT_BUDGET
+    for case, change in zip(cases, loaded.changes, strict=True):
+        try:
+            budget, result = _play(case, budget)
+            used = memory_of(case)
+            points.append(_point(case, result, used, found))
+        except (Refused, SimulationError, ValueError) as error:
+            if len(cases) == 1:
+                raise _as_refusal(error) from None
+            result, used = None, None
+            points.append({**_identity(case), "error": str(error)})
+        points[-1]["set"] = change
+        played.append(result)
+        memory.append(used)
+    if any(p and p.engine == "vectorised" and p.reason != "asked for" for p in played):
+        cross_check(min((c for c, p in zip(cases, played, strict=True) if p), key=lambda c: c.ranks))
+    _relate(points)
+    document = _document(loaded, cases, points, memory, found)
+    return Prediction(loaded, document, cases, tuple(played), found, tuple(memory))
+
+
+def _as_refusal(error: Exception) -> Exception:
+    return Refused(str(error)) if type(error) is ValueError else error
+
+
+def _play(case: Case, budget: float) -> tuple[float, Played]:
+    """Play `case`; `auto` uses the event engine as long as the run's budget lasts."""
+    played = play(case, budget=budget)
+    spent = estimate(case) if played.engine == "event" else 0.0
+    return max(budget - spent, 0.0), played
+
+
+def memory_of(case: Case) -> MemoryUse:
+    """Memory of the busiest rank."""
+    job = case.job(max(case.shares))
+    kept = activation_bytes(
+        case.model, job.samples, case.precision.compute, case.scenario.recompute
+    )
+    return memory_use(case.scenario.strategy.memory(job), kept, case.device)
+
+
+def _identity(case: Case) -> dict[str, Any]:
+    cluster = case.scenario.cluster
+    ranks = cluster.ranks
+    try:
+        return {"ranks": case.ranks, "nodes": case.nodes, "global_batch": case.global_batch}
+    except (Refused, ValueError):
+        return {"ranks": ranks, "nodes": cluster.nodes, "global_batch": None}
+
+
+def _point(case: Case, played: Played, used: MemoryUse, found: Level | None) -> dict[str, Any]:
+    time = played.step_time
+    bounds = interval(case, played, found.ranks if found else None)
+    split = played.timeline.mean_split()
+    program = played.timeline.last.cast.programs[0]
+    durations = sorted(played.timeline.durations)
+    tokens = case.tokens_per_sample > 1
+    samples = case.global_batch * (case.tokens_per_sample if tokens else 1)
+    price = case.scenario.price
+    return {
+        **_identity(case),
+        "engine": played.engine,
+        "engine_reason": played.reason,
+        "step_time_s": time,
+        "step_time_low_s": bounds.low,
+        "step_time_high_s": bounds.high,
+        "interval_sources": list(bounds.sources),
+        "step_p50_s": durations[(len(durations) - 1) // 2],
+        "step_p99_s": durations[-1 - len(durations) // 100],
+        "throughput_per_s": samples / time if time > 0 else None,
+        "throughput_unit": "tokens/s" if tokens else f"{case.model.sample}s/s",
+        "mfu": _mfu(case, time),
+        "compute_s": split.compute,
+        "exposed_communication_s": split.exposed_communication,
+        "bubble_s": split.bubble,
+        "stall_s": split.stall,
+        **_traffic(case, program),
+        "memory_bytes": used.total,
+        "memory_parts": used.parts,
+        "fits": used.fits,
+        "bound_s": lower_bound(case, program),
+        "cost_usd_per_hour": price.per_device_hour * case.ranks if price else None,
+        "bottleneck": bottleneck(case, played),
+    }
+
+
+def _mfu(case: Case, time: float) -> float | None:
+    """Model FLOP utilisation: FLOP of forward and backward over what the devices could do."""
+    if case.device is None or time <= 0 or not (flop := case.model.flop_per_sample()):
+        return None
+    peak = case.device.peak_for(case.precision.compute) * case.ranks
+    share = flop * case.global_batch / (peak * time)
+    if share > 1:
+        raise SimulationError(f"MFU of {share:.0%}: a step of {time} s is beyond the device's peak")
+    return share
+
+
+def _traffic(case: Case, program: Program) -> dict[str, float]:
+    """Bytes that rank 0 sends in a step: payload, padding, control."""
+    totals = {"payload": 0.0, "padding": 0.0, "control": 0.0}
+    world = tuple(range(case.ranks))
+    for op in program.ops:
+        if op.stream == COMPUTE:
+            continue
+        sent = case.costs.plan(op.operation, world, op.bytes).sent
+        padding = sent * op.padding / op.bytes if op.bytes else 0.0
+        totals["control" if op.control else "payload"] += sent - padding
+        totals["padding"] += padding
+    return {
+        "bytes_sent_per_rank": totals["payload"],
+        "padding_bytes_per_rank": totals["padding"],
+        "control_bytes_per_rank": totals["control"],
+    }
+
+
+def lower_bound(case: Case, program: Program) -> float:
+    """No schedule of this program is faster: its compute alone, or its busiest communicator."""
+    world = tuple(range(case.ranks))
+    compute = sum(op.seconds for op in program.ops if op.stream == COMPUTE)
+    streams: dict[str, float] = {}
+    for op in program.ops:
+        if op.stream != COMPUTE and not op.control:
+            cost = case.costs.plan(op.operation, world, op.bytes).seconds
+            streams[op.stream] = streams.get(op.stream, 0.0) + cost
+    return max(compute, *streams.values()) if streams else compute
+
+
+def _relate(points: list[dict[str, Any]]) -> None:
+    """Speed-up and efficiency relative to the first point that has a throughput."""
+    base = next((p for p in points if p.get("throughput_per_s")), None)
+    for point in points:
+        if base is None or not point.get("throughput_per_s"):
+            point.update({"speedup": None, "efficiency": None} if "error" not in point else {})
+            continue
+        point["speedup"] = point["throughput_per_s"] / base["throughput_per_s"]
+        point["efficiency"] = point["speedup"] * base["ranks"] / point["ranks"]
+
+
+def _document(
+    loaded: Loaded,
+    cases: tuple[Case, ...],
+    points: list[dict[str, Any]],
+    memory: list[MemoryUse | None],
+    found: Level | None,
+) -> dict[str, Any]:
+    batch = loaded.scenario.batch
+    weak = batch.weak
+    usable = all(p.get("efficiency") is not None for p in points if "error" not in p)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "dpsim_version": __version__,
+        "name": loaded.name,
+        "scenario": to_data(loaded.scenario),
+        "scaling": "weak" if weak else "strong",
+        "held_constant": (
+            f"{batch.per_device or 1} samples per rank and micro-batch"
+            if weak
+            else f"global batch of {batch.global_} samples"
+        ),
+        "points": points,
+        "laws": laws(cases, points, found is not None) if usable else {},
+        "measured": _measured(loaded, cases, points, found),
+        "calibration": found and dataclasses.asdict(found),
+        "warnings": _warnings(cases, points, memory, found),
+    }
+
+
+def _measured(
+    loaded: Loaded, cases: tuple[Case, ...], points: list[dict[str, Any]], found: Level | None
+) -> list[dict[str, Any]]:
+    """Measured points beside the predictions at the same count; the calibrated one is marked."""
+    if loaded.scenario.measured is None:
+        return []
+    result = []
+    for point in read_measured(below(loaded.base, loaded.scenario.measured, "measured")):
+        at = next(
+            ((c, p) for c, p in zip(cases, points, strict=True) if c.ranks == point.ranks and "error" not in p),
+            None,
+        )
+        if at is None:
+            continue
+        case, predicted = at
+        time = point.step_time(case.global_batch, case.tokens_per_sample)
+        calibrated = found is not None and found.ranks == point.ranks
+        result.append(
+            {
+                "ranks": point.ranks,
+                "step_time_s": time,
+                "throughput_per_s": predicted["throughput_per_s"] * predicted["step_time_s"] / time,
+                "error": predicted["step_time_s"] / time - 1.0,
+                "inside_interval": predicted["step_time_low_s"] <= time <= predicted["step_time_high_s"],
+                "role": "calibrated" if calibrated else "predicted",
+                "source": point.source,
+            }
+        )
+    return result
+
+
+def _warnings(
+    cases: tuple[Case, ...],
+    points: list[dict[str, Any]],
+    memory: list[MemoryUse | None],
+    found: Level | None,
+) -> list[str]:
+    warnings = []
+    if found is None and cases[0].machine is not None:
+        warnings.append("not calibrated: compute is assumed, not measured; see `calibrate:`")
+    for point, used in zip(points, memory, strict=True):
+        if "error" in point:
+            warnings.append(f"{point['ranks']} ranks: {point['error']}")
+        elif used is not None and used.fits is False:
+            warnings.append(
+                f"{point['ranks']} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
+                f"{(used.capacity or 0) / 1e9:.0f} GB"
+            )
+    return warnings

@@ -1,0 +1,131 @@
+"""How a run scales: laws fitted to it, and what makes it bend away from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dpsim.calibrate import at_ranks
+from dpsim.case import Case
+from dpsim.laws import amdahl, fit_usl, karp_flatt
+from dpsim.player import step_time
+from dpsim.program import COMPUTE
+from dpsim.uncertainty import COMPUTE_CALIBRATED, COMPUTE_PRIOR
+
+PARTS = ("communication_s", "jitter_s", "bubble_s", "load_s")
+#: efficiency below which a curve counts as bent
+BENT = 0.9
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """The step on one rank: the part that more ranks share out, and the part that they don't."""
+
+    parallel: float
+    serial: float
+
+    @property
+    def total(self) -> float:
+        return self.parallel + self.serial
+
+    @property
+    def serial_fraction(self) -> float:
+        return self.serial / self.total if self.total else 0.0
+
+    def ideal(self, ranks: int, *, weak: bool) -> float:
+        """Step time on `ranks` ranks by Amdahl (fixed work) or Gustafson (work grows) [s]."""
+        return self.total if weak else self.total / amdahl(self.serial_fraction, ranks)
+
+
+def baseline(case: Case) -> Baseline:
+    """`case` on one rank, with free communication: what Amdahl's law starts from."""
+    alone = at_ranks(case.without_communication(), 1)
+    ops = [op for op in alone.program().ops if op.stream == COMPUTE]
+    parallel = sum(op.seconds for op in ops if op.kind in ("forward", "backward"))
+    return Baseline(parallel, sum(op.seconds for op in ops) - parallel)
+
+
+def gap(case: Case, time: float, base: Baseline) -> dict[str, float]:
+    """Step time beyond the law's, split into causes that sum to it.
+
+    Causes are taken away one after the other (communication, then jitter); what is left over the
+    law is load: uneven shares, and work that shrinks less than the batch does.
+    """
+    silent = case.without_communication()
+    free = step_time(silent)
+    calm = step_time(silent, quiet=True)
+    law = base.ideal(case.ranks, weak=case.scenario.batch.weak)
+    return dict(zip(PARTS, (time - free, free - calm, 0.0, calm - law), strict=True))
+
+
+def laws(cases: Sequence[Case], points: Sequence[dict[str, Any]], calibrated: bool) -> dict[str, Any]:
+    """The `laws` part of the answer for the points that have a step time."""
+    good = [(c, p) for c, p in zip(cases, points, strict=True) if "error" not in p]
+    if not good:
+        return {}
+    first = good[0][0]
+    base = baseline(first)
+    weak = first.scenario.batch.weak
+    gaps = [
+        {"ranks": c.ranks, "law_s": base.ideal(c.ranks, weak=weak), **gap(c, p["step_time_s"], base)}
+        for c, p in good
+    ]
+    slow, fast = (COMPUTE_CALIBRATED if calibrated else COMPUTE_PRIOR)[::-1]
+    exact = first.machine is None
+    fit = fit_usl([c.ranks for c, _ in good], [p["throughput_per_s"] for _, p in good])
+    return {
+        "amdahl": {
+            "serial_fraction": base.serial_fraction,
+            "low": _serial(base, 1.0 if exact else slow),
+            "high": _serial(base, 1.0 if exact else fast),
+            "gap": {key: gaps[-1][key] for key in PARTS},
+            "points": gaps,
+        },
+        "gustafson": {"serial_fraction": base.serial_fraction},
+        "usl": fit
+        and {
+            "sigma": fit.sigma,
+            "kappa": fit.kappa,
+            "peak_ranks": fit.peak_ranks if math.isfinite(fit.peak_ranks) else None,
+        },
+        "karp_flatt": [_karp_flatt(c.ranks, p, base, weak=weak) for c, p in good if c.ranks > 1],
+        "bend": _bend(good, gaps),
+    }
+
+
+def _serial(base: Baseline, stretch: float) -> float:
+    total = base.serial + base.parallel * stretch
+    return base.serial / total if total else 0.0
+
+
+def _karp_flatt(
+    ranks: int, point: dict[str, Any], base: Baseline, *, weak: bool
+) -> dict[str, float]:
+    """The serial fraction that would explain this point alone."""
+    speedup = base.total / point["step_time_s"] * (ranks if weak else 1)
+    return {"ranks": ranks, "serial_fraction": karp_flatt(speedup, ranks)}
+
+
+def _bend(
+    good: Sequence[tuple[Case, dict[str, Any]]], gaps: Sequence[dict[str, float]]
+) -> dict[str, Any] | None:
+    """Where efficiency first falls below 90 %, and which part of the gap is the largest there."""
+    for (case, point), parts in zip(good, gaps, strict=True):
+        if point["efficiency"] < BENT:
+            names = (*PARTS, "serial_s")
+            sizes = dict(parts) | {"serial_s": _serial_loss(good, case, parts)}
+            largest = max(names, key=lambda name: sizes[name])
+            return {"ranks": case.ranks, "part": largest.removesuffix("_s")}
+    return None
+
+
+def _serial_loss(
+    good: Sequence[tuple[Case, dict[str, Any]]], case: Case, parts: dict[str, float]
+) -> float:
+    """What the law itself loses against linear scaling from the first point [s]."""
+    if case.scenario.batch.weak:
+        return 0.0
+    first, point = good[0]
+    return parts["law_s"] - float(point["step_time_s"]) * first.ranks / case.ranks
