@@ -6,7 +6,6 @@ measured count equals the measured one.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from dpsim.case import Case
@@ -14,7 +13,7 @@ from dpsim.measured import MeasuredPoint, read_measured
 from dpsim.modelspec import below
 from dpsim.player import step_time
 from dpsim.record import Refused
-from dpsim.scenario import Calibrate, Scenario
+from dpsim.scenario import Calibrate
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def level(first: Case, calibrate: Calibrate) -> Level:
     Raises Refused where no level does, or only one beyond the device's peak.
     """
     point = _point(first, calibrate)
-    case = at_ranks(first, point.ranks)
+    case = first.at_ranks(point.ranks)
     target = point.step_time(case.global_batch, case.tokens_per_sample)
     shortest = step_time(case.scaled(0.0))
     if target <= shortest:
@@ -44,18 +43,6 @@ def level(first: Case, calibrate: Calibrate) -> Level:
     scale = _solve(case, target)
     _check_peak(case.scaled(scale))
     return Level(scale, point.ranks, target)
-
-
-def at_ranks(case: Case, ranks: int) -> Case:
-    """The same case on `ranks` ranks."""
-    cluster = dataclasses.replace(case.scenario.cluster, nodes=None, ranks=ranks)
-    if case.ranks == ranks:
-        return case
-    return Case(_with(case.scenario, cluster), case.base, case.compute_scale)
-
-
-def _with(scenario: Scenario, cluster: object) -> Scenario:
-    return dataclasses.replace(scenario, cluster=cluster)  # type: ignore[arg-type]
 
 
 def _point(first: Case, calibrate: Calibrate) -> MeasuredPoint:

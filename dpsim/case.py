@@ -208,6 +208,13 @@ class Case:
         other.__dict__.update({key: self.__dict__[key] for key in kept if key in self.__dict__})
         return other
 
+    def at_ranks(self, ranks: int) -> Case:
+        """The same case on `ranks` ranks."""
+        if self.ranks == ranks:
+            return self
+        cluster = replace(self.scenario.cluster, nodes=None, ranks=ranks)
+        return Case(replace(self.scenario, cluster=cluster), self.base, self.compute_scale)
+
     def without_communication(self) -> Case:
         return Case(
             dataclasses.replace(self.scenario, collective=Free()), self.base, self.compute_scale

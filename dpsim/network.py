@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import simpy
@@ -21,12 +21,19 @@ _SAME_INSTANT = 1e-13
 
 @dataclass(eq=False)
 class _Flow:
+    """`loads` is bytes per link, `size` and `left` the bytes of the most loaded one; `alone` is
+    the rate without other flows."""
+
     loads: Mapping[Hashable, float]
     size: float
     left: float
+    alone: float
     done: simpy.Event
     rate: float = 0.0
-    order: int = field(default=0)
+
+    def crossings(self) -> Mapping[Hashable, float]:
+        """How often the flow crosses each link, relative to its most loaded one."""
+        return {link: load / self.size for link, load in self.loads.items() if load > 0.0}
 
 
 class Network:
@@ -40,15 +47,21 @@ class Network:
         self._version = 0
         self._pending = False
 
-    def transfer(self, loads: Mapping[Hashable, float]) -> simpy.Event:
-        """Move `loads[link]` bytes over each link, all in lock step; the event fires at the end."""
+    def transfer(
+        self, loads: Mapping[Hashable, float], alone: float | None = None
+    ) -> simpy.Event:
+        """Move `loads[link]` bytes over each link, all in lock step; the event fires at the end.
+
+        `alone` is the time that this takes on idle links [s], if the caller knows it.
+        """
         done = self._env.event()
         size = max(loads.values(), default=0.0)
         if size <= 0.0:
             return done.succeed()
-        share = {link: load / size for link, load in loads.items() if load > 0.0}
+        if alone is None:
+            alone = max(load / self._capacity(link) for link, load in loads.items())
         self._advance()
-        self._flows.append(_Flow(share, size, size, done))
+        self._flows.append(_Flow(loads, size, size, size / alone, done))
         self._replan()
         return done
 
@@ -70,11 +83,13 @@ class Network:
         self._pending = False
         self._advance()
         self._finish()
-        if self._flows:
-            for flow, rate in zip(
-                self._flows, fair_rates([f.loads for f in self._flows], self._capacity), strict=True
-            ):
+        if len(self._flows) == 1:
+            self._flows[0].rate = self._flows[0].alone
+        elif self._flows:
+            rates = fair_rates([flow.crossings() for flow in self._flows], self._capacity)
+            for flow, rate in zip(self._flows, rates, strict=True):
                 flow.rate = rate
+        if self._flows:
             self._env.process(self._wake(self._version))
 
     def _wake(self, version: int) -> Generator[simpy.Event, Any, None]:
@@ -101,8 +116,6 @@ def fair_rates(
     flows: list[Mapping[Hashable, float]], capacity: Callable[[Hashable], float]
 ) -> list[float]:
     """Max-min fair rates of `flows`, each a map from link to how often it crosses it."""
-    if len(flows) == 1:
-        return [min((capacity(k) / w for k, w in flows[0].items()), default=math.inf)]
     free = {link: capacity(link) for flow in flows for link in flow}
     weight = dict.fromkeys(free, 0.0)
     on: dict[Hashable, list[int]] = {link: [] for link in free}

@@ -288,6 +288,6 @@ def _warnings(
         elif used is not None and used.fits is False:
             warnings.append(
                 f"{point['ranks']} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
-                f"{(used.capacity or 0) / 1e9:.0f} GB"
+                f"{(used.capacity or 0) / 1e9:.1f} GB"
             )
     return warnings

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from dpsim.calibrate import at_ranks
 from dpsim.case import Case
 from dpsim.laws import amdahl, fit_usl, karp_flatt
 from dpsim.player import step_time
@@ -21,14 +20,16 @@ BENT = 0.9
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """The step on one rank: the part that more ranks share out, and the part that they don't."""
+    """The step on one rank [s]: work per sample, fixed work that ranks share out (a sharded
+    optimizer), and what they don't."""
 
     parallel: float
+    shared: float
     serial: float
 
     @property
     def total(self) -> float:
-        return self.parallel + self.serial
+        return self.parallel + self.shared + self.serial
 
     @property
     def serial_fraction(self) -> float:
@@ -36,15 +37,29 @@ class Baseline:
 
     def ideal(self, ranks: int, *, weak: bool) -> float:
         """Step time on `ranks` ranks by Amdahl (fixed work) or Gustafson (work grows) [s]."""
-        return self.total if weak else self.total / amdahl(self.serial_fraction, ranks)
+        if weak:
+            return self.parallel + self.shared / ranks + self.serial
+        return self.total / amdahl(self.serial_fraction, ranks)
 
 
 def baseline(case: Case) -> Baseline:
-    """`case` on one rank, with free communication: what Amdahl's law starts from."""
-    alone = at_ranks(case.without_communication(), 1)
-    ops = [op for op in alone.program().ops if op.stream == COMPUTE]
-    parallel = sum(op.seconds for op in ops if op.kind in ("forward", "backward"))
-    return Baseline(parallel, sum(op.seconds for op in ops) - parallel)
+    """`case` on one rank, with free communication: what Amdahl's law starts from.
+
+    What of the fixed work is shared out shows in its halving from one rank to two.
+    """
+    silent = case.without_communication()
+    parallel, fixed = _compute(silent.at_ranks(1))
+    halved = fixed - _compute(silent.at_ranks(2), fixed_only=True)[1]
+    shared = min(2.0 * halved, fixed)
+    return Baseline(parallel, shared, fixed - shared)
+
+
+def _compute(case: Case, *, fixed_only: bool = False) -> tuple[float, float]:
+    """Compute time of rank 0: per-sample work, and everything else [s]."""
+    job = case.job(1 if fixed_only else max(case.shares))
+    ops = [op for op in case.scenario.strategy.program(job, None).ops if op.stream == COMPUTE]
+    scaled = sum(op.seconds for op in ops if op.kind in ("forward", "backward"))
+    return scaled, sum(op.seconds for op in ops if op.kind not in ("forward", "backward"))
 
 
 def gap(case: Case, time: float, base: Baseline) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 
 import networkx as nx
 
@@ -43,9 +44,9 @@ class Topology:
             raise Refused(message, ("cluster", "ranks"))
 
     @cached_property
-    def graph(self) -> nx.DiGraph:
+    def graph(self) -> nx.DiGraph[Vertex]:
         """The whole machine.  Refused where a pair of its GPUs cannot reach each other."""
-        graph = nx.DiGraph()
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
         for number in range(self.nodes):
             self._build_node(graph, number)
         if self._network is not None and self.nodes > 1:
@@ -62,7 +63,7 @@ class Topology:
 
     def nic_of(self, gpu: int) -> int:
         """The NIC through which GPU number `gpu` of a node leaves it."""
-        return self._node.nic_of(gpu, self.gpus, self.nics)
+        return self._nics[gpu]
 
     def link(self, edge: Edge) -> Link:
         (a, b) = edge
@@ -89,12 +90,17 @@ class Topology:
         path = self._network.route(("nic", a, way_out[-1][1][2]), ("nic", b, into))
         return (
             *(_moved(edge, a) for edge in way_out),
-            *zip(path, path[1:], strict=False),
+            *pairwise(path),
             *(_moved(edge, b) for edge in self.inside(("nic", 0, into), ("gpu", 0, j))),
         )
 
     def _way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
         """From GPU number `gpu` of node 0 to the NIC that it sends through to NIC `rail`."""
+        if (gpu, rail) not in self._ways_out:
+            self._ways_out[gpu, rail] = self._find_way_out(gpu, rail)
+        return self._ways_out[gpu, rail]
+
+    def _find_way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
         own = self.nic_of(gpu)
         if self._network is not None and self._network.rails and own != rail:
             for other in range(self.gpus):
@@ -104,7 +110,7 @@ class Topology:
                         return (*hop, *self.inside(("gpu", 0, other), ("nic", 0, rail)))
         return self.inside(("gpu", 0, gpu), ("nic", 0, own))
 
-    def _build_node(self, graph: nx.DiGraph, number: int) -> None:
+    def _build_node(self, graph: nx.DiGraph[Vertex], number: int) -> None:
         try:
             self._node.build(graph, number, self.gpus, self.nics)
         except Refused:
@@ -113,14 +119,14 @@ class Topology:
             raise Refused(str(error), ("cluster", "gpus_per_node")) from None
 
     @cached_property
-    def _first_node(self) -> nx.DiGraph:
-        graph = nx.DiGraph()
+    def _first_node(self) -> nx.DiGraph[Vertex]:
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
         self._build_node(graph, 0)
         return graph
 
     @cached_property
-    def _cables(self) -> nx.DiGraph:
-        graph = nx.DiGraph()
+    def _cables(self) -> nx.DiGraph[Vertex]:
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
         if self._network is not None and self.nodes > 1:
             self._network.build(graph, self.nodes, self.nics)
         return graph
@@ -129,16 +135,24 @@ class Topology:
     def _paths(self) -> dict[tuple[Vertex, Vertex], tuple[Edge, ...]]:
         return {}
 
+    @cached_property
+    def _ways_out(self) -> dict[tuple[int, int], tuple[Edge, ...]]:
+        return {}
+
+    @cached_property
+    def _nics(self) -> tuple[int, ...]:
+        return tuple(self._node.nic_of(gpu, self.gpus, self.nics) for gpu in range(self.gpus))
+
     def inside(self, source: Vertex, target: Vertex) -> tuple[Edge, ...]:
         """The edges from `source` to `target`, both vertices of node 0 (see `route`)."""
         if (source, target) not in self._paths:
             graph = self._first_node
             path = _relayed(graph, source, target) or _shortest(graph, source, target)
-            self._paths[source, target] = tuple(zip(path, path[1:], strict=False))
+            self._paths[source, target] = tuple(pairwise(path))
         return self._paths[source, target]
 
 
-def _relayed(graph: nx.DiGraph, source: Vertex, target: Vertex) -> list[Vertex] | None:
+def _relayed(graph: nx.DiGraph[Vertex], source: Vertex, target: Vertex) -> list[Vertex] | None:
     """Two wires through a third GPU, where no wire joins the two GPUs: the widest such way.
 
     NCCL takes these too (path type NVB, NVIDIA/nccl 2.30.7 src/graph/paths.cc).
@@ -147,14 +161,14 @@ def _relayed(graph: nx.DiGraph, source: Vertex, target: Vertex) -> list[Vertex] 
         return None
 
     def width(middle: Vertex) -> float:
-        ends = (graph.edges[source, middle]["link"], graph.edges[middle, target]["link"])
+        ends: list[Link] = [graph.edges[e]["link"] for e in ((source, middle), (middle, target))]
         return min(link.bandwidth for link in ends)
 
     between = [v for v in graph.successors(source) if v[0] == "gpu" and graph.has_edge(v, target)]
     return [source, max(between, key=width), target] if between else None
 
 
-def _shortest(graph: nx.DiGraph, source: Vertex, target: Vertex) -> list[Vertex]:
+def _shortest(graph: nx.DiGraph[Vertex], source: Vertex, target: Vertex) -> list[Vertex]:
     """Fewest hops, then the widest, never through another GPU or NIC."""
     inner = nx.subgraph_view(
         graph, filter_node=lambda v: v in (source, target) or v[0] not in ("gpu", "nic")
@@ -176,10 +190,11 @@ def _moved(edge: Edge, node: int) -> Edge:
     return (a[0], node, *a[2:]), (b[0], node, *b[2:])
 
 
-def _require_connected(graph: nx.DiGraph) -> None:
+def _require_connected(graph: nx.DiGraph[Vertex]) -> None:
     gpus = [v for v, data in graph.nodes(data=True) if data["kind"] == "gpu"]
     reached = nx.descendants(graph, gpus[0]) | {gpus[0]}
     reaching = nx.ancestors(graph, gpus[0]) | {gpus[0]}
     for gpu in gpus:
         if gpu not in reached or gpu not in reaching:
-            raise Refused(f"{gpus[0]} and {gpu} are not connected both ways", ("cluster", "machine"))
+            message = f"{gpus[0]} and {gpu} are not connected both ways"
+            raise Refused(message, ("cluster", "machine"))

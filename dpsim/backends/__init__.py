@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from dpsim.collectives import Stage
 from dpsim.fabrics import Edge
@@ -42,7 +43,12 @@ class Plan:
     sent: float
     launch: float = 0.0
 
-    @property
+    @cached_property
+    def links(self) -> frozenset[Edge]:
+        """The links that carry its bytes."""
+        return frozenset(edge for phase in self.phases for edge in phase.loads or ())
+
+    @cached_property
     def seconds(self) -> float:
         """Duration on otherwise idle links [s]."""
         return self.launch + sum(phase.latency + phase.seconds for phase in self.phases)

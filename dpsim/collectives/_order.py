@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, permutations
+from itertools import groupby, pairwise, permutations
 from weakref import WeakKeyDictionary
 
 from dpsim.fabrics import Edge
@@ -28,6 +28,7 @@ class Ring:
 
 Locals = tuple[int, ...]
 Pair = tuple[int, int]
+Hops = dict[Pair, tuple[Pair, ...]]  # the wires between two GPUs, direct or through a third
 _CACHE: WeakKeyDictionary[Topology, dict[Locals, tuple[Ring, ...]]] = WeakKeyDictionary()
 
 
@@ -104,7 +105,7 @@ def _cycles(topology: Topology, inside: Locals) -> list[Locals]:
     unit = min(mesh.values())
     if len(inside) == 2:
         return [inside] * int(mesh[inside[0], inside[1]] / unit + 1e-9)
-    direct = {pair: (pair,) for pair in mesh}
+    direct: Hops = {pair: (pair,) for pair in mesh}
     for hops in (direct, direct | _relays(topology, inside)):
         uses = _hamiltonian(inside, hops)
         if uses:
@@ -123,9 +124,9 @@ def _room(topology: Topology, uses: dict[Locals, Counter[Pair]], unit: float) ->
     return room
 
 
-def _relays(topology: Topology, inside: Locals) -> dict[Pair, tuple[Pair, ...]]:
+def _relays(topology: Topology, inside: Locals) -> Hops:
     """The two wires of every pair of GPUs that reach each other through a third."""
-    found = {}
+    found: Hops = {}
     for a in inside:
         for b in inside:
             path = topology.inside(("gpu", 0, a), ("gpu", 0, b)) if a < b else ()
@@ -139,9 +140,7 @@ def _pair(a: int, b: int) -> Pair:
     return (a, b) if a < b else (b, a)
 
 
-def _hamiltonian(
-    inside: Locals, hops: dict[Pair, tuple[Pair, ...]]
-) -> dict[Locals, Counter[Pair]]:
+def _hamiltonian(inside: Locals, hops: Hops) -> dict[Locals, Counter[Pair]]:
     """Every undirected cycle through all of `inside`, with the wires that it takes."""
     found = {}
     first, *rest = inside
@@ -158,7 +157,9 @@ def _most(inside: Locals, room: Counter[Pair]) -> int:
     return min(sum(n for pair, n in room.items() if gpu in pair) for gpu in inside) // 2
 
 
-def _pack(cycles: list[tuple[Locals, Counter[Pair]]], room: Counter[Pair], most: int) -> list[Locals]:
+def _pack(
+    cycles: list[tuple[Locals, Counter[Pair]]], room: Counter[Pair], most: int
+) -> list[Locals]:
     """As many cycles as fit in `room` together, at most `most`; depth first, with an end."""
     best: list[Locals] = []
     tries = 0
@@ -214,14 +215,14 @@ def _inner(topology: Topology, inside: Locals) -> list[Locals]:
         steps = {gpu: len(topology.inside(("gpu", 0, gpu), ("nic", 0, nic))) for gpu in gpus}
         near = [gpu for gpu in gpus if steps[gpu] == min(steps.values())]
         way = _mesh_way(inside, near, mesh, taken) or _turned(inside, near)
-        taken.update(zip(way, way[1:], strict=False))
+        taken.update(pairwise(way))
         ways.append(way)
     return ways
 
 
 def _turned(inside: Locals, near: list[int]) -> Locals:
-    """Rank order, turned so that it starts at a GPU of `near` and ends at another if there is one."""
-    start = next((g for g in near if inside[inside.index(g) - 1] in near and g != near[0]), near[0])
+    """Rank order, turned to start at a GPU of `near` and to end at another if there is one."""
+    start = next((g for g in near if inside[inside.index(g) - 1] in near), near[0])
     at = inside.index(start)
     order = inside[at:] + inside[:at]
     others = [gpu for gpu in near if gpu != start]
@@ -233,18 +234,24 @@ def _turned(inside: Locals, near: list[int]) -> Locals:
 def _mesh_way(
     inside: Locals, near: list[int], mesh: dict[Pair, float], taken: Counter[Pair]
 ) -> Locals | None:
-    """The widest path over direct links from a GPU of `near` through all to another of `near`."""
+    """The widest path over direct links from the first of `near` through all to one of `near`."""
     best: tuple[tuple[bool, float], Locals] | None = None
-    for order in permutations(inside) if mesh else ():
-        if order[0] not in near:
-            continue
-        hops = list(zip(order, order[1:], strict=False))
-        if all(_pair(a, b) in mesh for a, b in hops):
-            width = min((mesh[_pair(a, b)] / (1 + taken[a, b]) for a, b in hops), default=0.0)
-            score = (order[-1] in near, width)
-            if best is None or score > best[0]:
-                best = (score, order)
+    for order in _through((near[0],), inside, mesh) if mesh else ():
+        hops = list(pairwise(order))
+        width = min((mesh[_pair(a, b)] / (1 + taken[a, b]) for a, b in hops), default=0.0)
+        score = (order[-1] in near, width)
+        if best is None or score > best[0]:
+            best = (score, order)
     return best[1] if best else None
+
+
+def _through(begun: Locals, inside: Locals, mesh: dict[Pair, float]) -> Iterator[Locals]:
+    """Every path over direct links that goes on from `begun` through all of `inside`."""
+    if len(begun) == len(inside):
+        yield begun
+    for gpu in inside:
+        if gpu not in begun and _pair(begun[-1], gpu) in mesh:
+            yield from _through((*begun, gpu), inside, mesh)
 
 
 Key = tuple[Locals | None, Edge]

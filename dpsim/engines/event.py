@@ -219,7 +219,7 @@ class _Run:
             if phase.latency > 0:
                 yield self.env.timeout(phase.latency)
             if phase.loads:
-                yield self.network.transfer(phase.loads)
+                yield self.network.transfer(phase.loads, phase.seconds)
 
     def _by_rounds(self, plan: Plan, group: tuple[int, ...]) -> Events:
         """Every transfer of every round; a rank's next round waits for its own transfers only."""

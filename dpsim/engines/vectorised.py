@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import networkx as nx
 import numpy as np
 
+from dpsim.backends import Plan
 from dpsim.engines import NotApplicable, Play, SimulationError, check_time
 from dpsim.fabrics import Edge
 from dpsim.program import Cast, Op
@@ -97,7 +98,7 @@ class _Run:
             role.step_end = role.ends[program.end]
         self.finish = np.max([role.step_end.max(axis=1) for role in self.roles], axis=0)
         start, end, ready = (
-            tuple(np.array([a[0] for a in getattr(role, name)]) for role in self.roles)
+            tuple(_first_lane(getattr(role, name), len(role.members)) for role in self.roles)
             for name in ("starts", "ends", "readies")
         )
         return Step(cast, origin, start, end, ready)
@@ -147,8 +148,27 @@ class _Run:
                 met |= self._try(cast, cast.programs[k].ops[self.roles[k].next])
         return met
 
+    def _everyone(self, cast: Cast, op: Op) -> bool:
+        """The usual case, without copies: one role, whose ranks form one group."""
+        role = self.roles[0]
+        plan = self.request.costs.plan(op.operation, cast.groups[op.group][0], op.bytes)
+        assert role.arrival is not None
+        begin = role.arrival.max(axis=1, keepdims=True)
+        end = begin + plan.seconds * self.comm[:, None]
+        self._note(op, plan, begin, end)
+        role.arrival = None
+        self._record(role, op, begin, end)
+        return True
+
+    def _note(self, op: Op, plan: Plan, begin: Array, end: Array) -> None:
+        """Remember who used which links when, for the check that nobody shared them."""
+        if plan.links:
+            self._talk.append((op.stream, float(begin.flat[0]), float(end.flat[0]), plan.links))
+
     def _try(self, cast: Cast, op: Op) -> bool:
         partition = cast.groups.get(op.group, ())
+        if len(self.roles) == 1 and len(partition) == 1 and len(partition[0]) == cast.ranks:
+            return self._everyone(cast, op)
         present = {rank for group in partition for rank in group}
         _require_members(cast, self.roles, op, present)
         involved = [k for k, r in enumerate(self.roles) if int(r.members[0]) in present]
@@ -184,9 +204,7 @@ class _Run:
         finish = begin + plan.seconds * self.comm
         start[:, members] = begin[:, None]
         end[:, members] = finish[:, None]
-        links = frozenset(edge for phase in plan.phases for edge in phase.loads or ())
-        if links:
-            self._talk.append((op.stream, float(begin[0]), float(finish[0]), links))
+        self._note(op, plan, begin, finish)
 
     def _check_sharing(self) -> None:
         """Refuse where collectives of two communicators load one link at the same time."""
@@ -202,6 +220,14 @@ class _Run:
                         f"{stream} and {other} share links at the same time; only engine: event "
                         "shares bandwidth between them"
                     )
+
+
+def _first_lane(arrays: list[Array], ranks: int) -> Array:
+    """Lane 0 of every operation, shaped (operations, ranks)."""
+    result = np.empty((len(arrays), ranks))
+    for row, array in zip(result, arrays, strict=True):
+        row[:] = array[0]
+    return result
 
 
 def _require_members(cast: Cast, roles: list[_Role], op: Op, present: set[int]) -> None:

@@ -34,7 +34,7 @@ class Fabric:
 class NodeFabric(Fabric):
     """Contract: the inside of one node."""
 
-    def build(self, graph: nx.DiGraph, node: int, gpus: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], node: int, gpus: int, nics: int) -> None:
         """Add node number `node` with `gpus` GPUs and `nics` NICs to `graph`.
 
         Raises ValueError where this family cannot have that many GPUs.
@@ -55,7 +55,7 @@ class Network(Fabric):
 
     rails = False
 
-    def build(self, graph: nx.DiGraph, nodes: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], nodes: int, nics: int) -> None:
         """Join NICs 0 … `nics` - 1 of nodes 0 … `nodes` - 1."""
         raise NotImplementedError
 

@@ -50,7 +50,7 @@ class Clos(Network):
         """NIC ports of a full leaf, where a node has `nics` NICs."""
         raise NotImplementedError
 
-    def build(self, graph: nx.DiGraph, nodes: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], nodes: int, nics: int) -> None:
         leaves: dict[Vertex, None] = {}
         for node in range(nodes):
             for nic in range(nics):

@@ -60,7 +60,7 @@ class HostTree:
         """GPU slots of the node."""
         return self.sockets * self.gpus_per_socket
 
-    def build(self, graph: nx.DiGraph, node: int, gpus: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], node: int, gpus: int, nics: int) -> None:
         """Add the GPUs, NICs, switches and sockets that are in use."""
         if gpus > self.slots:
             raise ValueError(f"{gpus} GPUs do not fit: a node has {self.slots} slots")
@@ -75,7 +75,7 @@ class HostTree:
             used.append(slot)
         self._join(graph, node, used)
 
-    def _join(self, graph: nx.DiGraph, node: int, used: list[int]) -> None:
+    def _join(self, graph: nx.DiGraph[Vertex], node: int, used: list[int]) -> None:
         """Switches to their sockets, and the sockets to each other."""
         if self.gpus_per_switch and self.uplink is not None:
             for first in sorted({s - s % self.gpus_per_switch for s in used}):
@@ -114,7 +114,7 @@ class HostedNode(NodeFabric):
 
     host: HostTree
 
-    def build(self, graph: nx.DiGraph, node: int, gpus: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], node: int, gpus: int, nics: int) -> None:
         self.host.build(graph, node, gpus, nics)
 
     def nic_of(self, gpu: int, gpus: int, nics: int) -> int:

@@ -1,4 +1,4 @@
-"""Small helpers that every fabric uses to put vertices and wires into a graph."""
+"""How every fabric puts vertices and wires into a graph."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dpsim.fabrics import Vertex
 from dpsim.hardware import Link
 
 
-def add(graph: nx.DiGraph, vertex: Vertex) -> None:
+def add(graph: nx.DiGraph[Vertex], vertex: Vertex) -> None:
     """Add `vertex` with its attribute `kind`, the first part of its name."""
     graph.add_node(vertex, kind=vertex[0])
 
 
-def wire(graph: nx.DiGraph, a: Vertex, b: Vertex, link: Link) -> None:
+def wire(graph: nx.DiGraph[Vertex], a: Vertex, b: Vertex, link: Link) -> None:
     """Join `a` and `b` by a full-duplex wire: `link` in each direction.
 
     A second wire between the same two vertices adds its bandwidth to the edge.

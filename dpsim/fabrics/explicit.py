@@ -72,14 +72,14 @@ class Explicit(NodeFabric):
     def _require_connected(self) -> None:
         if not self._count("gpu"):
             raise Refused("no GPU; the first is called gpu0", ("vertices",))
-        graph = nx.DiGraph()
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
         self.build(graph, 0, self._count("gpu"), self._count("nic"))
         reached = nx.descendants(graph, ("gpu", 0, 0)) | {("gpu", 0, 0)}
         for index, name in enumerate(self.vertices):
             if vertex(name) not in reached:
                 raise Refused(f"{name} is not connected to gpu0", _at(index))
 
-    def build(self, graph: nx.DiGraph, node: int, gpus: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], node: int, gpus: int, nics: int) -> None:
         for kind, wanted in (("gpu", gpus), ("nic", nics)):
             if wanted > self._count(kind):
                 raise ValueError(f"{wanted} {kind}s wanted, {self._count(kind)} named in vertices")
@@ -116,7 +116,7 @@ def _require_unique(names: tuple[str, ...]) -> None:
 @lru_cache(maxsize=64)
 def _nearest(fabric: Explicit, gpus: int, nics: int) -> tuple[int, ...]:
     """For every GPU the NIC fewest hops away; among equals in blocks of equal size."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[Vertex] = nx.DiGraph()
     fabric.build(graph, 0, gpus, nics)
     result = []
     for gpu in range(gpus):

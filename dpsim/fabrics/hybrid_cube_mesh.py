@@ -6,6 +6,7 @@ import dataclasses
 
 import networkx as nx
 
+from dpsim.fabrics import Vertex
 from dpsim.fabrics._host import HostedNode
 from dpsim.fabrics._wire import wire
 from dpsim.hardware import Link
@@ -28,7 +29,7 @@ class HybridCubeMesh(HostedNode):
 
     nvlink: Link
 
-    def build(self, graph: nx.DiGraph, node: int, gpus: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], node: int, gpus: int, nics: int) -> None:
         if gpus > 8:
             raise ValueError(f"a hybrid cube mesh has at most 8 GPUs, not {gpus}")
         super().build(graph, node, gpus, nics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 
+from dpsim.fabrics import Vertex
 from dpsim.fabrics._host import HostedNode
 from dpsim.fabrics._wire import wire
 from dpsim.hardware import Link
@@ -21,7 +22,7 @@ class NVSwitch(HostedNode):
 
     nvlink: Link
 
-    def build(self, graph: nx.DiGraph, node: int, gpus: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], node: int, gpus: int, nics: int) -> None:
         super().build(graph, node, gpus, nics)
         for gpu in range(gpus):
             wire(graph, ("gpu", node, gpu), ("nvswitch", node, 0), self.nvlink)

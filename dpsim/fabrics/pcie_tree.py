@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 
+from dpsim.fabrics import Vertex
 from dpsim.fabrics._host import HostedNode
 from dpsim.fabrics._wire import wire
 from dpsim.hardware import Link
@@ -32,7 +33,7 @@ class PcieTree(HostedNode):
             if max(a, b) >= self.host.slots:
                 raise ValueError(f"a bridge names GPU {max(a, b)} of {self.host.slots} slots")
 
-    def build(self, graph: nx.DiGraph, node: int, gpus: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], node: int, gpus: int, nics: int) -> None:
         super().build(graph, node, gpus, nics)
         for a, b in self.bridges:
             if self.bridge is not None and max(a, b) < gpus:

@@ -22,7 +22,7 @@ class Star(Network):
 
     link: Link
 
-    def build(self, graph: nx.DiGraph, nodes: int, nics: int) -> None:
+    def build(self, graph: nx.DiGraph[Vertex], nodes: int, nics: int) -> None:
         for node in range(nodes):
             for nic in range(nics):
                 wire(graph, ("nic", node, nic), _SWITCH, self.link)

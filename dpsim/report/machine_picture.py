@@ -23,7 +23,7 @@ _COLOURS = {
     "ethernet": "#1f6fb5",
     "local": "#444444",
 }
-_ROWS = {"spine": 6.6, "leaf": 5.5, "nic": 4.4, "socket": 4.4, "pcie": 3.2, "switch": 3.2}
+_ROWS = {"spine": 7.0, "leaf": 5.9, "nic": 4.8, "socket": 4.1, "pcie": 3.0, "switch": 3.0}
 _FILL = {
     "gpu": "#d5efcf",
     "nvswitch": "#a9dba0",
@@ -68,7 +68,7 @@ def _title(machine: Machine, nodes: int) -> str:
     return f"{machine.name}: {where}, {machine.device.name}\n(bandwidth one way)"
 
 
-def _one_node(machine: Machine, nodes: int) -> nx.Graph:
+def _one_node(machine: Machine, nodes: int) -> nx.Graph[Vertex]:
     """Node 0 and the switches above it; one undirected edge per full-duplex link."""
     whole = machine.topology(nodes).graph
     above = {v for v in whole if v[0] in ("leaf", "spine")}
@@ -78,7 +78,7 @@ def _one_node(machine: Machine, nodes: int) -> nx.Graph:
     return nx.Graph(whole.subgraph(mine | leaves | spines))
 
 
-def _places(graph: nx.Graph) -> dict[Vertex, Point]:
+def _places(graph: nx.Graph[Vertex]) -> dict[Vertex, Point]:
     """Where every vertex goes: GPUs below, what they hang on in rows above them."""
     gpus = sorted(v for v in graph if v[0] == "gpu")
     mesh = any(a[0] == b[0] == "gpu" for a, b in graph.edges) and len(gpus) == 8
@@ -102,10 +102,10 @@ def _gpu_place(number: int, mesh: bool) -> Point:
     return (2.4 if number < 4 else 8.8) + 1.15 * corner[0], -0.9 + 1.15 * corner[1]
 
 
-def _row(graph: nx.Graph, kind: str, known: dict[Vertex, Point]) -> dict[Vertex, Point]:
+def _row(graph: nx.Graph[Vertex], kind: str, known: dict[Vertex, Point]) -> dict[Vertex, Point]:
     """The vertices of `kind`, each above the middle of its placed neighbours, apart by 1.6."""
     has_pcie = any(v[0] in ("pcie", "switch") for v in graph)
-    height = _ROWS[kind] if has_pcie or kind != "socket" else 3.2
+    height = _ROWS[kind] if has_pcie or kind != "socket" else 3.4
     wanted = []
     for vertex in sorted(v for v in graph if v[0] == kind):
         below = [known[n][0] for n in graph[vertex] if n in known]
@@ -134,10 +134,10 @@ def _draw_vertex(axes: Any, vertex: Vertex, x: float, y: float) -> None:
 
 
 def _width(link: Link) -> float:
-    return float(min(7.0, 0.7 + 0.55 * (link.bandwidth / 1e9) ** 0.45))
+    return float(min(8.0, 0.8 + 0.2 * (link.bandwidth / 1e9) ** 0.75))
 
 
-def _draw_links(axes: Any, graph: nx.Graph, places: dict[Vertex, Point]) -> None:
+def _draw_links(axes: Any, graph: nx.Graph[Vertex], places: dict[Vertex, Point]) -> None:
     labelled: dict[tuple[str, str, str], list[Edge]] = {}
     for a, b, data in graph.edges(data=True):
         link: Link = data["link"]
@@ -178,7 +178,7 @@ def _free_spot(
     return max(spots, key=clearance)
 
 
-def _legend(axes: Any, graph: nx.Graph) -> None:
+def _legend(axes: Any, graph: nx.Graph[Vertex]) -> None:
     """One entry per link kind and bandwidth."""
     from matplotlib.lines import Line2D
 

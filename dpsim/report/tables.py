@@ -1,0 +1,405 @@
+"""Tables and sentences: a prediction and its explanation for people, on a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from dpsim.units import show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dpsim.prediction import Prediction
+
+BOTTLENECKS = {
+    "compute": "compute",
+    "memory_bandwidth": "memory bandwidth",
+    "intra_node_network": "network in node",
+    "inter_node_network": "network between nodes",
+    "network_latency": "network latency",
+    "pipeline_bubble": "pipeline bubble",
+    "stragglers": "stragglers",
+    "data_loading": "data loading",
+    "host": "host",
+}
+PARTS = {
+    "communication": "communication",
+    "jitter": "stragglers",
+    "bubble": "pipeline bubbles",
+    "load": "uneven or less efficient work per rank",
+    "serial": "work that ranks do not share out",
+}
+#: sweep keys that a table of ranks and nodes shows already
+COUNTS = ("cluster.ranks", "cluster.nodes")
+#: points of an explanation that are printed in full
+SHOWN = 12
+
+
+def clean(text: object) -> str:
+    """`text` on one line without control characters, escape sequences or invisible marks."""
+    kept = (c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else " " for c in str(text))
+    return " ".join("".join(kept).split())
+
+
+def brief(text: object, length: int) -> str:
+    """`clean` text, cut to `length` characters."""
+    whole = clean(text)
+    return whole if len(whole) <= length else whole[: length - 1] + "…"
+
+
+def scaling_title(document: dict[str, Any]) -> str:
+    """Which kind of scaling it is and what is held constant, always."""
+    held = str(document["held_constant"]).replace("1 samples", "1 sample")
+    return f"{document['scaling'].capitalize()} scaling: {clean(held)} held constant"
+
+
+def settings(point: dict[str, Any]) -> str:
+    """What the sweep set at `point`, other than the counts: "cluster.oversubscription = 2"."""
+    other = {k: v for k, v in (point.get("set") or {}).items() if k not in COUNTS}
+    return ", ".join(f"{clean(key)} = {clean(value)}" for key, value in other.items())
+
+
+def percent(share: float | None) -> str:
+    if share is None:
+        return ""
+    return f"{share * 100:.1f} %" if 0.001 <= share < 0.9995 else f"{share * 100:.3g} %"
+
+
+def signed(share: float) -> str:
+    """An error with its sign: "+5.4 %"."""
+    return f"{share * 100:+.1f} %"
+
+
+def ranks(count: int) -> str:
+    return f"{count:,} rank" + ("" if count == 1 else "s")
+
+
+def number(value: float) -> str:
+    """A rate or a ratio to four digits, thousands grouped."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+# -- sentences ------------------------------------------------------------------------------------
+
+
+def headline(document: dict[str, Any]) -> str:
+    """The answer in one sentence."""
+    good = [p for p in document["points"] if p.get("speedup") is not None]
+    if not good:
+        return "No point of this scenario has a throughput."
+    first, last = good[0], max(good, key=lambda p: p["ranks"])
+    rate = f"{number(last['throughput_per_s'])} {clean(last['throughput_unit'])}"
+    if last["ranks"] == first["ranks"]:
+        best = max(good, key=lambda p: p["throughput_per_s"])
+        return f"On {ranks(best['ranks'])} a step takes {_time(best)}: {_rate(best)}."
+    times = last["ranks"] / first["ranks"]
+    return (
+        f"From {first['ranks']:,} to {ranks(last['ranks'])} ({number(times)} times as many) throughput "
+        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}."
+    )
+
+
+def _rate(point: dict[str, Any]) -> str:
+    return f"{number(point['throughput_per_s'])} {clean(point['throughput_unit'])}"
+
+
+def _time(point: dict[str, Any]) -> str:
+    return show(point["step_time_s"], "s")
+
+
+def sentences(prediction: Prediction) -> list[str]:
+    """Why the curve is as it is: bend, law, measured points, engine."""
+    document = prediction.document
+    found = [*_bend(document), *_peak(document), *_law(document), *_measured(document)]
+    return [*found, *_engines(document)]
+
+
+def _bend(document: dict[str, Any]) -> list[str]:
+    good = [p for p in document["points"] if p.get("efficiency") is not None]
+    laws = document["laws"]
+    if not laws or len({p["ranks"] for p in good}) < 2 or any(settings(p) for p in good):
+        return []
+    bend = laws["bend"]
+    if bend is None:
+        lowest = min(good, key=lambda p: p["efficiency"])
+        return [
+            f"The curve does not bend: efficiency stays above 90 % "
+            f"(lowest {percent(lowest['efficiency'])} at {ranks(lowest['ranks'])})."
+        ]
+    cause = PARTS.get(bend["part"], clean(bend["part"]))
+    return [
+        f"The curve bends at {ranks(bend['ranks'])}: efficiency first falls below 90 % there, "
+        f"mostly because of {cause}."
+    ]
+
+
+def _peak(document: dict[str, Any]) -> list[str]:
+    good = [p for p in document["points"] if p.get("throughput_per_s") and not settings(p)]
+    if not good:
+        return []
+    best, last = (max(good, key=lambda p, k=k: p[k]) for k in ("throughput_per_s", "ranks"))  # type: ignore[misc]
+    if best["ranks"] >= last["ranks"]:
+        return []
+    return [f"Throughput peaks at {ranks(best['ranks'])} ({_rate(best)}); more ranks are slower."]
+
+
+def _law(document: dict[str, Any]) -> list[str]:
+    laws = document["laws"]
+    if not laws:
+        return []
+    amdahl = laws["amdahl"]
+    at = amdahl["points"][-1]
+    gap = {key.removesuffix("_s"): value for key, value in amdahl["gap"].items()}
+    beyond = sum(gap.values())
+    name = "Gustafson's" if document["scaling"] == "weak" else "Amdahl's"
+    parts = [
+        f"{PARTS[key]} {show(value, 's', 3)}"
+        for key, value in sorted(gap.items(), key=lambda item: -item[1])
+        if value > 0.01 * max(beyond, 1e-12)
+    ]
+    share = f"serial fraction {percent(amdahl['serial_fraction'])}"
+    if not parts or beyond <= 1e-6 * max(at["law_s"], 1e-12):
+        return [f"At {ranks(at['ranks'])} the step is what {name} law allows ({share})."]
+    return [
+        f"At {ranks(at['ranks'])} a step takes {show(beyond, 's', 3)} more than the "
+        f"{show(at['law_s'], 's', 3)} of {name} law ({share}): {', '.join(parts)}."
+    ]
+
+
+def _measured(document: dict[str, Any]) -> list[str]:
+    points = document["measured"]
+    held_out = [p for p in points if p["role"] == "predicted"]
+    calibration = document["calibration"]
+    found = []
+    if held_out:
+        worst = max(held_out, key=lambda p: abs(p["error"]))
+        inside = sum(bool(p["inside_interval"]) for p in held_out)
+        found.append(
+            f"Against {len(held_out)} measured point{'s' * (len(held_out) > 1)} the median absolute error is "
+            f"{percent(median(abs(p['error']) for p in held_out))} (largest {signed(worst['error'])} at "
+            f"{ranks(worst['ranks'])}); {inside} of {len(held_out)} lie inside the 90 % interval."
+        )
+    if calibration:
+        found.append(
+            f"The measured step of {show(calibration['step_time'], 's')} at "
+            f"{ranks(calibration['ranks'])} set the level of compute (times "
+            f"{calibration['scale']:.4g}); it is not counted as a prediction."
+        )
+    return found
+
+
+def _engines(document: dict[str, Any]) -> list[str]:
+    counts: dict[str, int] = {}
+    for point in document["points"]:
+        if "engine" in point:
+            counts[point["engine"]] = counts.get(point["engine"], 0) + 1
+    names = [f"the {name} engine ({count} point{'s' * (count > 1)})" for name, count in counts.items()]
+    return [f"Played by {' and '.join(names)}."] if names else []
+
+
+def memory_sentences(prediction: Prediction) -> list[str]:
+    """What would make it fit, for the smallest count that does not."""
+    from dpsim.report.advice import memory_advice
+
+    unfit = [
+        (case, used)
+        for case, used in zip(prediction.cases, prediction.memory, strict=True)
+        if used is not None and used.fits is False
+    ]
+    if not unfit:
+        return []
+    case, used = min(unfit, key=lambda pair: pair[0].ranks)
+    short = f"{used.total / 1e9:.1f} GB are needed and {(used.capacity or 0) / 1e9:.1f} GB are there"
+    intro = f"On {ranks(case.ranks)} it does not fit on a device: {short}."
+    advice = memory_advice(case, used)
+    return [intro, *(advice or ["None of the changes tried, alone or in pairs, makes it fit."])]
+
+
+# -- the table of a run ---------------------------------------------------------------------------
+
+
+def run_columns(document: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Headers and rows of the table of points; columns without any value are left out."""
+    measured = {p["ranks"]: p for p in document["measured"]}
+    points = document["points"]
+    units = {clean(p["throughput_unit"]) for p in points if "throughput_unit" in p}
+    unit = units.pop() if len(units) == 1 else "per second"
+    rows = [_row(point, measured.get(point["ranks"]), unit) for point in points]
+    headers = list(dict.fromkeys(key for row in rows for key in row))
+    used = [h for h in headers if any(row.get(h) for row in rows)]
+    return used, [[row.get(h, "") for h in used] for row in rows]
+
+
+def _row(point: dict[str, Any], measured: dict[str, Any] | None, unit: str) -> dict[str, str]:
+    nodes = point["nodes"]
+    head = {
+        "ranks": "?" if point["ranks"] is None else f"{point['ranks']:,}",
+        "nodes": "" if nodes is None else f"{nodes:,}",
+        "setting": settings(point),
+    }
+    if "error" in point:
+        return {**head, "step": "no number"}
+    rate, fits = point["throughput_per_s"], point["fits"]
+    row = {
+        **head,
+        "step": _time(point),
+        "90 % interval": _interval(point),
+        unit: "" if rate is None else number(rate),
+        "speed-up": "" if point["speedup"] is None else number(point["speedup"]),
+        "eff.": percent(point["efficiency"]),
+        "MFU": percent(point["mfu"]),
+        "exposed": show(point["exposed_communication_s"], "s", 3),
+        "memory": show(point["memory_bytes"], "B", 3),
+        "fits": {True: "yes", False: "NO", None: ""}[fits],
+        "bottleneck": BOTTLENECKS.get(point["bottleneck"], clean(point["bottleneck"])),
+        "measured": "",
+        "error": "",
+    }
+    if measured is not None:
+        row["measured"] = show(measured["step_time_s"], "s")
+        calibrated = measured["role"] == "calibrated"
+        row["error"] = "calibrated" if calibrated else signed(measured["error"])
+    return row
+
+
+def _interval(point: dict[str, Any]) -> str:
+    low, high = point["step_time_low_s"], point["step_time_high_s"]
+    if low == high:
+        return "exact"
+    a, b = show(low, "s", 3), show(high, "s", 3)
+    same = a.rpartition(" ")[2] == b.rpartition(" ")[2]
+    return f"{a.rpartition(' ')[0] if same else a}–{b}"
+
+
+def print_run(prediction: Prediction, console: Console, out: Path | None) -> None:
+    """The answer: a table, then why, how sure, whether it fits, and where the files are."""
+    document = prediction.document
+    console.print(brief(document["name"], 100), style="bold", markup=False)
+    console.print(scaling_title(document), markup=False)
+    headers, rows = run_columns(document)
+    text = {"setting", "bottleneck"}
+    console.print(_table(headers, rows, left=text))
+    _say(console, [headline(document), *sentences(prediction)])
+    _say(console, memory_sentences(prediction))
+    _say(console, [f"Warning: {clean(w)}" for w in shortened(document["warnings"])], style="yellow")
+    if out is not None:
+        _say(console, [f"Written to {clean(out)}: prediction.json, points.csv, curve.png, curve.svg, index.html"])
+
+
+def shortened(warnings: Sequence[str], most: int = 8) -> list[str]:
+    """The first `most` warnings, and how many more there are."""
+    rest = len(warnings) - most
+    return [*warnings[:most], *([f"and {rest} more, see prediction.json"] if rest > 0 else [])]
+
+
+def _say(console: Console, lines: Iterable[str], style: str = "") -> None:
+    for line in lines:
+        console.print(line, style=style, markup=False, highlight=False)
+
+
+def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str] = ()) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True, padding=(0, 1, 0, 0))
+    for header in headers:
+        words = header in left
+        justify: Any = "left" if words else "right"
+        table.add_column(Text(clean(header)), justify=justify, overflow="fold", no_wrap=not words)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+# -- the explanation ------------------------------------------------------------------------------
+
+
+def print_explanation(document: dict[str, Any], console: Console) -> None:
+    """Per point: the split of the step, the critical path, buckets, and what would help."""
+    points = document["points"]
+    console.print(brief(document["name"], 100), style="bold", markup=False)
+    console.print(scaling_title(document), markup=False)
+    half = SHOWN // 2
+    chosen = points if len(points) <= SHOWN else [*points[:half], *points[-half:]]
+    for place, point in enumerate(chosen):
+        if len(points) > SHOWN and place == half:
+            _say(console, ["", f"… {len(points) - SHOWN} points in between are left out; --json has them …"])
+        _explain_point(point, console)
+    _say(console, [f"Warning: {clean(w)}" for w in shortened(document["warnings"])], style="yellow")
+
+
+def _explain_point(point: dict[str, Any], console: Console) -> None:
+    extra = settings(point)
+    count = "?" if point["ranks"] is None else ranks(point["ranks"])
+    console.print()
+    console.print(count + (f", {extra}" if extra else ""), style="bold", markup=False)
+    if "error" in point:
+        _say(console, [f"no number: {clean(point['error'])}"])
+        return
+    limit = BOTTLENECKS.get(point["bottleneck"], clean(point["bottleneck"]))
+    _say(console, [f"A step takes {_time(point)}: {split_text(point)}.", f"What limits it: {limit}."])
+    path = condensed(point.get("critical_path", ()))
+    if path:
+        _say(console, [f"Critical path (rank {point['critical_rank']}): {path}"])
+    buckets = point.get("buckets") or ()
+    if buckets:
+        _say(console, [_buckets(buckets)])
+    changes = [c for c in point.get("what_if", ()) if c["throughput_gain"] is not None]
+    rows = [
+        [clean(c["change"]), show(c["step_time_s"], "s"), signed(c["throughput_gain"])]
+        for c in sorted(changes, key=lambda c: -c["throughput_gain"])
+    ]
+    if rows:
+        console.print(_table(("what if", "step time", "throughput"), rows, left=("what if",)))
+
+
+def split_text(point: dict[str, Any]) -> str:
+    """ "compute 20 ms (85.3 %), exposed communication 3.45 ms (14.7 %)" """
+    names = {
+        "compute_s": "compute",
+        "exposed_communication_s": "exposed communication",
+        "bubble_s": "pipeline bubble",
+        "stall_s": "stall (host, or a slower rank)",
+    }
+    whole = point["step_time_s"]
+    parts = [
+        f"{name} {show(point[key], 's')} ({percent(point[key] / whole)})"
+        for key, name in names.items()
+        if whole > 0 and point[key] > 1e-4 * whole
+    ]
+    return ", ".join(parts) or "nothing takes time"
+
+
+def _buckets(buckets: Sequence[dict[str, Any]]) -> str:
+    shown = [
+        f"{show(b['bytes'], 'B', 3)} ({len(b['tensors'])} tensor{'s' * (len(b['tensors']) != 1)})"
+        for b in buckets[:10]
+    ]
+    more = f", and {len(buckets) - 10} more" if len(buckets) > 10 else ""
+    return f"{len(buckets)} bucket{'s' * (len(buckets) != 1)} in launch order: {', '.join(shown)}{more}"
+
+
+def condensed(path: Sequence[dict[str, Any]], most: int = 14) -> str:
+    """The critical path with consecutive operations of one kind merged: "forward ×6 12 ms → …"."""
+    runs = []
+    for kind, members in groupby(path, key=lambda span: span["op"]):
+        spans = list(members)
+        seconds = sum(span["end_s"] - span["start_s"] for span in spans)
+        label = clean(kind).replace("_", "-")
+        if len(spans) == 1:
+            name = clean(spans[0]["name"])
+            label += f" {name}" if name != label else ""
+        else:
+            label += f" ×{len(spans)}"
+        runs.append(f"{label} {show(seconds, 's')}")
+    if len(runs) > most:
+        half = most // 2
+        runs = [*runs[:half], f"… {len(runs) - 2 * half} more …", *runs[-half:]]
+    return " → ".join(runs)

@@ -1,0 +1,287 @@
+"""FSDP2 gathers, scatters and waits as torch does, interval by interval.
+
+The hand-checked timelines have three equal groups, copies cost nothing, and one communicator
+carries all-gathers (AG) and reduce-scatters (RS) in issue order.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+
+from dpsim.backends.ideal import Ideal
+from dpsim.backends.ideal_ring import IdealRing
+from dpsim.compute import layer_times
+from dpsim.engines import Costs, Play, event, vectorised
+from dpsim.models import Layer, Model, Tensor
+from dpsim.precision import Optimizer, Precision
+from dpsim.program import Cast, Op, Program
+from dpsim.strategies import Job, TorchVersion
+from dpsim.strategies.fsdp import Fsdp
+from dpsim.timeline import Step
+
+
+def toy(
+    forward: float, backward: float, *, units: Sequence[str] = ("", "", ""), count: int = 1000
+) -> Model:
+    """Three layers; without units every layer is a group of its own."""
+    layers = tuple(
+        Layer(name=f"l{i}", tensors=(Tensor("w", (count,)),), forward=forward, backward=backward,
+              unit=unit)
+        for i, unit in enumerate(units)
+    )  # fmt: skip
+    return Model(name="toy", layers=layers)
+
+
+def job_of(model: Model, *, ranks: int = 2, micro_batches: int = 1, **rest: Any) -> Job:
+    times = layer_times(model, None, "fp32", 1, 1, "none")
+    fields = {"precision": Precision(), "control": False, **rest}
+    return Job(
+        model, ranks, times, micro_batches, 1, optimizer=Optimizer(kind="none"), **fields
+    )  # fmt: skip
+
+
+def played(program: Program, latency: float, *, steps: int = 1) -> Step:
+    cast = Cast.uniform(program, 2)
+    play = Play(lambda k: cast, Costs(Ideal(latency=latency), None), steps, 0, lambda k: np.ones(2))
+    a, b = event.play(play), vectorised.play(play)
+    assert a.durations == pytest.approx(b.durations, rel=1e-9)
+    return a.last
+
+
+def order(program: Program) -> str:
+    return " ".join(op.name for op in program.ops if op.operation)
+
+
+def spans(text: str) -> dict[str, tuple[float, float]]:
+    """ "AG0 0-2" as {"AG0": (0, 2)}."""
+    words = text.split()
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return {name: tuple(float(x) for x in when.split("-")) for name, when in pairs}  # type: ignore[misc]
+
+
+# -- the two timelines ------------------------------------------------------------------------
+
+OVERLAPPED = spans(
+    "AG0 0-2 F0 2-5 AG1 2-4 F1 5-8 AG2 4-6 F2 8-11 AG2' 8-10 B2 11-17 AG1' 11-13 RS2 17-19 "
+    "B1 17-23 AG0' 19-21 RS1 23-25 B0 23-29 RS0 29-31"
+)
+SATURATED = spans(
+    "AG0 0-4 F0 4-6 AG1 4-8 F1 8-10 AG2 8-12 F2 12-14 AG2' 12-16 B2 16-20 AG1' 16-20 RS2 20-24 "
+    "B1 20-24 AG0' 24-28 RS1 28-32 B0 28-32 RS0 32-36"
+)
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "latency", "expected", "step"),
+    [(3, 6, 2, OVERLAPPED, 31), (2, 4, 4, SATURATED, 36)],
+    ids=["overlapped", "saturated"],
+)
+def test_the_worked_timelines(
+    forward: float, backward: float, latency: float, expected: dict[str, Any], step: float
+) -> None:
+    found = played(Fsdp().program(job_of(toy(forward, backward)), None), latency)
+    times = {span.name: (span.start, span.end) for span in found.spans((0,))}
+    for name, interval in expected.items():
+        assert times[name] == pytest.approx(interval, rel=1e-12), name
+    assert found.duration == pytest.approx(step, rel=1e-12)
+
+
+def test_the_overlapped_timeline_computes_27_and_exposes_4() -> None:
+    split = played(Fsdp().program(job_of(toy(3, 6)), None), 2).split()
+    assert split.compute == pytest.approx(27)
+    assert split.exposed_communication == pytest.approx(4)
+    assert split.stall == pytest.approx(0)
+
+
+def test_a_communicator_of_their_own_lets_reduce_scatters_overlap_gathers() -> None:
+    knobs = Fsdp(separate_reduce_scatter_group=True)
+    assert played(knobs.program(job_of(toy(2, 4)), None), 4).duration == pytest.approx(32)
+
+
+def test_without_reshard_backward_gathers_nothing() -> None:
+    knobs = Fsdp(reshard_after_forward=False)
+    assert played(knobs.program(job_of(toy(2, 4)), None), 4).duration == pytest.approx(30)
+
+
+def test_the_first_gather_of_a_step_waits_for_the_optimizer() -> None:
+    program = Fsdp().program(job_of(toy(3, 6), update=1e-3), None)
+    step = played(program, 2, steps=3)
+    assert step.duration == pytest.approx(31 + 1.5)
+    assert step.spans((0,))[0][-2:] == pytest.approx((0.0, 2.0))
+
+
+# -- order, counts and bytes ------------------------------------------------------------------
+
+
+def test_collectives_are_issued_in_torchs_order() -> None:
+    job = job_of(toy(1, 2))
+    assert order(Fsdp().program(job, None)) == "AG0 AG1 AG2 AG2' AG1' RS2 AG0' RS1 RS0"
+    kept = Fsdp(reshard_after_forward=False).program(job, None)
+    assert order(kept) == "AG0 AG1 AG2 RS2 RS1 RS0"
+
+
+@pytest.mark.parametrize(("reshard", "multiple"), [(True, 3), (False, 2)])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_a_rank_sends_its_share_of_every_pass(reshard: bool, multiple: int, ranks: int) -> None:
+    model = toy(1, 2)
+    program = Fsdp(reshard_after_forward=reshard).program(job_of(model, ranks=ranks), None)
+    ring = IdealRing(bandwidth=1e9)
+    sent = sum(
+        ring.plan(op.operation, tuple(range(ranks)), op.bytes, None).sent
+        for op in program.ops
+        if op.operation
+    )
+    assert sent == pytest.approx(multiple * 4 * model.parameters * (ranks - 1) / ranks)
+
+
+def test_seven_billion_bf16_parameters_on_8_ranks_send_36_75_gb() -> None:
+    job = job_of(
+        toy(1, 2, count=7_000_000_000 // 3), ranks=8,
+        precision=Precision(parameters="bf16", compute="bf16"),
+    )  # fmt: skip
+    for reshard, gigabytes in ((True, 36.75), (False, 24.5)):
+        ops = Fsdp(reshard_after_forward=reshard).program(job, None).ops
+        assert sum(op.bytes for op in ops) * 7 / 8 == pytest.approx(gigabytes * 1e9, rel=1e-8)
+
+
+def test_accumulation_gathers_in_every_micro_batch_and_scatters_in_the_last() -> None:
+    program = Fsdp().program(job_of(toy(1, 2), micro_batches=2), None)
+    assert order(program) == (
+        "AG0.0 AG1.0 AG2.0 AG2.0' AG1.0' AG0.0' "
+        "AG0.1 AG1.1 AG2.1 AG2.1' AG1.1' RS2.1 AG0.1' RS1.1 RS0.1"
+    )
+    assert sum(op.operation == "all_gather" for op in program.ops) == 12
+
+
+def test_padding_makes_the_first_dimension_even() -> None:
+    model = Model(
+        name="odd",
+        layers=(Layer(name="l", tensors=(Tensor("w", (10, 6)),), forward=1.0, backward=1.0),),
+    )
+    gather = Fsdp().program(job_of(model, ranks=4, control=True), None).ops[0]
+    assert (gather.bytes, gather.padding) == (12 * 6 * 4, 2 * 6 * 4)
+
+
+@pytest.mark.parametrize(
+    ("torch_version", "reduce", "expected"),
+    [((2, 13), None, 2), ((2, 15), None, 4), ((2, 15), "bf16", 2), ((2, 13), "fp32", 4)],
+)
+def test_gradients_travel_in_the_dtype_of_the_torch_version(
+    torch_version: tuple[int, int], reduce: Any, expected: int
+) -> None:
+    job = job_of(toy(1, 2), precision=Precision(compute="bf16", reduce=reduce))
+    ops = Fsdp(torch=TorchVersion(torch_version)).program(job, None).ops
+    assert {op.bytes for op in ops if op.operation == "all_gather"} == {2000.0}
+    assert {op.bytes for op in ops if op.operation == "reduce_scatter"} == {expected * 1000.0}
+
+
+# -- groups -----------------------------------------------------------------------------------
+
+
+def test_layers_of_a_unit_are_one_group() -> None:
+    program = Fsdp().program(job_of(toy(1, 2, units=("a", "a", "b"))), None)
+    assert order(program) == "AG0 AG1 AG1' AG0' RS1 RS0"
+    assert [op.bytes for op in program.ops if op.operation] == [8e3, 4e3, 4e3, 8e3, 4e3, 8e3]
+
+
+def test_the_root_stays_gathered_and_scatters_last() -> None:
+    program = Fsdp().program(job_of(toy(1, 2, units=("", "a", ""))), None)
+    # group 0 is the root: first and last layer in one gather, none in backward
+    assert order(program) == "AG0 AG1 AG1' RS1 RS0"
+    first = program.ops[0]
+    assert (first.name, first.bytes) == ("AG0", 8000.0)
+
+
+def test_at_most_two_gathers_run_ahead() -> None:
+    """The gather of group i+1 starts no earlier than the copy-out of group i-1."""
+    model = Model(
+        name="deep",
+        layers=tuple(
+            Layer(name=f"l{i}", tensors=(Tensor("w", (8,)),), forward=5.0, backward=5.0)
+            for i in range(6)
+        ),
+    )
+    step = played(Fsdp().program(job_of(model), None), 1.0)
+    times = {span.name: span for span in step.spans((0,))}
+    for i in range(2, 6):
+        free = max(times[f"AG{i - 1}"].end, times[f"CO{i - 2}"].end)
+        assert times[f"AG{i}"].start == pytest.approx(free)
+
+
+# -- a live run -------------------------------------------------------------------------------
+
+WIDTHS = (8, 16, 24, 32)
+GATHERS = ("all_gather_into_tensor", "all_gather_single")
+SCATTERS = ("reduce_scatter_tensor", "reduce_scatter_single")
+
+
+def record(log: list[str]) -> None:
+    """Make torch note every gather ("AG") and reduce-scatter ("RS") with its full elements."""
+
+    def noted(name: str, letters: str) -> None:
+        original = getattr(dist, name)
+
+        def call(*args: Any, **rest: Any) -> Any:
+            tensors = [t for t in (*args, *rest.values()) if isinstance(t, torch.Tensor)]
+            log.append(f"{letters}:{max(t.numel() for t in tensors)}")
+            return original(*args, **rest)
+
+        setattr(dist, name, call)
+
+    for letters, names in (("AG", GATHERS), ("RS", SCATTERS)):
+        for name in names:
+            if hasattr(dist, name):
+                noted(name, letters)
+
+
+def live_run(rank: int, folder: str) -> None:
+    """One of two gloo processes: one step, resharding or not; rank 0 writes the order."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    log: list[str] = []
+    record(log)
+    for reshard in (True, False):
+        sizes = zip(WIDTHS, WIDTHS[1:], strict=False)
+        model = torch.nn.Sequential(*(torch.nn.Linear(a, b, bias=False) for a, b in sizes))
+        for layer in model:
+            fully_shard(layer, reshard_after_forward=reshard)
+        fully_shard(model)
+        log.clear()
+        model(torch.randn(2, WIDTHS[0], requires_grad=True)).sum().backward()
+        if rank == 0:
+            Path(folder, f"{reshard}.txt").write_text(" ".join(log))
+    dist.barrier()
+    os._exit(0)  # gloo's threads now and then abort an orderly exit
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gloo")
+    torch.multiprocessing.spawn(live_run, args=(str(folder),), nprocs=2)
+    return folder
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+def test_a_live_run_issues_the_predicted_collectives(reshard: bool, recorded: Path) -> None:
+    layers = tuple(
+        Layer(name=f"l{i}", tensors=(Tensor("weight", (b, a)),), forward=1.0, backward=1.0)
+        for i, (a, b) in enumerate(zip(WIDTHS, WIDTHS[1:], strict=False))
+    )
+    job = job_of(Model(name="live", layers=layers), control=True)
+    letters = {"all_gather": "AG", "reduce_scatter": "RS"}
+    ops: list[Op] = [
+        op
+        for op in Fsdp(reshard_after_forward=reshard).program(job, None).ops
+        if op.operation
+    ]
+    expected = " ".join(f"{letters[op.operation]}:{int(op.bytes / 4)}" for op in ops)
+    assert (recorded / f"{reshard}.txt").read_text() == expected

@@ -1,0 +1,137 @@
+"""The machine files: complete, cited, connected; and the overrides of a machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_fabrics import check
+
+from dpsim import yamlfile
+from dpsim.machine import data_folder, device_names, load_device, load_machine, machine_names
+from dpsim.record import Refused
+from dpsim.report.machine_picture import draw_machine
+
+FILES = sorted(data_folder().rglob("*.yaml"))
+
+
+def leaves(value: Any, path: str = "") -> Iterator[str]:
+    """Paths of all numbers, with or without a unit."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if (path, key) not in (("", "sources"), ("", "name"), ("", "description")):
+                yield from leaves(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for item in value:
+            yield from leaves(item, path)
+    elif isinstance(value, (int, float)) or re.match(r"^[\d.]+ ", value):
+        yield path
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_number_has_a_source(file: Path) -> None:
+    data, _ = yamlfile.load(file, file.name)
+    cited = data["sources"]
+    paths = set(leaves(data))
+    assert paths
+    for path in paths:
+        assert any(path == key or path.startswith(f"{key}.") for key in cited), path
+    for key in cited:
+        assert any(path == key or path.startswith(f"{key}.") for path in paths), key
+    assert all(len(text) > 15 for text in cited.values())
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_machine_conforms(name: str) -> None:
+    machine = load_machine(name)
+    assert machine.name == name
+    assert machine.sources["device.peak"]
+    check(machine.topology(3 if machine.network else 1))
+
+
+def test_expected_machines_are_there() -> None:
+    assert {"dgx-1v", "dgx-a100", "dgx-h100", "p3.16xlarge", "rack-10gbe"} <= set(machine_names())
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_device_loads(name: str) -> None:
+    device = load_device(name)
+    assert device.peak_for("fp32") > 1e12
+    assert device.memory > 10e9
+
+
+def test_volta_states_no_bf16() -> None:
+    with pytest.raises(ValueError, match="bf16"):
+        load_device("v100-sxm2-16gb").peak_for("bf16")
+
+
+@pytest.mark.parametrize("gpus", [1, 4, 8])
+def test_racks_take_one_four_or_eight_gpus(gpus: int) -> None:
+    check(load_machine("rack-25gbe").topology(3, gpus_per_node=gpus))
+
+
+def test_overrides() -> None:
+    machine = load_machine("dgx-h100")
+    plain, changed = (
+        machine.topology(64),
+        machine.topology(
+            64, inter_node_bandwidth=25e9, oversubscription=4.0, nics_per_node=4, gpus_per_node=4
+        ),
+    )
+    assert plain.ranks == 512
+    assert (changed.ranks, changed.nics) == (256, 4)
+    assert changed.link((("nic", 0, 0), ("leaf", 0, 0))).bandwidth == 25e9
+    assert changed.link((("leaf", 0, 0), ("spine", 0))).bandwidth == 32 * 25e9 / 4
+    assert machine.topology(2, ranks=9).ranks == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "changes", "path"),
+    [
+        ("rack-10gbe", 2, {"oversubscription": 2.0}, "oversubscription"),
+        ("two-rtx3090", 1, {"oversubscription": 2.0}, "oversubscription"),
+        ("two-rtx3090", 1, {"inter_node_bandwidth": 1e9}, "inter_node_bandwidth"),
+        ("dgx-h100", 2, {"inter_node_bandwidth": 0.0}, "inter_node_bandwidth"),
+        ("dgx-h100", 2, {"oversubscription": 0.5}, "oversubscription"),
+        ("dgx-h100", 2, {"gpus_per_node": 0}, "gpus_per_node"),
+        ("dgx-h100", 0, {}, "nodes"),
+        ("two-rtx3090", 2, {}, "nodes"),
+        ("dgx-h100", 2, {"ranks": 17}, "ranks"),
+    ],
+)
+def test_overrides_that_do_not_fit(
+    name: str, nodes: int, changes: dict[str, Any], path: str
+) -> None:
+    with pytest.raises(Refused) as caught:
+        load_machine(name).topology(nodes, **changes)
+    assert caught.value.path == ("cluster", path)
+
+
+def test_too_many_gpus_are_refused_by_the_graph() -> None:
+    with pytest.raises(Refused) as caught:
+        _ = load_machine("dgx-1v").topology(1, gpus_per_node=9).graph
+    assert caught.value.path == ("cluster", "gpus_per_node")
+
+
+def test_unknown_machine_names_the_nearest() -> None:
+    with pytest.raises(Refused, match="dgx-h100"):
+        load_machine("dgx-h10")
+
+
+def test_own_file_with_a_shipped_device(tmp_path: Path) -> None:
+    text = (data_folder() / "two-rtx3090.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text.replace("name: two-rtx3090", "name: mine"))
+    assert load_machine("mine.yaml", tmp_path).name == "mine"
+    (tmp_path / "bad.yaml").write_text(text.replace("48 GB/s", "48"))
+    with pytest.raises(Refused, match=r"bad\.yaml:"):
+        load_machine("bad.yaml", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["dgx-1v", "dgx-h100", "two-rtx3090"])
+def test_picture(name: str, tmp_path: Path) -> None:
+    machine = load_machine(name)
+    draw_machine(machine, 2 if machine.network else 1, tmp_path / "machine.png")
+    assert (tmp_path / "machine.png").stat().st_size > 10_000
