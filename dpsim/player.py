@@ -11,9 +11,9 @@ from dpsim.timeline import Timeline
 
 #: CPU seconds of event playing that a run may cost before `auto` turns to the vectorised engine
 EVENT_BUDGET = 5.0
-#: seconds per operation and rank in the event engine, with room to spare: benchmarks/engines.py
-#: printed 10-20 us on a 2-core machine
-SECONDS_PER_OPERATION = 2.0e-5
+#: CPU seconds per operation and rank in the event engine: benchmarks/engines.py printed 8-9 us
+#: on a 2-core x86-64 machine
+SECONDS_PER_OPERATION = 1.0e-5
 #: how far two steps may differ, relatively, when the run has settled
 SETTLED = 1e-9
 

@@ -172,9 +172,7 @@ class Player:
                 self.env.process(self._operation(step, rank, index, gates))
             ended = mine[max(i for i, op in enumerate(ops) if op.stream == "compute")]
 
-    def _issue(
-        self, seconds: float, gates: list[simpy.Event]
-    ) -> Generator[simpy.Event, Any, None]:
+    def _issue(self, seconds: float, gates: list[simpy.Event]) -> Generator[simpy.Event, Any, None]:
         yield self.env.all_of(gates)
         yield self.env.timeout(seconds)
 

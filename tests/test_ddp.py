@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,8 @@ def test_every_tensor_is_in_one_bucket_and_bytes_are_kept(seed: int) -> None:
 @pytest.mark.parametrize("unused", [False, True])
 def test_a_static_graph_rebuilds_before_its_third_iteration(unused: bool) -> None:
     knobs = Ddp(static_graph=True, find_unused_parameters=unused)
-    for iteration, mib in ((1, [57.75]), (2, [57.75]), (3, [3.25, 50, 4.5]), (None, [3.25, 50, 4.5])):
+    one, rebuilt = [57.75], [3.25, 50, 4.5]
+    for iteration, mib in ((1, one), (2, one), (3, rebuilt), (None, rebuilt)):
         program = knobs.program(job_of(toy()), iteration)
         assert [op.bytes / MIB for op in collectives(program)] == mib
 
@@ -288,9 +290,7 @@ LIVE: dict[str, dict[str, Any]] = {
 def network() -> torch.nn.Sequential:
     """Seven layers; three of their tensors are larger than 1 MiB."""
     widths = (600, 700, 800, 100, 90, 80, 70, 10)
-    return torch.nn.Sequential(
-        *(torch.nn.Linear(a, b) for a, b in zip(widths, widths[1:], strict=False))
-    )
+    return torch.nn.Sequential(*(torch.nn.Linear(a, b) for a, b in pairwise(widths)))
 
 
 def live_run(rank: int, folder: str) -> None:

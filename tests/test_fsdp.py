@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +251,7 @@ def live_run(rank: int, folder: str) -> None:
     log: list[str] = []
     record(log)
     for reshard in (True, False):
-        sizes = zip(WIDTHS, WIDTHS[1:], strict=False)
+        sizes = pairwise(WIDTHS)
         model = torch.nn.Sequential(*(torch.nn.Linear(a, b, bias=False) for a, b in sizes))
         for layer in model:
             fully_shard(layer, reshard_after_forward=reshard)
@@ -274,14 +275,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_live_run_issues_the_predicted_collectives(reshard: bool, recorded: Path) -> None:
     layers = tuple(
         Layer(name=f"l{i}", tensors=(Tensor("weight", (b, a)),), forward=1.0, backward=1.0)
-        for i, (a, b) in enumerate(zip(WIDTHS, WIDTHS[1:], strict=False))
+        for i, (a, b) in enumerate(pairwise(WIDTHS))
     )
     job = job_of(Model(name="live", layers=layers), control=True)
     letters = {"all_gather": "AG", "reduce_scatter": "RS"}
     ops: list[Op] = [
-        op
-        for op in Fsdp(reshard_after_forward=reshard).program(job, None).ops
-        if op.operation
+        op for op in Fsdp(reshard_after_forward=reshard).program(job, None).ops if op.operation
     ]
     expected = " ".join(f"{letters[op.operation]}:{int(op.bytes / 4)}" for op in ops)
     assert (recorded / f"{reshard}.txt").read_text() == expected

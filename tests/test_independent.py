@@ -7,6 +7,7 @@ the narrowest, and the NIC reaches the switch over the link that is.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def both(
     for step, cast in enumerate(casts):
         ends = [times[step, rank, cast.program(rank).end][1] for rank in range(ranks)]
         finish.append(max(ends))
-    theirs = [b - a for a, b in zip(finish, finish[1:], strict=False)]
+    theirs = [b - a for a, b in pairwise(finish)]
     ours = list(found.durations)
     for rank in range(ranks):
         role, column = found.last.place(rank)
