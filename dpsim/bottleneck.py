@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpsim.backends import Phase
 from dpsim.case import Case
 from dpsim.player import Played, step_time
 from dpsim.program import COMPUTE
@@ -43,13 +44,20 @@ def _network_bound(case: Case, played: Played) -> str:
         if op.stream == COMPUTE:
             continue
         plan = case.costs.plan(op.operation, world, op.bytes)
-        sizes["network_latency"] += plan.launch
+        sizes["network_latency"] += plan.launch + sum(phase.latency for phase in plan.phases)
         for phase in plan.phases:
-            sizes["network_latency"] += phase.latency
-            between = any(edge[0][0] in ("nic", "leaf", "spine", "switch") or edge[1][0] == "nic"
-                          for edge in phase.loads or ())
-            sizes["inter_node_network" if between else "intra_node_network"] += phase.seconds
+            sizes[_where(phase, case)] += phase.seconds
     largest = max(sizes, key=lambda name: sizes[name])
-    if case.backend.ideal and largest == "network_latency":
-        return "inter_node_network" if getattr(case.backend, "bandwidth", None) else largest
+    if case.backend.ideal and getattr(case.backend, "bandwidth", None):
+        return "inter_node_network"  # a toy has one network and no nodes
     return largest
+
+
+def _where(phase: Phase, case: Case) -> str:
+    """Whether the busiest link of `phase` leads out of a node."""
+    if not phase.loads or case.topology is None:
+        return "intra_node_network"
+    topology = case.topology
+    busiest = max(phase.loads.items(), key=lambda item: item[1] / topology.link(item[0]).bandwidth)
+    outside = {vertex[0] for vertex in busiest[0]} & {"nic", "leaf", "spine"}
+    return "inter_node_network" if outside else "intra_node_network"

@@ -147,5 +147,5 @@ def _network(case: Case, bandwidth: float, latency: float) -> float:
 def _twice_the_batch(case: Case) -> Case:
     batch = case.scenario.batch
     twice = {"per_device": (batch.per_device or 1) * 2} if batch.weak else {"global": (batch.global_ or 1) * 2}
-    doubled = type(batch)(accumulation=batch.accumulation, **twice)  # type: ignore[arg-type]
+    doubled = type(batch)(accumulation=batch.accumulation, **twice)
     return Case(dataclasses.replace(case.scenario, batch=doubled), case.base, case.compute_scale)

@@ -24,14 +24,14 @@ class _Flow:
     """`loads` is bytes per link, `size` and `left` the bytes of the most loaded one; `alone` is
     the rate without other flows."""
 
-    loads: Mapping[Hashable, float]
+    loads: Mapping[Any, float]
     size: float
     left: float
     alone: float
     done: simpy.Event
     rate: float = 0.0
 
-    def crossings(self) -> Mapping[Hashable, float]:
+    def crossings(self) -> Mapping[Any, float]:
         """How often the flow crosses each link, relative to its most loaded one."""
         return {link: load / self.size for link, load in self.loads.items() if load > 0.0}
 
@@ -39,7 +39,7 @@ class _Flow:
 class Network:
     """Flows in progress on links of known capacity [B/s]."""
 
-    def __init__(self, env: simpy.Environment, capacity: Callable[[Hashable], float]) -> None:
+    def __init__(self, env: simpy.Environment, capacity: Callable[[Any], float]) -> None:
         self._env = env
         self._capacity = capacity
         self._flows: list[_Flow] = []
@@ -48,7 +48,7 @@ class Network:
         self._pending = False
 
     def transfer(
-        self, loads: Mapping[Hashable, float], alone: float | None = None
+        self, loads: Mapping[Any, float], alone: float | None = None
     ) -> simpy.Event:
         """Move `loads[link]` bytes over each link, all in lock step; the event fires at the end.
 
@@ -113,7 +113,7 @@ class Network:
 
 
 def fair_rates(
-    flows: list[Mapping[Hashable, float]], capacity: Callable[[Hashable], float]
+    flows: list[Mapping[Any, float]], capacity: Callable[[Any], float]
 ) -> list[float]:
     """Max-min fair rates of `flows`, each a map from link to how often it crosses it."""
     free = {link: capacity(link) for flow in flows for link in flow}

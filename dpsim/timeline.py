@@ -106,7 +106,9 @@ class Step:
         ops = self.cast.programs[role].ops
         start, end = self.start[role][:, column], self.end[role][:, column]
         low, high = self.origin, float(end[self.cast.programs[role].end])
-        busy, stalled, talking = [], [], []
+        busy: list[tuple[float, float]] = []
+        stalled: list[tuple[float, float]] = []
+        talking: list[tuple[float, float]] = []
         for i, op in enumerate(ops):
             a, b = max(float(start[i]), low), min(float(end[i]), high)
             if b > a:

@@ -188,7 +188,7 @@ def test_resnet50_agrees_with_torch() -> None:
 def test_bundled_configuration_counts(name: str) -> None:
     model = bundled(name)
     assert model.parameters == COUNTS[name]
-    assert model.parameters == sum(t.count for layer in model.layers for t in layer.tensors)
+    assert model.parameters == sum(t.elements for layer in model.layers for t in layer.tensors)
     assert (model.sample, model.tokens, model.dtype) == ("sequence", 512, "fp32")
     tensors = [tensor.name for layer in model.layers for tensor in layer.tensors]
     assert len(set(tensors)) == len(tensors)

@@ -82,5 +82,5 @@ def phase_of(stage: Stage, topology: Topology, efficiency: float = 1.0) -> Phase
         for route in routes
     )
     pace = max(busy.values())
-    total = {edge: load * stage.count / efficiency for edge, load in loads.items()}
-    return Phase(stage.count * (slowest - pace), stage.count * pace, total)
+    total = {edge: load * stage.repeats / efficiency for edge, load in loads.items()}
+    return Phase(stage.repeats * (slowest - pace), stage.repeats * pace, total)

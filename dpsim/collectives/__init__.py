@@ -23,9 +23,9 @@ class Transfer(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """`count` equal rounds."""
+    """`repeats` equal rounds."""
 
-    count: int
+    repeats: int
     transfers: tuple[Transfer, ...]
 
 

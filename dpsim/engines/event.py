@@ -227,7 +227,7 @@ class _Run:
             yield self.env.timeout(plan.launch)
         before: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
         for stage in plan.stages or ():
-            for _ in range(stage.count):
+            for _ in range(stage.repeats):
                 own: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
                 for transfer in stage.transfers:
                     gate = before[transfer.source] + before[transfer.target]

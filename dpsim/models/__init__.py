@@ -23,7 +23,7 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
 
     @property
-    def count(self) -> int:
+    def elements(self) -> int:
         return prod(self.shape)
 
 
@@ -67,7 +67,7 @@ class Layer:
 
     @property
     def parameters(self) -> int:
-        return sum(tensor.count for tensor in self.tensors)
+        return sum(tensor.elements for tensor in self.tensors)
 
 
 @record

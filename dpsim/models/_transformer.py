@@ -72,7 +72,7 @@ class Block:
 
 def matrix_flop(tensors: tuple[Tensor, ...], tokens: int) -> float:
     """FLOP of `tokens` vectors times every matrix (2-dimensional tensor) of `tensors`."""
-    return 2.0 * tokens * sum(tensor.count for tensor in tensors if len(tensor.shape) == 2)
+    return 2.0 * tokens * sum(tensor.elements for tensor in tensors if len(tensor.shape) == 2)
 
 
 def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> Layer:

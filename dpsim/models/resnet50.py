@@ -40,7 +40,7 @@ class ResNet50(Architecture):
         (`downsample`) after that, so backward reaches the shortcut before the main branch.
         """
         layers = tuple(self._layers())
-        channels = [layer.tensors[1].count for layer in layers if len(layer.tensors) == 3]
+        channels = [layer.tensors[1].elements for layer in layers if len(layer.tensors) == 3]
         return Model(
             name="resnet50",
             layers=layers,

@@ -123,7 +123,7 @@ def _fewer_states(case: Case) -> Iterator[_Variant]:
     order = ("adam", "momentum", "sgd")
     if optimizer.kind in order:
         for kind in order[order.index(optimizer.kind) + 1 :]:
-            changed = dataclasses.replace(optimizer, kind=kind)
+            changed = dataclasses.replace(optimizer, kind=kind)  # type: ignore[arg-type]
             cost = "another optimizer trains differently"
             yield _Variant(f"optimizer: {{kind: {kind}}}", cost, _with(case, optimizer=changed))
 

@@ -29,7 +29,7 @@ SPLIT = (
     ("stall_s", "stall (host, slower rank)", YELLOW),
 )
 MOST_BARS = 24
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dpsim",
     "svg.fonttype": "path",
     "text.parse_math": False,
@@ -161,7 +161,9 @@ def _laws(
     fine = np.geomspace(first, last, 200)
     speed = [base["step_time_s"] / alone * amdahl(serial, float(n)) for n in fine]
     label = f"Amdahl's law (serial fraction {percent(serial)})"
-    axes.plot(fine, speed, color=GREEN, linestyle=(0, (1, 1.2)), linewidth=2.0, label=label, gid="amdahl")
+    axes.plot(
+        fine, speed, color=GREEN, linestyle=(0, (1, 1.2)), linewidth=2.0, label=label, gid="amdahl"
+    )
 
 
 def _line(axes: Axes, points: list[dict[str, Any]], key: str, colour: str, label: str) -> None:
@@ -197,7 +199,10 @@ def _line(axes: Axes, points: list[dict[str, Any]], key: str, colour: str, label
 def _measured(above: Axes, below: Axes, document: dict[str, Any]) -> None:
     for axes, key in ((above, "speedup"), (below, "efficiency")):
         values = measured_values(document, key)
-        for calibrated, marker, label in ((False, "D", "measured"), (True, "*", "measured, calibrated on")):
+        for calibrated, marker, label in (
+            (False, "D", "measured"),
+            (True, "*", "measured, calibrated on"),
+        ):
             chosen = [(n, v) for n, v, used in values if used is calibrated]
             if chosen:
                 axes.plot(
@@ -232,7 +237,7 @@ def _axes(above: Axes, below: Axes, base: dict[str, Any], counts: list[int]) -> 
     below.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v * 100:.0f}"))
     below.set_ylim(0.0, max(1.08, below.get_ylim()[1]))
     one = "1 rank" if base["ranks"] == 1 else f"{base['ranks']:,} ranks"
-    above.set_ylabel(f"speed-up over {one} [1]")
+    above.set_ylabel(f"speed-up over {one} (times)")
     below.set_ylabel("efficiency [%]")
     below.set_xlabel("ranks (devices)")
     below.axhline(1.0, color=GREY, linestyle=(0, (5, 3)), linewidth=1.3)
@@ -335,7 +340,9 @@ def _bar(axes: Axes, place: int, point: dict[str, Any], scale: float) -> None:
         width = point[key] * scale
         if width > 0:
             label = None if name in axes.get_legend_handles_labels()[1] else name
-            axes.barh(place, width, left=left, height=0.62, color=colour, label=label, gid=f"bar-{key}")
+            axes.barh(
+                place, width, left=left, height=0.62, color=colour, label=label, gid=f"bar-{key}"
+            )
             left += width
     low, high = point["step_time_low_s"] * scale, point["step_time_high_s"] * scale
     if low != high:

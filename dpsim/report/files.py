@@ -1,4 +1,4 @@
-"""Files: everything a run writes, rendered beside its place and moved in when all of it is there."""
+"""Files: everything a run writes, rendered beside its place and moved in when it is complete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _refuse(out: Path) -> None:
             raise Refused(f"--out {out}: {place} is a file, and a folder is needed")
     for name in NAMES:
         if (out / name).is_dir():
-            raise Refused(f"--out {out}: {out / name} is a folder, and a file is to be written there")
+            raise Refused(
+                f"--out {out}: {out / name} is a folder, and a file is to be written there"
+            )
 
 
 def _render(prediction: Prediction, folder: Path) -> None:

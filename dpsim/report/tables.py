@@ -43,7 +43,10 @@ SHOWN = 12
 
 def clean(text: object) -> str:
     """`text` on one line without control characters, escape sequences or invisible marks."""
-    kept = (c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else " " for c in str(text))
+    kept = (
+        c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else " "
+        for c in str(text)
+    )
     return " ".join("".join(kept).split())
 
 
@@ -97,12 +100,23 @@ def headline(document: dict[str, Any]) -> str:
     rate = f"{number(last['throughput_per_s'])} {clean(last['throughput_unit'])}"
     if last["ranks"] == first["ranks"]:
         best = max(good, key=lambda p: p["throughput_per_s"])
-        return f"On {ranks(best['ranks'])} a step takes {_time(best)}: {_rate(best)}."
+        answer = f"On {ranks(best['ranks'])} a step takes {_time(best)}: {_rate(best)}."
+        return answer + _unfit(document)
     times = last["ranks"] / first["ranks"]
     return (
         f"From {first['ranks']:,} to {ranks(last['ranks'])} ({number(times)} times as many) throughput "
         f"grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}."
-    )
+    ) + _unfit(document)
+
+
+def _unfit(document: dict[str, Any]) -> str:
+    """The end of the headline where something is in the way."""
+    points = document["points"]
+    unfit = sum(p.get("fits") is False for p in points)
+    errors = sum("error" in p for p in points)
+    of = "" if len(points) == 1 else f" at {{}} of {len(points)} points"
+    found = f" It does not fit in memory{of.format(unfit)}." if unfit else ""
+    return found + (f" There is no number{of.format(errors)}." if errors else "")
 
 
 def _rate(point: dict[str, Any]) -> str:
@@ -199,7 +213,9 @@ def _engines(document: dict[str, Any]) -> list[str]:
     for point in document["points"]:
         if "engine" in point:
             counts[point["engine"]] = counts.get(point["engine"], 0) + 1
-    names = [f"the {name} engine ({count} point{'s' * (count > 1)})" for name, count in counts.items()]
+    names = [
+        f"the {name} engine ({count} point{'s' * (count > 1)})" for name, count in counts.items()
+    ]
     return [f"Played by {' and '.join(names)}."] if names else []
 
 
@@ -215,7 +231,9 @@ def memory_sentences(prediction: Prediction) -> list[str]:
     if not unfit:
         return []
     case, used = min(unfit, key=lambda pair: pair[0].ranks)
-    short = f"{used.total / 1e9:.1f} GB are needed and {(used.capacity or 0) / 1e9:.1f} GB are there"
+    short = (
+        f"{used.total / 1e9:.1f} GB are needed and {(used.capacity or 0) / 1e9:.1f} GB are there"
+    )
     intro = f"On {ranks(case.ranks)} it does not fit on a device: {short}."
     advice = memory_advice(case, used)
     return [intro, *(advice or ["None of the changes tried, alone or in pairs, makes it fit."])]
@@ -224,19 +242,49 @@ def memory_sentences(prediction: Prediction) -> list[str]:
 # -- the table of a run ---------------------------------------------------------------------------
 
 
-def run_columns(document: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+Columns = tuple[list[str], list[list[str]]]
+#: what is left out first where a terminal is too narrow; --json and points.csv have all of it
+_DROPPED = ("nodes", "MFU", "exposed", "memory", "90 % interval", "fits", "speed-up")
+
+
+def run_columns(document: dict[str, Any]) -> Columns:
     """Headers and rows of the table of points; columns without any value are left out."""
-    measured = {p["ranks"]: p for p in document["measured"]}
     points = document["points"]
     units = {clean(p["throughput_unit"]) for p in points if "throughput_unit" in p}
     unit = units.pop() if len(units) == 1 else "per second"
-    rows = [_row(point, measured.get(point["ranks"]), unit) for point in points]
+    rows = [_row(point, unit) for point in points]
     headers = list(dict.fromkeys(key for row in rows for key in row))
     used = [h for h in headers if any(row.get(h) for row in rows)]
     return used, [[row.get(h, "") for h in used] for row in rows]
 
 
-def _row(point: dict[str, Any], measured: dict[str, Any] | None, unit: str) -> dict[str, str]:
+def measured_columns(document: dict[str, Any]) -> Columns:
+    """Headers and rows of the measured points beside the predictions."""
+    rows = [
+        [
+            f"{p['ranks']:,}",
+            show(p["step_time_s"], "s"),
+            show(p["step_time_s"] * (1.0 + p["error"]), "s"),
+            "calibrated" if p["role"] == "calibrated" else signed(p["error"]),
+            "yes" if p["inside_interval"] or p["role"] == "calibrated" else "no",
+        ]
+        for p in document["measured"]
+    ]
+    return ["ranks", "measured step", "predicted step", "error", "in 90 % interval"], rows
+
+
+def _fitting(headers: list[str], rows: list[list[str]], width: int) -> Columns:
+    """The columns that there is room for."""
+    kept = list(range(len(headers)))
+    for name in _DROPPED:
+        cells = [[headers[i], *(row[i] for row in rows)] for i in kept]
+        if sum(max(map(len, column)) + 2 for column in cells) <= width:
+            break
+        kept = [i for i in kept if headers[i] != name]
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _row(point: dict[str, Any], unit: str) -> dict[str, str]:
     nodes = point["nodes"]
     head = {
         "ranks": "?" if point["ranks"] is None else f"{point['ranks']:,}",
@@ -246,7 +294,7 @@ def _row(point: dict[str, Any], measured: dict[str, Any] | None, unit: str) -> d
     if "error" in point:
         return {**head, "step": "no number"}
     rate, fits = point["throughput_per_s"], point["fits"]
-    row = {
+    return {
         **head,
         "step": _time(point),
         "90 % interval": _interval(point),
@@ -258,14 +306,7 @@ def _row(point: dict[str, Any], measured: dict[str, Any] | None, unit: str) -> d
         "memory": show(point["memory_bytes"], "B", 3),
         "fits": {True: "yes", False: "NO", None: ""}[fits],
         "bottleneck": BOTTLENECKS.get(point["bottleneck"], clean(point["bottleneck"])),
-        "measured": "",
-        "error": "",
     }
-    if measured is not None:
-        row["measured"] = show(measured["step_time_s"], "s")
-        calibrated = measured["role"] == "calibrated"
-        row["error"] = "calibrated" if calibrated else signed(measured["error"])
-    return row
 
 
 def _interval(point: dict[str, Any]) -> str:
@@ -282,14 +323,20 @@ def print_run(prediction: Prediction, console: Console, out: Path | None) -> Non
     document = prediction.document
     console.print(brief(document["name"], 100), style="bold", markup=False)
     console.print(scaling_title(document), markup=False)
-    headers, rows = run_columns(document)
-    text = {"setting", "bottleneck"}
-    console.print(_table(headers, rows, left=text))
+    headers, rows = _fitting(*run_columns(document), console.width)
+    console.print(table(headers, rows, left={"setting", "bottleneck"}))
+    if document["measured"]:
+        console.print(table(*measured_columns(document)))
     _say(console, [headline(document), *sentences(prediction)])
     _say(console, memory_sentences(prediction))
     _say(console, [f"Warning: {clean(w)}" for w in shortened(document["warnings"])], style="yellow")
     if out is not None:
-        _say(console, [f"Written to {clean(out)}: prediction.json, points.csv, curve.png, curve.svg, index.html"])
+        _say(
+            console,
+            [
+                f"Written to {clean(out)}: prediction.json, points.csv, curve.png, curve.svg, index.html"
+            ],
+        )
 
 
 def shortened(warnings: Sequence[str], most: int = 8) -> list[str]:
@@ -303,7 +350,7 @@ def _say(console: Console, lines: Iterable[str], style: str = "") -> None:
         console.print(line, style=style, markup=False, highlight=False)
 
 
-def _table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str] = ()) -> Table:
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[str] = ()) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -330,7 +377,10 @@ def print_explanation(document: dict[str, Any], console: Console) -> None:
     chosen = points if len(points) <= SHOWN else [*points[:half], *points[-half:]]
     for place, point in enumerate(chosen):
         if len(points) > SHOWN and place == half:
-            _say(console, ["", f"… {len(points) - SHOWN} points in between are left out; --json has them …"])
+            _say(
+                console,
+                ["", f"… {len(points) - SHOWN} points in between are left out; --json has them …"],
+            )
         _explain_point(point, console)
     _say(console, [f"Warning: {clean(w)}" for w in shortened(document["warnings"])], style="yellow")
 
@@ -344,7 +394,9 @@ def _explain_point(point: dict[str, Any], console: Console) -> None:
         _say(console, [f"no number: {clean(point['error'])}"])
         return
     limit = BOTTLENECKS.get(point["bottleneck"], clean(point["bottleneck"]))
-    _say(console, [f"A step takes {_time(point)}: {split_text(point)}.", f"What limits it: {limit}."])
+    _say(
+        console, [f"A step takes {_time(point)}: {split_text(point)}.", f"What limits it: {limit}."]
+    )
     path = condensed(point.get("critical_path", ()))
     if path:
         _say(console, [f"Critical path (rank {point['critical_rank']}): {path}"])
@@ -357,7 +409,7 @@ def _explain_point(point: dict[str, Any], console: Console) -> None:
         for c in sorted(changes, key=lambda c: -c["throughput_gain"])
     ]
     if rows:
-        console.print(_table(("what if", "step time", "throughput"), rows, left=("what if",)))
+        console.print(table(("what if", "step time", "throughput"), rows, left=("what if",)))
 
 
 def split_text(point: dict[str, Any]) -> str:
@@ -387,9 +439,17 @@ def _buckets(buckets: Sequence[dict[str, Any]]) -> str:
 
 
 def condensed(path: Sequence[dict[str, Any]], most: int = 14) -> str:
-    """The critical path with consecutive operations of one kind merged: "forward ×6 12 ms → …"."""
+    """The critical path with consecutive operations of one kind merged: "forward ×6 12 ms → …".
+
+    Operations below 1 % of the path are summed up at its end.
+    """
+    whole = sum(span["end_s"] - span["start_s"] for span in path)
+    large = (
+        [s for s in path if s["end_s"] - s["start_s"] >= 0.01 * whole] if len(path) > most else path
+    )
+    small = whole - sum(span["end_s"] - span["start_s"] for span in large)
     runs = []
-    for kind, members in groupby(path, key=lambda span: span["op"]):
+    for kind, members in groupby(large, key=lambda span: span["op"]):
         spans = list(members)
         seconds = sum(span["end_s"] - span["start_s"] for span in spans)
         label = clean(kind).replace("_", "-")
@@ -402,4 +462,5 @@ def condensed(path: Sequence[dict[str, Any]], most: int = 14) -> str:
     if len(runs) > most:
         half = most // 2
         runs = [*runs[:half], f"… {len(runs) - 2 * half} more …", *runs[-half:]]
-    return " → ".join(runs)
+    rest = f" (and {show(small, 's', 3)} in small operations)" if len(large) < len(path) else ""
+    return " → ".join(runs) + rest

@@ -164,7 +164,7 @@ def tensors(model: Model) -> Iterator[tuple[int, int, int]]:
     """(layer, tensor, count) of every parameter tensor in registration order."""
     for i, layer in enumerate(model.layers):
         for j, tensor in enumerate(layer.tensors):
-            yield i, j, tensor.count
+            yield i, j, tensor.elements
 
 
 CONTRACT = Strategy

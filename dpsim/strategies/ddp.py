@@ -216,7 +216,7 @@ def _gradients(job: Job) -> list[_Gradient]:
         dtype = job.parameter_dtype(i)
         for j, tensor in enumerate(layer.tensors):
             ready = final[i] if j == 0 else i
-            size = tensor.count * DTYPE_BYTES[dtype]
+            size = tensor.elements * DTYPE_BYTES[dtype]
             found.append(_Gradient(i, f"{layer.name}.{tensor.name}", size, dtype, ready))
     if not found:
         raise Refused("the model has no parameters to reduce", ("model",))

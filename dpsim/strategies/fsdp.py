@@ -97,8 +97,8 @@ class Fsdp(Strategy):
             rs = DTYPE_BYTES[self._reduce_dtype(job, i)]
             for tensor in job.model.layers[i].tensors:
                 extra = _padding(tensor, job.ranks) if job.control else 0
-                gather += ag * tensor.count
-                reduce += rs * tensor.count
+                gather += ag * tensor.elements
+                reduce += rs * tensor.elements
                 gather_padding += ag * extra
                 reduce_padding += rs * extra
         return _Group(tuple(layers), gather, reduce, gather_padding, reduce_padding, root)

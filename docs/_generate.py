@@ -1,0 +1,295 @@
+"""Writes docs/scenario.md from the records of the scenario file.
+
+    python docs/_generate.py          writes the file
+    python docs/_generate.py --check  exits with 1 if the file is not what would be written
+
+Keys, units, ranges, defaults and most meanings come from the code.  Where a record's docstring
+does not describe a key, MEANING below does; a key without either is an error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic_core import PydanticUndefined
+
+from dpsim import plugins, scenario
+from dpsim.modelspec import Explicit, HuggingFace, LayerSpec, ModelSource
+from dpsim.plugins import Plugin
+from dpsim.precision import Optimizer, Precision
+from dpsim.record import Check
+from dpsim.strategies import TorchVersion
+from dpsim.units import Unit, show
+from dpsim.variability import RandomSlow, Variability
+
+TARGET = Path(__file__).with_name("scenario.md")
+
+HEAD = """\
+# The scenario file
+
+This page is generated from the code by `docs/_generate.py`; don't edit it.
+
+A scenario is one YAML (or JSON) document that determines a prediction completely.  Start from a
+bundled one (`quickstart`, `amdahl`, `llama3-8b-h100`, `worked/ddp_steady`, …) or from the
+[tutorial](tutorial.md).  The words used here are in the [glossary](glossary.md), what the model
+takes for granted is in the [assumptions](assumptions.md).
+
+Rules that hold for every key:
+
+- A quantity with a dimension is text with its unit: `400 Gbit/s`, `5 us`, `10 MiB/ms`.  A bare
+  number is refused.  `GB` is 1e9 bytes, `GiB` is 2^30 bytes, bits are written `bit`.
+- A share is a number (`0.02`) or a percentage (`2 %`).
+- A knob that carries a framework's own name takes that framework's bare number
+  (`bucket_cap_mb: 25`).
+- Unknown and repeated keys are refused, with the nearest known key named.  So are aliases, tags,
+  merge keys and a second document.  A file has at most 10 MB and 32 levels.
+- Files named in a scenario are looked up below the scenario's own folder and nowhere else.
+- `--set a.b=value` on the command line overrides a key and is checked in the same way.
+- `dpsim schema` prints the same as a JSON Schema, for editors.
+
+In the tables, “required” in the column “default” means that the key has to be given; “–” means
+that it may be left out.
+"""
+
+#: what the docstrings don't say, as "Record.key"
+MEANING = {
+    "Scenario.title": "name for people; the file's name if empty",
+    "Scenario.model": "what is trained",
+    "Scenario.cluster": "what it runs on",
+    "Scenario.strategy": "which data-parallel system, with its own knobs",
+    "Scenario.collective": "who carries out collectives; with a machine `nccl` if left out",
+    "Scenario.batch": "how many samples make a step",
+    "Scenario.precision": "dtypes; if left out, everything in the model's own dtype",
+    "Scenario.optimizer": "which optimizer updates the parameters",
+    "Scenario.compute": "how fast the device computes, where nothing was measured",
+    "Scenario.recompute": "activations computed again in backward to save memory",
+    "Scenario.host": "work of the host",
+    "Scenario.variability": "what makes ranks differ from one another",
+    "Scenario.iteration": "which iteration is meant; `steady` is the settled sequence of steps",
+    "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
+    "Scenario.detail": "a collective as one phase per stage, or every round of it",
+    "Scenario.seed": "of all random draws",
+    "Scenario.sweep": (
+        "the points: a mapping from key paths to lists is a grid, a list of mappings gives the "
+        "points one by one"
+    ),
+    "Scenario.calibrate": "one measured number that sets the level of compute",
+    "Scenario.measured": (
+        "CSV of measured points, shown and scored beside the predictions; columns `ranks` and "
+        "`step_time_s`, or `ranks`, `throughput` and `unit`"
+    ),
+    "Scenario.price": "what the devices cost",
+    "Cluster.machine": "a bundled machine, or a machine file below the scenario's folder",
+    "Cluster.nodes": "number of nodes; this or `ranks`",
+    "Cluster.ranks": "number of ranks; they fill the nodes in turn",
+    "Cluster.gpus_per_node": "overrides the machine's",
+    "Cluster.nics_per_node": "overrides the machine's",
+    "Cluster.device": "a bundled device or a device file; overrides the machine's",
+    "Cluster.inter_node_bandwidth": "of each NIC, one way; overrides the machine's",
+    "Cluster.oversubscription": "of the leaf switches; overrides the machine's",
+    "Batch.per_device": "samples per rank and micro-batch (weak scaling); 1 if neither is given",
+    "Batch.global": "samples per step over all ranks (strong scaling)",
+    "Batch.accumulation": "micro-batches per step",
+    "Compute.efficiency": "share of the device's peak that large kernels reach",
+    "Host.serial": "host time per step that no rank shares out",
+    "Calibrate.step_time": "a measured step time",
+    "Calibrate.throughput": "a measured throughput of all ranks together",
+    "Calibrate.file": "a CSV as for `measured`; only its smallest count is used",
+    "Calibrate.ranks": "the count at which it was measured; the first point if left out",
+    "Price.per_device_hour": "what one device costs for one hour",
+    "Optimizer.kind": "which optimizer",
+    "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes",
+    "RandomSlow.probability": "of a rank to be slow",
+    "RandomSlow.factor": "on the compute of a slow rank",
+    "RandomSlow.per": "how often it is drawn",
+    "HuggingFace.huggingface": "a `config.json` below the scenario's folder, or a bundled name",
+    "HuggingFace.sequence_length": "tokens per sequence",
+    "Explicit.layers": "the layers in registration order",
+    "Explicit.dtype": "dtype of the parameters",
+    "Explicit.forward_order": "layer names as forward visits them; registration order if left out",
+    "Explicit.name": "name for people",
+    "LayerSpec.name": "unique in the model",
+    "LayerSpec.parameters": "their number, or a list of the tensors' numbers",
+    "LayerSpec.forward": "duration per sample (required)",
+    "LayerSpec.backward": "duration per sample; this or the next two",
+    "LayerSpec.backward_input": "duration of the gradient of the input",
+    "LayerSpec.backward_weight": "duration of the gradient of the weights",
+    "LayerSpec.activation": "what its output sends",
+    "LayerSpec.dtype": "overrides the model's",
+    "Ddp.torch": "version whose behaviour is played",
+    "Ddp.bucket_cap_mb": "bucket cap in MiB; left out: 1 for the first bucket, 25 for the others",
+    "Ddp.find_unused_parameters": "as in torch",
+    "Ddp.static_graph": "as in torch",
+    "Ddp.gradient_as_bucket_view": "as in torch: no copies into and out of the buckets",
+    "Ddp.broadcast_buffers": "as in torch: rank 0's buffers are broadcast before forward",
+    "Ddp.no_sync": "with accumulation, reduce in the last micro-batch only",
+    "Fsdp.torch": "version whose behaviour is played",
+    "Fsdp.reshard_after_forward": "as in torch: free a group's parameters after its forward",
+    "Fsdp.separate_reduce_scatter_group": "reduce-scatters have a communicator of their own",
+    "Nccl.algorithm": "`auto` takes the fastest for each size",
+    "Nccl.launch": "time per collective before any byte moves",
+    "Nccl.efficiency": "share of the links' bandwidth that is reached",
+    "Ideal.latency": "per operation",
+    "Ideal.bandwidth": "for the full size; left out: infinite",
+    "IdealRing.latency": "per message",
+    "IdealRing.bandwidth": "of a rank, one way; left out: infinite",
+}
+
+SECTIONS = [
+    ("cluster", scenario.Cluster),
+    ("batch", scenario.Batch),
+    ("precision", Precision),
+    ("optimizer", Optimizer),
+    ("compute", scenario.Compute),
+    ("host", scenario.Host),
+    ("variability", Variability),
+    ("variability.random_slow", RandomSlow),
+    ("calibrate", scenario.Calibrate),
+    ("price", scenario.Price),
+]
+
+
+def page() -> str:
+    """The whole text of docs/scenario.md."""
+    parts = [HEAD, "## Top level\n", table(scenario.Scenario), "## model\n"]
+    parts.append(
+        "One of three kinds, told apart by a key: `huggingface`, `layers`, or `name` for a bundled "
+        "architecture.\n"
+    )
+    parts += ["### model: huggingface\n", described(HuggingFace)]
+    parts += ["### model: layers\n", described(Explicit), "Each entry of `layers`:\n"]
+    parts += [described(LayerSpec), *_plugins("model", Plugin("dpsim.models", "name"))]
+    for key, cls in SECTIONS:
+        parts += [f"## {key}\n", described(cls)]
+    parts += ["## strategy\n", *_plugins("strategy", Plugin("dpsim.strategies", "kind"))]
+    parts += ["## collective\n", *_plugins("collective", Plugin("dpsim.backends", "backend"))]
+    refused = "\n".join(f"- `{key}`: {why}" for key, why in scenario.NOT_MODELLED.items())
+    parts += ["## Keys that are refused by name\n", refused + "\n"]
+    return "\n".join(parts)
+
+
+def _plugins(key: str, plugin: Plugin) -> list[str]:
+    parts = []
+    for name in plugins.names(plugin.package):
+        cls = plugins.find(plugin.package, name)
+        parts += [f"### {key}: {{{plugin.tag}: {name}}}\n", described(cls)]
+    return parts
+
+
+def described(cls: type) -> str:
+    """The prose of `cls`'s docstring, then the table of its keys."""
+    prose, _ = docstring(cls)
+    return f"{prose}\n\n{table(cls)}" if dataclasses.fields(cls) else f"{prose}\n"
+
+
+def table(cls: type) -> str:
+    rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
+    hints = get_type_hints(cls, include_extras=True)
+    _, texts = docstring(cls)
+    for name, field in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
+        key = field.alias or name
+        meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name)
+        if meaning is None:
+            raise KeyError(f"describe {cls.__name__}.{key} in MEANING or in its docstring")
+        cells = (f"`{key}`", value_of(hints[name]), default_of(field, hints[name]), meaning)
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def docstring(cls: type) -> tuple[str, dict[str, str]]:
+    """Prose, and the texts of lines of the form ``key   text`` with their continuations."""
+    prose: list[str] = []
+    texts: dict[str, str] = {}
+    keys: list[str] = []
+    for line in inspect.cleandoc(cls.__doc__ or "").replace("``", "`").splitlines():
+        entry = re.match(r"(\w+(?:, \w+)*) {2,}(\S.*)", line)
+        if entry:
+            keys = entry[1].split(", ")
+            texts.update(dict.fromkeys(keys, entry[2]))
+        elif keys and line.startswith(" "):
+            texts.update({key: f"{texts[key]} {line.strip()}" for key in keys})
+        else:
+            keys = []
+            prose.append(line)
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(prose)).strip(), texts
+
+
+def value_of(hint: Any) -> str:
+    """What a value may be, for people."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _annotated(args[0], args[1:])
+    if origin is Literal:
+        return ", ".join(f"`{option}`" for option in args)
+    if origin in (Union, types.UnionType):
+        return " or ".join(value_of(arg) for arg in args if arg is not type(None))
+    if origin in (tuple, list):
+        return f"list of: {value_of(args[0])}"
+    if origin is dict:
+        return f"mapping from ({value_of(args[0])}) to ({value_of(args[1])})"
+    if hint is bool:
+        return "true, false"
+    names = {str: "text", int: "whole number", float: "number", Any: "anything"}
+    if hint in names:
+        return names[hint]
+    section = next((key for key, cls in SECTIONS if cls is hint), None)
+    if section:
+        return f"mapping, see [{section}](#{anchor(section)})"
+    return "mapping, see below"
+
+
+def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
+    for mark in marks:
+        if isinstance(mark, Unit):
+            example = mark.json_schema()["examples"][0]
+            return mark.interval() + ("" if mark.dimension == "1" else f", for example `{example}`")
+        if isinstance(mark, Check):
+            return f"whole number, {mark.low:,} … {mark.high:,}"
+        if isinstance(mark, Plugin):
+            known = ", ".join(f"`{name}`" for name in plugins.names(mark.package))
+            key = {"kind": "strategy", "backend": "collective"}[mark.tag]
+            return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
+        if isinstance(mark, ModelSource):
+            return "mapping, see [model](#model)"
+        if isinstance(mark, scenario.Rate):
+            return "throughput in samples, images, sequences or tokens, for example `802.9 images/s`"
+    if base is TorchVersion:
+        return 'version in quotes, for example `"2.13"`'
+    return value_of(base)
+
+
+def default_of(field: Any, hint: Any) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is PydanticUndefined or value is None or value in ("", ()):
+        return "–"
+    if dataclasses.is_dataclass(value):
+        return "its own defaults"
+    unit = next((mark for mark in get_args(hint) if isinstance(mark, Unit)), None)
+    if unit is not None and unit.dimension != "1":
+        return f"`{show(value, unit.dimension)}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def anchor(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def main() -> int:
+    text = page()
+    if "--check" in sys.argv[1:]:
+        return int(not TARGET.is_file() or TARGET.read_text(encoding="utf-8") != text)
+    TARGET.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

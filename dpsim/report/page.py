@@ -1,0 +1,139 @@
+"""One self-contained page: the answer first, then the curve, the table, the reasons, the input.
+
+The page has no script and fetches nothing; names that users gave are text wherever they appear.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from dpsim.report import canonical_json
+from dpsim.report.tables import (
+    brief,
+    clean,
+    headline,
+    measured_columns,
+    memory_sentences,
+    ranks,
+    run_columns,
+    scaling_title,
+    sentences,
+    shortened,
+)
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+    from dpsim.prediction import Prediction
+
+_TEXT = ("setting", "bottleneck")
+
+
+def page(prediction: Prediction, svg: str) -> str:
+    """The page of `prediction` with the drawing `svg` in it."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    source = (resources.files("dpsim.report") / "page.html.j2").read_text(encoding="utf-8")
+    document = prediction.document
+    headers, rows = run_columns(document)
+    measured_headers, measured_rows = measured_columns(document)
+    at, parts = _memory(document)
+    return environment.from_string(source).render(
+        name=brief(document["name"], 200),
+        scaling=scaling_title(document),
+        headline=headline(document),
+        svg=Markup(inline(svg, headline(document))),
+        table=_table,
+        headers=headers,
+        rows=rows,
+        measured_headers=measured_headers,
+        measured_rows=measured_rows,
+        reasons=sentences(prediction),
+        memory_ranks=at,
+        memory_parts=parts,
+        memory_lines=memory_sentences(prediction),
+        assumptions=assumptions(document),
+        warnings=[clean(w) for w in shortened(document["warnings"], 20)],
+        files=_files(document["scenario"]),
+        version=document["dpsim_version"],
+        scenario=_scenario(document),
+    )
+
+
+def inline(svg: str, label: str) -> str:
+    """`svg`, as matplotlib writes it, for the inside of a page, with a text for who cannot see it."""
+    from markupsafe import escape
+
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
+    return body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    """An HTML table; every cell is escaped."""
+    from markupsafe import Markup
+
+    style = [Markup(' class="text"') if h in _TEXT else Markup("") for h in headers]
+    cell, head, line = Markup("<td{}>{}</td>"), Markup("<th{}>{}</th>"), Markup("<tr>{}</tr>\n")
+    top = Markup("").join(head.format(s, h) for s, h in zip(style, headers, strict=True))
+    body = Markup("").join(
+        line.format(Markup("").join(cell.format(s, c) for s, c in zip(style, row, strict=True)))
+        for row in rows
+    )
+    return Markup("<table><thead><tr>{}</tr></thead>\n<tbody>{}</tbody></table>").format(top, body)
+
+
+def _memory(document: dict[str, Any]) -> tuple[str, list[dict[str, str]]]:
+    """Where it is fullest, and its parts there, the largest first."""
+    points = [p for p in document["points"] if "error" not in p]
+    if not points:
+        return "", []
+    fullest = max(points, key=lambda p: p["memory_bytes"])
+    whole = fullest["memory_bytes"] or 1.0
+    parts = sorted(fullest["memory_parts"].items(), key=lambda item: -item[1])
+    rows = [
+        {"name": clean(name), "size": f"{size / 1e9:,.2f}", "share": f"{size / whole:.1%}"}
+        for name, size in [*parts, ("total", fullest["memory_bytes"])]
+    ]
+    return ranks(fullest["ranks"]), rows
+
+
+def assumptions(document: dict[str, Any]) -> list[str]:
+    """What the prediction takes for granted, in sentences."""
+    scenario = document["scenario"]
+    sources = sorted({s for p in document["points"] for s in p.get("interval_sources", ())})
+    calibrated = document["calibration"] is not None
+    found = [scaling_title(document) + "."]
+    if calibrated:
+        found.append("The level of compute comes from one measured step; all else is predicted.")
+    elif "machine" in scenario["cluster"]:
+        found.append("The share of peak that large kernels reach is assumed, not measured.")
+    else:
+        found.append("Layer durations and the network are as the scenario gives them.")
+    if sources:
+        found.append(f"The 90 % interval comes from: {', '.join(clean(s) for s in sources)}.")
+    if not scenario.get("variability"):
+        found.append("All ranks are equally fast: the scenario gives no variability.")
+    return found
+
+
+def _files(scenario: dict[str, Any]) -> str:
+    """Names of the files that the scenario refers to."""
+    names = [scenario.get("measured"), (scenario.get("calibrate") or {}).get("file")]
+    names += [scenario["cluster"].get("machine"), scenario["cluster"].get("device")]
+    names += [scenario["model"].get("huggingface")]
+    files = [
+        clean(n) for n in names if n and (n in names[:2] or re.search(r"[/.](ya?ml|json)?$", n))
+    ]
+    return ", ".join(dict.fromkeys(files))
+
+
+def _scenario(document: dict[str, Any]) -> str:
+    """The scenario as JSON text, escape sequences made visible by JSON itself."""
+    text = canonical_json(document["scenario"])
+    return "".join(c if c == "\n" or c.isprintable() else f"\\u{ord(c):04x}" for c in text)

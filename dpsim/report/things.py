@@ -1,0 +1,284 @@
+"""Things to show: machines, models, scenarios, and how this installation is."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpsim.record import Refused
+from dpsim.report.tables import clean, table
+from dpsim.units import show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpsim.hardware import Link
+    from dpsim.machine import Machine
+    from dpsim.models import Layer, Model
+
+LISTS = ("machines", "models", "scenarios", "doctor")
+DEPENDENCIES = (
+    "simpy",
+    "numpy",
+    "networkx",
+    "pandas",
+    "matplotlib",
+    "pydantic",
+    "pyyaml",
+    "typer",
+    "rich",
+    "jinja2",
+    "defusedxml",
+)
+
+
+def show_thing(
+    thing: str, console: Console, *, nodes: int, sequence_length: int, out: Path | None
+) -> None:
+    """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names."""
+    from dpsim.machine import machine_names
+
+    lists = {
+        "machines": _machines,
+        "models": _models,
+        "scenarios": _scenarios,
+        "doctor": _doctor,
+    }
+    if thing in lists:
+        lists[thing](console)
+    elif thing in machine_names() or thing.endswith((".yaml", ".yml")):
+        _machine(thing, console, nodes, out)
+    elif thing in model_names():
+        _model(thing, console, sequence_length)
+    else:
+        raise Refused(_unknown(thing, [*LISTS, *machine_names(), *model_names()]))
+
+
+def _unknown(thing: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(thing, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"see dpsim show {', '.join(LISTS)}"
+    return f"nothing to show is called {clean(thing)[:60]!r}; {hint}"
+
+
+def configs() -> Path:
+    """The folder of the bundled Hugging Face files."""
+    from importlib import resources
+
+    return Path(str(resources.files("dpsim.models"))) / "configs"
+
+
+def model_names() -> tuple[str, ...]:
+    """Architectures and bundled Hugging Face files."""
+    from dpsim.plugins import names
+
+    bundled = (path.stem for path in configs().glob("*.json"))
+    return tuple(sorted({*names("dpsim.models"), *bundled}))
+
+
+def _print(console: Console, *lines: str, style: str = "") -> None:
+    for line in lines:
+        console.print(clean(line), style=style, markup=False, highlight=False)
+
+
+def _machines(console: Console) -> None:
+    from dpsim.machine import load_machine, machine_names
+
+    rows = []
+    for name in machine_names():
+        machine = load_machine(name)
+        rows.append([name, f"{machine.gpus_per_node}", machine.device.name, machine.description])
+    headers = ("machine", "devices per node", "device", "description")
+    console.print(table(headers, rows, left=("machine", "device", "description")))
+    _print(console, "dpsim show MACHINE prints one and draws it.")
+
+
+def _models(console: Console) -> None:
+    from dpsim.plugins import names
+
+    architectures = names("dpsim.models")
+    rows = [
+        [
+            name,
+            f"model: {{name: {name}}}"
+            if name in architectures
+            else f"model: {{huggingface: {name}}}",
+        ]
+        for name in model_names()
+    ]
+    console.print(table(("model", "in a scenario"), rows, left=("model", "in a scenario")))
+    _print(
+        console,
+        "Any Hugging Face config.json of a decoder or BERT works too; see docs/scenario.md.",
+    )
+
+
+def _scenarios(console: Console) -> None:
+    from dpsim.scenario import folder
+
+    rows = []
+    for path in sorted(folder().rglob("*.yaml")):
+        first = path.read_text(encoding="utf-8").lstrip().split("\n", 1)[0]
+        about = (
+            first.lstrip("# ") if first.startswith("#") else first.partition("title:")[2].strip()
+        )
+        rows.append([path.relative_to(folder()).with_suffix("").as_posix(), clean(about)])
+    console.print(table(("scenario", "about"), rows, left=("scenario", "about")))
+    _print(console, "dpsim run SCENARIO predicts one.")
+
+
+# -- a machine ------------------------------------------------------------------------------------
+
+
+def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
+    from dpsim.machine import load_machine
+    from dpsim.report.machine_picture import draw_machine
+
+    machine = load_machine(name, Path())
+    count = nodes if machine.network is not None and machine.nics_per_node else 1
+    _print(console, machine.name, style="bold")
+    if machine.description:
+        _print(console, machine.description)
+    console.print(table(("what", "value"), _machine_rows(machine), left=("what", "value")))
+    headers = ("link", "number", "bandwidth one way", "latency")
+    console.print(table(headers, _links(machine, count), left=("link",)))
+    path = out if out is not None else Path(f"{machine.name}.png")
+    if path.is_dir():
+        raise Refused(f"--out {path}: is a folder, and a file is needed")
+    draw_machine(machine, count, path)
+    if machine.sources:
+        _print(console, "Sources:", *(f"- {key}: {text}" for key, text in machine.sources.items()))
+    _print(console, f"{count} node{'s' * (count > 1)} drawn to {path}")
+
+
+def _machine_rows(machine: Machine) -> list[list[str]]:
+    from dpsim.plugins import name_of
+
+    device = machine.device
+    peak = ", ".join(f"{dtype} {show(value, 'FLOP/s')}" for dtype, value in device.peak.items())
+    network = name_of(machine.network) if machine.network is not None else "none, a single node"
+    memory = f"{show(device.memory, 'B')}, {show(device.memory_bandwidth, 'B/s')}"
+    return [
+        ["device", f"{device.name}, {memory}"],
+        ["peak, dense", peak],
+        ["kernel launch", show(device.launch_overhead, "s")],
+        ["devices per node", str(machine.gpus_per_node)],
+        ["NICs per node", str(machine.nics_per_node)],
+        ["inside a node", name_of(machine.node)],
+        ["between nodes", network],
+    ]
+
+
+def _links(machine: Machine, nodes: int) -> list[list[str]]:
+    """Links of `nodes` nodes by kind, bandwidth and latency, both directions counted once each."""
+    graph = machine.topology(nodes).graph
+    counts: dict[tuple[str, float, float], int] = {}
+    for _, _, data in graph.edges(data=True):
+        link: Link = data["link"]
+        key = (link.kind, link.bandwidth, link.latency)
+        counts[key] = counts.get(key, 0) + 1
+    return [
+        [clean(kind).replace("_", " "), str(count), show(bandwidth, "B/s"), show(latency, "s")]
+        for (kind, bandwidth, latency), count in sorted(counts.items())
+    ]
+
+
+# -- a model --------------------------------------------------------------------------------------
+
+
+def load_named(name: str, sequence_length: int) -> Model:
+    """The architecture, or the bundled Hugging Face file, called `name`."""
+    from dpsim.modelspec import HuggingFace
+    from dpsim.plugins import find, names
+
+    if name in names("dpsim.models"):
+        model: Model = find("dpsim.models", name)().model()
+        return model
+    return HuggingFace(huggingface=f"{name}.json", sequence_length=sequence_length).model(configs())
+
+
+def _model(name: str, console: Console, sequence_length: int) -> None:
+    from dpsim.hardware import DTYPE_BYTES
+
+    model = load_named(name, sequence_length)
+    forward = sum(layer.forward_flop for layer in model.layers)
+    backward = sum(layer.backward_flop for layer in model.layers)
+    kept = sum(layer.activations for layer in model.layers)
+    sample = model.sample + (f" of {model.tokens:,} tokens" if model.tokens > 1 else "")
+    rows = [
+        ["parameters", f"{model.parameters:,} ({show(4.0 * model.parameters, 'B')} in fp32)"],
+        ["one sample", sample],
+        ["forward", f"{show(forward, 'FLOP')} per {model.sample}"],
+        ["backward", f"{show(backward, 'FLOP')} per {model.sample}"],
+        ["activations kept", f"{show(kept * DTYPE_BYTES['bf16'], 'B')} in bf16 per {model.sample}"],
+        ["layers", f"{len(model.layers):,}"],
+        ["parameters' dtype", model.dtype],
+    ]
+    _print(console, model.name, style="bold")
+    console.print(table(("what", "value"), rows, left=("what", "value")))
+    headers = ("unit", "parameters", "forward FLOP", "backward FLOP", "activations")
+    console.print(table(headers, units(model), left=("unit",)))
+
+
+def units(model: Model) -> list[list[str]]:
+    """Per unit: parameters, FLOP and activations; equal neighbours share a row."""
+    whole: list[tuple[str, tuple[float, ...]]] = []
+    for name, members in groupby(model.layers, key=_unit):
+        whole.append((name, _sums(list(members))))
+    rows = []
+    for sums, same in groupby(whole, key=lambda item: item[1]):
+        names = [name for name, _ in same]
+        label = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} times)"
+        rows.append(
+            [
+                clean(label),
+                f"{sums[0]:,.0f}",
+                *(show(flop, "FLOP") for flop in sums[1:3]),
+                f"{sums[3]:,.0f}",
+            ]
+        )
+    return rows
+
+
+def _unit(layer: Layer) -> str:
+    if layer.unit:
+        return layer.unit
+    head, *rest = layer.name.split(".")
+    return ".".join([head, *rest[:1]]) if rest and rest[0].isdigit() else head
+
+
+def _sums(layers: list[Layer]) -> tuple[float, ...]:
+    keys = ("parameters", "forward_flop", "backward_flop", "activations")
+    return tuple(float(sum(getattr(layer, key) for layer in layers)) for key in keys)
+
+
+# -- this installation ----------------------------------------------------------------------------
+
+
+def _doctor(console: Console) -> None:
+    import os
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
+    from importlib.util import find_spec
+
+    from dpsim._version import __version__
+
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return "MISSING"
+
+    cores: Any = getattr(os, "sched_getaffinity", None)
+    usable = len(cores(0)) if cores else os.cpu_count() or 1
+    rows = [
+        ["dpsim", __version__],
+        ["python", platform.python_version()],
+        ["system", f"{platform.system()} {platform.machine()}"],
+        ["cores", str(usable)],
+        *([name, installed(name)] for name in DEPENDENCIES),
+        ["torch (optional)", installed("torch") if find_spec("torch") else "not there"],
+    ]
+    console.print(table(("what", "value"), rows, left=("what", "value")))

@@ -1,0 +1,134 @@
+"""The documents: current, linked, and true to what the code and the tests are called."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "validation").rglob("*.md")])
+ASSUMPTIONS = DOCS / "assumptions.md"
+TUTORIAL = DOCS / "tutorial.md"
+# put together here, so that this file does not hold what it looks for
+PRIVATE = re.compile(r"(?<![\w.$}-])/" + r"work\b|\.\./" + r"shared\b")
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+@lru_cache
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "_generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_scenario_reference_is_current() -> None:
+    assert read(DOCS / "scenario.md") == generator().page(), "run: python docs/_generate.py"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", read(page), flags=re.DOTALL)
+    broken = [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if not leads(page, target)]
+    assert not broken
+
+
+def leads(page: Path, target: str) -> bool:
+    if re.match(r"[a-z]+:", target):
+        return True
+    name, _, section = target.partition("#")
+    file = page.parent / name if name else page
+    if not file.exists():
+        return False
+    headings = re.findall(r"^#+ (.*)$", read(file), flags=re.MULTILINE) if section else []
+    return not section or section in {generator().anchor(heading) for heading in headings}
+
+
+def test_assumptions_are_numbered_without_gaps() -> None:
+    numbers = [int(n) for n in re.findall(r"^## A(\d+)\b", read(ASSUMPTIONS), flags=re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_every_assumption_that_the_code_mentions_exists() -> None:
+    known = set(re.findall(r"^## (A\d+)\b", read(ASSUMPTIONS), flags=re.MULTILINE))
+    for file in (ROOT / "dpsim").rglob("*.py"):
+        assert set(re.findall(r"\bA\d{1,2}\b", read(file))) <= known, file
+
+
+def test_every_assumption_says_what_how_far_and_how_checked() -> None:
+    _, *sections = re.split(r"^## (?=A\d)", read(ASSUMPTIONS), flags=re.MULTILINE)
+    for section in sections:
+        for part in ("**Source.**", "**Valid.**", "**Test.**"):
+            assert part in section, f"{section.splitlines()[0]}: no {part}"
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    for page in PAGES:
+        for file, name in re.findall(r"`(tests/\w+\.py)::(\w+)`", read(page)):
+            assert f"def {name}(" in read(ROOT / file), f"{page.name}: {file}::{name}"
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    """Paths in backticks that start with a folder of the checkout."""
+    top = "dpsim|docs|tests|scenarios|topologies|validation|benchmarks"
+    for page in PAGES:
+        for name in re.findall(rf"`((?:{top})/[\w./-]+)`", read(page)):
+            assert (ROOT / name).exists() or "NAME" in name, f"{page.name}: {name}"
+
+
+def test_every_public_module_has_a_docstring() -> None:
+    for file in (ROOT / "dpsim").rglob("*.py"):
+        hidden = file.name.startswith("_") and not file.name.startswith("__")
+        assert hidden or ast.get_docstring(ast.parse(read(file))), file
+
+
+def test_no_file_names_the_machine_it_was_written_on() -> None:
+    found = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )
+    if found.returncode:
+        pytest.skip("not a git checkout")
+    for name in filter(None, found.stdout.split("\0")):
+        file = ROOT / name
+        if file.is_file() and file.stat().st_size < 1_000_000:
+            text = file.read_bytes().decode("utf-8", errors="ignore")
+            assert not PRIVATE.search(text), name
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", read(TUTORIAL), flags=re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_of_the_tutorial_runs(command: str, tmp_path: Path) -> None:
+    """Files of the tutorial are the YAML blocks that begin with ``# NAME.yaml``."""
+    for block in re.findall(r"```yaml\n(.*?)```", read(TUTORIAL), flags=re.DOTALL):
+        name = re.match(r"# ([\w-]+\.yaml)\n", block)
+        if name:
+            (tmp_path / name[1]).write_text(block, encoding="utf-8")
+    words = shlex.split(command, comments=True)
+    assert words[0] == "dpsim"
+    done = subprocess.run(
+        [sys.executable, "-m", "dpsim", *words[1:]],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
+    )
+    refused = "# refused" in command
+    assert done.returncode == (2 if refused else 0), done.stderr

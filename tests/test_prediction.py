@@ -1,0 +1,227 @@
+"""What a prediction promises: laws, gaps, memory, calibration, intervals, accounting."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpsim
+from dpsim.laws import amdahl
+from dpsim.prediction import predict
+from dpsim.record import Refused
+from dpsim.scenario import load
+
+TOY: dict[str, Any] = {
+    "model": {
+        "layers": [
+            {"name": "a", "parameters": 3_000_000, "forward": "1 ms", "backward": "2 ms"},
+            {"name": "b", "parameters": 9_000_000, "forward": "2 ms", "backward": "4 ms"},
+        ]
+    },
+    "cluster": {"ranks": 4},
+    "collective": {"backend": "ideal_ring", "latency": "20 us", "bandwidth": "5 GB/s"},
+    "strategy": {"kind": "ddp"},
+    "optimizer": {"kind": "none"},
+    "batch": {"per_device": 8},
+}
+RESNET: dict[str, Any] = {
+    "model": {"name": "resnet50"},
+    "cluster": {"machine": "v100-1x100g", "ranks": 1},
+    "strategy": {"kind": "ddp"},
+    "precision": {"parameters": "fp32", "compute": "fp16"},
+    "optimizer": {"kind": "momentum"},
+    "batch": {"per_device": 64},
+}
+
+
+def answer(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return predict(load({**base, **changes}, Path(), "test")).document
+
+
+@pytest.mark.parametrize("serial", [0.0, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize("engine", ["event", "vectorised"])
+def test_free_communication_and_a_serial_part_scale_as_amdahl_says(
+    serial: float, engine: str
+) -> None:
+    """S = 1/(s + (1-s)/N), to 1e-9, for a fixed global batch."""
+    points = answer(
+        TOY,
+        collective={"backend": "free"},
+        batch={"global": 512},
+        host={"serial": f"{serial} s"},
+        sweep={"cluster.ranks": [1, 2, 8, 64, 512]},
+        engine=engine,
+    )["points"]
+    share = serial / (serial + 512 * 0.009)
+    for point in points:
+        assert point["speedup"] == pytest.approx(amdahl(share, point["ranks"]), rel=1e-9)
+
+
+@pytest.mark.parametrize("batch", [{"global": 96}, {"global": 100}, {"per_device": 8}])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_the_gap_to_the_law_splits_into_parts_that_sum_to_it(
+    batch: dict[str, int], strategy: str
+) -> None:
+    document = answer(
+        TOY,
+        batch=batch,
+        strategy={"kind": strategy},
+        variability={"jitter": "5 %", "steps": 20},
+        host={"serial": "3 ms"},
+        sweep={"cluster.ranks": [1, 2, 3, 6, 24]},
+    )
+    for point, parts in zip(
+        document["points"], document["laws"]["amdahl"]["points"], strict=True
+    ):
+        total = sum(parts[k] for k in ("communication_s", "jitter_s", "bubble_s", "load_s"))
+        assert point["step_time_s"] - parts["law_s"] == pytest.approx(total, abs=1e-9)
+
+
+def test_uneven_shares_are_load_and_the_largest_share_sets_the_pace() -> None:
+    """100 samples on 24 ranks: some have 5, the step takes as long as 5 samples do."""
+    document = answer(TOY, batch={"global": 100}, collective={"backend": "free"},
+                      sweep={"cluster.ranks": [1, 24]})
+    assert document["points"][1]["step_time_s"] == pytest.approx(5 * 0.009, rel=1e-12)
+    load_s = document["laws"]["amdahl"]["gap"]["load_s"]
+    assert load_s == pytest.approx((5 - 100 / 24) * 0.009, rel=1e-9)
+
+
+def test_a_batch_smaller_than_the_ranks_is_an_error_at_that_point_only() -> None:
+    points = answer(TOY, batch={"global": 8}, sweep={"cluster.ranks": [4, 16]})["points"]
+    assert points[0]["step_time_s"] > 0
+    assert "8 leaves some of 16 ranks without a sample" in points[1]["error"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_the_four_parts_of_a_step_sum_to_it(ranks: int) -> None:
+    point = answer(TOY, cluster={"ranks": ranks}, variability={"jitter": "3 %", "steps": 12})["points"][0]
+    parts = [point[k] for k in ("compute_s", "exposed_communication_s", "bubble_s", "stall_s")]
+    assert min(parts) >= -1e-12
+    assert sum(parts) == pytest.approx(point["step_time_s"], rel=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 5, 64])
+def test_payload_is_what_a_ring_sends(ranks: int) -> None:
+    """DDP 2(N-1)/N x 4 Psi bytes; FSDP 3(N-1)/N x 4 Psi."""
+    share = (ranks - 1) / ranks * 4 * 12_000_000
+    for kind, units in (("ddp", 2), ("fsdp", 3)):
+        point = answer(TOY, cluster={"ranks": ranks}, strategy={"kind": kind})["points"][0]
+        assert point["bytes_sent_per_rank"] == pytest.approx(units * share, rel=1e-15)
+        assert point["padding_bytes_per_rank"] == 0
+
+
+def test_a_step_is_never_faster_than_its_bound() -> None:
+    for ranks in (1, 2, 8, 32):
+        point = answer(TOY, cluster={"ranks": ranks})["points"][0]
+        assert point["step_time_s"] >= point["bound_s"] * (1 - 1e-12)
+
+
+def test_one_measured_number_sets_the_level_and_keeps_the_proportions() -> None:
+    points = answer(RESNET, calibrate={"step_time": "120 ms"}, sweep={"cluster.ranks": [1, 8]})["points"]
+    assert points[0]["step_time_s"] == pytest.approx(0.120, rel=1e-9)
+    by_rate = answer(RESNET, calibrate={"throughput": f"{64 / 0.12!r} images/s"})["points"]
+    assert by_rate[0]["step_time_s"] == pytest.approx(0.120, rel=1e-9)
+
+
+def test_calibration_at_many_ranks_leaves_communication_alone() -> None:
+    points = answer(RESNET, calibrate={"step_time": "150 ms", "ranks": 32},
+                    sweep={"cluster.ranks": [1, 32]})["points"]
+    assert points[1]["step_time_s"] == pytest.approx(0.150, rel=1e-9)
+    assert points[0]["step_time_s"] < 0.150
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [("1 us", "shorter than what communication and the optimizer alone"), ("5 ms", "peak")],
+)
+def test_impossible_measurements_are_refused(step: str, message: str) -> None:
+    with pytest.raises(Refused, match=message):
+        answer(RESNET, calibrate={"step_time": step})
+
+
+def test_without_a_measurement_the_interval_is_wide_and_says_why() -> None:
+    free, tied = (
+        answer(RESNET, **extra)["points"][0] for extra in ({}, {"calibrate": {"step_time": "120 ms"}})
+    )
+    width = [(p["step_time_high_s"] - p["step_time_low_s"]) / p["step_time_s"] for p in (free, tied)]
+    assert width[0] > 0.5 > 0.1 > width[1] > 0
+    assert "compute (prior)" in free["interval_sources"]
+
+
+def test_a_toy_on_an_ideal_network_has_no_uncertainty() -> None:
+    point = answer(TOY)["points"][0]
+    assert point["step_time_low_s"] == point["step_time_s"] == point["step_time_high_s"]
+    assert point["mfu"] is None
+    assert point["fits"] is None
+
+
+def test_mixed_precision_adam_keeps_sixteen_bytes_a_parameter_and_ddp_a_copy_of_gradients() -> None:
+    """350 M fp32 parameters with Adam: 5.6 GB of states, 7.0 GB with DDP's buckets."""
+    model = {"layers": [{"name": "x", "parameters": 350_000_000, "forward": "1 ms", "backward": "1 ms"}]}
+    for view, size in ((False, 7.0e9), (True, 5.6e9)):
+        strategy = {"kind": "ddp", "gradient_as_bucket_view": view}
+        found = answer(TOY, model=model, strategy=strategy, optimizer={"kind": "adam"})["points"][0]
+        assert found["memory_bytes"] == size
+    sharded = answer(TOY, model=model, strategy={"kind": "fsdp"}, optimizer={"kind": "adam"},
+                     precision={"parameters": "bf16", "compute": "bf16"})["points"][0]
+    parts = sharded["memory_parts"]
+    states = parts["parameters"] + parts["gradients"] + parts["optimizer states"]
+    assert states == pytest.approx(16 * 350e6 / 4)
+
+
+def test_jitter_costs_the_maximum_over_ranks_not_the_mean() -> None:
+    """E[max of 8 standard normals] = 1.4236: 3 % jitter costs 4.27 % of the compute."""
+    quiet = answer(TOY, cluster={"ranks": 8}, collective={"backend": "free"})["points"][0]
+    noisy = answer(TOY, cluster={"ranks": 8}, collective={"backend": "free"},
+                   variability={"jitter": "3 %", "steps": 4000}, engine="vectorised")["points"][0]
+    loss = noisy["step_time_s"] / quiet["step_time_s"] - 1
+    assert loss == pytest.approx(0.03 * 1.4236, rel=0.05)
+    assert noisy["bottleneck"] == "compute"
+
+
+def test_a_slow_rank_slows_everybody_and_is_named() -> None:
+    slow = answer(TOY, cluster={"ranks": 4}, variability={"slow_ranks": {3: 3.0}})["points"][0]
+    assert slow["bottleneck"] == "stragglers"
+
+
+def test_a_faster_network_is_never_slower_here() -> None:
+    times = [
+        answer(TOY, collective={**TOY["collective"], "bandwidth": f"{b} GB/s"})["points"][0]["step_time_s"]
+        for b in (1, 2, 4, 8, 16)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_all_times_scale_together() -> None:
+    """Every fixed time x 2 and every rate / 2: the step takes exactly twice as long."""
+    slow = {
+        "model": {"layers": [{**layer, "forward": f, "backward": b} for layer, f, b in zip(
+            TOY["model"]["layers"], ("2 ms", "4 ms"), ("4 ms", "8 ms"), strict=True)]},
+        "collective": {"backend": "ideal_ring", "latency": "40 us", "bandwidth": "2.5 GB/s"},
+    }
+    one, two = answer(TOY)["points"][0], answer(TOY, **slow)["points"][0]
+    assert two["step_time_s"] == pytest.approx(2 * one["step_time_s"], rel=1e-13)
+
+
+def test_explaining_replays_single_changes_and_follows_the_critical_path() -> None:
+    prediction = predict(load({**TOY, "cluster": {"ranks": 8}}, Path(), "test"))
+    point = prediction.explain()["points"][0]
+    changes = {c["change"]: c["step_time_s"] for c in point["what_if"]}
+    assert changes["twice the bandwidth"] < prediction.step_time_s
+    assert changes["free communication"] == pytest.approx(8 * 0.009, rel=1e-9)
+    path = point["critical_path"]
+    assert path[-1]["end_s"] == pytest.approx(prediction.step_time_s, rel=1e-9)
+    for before, after in zip(path, path[1:], strict=False):
+        assert after["start_s"] == pytest.approx(before["end_s"], abs=1e-12)
+    assert math.isclose(sum(op["end_s"] - op["start_s"] for op in path), prediction.step_time_s,
+                        rel_tol=1e-9)
+
+
+def test_the_quickstart_is_calibrated_on_one_gpu_only() -> None:
+    document = predict(dpsim.read("quickstart")).document
+    roles = {m["ranks"]: m["role"] for m in document["measured"]}
+    assert roles == {1: "calibrated", 4: "predicted", 8: "predicted", 16: "predicted", 32: "predicted"}
+    assert all(m["inside_interval"] for m in document["measured"])
