@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -261,9 +262,9 @@ def _stuck(cast: Cast, roles: list[_Role]) -> SimulationError | NotApplicable:
     return SimulationError("deadlock: these wait for each other: " + "; ".join(stuck))
 
 
-def _waits(cast: Cast) -> nx.DiGraph:
+def _waits(cast: Cast) -> nx.DiGraph[Any]:
     """What waits for what in a step; the roles' shares of a collective are one vertex."""
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[Any] = nx.DiGraph()
     for role, program in enumerate(cast.programs):
         tail: dict[str, tuple[object, ...]] = {}
         hosts: list[tuple[object, ...]] = []

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from dpsim.record import Refused
 from dpsim.report import canonical_json
+from dpsim.report.tables import FILES
 
 if TYPE_CHECKING:
     from dpsim.prediction import Prediction
 
-NAMES = ("prediction.json", "points.csv", "curve.png", "curve.svg", "index.html")
 #: what a spreadsheet takes for the beginning of a formula
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -31,7 +31,7 @@ def write_all(prediction: Prediction, out: Path) -> None:
     try:
         _render(prediction, temporary)
         out.mkdir(exist_ok=True)
-        for name in NAMES:
+        for name in FILES:
             os.replace(temporary / name, out / name)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -41,7 +41,7 @@ def _refuse(out: Path) -> None:
     for place in (out, *out.parents):
         if place.exists() and not place.is_dir():
             raise Refused(f"--out {out}: {place} is a file, and a folder is needed")
-    for name in NAMES:
+    for name in FILES:
         if (out / name).is_dir():
             raise Refused(
                 f"--out {out}: {out / name} is a folder, and a file is to be written there"
@@ -69,7 +69,7 @@ def write_csv(document: dict[str, Any], path: Path) -> None:
     rows = []
     for point in document["points"]:
         row = _row(point)
-        at = measured.get(point["ranks"]) if "error" not in point else None
+        at = measured.pop(point["ranks"], None) if "error" not in point else None
         if at is not None:
             row |= {f"measured_{key}": at[key] for key in ("step_time_s", "error", "role")}
         rows.append({neutral(key): neutral(value) for key, value in row.items()})

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from dpsim.report import canonical_json
 from dpsim.report.tables import (
     brief,
     clean,
@@ -23,6 +22,7 @@ from dpsim.report.tables import (
     sentences,
     shortened,
 )
+from dpsim.yamlfile import dump_yaml
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -134,6 +134,6 @@ def _files(scenario: dict[str, Any]) -> str:
 
 
 def _scenario(document: dict[str, Any]) -> str:
-    """The scenario as JSON text, escape sequences made visible by JSON itself."""
-    text = canonical_json(document["scenario"])
+    """The scenario as YAML text; what cannot be printed becomes visible."""
+    text = dump_yaml(document["scenario"])
     return "".join(c if c == "\n" or c.isprintable() else f"\\u{ord(c):04x}" for c in text)

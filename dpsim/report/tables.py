@@ -37,6 +37,8 @@ PARTS = {
 }
 #: sweep keys that a table of ranks and nodes shows already
 COUNTS = ("cluster.ranks", "cluster.nodes")
+#: what `dpsim run -o` writes
+FILES = ("prediction.json", "points.csv", "curve.png", "curve.svg", "index.html")
 #: points of an explanation that are printed in full
 SHOWN = 12
 
@@ -104,8 +106,8 @@ def headline(document: dict[str, Any]) -> str:
         return answer + _unfit(document)
     times = last["ranks"] / first["ranks"]
     return (
-        f"From {first['ranks']:,} to {ranks(last['ranks'])} ({number(times)} times as many) throughput "
-        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}."
+        f"From {first['ranks']:,} to {ranks(last['ranks'])} ({number(times)} times as many) "
+        f"throughput grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}."
     ) + _unfit(document)
 
 
@@ -157,7 +159,8 @@ def _peak(document: dict[str, Any]) -> list[str]:
     good = [p for p in document["points"] if p.get("throughput_per_s") and not settings(p)]
     if not good:
         return []
-    best, last = (max(good, key=lambda p, k=k: p[k]) for k in ("throughput_per_s", "ranks"))  # type: ignore[misc]
+    best = max(good, key=lambda p: p["throughput_per_s"])
+    last = max(good, key=lambda p: p["ranks"])
     if best["ranks"] >= last["ranks"]:
         return []
     return [f"Throughput peaks at {ranks(best['ranks'])} ({_rate(best)}); more ranks are slower."]
@@ -195,9 +198,9 @@ def _measured(document: dict[str, Any]) -> list[str]:
         worst = max(held_out, key=lambda p: abs(p["error"]))
         inside = sum(bool(p["inside_interval"]) for p in held_out)
         found.append(
-            f"Against {len(held_out)} measured point{'s' * (len(held_out) > 1)} the median absolute error is "
-            f"{percent(median(abs(p['error']) for p in held_out))} (largest {signed(worst['error'])} at "
-            f"{ranks(worst['ranks'])}); {inside} of {len(held_out)} lie inside the 90 % interval."
+            f"Against {len(held_out)} measured point{'s' * (len(held_out) > 1)} the median absolute "
+            f"error is {percent(median(abs(p['error']) for p in held_out))} "
+            f"(largest {signed(worst['error'])} at {ranks(worst['ranks'])}); {inside} of {len(held_out)} lie inside the 90 % interval."
         )
     if calibration:
         found.append(
@@ -333,9 +336,7 @@ def print_run(prediction: Prediction, console: Console, out: Path | None) -> Non
     if out is not None:
         _say(
             console,
-            [
-                f"Written to {clean(out)}: prediction.json, points.csv, curve.png, curve.svg, index.html"
-            ],
+            [f"Written to {clean(out)}: {', '.join(FILES)}"],
         )
 
 
@@ -435,7 +436,8 @@ def _buckets(buckets: Sequence[dict[str, Any]]) -> str:
         for b in buckets[:10]
     ]
     more = f", and {len(buckets) - 10} more" if len(buckets) > 10 else ""
-    return f"{len(buckets)} bucket{'s' * (len(buckets) != 1)} in launch order: {', '.join(shown)}{more}"
+    count = f"{len(buckets)} bucket{'s' * (len(buckets) != 1)}"
+    return f"{count} in launch order: {', '.join(shown)}{more}"
 
 
 def condensed(path: Sequence[dict[str, Any]], most: int = 14) -> str:

@@ -1,0 +1,149 @@
+"""The command line: exit codes, one message, one document, and nothing written on refusal."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dpsim
+from dpsim.cli import _run
+
+UNFIT = """
+model: {huggingface: llama-3-8b, sequence_length: 4096}
+cluster: {machine: dgx-h100, nodes: 1}
+strategy: {kind: ddp}
+precision: {parameters: fp32, compute: bf16}
+batch: {per_device: 1}
+"""
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture()
+def cli(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> object:
+    """Runs the command in this process, in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpsim", *arguments])
+        code = _run()
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=60,
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        check=False,
+    )
+
+
+def test_module_is_the_command(tmp_path: Path) -> None:
+    done = python("-m", "dpsim", "run", "worked/ddp_steady", "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["points"][0]["step_time_s"] == pytest.approx(0.02345, rel=1e-12)
+
+
+def test_help_is_light(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.argv = ['dpsim', '--help']\n"
+        "from dpsim.cli import _run\n"
+        "code = _run()\n"
+        "heavy = {'numpy', 'pydantic', 'matplotlib', 'torch', 'pandas', 'networkx', 'simpy'}\n"
+        "print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = python("-c", script, cwd=tmp_path)
+    assert done.stderr.strip() == "0 []"
+    assert "Predict how data-parallel training scales" in done.stdout
+
+
+def test_version(cli) -> None:  # type: ignore[no-untyped-def]
+    assert cli("--version") == (0, f"{dpsim.__version__}\n", "")
+
+
+def test_json_is_one_document_equal_to_the_file(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    code, out, err = cli("run", "worked/ddp_steady", "--json", "-o", "out")
+    assert (code, err) == (0, "")
+    assert out == (tmp_path / "out" / "prediction.json").read_text(encoding="utf-8")
+    assert json.loads(out) == dpsim.predict(dpsim.read("worked/ddp_steady")).document
+
+
+def test_explain_json_adds_reasons_to_the_same_numbers(cli) -> None:  # type: ignore[no-untyped-def]
+    _, plain, _ = cli("run", "worked/ddp_steady", "--json")
+    code, out, _ = cli("explain", "worked/ddp_steady", "--json")
+    (point,), (before,) = json.loads(out)["points"], json.loads(plain)["points"]
+    assert code == 0
+    assert before.items() <= point.items()
+    assert point["critical_path"]
+    assert point["what_if"]
+
+
+def test_not_fitting_is_a_finding(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "big.yaml").write_text(UNFIT)
+    code, out, err = cli("run", "big.yaml")
+    assert (code, err) == (1, "")
+    assert "does not fit" in out
+    assert "It fits with strategy: {kind: fsdp}" in out
+
+
+def test_run_and_explain_print_tables(cli) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = cli("run", "worked/ddp_steady", "-o", "out")
+    assert code == 0
+    assert "Weak scaling" in out
+    assert "23.45 ms" in out
+    assert "index.html" in out
+    code, out, _ = cli("explain", "worked/ddp_steady")
+    assert code == 0
+    assert "Critical path" in out
+
+
+REFUSED = [
+    ("run", "no-such-scenario", "-o", "out"),
+    ("run", "worked/ddp_steady", "-o", "out", "--set", "cluster.ranks=zero"),
+    ("run", "worked/ddp_steady", "-o", "out", "--set", "cluster.rank=2"),
+    ("run", "worked/ddp_steady", "-o", "out", "--nonsense"),
+    ("run", "worked/ddp_steady", "-o", "taken"),
+    ("explain", "broken.yaml"),
+    ("show", "dgx-h10"),
+    ("nonsense",),
+]
+
+
+@pytest.mark.parametrize("arguments", REFUSED, ids=" ".join)
+def test_refusals_are_one_message_and_write_nothing(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "taken").write_text("mine")
+    (tmp_path / "broken.yaml").write_text("model: [\x00")
+    code, out, err = cli(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("dpsim: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["broken.yaml", "taken"]
+    assert (tmp_path / "taken").read_text() == "mine"
+
+
+def test_refusal_has_no_escape_sequences(cli) -> None:  # type: ignore[no-untyped-def]
+    code, _, err = cli("show", "\x1b[31mred\x07")
+    assert code == 2
+    assert "\x1b" not in err
+
+
+def test_schema_is_json(cli) -> None:  # type: ignore[no-untyped-def]
+    code, out, _ = cli("schema")
+    assert code == 0
+    assert json.loads(out)["$schema"]

@@ -1,0 +1,467 @@
+"""Reports: what is drawn, written and said equals the document, whatever names users give."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.figure import Figure
+from rich.console import Console
+
+import dpsim
+from dpsim.memory import MemoryUse
+from dpsim.prediction import Prediction, memory_of
+from dpsim.record import Refused
+from dpsim.report.advice import memory_advice
+from dpsim.report.curve import bounds, make_figure
+from dpsim.report.files import write_all
+from dpsim.report.tables import (
+    FILES,
+    brief,
+    clean,
+    condensed,
+    headline,
+    print_explanation,
+    print_run,
+    run_columns,
+    scaling_title,
+    sentences,
+)
+from dpsim.report.things import load_named, model_names, show_thing, units
+
+TOY = """
+title: {title}
+model:
+  dtype: fp32
+  layers:
+    - {{name: a, parameters: 5000000, forward: 1 ms, backward: 2 ms}}
+    - {{name: b, parameters: 5000000, forward: 1 ms, backward: 2 ms}}
+cluster: {{ranks: 1}}
+collective: {{backend: ideal_ring, latency: 50 us, bandwidth: 20 GB/s}}
+strategy: {{kind: ddp}}
+optimizer: {{kind: none}}
+batch: {{{batch}}}
+sweep: {sweep}
+"""
+WEAK = "{cluster.ranks: [1, 2, 4, 8, 16]}"
+MEASURED = "ranks,step_time_s,source\n1,0.0063,mine\n4,0.0071,mine\n16,0.0080,mine\n"
+HOSTILE = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "{{7*7}} {% for x in y %} ${8*8}",
+    "\\e[31mred\\e]0;owned\\a\\r\\nforged: line",
+    "=cmd|'/c calc'!A1",
+    "]]></style></svg><a href=javascript:alert(1)>x</a>",
+    "[bold red]markup[/bold red] [/] \\u202e \\u0085",
+    "--><b onclick=x>comment</b><!--",
+    "$x^2 \\\\frac{$ &lt; & \\u732b",
+]
+
+
+def toy(
+    folder: Path, title: str = "toy", batch: str = "per_device: 1", sweep: str = WEAK, more: str = ""
+) -> Prediction:
+    quoted = title if title.startswith('"') else json.dumps(title)
+    text = TOY.format(title=quoted, batch=batch, sweep=sweep) + more
+    (folder / "scenario.yaml").write_text(text, encoding="utf-8")
+    (folder / "measured.csv").write_text(MEASURED, encoding="utf-8")
+    return dpsim.predict(dpsim.read(folder / "scenario.yaml"))
+
+
+def measured_toy(folder: Path) -> Prediction:
+    return toy(folder, more="measured: measured.csv\ncalibrate: {file: measured.csv}\n")
+
+
+def drawn(figure: Figure, gid: str) -> list[tuple[float, float]]:
+    """Coordinates of every line in `figure` with this mark."""
+    lines = [line for axes in figure.axes for line in axes.lines if line.get_gid() == gid]
+    return [(float(x), float(y)) for line in lines for x, y in zip(*line.get_data(), strict=True)]
+
+
+def said(prediction: Prediction, width: int = 200) -> str:
+    buffer = io.StringIO()
+    print_run(prediction, Console(file=buffer, width=width, highlight=False), None)
+    return buffer.getvalue()
+
+
+# -- curves ---------------------------------------------------------------------------------------
+
+
+def test_plotted_points_are_the_documents_numbers(tmp_path: Path) -> None:
+    prediction = measured_toy(tmp_path)
+    figure = make_figure(prediction.document)
+    for key in ("speedup", "efficiency"):
+        assert drawn(figure, f"line-{key}") == [(p["ranks"], p[key]) for p in prediction.points]
+    measured = {
+        m["ranks"]: m["throughput_per_s"] / prediction.points[0]["throughput_per_s"]
+        for m in prediction.document["measured"]
+    }
+    assert dict(drawn(figure, "measured-speedup")) == pytest.approx(measured)
+    assert drawn(figure, "ideal") == [(1, 1), (16, 16)]
+
+
+def test_calibrated_point_is_marked_apart(tmp_path: Path) -> None:
+    figure = make_figure(measured_toy(tmp_path).document)
+    marks = [line for line in figure.axes[0].lines if line.get_gid() == "measured-speedup"]
+    assert {line.get_marker(): len(line.get_xdata()) for line in marks} == {"*": 1, "D": 2}  # type: ignore[arg-type]
+
+
+def test_amdahl_line_is_the_law_under_strong_scaling_only() -> None:
+    strong = dpsim.predict(dpsim.read("amdahl")).document
+    line = drawn(make_figure(strong), "amdahl")
+    assert line[0] == pytest.approx((1.0, 1.0))
+    last = strong["points"][-1]
+    assert line[-1] == pytest.approx((last["ranks"], last["speedup"]), rel=1e-9)
+
+
+def test_weak_scaling_has_no_amdahl_line(tmp_path: Path) -> None:
+    assert drawn(make_figure(toy(tmp_path).document), "amdahl") == []
+
+
+def test_band_is_the_interval() -> None:
+    point = {"speedup": 4.0, "step_time_s": 1.0, "step_time_low_s": 0.8, "step_time_high_s": 2.0}
+    assert bounds(point, "speedup") == (2.0, 5.0)
+
+
+def test_one_count_gets_bars_that_sum_to_the_step() -> None:
+    document = dpsim.predict(dpsim.read("worked/ddp_steady")).document
+    (axes,) = make_figure(document).axes
+    widths = [patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
+    assert sum(widths) == pytest.approx(document["points"][0]["step_time_s"] * 1e3)
+    assert axes.get_xlabel() == "time per step [ms]"
+
+
+def test_several_settings_are_several_lines(tmp_path: Path) -> None:
+    sweep = "{cluster.ranks: [1, 4], collective.bandwidth: [1 GB/s, 10 GB/s]}"
+    document = toy(tmp_path, sweep=sweep).document
+    lines = [x for x in make_figure(document).axes[0].lines if x.get_gid() == "line-speedup"]
+    assert [line.get_label() for line in lines] == [
+        "collective.bandwidth = 1 GB/s",
+        "collective.bandwidth = 10 GB/s",
+    ]
+
+
+def test_axes_say_scaling_units_and_real_counts(tmp_path: Path) -> None:
+    sweep = "{cluster.ranks: [1, 3, 6, 12]}"
+    figure = make_figure(toy(tmp_path, sweep=sweep).document)
+    above, below = figure.axes[:2]
+    assert [t for t in below.xaxis.get_major_locator()()] == [1, 3, 6, 12]
+    assert (above.get_xscale(), above.get_yscale()) == ("log", "log")
+    assert "Weak scaling: 1 sample per rank" in figure.get_suptitle()
+    assert "%" in below.get_ylabel()
+    assert "rank" in below.get_xlabel()
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_files_are_all_there_and_the_same_each_time(tmp_path: Path) -> None:
+    prediction = measured_toy(tmp_path)
+    first, second = tmp_path / "one", tmp_path / "deep" / "two"
+    write_all(prediction, first)
+    write_all(prediction, second)
+    write_all(prediction, second)
+    assert sorted(p.name for p in second.iterdir()) == sorted(FILES)
+    for name in FILES:
+        assert (first / name).read_bytes() == (second / name).read_bytes(), name
+    assert json.loads((first / "prediction.json").read_text()) == prediction.document
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_csv_has_the_documents_numbers(tmp_path: Path) -> None:
+    prediction = measured_toy(tmp_path)
+    write_all(prediction, tmp_path / "out")
+    with (tmp_path / "out" / "points.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row, point in zip(rows, prediction.points, strict=True):
+        for key in ("ranks", "step_time_s", "speedup", "efficiency", "memory_bytes"):
+            assert float(row[key]) == point[key]
+    assert [row["measured_role"] for row in rows] == ["calibrated", "", "predicted", "", "predicted"]
+
+
+@pytest.mark.parametrize("bad", ["=1+1", "+1", "-1", "@x", "\tx", "  =x"])
+def test_csv_text_is_no_formula(bad: str, tmp_path: Path) -> None:
+    prediction = toy(tmp_path)
+    prediction.points[0]["bottleneck"] = bad
+    prediction.points[0]["set"] = {bad: bad}
+    write_all(prediction, tmp_path / "out")
+    with (tmp_path / "out" / "points.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    for cell in (cell for row in rows for cell in row):
+        assert not cell.lstrip(" ").startswith(("=", "+", "@", "\t")), cell
+        if cell.startswith("-"):
+            float(cell)
+
+
+def test_file_in_the_way_is_refused_and_kept(tmp_path: Path) -> None:
+    prediction = toy(tmp_path)
+    place = tmp_path / "taken"
+    place.write_text("mine")
+    for out in (place, place / "below"):
+        with pytest.raises(Refused, match="is a file"):
+            write_all(prediction, out)
+    assert place.read_text() == "mine"
+    before = sorted(tmp_path.iterdir())
+    (tmp_path / "out" / "curve.png").mkdir(parents=True)
+    with pytest.raises(Refused, match="is a folder"):
+        write_all(prediction, tmp_path / "out")
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
+
+
+def test_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prediction = toy(tmp_path)
+    before = sorted(tmp_path.iterdir())
+
+    def fail(*_: object) -> str:
+        raise RuntimeError("no page")
+
+    monkeypatch.setattr("dpsim.report.page.page", fail)
+    with pytest.raises(RuntimeError):
+        write_all(prediction, tmp_path / "out")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+# -- the page -------------------------------------------------------------------------------------
+
+
+class Elements(HTMLParser):
+    """Elements and attributes of a page, whether they nest, and its text."""
+
+    void = ("meta", "br", "img", "link", "input", "hr")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, tuple[str, ...]]] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, tuple(name for name, _ in attrs)))
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.void:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page_of(prediction: Prediction, folder: Path) -> tuple[str, Elements]:
+    write_all(prediction, folder / "out")
+    text = (folder / "out" / "index.html").read_text(encoding="utf-8")
+    return text, Elements(text)
+
+
+def test_page_is_self_contained_and_answers_first(tmp_path: Path) -> None:
+    prediction = measured_toy(tmp_path)
+    text, page = page_of(prediction, tmp_path)
+    assert page.open == []
+    assert not {"script", "link", "img", "iframe", "object", "form"} & {t for t, _ in page.found}
+    for name, value in page.attributes:
+        assert not name.startswith("on")
+        assert name not in ("href", "src", "xlink:href") or value.startswith("#")
+    assert "url(" not in text.replace("url(#", "")
+    assert "default-src 'none'" in text
+    document = prediction.document
+    assert page.text.index(headline(document)) < page.text.index("Points")
+    for part in (scaling_title(document), *sentences(prediction)):
+        assert part in page.text
+    for row in run_columns(document)[1]:
+        assert all(cell in page.text for cell in row)
+
+
+@pytest.mark.parametrize("title", HOSTILE)
+def test_names_are_text_everywhere(title: str, tmp_path: Path) -> None:
+    plain, hostile = tmp_path / "plain", tmp_path / "hostile"
+    plain.mkdir()
+    hostile.mkdir()
+    _, expected = page_of(toy(plain), plain)
+    quoted = '"' + title.replace('"', '\\"') + '"'
+    prediction = toy(hostile, title=quoted.replace("\\\\\\\\", "\\\\"))
+    text, page = page_of(prediction, hostile)
+
+    def shape(found: Elements) -> list[Any]:
+        """Elements outside the drawing, whose glyphs depend on the title."""
+        drawing = ("path", "g", "use", "defs", "text", "tspan", "clippath", "rect")
+        return [item for item in found.found if item[0] not in drawing]
+
+    assert shape(page) == shape(expected)
+    assert page.open == []
+    assert not any(name.startswith("on") for name, _ in page.attributes)
+    assert "\x1b" not in text
+    assert "49 " not in clean(page.text.split("Weak")[0]) or "49" in title
+    output = said(prediction)
+    assert not any(ord(c) < 32 and c != "\n" for c in output)
+    assert brief(prediction.document["name"], 100) in output
+    assert not any(line.startswith("forged") for line in output.splitlines())
+
+
+# -- sentences ------------------------------------------------------------------------------------
+
+
+def test_run_always_says_what_is_held_constant(tmp_path: Path) -> None:
+    assert "Weak scaling: 1 sample per rank" in said(toy(tmp_path))
+    strong = toy(tmp_path, batch="global: 64")
+    assert "Strong scaling: global batch of 64 samples held constant" in said(strong)
+
+
+def test_run_says_bend_error_and_engine(tmp_path: Path) -> None:
+    prediction = measured_toy(tmp_path)
+    text = said(prediction)
+    held_out = [m for m in prediction.document["measured"] if m["role"] == "predicted"]
+    mean = sum(abs(m["error"]) for m in held_out) / 2  # the median of two
+    assert f"Against 2 measured points the median absolute error is {mean * 100:.1f} %" in text
+    assert "at 1 rank set the level of compute" in text
+    assert "event engine" in text
+    bend = prediction.document["laws"]["bend"]
+    assert (f"bends at {bend['ranks']} ranks" if bend else "does not bend") in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 118])
+def test_narrow_terminals_keep_whole_numbers(width: int, tmp_path: Path) -> None:
+    prediction = toy(tmp_path)
+    text = said(prediction, width)
+    for point in prediction.points:
+        assert any(
+            line.split()[:1] == [str(point["ranks"])] for line in text.splitlines() if line.strip()
+        )
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_point_without_a_number_is_shown(tmp_path: Path) -> None:
+    prediction = toy(tmp_path, batch="global: 8", sweep="{cluster.ranks: [1, 8, 16]}")
+    text = said(prediction)
+    assert "no number" in text
+    assert "16 ranks: " in text
+    _, page = page_of(prediction, tmp_path)
+    assert "There is no number at 1 of 3 points." in page.text
+
+
+def test_explanation_names_path_and_gains(tmp_path: Path) -> None:
+    document = toy(tmp_path, sweep="{cluster.ranks: [1, 8]}").explain()
+    buffer = io.StringIO()
+    print_explanation(document, Console(file=buffer, width=160, highlight=False))
+    text = buffer.getvalue()
+    gains = [c["throughput_gain"] for c in document["points"][1]["what_if"]]
+    shown = [line.split()[-2] for line in text.split("8 ranks")[1].splitlines() if "%" in line[-6:]]
+    assert shown == [f"{gain * 100:+.1f}" for gain in sorted(gains, reverse=True)]
+    assert "Critical path (rank 0)" in text
+    assert "all-reduce" in text
+    assert "forward ×2" in text
+
+
+def test_long_explanations_are_cut_in_the_middle(tmp_path: Path) -> None:
+    counts = ", ".join(map(str, range(1, 16)))
+    document = toy(tmp_path, sweep=f"{{cluster.ranks: [{counts}]}}").explain()
+    buffer = io.StringIO()
+    print_explanation(document, Console(file=buffer, width=160, highlight=False))
+    assert "3 points in between are left out" in buffer.getvalue()
+    assert "\n15 ranks\n" in buffer.getvalue()
+    assert "\n8 ranks\n" not in buffer.getvalue()
+
+
+def test_condensed_path_keeps_the_time() -> None:
+    path = [
+        {"op": "forward", "name": "F", "start_s": 0.0, "end_s": 1.0},
+        {"op": "forward", "name": "G", "start_s": 1.0, "end_s": 3.0},
+        {"op": "all_reduce", "name": "AR0", "start_s": 3.0, "end_s": 4.0},
+    ]
+    assert condensed(path) == "forward ×2 3 s → all-reduce AR0 1 s"
+    assert condensed([]) == ""
+
+
+# -- advice ---------------------------------------------------------------------------------------
+
+LLAMA = """
+model: {huggingface: llama-3-8b, sequence_length: 4096}
+cluster: {machine: dgx-h100, nodes: 1}
+strategy: {kind: ddp}
+precision: {parameters: fp32, compute: bf16}
+batch: {per_device: 2}
+"""
+
+
+def test_memory_advice_fits_and_only_if_needed(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(LLAMA)
+    prediction = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
+    case = prediction.cases[0]
+    used = memory_of(case)
+    assert used.fits is False
+    advice = memory_advice(case, used)
+    assert any("strategy: {kind: fsdp}" in line for line in advice)
+    assert any(" and " in line for line in advice)
+    for line in advice:
+        needed = float(line.split(": ")[-1].split(" GB")[0])
+        assert needed <= (used.capacity or 0) / 1e9
+    assert advice[0] in said(prediction)
+    assert memory_advice(case, MemoryUse({"x": 1.0}, 2.0)) == []
+    assert memory_advice(case, MemoryUse({"x": 1.0}, None)) == []
+    assert prediction.document == dpsim.predict(dpsim.read(tmp_path / "s.yaml")).document
+
+
+def test_advice_can_be_followed(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(LLAMA)
+    changed = dpsim.predict(dpsim.read(tmp_path / "s.yaml", ["strategy={kind: fsdp}"]))
+    first = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
+    line = next(x for x in memory_advice(first.cases[0], memory_of(first.cases[0])) if "fsdp}:" in x)
+    assert f"{changed.points[0]['memory_bytes'] / 1e9:.1f} GB of" in line
+
+
+# -- things ---------------------------------------------------------------------------------------
+
+
+def shown(thing: str, out: Path | None = None) -> str:
+    buffer = io.StringIO()
+    console = Console(file=buffer, width=160, highlight=False)
+    show_thing(thing, console, nodes=2, sequence_length=2048, out=out)
+    return buffer.getvalue()
+
+
+def test_lists_and_doctor() -> None:
+    assert "dgx-h100" in shown("machines")
+    assert "resnet50" in shown("models")
+    assert "quickstart" in shown("scenarios")
+    assert "numpy" in shown("doctor")
+
+
+def test_machine_is_printed_and_drawn(tmp_path: Path) -> None:
+    text = shown("dgx-h100", tmp_path / "picture.png")
+    assert "H100" in text
+    assert "GB/s" in text
+    assert "Sources:" in text
+    assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["resnet50", "llama-3-8b"])
+def test_model_units_sum_to_the_model(name: str) -> None:
+    model = load_named(name, 2048)
+    text = shown(name)
+    assert f"{model.parameters:,}" in text
+    total = 0
+    for label, count, *_ in units(model):
+        times = int(label.rpartition("(")[2].split()[0]) if label.endswith("times)") else 1
+        total += times * int(count.replace(",", ""))
+    assert total == model.parameters
+    assert name in model_names()
+
+
+def test_unknown_thing_names_the_nearest() -> None:
+    with pytest.raises(Refused, match="did you mean dgx-h100"):
+        shown("dgx-h10")
+    with pytest.raises(Refused, match="see dpsim show machines"):
+        shown("\x1b[2Jzzzz")
