@@ -55,18 +55,33 @@ def main() -> None:
         found = measure(options.scenario, int(options.one[0]), options.one[1], options.steps)
         print(json.dumps(found))
         return
-    print(f"{options.scenario}, jittered, {options.steps} steps; Python {platform.python_version()}, "
-          f"{os.cpu_count()} cores")
-    print(f"{'ranks':>6} {'engine':>10} {'events/step':>12} {'per rank':>9} "
-          f"{'CPU s/step':>11} {'peak MB':>8} {'step s':>10}")
+    print(
+        f"{options.scenario}, jittered, {options.steps} steps; Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores"
+    )
+    print(
+        f"{'ranks':>6} {'engine':>10} {'events/step':>12} {'per rank':>9} "
+        f"{'CPU s/step':>11} {'peak MB':>8} {'step s':>10}"
+    )
     for ranks in options.ranks.split(","):
         for engine in ("event", "vectorised"):
-            command = [sys.executable, __file__, "--scenario", options.scenario,
-                       "--steps", str(options.steps), "--one", ranks, engine]
+            command = [
+                sys.executable,
+                __file__,
+                "--scenario",
+                options.scenario,
+                "--steps",
+                str(options.steps),
+                "--one",
+                ranks,
+                engine,
+            ]
             row = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
-            print(f"{ranks:>6} {engine:>10} {row['events_per_step']:>12,.0f} "
-                  f"{row['events_per_step'] / int(ranks):>9.1f} {row['cpu_seconds_per_step']:>11.3f} "
-                  f"{row['peak_memory_mb']:>8.0f} {row['step_time_s']:>10.4f}")
+            print(
+                f"{ranks:>6} {engine:>10} {row['events_per_step']:>12,.0f} "
+                f"{row['events_per_step'] / int(ranks):>9.1f} {row['cpu_seconds_per_step']:>11.3f} "
+                f"{row['peak_memory_mb']:>8.0f} {row['step_time_s']:>10.4f}"
+            )
 
 
 if __name__ == "__main__":

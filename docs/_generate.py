@@ -258,7 +258,7 @@ def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
         if isinstance(mark, ModelSource):
             return "mapping, see [model](#model)"
         if isinstance(mark, scenario.Rate):
-            return "throughput in samples, images, sequences or tokens, for example `802.9 images/s`"
+            return "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
     if base is TorchVersion:
         return 'version in quotes, for example `"2.13"`'
     return value_of(base)

@@ -32,6 +32,13 @@ def level(first: Case, calibrate: Calibrate) -> Level:
     """
     point = _point(first, calibrate)
     case = first.at_ranks(point.ranks)
+    try:
+        _ = case.shares
+    except Refused as error:
+        key = "ranks" if calibrate.ranks else "file"
+        if case is first or (calibrate.ranks or calibrate.file) is None:
+            raise
+        raise Refused(f"{point.ranks} ranks: {error.message}", ("calibrate", key)) from None
     target = point.step_time(case.global_batch, case.tokens_per_sample)
     shortest = step_time(case.scaled(0.0))
     if target <= shortest:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from dpsim.compute import LayerTime, layer_times, optimizer_seconds
 from dpsim.engines import Costs, Play
 from dpsim.hardware import Device
 from dpsim.machine import Machine, load_device, load_machine
+from dpsim.modelspec import below
 from dpsim.modelspec import load as load_model
 from dpsim.models import Model
 from dpsim.precision import Precision
@@ -26,7 +28,10 @@ from dpsim.scenario import Scenario
 from dpsim.strategies import Job
 from dpsim.timeline import Array
 from dpsim.topology import Topology
+from dpsim.yamlfile import FileRefused
 
+#: ranks of a machine beyond which nothing is built: memory and time grow with every cable
+MAX_RANKS = 131_072
 #: steps of a deterministic run; the period has settled if the last two agree
 _SETTLING = (4, 16, 64)
 
@@ -54,9 +59,24 @@ class Case:
         name = self.scenario.cluster.machine
         if name is None:
             return None
-        machine = load_machine(name, self.base)
+        machine: Machine = self._named("machine", name, load_machine)
         device = self.scenario.cluster.device
-        return machine if device is None else replace(machine, device=load_device(device, self.base))
+        if device is None:
+            return machine
+        return replace(machine, device=self._named("device", device, load_device))
+
+    def _named(self, key: str, name: str, read: Callable[[str, Path], Any]) -> Any:
+        """What `read` finds under `name`; files must lie below the scenario's folder."""
+        if "/" in name or name.endswith((".yaml", ".yml", ".json")):
+            path = below(self.base, name, f"cluster.{key}")
+            if not path.exists():
+                raise Refused(f"there is no file {name[:200]!r}", ("cluster", key))
+        try:
+            return read(name, self.base)
+        except Refused as error:
+            if isinstance(error, FileRefused):
+                raise
+            raise Refused(error.message, ("cluster", key)) from None
 
     @property
     def device(self) -> Device | None:
@@ -69,6 +89,9 @@ class Case:
             return None
         per_node = cluster.gpus_per_node or self.machine.gpus_per_node
         nodes = cluster.nodes or -(-(cluster.ranks or 1) // per_node)
+        ranks = cluster.ranks or nodes * per_node
+        if ranks > MAX_RANKS:
+            raise Refused(_too_many(ranks, per_node), ("cluster",))
         return self.machine.topology(
             nodes=nodes,
             ranks=cluster.ranks,
@@ -138,14 +161,7 @@ class Case:
     def job(self, samples: float) -> Job:
         s, device = self.scenario, self.device
         toy = self.backend.ideal
-        if device is not None:
-            device.peak_for(self.precision.compute)
-        times = tuple(
-            LayerTime(t.forward * self.compute_scale, t.backward * self.compute_scale, t.bound)
-            for t in layer_times(
-                self.model, device, self.precision.compute, samples, s.compute.efficiency, s.recompute
-            )
-        )
+        times = self._times(samples)
         return Job(
             model=self.model,
             ranks=self.ranks,
@@ -159,6 +175,22 @@ class Case:
             control=not toy,
             update=optimizer_seconds(s.optimizer.kind, 1.0, device),
         )
+
+    def _times(self, samples: float) -> tuple[LayerTime, ...]:
+        device, dtype, s = self.device, self.precision.compute, self.scenario
+        try:
+            if device is not None:
+                device.peak_for(dtype)
+        except ValueError as error:
+            raise Refused(str(error), ("precision", "compute")) from None
+        try:
+            found = layer_times(
+                self.model, device, dtype, samples, s.compute.efficiency, s.recompute
+            )
+        except ValueError as error:
+            raise Refused(str(error), ("model",)) from None
+        scale = self.compute_scale
+        return tuple(LayerTime(t.forward * scale, t.backward * scale, t.bound) for t in found)
 
     def program(self, iteration: int | None = None) -> Program:
         """The program of rank 0, the one with the largest share."""
@@ -219,6 +251,15 @@ class Case:
         return Case(
             dataclasses.replace(self.scenario, collective=Free()), self.base, self.compute_scale
         )
+
+
+def _too_many(ranks: int, per_node: int) -> str:
+    size = ranks * 8e-6  # GB: 8 kB a rank of graph, routes and timeline
+    accepted = f"at most {MAX_RANKS:,} ranks ({MAX_RANKS // per_node:,} nodes of {per_node})"
+    return (
+        f"{ranks:,} ranks would need about {size:,.0f} GB and hours; {accepted} are accepted on a "
+        "machine, and up to 1,048,576 without one (collective: backend ideal_ring)"
+    )
 
 
 def _distinct(iteration: int) -> range:

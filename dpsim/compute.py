@@ -57,15 +57,27 @@ def _layer_time(
     if layer.forward is not None and layer.backward is not None:
         forward, backward, bound = layer.forward * samples, layer.backward * samples, "compute"
     elif device is None:
-        raise ValueError(f"layer {layer.name} has no forward and backward time, and there is no machine")
+        raise ValueError(
+            f"layer {layer.name} has no forward and backward time, and there is no machine"
+        )
     else:
         forward, bound = _pass(
-            device, dtype, efficiency, layer.forward_flop * samples,
-            layer.forward_bytes * samples, layer.parameters, layer.kernels,
+            device,
+            dtype,
+            efficiency,
+            layer.forward_flop * samples,
+            layer.forward_bytes * samples,
+            layer.parameters,
+            layer.kernels,
         )
         backward, _ = _pass(
-            device, dtype, efficiency, layer.backward_flop * samples,
-            layer.backward_bytes * samples, 2 * layer.parameters, 2 * layer.kernels,
+            device,
+            dtype,
+            efficiency,
+            layer.backward_flop * samples,
+            layer.backward_bytes * samples,
+            2 * layer.parameters,
+            2 * layer.kernels,
         )
     again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0
     return LayerTime(forward, backward + again, bound)

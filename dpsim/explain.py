@@ -130,7 +130,10 @@ def _changes(case: Case) -> dict[str, Callable[[], tuple[float, float]]]:
         changes["half the latency"] = lambda: (_network(case, 1.0, 0.5), 1.0)
         changes["free communication"] = lambda: (step_time(case.without_communication()), 1.0)
     changes["twice the batch"] = lambda: (step_time(_twice_the_batch(case)), 2.0)
-    changes["twice the compute speed"] = lambda: (step_time(case, stretch=Stretch(compute=0.5)), 1.0)
+    changes["twice the compute speed"] = lambda: (
+        step_time(case, stretch=Stretch(compute=0.5)),
+        1.0,
+    )
     if case.scenario.variability.random or case.scenario.variability.slow_ranks:
         changes["no stragglers"] = lambda: (step_time(case, quiet=True), 1.0)
     return changes
@@ -146,6 +149,10 @@ def _network(case: Case, bandwidth: float, latency: float) -> float:
 
 def _twice_the_batch(case: Case) -> Case:
     batch = case.scenario.batch
-    twice = {"per_device": (batch.per_device or 1) * 2} if batch.weak else {"global": (batch.global_ or 1) * 2}
+    twice = (
+        {"per_device": (batch.per_device or 1) * 2}
+        if batch.weak
+        else {"global": (batch.global_ or 1) * 2}
+    )
     doubled = type(batch)(accumulation=batch.accumulation, **twice)
     return Case(dataclasses.replace(case.scenario, batch=doubled), case.base, case.compute_scale)

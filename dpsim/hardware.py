@@ -44,5 +44,7 @@ class Device:
     def peak_for(self, dtype: str) -> float:
         """Peak FLOP/s for arithmetic in `dtype`; ValueError names the dtypes the device states."""
         if dtype not in self.peak:
-            raise ValueError(f"{self.name} states no peak for {dtype}; it has {', '.join(self.peak)}")
+            raise ValueError(
+                f"{self.name} states no peak for {dtype}; it has {', '.join(self.peak)}"
+            )
         return self.peak[dtype]

@@ -34,9 +34,14 @@ def read_measured(path: Path) -> tuple[MeasuredPoint, ...]:
     """
     if path.stat().st_size > 10_000_000:
         raise Refused(f"{path.name} is larger than 10 MB")
-    with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        rows = csv.DictReader(file)
-        found = [_point(row, path.name, rows.line_num) for row in rows]
+    try:
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            rows = csv.DictReader(file)
+            found = [_point(row, path.name, rows.line_num) for row in rows]
+    except OSError:
+        raise Refused(f"{path.name} cannot be read") from None
+    except csv.Error as error:
+        raise Refused(f"{path.name}:{rows.line_num}: is no CSV: {error}") from None
     if not found:
         raise Refused(f"{path.name} has no measured point")
     return tuple(sorted(found))

@@ -50,9 +50,7 @@ def activation_bytes(
     return kept * samples * DTYPE_BYTES[dtype]
 
 
-def memory_use(
-    states: dict[str, float], activations: float, device: Device | None
-) -> MemoryUse:
+def memory_use(states: dict[str, float], activations: float, device: Device | None) -> MemoryUse:
     """The sum of what a strategy keeps, the activations, and on a real device the runtime."""
     parts = {name: size for name, size in states.items() if size > 0}
     if activations > 0:

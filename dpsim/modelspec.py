@@ -12,7 +12,7 @@ from dpsim.models import Architecture, Layer, Model, Tensor
 from dpsim.models._huggingface import read_config
 from dpsim.plugins import Plugin, name_of
 from dpsim.precision import Stored
-from dpsim.record import Check, Refused, Text, build, dump, record
+from dpsim.record import Check, Refused, Text, build, dump, json_schema, record
 from dpsim.units import Bytes, Seconds
 
 Parameters = Annotated[int, Check(0, 10**13)]
@@ -69,11 +69,11 @@ class Explicit:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.layers) <= 100_000:
-            raise ValueError("layers: a model has 1 … 100,000 layers")
+            raise Refused("a model has 1 … 100,000 layers", ("layers",))
         names = [layer.name for layer in self.layers]
         for name in self.forward_order:
             if name not in names:
-                raise ValueError(f"forward_order: no layer is called {name!r}")
+                raise Refused(f"no layer is called {name!r}", ("forward_order",))
         self.model(Path())
 
     def model(self, base: Path) -> Model:
@@ -94,8 +94,9 @@ class HuggingFace:
     sequence_length: Annotated[int, Check(1, 10_000_000)]
 
     def model(self, base: Path) -> Model:
+        text = _config_text(self.huggingface, base)
         try:
-            data = json.loads(_config_text(self.huggingface, base))
+            data = json.loads(text)
         except (ValueError, RecursionError):
             raise Refused(f"{self.huggingface} is not JSON", ("huggingface",)) from None
         if not isinstance(data, dict):
@@ -111,20 +112,35 @@ def _config_text(name: str, base: Path) -> str:
     if own.is_file():
         if own.stat().st_size > 10_000_000:
             raise Refused(f"{name} is larger than 10 MB", ("huggingface",))
-        return own.read_text(encoding="utf-8", errors="replace")
+        try:
+            return own.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            raise Refused(f"{name} cannot be read", ("huggingface",)) from None
     folder = resources.files("dpsim.models") / "configs"
     bundled = folder / (name if name.endswith(".json") else f"{name}.json")
     if Path(name).name == name and bundled.is_file():
         return bundled.read_text(encoding="utf-8")
-    known = ", ".join(sorted(p.name.removesuffix(".json") for p in folder.iterdir() if p.name.endswith(".json")))
+    known = ", ".join(bundled_models())
     raise Refused(f"no file {name!r} here and no such bundled model; bundled: {known}", ("huggingface",))
+
+
+def bundled_models() -> tuple[str, ...]:
+    """Names of the Hugging Face configurations that come with dpsim, sorted."""
+    folder = resources.files("dpsim.models") / "configs"
+    files = (path.name for path in folder.iterdir())
+    return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))
 
 
 def below(base: Path, name: str, key: str) -> Path:
     """`name` as a path inside `base`; Refused where it leads elsewhere."""
-    path = base / name
-    if Path(name).is_absolute() or not path.resolve().is_relative_to(base.resolve()):
-        raise Refused(f"{name!r} lies outside the scenario's own folder", (key,))
+    path, where = base / name, tuple(key.split("."))
+    try:
+        inside = path.resolve().is_relative_to(base.resolve())
+        path.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, links in a circle
+        raise Refused(f"{name[:60]!r} is not a path", where) from None
+    if Path(name).is_absolute() or not inside:
+        raise Refused(f"{name[:200]!r} lies outside the scenario's own folder", where)
     return path
 
 
@@ -179,9 +195,7 @@ def dump_model(spec: Any) -> Any:
 
 
 def _json_schema() -> dict[str, Any]:
-    from pydantic import TypeAdapter
-
-    own = [TypeAdapter(cls).json_schema() for cls in (HuggingFace, Explicit)]
+    own = [json_schema(cls) for cls in (HuggingFace, Explicit)]
     return {"oneOf": [*own, *_ARCHITECTURE.json_schema()["oneOf"]]}
 
 

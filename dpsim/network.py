@@ -47,9 +47,7 @@ class Network:
         self._version = 0
         self._pending = False
 
-    def transfer(
-        self, loads: Mapping[Any, float], alone: float | None = None
-    ) -> simpy.Event:
+    def transfer(self, loads: Mapping[Any, float], alone: float | None = None) -> simpy.Event:
         """Move `loads[link]` bytes over each link, all in lock step; the event fires at the end.
 
         `alone` is the time that this takes on idle links [s], if the caller knows it.
@@ -112,9 +110,7 @@ class Network:
                 flow.done.succeed()
 
 
-def fair_rates(
-    flows: list[Mapping[Any, float]], capacity: Callable[[Any], float]
-) -> list[float]:
+def fair_rates(flows: list[Mapping[Any, float]], capacity: Callable[[Any], float]) -> list[float]:
     """Max-min fair rates of `flows`, each a map from link to how often it crosses it."""
     free = {link: capacity(link) for flow in flows for link in flow}
     weight = dict.fromkeys(free, 0.0)

@@ -8,6 +8,7 @@ subclass of its folder's contract class.
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -18,7 +19,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-from dpsim.record import Refused, build, unknown
+from dpsim.record import Refused, build, json_schema, unknown
 
 
 @lru_cache(maxsize=64)
@@ -26,7 +27,9 @@ def names(package: str) -> tuple[str, ...]:
     """Names of all plug-ins of `package` ("dpsim.strategies"), sorted."""
     spec = importlib.util.find_spec(package)
     places = list(spec.submodule_search_locations or []) if spec else []
-    own = [m.name for m in pkgutil.iter_modules(places) if not m.name.startswith("_") and not m.ispkg]
+    own = [
+        m.name for m in pkgutil.iter_modules(places) if not m.name.startswith("_") and not m.ispkg
+    ]
     extra = [point.name for point in importlib.metadata.entry_points(group=package)]
     return tuple(sorted({*own, *extra}))
 
@@ -35,7 +38,9 @@ def find(package: str, name: str) -> type[Any]:
     """The class of plug-in `name` of `package`; Refused, naming what exists, if there is none."""
     if name not in names(package):
         folder = package.rpartition(".")[2]
-        raise Refused(f"no {name!r} in {folder}; there are {', '.join(names(package))}")
+        near = difflib.get_close_matches(name, names(package), n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise Refused(f"no {name[:60]!r} in {folder}; {hint}there are {', '.join(names(package))}")
     contract = importlib.import_module(package).CONTRACT
     return _class_in(_module(package, name), contract)
 
@@ -57,7 +62,9 @@ def _class_in(module: ModuleType, contract: type) -> type[Any]:
         and not key.startswith("_")
     ]
     if len(found) != 1:
-        raise Refused(f"{module.__name__} must hold exactly one {contract.__name__}, not {len(found)}")
+        raise Refused(
+            f"{module.__name__} must hold exactly one {contract.__name__}, not {len(found)}"
+        )
     return found[0]
 
 
@@ -73,7 +80,8 @@ class Plugin:
 
     def make(self, data: Any, *, file: bool) -> Any:
         if not isinstance(data, Mapping):
-            raise Refused(f"{data!r} where a mapping with {self.tag!r} is needed")
+            shown = "nothing" if data is None else f"{str(data)[:60]!r}"
+            raise Refused(f"{shown} where a mapping with {self.tag!r} is needed")
         if self.tag not in data:
             known = ", ".join(names(self.package))
             raise Refused(f"is missing; one of {known}", (self.tag,))
@@ -102,13 +110,10 @@ class Plugin:
         )
 
     def json_schema(self) -> dict[str, Any]:
-        from pydantic import TypeAdapter
-
         options = []
         for name in names(self.package):
             cls = find(self.package, name)
-            schema = TypeAdapter(cls).json_schema()
-            schema.pop("$defs", None)
+            schema = json_schema(cls)
             schema["properties"] = {self.tag: {"const": name}, **schema.get("properties", {})}
             schema["required"] = [self.tag, *schema.get("required", [])]
             options.append(schema)

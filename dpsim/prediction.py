@@ -63,7 +63,19 @@ class Prediction:
         return html
 
 
+#: seconds of event playing, as estimated, beyond which a run that asks for it is refused
+EVENT_LIMIT = 3600.0
+
+
 def predict(loaded: Loaded) -> Prediction:
+    """The prediction of `loaded`; a refusal names the file and line at fault."""
+    try:
+        return _predict(loaded)
+    except Refused as error:
+        raise loaded.located(error) from None
+
+
+def _predict(loaded: Loaded) -> Prediction:
     """Play every point of `loaded`.  Raises Refused where no point can be computed for a reason
     that lies in the input; a single point that cannot be computed carries its `error`."""
     cases = tuple(Case(point, loaded.base) for point in loaded.points)
@@ -102,6 +114,12 @@ def _as_refusal(error: Exception) -> Exception:
 
 def _play(case: Case, budget: float) -> tuple[float, Played]:
     """Play `case`; `auto` uses the event engine as long as the run's budget lasts."""
+    if case.scenario.engine == "event" and (cost := estimate(case)) > EVENT_LIMIT:
+        raise Refused(
+            f"playing {case.ranks:,} ranks event by event would take about {cost / 3600:,.0f} h "
+            f"(limit {EVENT_LIMIT / 3600:.0f} h); engine: auto or vectorised is much faster",
+            ("engine",),
+        )
     played = play(case, budget=budget)
     spent = estimate(case) if played.engine == "event" else 0.0
     return max(budget - spent, 0.0), played
@@ -265,12 +283,18 @@ def _measured(
                 "step_time_s": time,
                 "throughput_per_s": predicted["throughput_per_s"] * predicted["step_time_s"] / time,
                 "error": predicted["step_time_s"] / time - 1.0,
-                "inside_interval": predicted["step_time_low_s"] <= time <= predicted["step_time_high_s"],
+                "inside_interval": _inside(time, predicted),
                 "role": "calibrated" if calibrated else "predicted",
                 "source": point.source,
             }
         )
     return result
+
+
+def _inside(time: float, point: dict[str, Any]) -> bool:
+    """Whether `time` lies in the point's interval, rounding apart."""
+    low, high = point["step_time_low_s"], point["step_time_high_s"]
+    return bool(low * (1 - 1e-9) <= time <= high * (1 + 1e-9))
 
 
 def _warnings(

@@ -101,7 +101,9 @@ class Program:
     def awaited(self) -> frozenset[int]:
         """Operations whose end something outside their stream may wait for."""
         others = {other for op in self.ops for other in op.after}
-        return frozenset(others | {self.end} | {i for i, op in enumerate(self.ops) if op.blocks_host})
+        return frozenset(
+            others | {self.end} | {i for i, op in enumerate(self.ops) if op.blocks_host}
+        )
 
     @cached_property
     def streams(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import (
@@ -122,12 +123,12 @@ def build(cls: type[T], data: Any, *, file: bool = False, path: tuple[str | int,
 
 def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, ...]) -> Refused:
     """The first complaint of `error` as one sentence at one place."""
-    first = error.errors(include_url=False, include_context=True)[0]
+    first = _choose(error.errors(include_url=False, include_context=True))
     where = path + tuple(part for part in first["loc"] if not _internal(part))
     kind, value = first["type"], first.get("input")
-    if kind in ("unexpected_keyword_argument", "extra_forbidden"):
+    if kind in _STRANGE:
         return Refused(unknown(str(where[-1]), _fields_at(cls, first["loc"][:-1])), where)
-    if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
+    if kind in _MISSING:
         return Refused("is missing", where)
     context = first.get("ctx") or {}
     cause = context.get("error")
@@ -135,10 +136,57 @@ def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, 
         return Refused(cause.message, where + cause.path)
     if isinstance(cause, ValueError):
         return Refused(str(cause), where)
-    message = first["msg"].removeprefix("Value error, ")
-    if kind.endswith(("_type", "_parsing")) or kind == "none_required":
-        message = f"{_brief(value)} is not accepted; {message[0].lower()}{message[1:]}"
-    return Refused(message, where)
+    if kind == "literal_error":
+        return Refused(_none_of(value, str(context.get("expected", ""))), where)
+    if kind in _NEEDED:
+        return Refused(f"{_brief(value)} where {_NEEDED[kind]} is needed", where)
+    if kind == "invalid_key":
+        return Refused(unknown(str(where[-1]), _fields_at(cls, first["loc"][:-1])), where)
+    return Refused(first["msg"].removeprefix("Value error, "), where)
+
+
+_NEEDED = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "dataclass_type": "a mapping",
+    "dataclass_exact_type": "a mapping",
+}
+
+
+def _choose(errors: list[Any]) -> Any:
+    """The complaint that helps most: an unknown key rather than what is missing beside it, and
+    of the branches of a union the one that went furthest."""
+    first = errors[0]
+    near = [e for e in errors if _user(e)[: len(_user(first))] == _user(first)]
+    if first["type"] in _MISSING:
+        above = _user(first)[:-1]
+        strange = [e for e in errors if e["type"] in _STRANGE and _user(e)[:-1] == above]
+        return strange[0] if strange else first
+    if first["type"] == "literal_error" and not isinstance(first.get("input"), str):
+        near = near[1:] or near
+    return max(near, key=lambda e: len(_user(e)))  # the first of equals
+
+
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
+_STRANGE = ("unexpected_keyword_argument", "extra_forbidden")
+
+
+def _user(error: Any) -> tuple[str | int, ...]:
+    return tuple(part for part in error["loc"] if not _internal(part))
+
+
+def _none_of(value: Any, expected: str) -> str:
+    known = [name.strip("'") for name in re.split(r", | or ", expected)]
+    near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.6)
+    if len(known) == 1:
+        return f"{_brief(value)} is not accepted; write {known[0]!r}, or leave it out"
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{_brief(value)} is none of {', '.join(known)}{hint}"
 
 
 def _internal(part: str | int) -> bool:
@@ -161,14 +209,37 @@ def _fields_at(cls: Any, loc: tuple[str | int, ...]) -> list[str]:
             hint = get_type_hints(cls, include_extras=False).get(part)
             candidates = [hint, *get_args(hint)]
             cls = next((c for c in candidates if dataclasses.is_dataclass(c)), cls)
-    return [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
+    return list(_keys(cls)) if dataclasses.is_dataclass(cls) else []
+
+
+def _keys(cls: Any) -> Iterator[str]:
+    """The keys that files use for the fields of record `cls`."""
+    for field in dataclasses.fields(cls):
+        known = getattr(cls, "__pydantic_fields__", {}).get(field.name)
+        yield getattr(known, "alias", None) or field.name
 
 
 def _brief(value: Any) -> str:
     if value is None:
         return "nothing"
-    text = f"{value!r}"
+    text = str(value).lower() if isinstance(value, bool) else f"{value!r}"
     return text if len(text) <= 60 else text[:57] + "…"
+
+
+def json_schema(cls: type) -> dict[str, Any]:
+    """JSON Schema of record `cls` in one piece, without references."""
+    schema: dict[str, Any] = TypeAdapter(cls).json_schema(by_alias=True)
+    parts = schema.pop("$defs", {})
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict):
+            name = value.get("$ref", "").removeprefix("#/$defs/")
+            rest = {key: whole(item) for key, item in value.items() if key != "$ref"}
+            return {**whole(parts[name]), **rest} if name else rest
+        return [whole(item) for item in value] if isinstance(value, list) else value
+
+    result: dict[str, Any] = whole(schema)
+    return result
 
 
 def dump(value: Any) -> Any:

@@ -75,7 +75,9 @@ def gap(case: Case, time: float, base: Baseline) -> dict[str, float]:
     return dict(zip(PARTS, (time - free, free - calm, 0.0, calm - law), strict=True))
 
 
-def laws(cases: Sequence[Case], points: Sequence[dict[str, Any]], calibrated: bool) -> dict[str, Any]:
+def laws(
+    cases: Sequence[Case], points: Sequence[dict[str, Any]], calibrated: bool
+) -> dict[str, Any]:
     """The `laws` part of the answer for the points that have a step time."""
     good = [(c, p) for c, p in zip(cases, points, strict=True) if "error" not in p]
     if not good:
@@ -84,7 +86,11 @@ def laws(cases: Sequence[Case], points: Sequence[dict[str, Any]], calibrated: bo
     base = baseline(first)
     weak = first.scenario.batch.weak
     gaps = [
-        {"ranks": c.ranks, "law_s": base.ideal(c.ranks, weak=weak), **gap(c, p["step_time_s"], base)}
+        {
+            "ranks": c.ranks,
+            "law_s": base.ideal(c.ranks, weak=weak),
+            **gap(c, p["step_time_s"], base),
+        }
         for c, p in good
     ]
     slow, fast = (COMPUTE_CALIBRATED if calibrated else COMPUTE_PRIOR)[::-1]

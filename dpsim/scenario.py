@@ -36,6 +36,9 @@ NOT_MODELLED = {
 }
 Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e4)]
 MAX_POINTS = 10_000
+_OF_A_MACHINE = (
+    "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "oversubscription",
+)  # fmt: skip
 
 
 @record
@@ -56,9 +59,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if self.machine is None:
-            for key in ("nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth"):
+            for key in _OF_A_MACHINE:
                 if getattr(self, key) is not None:
-                    raise ValueError(f"{key} needs a machine; a cluster without one has ranks only")
+                    raise Refused("needs a machine; a cluster without one has ranks only", (key,))
             if self.ranks is None:
                 raise ValueError("needs a machine, or ranks alone")
         elif (self.nodes is None) == (self.ranks is None):
@@ -78,7 +81,8 @@ class Batch:
         if self.per_device is not None and self.global_ is not None:
             raise ValueError("give per_device (weak scaling) or global (strong scaling), not both")
         if self.global_ is not None and self.global_ % self.accumulation:
-            raise ValueError(f"global {self.global_} is not a multiple of accumulation {self.accumulation}")
+            message = f"{self.global_} is not a multiple of accumulation {self.accumulation}"
+            raise Refused(message, ("global",))
 
     @property
     def weak(self) -> bool:
@@ -136,9 +140,9 @@ class Calibrate:
         if len(given) != 1:
             raise ValueError("needs exactly one of step_time, throughput and file")
         if self.step_time == 0:
-            raise ValueError("step_time: 0 s is no measurement")
+            raise Refused("0 s is no measurement", ("step_time",))
         if self.file is not None and self.ranks is not None:
-            raise ValueError("ranks: a file says its own")
+            raise Refused("a file says its own ranks; leave it out", ("ranks",))
 
 
 @record
@@ -180,13 +184,15 @@ class Scenario:
         if self.batch.per_device is None and self.batch.global_ is None:
             object.__setattr__(self, "batch", Batch(per_device=1, accumulation=self.batch.accumulation))
         if self.cluster.machine is None and self.collective is None:
-            raise ValueError(
-                "collective is missing: without a machine choose backend ideal, ideal_ring or free"
-            )
+            message = "is missing; without a machine choose backend ideal, ideal_ring or free"
+            raise Refused(message, ("collective",))
         if self.cluster.machine is None and self.collective is not None and not self.collective.ideal:
-            raise ValueError("collective: this backend needs a machine")
+            raise Refused(
+                "this backend needs a machine; without one choose ideal, ideal_ring or free",
+                ("collective",),
+            )
         if self.detail == "rounds" and self.engine == "vectorised":
-            raise ValueError("detail: rounds is played by engine: event only")
+            raise Refused("rounds are played by engine: event only", ("detail",))
 
 
 @dataclass(frozen=True)
@@ -206,6 +212,16 @@ class Loaded:
     points: tuple[Scenario, ...]
     changes: tuple[dict[str, Any], ...] = ()
     origins: dict[str, str] = field(default_factory=dict)
+
+    def located(self, error: Refused) -> Refused:
+        """`error` with the file and line (or the --set) that its key comes from."""
+        at = dotted(error.path)
+        if isinstance(error, yamlfile.FileRefused) or not self.origins:
+            return error
+        while at and at not in self.origins:
+            at = at[: max(at.rfind("."), at.rfind("["), 0)]
+        origin = self.origins.get(at) or next(iter(self.origins.values())).rpartition(":")[0]
+        return yamlfile.FileRefused(error.message, error.path, shown=origin)
 
 
 def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
@@ -240,7 +256,8 @@ def load(
     scenario = build(Scenario, data, file=True)
     changes = _changes(data)
     rest = {key: value for key, value in data.items() if key != "sweep"}
-    points = tuple(build(Scenario, _changed(rest, change), file=True) for change in changes)
+    swept = [_point(rest, change, _place(data, number)) for number, change in enumerate(changes)]
+    points = tuple(swept)
     for key in ("measured", "calibrate.file"):
         value = scenario.measured if key == "measured" else scenario.calibrate and scenario.calibrate.file
         if value and not below(base, value, key).is_file():
@@ -248,30 +265,61 @@ def load(
     return Loaded(scenario, data, base, scenario.title or name, points, changes, origins or {})
 
 
+def _place(data: dict[str, Any], number: int) -> tuple[str | int, ...]:
+    """Where in the file the changes of point `number` are written."""
+    return ("sweep", number) if isinstance(data.get("sweep"), list) else ("sweep",)
+
+
+def _point(
+    data: dict[str, Any], change: Mapping[str, Any], place: tuple[str | int, ...]
+) -> Scenario:
+    """The scenario with `change`; what is wrong with a changed key is reported at `place`."""
+    changed = _changed(data, change, place)
+    try:
+        return build(Scenario, changed, file=True)
+    except Refused as error:
+        at = dotted(error.path)
+        for key in change:
+            if at == key or at.startswith((f"{key}.", f"{key}[")):
+                size = len(re.findall(r"[^.\[\]]+", key))
+                raise Refused(error.message, (*place, key, *error.path[size:])) from None
+        raise
+
+
 def _changes(data: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     """What every point of the sweep sets (nothing, once, if there is no sweep)."""
     sweep = data.get("sweep")
-    if not sweep:
+    if sweep is None:
         return ({},)
+    if not sweep:
+        raise Refused("has no points; leave it out, or give values", ("sweep",))
     if not isinstance(sweep, Mapping):
+        _limit(len(sweep))
         return tuple(dict(change) for change in sweep)
     for key, values in sweep.items():
         if not values:
             raise Refused("an empty list has no points", ("sweep", key))
-    total = math.prod(len(values) for values in sweep.values())
-    if total > MAX_POINTS:
-        raise Refused(f"{total:,} points; at most {MAX_POINTS:,} are played in one run", ("sweep",))
+    _limit(math.prod(len(values) for values in sweep.values()))
     grid = itertools.product(*sweep.values())
     return tuple(dict(zip(sweep.keys(), values, strict=True)) for values in grid)
 
 
-def _changed(data: dict[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+def _limit(points: int) -> None:
+    if points > MAX_POINTS:
+        raise Refused(f"{points:,} points; at most {MAX_POINTS:,} are played in one run", ("sweep",))
+
+
+def _changed(
+    data: dict[str, Any], change: Mapping[str, Any], place: tuple[str | int, ...]
+) -> dict[str, Any]:
     result = copy.deepcopy(data)
     for key, value in change.items():
+        if re.split(r"[.\[]", key)[0] == "sweep":
+            raise Refused("a sweep cannot change the sweep", (*place, key))
         try:
             _put(result, key, value)
         except Refused as error:
-            raise Refused(error.message, ("sweep", key)) from None
+            raise Refused(error.message, (*place, key)) from None
     return result
 
 

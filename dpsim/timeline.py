@@ -75,7 +75,9 @@ class Step:
         ends: list[tuple[float, int]] = []
         for role, program in enumerate(self.cast.programs):
             column = int(self.end[role][program.end].argmax())
-            ends.append((-float(self.end[role][program.end, column]), self.cast.members(role)[column]))
+            ends.append(
+                (-float(self.end[role][program.end, column]), self.cast.members(role)[column])
+            )
         return min(ends)[1]
 
     def spans(self, ranks: tuple[int, ...]) -> list[Span]:
@@ -85,11 +87,20 @@ class Step:
             role, column = self.place(rank)
             for i, op in enumerate(self.cast.programs[role].ops):
                 ready, start, end = (
-                    float(a[role][i, column]) - self.origin for a in (self.ready, self.start, self.end)
+                    float(a[role][i, column]) - self.origin
+                    for a in (self.ready, self.start, self.end)
                 )
                 result.append(
                     Span(
-                        rank, op.stream, op.name, op.operation or op.kind, op.group, op.bytes, ready, start, end
+                        rank,
+                        op.stream,
+                        op.name,
+                        op.operation or op.kind,
+                        op.group,
+                        op.bytes,
+                        ready,
+                        start,
+                        end,
                     )
                 )
         return result

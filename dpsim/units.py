@@ -88,7 +88,9 @@ _HINTS = {
     "mb": "MB",
     "Gbps/s": "Gbit/s",
 }
-_NUMBER = re.compile(r"^\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$")
+_NUMBER = re.compile(
+    r"^\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*$"
+)
 
 
 @lru_cache(maxsize=4096)
@@ -225,6 +227,8 @@ def _float(value: int | float) -> float:
 
 
 def _short(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return "nothing" if value is None else str(value).lower()
     text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 

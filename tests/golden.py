@@ -63,7 +63,11 @@ def differences(want: Any, got: Any, where: str = "") -> list[str]:
             return [f"{where}: {len(want)} entries expected, {len(got)} now"]
         pairs = enumerate(zip(want, got, strict=True))
         return [d for k, (a, b) in pairs for d in differences(a, b, f"{where}[{k}]")]
-    if isinstance(want, float | int) and isinstance(got, float | int) and not isinstance(want, bool):
+    if (
+        isinstance(want, float | int)
+        and isinstance(got, float | int)
+        and not isinstance(want, bool)
+    ):
         return _numbers(float(want), float(got), where)
     return [] if want == got else [f"{where}: {want!r} expected, {got!r} now"]
 

@@ -22,7 +22,7 @@ batch: {per_device: 1}
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture()
+@pytest.fixture
 def cli(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> object:

@@ -31,7 +31,8 @@ def read(path: Path) -> str:
 @lru_cache
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "_generate.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -197,6 +197,15 @@ def test_a_host_that_blocks_in_one_step_only_delays_the_next() -> None:
         assert engine.play(play).durations == (1.0, 5.0, 1.0)
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_serial_work_during_a_collective_is_a_stall_and_the_rest_is_exposed(
+    engine: ModuleType,
+) -> None:
+    ops = (talk("C"), Op("host", "serial", seconds=4.0), Op("W", "wait", after=(0,)))
+    played = engine.play(play_of(Cast.uniform(Program(ops), 2), Ideal(latency=10.0)))
+    assert played.splits == ((0.0, 6.0, 0.0, 4.0),)
+
+
 # -- closed forms -----------------------------------------------------------------------------
 
 

@@ -218,6 +218,13 @@ def test_at_most_two_gathers_run_ahead() -> None:
         assert times[f"AG{i}"].start == pytest.approx(free)
 
 
+def test_compute_waits_until_one_reduce_scatter_input_is_left() -> None:
+    knobs = Fsdp(reshard_after_forward=False)
+    times = {s.name: s for s in played(knobs.program(job_of(toy(1, 1)), None), 10.0).spans((0,))}
+    assert times["B1"].end < times["RS2"].end == times["CI1"].start
+    assert times["B0"].end < times["RS1"].end == times["CI0"].start
+
+
 # -- a live run -------------------------------------------------------------------------------
 
 WIDTHS = (8, 16, 24, 32)

@@ -89,7 +89,7 @@ VALUES: list[Case] = [
     ("ranks 1.5", {"cluster": "{ranks: 1.5}"}, "cluster.ranks", "1.5"),
     ("ranks 2.0", {"cluster": "{ranks: 2.0}"}, "cluster.ranks", "whole number"),
     ("ranks -2", {"cluster": "{ranks: -2}"}, "cluster.ranks", "-2 is not in"),
-    ("ranks true", {"cluster": "{ranks: true}"}, "cluster.ranks", "true"),
+    ("ranks true", {"cluster": "{ranks: true}"}, "cluster.ranks", "whole number"),
     ("ranks 2^53+1", {"cluster": "{ranks: 9007199254740993}"}, "cluster.ranks", "not in"),
     ("ranks 2^63", {"cluster": "{ranks: 9223372036854775808}"}, "cluster.ranks", "not in"),
     ("ranks 10^400", {"cluster": f"{{ranks: 1{'0' * 400}}}"}, "cluster.ranks", "30 digits"),
@@ -102,8 +102,8 @@ VALUES: list[Case] = [
     ("cluster null", {"cluster": ""}, "cluster", "mapping"),
     ("nodes without machine", {"cluster": "{nodes: 2}"}, "cluster", "needs a machine"),
     ("device without machine", {"cluster": "{ranks: 2, device: h100-sxm}"}, "cluster", "machine"),
-    ("oversubscription, no machine", {"cluster": "{ranks: 2, oversubscription: 2}"}, "cluster",
-     "oversubscription needs a machine"),
+    ("oversubscription, no machine", {"cluster": "{ranks: 2, oversubscription: 2}"}, 
+     "cluster.oversubscription", "needs a machine"),
     ("top key", {"colective": "{backend: free}"}, "colective", "did you mean 'collective'?"),
     ("foreign key", {"zebra": "1"}, "zebra", "unknown key"),
     ("cluster key", {"cluster": "{ranks: 2, node: 1}"}, "cluster.node", "did you mean 'nodes'?"),
@@ -145,8 +145,8 @@ VALUES: list[Case] = [
     ("precision dtype", {"precision": "{parameters: fp23, compute: fp32}"}, "precision.parameters",
      "'fp32'"),
     ("optimizer kind", {"optimizer": "{kind: adamm}"}, "optimizer.kind", "'adam'"),
-    ("engine", {"engine": "fast"}, "engine", "'vectorised'"),
-    ("recompute", {"recompute": "some"}, "recompute", "'selective'"),
+    ("engine", {"engine": "fast"}, "engine", "none of auto, event, vectorised"),
+    ("recompute", {"recompute": "some"}, "recompute", "none of none, selective, full"),
     ("detail", {"detail": "round"}, "detail", "'rounds'"),
     ("vectorised rounds", {"engine": "vectorised", "detail": "rounds"}, "", "engine: event"),
     ("iteration 0", {"iteration": "0"}, "iteration", "0 is not in 1 … 10,000"),
@@ -197,7 +197,7 @@ VALUES: list[Case] = [
     ("sweep no points", {"sweep": "[]"}, "sweep", "no points"),
     ("sweep no keys", {"sweep": "{}"}, "sweep", "no points"),
     ("sweep scalar", {"sweep": "{cluster.ranks: 2}"}, "sweep.cluster.ranks", "list"),
-    ("sweep number", {"sweep": "3"}, "sweep", "list"),
+    ("sweep number", {"sweep": "3"}, "sweep", "mapping"),
     ("sweep unknown key", {"sweep": "{cluster.rank: [1]}"}, "sweep.cluster.rank", "'ranks'?"),
     ("sweep bad value", {"sweep": "{cluster.ranks: [1, 0]}"}, "sweep.cluster.ranks", "0 is not in"),
     ("sweep bad point", {"sweep": "[{cluster.ranks: 1}, {cluster.ranks: x}]"}, "sweep", "'x'"),
@@ -220,14 +220,15 @@ VALUES: list[Case] = [
     ("measured gone", {"measured": "no.csv"}, "measured", "no file 'no.csv'"),
     ("measured absolute", {"measured": "/etc/passwd"}, "measured", "outside"),
     ("measured a folder", {"measured": "."}, "measured", "no file"),
-    ("ranks absurd", {"cluster": "{ranks: 1000000}"}, "cluster", "131,072"),
+    ("too many events", {"cluster": "{ranks: 1048576}", "engine": "event",
+     "batch": "{accumulation: 100}"}, "engine", "would take about"),
 ]
 BOXES: list[Case] = [
     ("unknown machine", {"cluster": "{machine: dgx-h10, nodes: 1}"}, "cluster.machine",
      "did you mean 'dgx-h100'?"),
     ("no such machine", {"cluster": "{machine: abacus, nodes: 1}"}, "cluster.machine", "dgx-a100"),
     ("machine file gone", {"cluster": "{machine: ./my.yaml, nodes: 1}"}, "cluster.machine",
-     "no such file"),
+     "no file './my.yaml'"),
     ("machine outside", {"cluster": "{machine: ../my.yaml, nodes: 1}"}, "cluster.machine",
      "outside the scenario's own folder"),
     ("machine absolute", {"cluster": "{machine: /etc/passwd, nodes: 1}"}, "cluster.machine",
@@ -245,8 +246,6 @@ BOXES: list[Case] = [
     ("ranks 2^20", {"cluster": "{machine: dgx-h100, ranks: 1048576}"}, "cluster", "1,048,576 ranks"),
     ("nine GPUs a node", {"cluster": "{machine: dgx-h100, nodes: 1, gpus_per_node: 9}"},
      "cluster.gpus_per_node", "9"),
-    ("9 NICs a node", {"cluster": "{machine: dgx-h100, nodes: 2, nics_per_node: 9}"},
-     "cluster", "9"),
     ("no network", {"cluster": "{machine: two-rtx3090, nodes: 2}"}, "cluster.nodes", "single node"),
     ("rate without network",
      {"cluster": "{machine: two-rtx3090, nodes: 1, inter_node_bandwidth: 1 GB/s}"},
@@ -277,14 +276,347 @@ BOXES: list[Case] = [
     ("sequence length missing", {"model": "{huggingface: gpt2-xl}"}, "model.sequence_length",
      "is missing"),
     ("sequence too long", {"model": "{huggingface: gpt2-xl, sequence_length: 4096}"},
-     "model", "1024"),
+     "model", "1,024 learned positions"),
     ("sequence 0", {"model": "{huggingface: gpt2-xl, sequence_length: 0}"},
      "model.sequence_length", "0 is not in 1 …"),
     ("calibrate above peak", {"calibrate": "{throughput: 9e7 images/s}"}, "calibrate", ""),
     ("calibrate above the peak", {"calibrate": "{step_time: 9 ms, ranks: 1}"}, "calibrate",
-     "of NVIDIA H100"),
+     "of H100-SXM5"),
     ("calibrate ranks huge", {"calibrate": "{step_time: 1 s, ranks: 1048576}"}, "calibrate",
      "131,072"),
-    ("sweep bad machine", {"sweep": "{cluster.machine: [dgx-h100, dgx-h10]}"},
-     "sweep.cluster.machine", "'dgx-h100'?"),
 ]
+MACHINE = """gpus_per_node: 2
+device: h100-sxm
+node:
+  family: explicit
+  vertices: [gpu0, gpu1, sw0]
+  links:
+    - {from: gpu0, to: sw0, bandwidth: 24 GB/s}
+    - {from: gpu1, to: sw0, bandwidth: 24 GB/s}
+"""
+ONE = {"cluster": "{machine: box.yaml, nodes: 1}"}
+# name, the machine's text, the key at fault, what the message says
+MACHINES: list[tuple[str, str, str, str]] = [
+    ("disconnected", MACHINE.replace("    - {from: gpu1, to: sw0, bandwidth: 24 GB/s}\n", ""),
+     "node.vertices[1]", "gpu1 is not connected to gpu0"),
+    ("zero link", MACHINE.replace("24 GB/s", "0 GB/s", 1), "node.links[0].bandwidth", "0 GB/s is"),
+    ("negative link", MACHINE.replace("24 GB/s", "-1 GB/s", 1), "node.links[0].bandwidth", "-1 GB/s"),
+    ("unit-less link", MACHINE.replace("24 GB/s", "24", 1), "node.links[0].bandwidth", "no unit"),
+    ("unknown vertex", MACHINE.replace("gpu1, to", "gpu7, to"), "node.links[1].from", "'gpu7'"),
+    ("self-loop", MACHINE.replace("gpu0, to: sw0", "sw0, to: sw0"), "node.links[0]", "with itself"),
+    ("odd name", MACHINE.replace("sw0]", "sw0, hub]"), "node.vertices[3]", "'hub' is not a name"),
+    ("twice", MACHINE.replace("sw0]", "sw0, sw0]"), "node.vertices", "sw0 is named twice"),
+    ("gap", MACHINE.replace("gpu1", "gpu2"), "node.vertices", "gpu1 is missing"),
+    ("no GPU", MACHINE.replace("gpu", "nic").replace("nics_per", "gpus_per"), "", "GPU"),
+    ("0 GPUs", MACHINE.replace("node: 2", "node: 0"), "gpus_per_node", "0 is not in 1 …"),
+    ("3 GPUs", MACHINE.replace("node: 2", "node: 3"), "cluster.gpus_per_node", "3 gpus wanted"),
+    ("no device", MACHINE.replace("h100-sxm", "h100"), "device", "no device 'h100'"),
+    ("no family", MACHINE.replace("family: explicit", "famly: explicit"), "node.family", "missing"),
+    ("family", MACHINE.replace("explicit", "explict"), "node.family", "did you mean 'explicit'?"),
+    ("network as node", MACHINE.replace("explicit", "star"), "node", ""),
+    ("misspelt key", MACHINE.replace("gpus_per_node", "gpu_per_node"), "gpu_per_node", "unknown"),
+    ("list", "[1, 2]\n", "", "a mapping is needed"),
+    ("empty", "", "", "is empty"),
+]
+
+
+def text(base: dict[str, str], changes: dict[str, str]) -> str:
+    return "".join(f"{key}: {value}\n" for key, value in (base | changes).items())
+
+
+def line_of(base: dict[str, str], changes: dict[str, str], where: str) -> int:
+    return 1 + list(base | changes).index(re.split(r"[.\[]", where)[0])
+
+
+Refusal = Callable[..., str]
+
+
+@pytest.fixture
+def refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Refusal:
+    """Runs `dpsim run FILE -o out` in an empty folder; returns the one line it refuses with."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(file: str = "x.yaml", *more: str, code: int = 2) -> str:
+        monkeypatch.setattr(sys, "argv", ["dpsim", "run", file, "-o", "out", *more])
+        returned = _run()
+        out, err = capsys.readouterr()
+        assert (returned, out) == (code, "")
+        assert not Path("out").exists()
+        return check(err)
+
+    return run
+
+
+def check(err: str) -> str:
+    """The one sentence of `err`, free of what only programmers read."""
+    assert err.endswith("\n")
+    lines = err.splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith("dpsim: ")
+    assert not any(word in err for word in JARGON), err
+    return lines[0].removeprefix("dpsim: ")
+
+
+def ids(case: tuple[object, ...]) -> str:
+    return str(case[0])
+
+
+@pytest.mark.parametrize(
+    ("base", "case"),
+    [(TOY, case) for case in VALUES] + [(BOX, case) for case in BOXES],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_value_is_refused(base: dict[str, str], case: Case, refusal: Refusal) -> None:
+    _, changes, where, says = case
+    Path("x.yaml").write_text(text(base, changes), encoding="utf-8")
+    message = refusal()
+    line = f":{line_of(base, changes, where)}: {where}" if where else ""
+    assert message.startswith(f"x.yaml{line}"), message
+    assert says in message
+
+
+@pytest.mark.parametrize("case", MACHINES, ids=ids)
+def test_machine_is_refused(case: tuple[str, str, str, str], refusal: Refusal) -> None:
+    _, machine, where, says = case
+    Path("x.yaml").write_text(text(BOX, ONE), encoding="utf-8")
+    Path("box.yaml").write_text(machine, encoding="utf-8")
+    message = refusal()
+    assert re.match(r"(x|box)\.yaml(:\d+)?: ", message), message
+    assert where in message
+    assert says in message
+
+
+GOOD = text(TOY, {})
+BOMB = "a: &a [x, x]\n" + "".join(f"b{n}: &b{n} [*a, *a]\n" for n in range(30))
+# name, the file's bytes, what the message says
+FILES: list[tuple[str, bytes, str]] = [
+    ("empty", b"", "x.yaml: is empty"),
+    ("comments only", b"# nothing\n# here\n", "is empty"),
+    ("top-level list", b"- 1\n- 2\n", "holds no mapping"),
+    ("top-level scalar", b"dpsim\n", "holds no mapping"),
+    ("top-level null", b"null\n", "holds no mapping"),
+    ("empty mapping", b"{}\n", "is missing"),
+    ("alias bomb", BOMB.encode(), "x.yaml:1: a: anchors (&) are not accepted"),
+    ("alias", b"a: *b\n", "x.yaml:1: a: aliases (*) are not accepted"),
+    ("self-reference", b"a: &a [*a]\n", "anchors"),
+    ("merge key", b"model:\n  <<: {name: vgg16}\n", "x.yaml:2: model: merge keys"),
+    ("python tag", b"a: !!python/object/apply:os.system ['id']\n", "tags (!) are not accepted"),
+    ("own tag", b"a: !include /etc/passwd\n", "tags (!) are not accepted"),
+    ("directive", b"%YAML 1.1\n---\na: 1\n", "directives"),
+    ("two documents", GOOD.encode() + b"---\n" + GOOD.encode(), "second document"),
+    ("nested 10,000 deep", b"[" * 10_000, "x.yaml:1: "),
+    ("braces 10,000 deep", b"{a: " * 10_000 + b"}" * 10_000, "more than 32 levels"),
+    ("binary", bytes(range(256)), "x.yaml:"),
+    ("UTF-16", GOOD.encode("utf-16"), "is not UTF-8 text"),
+    ("UTF-32", GOOD.encode("utf-32"), "x.yaml:1: "),
+    ("Latin-1", b"title: caf\xe9\n", "x.yaml:1: is not UTF-8 text"),
+    ("NUL", b"title: a\0b\n", "x.yaml:1: holds the control character U+0000"),
+    ("escape", b"title: \x1b[31m\n", "U+001B"),
+    ("BOM and garbage", b"\xef\xbb\xbf\xff\xfe", "is not UTF-8 text"),
+    ("BOM twice", b"\xef\xbb\xbf\xef\xbb\xbfa: 1\n", "x.yaml:1: "),
+    ("tab", b"a:\n\tb: 1\n", "tabs do not indent"),
+    ("duplicate key", b"title: a\ntitle: b\n", "x.yaml:2: title: is given twice; first on line 1"),
+    ("list as key", b"? [1]\n: 2\n", "cannot be a key"),
+    ("true as key", b"true: 2\n", "not text"),
+    ("unclosed", b"model: {name: vgg16\n", "not valid YAML"),
+    ("unclosed quote", b'title: "a\n', "not valid YAML"),
+    ("10 MB and one byte", b"#" + b"x" * 10_000_000, "x.yaml: is larger than 10 MB"),
+    ("9.9 MB of nonsense", b"- [a, {b: c}]\n" * 707_000, "more than 200,000 values"),
+    ("9.9 MB of one word", b"x" * 9_900_000, "holds no mapping"),
+    ("9.9 MB of blanks", b"title: " + b" \n" * 4_950_000, "is missing"),
+    ("JSON cut", b'{"model": {"name": "vgg16"', "not valid YAML"),
+    ("NUL in a name", GOOD.encode() + b'measured: "a\\0b"\n', "measured: "),
+    ("4 kB name", GOOD.encode() + b"measured: " + b"x" * 4096 + b"\n", "measured: "),
+    ("newline in a key", GOOD.encode() + b'"a\\nb": 1\n', "unknown key"),
+]
+
+
+@pytest.mark.parametrize("case", FILES, ids=ids)
+def test_file_is_refused(case: tuple[str, bytes, str], refusal: Refusal) -> None:
+    _, raw, says = case
+    Path("x.yaml").write_bytes(raw)
+    message = refusal()
+    assert message.startswith("x.yaml:")
+    assert says in message
+
+
+def test_things_that_are_no_files_are_refused(refusal: Refusal) -> None:
+    Path("folder.yaml").mkdir()
+    os.mkfifo("fifo.yaml")
+    Path("loop.yaml").symlink_to("loop.yaml")
+    assert refusal("no.yaml") == "no.yaml: there is no such file"
+    assert refusal("folder.yaml") == "folder.yaml: is a folder; a file is needed"
+    assert refusal("fifo.yaml") == "fifo.yaml: is not a regular file"
+    assert refusal("/dev/zero") == "/dev/zero: is not a regular file"
+    assert refusal("loop.yaml").startswith("loop.yaml: cannot be read: ")
+    assert refusal("../no.yaml") == "../no.yaml: there is no such file"
+    assert refusal("quickstar").startswith("no scenario file 'quickstar', and no such bundled")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_unreadable_files_are_refused(refusal: Refusal) -> None:
+    Path("x.yaml").write_text(GOOD)
+    Path("x.yaml").chmod(0)
+    assert refusal() == "x.yaml: cannot be read: permission denied"
+
+
+# name, content of c.json, what the message says
+CONFIGS = [
+    ("no JSON", "{", "is not JSON"),
+    ("a list", "[]", "holds no JSON object"),
+    ("deep", "[" * 100_000, "is not JSON"),
+    ("no family", "{}", "model_type"),
+    ("other family", '{"model_type": "clip"}', "clip"),
+    ("no sizes", '{"model_type": "llama"}', "c.json"),
+    ("size 0", '{"model_type": "gpt2", "n_embd": 0, "n_layer": 1, "n_head": 1}', "n_embd"),
+    ("size NaN", '{"model_type": "gpt2", "n_embd": NaN, "n_layer": 1, "n_head": 1}', "n_embd"),
+]
+
+
+@pytest.mark.parametrize("case", CONFIGS, ids=ids)
+def test_configs_are_refused(case: tuple[str, str, str], refusal: Refusal) -> None:
+    model = {"model": "{huggingface: c.json, sequence_length: 8}"}
+    Path("x.yaml").write_text(text(BOX, model), encoding="utf-8")
+    Path("c.json").write_text(case[1], encoding="utf-8")
+    message = refusal()
+    assert message.startswith("x.yaml:1: model.huggingface: c.json")
+    assert case[2] in message
+
+
+# name, content of m.csv, what the message says
+TABLES = [
+    ("empty", "", "no measured point"),
+    ("header only", "ranks,step_time_s\n", "no measured point"),
+    ("no number", "ranks,step_time_s\n2,fast\n", "m.csv:2: step_time_s: 'fast' is not a number"),
+    ("0 s", "ranks,step_time_s\n2,0\n", "not a positive number"),
+    ("nan", "ranks,step_time_s\n2,nan\n", "not a positive number"),
+    ("half a rank", "ranks,step_time_s\n2.5,1\n", "not a whole number"),
+    ("no ranks", "nodes,step_time_s\n2,1\n", "ranks"),
+    ("no unit", "ranks,throughput\n2,100\n", "unit"),
+    ("other unit", "ranks,throughput,unit\n2,100,cats/s\n", "'cats' is none of"),
+    ("huge cell", "ranks,step_time_s\n2," + "9" * 200_000 + "\n", "m.csv"),
+    ("binary", "\0\0\0,\0\n\0,\0\n", "m.csv"),
+]
+
+
+@pytest.mark.parametrize("key", ["measured", "calibrate"])
+@pytest.mark.parametrize("case", TABLES, ids=ids)
+def test_tables_are_refused(case: tuple[str, str, str], key: str, refusal: Refusal) -> None:
+    value = "m.csv" if key == "measured" else "{file: m.csv}"
+    Path("x.yaml").write_text(text(TOY, {key: value}), encoding="utf-8")
+    Path("m.csv").write_text(case[1], encoding="utf-8")
+    message = refusal()
+    assert message.startswith("x.yaml:6: ")
+    assert case[2] in message
+
+
+def test_links_out_of_the_folder_are_refused(refusal: Refusal, tmp_path: Path) -> None:
+    secret = tmp_path.parent / f"{tmp_path.name}.csv"
+    secret.write_text("ranks,step_time_s\n2,1\n")
+    Path("m.csv").symlink_to(secret)
+    Path("x.yaml").write_text(text(TOY, {"measured": "m.csv"}))
+    outside = "lies outside the scenario's own folder"
+    assert refusal() == f"x.yaml:6: measured: 'm.csv' {outside}"
+    Path("box.yaml").symlink_to(secret)
+    Path("x.yaml").write_text(text(BOX, ONE))
+    assert refusal() == f"x.yaml:2: cluster.machine: 'box.yaml' {outside}"
+
+
+# --set texts on the toy, what the message says
+COMMANDS = [
+    ("cluster.ranks", "--set cluster.ranks: write it as key.path=value"),
+    ("=3", "--set =3: write it as key.path=value"),
+    ("", "write it as key.path=value"),
+    ("cluster.ranks=0", "--set cluster.ranks=0: cluster.ranks: 0 is not in 1 … 1,048,576"),
+    ("cluster.rank=3", "did you mean 'ranks'?"),
+    ("clutser.ranks=3", "did you mean 'cluster'?"),
+    ("collective.latency=3", "3 has no unit; write for example '5 us'"),
+    ("collective.bandwidth=3 GB", "where B/s is needed"),
+    ("model.layers[9].forward=1 ms", "no such key"),
+    ("cluster.ranks.x=3", "no such key"),
+    ("batch.global=1", "without a sample"),
+    ("cluster.ranks=[", "not valid YAML"),
+    ("cluster=!!python/none x", "tags"),
+    (".".join("a" * 40) + "=1", "no path to a key"),
+]
+
+
+@pytest.mark.parametrize("case", COMMANDS, ids=ids)
+def test_set_is_refused(case: tuple[str, str], refusal: Refusal) -> None:
+    Path("x.yaml").write_text(GOOD)
+    message = refusal("x.yaml", "--set", case[0])
+    assert message.startswith(f"--set {case[0]}")
+    assert case[1] in message
+
+
+def test_words(refusal: Refusal) -> None:
+    """A dozen messages, word for word."""
+    known = "did you mean"
+    for base, changes, message in (
+        (BOX, {"cluster": "{machine: dgx-h100, nodes: 0}"},
+         "2: cluster.nodes: 0 is not in 1 … 1,048,576"),
+        (TOY, {"collective": IDEAL.format("1")},
+         "3: collective.latency: 1 has no unit; write for example '5 us'"),
+        (TOY, {"collective": RATE.format("10 Gbps")},
+         "3: collective.bandwidth: '10 Gbps': write 'Gbit/s', not 'Gbps'"),
+        (TOY, {"strategy": "{kind: dpp}"},
+         f"4: strategy.kind: no 'dpp' in strategies; {known} 'ddp'? there are ddp, fsdp"),
+        (TOY, {"batch": "{globl: 8}"}, f"6: batch.globl: unknown key; {known} 'global'?"),
+        (TOY, {"cluster": "[2]"}, "2: cluster: [2] where a mapping is needed"),
+        (TOY, {"precision": "{parameters: fp23, compute: fp32}"},
+         f"6: precision.parameters: 'fp23' is none of fp64, fp32, bf16, fp16; {known} 'fp32'?"),
+        (TOY, {"sweep": "{cluster.ranks: [1, 0]}"},
+         "6: sweep.cluster.ranks: 0 is not in 1 … 1,048,576"),
+        (TOY, {"batch": "{global: 1}"},
+         "6: batch.global: global 1 leaves some of 2 ranks without a sample"),
+        (BOX, {"cluster": "{machine: dgx-h10, nodes: 1}"},
+         f"2: cluster.machine: no machine 'dgx-h10'; {known} 'dgx-h100'?"),
+        (TOY, {"collective": "{backend: nccl}"},
+         "3: collective: this backend needs a machine; without one choose ideal, ideal_ring or free"),
+        (BOX, {"cluster": "{machine: dgx-h100, nodes: 1048576}"},
+         "2: cluster: 8,388,608 ranks would need about 67 GB and hours; at most 131,072 ranks "
+         "(16,384 nodes of 8) are accepted on a machine, and up to 1,048,576 without one "
+         "(collective: backend ideal_ring)"),
+    ):  # fmt: skip
+        Path("x.yaml").write_text(text(base, changes), encoding="utf-8")
+        assert refusal() == f"x.yaml:{message}"
+
+
+SUBPROCESS: dict[str, str | bytes] = {
+    "unit": text(TOY, {"collective": IDEAL.format("1")}),
+    "zero": text(TOY, {"collective": RATE.format("0 GB/s")}),
+    "huge": text(TOY, {"cluster": f"{{ranks: 1{'0' * 400}}}"}),
+    "misspelt": text(TOY, {"colective": "{}"}),
+    "million nodes": text(BOX, {"cluster": "{machine: dgx-h100, nodes: 1048576}", "engine": "event"}),
+    "events": text(TOY, {"cluster": "{ranks: 1048576}", "engine": "event",
+                         "batch": "{accumulation: 100}"}),
+    "points": text(TOY, {"sweep": f"{{cluster.ranks: [{GRID}], seed: [{GRID}]}}"}),
+    "calibrate": text(TOY, {"calibrate": "{step_time: 1 us}"}),
+    "jobs": text(TOY, {"jobs": "[]"}),
+    "machine": text(BOX, {"cluster": "{machine: dgx-h10, nodes: 1}"}),
+    "bomb": BOMB,
+    "deep": b"[" * 10_000,
+    "binary": bytes(range(256)),
+    "nonsense": b"- [a, {b: c}]\n" * 707_000,
+    "large": b"#" + b"x" * 10_000_000,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SUBPROCESS)
+def test_process_refuses(name: str, tmp_path: Path) -> None:
+    """A real process, without assertions (-O): code 2, one line, no files, soon."""
+    raw = SUBPROCESS[name]
+    (tmp_path / "x.yaml").write_bytes(raw.encode() if isinstance(raw, str) else raw)
+    source = str(Path(__file__).resolve().parent.parent)
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-O", "-m", "dpsim", "run", "x.yaml", "--json", "-o", "out"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
+        env=os.environ | {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert check(done.stderr).startswith("x.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]
+    assert time.monotonic() - began < 10

@@ -73,17 +73,16 @@ def test_the_gap_to_the_law_splits_into_parts_that_sum_to_it(
         host={"serial": "3 ms"},
         sweep={"cluster.ranks": [1, 2, 3, 6, 24]},
     )
-    for point, parts in zip(
-        document["points"], document["laws"]["amdahl"]["points"], strict=True
-    ):
+    for point, parts in zip(document["points"], document["laws"]["amdahl"]["points"], strict=True):
         total = sum(parts[k] for k in ("communication_s", "jitter_s", "bubble_s", "load_s"))
         assert point["step_time_s"] - parts["law_s"] == pytest.approx(total, abs=1e-9)
 
 
 def test_uneven_shares_are_load_and_the_largest_share_sets_the_pace() -> None:
     """100 samples on 24 ranks: some have 5, the step takes as long as 5 samples do."""
-    document = answer(TOY, batch={"global": 100}, collective={"backend": "free"},
-                      sweep={"cluster.ranks": [1, 24]})
+    document = answer(
+        TOY, batch={"global": 100}, collective={"backend": "free"}, sweep={"cluster.ranks": [1, 24]}
+    )
     assert document["points"][1]["step_time_s"] == pytest.approx(5 * 0.009, rel=1e-12)
     load_s = document["laws"]["amdahl"]["gap"]["load_s"]
     assert load_s == pytest.approx((5 - 100 / 24) * 0.009, rel=1e-9)
@@ -97,7 +96,9 @@ def test_a_batch_smaller_than_the_ranks_is_an_error_at_that_point_only() -> None
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])
 def test_the_four_parts_of_a_step_sum_to_it(ranks: int) -> None:
-    point = answer(TOY, cluster={"ranks": ranks}, variability={"jitter": "3 %", "steps": 12})["points"][0]
+    point = answer(TOY, cluster={"ranks": ranks}, variability={"jitter": "3 %", "steps": 12})[
+        "points"
+    ][0]
     parts = [point[k] for k in ("compute_s", "exposed_communication_s", "bubble_s", "stall_s")]
     assert min(parts) >= -1e-12
     assert sum(parts) == pytest.approx(point["step_time_s"], rel=1e-12)
@@ -120,15 +121,18 @@ def test_a_step_is_never_faster_than_its_bound() -> None:
 
 
 def test_one_measured_number_sets_the_level_and_keeps_the_proportions() -> None:
-    points = answer(RESNET, calibrate={"step_time": "120 ms"}, sweep={"cluster.ranks": [1, 8]})["points"]
+    points = answer(RESNET, calibrate={"step_time": "120 ms"}, sweep={"cluster.ranks": [1, 8]})[
+        "points"
+    ]
     assert points[0]["step_time_s"] == pytest.approx(0.120, rel=1e-9)
     by_rate = answer(RESNET, calibrate={"throughput": f"{64 / 0.12!r} images/s"})["points"]
     assert by_rate[0]["step_time_s"] == pytest.approx(0.120, rel=1e-9)
 
 
 def test_calibration_at_many_ranks_leaves_communication_alone() -> None:
-    points = answer(RESNET, calibrate={"step_time": "150 ms", "ranks": 32},
-                    sweep={"cluster.ranks": [1, 32]})["points"]
+    points = answer(
+        RESNET, calibrate={"step_time": "150 ms", "ranks": 32}, sweep={"cluster.ranks": [1, 32]}
+    )["points"]
     assert points[1]["step_time_s"] == pytest.approx(0.150, rel=1e-9)
     assert points[0]["step_time_s"] < 0.150
 
@@ -144,9 +148,12 @@ def test_impossible_measurements_are_refused(step: str, message: str) -> None:
 
 def test_without_a_measurement_the_interval_is_wide_and_says_why() -> None:
     free, tied = (
-        answer(RESNET, **extra)["points"][0] for extra in ({}, {"calibrate": {"step_time": "120 ms"}})
+        answer(RESNET, **extra)["points"][0]
+        for extra in ({}, {"calibrate": {"step_time": "120 ms"}})
     )
-    width = [(p["step_time_high_s"] - p["step_time_low_s"]) / p["step_time_s"] for p in (free, tied)]
+    width = [
+        (p["step_time_high_s"] - p["step_time_low_s"]) / p["step_time_s"] for p in (free, tied)
+    ]
     assert width[0] > 0.5 > 0.1 > width[1] > 0
     assert "compute (prior)" in free["interval_sources"]
 
@@ -160,13 +167,20 @@ def test_a_toy_on_an_ideal_network_has_no_uncertainty() -> None:
 
 def test_mixed_precision_adam_keeps_sixteen_bytes_a_parameter_and_ddp_a_copy_of_gradients() -> None:
     """350 M fp32 parameters with Adam: 5.6 GB of states, 7.0 GB with DDP's buckets."""
-    model = {"layers": [{"name": "x", "parameters": 350_000_000, "forward": "1 ms", "backward": "1 ms"}]}
+    model = {
+        "layers": [{"name": "x", "parameters": 350_000_000, "forward": "1 ms", "backward": "1 ms"}]
+    }
     for view, size in ((False, 7.0e9), (True, 5.6e9)):
         strategy = {"kind": "ddp", "gradient_as_bucket_view": view}
         found = answer(TOY, model=model, strategy=strategy, optimizer={"kind": "adam"})["points"][0]
         assert found["memory_bytes"] == size
-    sharded = answer(TOY, model=model, strategy={"kind": "fsdp"}, optimizer={"kind": "adam"},
-                     precision={"parameters": "bf16", "compute": "bf16"})["points"][0]
+    sharded = answer(
+        TOY,
+        model=model,
+        strategy={"kind": "fsdp"},
+        optimizer={"kind": "adam"},
+        precision={"parameters": "bf16", "compute": "bf16"},
+    )["points"][0]
     parts = sharded["memory_parts"]
     states = parts["parameters"] + parts["gradients"] + parts["optimizer states"]
     assert states == pytest.approx(16 * 350e6 / 4)
@@ -175,8 +189,13 @@ def test_mixed_precision_adam_keeps_sixteen_bytes_a_parameter_and_ddp_a_copy_of_
 def test_jitter_costs_the_maximum_over_ranks_not_the_mean() -> None:
     """E[max of 8 standard normals] = 1.4236: 3 % jitter costs 4.27 % of the compute."""
     quiet = answer(TOY, cluster={"ranks": 8}, collective={"backend": "free"})["points"][0]
-    noisy = answer(TOY, cluster={"ranks": 8}, collective={"backend": "free"},
-                   variability={"jitter": "3 %", "steps": 4000}, engine="vectorised")["points"][0]
+    noisy = answer(
+        TOY,
+        cluster={"ranks": 8},
+        collective={"backend": "free"},
+        variability={"jitter": "3 %", "steps": 4000},
+        engine="vectorised",
+    )["points"][0]
     loss = noisy["step_time_s"] / quiet["step_time_s"] - 1
     assert loss == pytest.approx(0.03 * 1.4236, rel=0.05)
     assert noisy["bottleneck"] == "compute"
@@ -189,7 +208,9 @@ def test_a_slow_rank_slows_everybody_and_is_named() -> None:
 
 def test_a_faster_network_is_never_slower_here() -> None:
     times = [
-        answer(TOY, collective={**TOY["collective"], "bandwidth": f"{b} GB/s"})["points"][0]["step_time_s"]
+        answer(TOY, collective={**TOY["collective"], "bandwidth": f"{b} GB/s"})["points"][0][
+            "step_time_s"
+        ]
         for b in (1, 2, 4, 8, 16)
     ]
     assert times == sorted(times, reverse=True)
@@ -198,8 +219,14 @@ def test_a_faster_network_is_never_slower_here() -> None:
 def test_all_times_scale_together() -> None:
     """Every fixed time x 2 and every rate / 2: the step takes exactly twice as long."""
     slow = {
-        "model": {"layers": [{**layer, "forward": f, "backward": b} for layer, f, b in zip(
-            TOY["model"]["layers"], ("2 ms", "4 ms"), ("4 ms", "8 ms"), strict=True)]},
+        "model": {
+            "layers": [
+                {**layer, "forward": f, "backward": b}
+                for layer, f, b in zip(
+                    TOY["model"]["layers"], ("2 ms", "4 ms"), ("4 ms", "8 ms"), strict=True
+                )
+            ]
+        },
         "collective": {"backend": "ideal_ring", "latency": "40 us", "bandwidth": "2.5 GB/s"},
     }
     one, two = answer(TOY)["points"][0], answer(TOY, **slow)["points"][0]
@@ -216,12 +243,19 @@ def test_explaining_replays_single_changes_and_follows_the_critical_path() -> No
     assert path[-1]["end_s"] == pytest.approx(prediction.step_time_s, rel=1e-9)
     for before, after in zip(path, path[1:], strict=False):
         assert after["start_s"] == pytest.approx(before["end_s"], abs=1e-12)
-    assert math.isclose(sum(op["end_s"] - op["start_s"] for op in path), prediction.step_time_s,
-                        rel_tol=1e-9)
+    assert math.isclose(
+        sum(op["end_s"] - op["start_s"] for op in path), prediction.step_time_s, rel_tol=1e-9
+    )
 
 
 def test_the_quickstart_is_calibrated_on_one_gpu_only() -> None:
     document = predict(dpsim.read("quickstart")).document
     roles = {m["ranks"]: m["role"] for m in document["measured"]}
-    assert roles == {1: "calibrated", 4: "predicted", 8: "predicted", 16: "predicted", 32: "predicted"}
+    assert roles == {
+        1: "calibrated",
+        4: "predicted",
+        8: "predicted",
+        16: "predicted",
+        32: "predicted",
+    }
     assert all(m["inside_interval"] for m in document["measured"])

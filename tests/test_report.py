@@ -23,7 +23,6 @@ from dpsim.report.files import write_all
 from dpsim.report.tables import (
     FILES,
     brief,
-    clean,
     condensed,
     headline,
     print_explanation,
@@ -64,7 +63,11 @@ HOSTILE = [
 
 
 def toy(
-    folder: Path, title: str = "toy", batch: str = "per_device: 1", sweep: str = WEAK, more: str = ""
+    folder: Path,
+    title: str = "toy",
+    batch: str = "per_device: 1",
+    sweep: str = WEAK,
+    more: str = "",
 ) -> Prediction:
     quoted = title if title.startswith('"') else json.dumps(title)
     text = TOY.format(title=quoted, batch=batch, sweep=sweep) + more
@@ -150,7 +153,7 @@ def test_axes_say_scaling_units_and_real_counts(tmp_path: Path) -> None:
     sweep = "{cluster.ranks: [1, 3, 6, 12]}"
     figure = make_figure(toy(tmp_path, sweep=sweep).document)
     above, below = figure.axes[:2]
-    assert [t for t in below.xaxis.get_major_locator()()] == [1, 3, 6, 12]
+    assert list(below.xaxis.get_major_locator()()) == [1, 3, 6, 12]
     assert (above.get_xscale(), above.get_yscale()) == ("log", "log")
     assert "Weak scaling: 1 sample per rank" in figure.get_suptitle()
     assert "%" in below.get_ylabel()
@@ -181,7 +184,13 @@ def test_csv_has_the_documents_numbers(tmp_path: Path) -> None:
     for row, point in zip(rows, prediction.points, strict=True):
         for key in ("ranks", "step_time_s", "speedup", "efficiency", "memory_bytes"):
             assert float(row[key]) == point[key]
-    assert [row["measured_role"] for row in rows] == ["calibrated", "", "predicted", "", "predicted"]
+    assert [row["measured_role"] for row in rows] == [
+        "calibrated",
+        "",
+        "predicted",
+        "",
+        "predicted",
+    ]
 
 
 @pytest.mark.parametrize("bad", ["=1+1", "+1", "-1", "@x", "\tx", "  =x"])
@@ -304,7 +313,7 @@ def test_names_are_text_everywhere(title: str, tmp_path: Path) -> None:
     assert page.open == []
     assert not any(name.startswith("on") for name, _ in page.attributes)
     assert "\x1b" not in text
-    assert "49 " not in clean(page.text.split("Weak")[0]) or "49" in title
+    assert brief(prediction.document["name"], 200) in page.text
     output = said(prediction)
     assert not any(ord(c) < 32 and c != "\n" for c in output)
     assert brief(prediction.document["name"], 100) in output
@@ -358,8 +367,10 @@ def test_explanation_names_path_and_gains(tmp_path: Path) -> None:
     print_explanation(document, Console(file=buffer, width=160, highlight=False))
     text = buffer.getvalue()
     gains = [c["throughput_gain"] for c in document["points"][1]["what_if"]]
-    shown = [line.split()[-2] for line in text.split("8 ranks")[1].splitlines() if "%" in line[-6:]]
-    assert shown == [f"{gain * 100:+.1f}" for gain in sorted(gains, reverse=True)]
+    lines = text.split("throughput")[-1].splitlines()
+    assert [line.split()[-2] for line in lines if line.endswith("% ")] == [
+        f"{gain * 100:+.1f}" for gain in sorted(gains, reverse=True)
+    ]
     assert "Critical path (rank 0)" in text
     assert "all-reduce" in text
     assert "forward ×2" in text
@@ -392,7 +403,7 @@ model: {huggingface: llama-3-8b, sequence_length: 4096}
 cluster: {machine: dgx-h100, nodes: 1}
 strategy: {kind: ddp}
 precision: {parameters: fp32, compute: bf16}
-batch: {per_device: 2}
+batch: {per_device: 1}
 """
 
 
@@ -418,7 +429,9 @@ def test_advice_can_be_followed(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(LLAMA)
     changed = dpsim.predict(dpsim.read(tmp_path / "s.yaml", ["strategy={kind: fsdp}"]))
     first = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
-    line = next(x for x in memory_advice(first.cases[0], memory_of(first.cases[0])) if "fsdp}:" in x)
+    line = next(
+        x for x in memory_advice(first.cases[0], memory_of(first.cases[0])) if "fsdp}:" in x
+    )
     assert f"{changed.points[0]['memory_bytes'] / 1e9:.1f} GB of" in line
 
 

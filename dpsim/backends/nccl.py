@@ -35,7 +35,9 @@ class Nccl(Backend):
         if len(ranks) == 1:
             return Plan((), None, "none", 0.0)
         assert topology is not None
-        names = plugins.names("dpsim.collectives") if self.algorithm == "auto" else (self.algorithm,)
+        names = (
+            plugins.names("dpsim.collectives") if self.algorithm == "auto" else (self.algorithm,)
+        )
         plans = [
             self._with(algorithm, name, operation, ranks, size, topology)
             for name in names

@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
-Source = Annotated[str, typer.Argument(metavar="SCENARIO", help="A file, or a bundled name such as quickstart.")]
+Source = Annotated[
+    str, typer.Argument(metavar="SCENARIO", help="A file, or a bundled name such as quickstart.")
+]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key, e.g. cluster.nodes=4. Repeatable."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a key, e.g. cluster.nodes=4. Repeatable."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
 Out = Annotated[

@@ -7,11 +7,10 @@ import typer
 
 def schema() -> int:
     """Print the JSON Schema of scenario files (for editors)."""
-    from pydantic import TypeAdapter
-
+    from dpsim.record import json_schema
     from dpsim.report import canonical_json
     from dpsim.scenario import Scenario
 
-    document = TypeAdapter(Scenario).json_schema(by_alias=True)
-    typer.echo(canonical_json({"$schema": "https://json-schema.org/draft/2020-12/schema", **document}))
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    typer.echo(canonical_json({"$schema": draft, **json_schema(Scenario)}))
     return 0

@@ -9,10 +9,14 @@ import typer
 
 Thing = Annotated[
     str,
-    typer.Argument(help="A machine (dgx-h100), a model (resnet50, llama-3-8b), machines, models, scenarios, doctor."),
+    typer.Argument(
+        help="A machine (dgx-h100), a model (resnet50, llama-3-8b), machines, models, scenarios, doctor."
+    ),
 ]
 Nodes = Annotated[int, typer.Option(min=1, max=64, help="Nodes of the machine to draw.")]
-Sequence = Annotated[int, typer.Option(min=1, max=10_000_000, help="Tokens per sequence of a model.")]
+Sequence = Annotated[
+    int, typer.Option(min=1, max=10_000_000, help="Tokens per sequence of a model.")
+]
 Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Where to draw it.")]
 
 

@@ -71,14 +71,14 @@ class _Run:
         self.request, self.rounds, self.max_events = request, detail == "rounds", max_events
         self.env = simpy.Environment()
         topology = request.costs.topology
-        self.network = Network(self.env, lambda edge: topology.link(edge).bandwidth)  # type: ignore[union-attr, arg-type]
+        self.network = Network(self.env, lambda edge: topology.link(edge).bandwidth)  # type: ignore[union-attr]
         self.casts = [request.cast(k) for k in range(request.steps)]
         self.boards = [_board(cast) for cast in self.casts]
         self.factors = [request.factors(k) for k in range(request.steps)]
         self.done: dict[tuple[int, int, int], simpy.Event] = {}
         self.issued: dict[tuple[int, int, int], simpy.Event] = {}
         self.meetings: dict[tuple[Any, ...], _Meeting] = {}
-        self.waiting: dict[tuple[int, str], str] = {}
+        self.waiting: dict[tuple[int, str], tuple[int, int, _Meeting | None]] = {}
         self.events = 0
         self.closed = 0
         self.finished: list[Step] = []
@@ -108,9 +108,13 @@ class _Run:
             same = same + 1 if env.now == at else 0
             at = env.now
             if self.events > self.max_events:
-                raise SimulationError(f"more than {self.max_events:,} events; use engine: vectorised")
+                raise SimulationError(
+                    f"more than {self.max_events:,} events; use engine: vectorised"
+                )
             if same > ceiling:
-                raise SimulationError(f"time stands still at {at} s: {same:,} events at one instant")
+                raise SimulationError(
+                    f"time stands still at {at} s: {same:,} events at one instant"
+                )
 
     # -- one rank -----------------------------------------------------------------------------
 
@@ -156,7 +160,7 @@ class _Run:
             waits.append(self._event(self.issued, step, rank, index))
         for event in waits:
             if not event.triggered:
-                self.waiting[rank, op.stream] = f"{op.name} (step {step})"
+                self.waiting[rank, op.stream] = (step, index, None)
                 yield event
         self.waiting.pop((rank, op.stream), None)
 
@@ -196,7 +200,7 @@ class _Run:
         meeting.arrived.append(rank)
         if len(meeting.arrived) == len(group):
             self.env.process(self._collective(key, meeting))
-        self.waiting[rank, op.stream] = f"{op.name} (step {step}, {len(meeting.arrived)} arrived)"
+        self.waiting[rank, op.stream] = (step, index, meeting)
         start: float = yield meeting.done
         self.waiting.pop((rank, op.stream), None)
         return start
@@ -273,16 +277,36 @@ class _Run:
             self.splits.append(played.split())
 
     def _deadlock(self) -> str:
-        """Name the cycle of waiters, or at least the waiters."""
-        graph = nx.DiGraph()
-        for (rank, stream), what in self.waiting.items():
-            for (other, theirs), _ in self.waiting.items():
-                if (other, theirs) != (rank, stream) and (other == rank or theirs == stream):
-                    graph.add_edge((rank, stream, what), (other, theirs))
-        stuck = sorted(f"rank {r} {s} at {w}" for (r, s), w in self.waiting.items())
-        return "deadlock: these wait for each other: " + "; ".join(stuck[:8]) + (
-            f"; and {len(stuck) - 8} more" if len(stuck) > 8 else ""
-        )
+        """Name a cycle of waiters; where there is none, who waits for what never comes."""
+        graph: nx.DiGraph[tuple[int, str]] = nx.DiGraph()
+        for place in self.waiting:
+            graph.add_edges_from((place, other) for other in self._blockers(*place))
+        try:
+            chain = [place for place, _ in nx.find_cycle(graph)]
+        except nx.NetworkXNoCycle:
+            chain = sorted(self.waiting)
+        named = [self._describe(place) for place in chain if place in self.waiting]
+        more = f"; and {len(named) - 8} more" if len(named) > 8 else ""
+        return "deadlock: these wait for each other: " + "; ".join(named[:8]) + more
+
+    def _describe(self, place: tuple[int, str]) -> str:
+        step, index, meeting = self.waiting[place]
+        name = self.casts[step].program(place[0]).ops[index].name
+        missing = len(meeting.group) - len(meeting.arrived) if meeting else 0
+        for_whom = f" for {missing} of {len(meeting.group)} ranks" if meeting else ""
+        return f"rank {place[0]} {place[1]} at {name} of step {step}{for_whom}"
+
+    def _blockers(self, rank: int, stream: str) -> list[tuple[int, str]]:
+        """The (rank, stream) places that this one cannot go on without."""
+        step, index, meeting = self.waiting[rank, stream]
+        if meeting is not None:
+            return [(other, stream) for other in meeting.group if other not in meeting.arrived]
+        ops = self.casts[step].program(rank).ops
+        return [
+            (rank, ops[other].stream)
+            for other in ops[index].after
+            if not self._event(self.done, step, rank, other).triggered
+        ]
 
 
 def _streams(casts: list[Cast], rank: int) -> list[str]:

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from dpsim.case import Case
 from dpsim.hardware import DTYPE_BYTES
+from dpsim.machine import device_names, load_device
 from dpsim.memory import MemoryUse
+from dpsim.modelspec import HuggingFace, bundled_models
 from dpsim.plugins import find, name_of
 from dpsim.prediction import memory_of
 from dpsim.record import Refused
@@ -135,6 +137,65 @@ def _narrow_parameters(case: Case) -> Iterator[_Variant]:
         yield _Variant("precision.parameters: bf16", "", _with(case, precision=changed))
 
 
+def _pure_16_bit(case: Case) -> Iterator[_Variant]:
+    """16-bit parameters and states without an fp32 copy."""
+    optimizer, precision = case.scenario.optimizer, case.precision
+    if optimizer.kind != "none" and optimizer.master_weights is not False:
+        narrow = dataclasses.replace(precision, parameters="bf16", compute="bf16", reduce="bf16")
+        pure = dataclasses.replace(optimizer, master_weights=False)
+        cost = "no fp32 copy of the weights, which can hurt convergence"
+        yield _Variant(
+            "precision: bf16 throughout and optimizer.master_weights: false",
+            cost,
+            _with(case, precision=narrow, optimizer=pure),
+        )
+
+
+def _more_ranks(case: Case) -> Iterator[_Variant]:
+    """The same sharded run on 2, 4, … 256 times as many devices, over 10 Gbit/s or better."""
+    cluster = case.scenario.cluster
+    if name_of(case.scenario.strategy) != "fsdp" or case.machine is None:
+        return
+    single = case.machine.network is None
+    for factor in (2, 4, 8, 16, 32, 64, 128, 256):
+        ranks = case.ranks * factor
+        more = dataclasses.replace(cluster, nodes=None, ranks=ranks)
+        if single:
+            more = dataclasses.replace(
+                more,
+                machine="rack-10gbe",
+                gpus_per_node=1,
+                nics_per_node=None,
+                device=_device_of(case),
+            )
+        yield _Variant(f"cluster.ranks: {ranks} of these devices", "", _with(case, cluster=more))
+
+
+def _device_of(case: Case) -> str | None:
+    """The name under which the machine's device is known, for use in another machine."""
+    if case.scenario.cluster.device is not None:
+        return case.scenario.cluster.device
+    return next((n for n in device_names() if load_device(n, case.base) == case.device), None)
+
+
+def _smaller_model(case: Case) -> Iterator[_Variant]:
+    """Bundled models of the same kind that are smaller, the largest first."""
+    spec = case.scenario.model
+    if not isinstance(spec, HuggingFace):
+        return
+    own = case.model.parameters
+    found = []
+    for name in bundled_models():
+        try:
+            smaller = _with(case, model=dataclasses.replace(spec, huggingface=name))
+            found.append((smaller.model.parameters, name, smaller))
+        except (Refused, ValueError):
+            continue
+    for size, name, smaller in sorted(found, key=lambda entry: -entry[0]):
+        if size < own:
+            yield _Variant(f"a smaller model, {name} ({size / 1e9:.2g} B parameters)", "", smaller)
+
+
 _CHANGES: tuple[_Change, ...] = (
     _bucket_view,
     _recompute,
@@ -142,4 +203,7 @@ _CHANGES: tuple[_Change, ...] = (
     _fsdp,
     _fewer_states,
     _narrow_parameters,
+    _pure_16_bit,
+    _more_ranks,
+    _smaller_model,
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.laws import amdahl
-from dpsim.report.tables import PARTS, brief, number, percent, scaling_title, settings
+from dpsim.report.tables import PARTS, brief, number, percent, ranks, scaling_title, settings
 from dpsim.units import show
 
 if TYPE_CHECKING:
@@ -162,7 +162,14 @@ def _laws(
     speed = [base["step_time_s"] / alone * amdahl(serial, float(n)) for n in fine]
     label = f"Amdahl's law (serial fraction {percent(serial)})"
     axes.plot(
-        fine, speed, color=GREEN, linestyle=(0, (1, 1.2)), linewidth=2.0, label=label, gid="amdahl"
+        fine,
+        speed,
+        color=BLACK,
+        linestyle=(0, (1, 1.2)),
+        linewidth=1.7,
+        label=label,
+        zorder=3,
+        gid="amdahl",
     )
 
 
@@ -236,8 +243,7 @@ def _axes(above: Axes, below: Axes, base: dict[str, Any], counts: list[int]) -> 
     below.xaxis.set_minor_locator(NullLocator())
     below.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v * 100:.0f}"))
     below.set_ylim(0.0, max(1.08, below.get_ylim()[1]))
-    one = "1 rank" if base["ranks"] == 1 else f"{base['ranks']:,} ranks"
-    above.set_ylabel(f"speed-up over {one} (times)")
+    above.set_ylabel(f"speed-up over {ranks(base['ranks'])} (times)")
     below.set_ylabel("efficiency [%]")
     below.set_xlabel("ranks (devices)")
     below.axhline(1.0, color=GREY, linestyle=(0, (5, 3)), linewidth=1.3)
@@ -279,17 +285,13 @@ def _bend_mark(
     if at is None:
         return
     cause = PARTS.get(bend["part"], brief(bend["part"], 40))
-    right = points.index(at) >= len(points) / 2
-    axes.axvline(bend["ranks"], color=GREY, linewidth=1.0, linestyle=":")
-    axes.annotate(
-        f"below 90 % from {bend['ranks']:,}: {cause}",
-        (bend["ranks"], 0.06),
-        xytext=(-6 if right else 6, 0),
-        textcoords="offset points",
-        ha="right" if right else "left",
-        va="bottom",
+    axes.axvline(at["ranks"], color=GREY, linewidth=1.0, linestyle=":")
+    axes.set_title(
+        f"below 90 % from {ranks(at['ranks'])} on: {cause}",
+        loc="right",
         fontsize=9,
         color="#444444",
+        pad=3.0,
     )
 
 
@@ -360,5 +362,4 @@ def _bar(axes: Axes, place: int, point: dict[str, Any], scale: float) -> None:
 
 def _bar_label(point: dict[str, Any]) -> str:
     extra = settings(point)
-    count = f"{point['ranks']:,} rank" + ("" if point["ranks"] == 1 else "s")
-    return brief(extra, 40) if extra else count
+    return brief(extra, 40) if extra else ranks(point["ranks"])

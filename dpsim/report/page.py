@@ -66,7 +66,7 @@ def page(prediction: Prediction, svg: str) -> str:
 
 
 def inline(svg: str, label: str) -> str:
-    """`svg`, as matplotlib writes it, for the inside of a page, with a text for who cannot see it."""
+    """`svg`, as matplotlib writes it, for the inside of a page, with `label` for screen readers."""
     from markupsafe import escape
 
     body = svg[svg.index("<svg") :]

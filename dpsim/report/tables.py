@@ -67,7 +67,13 @@ def scaling_title(document: dict[str, Any]) -> str:
 def settings(point: dict[str, Any]) -> str:
     """What the sweep set at `point`, other than the counts: "cluster.oversubscription = 2"."""
     other = {k: v for k, v in (point.get("set") or {}).items() if k not in COUNTS}
-    return ", ".join(f"{clean(key)} = {clean(value)}" for key, value in other.items())
+    return ", ".join(f"{clean(key)} = {_setting(value)}" for key, value in other.items())
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{clean(key)}={_setting(item)}" for key, item in value.items())
+    return clean(value)
 
 
 def percent(share: float | None) -> str:
@@ -104,11 +110,12 @@ def headline(document: dict[str, Any]) -> str:
         best = max(good, key=lambda p: p["throughput_per_s"])
         answer = f"On {ranks(best['ranks'])} a step takes {_time(best)}: {_rate(best)}."
         return answer + _unfit(document)
-    times = last["ranks"] / first["ranks"]
-    return (
-        f"From {first['ranks']:,} to {ranks(last['ranks'])} ({number(times)} times as many) "
-        f"throughput grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}."
-    ) + _unfit(document)
+    times = number(last["ranks"] / first["ranks"])
+    answer = (
+        f"From {first['ranks']:,} to {ranks(last['ranks'])} ({times} times as many) throughput "
+        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}."
+    )
+    return answer + _unfit(document)
 
 
 def _unfit(document: dict[str, Any]) -> str:
@@ -168,7 +175,7 @@ def _peak(document: dict[str, Any]) -> list[str]:
 
 def _law(document: dict[str, Any]) -> list[str]:
     laws = document["laws"]
-    if not laws:
+    if not laws or len({settings(p) for p in document["points"]}) > 1:
         return []
     amdahl = laws["amdahl"]
     at = amdahl["points"][-1]
@@ -197,10 +204,12 @@ def _measured(document: dict[str, Any]) -> list[str]:
     if held_out:
         worst = max(held_out, key=lambda p: abs(p["error"]))
         inside = sum(bool(p["inside_interval"]) for p in held_out)
+        count = f"{len(held_out)} measured point{'s' * (len(held_out) > 1)}"
+        middle = percent(median(abs(p["error"]) for p in held_out))
+        largest = f"{signed(worst['error'])} at {ranks(worst['ranks'])}"
         found.append(
-            f"Against {len(held_out)} measured point{'s' * (len(held_out) > 1)} the median absolute "
-            f"error is {percent(median(abs(p['error']) for p in held_out))} "
-            f"(largest {signed(worst['error'])} at {ranks(worst['ranks'])}); {inside} of {len(held_out)} lie inside the 90 % interval."
+            f"Against {count} the median absolute error is {middle} (largest {largest}); "
+            f"{inside} of {len(held_out)} lie inside the 90 % interval."
         )
     if calibration:
         found.append(
@@ -342,6 +351,7 @@ def print_run(prediction: Prediction, console: Console, out: Path | None) -> Non
 
 def shortened(warnings: Sequence[str], most: int = 8) -> list[str]:
     """The first `most` warnings, and how many more there are."""
+    warnings = list(dict.fromkeys(warnings))
     rest = len(warnings) - most
     return [*warnings[:most], *([f"and {rest} more, see prediction.json"] if rest > 0 else [])]
 

@@ -104,7 +104,7 @@ class Issue:
 
 
 def label(letter: str, index: int, micro_batch: int, micro_batches: int) -> str:
-    """"F3" for a step of one micro-batch, "F3.1" for micro-batch 1 of several."""
+    """ "F3" for a step of one micro-batch, "F3.1" for micro-batch 1 of several."""
     return f"{letter}{index}" if micro_batches == 1 else f"{letter}{index}.{micro_batch}"
 
 
@@ -118,8 +118,12 @@ class TorchVersion(tuple[int, ...]):
         def validate(value: Any) -> TorchVersion:
             if isinstance(value, TorchVersion):
                 return value
-            if not isinstance(value, str) or not re.fullmatch(r"\d{1,3}\.\d{1,3}(\.\d{1,3})?", value):
-                raise ValueError(f"{value!r} is not a version; write it in quotes, for example '2.13'")
+            if not isinstance(value, str) or not re.fullmatch(
+                r"\d{1,3}\.\d{1,3}(\.\d{1,3})?", value
+            ):
+                raise ValueError(
+                    f"{value!r} is not a version; write it in quotes, for example '2.13'"
+                )
             return cls(int(part) for part in value.split("."))
 
         return core_schema.no_info_plain_validator_function(

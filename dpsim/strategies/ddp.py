@@ -87,7 +87,10 @@ class Ddp(Strategy):
             self._backward(issue, job, m, gradients, buckets if reduces else ())
         issue.add("O", "optimizer", seconds=job.update * job.model.parameters)
         return issue.program(
-            tuple((b.dtype, float(b.bytes), tuple(gradients[t].name for t in b.tensors)) for b in buckets)
+            tuple(
+                (b.dtype, float(b.bytes), tuple(gradients[t].name for t in b.tensors))
+                for b in buckets
+            )
         )
 
     def _prologue(self, issue: Issue, job: Job, iteration: int | None) -> None:
@@ -108,12 +111,23 @@ class Ddp(Strategy):
         for dtype, count in job.model.buffers:
             size = count * DTYPE_BYTES.get(dtype, 8)
             issue.collective(
-                f"buffers.{dtype}", "broadcast", COMM, size, control=True, after=after, after_step=True
+                f"buffers.{dtype}",
+                "broadcast",
+                COMM,
+                size,
+                control=True,
+                after=after,
+                after_step=True,
             )
         return issue.last
 
     def _backward(
-        self, issue: Issue, job: Job, m: int, gradients: list[_Gradient], buckets: tuple[Bucket, ...]
+        self,
+        issue: Issue,
+        job: Job,
+        m: int,
+        gradients: list[_Gradient],
+        buckets: tuple[Bucket, ...],
     ) -> None:
         """Backward passes; each bucket's all-reduce is issued by the hook that makes it ready."""
         position = {layer: place for place, layer in enumerate(job.model.backward_order())}
@@ -127,7 +141,9 @@ class Ddp(Strategy):
             issue.add(
                 label("B", i, m, job.micro_batches), "backward", seconds=job.times[i].backward
             )
-            self._copy(issue, job, f"C{i}", [g for g in gradients if g.ready == i] if buckets else [])
+            self._copy(
+                issue, job, f"C{i}", [g for g in gradients if g.ready == i] if buckets else []
+            )
             trigger = (issue.last,)
             for k in due.get(place, ()):
                 size = buckets[k].bytes

@@ -63,8 +63,10 @@ class Fsdp(Strategy):
         issue.add("W", "wait", after=waits)
         issue.add("O", "optimizer", seconds=job.update * job.model.parameters / job.ranks)
         return issue.program(
-            tuple((f"group {g}", group.gather, tuple(job.model.layers[i].name for i in group.layers))
-                  for g, group in enumerate(groups))
+            tuple(
+                (f"group {g}", group.gather, tuple(job.model.layers[i].name for i in group.layers))
+                for g, group in enumerate(groups)
+            )
         )
 
     def _reduce_dtype(self, job: Job, layer: int) -> str:
@@ -104,19 +106,20 @@ class Fsdp(Strategy):
         return _Group(tuple(layers), gather, reduce, gather_padding, reduce_padding, root)
 
     def memory(self, job: Job) -> dict[str, float]:
-        """Shards, and the transient buffers of the largest groups (facts: two gather outputs, the
-        unsharded parameters and gradients of one group, two reduce-scatter inputs)."""
+        """Shards, and the transient buffers at their largest: the root gathered throughout, two
+        gather outputs and two unsharded groups beside it, the root's and one group's unsharded
+        gradients, and the inputs of the last two reduce-scatters."""
         groups = self._groups(job)
         parts = state_bytes(job, 1.0 / job.ranks)
         sizes = sorted((g.gather for g in groups if not g.root), reverse=True) or [0.0]
         root = sum(g.gather for g in groups if g.root)
-        kept = sum(sizes) if not self.reshard_after_forward else sum(sizes[:2])
+        kept = sum(sizes[:2]) if self.reshard_after_forward else sum(sizes)
         parts["gathered parameters"] = root + kept + sum(sizes[:2])
-        largest = max((g.reduce for g in groups), default=0.0)
-        parts["unsharded gradients"] = max((g.gather for g in groups), default=0.0)
-        parts["reduce-scatter inputs"] = 2.0 * largest
-        if job.micro_batches > 1:
-            parts["unsharded gradients"] = sum(g.gather for g in groups)
+        whole = job.micro_batches > 1
+        parts["unsharded gradients"] = root + (sum(sizes) if whole else sizes[0])
+        inputs = sorted((g.reduce for g in groups if not g.root), reverse=True)
+        last = [g.reduce for g in groups if g.root] + inputs
+        parts["reduce-scatter inputs"] = sum(last[:2])
         return parts
 
 
@@ -176,7 +179,9 @@ class _Pass:
             if g not in visited:
                 visited.append(g)
                 gate = (self.copied_out[-2],) if len(self.copied_out) >= 2 else before
-                gathered = self._gather(g, gate, again=False, first=len(visited) == 1 and not self.m)
+                gathered = self._gather(
+                    g, gate, again=False, first=len(visited) == 1 and not self.m
+                )
                 self.copied_out.append(self._copy_out(g, gathered, again=False))
             self._layer("F", i, "forward", self.job.times[i].forward)
 
