@@ -54,7 +54,8 @@ def level(first: Case, calibrate: Calibrate) -> Level:
 
 def _point(first: Case, calibrate: Calibrate) -> MeasuredPoint:
     if calibrate.file is not None:
-        return read_measured(below(first.base, calibrate.file, "calibrate"))[0]
+        file = below(first.base, calibrate.file, "calibrate.file")
+        return read_measured(file, "calibrate.file")[0]
     ranks = calibrate.ranks or first.ranks
     if calibrate.step_time is not None:
         return MeasuredPoint(ranks, calibrate.step_time, "s", "calibrate.step_time")

@@ -11,7 +11,6 @@ from dpsim.backends.ideal_ring import IdealRing
 from dpsim.case import Case, Stretch
 from dpsim.player import Played, step_time
 from dpsim.prediction import Prediction
-from dpsim.program import COMPUTE
 from dpsim.timeline import Span, Step
 
 MAX_OPERATIONS = 10_000
@@ -41,7 +40,7 @@ def _explained(case: Case, played: Played) -> dict[str, Any]:
         "critical_rank": critical,
         "operations": [_operation(span) for span in spans],
         "orders": {str(rank): step.cast.program(rank).order() for rank in ranks[:keep]},
-        "peak_in_flight": [case.scenario.batch.accumulation and 1] * len(ranks[:keep]),
+        "peak_in_flight": [1] * len(ranks[:keep]),
         "buckets": [
             {"name": name, "bytes": size, "tensors": list(tensors)}
             for name, size, tensors in program.buckets

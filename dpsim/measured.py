@@ -27,11 +27,18 @@ class MeasuredPoint(NamedTuple):
         return global_batch * (tokens_per_sample if self.unit == "tokens" else 1) / self.value
 
 
-def read_measured(path: Path) -> tuple[MeasuredPoint, ...]:
+def read_measured(path: Path, key: str = "") -> tuple[MeasuredPoint, ...]:
     """Points of a CSV with `ranks` and either `step_time_s`, or `throughput` and `unit`.
 
-    Raises Refused, naming the line, for anything else.
+    Raises Refused, naming the line and the scenario's `key`, for anything else.
     """
+    try:
+        return _read(path)
+    except Refused as error:
+        raise Refused(str(error), tuple(key.split(".")) if key else ()) from None
+
+
+def _read(path: Path) -> tuple[MeasuredPoint, ...]:
     if path.stat().st_size > 10_000_000:
         raise Refused(f"{path.name} is larger than 10 MB")
     try:
@@ -52,7 +59,7 @@ def _point(row: dict[str, str], name: str, line: int) -> MeasuredPoint:
         try:
             value = float(row.get(key) or "")
         except ValueError:
-            raise Refused(f"{name}:{line}: {key}: {row.get(key)!r} is not a number") from None
+            raise Refused(f"{name}:{line}: {key}: {_brief(row.get(key))} is not a number") from None
         if not math.isfinite(value) or value <= 0:
             raise Refused(f"{name}:{line}: {key}: {value} is not a positive number")
         return value
@@ -65,5 +72,9 @@ def _point(row: dict[str, str], name: str, line: int) -> MeasuredPoint:
         return MeasuredPoint(int(ranks), number("step_time_s"), "s", source)
     unit = (row.get("unit") or "").removesuffix("/s")
     if unit not in UNITS:
-        raise Refused(f"{name}:{line}: unit: {unit!r} is none of {', '.join(UNITS)}")
+        raise Refused(f"{name}:{line}: unit: {_brief(unit)} is none of {', '.join(UNITS)}")
     return MeasuredPoint(int(ranks), number("throughput"), unit, source)
+
+
+def _brief(cell: str | None) -> str:
+    return f"{cell[:60]!r}" if cell else "nothing"

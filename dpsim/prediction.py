@@ -267,7 +267,8 @@ def _measured(
     if loaded.scenario.measured is None:
         return []
     result = []
-    for point in read_measured(below(loaded.base, loaded.scenario.measured, "measured")):
+    file = below(loaded.base, loaded.scenario.measured, "measured")
+    for point in read_measured(file, "measured"):
         at = next(
             ((c, p) for c, p in zip(cases, points, strict=True) if c.ranks == point.ranks and "error" not in p),
             None,

@@ -46,7 +46,7 @@ class Refused(ValueError):
     """Input that dpsim refuses: what, where, and what would be accepted (exit code 2)."""
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
-        super().__init__(message)
+        super().__init__(message, path)  # what copies and other processes rebuild it from
         self.message = message
         self.path = path
 

@@ -230,8 +230,8 @@ def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
     Raises FileRefused (what, where, what would be accepted) for anything that is not right.
     """
     path = find(source)
-    data, lines = yamlfile.load(path, str(source) if Path(source).exists() else str(path.name))
-    shown = str(source) if Path(source).exists() else path.name
+    shown = str(source) if path == Path(source) else path.name
+    data, lines = yamlfile.load(path, shown)
     if not isinstance(data, dict):
         raise yamlfile.FileRefused("the file holds no mapping", shown=shown)
     for key in data:
@@ -244,7 +244,7 @@ def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
     except Refused as error:
         at = dotted(error.path)
         for name, text in changed.items():
-            if at == name or at.startswith((name + ".", name + "[")):
+            if at == name or at.startswith((name + ".", name + "[")) or name.startswith(at + "."):
                 raise Refused(f"--set {text}: {error}") from None
         raise yamlfile.located(error, shown, lines) from None
 

@@ -8,7 +8,6 @@ system's own knobs, with its names, its bare numbers and its true defaults.  `pr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -50,17 +49,6 @@ class Job:
 
     def parameter_dtype(self, layer: int) -> str:
         return self.model.layers[layer].dtype or self.precision.parameters
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes on one device, by what they are for."""
-
-    parts: dict[str, float]
-
-    @property
-    def total(self) -> float:
-        return sum(self.parts.values())
 
 
 class Strategy:
@@ -162,13 +150,6 @@ def state_bytes(job: Job, share: float) -> dict[str, float]:
         "gradients": stored * share,
         "optimizer states": states * share,
     }
-
-
-def tensors(model: Model) -> Iterator[tuple[int, int, int]]:
-    """(layer, tensor, count) of every parameter tensor in registration order."""
-    for i, layer in enumerate(model.layers):
-        for j, tensor in enumerate(layer.tensors):
-            yield i, j, tensor.elements
 
 
 CONTRACT = Strategy

@@ -20,7 +20,7 @@ from typing import Annotated, NamedTuple
 
 from dpsim.hardware import DTYPE_BYTES
 from dpsim.program import Program
-from dpsim.record import Flag, Refused, record
+from dpsim.record import Flag, record
 from dpsim.strategies import TORCH, Issue, Job, Strategy, Torch, label, state_bytes
 from dpsim.units import Unit
 
@@ -234,8 +234,6 @@ def _gradients(job: Job) -> list[_Gradient]:
             ready = final[i] if j == 0 else i
             size = tensor.elements * DTYPE_BYTES[dtype]
             found.append(_Gradient(i, f"{layer.name}.{tensor.name}", size, dtype, ready))
-    if not found:
-        raise Refused("the model has no parameters to reduce", ("model",))
     return found
 
 

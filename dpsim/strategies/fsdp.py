@@ -22,7 +22,7 @@ from math import prod
 from dpsim.hardware import DTYPE_BYTES
 from dpsim.models import Tensor
 from dpsim.program import Program
-from dpsim.record import Flag, Refused, record
+from dpsim.record import Flag, record
 from dpsim.strategies import TORCH, Issue, Job, Strategy, Torch, label, state_bytes
 
 #: since this version reduce_dtype=None means the parameters' own dtype, before it the compute
@@ -82,15 +82,16 @@ class Fsdp(Strategy):
         return compute if DTYPE_BYTES[compute] < DTYPE_BYTES[own] else own
 
     def _groups(self, job: Job) -> tuple[_Group, ...]:
-        """Groups in forward order; the root, if it has parameters, comes first."""
+        """Groups that have parameters, in forward order; the root comes first."""
         explicit = all(not layer.unit for layer in job.model.layers)
         units: dict[str, list[int]] = {}
         for i in job.model.forward_order:
             layer = job.model.layers[i]
             units.setdefault(layer.name if explicit else layer.unit, []).append(i)
         root = units.pop("", [])
-        found = [self._group(job, layers, root=False) for layers in units.values()]
-        return (self._group(job, root, root=True), *found) if root else tuple(found)
+        found = [self._group(job, root, root=True)]
+        found += [self._group(job, layers, root=False) for layers in units.values()]
+        return tuple(group for group in found if group.gather)
 
     def _group(self, job: Job, layers: list[int], *, root: bool) -> _Group:
         gather = reduce = gather_padding = reduce_padding = 0.0
@@ -149,8 +150,6 @@ class _Pass:
         self.scatters: list[int] = []
 
     def play(self) -> None:
-        if len(self.of) != len(self.job.model.layers):
-            raise Refused("every layer needs to belong to one group", ("strategy",))
         self._forward()
         self._backward()
 
@@ -175,8 +174,8 @@ class _Pass:
         before = (self.issue.last,) if self.m else ()
         visited: list[int] = []
         for i in self.job.model.forward_order:
-            g = self.of[i]
-            if g not in visited:
+            g = self.of.get(i)
+            if g is not None and g not in visited:
                 visited.append(g)
                 gate = (self.copied_out[-2],) if len(self.copied_out) >= 2 else before
                 gathered = self._gather(
@@ -190,7 +189,8 @@ class _Pass:
 
     def _backward(self) -> None:
         layers = list(self.job.model.backward_order())
-        order = list(dict.fromkeys(g for i in layers if not self.groups[g := self.of[i]].root))
+        held = [self.of[i] for i in layers if i in self.of]
+        order = [g for g in dict.fromkeys(held) if not self.groups[g].root]
         reshards = self.knobs.reshard_after_forward
         gathers: dict[int, int] = {}
         if reshards and order:
@@ -200,11 +200,13 @@ class _Pass:
         remaining = {g: len(group.layers) for g, group in enumerate(self.groups)}
         entered: set[int] = set()
         for i in layers:
-            g = self.of[i]
-            if g not in entered and g in order:
+            g = self.of.get(i)
+            if g is not None and g in order and g not in entered:
                 entered.add(g)
                 self._enter(g, order, gathers, reshards)
             self._layer("B", i, "backward", self.job.times[i].backward)
+            if g is None:
+                continue
             remaining[g] -= 1
             if remaining[g] == 0 and not self.groups[g].root and self.reduces:
                 self._scatter(g)

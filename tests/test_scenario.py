@@ -1,0 +1,175 @@
+"""Scenario files: what is read is what is written, whatever the notation; and it is repeatable."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsim import yamlfile
+from dpsim.prediction import predict
+from dpsim.record import Refused
+from dpsim.report import canonical_json
+from dpsim.scenario import Loaded, find, folder, load, read, to_data
+
+BUNDLED = sorted(str(p.relative_to(folder()).with_suffix("")) for p in folder().rglob("*.yaml"))
+ROOT = Path(__file__).resolve().parent.parent
+TOY: dict[str, Any] = {
+    "model": {"layers": [{"name": "a", "parameters": 10**6, "forward": "1 ms", "backward": "2 ms"}]},
+    "cluster": {"ranks": 2},
+    "collective": {"backend": "ideal", "latency": "1 ms", "bandwidth": "10 GB/s"},
+    "strategy": {"kind": "ddp"},
+    "optimizer": {"kind": "none"},
+}
+JITTERED = TOY | {
+    "cluster": {"ranks": 4},
+    "variability": {"jitter": "5 %", "steps": 20},
+    "sweep": {"cluster.ranks": [2, 4, 8]},
+}
+
+
+def made(data: dict[str, Any]) -> Loaded:
+    return load(data, ROOT, "toy")
+
+
+def again(loaded: Loaded) -> Loaded:
+    """`loaded` written as YAML and read back."""
+    data, _ = yamlfile.loads(yamlfile.dump_yaml(to_data(loaded.scenario)), "again.yaml")
+    return load(data, loaded.base, loaded.name)
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_bundled_scenarios_round_trip(name: str) -> None:
+    loaded = read(name)
+    assert again(loaded).scenario == loaded.scenario
+    assert again(loaded).points == loaded.points
+
+
+def seconds() -> st.SearchStrategy[str]:
+    return st.floats(0, 1e6).map(lambda value: f"{value!r} s")
+
+
+LAYERS = st.lists(
+    st.fixed_dictionaries(
+        {"parameters": st.integers(0, 10**9) | st.lists(st.integers(0, 10**6), max_size=3),
+         "forward": seconds(), "backward": seconds()},
+        optional={"dtype": st.sampled_from(["fp32", "bf16"])},
+    ), min_size=1, max_size=4,
+).map(lambda rows: [{"name": f"l{k}", **row} for k, row in enumerate(rows)])  # fmt: skip
+SCENARIOS = st.fixed_dictionaries(
+    {
+        "model": st.fixed_dictionaries({"layers": LAYERS}),
+        "cluster": st.fixed_dictionaries({"ranks": st.integers(1, 1_048_576)}),
+        "collective": st.fixed_dictionaries(
+            {"backend": st.sampled_from(["ideal", "ideal_ring"]), "latency": seconds(),
+             "bandwidth": st.floats(1e-3, 1e17).map(lambda value: f"{value!r} B/s")}
+        ),
+        "strategy": st.sampled_from(
+            [{"kind": "ddp"}, {"kind": "ddp", "torch": "1.5", "bucket_cap_mb": 3.7},
+             {"kind": "fsdp", "reshard_after_forward": False}]
+        ),
+    },
+    optional={
+        "title": st.text(max_size=20),
+        "batch": st.sampled_from([{"per_device": 3}, {"global": 12, "accumulation": 4}]),
+        "variability": st.floats(0, 1).map(lambda value: {"jitter": value}),
+        "iteration": st.sampled_from(["steady", 1, 7]),
+        "seed": st.integers(0, 2**31 - 1),
+        "calibrate": st.sampled_from([{"step_time": "1.5 s"}, {"throughput": "80.1 images/s"}]),
+    },
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(SCENARIOS)
+def test_made_scenarios_round_trip(data: dict[str, Any]) -> None:
+    loaded = made(data)
+    assert again(loaded).scenario == loaded.scenario
+    assert to_data(again(loaded).scenario) == to_data(loaded.scenario)
+
+
+def test_set_replaces_adds_and_reaches_into_lists(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(yamlfile.dump_yaml(TOY))
+    sets = ("cluster.ranks=4", "batch.per_device=3", "model.layers[0].forward=7 ms", "title=a=b")
+    loaded = read(path, sets)
+    assert loaded.scenario.cluster.ranks == 4
+    assert loaded.scenario.batch.per_device == 3
+    assert loaded.scenario.model.layers[0].forward == 0.007
+    assert loaded.name == "a=b"
+    assert read(path, ("cluster.ranks=4", "cluster.ranks=8")).scenario.cluster.ranks == 8
+    swept = read(path, ("sweep={cluster.ranks: [1, 2]}",))
+    assert [point.cluster.ranks for point in swept.points] == [1, 2]
+
+
+def test_origins_say_where_a_value_comes_from(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(yamlfile.dump_yaml(TOY))
+    origins = read(path, ("cluster.ranks=4",)).origins
+    assert origins["cluster.ranks"] == "--set cluster.ranks=4"
+    assert origins["model"] == f"{path}:1"
+    assert origins["model.layers[0].forward"] == f"{path}:5"
+
+
+def test_units_do_not_matter() -> None:
+    """The same quantities in other units give the same bytes."""
+    same = [
+        ("1 ms", "10 GB/s"),
+        ("1000 us", "80 Gbit/s"),
+        ("0.001 s", "10000000000 B/s"),
+        ("1e-3 s", "10 MB/ms"),
+        ("1000000 ns", "80000 Mbit/s"),
+    ]
+    found = set()
+    for latency, bandwidth in same:
+        collective = {"backend": "ideal", "latency": latency, "bandwidth": bandwidth}
+        found.add(canonical_json(predict(made(TOY | {"collective": collective})).document))
+    assert len(found) == 1
+
+
+def test_json_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(TOY, indent=1))
+    assert read(path).scenario == made(TOY).scenario
+
+
+def test_bundled_names() -> None:
+    assert find("quickstart") == folder() / "quickstart.yaml"
+    assert find("scenarios/quickstart") in (folder() / "quickstart.yaml", Path("scenarios/quickstart"))
+    assert find("worked/ddp_steady") == folder() / "worked" / "ddp_steady.yaml"
+    with pytest.raises(Refused, match="bundled: amdahl, "):
+        find("nothing")
+
+
+def test_same_bytes_whatever_the_hash_seed(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(yamlfile.dump_yaml(JITTERED))
+    found = set()
+    for seed in ("0", "1", "random"):
+        out = tmp_path / seed
+        subprocess.run(
+            [sys.executable, "-m", "dpsim", "run", "x.yaml", "--json", "-o", str(out)],
+            env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
+            cwd=tmp_path, check=True, capture_output=True, timeout=120,
+        )  # fmt: skip
+        found.add((out / "prediction.json").read_bytes())
+    assert len(found) == 1
+
+
+def test_draws_do_not_depend_on_the_other_points() -> None:
+    alone = predict(made(JITTERED | {"sweep": {"cluster.ranks": [4]}})).points[0]
+    among = predict(made(JITTERED)).points[1]
+    back = predict(made(JITTERED | {"sweep": {"cluster.ranks": [8, 4]}})).points[1]
+    for key in ("step_time_s", "step_time_low_s", "step_time_high_s", "step_p99_s"):
+        assert alone[key] == among[key] == back[key], key
+
+
+def test_another_seed_gives_other_draws() -> None:
+    one, two = (predict(made(JITTERED | {"seed": seed})).step_time_s for seed in (1, 2))
+    assert one != two
