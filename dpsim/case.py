@@ -18,9 +18,9 @@ from dpsim.compute import LayerTime, layer_times, optimizer_seconds
 from dpsim.engines import Costs, Play
 from dpsim.hardware import Device
 from dpsim.machine import Machine, load_device, load_machine
+from dpsim.models import Model
 from dpsim.modelspec import below
 from dpsim.modelspec import load as load_model
-from dpsim.models import Model
 from dpsim.precision import Precision
 from dpsim.program import Cast, Program
 from dpsim.record import Refused
@@ -209,10 +209,16 @@ class Case:
     # -- plays --------------------------------------------------------------------------------
 
     def plays(
-        self, *, stretch: Stretch | None = None, quiet: bool = False, even: bool = False
+        self,
+        *,
+        stretch: Stretch | None = None,
+        quiet: bool = False,
+        even: bool = False,
+        at_most: int | None = None,
     ) -> list[Play]:
         """The plays to try in turn: a deterministic one is repeated with more steps until its
-        period has settled.  `quiet` leaves out all variability."""
+        period has settled.  `quiet` leaves out all variability; `at_most` limits the steps that
+        are played where there is some."""
         variability, seed = self.scenario.variability, self.scenario.seed
         ones = np.ones(self.ranks)
         scale = stretch.compute if stretch else 1.0
@@ -230,7 +236,8 @@ class Case:
             return [Play(cast, costs, iteration, iteration - 1, factors)]
         steady = self.cast(None, even=even)
         if variability.random and not quiet:
-            return [Play(lambda _: steady, costs, variability.steps + 2, 2, factors)]
+            steps = min(variability.steps, at_most or variability.steps)
+            return [Play(lambda _: steady, costs, steps + 2, 2, factors)]
         return [Play(lambda _: steady, costs, n, n // 2, factors) for n in _SETTLING]
 
     def scaled(self, compute_scale: float) -> Case:

@@ -14,6 +14,8 @@ from dpsim.prediction import Prediction
 from dpsim.timeline import Span, Step
 
 MAX_OPERATIONS = 10_000
+#: steps over which a what-if is compared with now, where anything is random
+PAIRED_STEPS = 8
 #: ends within this of each other count as equal when the critical path is followed back
 _TOUCH = 1e-9
 
@@ -73,9 +75,10 @@ def critical_path(step: Step) -> list[Span]:
     rank = step.critical_rank()
     index = step.cast.program(rank).end
     path: list[Span] = []
+    spans: dict[int, list[Span]] = {}
     while True:
         role, column = step.place(rank)
-        span = step.spans((rank,))[index]
+        span = (spans.get(rank) or spans.setdefault(rank, step.spans((rank,))))[index]
         if span.end > span.start or not path:
             path.append(span)
         start = float(step.start[role][index, column])
@@ -107,34 +110,35 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
 
 
 def what_if(case: Case, time: float) -> list[dict[str, Any]]:
-    """Step time under single changes, each by playing it again."""
+    """Step time under single changes, each by playing it again.
+
+    Where anything is random, now and then are played over the same few steps with the same draws,
+    and their ratio is what counts.
+    """
+    now = _short(case)
     result = []
-    for name, variant in _changes(case).items():
-        changed = variant()
-        result.append(
-            {
-                "change": name,
-                "step_time_s": changed[0],
-                "throughput_gain": changed[1] * time / changed[0] - 1.0 if changed[0] else None,
-            }
-        )
+    for name, (variant, samples) in _changes(case).items():
+        changed = time * variant() / now if now > 0 else 0.0
+        gain = samples * time / changed - 1.0 if changed > 0 else None
+        result.append({"change": name, "step_time_s": changed, "throughput_gain": gain})
     return result
 
 
-def _changes(case: Case) -> dict[str, Callable[[], tuple[float, float]]]:
-    """Name -> function that returns (step time, samples relative to now)."""
-    changes: dict[str, Callable[[], tuple[float, float]]] = {}
+def _short(case: Case, stretch: Stretch | None = None, *, quiet: bool = False) -> float:
+    return step_time(case, stretch=stretch, quiet=quiet, at_most=PAIRED_STEPS)
+
+
+def _changes(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
+    """Name -> function that returns the new step time, and samples per step relative to now."""
+    changes: dict[str, tuple[Callable[[], float], float]] = {}
     if case.ranks > 1:
-        changes["twice the bandwidth"] = lambda: (_network(case, 2.0, 1.0), 1.0)
-        changes["half the latency"] = lambda: (_network(case, 1.0, 0.5), 1.0)
-        changes["free communication"] = lambda: (step_time(case.without_communication()), 1.0)
-    changes["twice the batch"] = lambda: (step_time(_twice_the_batch(case)), 2.0)
-    changes["twice the compute speed"] = lambda: (
-        step_time(case, stretch=Stretch(compute=0.5)),
-        1.0,
-    )
+        changes["twice the bandwidth"] = (lambda: _network(case, 2.0, 1.0), 1.0)
+        changes["half the latency"] = (lambda: _network(case, 1.0, 0.5), 1.0)
+        changes["free communication"] = (lambda: _short(case.without_communication()), 1.0)
+    changes["twice the batch"] = (lambda: _short(_twice_the_batch(case)), 2.0)
+    changes["twice the compute speed"] = (lambda: _short(case, Stretch(compute=0.5)), 1.0)
     if case.scenario.variability.random or case.scenario.variability.slow_ranks:
-        changes["no stragglers"] = lambda: (step_time(case, quiet=True), 1.0)
+        changes["no stragglers"] = (lambda: _short(case, quiet=True), 1.0)
     return changes
 
 
@@ -142,8 +146,8 @@ def _network(case: Case, bandwidth: float, latency: float) -> float:
     if isinstance(case.backend, (Ideal, IdealRing)):
         faster = case.backend.faster(bandwidth, latency)
         scenario = dataclasses.replace(case.scenario, collective=faster)
-        return step_time(Case(scenario, case.base, case.compute_scale))
-    return step_time(case, stretch=Stretch(latency=latency, transfer=1.0 / bandwidth))
+        return _short(Case(scenario, case.base, case.compute_scale))
+    return _short(case, Stretch(latency=latency, transfer=1.0 / bandwidth))
 
 
 def _twice_the_batch(case: Case) -> Case:

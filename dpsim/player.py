@@ -51,10 +51,15 @@ def play(case: Case, *, budget: float = EVENT_BUDGET) -> Played:
 
 
 def step_time(
-    case: Case, *, stretch: Stretch | None = None, quiet: bool = False, even: bool = False
+    case: Case,
+    *,
+    stretch: Stretch | None = None,
+    quiet: bool = False,
+    even: bool = False,
+    at_most: int | None = None,
 ) -> float:
     """Mean step time of a variant of `case`, on the fastest engine that applies."""
-    plays = case.plays(stretch=stretch, quiet=quiet, even=even)
+    plays = case.plays(stretch=stretch, quiet=quiet, even=even, at_most=at_most)
     try:
         return _settle(plays, vectorised.play).step_time
     except NotApplicable:

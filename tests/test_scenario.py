@@ -22,7 +22,9 @@ from dpsim.scenario import Loaded, find, folder, load, read, to_data
 BUNDLED = sorted(str(p.relative_to(folder()).with_suffix("")) for p in folder().rglob("*.yaml"))
 ROOT = Path(__file__).resolve().parent.parent
 TOY: dict[str, Any] = {
-    "model": {"layers": [{"name": "a", "parameters": 10**6, "forward": "1 ms", "backward": "2 ms"}]},
+    "model": {
+        "layers": [{"name": "a", "parameters": 10**6, "forward": "1 ms", "backward": "2 ms"}]
+    },
     "cluster": {"ranks": 2},
     "collective": {"backend": "ideal", "latency": "1 ms", "bandwidth": "10 GB/s"},
     "strategy": {"kind": "ddp"},
@@ -142,7 +144,10 @@ def test_json_is_accepted(tmp_path: Path) -> None:
 
 def test_bundled_names() -> None:
     assert find("quickstart") == folder() / "quickstart.yaml"
-    assert find("scenarios/quickstart") in (folder() / "quickstart.yaml", Path("scenarios/quickstart"))
+    assert find("scenarios/quickstart") in (
+        folder() / "quickstart.yaml",
+        Path("scenarios/quickstart"),
+    )
     assert find("worked/ddp_steady") == folder() / "worked" / "ddp_steady.yaml"
     with pytest.raises(Refused, match="bundled: amdahl, "):
         find("nothing")

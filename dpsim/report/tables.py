@@ -446,19 +446,19 @@ def _buckets(buckets: Sequence[dict[str, Any]]) -> str:
         for b in buckets[:10]
     ]
     more = f", and {len(buckets) - 10} more" if len(buckets) > 10 else ""
-    count = f"{len(buckets)} bucket{'s' * (len(buckets) != 1)}"
+    kind = "parameter group" if buckets[0]["name"].startswith("group") else "bucket"
+    count = f"{len(buckets)} {kind}{'s' * (len(buckets) != 1)}"
     return f"{count} in launch order: {', '.join(shown)}{more}"
 
 
 def condensed(path: Sequence[dict[str, Any]], most: int = 14) -> str:
     """The critical path with consecutive operations of one kind merged: "forward ×6 12 ms → …".
 
-    Operations below 1 % of the path are summed up at its end.
+    On a long path, runs of one kind below 1 % of it are summed up at its end, and their
+    neighbours merge.
     """
     whole = sum(span["end_s"] - span["start_s"] for span in path)
-    large = (
-        [s for s in path if s["end_s"] - s["start_s"] >= 0.01 * whole] if len(path) > most else path
-    )
+    large = _without_small(path, 0.01 * whole) if len(path) > most else list(path)
     small = whole - sum(span["end_s"] - span["start_s"] for span in large)
     runs = []
     for kind, members in groupby(large, key=lambda span: span["op"]):
@@ -476,3 +476,17 @@ def condensed(path: Sequence[dict[str, Any]], most: int = 14) -> str:
         runs = [*runs[:half], f"… {len(runs) - 2 * half} more …", *runs[-half:]]
     rest = f" (and {show(small, 's', 3)} in small operations)" if len(large) < len(path) else ""
     return " → ".join(runs) + rest
+
+
+def _without_small(path: Sequence[dict[str, Any]], least: float) -> list[dict[str, Any]]:
+    """`path` without runs of one kind shorter than `least`; copies and waits go first, so that
+    the layers on both sides of them count as one run."""
+    kept = [
+        span
+        for span in path
+        if span["op"] not in ("copy", "wait") or span["end_s"] - span["start_s"] >= least
+    ]
+    runs = [list(members) for _, members in groupby(kept, key=lambda span: span["op"])]
+    return [
+        span for run in runs if sum(s["end_s"] - s["start_s"] for s in run) >= least for span in run
+    ]
