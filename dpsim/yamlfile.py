@@ -246,7 +246,7 @@ class _Reader:
 
     def _open(self, data: dict[str | int, Any] | list[Any], line: int) -> None:
         if len(self.stack) >= MAX_LEVELS:
-            raise self._refuse(f"more than {MAX_LEVELS} levels", line)
+            raise self._refuse(f"more than {MAX_LEVELS} levels", line, ())
         path = self._next_path()
         self._put(data, line)
         self.stack.append(_Frame(data, path))

@@ -796,37 +796,71 @@ def test_set_is_refused(case: tuple[str, str], refusal: Refusal) -> None:
     assert case[1] in message
 
 
-def test_words(refusal: Refusal) -> None:
+WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
+    (
+        BOX,
+        {"cluster": "{machine: dgx-h100, nodes: 0}"},
+        "2: cluster.nodes: 0 is not in 1 … 1,048,576",
+    ),
+    (
+        TOY,
+        {"collective": IDEAL.format("1")},
+        "3: collective.latency: 1 has no unit; write for example '5 us'",
+    ),
+    (
+        TOY,
+        {"collective": RATE.format("10 Gbps")},
+        "3: collective.bandwidth: '10 Gbps': write 'Gbit/s', not 'Gbps'",
+    ),
+    (
+        TOY,
+        {"strategy": "{kind: dpp}"},
+        "4: strategy.kind: no 'dpp' in strategies; did you mean 'ddp'? there are ddp, fsdp",
+    ),
+    (TOY, {"batch": "{globl: 8}"}, "6: batch.globl: unknown key; did you mean 'global'?"),
+    (TOY, {"cluster": "[2]"}, "2: cluster: [2] where a mapping is needed"),
+    (
+        TOY,
+        {"precision": "{parameters: fp23, compute: fp32}"},
+        "6: precision.parameters: 'fp23' is none of fp64, fp32, bf16, fp16; did you mean 'fp32'?",
+    ),
+    (
+        TOY,
+        {"sweep": "{cluster.ranks: [1, 0]}"},
+        "6: sweep.cluster.ranks: 0 is not in 1 … 1,048,576",
+    ),
+    (
+        TOY,
+        {"batch": "{global: 1}"},
+        "6: batch.global: global 1 leaves some of 2 ranks without a sample",
+    ),
+    (
+        BOX,
+        {"cluster": "{machine: dgx-h10, nodes: 1}"},
+        "2: cluster.machine: no machine 'dgx-h10'; did you mean 'dgx-h100'?",
+    ),
+    (
+        TOY,
+        {"collective": "{backend: nccl}"},
+        "3: collective: this backend needs a machine; without one choose ideal, "
+        "ideal_ring or free",
+    ),
+    (
+        BOX,
+        {"cluster": "{machine: dgx-h100, nodes: 1048576}"},
+        "2: cluster: 8,388,608 ranks would need about 67 GB and hours; at most 131,072 ranks "
+        "(16,384 nodes of 8) are accepted on a machine, and up to 1,048,576 without one "
+        "(collective: backend ideal_ring)",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", WORDS, ids=lambda case: case[2][:30])
+def test_words(case: tuple[dict[str, str], dict[str, str], str], refusal: Refusal) -> None:
     """A dozen messages, word for word."""
-    known = "did you mean"
-    for base, changes, message in (
-        (BOX, {"cluster": "{machine: dgx-h100, nodes: 0}"},
-         "2: cluster.nodes: 0 is not in 1 … 1,048,576"),
-        (TOY, {"collective": IDEAL.format("1")},
-         "3: collective.latency: 1 has no unit; write for example '5 us'"),
-        (TOY, {"collective": RATE.format("10 Gbps")},
-         "3: collective.bandwidth: '10 Gbps': write 'Gbit/s', not 'Gbps'"),
-        (TOY, {"strategy": "{kind: dpp}"},
-         f"4: strategy.kind: no 'dpp' in strategies; {known} 'ddp'? there are ddp, fsdp"),
-        (TOY, {"batch": "{globl: 8}"}, f"6: batch.globl: unknown key; {known} 'global'?"),
-        (TOY, {"cluster": "[2]"}, "2: cluster: [2] where a mapping is needed"),
-        (TOY, {"precision": "{parameters: fp23, compute: fp32}"},
-         f"6: precision.parameters: 'fp23' is none of fp64, fp32, bf16, fp16; {known} 'fp32'?"),
-        (TOY, {"sweep": "{cluster.ranks: [1, 0]}"},
-         "6: sweep.cluster.ranks: 0 is not in 1 … 1,048,576"),
-        (TOY, {"batch": "{global: 1}"},
-         "6: batch.global: global 1 leaves some of 2 ranks without a sample"),
-        (BOX, {"cluster": "{machine: dgx-h10, nodes: 1}"},
-         f"2: cluster.machine: no machine 'dgx-h10'; {known} 'dgx-h100'?"),
-        (TOY, {"collective": "{backend: nccl}"},
-         "3: collective: this backend needs a machine; without one choose ideal, ideal_ring or free"),
-        (BOX, {"cluster": "{machine: dgx-h100, nodes: 1048576}"},
-         "2: cluster: 8,388,608 ranks would need about 67 GB and hours; at most 131,072 ranks "
-         "(16,384 nodes of 8) are accepted on a machine, and up to 1,048,576 without one "
-         "(collective: backend ideal_ring)"),
-    ):  # fmt: skip
-        Path("x.yaml").write_text(text(base, changes), encoding="utf-8")
-        assert refusal() == f"x.yaml:{message}"
+    base, changes, message = case
+    Path("x.yaml").write_text(text(base, changes), encoding="utf-8")
+    assert refusal() == f"x.yaml:{message}"
 
 
 SUBPROCESS: dict[str, str | bytes] = {

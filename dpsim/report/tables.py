@@ -108,12 +108,13 @@ def headline(document: dict[str, Any]) -> str:
     rate = f"{number(last['throughput_per_s'])} {clean(last['throughput_unit'])}"
     if last["ranks"] == first["ranks"]:
         best = max(good, key=lambda p: p["throughput_per_s"])
-        answer = f"On {ranks(best['ranks'])} a step takes {_time(best)}: {_rate(best)}."
+        answer = f"On {ranks(best['ranks'])} a step takes {_sure(best)}: {_rate(best)}."
         return answer + _unfit(document)
     times = number(last["ranks"] / first["ranks"])
     answer = (
         f"From {first['ranks']:,} to {ranks(last['ranks'])} ({times} times as many) throughput "
-        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}."
+        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}, "
+        f"a step of {_sure(last)}."
     )
     return answer + _unfit(document)
 
@@ -134,6 +135,12 @@ def _rate(point: dict[str, Any]) -> str:
 
 def _time(point: dict[str, Any]) -> str:
     return show(point["step_time_s"], "s")
+
+
+def _sure(point: dict[str, Any]) -> str:
+    """The step time with its interval: "322.1 ms (90 % interval 313–445 ms)"."""
+    bounds = _interval(point)
+    return _time(point) + (f" (90 % interval {bounds})" if bounds != "exact" else "")
 
 
 def sentences(prediction: Prediction) -> list[str]:
