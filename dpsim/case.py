@@ -293,8 +293,7 @@ class Stretched(Costs):
             Phase(
                 phase.latency * self._latency,
                 phase.seconds * self._transfer,
-                phase.loads
-                and {edge: load * self._transfer for edge, load in phase.loads.items()},
+                phase.loads and {edge: load * self._transfer for edge, load in phase.loads.items()},
             )
             for phase in plan.phases
         )

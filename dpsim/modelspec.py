@@ -41,16 +41,14 @@ class LayerSpec:
             raise ValueError("forward is missing")
 
     def layer(self) -> Layer:
-        whole = isinstance(self.parameters, int)
-        counts = (self.parameters,) if whole else self.parameters
+        given = self.parameters
+        counts = (given,) if isinstance(given, int) else given
         backward = self.backward
         if backward is None:
             backward = (self.backward_input or 0.0) + (self.backward_weight or 0.0)
         return Layer(
             name=self.name,
-            tensors=tuple(
-                Tensor(f"t{k}", (count,)) for k, count in enumerate(counts) if count  # type: ignore[arg-type]
-            ),
+            tensors=tuple(Tensor(f"t{k}", (count,)) for k, count in enumerate(counts) if count),
             forward=self.forward,
             backward=backward,
             output=self.activation,
@@ -102,7 +100,9 @@ class HuggingFace:
         if not isinstance(data, dict):
             raise Refused(f"{self.huggingface} holds no JSON object", ("huggingface",))
         try:
-            return read_config(data, sequence_length=self.sequence_length, name=Path(self.huggingface).stem)
+            return read_config(
+                data, sequence_length=self.sequence_length, name=Path(self.huggingface).stem
+            )
         except Refused as error:
             raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
 
@@ -121,7 +121,9 @@ def _config_text(name: str, base: Path) -> str:
     if Path(name).name == name and bundled.is_file():
         return bundled.read_text(encoding="utf-8")
     known = ", ".join(bundled_models())
-    raise Refused(f"no file {name!r} here and no such bundled model; bundled: {known}", ("huggingface",))
+    raise Refused(
+        f"no file {name!r} here and no such bundled model; bundled: {known}", ("huggingface",)
+    )
 
 
 def bundled_models() -> tuple[str, ...]:

@@ -102,7 +102,9 @@ def _predict(loaded: Loaded) -> Prediction:
         played.append(result)
         memory.append(used)
     if any(p and p.engine == "vectorised" and p.reason != "asked for" for p in played):
-        cross_check(min((c for c, p in zip(cases, played, strict=True) if p), key=lambda c: c.ranks))
+        cross_check(
+            min((c for c, p in zip(cases, played, strict=True) if p), key=lambda c: c.ranks)
+        )
     _relate(points)
     document = _document(loaded, cases, points, memory, found)
     return Prediction(loaded, document, cases, tuple(played), found, tuple(memory))
@@ -270,7 +272,11 @@ def _measured(
     file = below(loaded.base, loaded.scenario.measured, "measured")
     for point in read_measured(file, "measured"):
         at = next(
-            ((c, p) for c, p in zip(cases, points, strict=True) if c.ranks == point.ranks and "error" not in p),
+            (
+                (c, p)
+                for c, p in zip(cases, points, strict=True)
+                if c.ranks == point.ranks and "error" not in p
+            ),
             None,
         )
         if at is None:

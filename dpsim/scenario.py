@@ -114,13 +114,19 @@ class Rate:
                 return value
             found = re.fullmatch(r"\s*([0-9.]{1,20}(?:[eE][+-]?\d{1,3})?)\s*(\w+)/s\s*", str(value))
             if not found or found[2] not in ("samples", "images", "sequences", "tokens"):
-                raise ValueError(f"{str(value)[:60]!r} is no throughput; write for example '802.9 images/s'")
+                raise ValueError(
+                    f"{str(value)[:60]!r} is no throughput; write for example '802.9 images/s'"
+                )
             number = Unit("1", high=1e15, above=True).convert(found[1], text_only=False)
             return number, found[2]
 
         return core_schema.no_info_plain_validator_function(
             validate,
-            metadata={"pydantic_js_functions": [lambda s, h: {"type": "string", "examples": ["802.9 images/s"]}]},
+            metadata={
+                "pydantic_js_functions": [
+                    lambda s, h: {"type": "string", "examples": ["802.9 images/s"]}
+                ]
+            },
         )
 
 
@@ -182,11 +188,17 @@ class Scenario:
 
     def __post_init__(self) -> None:
         if self.batch.per_device is None and self.batch.global_ is None:
-            object.__setattr__(self, "batch", Batch(per_device=1, accumulation=self.batch.accumulation))
+            object.__setattr__(
+                self, "batch", Batch(per_device=1, accumulation=self.batch.accumulation)
+            )
         if self.cluster.machine is None and self.collective is None:
             message = "is missing; without a machine choose backend ideal, ideal_ring or free"
             raise Refused(message, ("collective",))
-        if self.cluster.machine is None and self.collective is not None and not self.collective.ideal:
+        if (
+            self.cluster.machine is None
+            and self.collective is not None
+            and not self.collective.ideal
+        ):
             raise Refused(
                 "this backend needs a machine; without one choose ideal, ideal_ring or free",
                 ("collective",),
@@ -259,7 +271,11 @@ def load(
     swept = [_point(rest, change, _place(data, number)) for number, change in enumerate(changes)]
     points = tuple(swept)
     for key in ("measured", "calibrate.file"):
-        value = scenario.measured if key == "measured" else scenario.calibrate and scenario.calibrate.file
+        value = (
+            scenario.measured
+            if key == "measured"
+            else scenario.calibrate and scenario.calibrate.file
+        )
         if value and not below(base, value, key).is_file():
             raise Refused(f"no file {value!r} beside the scenario", tuple(key.split(".")))
     return Loaded(scenario, data, base, scenario.title or name, points, changes, origins or {})
@@ -306,7 +322,9 @@ def _changes(data: dict[str, Any]) -> tuple[dict[str, Any], ...]:
 
 def _limit(points: int) -> None:
     if points > MAX_POINTS:
-        raise Refused(f"{points:,} points; at most {MAX_POINTS:,} are played in one run", ("sweep",))
+        raise Refused(
+            f"{points:,} points; at most {MAX_POINTS:,} are played in one run", ("sweep",)
+        )
 
 
 def _changed(
@@ -347,15 +365,13 @@ def _put(data: dict[str, Any], path: str, value: Any) -> None:
     if not parts or len(parts) > 32:
         raise Refused(f"{path!r} is no path to a key")
     here: Any = data
-    for part, following in zip(parts, parts[1:], strict=False):
+    for part, following in itertools.pairwise(parts):
         here = _step(here, part, path, {} if isinstance(following, str) else [])
     last = parts[-1]
-    if isinstance(here, list) and isinstance(last, int) and last < len(here):
-        here[last] = value
-    elif isinstance(here, dict):
-        here[last] = value
-    else:
+    item = isinstance(here, list) and isinstance(last, int) and last < len(here)
+    if not item and not isinstance(here, dict):
         raise Refused(f"{path!r} leads into something that has no such key")
+    here[last] = value
 
 
 def _step(here: Any, part: str | int, path: str, fresh: Any) -> Any:
@@ -391,7 +407,9 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
 def folder() -> Path:
     """Where the bundled scenarios are: inside the installed package, or beside it in a checkout."""
     packaged = Path(str(resources.files("dpsim"))) / "data" / "scenarios"
-    return packaged if packaged.is_dir() else Path(str(resources.files("dpsim"))).parent / "scenarios"
+    return (
+        packaged if packaged.is_dir() else Path(str(resources.files("dpsim"))).parent / "scenarios"
+    )
 
 
 def find(source: str | Path) -> Path:
@@ -404,7 +422,9 @@ def find(source: str | Path) -> Path:
     if not path.is_absolute() and bundled.is_file():
         return bundled
     known = sorted(p.stem for p in folder().glob("*.yaml"))
-    raise Refused(f"no scenario file {name!r}, and no such bundled scenario; bundled: {', '.join(known)}")
+    raise Refused(
+        f"no scenario file {name!r}, and no such bundled scenario; bundled: {', '.join(known)}"
+    )
 
 
 __all__ = ["Loaded", "Scenario", "find", "load", "read", "to_data"]

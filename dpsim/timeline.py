@@ -27,7 +27,7 @@ class Split(NamedTuple):
 
 
 class Span(NamedTuple):
-    """One operation of one rank: when it could start, started and ended [s from the step's start]."""
+    """One operation of one rank: when it was ready, started and ended, from the step's start."""
 
     rank: int
     stream: str

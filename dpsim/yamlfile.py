@@ -320,9 +320,10 @@ def dump_yaml(data: Any) -> str:
 
     TypeError or ValueError for what the subset cannot say.
     """
-    return yaml.dump(
+    text: str = yaml.dump(
         _plain(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10**9
-    ).removesuffix("...\n")
+    )
+    return text.removesuffix("...\n") if text.endswith("\n...\n") else text
 
 
 def _plain(value: Any) -> Any:

@@ -89,7 +89,8 @@ def test_every_file_that_a_page_names_exists() -> None:
     top = "dpsim|docs|tests|scenarios|topologies|validation|benchmarks"
     for page in PAGES:
         for name in re.findall(rf"`((?:{top})/[\w./-]+)`", read(page)):
-            assert (ROOT / name).exists() or "NAME" in name, f"{page.name}: {name}"
+            made_up = "NAME" in name or f"`{name}`:" in read(page)  # a recipe's own new file
+            assert (ROOT / name).exists() or made_up, f"{page.name}: {name}"
 
 
 def test_every_public_module_has_a_docstring() -> None:

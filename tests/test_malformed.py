@@ -868,7 +868,9 @@ SUBPROCESS: dict[str, str | bytes] = {
     "zero": text(TOY, {"collective": RATE.format("0 GB/s")}),
     "huge": text(TOY, {"cluster": f"{{ranks: 1{'0' * 400}}}"}),
     "misspelt": text(TOY, {"colective": "{}"}),
-    "million nodes": text(BOX, {"cluster": "{machine: dgx-h100, nodes: 1048576}", "engine": "event"}),
+    "million nodes": text(
+        BOX, {"cluster": "{machine: dgx-h100, nodes: 1048576}", "engine": "event"}
+    ),
     "events": text(TOY, {"cluster": "{ranks: 1048576}", "engine": "event",
                          "batch": "{accumulation: 100}"}),
     "points": text(TOY, {"sweep": f"{{cluster.ranks: [{GRID}], seed: [{GRID}]}}"}),

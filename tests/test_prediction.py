@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,7 @@ def test_explaining_replays_single_changes_and_follows_the_critical_path() -> No
     assert changes["free communication"] == pytest.approx(8 * 0.009, rel=1e-9)
     path = point["critical_path"]
     assert path[-1]["end_s"] == pytest.approx(prediction.step_time_s, rel=1e-9)
-    for before, after in zip(path, path[1:], strict=False):
+    for before, after in pairwise(path):
         assert after["start_s"] == pytest.approx(before["end_s"], abs=1e-12)
     assert math.isclose(
         sum(op["end_s"] - op["start_s"] for op in path), prediction.step_time_s, rel_tol=1e-9

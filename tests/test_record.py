@@ -82,7 +82,7 @@ def test_records_are_frozen_and_replace_checks_again() -> None:
         ({"node": 1}, "node: unknown key; did you mean 'nodes'?"),
         ({"wire": {}}, "wire.bandwidth: is missing"),
         ({"wires": [{"bandwidth": "1 GB/s"}, {}]}, "wires[1].bandwidth: is missing"),
-        ({"wire": {"bandwith": "1 GB/s"}}, "wire.bandwidth: is missing"),
+        ({"wire": {"bandwith": "1 GB/s"}}, "wire.bandwith: unknown key; did you mean 'bandwidth'?"),
         ({"spares": 2}, "2 spares for 1 nodes"),
         ([], "[] where a mapping is needed"),
         (None, "nothing where a mapping is needed"),

@@ -9,13 +9,11 @@ stands here for the tree that NCCL uses across nodes and is, like it, bandwidth-
 
 from __future__ import annotations
 
-from typing import Literal
-
 from dpsim import plugins
 from dpsim.backends import Backend, Phase, Plan
 from dpsim.collectives import Algorithm, Stage
 from dpsim.fabrics import Edge
-from dpsim.record import Refused, record
+from dpsim.record import Refused, Text, record
 from dpsim.topology import Topology
 from dpsim.units import Factor, Seconds
 
@@ -25,9 +23,16 @@ class Nccl(Backend):
     """Settings: `algorithm` (auto picks the fastest), `launch` [s] per collective,
     `efficiency` of the links' bandwidth (a measured machine's factor; 1 is the nominal)."""
 
-    algorithm: Literal["auto", "ring", "hierarchical"] = "auto"
+    algorithm: Text = "auto"
     launch: Seconds = 8.4e-6
     efficiency: Factor = 1.0
+
+    def __post_init__(self) -> None:
+        try:
+            if self.algorithm != "auto":
+                plugins.find("dpsim.collectives", self.algorithm)
+        except Refused as error:
+            raise Refused(f"{error.message}, and auto", ("algorithm",)) from None
 
     def plan(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None

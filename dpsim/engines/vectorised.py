@@ -86,7 +86,7 @@ class _Run:
         factors = self.request.factors(number)
         if not (factors >= 0).all():
             raise SimulationError(f"step {number} has a compute factor that is no factor")
-        for role, program in zip(self.roles, cast.programs, strict=True):
+        for role in self.roles:
             role.next, role.arrival = 0, None
             role.ends, role.starts, role.readies = [], [], []
         self._talk: list[tuple[str, float, float, frozenset[Edge]]] = []

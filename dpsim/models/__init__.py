@@ -95,7 +95,9 @@ class Model:
             if layer.name in seen:
                 raise ValueError(f"layers: two layers are called {layer.name!r}")
             if layer.tied is not None and layer.tied not in seen:
-                raise ValueError(f"layers: {layer.name} is tied to {layer.tied!r}, which does not precede it")
+                raise ValueError(
+                    f"layers: {layer.name} is tied to {layer.tied!r}, which does not precede it"
+                )
             seen.add(layer.name)
         order = self.forward_order or tuple(range(len(self.layers)))
         if sorted(order) != list(range(len(self.layers))):

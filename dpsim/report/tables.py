@@ -113,8 +113,8 @@ def headline(document: dict[str, Any]) -> str:
     times = number(last["ranks"] / first["ranks"])
     answer = (
         f"From {first['ranks']:,} to {ranks(last['ranks'])} ({times} times as many) throughput "
-        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}, "
-        f"a step of {_sure(last)}."
+        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}"
+        f", a step of {_sure(last)}."
     )
     return answer + _unfit(document)
 
