@@ -293,7 +293,8 @@ class Stretched(Costs):
             Phase(
                 phase.latency * self._latency,
                 phase.seconds * self._transfer,
-                phase.loads and {edge: load * self._transfer for edge, load in phase.loads.items()},
+                phase.loads,
+                phase.size * self._transfer,
             )
             for phase in plan.phases
         )

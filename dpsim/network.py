@@ -21,8 +21,8 @@ _SAME_INSTANT = 1e-13
 
 @dataclass(eq=False)
 class _Flow:
-    """`loads` is bytes per link, `size` and `left` the bytes of the most loaded one; `alone` is
-    the rate without other flows."""
+    """`loads` is what each link carries, in proportion; `size` and `left` are the bytes of the
+    most loaded link, `alone` is its rate without other flows."""
 
     loads: Mapping[Any, float]
     size: float
@@ -33,7 +33,8 @@ class _Flow:
 
     def crossings(self) -> Mapping[Any, float]:
         """How often the flow crosses each link, relative to its most loaded one."""
-        return {link: load / self.size for link, load in self.loads.items() if load > 0.0}
+        most = max(self.loads.values())
+        return {link: load / most for link, load in self.loads.items() if load > 0.0}
 
 
 class Network:
@@ -47,13 +48,17 @@ class Network:
         self._version = 0
         self._pending = False
 
-    def transfer(self, loads: Mapping[Any, float], alone: float | None = None) -> simpy.Event:
+    def transfer(
+        self, loads: Mapping[Any, float], alone: float | None = None, size: float | None = None
+    ) -> simpy.Event:
         """Move `loads[link]` bytes over each link, all in lock step; the event fires at the end.
 
-        `alone` is the time that this takes on idle links [s], if the caller knows it.
+        A caller that knows them gives the time that this takes on idle links, `alone` [s], and the
+        bytes of the most loaded link, `size`; `loads` then only states proportions.
         """
         done = self._env.event()
-        size = max(loads.values(), default=0.0)
+        if size is None:
+            size = max(loads.values(), default=0.0)
         if size <= 0.0:
             return done.succeed()
         if alone is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import networkx as nx
 
@@ -37,6 +38,7 @@ class Topology:
         if nodes > 1 and (network is None or nics == 0):
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))
         self._node, self._network = node, network
+        self.memo: dict[Any, Any] = {}  # what others worked out for this machine
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
         self.ranks = nodes * gpus if ranks is None else ranks
         if not 1 <= self.ranks <= nodes * gpus:

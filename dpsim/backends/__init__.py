@@ -6,7 +6,7 @@ under ``collective:`` and whose `plan` turns (operation, ranks, bytes) into a `P
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,24 +21,26 @@ class Phase:
 
     latency   time in which no bytes move [s]
     seconds   time to move the bytes when nobody else uses the links [s]
-    loads     bytes that cross each link in the whole phase [B]; empty: no link is used
+    loads     how much each link carries in the whole phase; None: no link is used
+    size      bytes on the most loaded link [B]; the others carry in proportion to `loads`
     """
 
     latency: float
     seconds: float = 0.0
     loads: Mapping[Edge, float] | None = None
+    size: float = 0.0
 
 
 @dataclass(frozen=True)
 class Plan:
     """How one collective is carried out: phases one after the other.
 
-    stages   the rounds behind the phases, for playing every round (None: there are none)
+    stages   makes the rounds behind the phases, for playing every round (None: there are none)
     algorithm, sent   its name, and the bytes that a rank sends
     """
 
     phases: tuple[Phase, ...]
-    stages: tuple[Stage, ...] | None
+    stages: Callable[[], Iterable[Stage]] | None
     algorithm: str
     sent: float
     launch: float = 0.0

@@ -9,6 +9,9 @@ stands here for the tree that NCCL uses across nodes and is, like it, bandwidth-
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
 from dpsim import plugins
 from dpsim.backends import Backend, Phase, Plan
 from dpsim.collectives import Algorithm, Stage
@@ -65,29 +68,79 @@ class Nccl(Backend):
         size: float,
         topology: Topology,
     ) -> Plan:
-        stages = tuple(algorithm.stages(operation, ranks, size, topology))
-        phases = tuple(phase_of(stage, topology, self.efficiency) for stage in stages)
+        shapes = _shapes(algorithm, name, operation, ranks, size, topology)
+        phases = tuple(shape.phase(size, self.efficiency) for shape in shapes)
         sent = algorithm.bytes_sent(operation, len(ranks), size)
+
+        def stages() -> Iterator[Stage]:
+            return algorithm.stages(operation, ranks, size, topology)
+
         return Plan(phases, stages, name, sent, self.launch)
 
 
-def phase_of(stage: Stage, topology: Topology, efficiency: float = 1.0) -> Phase:
-    """All rounds of `stage` as one phase.
+@dataclass(frozen=True)
+class _Shape:
+    """A stage for one byte of the collective's size.
 
-    A transfer takes the latency of its path plus the time of its most loaded link; the slowest
-    transfer sets the pace of the round, and every round is alike.
+    hops   the distinct (latency, seconds per byte on the most loaded link) of its transfers
+    loads  bytes per byte that cross each link in one round; `peak` is the largest
     """
+
+    repeats: int
+    hops: frozenset[tuple[float, float]]
+    loads: Mapping[Edge, float]
+    pace: float
+    peak: float
+
+    def phase(self, size: float, efficiency: float = 1.0) -> Phase:
+        """All rounds as one phase.
+
+        A transfer takes the latency of its path plus the time of its most loaded link; the slowest
+        transfer sets the pace of the round, and every round is alike.
+        """
+        size = size / efficiency
+        pace = self.pace * size
+        slowest = max(latency + busy * size for latency, busy in self.hops)
+        moved = self.repeats * self.peak * size
+        return Phase(self.repeats * (slowest - pace), self.repeats * pace, self.loads, moved)
+
+
+def _shapes(
+    algorithm: Algorithm,
+    name: str,
+    operation: str,
+    ranks: tuple[int, ...],
+    size: float,
+    topology: Topology,
+) -> tuple[_Shape, ...]:
+    """The shapes of all stages; kept with the topology where they don't depend on the size."""
+    if not algorithm.proportional:
+        stages = algorithm.stages(operation, ranks, size, topology)
+        return tuple(_shape(stage, topology, size or 1.0) for stage in stages)
+    key = ("shapes", name, operation, ranks)
+    if key not in topology.memo:
+        stages = algorithm.stages(operation, ranks, 1.0, topology)
+        topology.memo[key] = tuple(_shape(stage, topology) for stage in stages)
+    found: tuple[_Shape, ...] = topology.memo[key]
+    return found
+
+
+def _shape(stage: Stage, topology: Topology, size: float = 1.0) -> _Shape:
+    """The shape of `stage`, which was made for `size` bytes."""
     routes = [topology.route(t.source, t.target) for t in stage.transfers]
     loads: dict[Edge, float] = {}
     for transfer, route in zip(stage.transfers, routes, strict=True):
         for edge in route:
-            loads[edge] = loads.get(edge, 0.0) + transfer.bytes
+            loads[edge] = loads.get(edge, 0.0) + transfer.bytes / size
     links = {edge: topology.link(edge) for edge in loads}
-    busy = {edge: load / (links[edge].bandwidth * efficiency) for edge, load in loads.items()}
-    slowest = max(
-        sum(links[edge].latency for edge in route) + max(busy[edge] for edge in route)
+    busy = {edge: load / links[edge].bandwidth for edge, load in loads.items()}
+    hops = frozenset(
+        (sum(links[edge].latency for edge in route), max(busy[edge] for edge in route))
         for route in routes
     )
-    pace = max(busy.values())
-    total = {edge: load * stage.repeats / efficiency for edge, load in loads.items()}
-    return Phase(stage.repeats * (slowest - pace), stage.repeats * pace, total)
+    return _Shape(stage.repeats, hops, loads, max(busy.values()), max(loads.values()))
+
+
+def phase_of(stage: Stage, topology: Topology, efficiency: float = 1.0) -> Phase:
+    """All rounds of `stage` as one phase."""
+    return _shape(stage, topology).phase(1.0, efficiency)

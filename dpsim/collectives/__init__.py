@@ -34,6 +34,8 @@ class Algorithm:
 
     #: operations it has, of dpsim.program.OPERATIONS
     operations: tuple[str, ...] = ()
+    #: all its transfers grow in proportion to the size (so its routes are worked out only once)
+    proportional: bool = False
 
     def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
         """Whether this algorithm can serve this group on this machine."""

@@ -23,6 +23,7 @@ class Hierarchical(Algorithm):
     """Needs at least two nodes with the same number (at least two) of ranks each."""
 
     operations = ("all_reduce", "all_gather", "reduce_scatter")
+    proportional = True
 
     def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
         sizes = {len(node) for node in _nodes(ranks, topology)}

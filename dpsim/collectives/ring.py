@@ -22,6 +22,7 @@ class Ring(Algorithm):
     """Rings over the whole group, one per channel, each with its share of the bytes."""
 
     operations = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+    proportional = True
 
     def stages(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology

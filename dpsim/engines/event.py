@@ -223,14 +223,14 @@ class _Run:
             if phase.latency > 0:
                 yield self.env.timeout(phase.latency)
             if phase.loads:
-                yield self.network.transfer(phase.loads, phase.seconds)
+                yield self.network.transfer(phase.loads, phase.seconds, phase.size)
 
     def _by_rounds(self, plan: Plan, group: tuple[int, ...]) -> Events:
         """Every transfer of every round; a rank's next round waits for its own transfers only."""
         if plan.launch:
             yield self.env.timeout(plan.launch)
         before: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
-        for stage in plan.stages or ():
+        for stage in plan.stages() if plan.stages else ():
             for _ in range(stage.repeats):
                 own: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
                 for transfer in stage.transfers:
