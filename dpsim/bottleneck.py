@@ -46,18 +46,14 @@ def _network_bound(case: Case, played: Played) -> str:
         plan = case.costs.plan(op.operation, world, op.bytes)
         sizes["network_latency"] += plan.launch + sum(phase.latency for phase in plan.phases)
         for phase in plan.phases:
-            sizes[_where(phase, case)] += phase.seconds
+            sizes[_where(phase)] += phase.seconds
     largest = max(sizes, key=lambda name: sizes[name])
     if case.backend.ideal and getattr(case.backend, "bandwidth", None):
         return "inter_node_network"  # a toy has one network and no nodes
     return largest
 
 
-def _where(phase: Phase, case: Case) -> str:
+def _where(phase: Phase) -> str:
     """Whether the busiest link of `phase` leads out of a node."""
-    if not phase.loads or case.topology is None:
-        return "intra_node_network"
-    topology = case.topology
-    busiest = max(phase.loads.items(), key=lambda item: item[1] / topology.link(item[0]).bandwidth)
-    outside = {vertex[0] for vertex in busiest[0]} & {"nic", "leaf", "spine"}
-    return "inter_node_network" if outside else "intra_node_network"
+    kinds = {vertex[0] for vertex in phase.busiest or ()}
+    return "inter_node_network" if kinds & {"nic", "leaf", "spine"} else "intra_node_network"

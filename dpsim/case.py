@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsim.backends import Backend, Phase, Plan
+from dpsim.backends import Backend, Plan
 from dpsim.backends.free import Free
 from dpsim.backends.nccl import Nccl
 from dpsim.compute import LayerTime, layer_times, optimizer_seconds
@@ -290,11 +290,11 @@ class Stretched(Costs):
     def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
         plan = self._inner.plan(operation, ranks, size)
         phases = tuple(
-            Phase(
-                phase.latency * self._latency,
-                phase.seconds * self._transfer,
-                phase.loads,
-                phase.size * self._transfer,
+            replace(
+                phase,
+                latency=phase.latency * self._latency,
+                seconds=phase.seconds * self._transfer,
+                size=phase.size * self._transfer,
             )
             for phase in plan.phases
         )

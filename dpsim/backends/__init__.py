@@ -23,12 +23,14 @@ class Phase:
     seconds   time to move the bytes when nobody else uses the links [s]
     loads     how much each link carries in the whole phase; None: no link is used
     size      bytes on the most loaded link [B]; the others carry in proportion to `loads`
+    busiest   the link that takes longest
     """
 
     latency: float
     seconds: float = 0.0
     loads: Mapping[Edge, float] | None = None
     size: float = 0.0
+    busiest: Edge | None = None
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,7 @@ class _Shape:
     loads: Mapping[Edge, float]
     pace: float
     peak: float
+    busiest: Edge
 
     def phase(self, size: float, efficiency: float = 1.0) -> Phase:
         """All rounds as one phase.
@@ -102,7 +103,9 @@ class _Shape:
         pace = self.pace * size
         slowest = max(latency + busy * size for latency, busy in self.hops)
         moved = self.repeats * self.peak * size
-        return Phase(self.repeats * (slowest - pace), self.repeats * pace, self.loads, moved)
+        return Phase(
+            self.repeats * (slowest - pace), self.repeats * pace, self.loads, moved, self.busiest
+        )
 
 
 def _shapes(
@@ -138,7 +141,8 @@ def _shape(stage: Stage, topology: Topology, size: float = 1.0) -> _Shape:
         (sum(links[edge].latency for edge in route), max(busy[edge] for edge in route))
         for route in routes
     )
-    return _Shape(stage.repeats, hops, loads, max(busy.values()), max(loads.values()))
+    busiest = max(busy, key=lambda edge: busy[edge])
+    return _Shape(stage.repeats, hops, loads, busy[busiest], max(loads.values()), busiest)
 
 
 def phase_of(stage: Stage, topology: Topology, efficiency: float = 1.0) -> Phase:
