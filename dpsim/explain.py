@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from dpsim.backends.ideal import Ideal
-from dpsim.backends.ideal_ring import IdealRing
+from dpsim.backends._toy import Toy
 from dpsim.case import Case, Stretch
 from dpsim.player import Played, step_time
 from dpsim.prediction import Prediction
@@ -143,7 +142,7 @@ def _changes(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
 
 
 def _network(case: Case, bandwidth: float, latency: float) -> float:
-    if isinstance(case.backend, (Ideal, IdealRing)):
+    if isinstance(case.backend, Toy):
         faster = case.backend.faster(bandwidth, latency)
         scenario = dataclasses.replace(case.scenario, collective=faster)
         return _short(Case(scenario, case.base, case.compute_scale))

@@ -71,10 +71,6 @@ class Backend:
         """How to carry out `operation` on `size` bytes (full size) over `ranks`."""
         raise NotImplementedError
 
-    def faster(self, bandwidth: float, latency: float) -> Backend:
-        """The same backend with all bandwidths and latencies multiplied (ideal ones only)."""
-        raise NotImplementedError
-
 
 def ring_payload(operation: str, n: int, size: float) -> float:
     """Bytes that a rank of a ring sends: 2(n-1)/n S for all-reduce, (n-1)/n S otherwise."""

@@ -17,6 +17,3 @@ class Free(Backend):
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
     ) -> Plan:
         return fixed(0.0, operation, len(ranks), size, "free")
-
-    def faster(self, bandwidth: float, latency: float) -> Free:
-        return self

@@ -6,34 +6,19 @@ time; communicators don't share anything.
 
 from __future__ import annotations
 
-import dataclasses
-
-from dpsim.backends import Backend, Plan, fixed
+from dpsim.backends import Plan, fixed
+from dpsim.backends._toy import Toy
 from dpsim.record import record
 from dpsim.topology import Topology
-from dpsim.units import BytesPerSecond, Seconds
 
 
 @record
-class Ideal(Backend):
+class Ideal(Toy):
     """`latency` [s] per operation and `bandwidth` [B/s] for its full size (None: infinite)."""
-
-    latency: Seconds = 0.0
-    bandwidth: BytesPerSecond | None = None
-
-    ideal = True
 
     def plan(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
     ) -> Plan:
         n = len(ranks)
-        transfer = size / self.bandwidth if self.bandwidth else 0.0
-        seconds = self.latency + transfer if n > 1 else 0.0
+        seconds = self.latency + self.moving(size) if n > 1 else 0.0
         return fixed(seconds, operation, n, size, "ideal")
-
-    def faster(self, bandwidth: float, latency: float) -> Ideal:
-        return dataclasses.replace(
-            self,
-            latency=self.latency * latency,
-            bandwidth=self.bandwidth * bandwidth if self.bandwidth else None,
-        )
