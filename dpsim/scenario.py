@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +15,7 @@ from dpsim import yamlfile
 from dpsim.backends import Backend
 from dpsim.compute import DEFAULT_EFFICIENCY
 from dpsim.modelspec import ModelSource, below, dump_model
+from dpsim.overrides import apply_sets, sweep_changes, with_change
 from dpsim.plugins import Plugin, name_of
 from dpsim.precision import Optimizer, Precision
 from dpsim.record import Check, Count, Refused, Text, build, dotted, dump, record
@@ -35,7 +33,6 @@ NOT_MODELLED = {
     "energy": "energy is not modelled yet",
 }
 Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e4)]
-MAX_POINTS = 10_000
 _OF_A_MACHINE = (
     "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "oversubscription",
 )  # fmt: skip
@@ -266,7 +263,7 @@ def load(
 ) -> Loaded:
     """A Loaded scenario from plain data."""
     scenario = build(Scenario, data, file=True)
-    changes = _changes(data)
+    changes = sweep_changes(data)
     rest = {key: value for key, value in data.items() if key != "sweep"}
     swept = [_point(rest, change, _place(data, number)) for number, change in enumerate(changes)]
     points = tuple(swept)
@@ -290,7 +287,7 @@ def _point(
     data: dict[str, Any], change: Mapping[str, Any], place: tuple[str | int, ...]
 ) -> Scenario:
     """The scenario with `change`; what is wrong with a changed key is reported at `place`."""
-    changed = _changed(data, change, place)
+    changed = with_change(data, change, place)
     try:
         return build(Scenario, changed, file=True)
     except Refused as error:
@@ -300,88 +297,6 @@ def _point(
                 size = len(re.findall(r"[^.\[\]]+", key))
                 raise Refused(error.message, (*place, key, *error.path[size:])) from None
         raise
-
-
-def _changes(data: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    """What every point of the sweep sets (nothing, once, if there is no sweep)."""
-    sweep = data.get("sweep")
-    if sweep is None:
-        return ({},)
-    if not sweep:
-        raise Refused("has no points; leave it out, or give values", ("sweep",))
-    if not isinstance(sweep, Mapping):
-        _limit(len(sweep))
-        return tuple(dict(change) for change in sweep)
-    for key, values in sweep.items():
-        if not values:
-            raise Refused("an empty list has no points", ("sweep", key))
-    _limit(math.prod(len(values) for values in sweep.values()))
-    grid = itertools.product(*sweep.values())
-    return tuple(dict(zip(sweep.keys(), values, strict=True)) for values in grid)
-
-
-def _limit(points: int) -> None:
-    if points > MAX_POINTS:
-        raise Refused(
-            f"{points:,} points; at most {MAX_POINTS:,} are played in one run", ("sweep",)
-        )
-
-
-def _changed(
-    data: dict[str, Any], change: Mapping[str, Any], place: tuple[str | int, ...]
-) -> dict[str, Any]:
-    result = copy.deepcopy(data)
-    for key, value in change.items():
-        if re.split(r"[.\[]", key)[0] == "sweep":
-            raise Refused("a sweep cannot change the sweep", (*place, key))
-        try:
-            _put(result, key, value)
-        except Refused as error:
-            raise Refused(error.message, (*place, key)) from None
-    return result
-
-
-def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
-    """Apply ``a.b=v`` texts to `data` in place; returns path -> text."""
-    changed = {}
-    for text in sets:
-        key, equals, value = text.partition("=")
-        if not equals or not key.strip():
-            raise Refused(f"--set {text}: write it as key.path=value")
-        parsed, _ = yamlfile.loads(value, f"--set {text}")
-        try:
-            _put(data, key.strip(), parsed)
-        except Refused as error:
-            raise Refused(f"--set {text}: {error.message}") from None
-        changed[key.strip()] = text
-    return changed
-
-
-def _put(data: dict[str, Any], path: str, value: Any) -> None:
-    """Set ``a.b`` or ``layers[0].forward`` in nested plain data."""
-    parts: list[str | int] = [
-        int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)
-    ]
-    if not parts or len(parts) > 32:
-        raise Refused(f"{path!r} is no path to a key")
-    here: Any = data
-    for part, following in itertools.pairwise(parts):
-        here = _step(here, part, path, {} if isinstance(following, str) else [])
-    last = parts[-1]
-    item = isinstance(here, list) and isinstance(last, int) and last < len(here)
-    if not item and not isinstance(here, dict):
-        raise Refused(f"{path!r} leads into something that has no such key")
-    here[last] = value
-
-
-def _step(here: Any, part: str | int, path: str, fresh: Any) -> Any:
-    if isinstance(here, list) and isinstance(part, int) and part < len(here):
-        return here[part]
-    if isinstance(here, dict):
-        if here.get(part) is None:
-            here[part] = fresh
-        return here[part]
-    raise Refused(f"{path!r} leads into something that has no such key")
 
 
 def _origins(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str]) -> dict[str, str]:

@@ -178,3 +178,11 @@ def test_draws_do_not_depend_on_the_other_points() -> None:
 def test_another_seed_gives_other_draws() -> None:
     one, two = (predict(made(JITTERED | {"seed": seed})).step_time_s for seed in (1, 2))
     assert one != two
+
+
+def test_set_takes_a_swept_key_out_of_the_sweep() -> None:
+    """What is asked for last, wins: the sweep does not silently overwrite it."""
+    loaded = read("quickstart", ["cluster.ranks=4"])
+    assert [point.cluster.ranks for point in loaded.points] == [4]
+    with pytest.raises(Refused, match="the points of the sweep set this key"):
+        read("two-3090", ["cluster.machine=dgx-1v"])
