@@ -22,7 +22,7 @@ from pydantic_core import PydanticUndefined
 from dpsim import plugins, scenario
 from dpsim.modelspec import Explicit, HuggingFace, LayerSpec, ModelSource
 from dpsim.plugins import Plugin
-from dpsim.precision import Optimizer, Precision
+from dpsim.precision import Optimizer, PrecisionSpec
 from dpsim.record import Check
 from dpsim.strategies import TorchVersion
 from dpsim.units import Unit, show
@@ -144,7 +144,7 @@ MEANING = {
 SECTIONS = [
     ("cluster", scenario.Cluster),
     ("batch", scenario.Batch),
-    ("precision", Precision),
+    ("precision", PrecisionSpec),
     ("optimizer", Optimizer),
     ("compute", scenario.Compute),
     ("host", scenario.Host),

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from dpsim.backends import Phase
 from dpsim.case import Case
+from dpsim.critical import critical_path
 from dpsim.player import Played, step_time
 from dpsim.program import COMPUTE
 
 
 def bottleneck(case: Case, played: Played) -> str:
-    """The largest part of the step on its critical rank, named."""
-    split = played.timeline.mean_split()
+    """What most of the last step's critical path is made of, named.
+
+    Time on the path that a quiet machine would not need is the stragglers'; so is a wait that
+    nothing on the path explains.
+    """
+    step = played.timeline.last
     variability = case.scenario.variability
     late = 0.0
     if variability.random or variability.slow_ranks:
-        late = played.step_time - step_time(case, quiet=True)
-    sizes = {
-        "compute": split.compute - late,
-        "network": split.exposed_communication,
-        "stragglers": late,
-        "host": split.stall,
-        "pipeline_bubble": split.bubble,
-    }
+        late = max(step.duration - step_time(case, quiet=True), 0.0)
+    sizes = dict.fromkeys(("compute", "network", "host"), 0.0)
+    for span in critical_path(step):
+        if span.stream != COMPUTE:
+            sizes["network"] += span.end - span.start
+        else:
+            sizes["host" if span.op == "serial" else "compute"] += span.end - span.start
+    sizes["stragglers"] = late + max(step.duration - sum(sizes.values()), 0.0)
+    sizes["compute"] -= late
     largest = max(sizes, key=lambda name: sizes[name])
     if largest == "compute":
         return _compute_bound(case)
@@ -47,13 +53,12 @@ def _network_bound(case: Case, played: Played) -> str:
         sizes["network_latency"] += plan.launch + sum(phase.latency for phase in plan.phases)
         for phase in plan.phases:
             sizes[_where(phase)] += phase.seconds
-    largest = max(sizes, key=lambda name: sizes[name])
-    if case.backend.ideal and getattr(case.backend, "bandwidth", None):
-        return "inter_node_network"  # a toy has one network and no nodes
-    return largest
+    return max(sizes, key=lambda name: sizes[name])
 
 
 def _where(phase: Phase) -> str:
-    """Whether the busiest link of `phase` leads out of a node."""
-    kinds = {vertex[0] for vertex in phase.busiest or ()}
+    """Whether the busiest link of `phase` leads out of a node; a toy's one network counts so."""
+    if phase.busiest is None:
+        return "inter_node_network"
+    kinds = {vertex[0] for vertex in phase.busiest}
     return "inter_node_network" if kinds & {"nic", "leaf", "spine"} else "intra_node_network"

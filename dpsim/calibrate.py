@@ -39,7 +39,10 @@ def level(first: Case, calibrate: Calibrate) -> Level:
         if case is first or (calibrate.ranks or calibrate.file) is None:
             raise
         raise Refused(f"{point.ranks} ranks: {error.message}", ("calibrate", key)) from None
-    target = point.step_time(case.global_batch, case.tokens_per_sample)
+    try:
+        target = point.step_time(case.global_batch, case.tokens_per_sample, case.model.sample)
+    except Refused as error:
+        raise Refused(error.message, ("calibrate",)) from None
     shortest = step_time(case.scaled(0.0))
     if target <= shortest:
         raise Refused(
@@ -98,6 +101,7 @@ def _check_peak(case: Case) -> None:
     if share > 1:
         raise Refused(
             f"the measured step would need {share:.0%} of {device.name}'s peak "
-            f"in {case.precision.compute}",
+            f"in {case.precision.compute}; if it ran in a faster dtype "
+            "(autocast, tf32), say so with precision.compute",
             ("calibrate",),
         )

@@ -21,7 +21,7 @@ from dpsim.machine import Machine, load_device, load_machine
 from dpsim.models import Model
 from dpsim.modelspec import below
 from dpsim.modelspec import load as load_model
-from dpsim.precision import Precision
+from dpsim.precision import Precision, PrecisionSpec
 from dpsim.program import Cast, Program
 from dpsim.record import Refused
 from dpsim.scenario import Scenario
@@ -117,7 +117,8 @@ class Case:
     def precision(self) -> Precision:
         """As given, else everything in the model's own dtype."""
         dtype = self.model.dtype
-        return self.scenario.precision or Precision(parameters=dtype, compute=dtype)  # type: ignore[arg-type]
+        given = self.scenario.precision or PrecisionSpec()
+        return given.filled(dtype)  # type: ignore[arg-type]
 
     @cached_property
     def backend(self) -> Backend:

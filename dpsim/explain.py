@@ -6,17 +6,15 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from dpsim.backends._toy import Toy
 from dpsim.case import Case, Stretch
+from dpsim.critical import critical_path
 from dpsim.player import Played, step_time
 from dpsim.prediction import Prediction
-from dpsim.timeline import Span, Step
+from dpsim.timeline import Span
 
 MAX_OPERATIONS = 10_000
 #: steps over which a what-if is compared with now, where anything is random
 PAIRED_STEPS = 8
-#: ends within this of each other count as equal when the critical path is followed back
-_TOUCH = 1e-9
 
 
 def explain(prediction: Prediction) -> dict[str, Any]:
@@ -41,7 +39,7 @@ def _explained(case: Case, played: Played) -> dict[str, Any]:
         "critical_rank": critical,
         "operations": [_operation(span) for span in spans],
         "orders": {str(rank): step.cast.program(rank).order() for rank in ranks[:keep]},
-        "peak_in_flight": [1] * len(ranks[:keep]),
+        "peak_in_flight": [1] * step.cast.ranks,
         "buckets": [
             {"name": name, "bytes": size, "tensors": list(tensors)}
             for name, size, tensors in program.buckets
@@ -63,49 +61,6 @@ def _operation(span: Span) -> dict[str, Any]:
         "start_s": span.start,
         "end_s": span.end,
     }
-
-
-def critical_path(step: Step) -> list[Span]:
-    """The chain of operations without a gap that ends with the step on the critical rank.
-
-    Followed back from the end: before an operation comes the one that ended when it started, on
-    its own stream, among those it waits for, or (before a collective) on the rank that came last.
-    """
-    rank = step.critical_rank()
-    index = step.cast.program(rank).end
-    path: list[Span] = []
-    spans: dict[int, list[Span]] = {}
-    while True:
-        role, column = step.place(rank)
-        span = (spans.get(rank) or spans.setdefault(rank, step.spans((rank,))))[index]
-        if span.end > span.start or not path:
-            path.append(span)
-        start = float(step.start[role][index, column])
-        if start <= step.origin * (1 + _TOUCH):
-            break
-        found = _before(step, rank, index, start)
-        if found is None:
-            break
-        rank, index = found
-    return path[::-1]
-
-
-def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] | None:
-    """The operation that `index` on `rank` had to wait for, if one ended just when it started."""
-    op = step.cast.program(rank).ops[index]
-    ranks = [rank]
-    if op.kind == "collective":
-        role, _ = step.place(rank)
-        late = step.ready[role][index]
-        ranks.append(step.cast.members(role)[int(late.argmax())])
-    for other in ranks:
-        role, column = step.place(other)
-        ops, ends = step.cast.program(other).ops, step.end[role][:, column]
-        same = [i for i in range(index) if ops[i].stream == op.stream][-1:]
-        for candidate in sorted({*op.after, *same}, key=lambda i: -float(ends[i])):
-            if abs(float(ends[candidate]) - start) <= _TOUCH * max(start, 1e-9):
-                return other, candidate
-    return None
 
 
 def what_if(case: Case, time: float) -> list[dict[str, Any]]:
@@ -131,22 +86,14 @@ def _changes(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
     """Name -> function that returns the new step time, and samples per step relative to now."""
     changes: dict[str, tuple[Callable[[], float], float]] = {}
     if case.ranks > 1:
-        changes["twice the bandwidth"] = (lambda: _network(case, 2.0, 1.0), 1.0)
-        changes["half the latency"] = (lambda: _network(case, 1.0, 0.5), 1.0)
+        changes["twice the bandwidth"] = (lambda: _short(case, Stretch(transfer=0.5)), 1.0)
+        changes["half the latency"] = (lambda: _short(case, Stretch(latency=0.5)), 1.0)
         changes["free communication"] = (lambda: _short(case.without_communication()), 1.0)
     changes["twice the batch"] = (lambda: _short(_twice_the_batch(case)), 2.0)
     changes["twice the compute speed"] = (lambda: _short(case, Stretch(compute=0.5)), 1.0)
     if case.scenario.variability.random or case.scenario.variability.slow_ranks:
         changes["no stragglers"] = (lambda: _short(case, quiet=True), 1.0)
     return changes
-
-
-def _network(case: Case, bandwidth: float, latency: float) -> float:
-    if isinstance(case.backend, Toy):
-        faster = case.backend.faster(bandwidth, latency)
-        scenario = dataclasses.replace(case.scenario, collective=faster)
-        return _short(Case(scenario, case.base, case.compute_scale))
-    return _short(case, Stretch(latency=latency, transfer=1.0 / bandwidth))
 
 
 def _twice_the_batch(case: Case) -> Case:

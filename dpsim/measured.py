@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +21,17 @@ class MeasuredPoint(NamedTuple):
     unit: str
     source: str
 
-    def step_time(self, global_batch: float, tokens_per_sample: int) -> float:
-        """The step time that this point means for `global_batch` samples per step [s]."""
+    def step_time(self, global_batch: float, tokens_per_sample: int, sample: str) -> float:
+        """The step time that this point means for `global_batch` samples per step [s].
+
+        Raises Refused where a model whose sample is called `sample` has no such unit.
+        """
         if self.unit == "s":
             return self.value
+        tokens = ("tokens",) if tokens_per_sample > 1 else ()
+        known = ("samples", f"{sample}s", *tokens)
+        if self.unit not in known:
+            raise Refused(f"{self.unit}/s does not fit this model; it has {', '.join(known)}")
         return global_batch * (tokens_per_sample if self.unit == "tokens" else 1) / self.value
 
 
@@ -44,6 +52,7 @@ def _read(path: Path) -> tuple[MeasuredPoint, ...]:
     try:
         with path.open(newline="", encoding="utf-8", errors="replace") as file:
             rows = csv.DictReader(file)
+            _check_columns(rows.fieldnames or [], path.name)
             found = [_point(row, path.name, rows.line_num) for row in rows]
     except OSError:
         raise Refused(f"{path.name} cannot be read") from None
@@ -52,6 +61,16 @@ def _read(path: Path) -> tuple[MeasuredPoint, ...]:
     if not found:
         raise Refused(f"{path.name} has no measured point")
     return tuple(sorted(found))
+
+
+def _check_columns(columns: Sequence[str], name: str) -> None:
+    if not columns:
+        return  # an empty file has no point either, which is said later
+    if "ranks" not in columns or not {"step_time_s", "throughput"} & set(columns):
+        shown = ", ".join(columns)[:80] or "none"
+        raise Refused(
+            f"{name}: has the columns {shown}; needs ranks, and step_time_s or throughput and unit"
+        )
 
 
 def _point(row: dict[str, str], name: str, line: int) -> MeasuredPoint:

@@ -14,6 +14,10 @@ EVENT_BUDGET = 5.0
 #: CPU seconds per operation and rank in the event engine: benchmarks/engines.py printed 8-9 us
 #: on a 2-core x86-64 machine
 SECONDS_PER_OPERATION = 1.0e-5
+#: seconds of event playing, as estimated, beyond which a run is refused
+EVENT_LIMIT = 3600.0
+#: steps of a re-play on the event engine, where anything is random
+FEW = 8
 #: how far two steps may differ, relatively, when the run has settled
 SETTLED = 1e-9
 
@@ -34,7 +38,9 @@ class Played:
 def play(case: Case, *, budget: float = EVENT_BUDGET) -> Played:
     """Play `case` on the engine that the scenario asks for; `auto` is `event` within `budget`."""
     wanted = case.scenario.engine
-    if wanted == "auto":
+    if wanted == "auto" and case.scenario.detail == "rounds":
+        wanted, reason = "event", "detail: rounds"
+    elif wanted == "auto":
         cost = estimate(case)
         wanted = "event" if cost <= budget else "vectorised"
         reason = f"estimated {cost:.1f} s of event playing; the budget is {budget:.1f} s"
@@ -46,6 +52,8 @@ def play(case: Case, *, budget: float = EVENT_BUDGET) -> Played:
         except NotApplicable as error:
             if case.scenario.engine == "vectorised":
                 raise SimulationError(f"engine: vectorised does not apply: {error}") from None
+            if (cost := estimate(case)) > EVENT_LIMIT:
+                raise SimulationError(f"{error}, which would take about {cost:,.0f} s") from None
             wanted, reason = "event", str(error)
     return Played(_settle(case.plays(), _event(case)), wanted, reason)
 
@@ -59,27 +67,30 @@ def step_time(
     at_most: int | None = None,
 ) -> float:
     """Mean step time of a variant of `case`, on the fastest engine that applies."""
+    if case.scenario.detail == "rounds":
+        plays = case.plays(stretch=stretch, quiet=quiet, even=even, at_most=at_most or FEW)
+        return _settle(plays, _event(case)).step_time
     plays = case.plays(stretch=stretch, quiet=quiet, even=even, at_most=at_most)
     try:
         return _settle(plays, vectorised.play).step_time
     except NotApplicable:
+        plays = case.plays(stretch=stretch, quiet=quiet, even=even, at_most=at_most or FEW)
         return _settle(plays, _event(case)).step_time
 
 
-def lane_times(case: Case, variants: Sequence[Stretch]) -> list[float]:
-    """Step times of several variants, in one pass where the vectorised engine applies.
+def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[float]:
+    """Step times of several variants of `case`, whose own step time is `time`, in one pass.
 
-    A variant stretches compute, or all of communication alike.
+    A variant stretches compute, or all of communication alike.  Where communicators share links
+    the pass leaves the sharing out, and the ratio to the unstretched lane is what counts.
     """
-    lanes = tuple((v.compute, v.transfer) for v in variants)
     if any(v.latency != v.transfer for v in variants):
         raise ValueError("a lane stretches latency and transfer alike")
+    lanes = ((1.0, 1.0), *((v.compute, v.transfer) for v in variants))
     plays = case.plays()
     request = plays[min(1, len(plays) - 1)]
-    try:
-        return list(vectorised.play(request, lanes=lanes).lanes)
-    except NotApplicable:
-        return [step_time(case, stretch=variant) for variant in variants]
+    own, *found = vectorised.play(request, lanes=lanes, sharing=False).lanes
+    return [time * value / own if own else value for value in found]
 
 
 def cross_check(case: Case) -> None:

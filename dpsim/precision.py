@@ -26,6 +26,26 @@ class Precision:
 
 
 @record
+class PrecisionSpec:
+    """The `precision:` section: what is not given is the model's own dtype.
+
+    parameters  what the optimizer's parameters and DDP's gradients are kept in
+    compute     what matrix products run in (tf32 too); FSDP gathers parameters in it
+    reduce      what FSDP reduces gradients in; without it, the framework's own default
+    """
+
+    parameters: Stored | None = None
+    compute: Dtype | None = None
+    reduce: Stored | None = None
+
+    def filled(self, dtype: Stored) -> Precision:
+        """The precision of a run of a model whose own dtype is `dtype`."""
+        return Precision(
+            parameters=self.parameters or dtype, compute=self.compute or dtype, reduce=self.reduce
+        )
+
+
+@record
 class Optimizer:
     """none, sgd, momentum (one state per parameter) or adam (two).
 

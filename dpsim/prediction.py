@@ -6,6 +6,8 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from dpsim._version import __version__
 from dpsim.bottleneck import bottleneck
 from dpsim.calibrate import Level, level
@@ -14,7 +16,7 @@ from dpsim.engines import SimulationError
 from dpsim.measured import read_measured
 from dpsim.memory import MemoryUse, activation_bytes, memory_use
 from dpsim.modelspec import below
-from dpsim.player import EVENT_BUDGET, Played, cross_check, estimate, play
+from dpsim.player import EVENT_BUDGET, EVENT_LIMIT, Played, cross_check, estimate, play
 from dpsim.program import COMPUTE, Program
 from dpsim.record import Refused
 from dpsim.scaling import laws
@@ -61,10 +63,6 @@ class Prediction:
         keys = ("ranks", "step_time_s", "throughput_per_s", "efficiency", "bottleneck")
         html: str = pd.DataFrame([{k: p.get(k) for k in keys} for p in self.points]).to_html()
         return html
-
-
-#: seconds of event playing, as estimated, beyond which a run that asks for it is refused
-EVENT_LIMIT = 3600.0
 
 
 def predict(loaded: Loaded) -> Prediction:
@@ -211,15 +209,30 @@ def _traffic(case: Case, program: Program) -> dict[str, float]:
 
 
 def lower_bound(case: Case, program: Program) -> float:
-    """No schedule of this program is faster: its compute alone, or its busiest communicator."""
+    """No schedule of this program is faster: its compute alone, or its busiest communicator.
+
+    Where ranks vary, the compute of the fastest rank counts.
+    """
     world = tuple(range(case.ranks))
-    compute = sum(op.seconds for op in program.ops if op.stream == COMPUTE)
+    fastest = _fastest(case)
+    compute = sum(
+        op.seconds * (fastest if op.scales else 1.0) for op in program.ops if op.stream == COMPUTE
+    )
     streams: dict[str, float] = {}
     for op in program.ops:
         if op.stream != COMPUTE and not op.control:
             cost = case.costs.plan(op.operation, world, op.bytes).seconds
             streams[op.stream] = streams.get(op.stream, 0.0) + cost
     return max(compute, *streams.values()) if streams else compute
+
+
+def _fastest(case: Case) -> float:
+    """The smallest mean factor of any rank over the measured steps."""
+    request = case.plays()[0]
+    if not case.scenario.variability.random and not case.scenario.variability.slow_ranks:
+        return 1.0
+    total = sum(request.factors(step) for step in range(request.warmup, request.steps))
+    return float(np.min(total)) / (request.steps - request.warmup)
 
 
 def _relate(points: list[dict[str, Any]]) -> None:
@@ -243,6 +256,7 @@ def _document(
     batch = loaded.scenario.batch
     weak = batch.weak
     usable = all(p.get("efficiency") is not None for p in points if "error" not in p)
+    usable = usable and len({_apart_from_ranks(case) for case in cases}) == 1
     return {
         "schema_version": SCHEMA_VERSION,
         "dpsim_version": __version__,
@@ -258,15 +272,21 @@ def _document(
         "laws": laws(cases, points, found is not None) if usable else {},
         "measured": _measured(loaded, cases, points, found),
         "calibration": found and dataclasses.asdict(found),
-        "warnings": _warnings(cases, points, memory, found),
+        "warnings": [*_altered(loaded), *_warnings(cases, points, memory, found)],
     }
+
+
+def _apart_from_ranks(case: Case) -> str:
+    """The scenario without its number of ranks: equal for all points of a scaling curve."""
+    cluster = dataclasses.replace(case.scenario.cluster, ranks=1, nodes=None)
+    return repr(dataclasses.replace(case.scenario, cluster=cluster))
 
 
 def _measured(
     loaded: Loaded, cases: tuple[Case, ...], points: list[dict[str, Any]], found: Level | None
 ) -> list[dict[str, Any]]:
     """Measured points beside the predictions at the same count; the calibrated one is marked."""
-    if loaded.scenario.measured is None:
+    if loaded.scenario.measured is None or loaded.altered:
         return []
     result = []
     file = below(loaded.base, loaded.scenario.measured, "measured")
@@ -282,7 +302,7 @@ def _measured(
         if at is None:
             continue
         case, predicted = at
-        time = point.step_time(case.global_batch, case.tokens_per_sample)
+        time = point.step_time(case.global_batch, case.tokens_per_sample, case.model.sample)
         calibrated = found is not None and found.ranks == point.ranks
         result.append(
             {
@@ -296,6 +316,17 @@ def _measured(
             }
         )
     return result
+
+
+def _altered(loaded: Loaded) -> list[str]:
+    """Warnings where --set turned the scenario into another experiment than the measured one."""
+    sets = ", ".join(f"--set {text}" for text in loaded.altered)
+    warnings = []
+    if sets and loaded.scenario.measured is not None:
+        warnings.append(f"measured points are left out: {sets} changes what was measured")
+    if sets and loaded.scenario.calibrate is not None and "calibrate" not in loaded.origins_set:
+        warnings.append(f"calibrated on a measurement made without {sets}")
+    return warnings
 
 
 def _inside(time: float, point: dict[str, Any]) -> bool:

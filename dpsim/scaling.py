@@ -111,22 +111,24 @@ def laws(
             "kappa": fit.kappa,
             "peak_ranks": fit.peak_ranks if math.isfinite(fit.peak_ranks) else None,
         },
-        "karp_flatt": [_karp_flatt(c.ranks, p, base, weak=weak) for c, p in good if c.ranks > 1],
+        "karp_flatt": [
+            _karp_flatt(c.ranks, p, base, weak=weak) for c, p in good if c.ranks > 1 and base.total
+        ],
         "bend": _bend(good, gaps),
     }
 
 
 def _serial(base: Baseline, stretch: float) -> float:
-    total = base.serial + base.parallel * stretch
+    total = base.serial + base.shared + base.parallel * stretch
     return base.serial / total if total else 0.0
 
 
 def _karp_flatt(
     ranks: int, point: dict[str, Any], base: Baseline, *, weak: bool
 ) -> dict[str, float]:
-    """The serial fraction that would explain this point alone."""
-    speedup = base.total / point["step_time_s"] * (ranks if weak else 1)
-    return {"ranks": ranks, "serial_fraction": karp_flatt(speedup, ranks)}
+    """The serial fraction that would explain this point alone (scaled speed-up if weak)."""
+    work = ranks * base.ideal(ranks, weak=True) if weak else base.total
+    return {"ranks": ranks, "serial_fraction": karp_flatt(work / point["step_time_s"], ranks)}
 
 
 def _bend(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,7 +17,7 @@ from dpsim.compute import DEFAULT_EFFICIENCY
 from dpsim.modelspec import ModelSource, below, dump_model
 from dpsim.overrides import apply_sets, sweep_changes, with_change
 from dpsim.plugins import Plugin, name_of
-from dpsim.precision import Optimizer, Precision
+from dpsim.precision import Optimizer, PrecisionSpec
 from dpsim.record import Check, Count, Refused, Text, build, dotted, dump, record
 from dpsim.strategies import Strategy
 from dpsim.units import BytesPerSecond, PositiveFraction, Seconds, Unit, UsdPerHour
@@ -32,6 +32,18 @@ NOT_MODELLED = {
     "training": "time to train is not modelled yet",
     "energy": "energy is not modelled yet",
 }
+#: sections that say what is run; a measurement belongs to one choice of them
+EXPERIMENT = (
+    "model",
+    "cluster",
+    "collective",
+    "strategy",
+    "batch",
+    "precision",
+    "optimizer",
+    "recompute",
+    "host",
+)
 Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e4)]
 _OF_A_MACHINE = (
     "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "oversubscription",
@@ -168,7 +180,7 @@ class Scenario:
     strategy: Annotated[Strategy, Plugin("dpsim.strategies", "kind")]
     collective: Annotated[Backend, Plugin("dpsim.backends", "backend")] | None = None
     batch: Batch = Batch(per_device=1)
-    precision: Precision | None = None
+    precision: PrecisionSpec | None = None
     optimizer: Optimizer = Optimizer()
     compute: Compute = Compute()
     recompute: Literal["none", "selective", "full"] = "none"
@@ -208,7 +220,7 @@ class Scenario:
 class Loaded:
     """A scenario as read: the record, its points, and where everything came from.
 
-    data    the plain data after --set
+    data    the plain data after --set; `sets` holds its texts by key
     base    the folder below which its files are looked up
     name    its name for people
     points  one scenario per point of the sweep, in order; `changes` says what each one sets
@@ -221,6 +233,21 @@ class Loaded:
     points: tuple[Scenario, ...]
     changes: tuple[dict[str, Any], ...] = ()
     origins: dict[str, str] = field(default_factory=dict)
+    sets: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def altered(self) -> tuple[str, ...]:
+        """The --set texts that make this another experiment than the one in the file."""
+        return tuple(
+            text
+            for key, text in self.sets.items()
+            if key.partition(".")[0] in EXPERIMENT and key not in ("cluster.ranks", "cluster.nodes")
+        )
+
+    @property
+    def origins_set(self) -> set[str]:
+        """The sections that --set touched."""
+        return {key.partition(".")[0] for key in self.sets}
 
     def located(self, error: Refused) -> Refused:
         """`error` with the file and line (or the --set) that its key comes from."""
@@ -243,13 +270,14 @@ def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
     data, lines = yamlfile.load(path, shown)
     if not isinstance(data, dict):
         raise yamlfile.FileRefused("the file holds no mapping", shown=shown)
+    changed = apply_sets(data, sets)
     for key in data:
         if key in NOT_MODELLED:
             error = Refused(NOT_MODELLED[key], (key,))
             raise yamlfile.located(error, shown, lines)
-    changed = apply_sets(data, sets)
     try:
-        return load(data, path.parent, path.stem, origins=_origins(shown, lines, changed))
+        loaded = load(data, path.parent, path.stem, origins=_origins(shown, lines, changed))
+        return replace(loaded, sets=changed)
     except Refused as error:
         at = dotted(error.path)
         for name, text in changed.items():

@@ -47,7 +47,9 @@ class Step:
     origin      when the previous step had ended on the slowest rank [s]
     finish      when this one had [s]
     start, end  per role, arrays (operations, ranks of the role) [s]
-    ready       per role; when everything but the stream and the other ranks was there [s]
+    ready       per role; when a rank reached the operation: its stream was free and what it
+                waits for had ended [s]
+    previous    the step before (without its own), or None
     """
 
     cast: Cast
@@ -55,6 +57,7 @@ class Step:
     start: tuple[Array, ...]
     end: tuple[Array, ...]
     ready: tuple[Array, ...]
+    previous: Step | None = None
 
     @property
     def finish(self) -> float:
@@ -71,25 +74,34 @@ class Step:
         return self.cast.roles[rank], self.cast.columns[rank]
 
     def critical_rank(self) -> int:
-        """The rank whose compute stream ends last; the first of several."""
-        ends: list[tuple[float, int]] = []
+        """The rank whose compute stream ends last; of several, the one that computed longest."""
+        worst: list[tuple[float, int]] = []
+        latest = self.finish
         for role, program in enumerate(self.cast.programs):
-            column = int(self.end[role][program.end].argmax())
-            ends.append(
-                (-float(self.end[role][program.end, column]), self.cast.members(role)[column])
-            )
-        return min(ends)[1]
+            scaled = [i for i, op in enumerate(program.ops) if op.scales]
+            busy = (self.end[role][scaled] - self.start[role][scaled]).sum(axis=0)
+            last = self.end[role][program.end] >= latest - 1e-12 * abs(latest)
+            if last.any():
+                column = int(np.where(last, busy, -1.0).argmax())
+                worst.append((-float(busy[column]), self.cast.members(role)[column]))
+        return min(worst)[1]
 
     def spans(self, ranks: tuple[int, ...]) -> list[Span]:
-        """The operations of `ranks` in issue order, times from the step's start."""
+        """The operations of `ranks` in issue order, times from the step's start.
+
+        A collective is ready when what it waits for has ended, though its communicator may still
+        be busy; compute follows the operation before it.
+        """
         result = []
         for rank in ranks:
             role, column = self.place(rank)
-            for i, op in enumerate(self.cast.programs[role].ops):
-                ready, start, end = (
-                    float(a[role][i, column]) - self.origin
-                    for a in (self.ready, self.start, self.end)
-                )
+            program = self.cast.programs[role]
+            start, end = self.start[role][:, column], self.end[role][:, column]
+            for i, op in enumerate(program.ops):
+                ready = float(self.ready[role][i, column])
+                if op.stream != COMPUTE and not program.host_matters:
+                    ready = max((float(end[other]) for other in op.after), default=self.origin)
+                times = (max(ready, self.origin), float(start[i]), float(end[i]))
                 result.append(
                     Span(
                         rank,
@@ -98,9 +110,7 @@ class Step:
                         op.operation or op.kind,
                         op.group,
                         op.bytes,
-                        ready,
-                        start,
-                        end,
+                        *(time - self.origin for time in times),
                     )
                 )
         return result
@@ -125,9 +135,23 @@ class Step:
             if b > a:
                 kind = talking if op.stream != COMPUTE else stalled if op.kind == "serial" else busy
                 kind.append((a, b))
+        talking += self._lagging(rank, low, high)
         compute = sum(b - a for a, b in busy)
         exposed = _length(_minus(_union(talking), _union(busy + stalled)))
         return Split(compute, exposed, 0.0, (high - low) - compute - exposed)
+
+    def _lagging(self, rank: int, low: float, high: float) -> list[tuple[float, float]]:
+        """When collectives of the previous step were still running on `rank` in this one."""
+        if self.previous is None:
+            return []
+        role, column = self.previous.place(rank)
+        found = []
+        for i, op in enumerate(self.previous.cast.programs[role].ops):
+            a = max(float(self.previous.start[role][i, column]), low)
+            b = min(float(self.previous.end[role][i, column]), high)
+            if op.stream != COMPUTE and b > a:
+                found.append((a, b))
+        return found
 
 
 @dataclass(frozen=True)

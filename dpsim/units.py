@@ -88,9 +88,7 @@ _HINTS = {
     "mb": "MB",
     "Gbps/s": "Gbit/s",
 }
-_NUMBER = re.compile(
-    r"^\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*$"
-)
+_NUMBER = re.compile(r"^\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*$")
 
 
 @lru_cache(maxsize=4096)
@@ -153,7 +151,7 @@ def show(value: float, dimension: str, digits: int = 4) -> str:
     steps = _STEPS[dimension]
     unit, scale = next(((u, s) for u, s in steps if abs(value) >= s * 0.99995), steps[-1])
     scaled = value / scale
-    if abs(scaled) >= 10 ** digits:
+    if abs(scaled) >= 10**digits:
         return f"{scaled:,.0f} {unit}"
     return f"{scaled:.{digits}g} {unit}"
 

@@ -260,3 +260,122 @@ def test_the_quickstart_is_calibrated_on_one_gpu_only() -> None:
         32: "predicted",
     }
     assert all(m["inside_interval"] for m in document["measured"])
+
+
+def one_layer(**changes: Any) -> dict[str, Any]:
+    layer = {"name": "a", "parameters": 1000, "forward": "0 s", "backward": "10 ms"}
+    ideal = {"backend": "ideal", "latency": "1 ms"}
+    return {
+        **TOY,
+        "model": {"layers": [layer]},
+        "collective": ideal,
+        "batch": {"per_device": 1},
+        **changes,
+    }
+
+
+def test_a_model_without_any_compute_is_all_communication() -> None:
+    layer = {"name": "a", "parameters": 1000, "forward": "0 s", "backward": "0 ms"}
+    document = answer(one_layer(model={"layers": [layer]}))
+    assert document["points"][0]["step_time_s"] == pytest.approx(0.001, rel=1e-12)
+    assert document["points"][0]["bottleneck"] == "network_latency"
+    assert document["laws"]["karp_flatt"] == []
+
+
+def test_the_slow_rank_is_the_critical_one_though_all_end_together() -> None:
+    """Rank 3 computes for 15 ms and never stalls; the others wait for it."""
+    prediction = predict(load(one_layer(variability={"slow_ranks": {3: 1.5}}), Path(), "test"))
+    point = prediction.explain()["points"][0]
+    assert point["critical_rank"] == 3
+    assert point["compute_s"] == pytest.approx(0.015, rel=1e-12)
+    assert point["stall_s"] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_communication_that_lags_behind_the_step_is_exposed_and_on_the_path() -> None:
+    """The find_unused map of step k keeps the communicator busy until 10 ms into step k + 1."""
+    toy = one_layer(
+        model={"layers": [{"name": "a", "parameters": 1000, "forward": "0 s", "backward": "1 ms"}]},
+        collective={"backend": "ideal", "latency": "10 ms"},
+        strategy={"kind": "ddp", "find_unused_parameters": True},
+    )
+    point = predict(load(toy, Path(), "test")).explain()["points"][0]
+    assert point["step_time_s"] == pytest.approx(0.020, rel=1e-12)
+    assert point["exposed_communication_s"] == pytest.approx(0.019, rel=1e-9)
+    assert [op["name"] for op in point["critical_path"]] == ["map (previous step)", "AR0", "O"]
+
+
+def test_the_gap_knows_a_late_rank_of_another_role() -> None:
+    """5 samples on 2 ranks, the second three times slower: its 60 ms are on the path."""
+    toy = one_layer(cluster={"ranks": 2}, batch={"global": 5}, variability={"slow_ranks": {1: 3.0}})
+    path = predict(load(toy, Path(), "test")).explain()["points"][0]["critical_path"]
+    assert [(op["name"], op["rank"]) for op in path][:2] == [("B0", 1), ("AR0", 1)]
+
+
+def test_laws_are_given_only_where_nothing_but_the_ranks_varies() -> None:
+    mixed = answer(one_layer(sweep=[{"batch.per_device": 1}, {"batch.per_device": 8}]))
+    assert mixed["laws"] == {}
+
+
+def test_the_bound_holds_for_fast_draws_too() -> None:
+    for seed in range(5):
+        point = answer(one_layer(cluster={"ranks": 1}, seed=seed, variability={"jitter": "20 %"}))
+        found = point["points"][0]
+        assert found["bound_s"] <= found["step_time_s"] * (1 + 1e-12)
+
+
+def test_the_interval_of_the_serial_fraction_holds_it() -> None:
+    serial = {
+        "strategy": {"kind": "fsdp"},
+        "host": {"serial": "20 ms"},
+        "optimizer": {"kind": "adam"},
+    }
+    law = answer({**RESNET, **serial}, sweep={"cluster.ranks": [2, 8]})["laws"]["amdahl"]
+    assert law["low"] <= law["serial_fraction"] <= law["high"]
+
+
+def test_a_static_graph_launches_nothing_before_its_first_backward_has_ended() -> None:
+    layers = [
+        {"name": "p0", "parameters": 0, "forward": "0 s", "backward": "10 ms"},
+        {"name": "p1", "parameters": 131072, "forward": "0 s", "backward": "5 ms"},
+    ]
+    toy = one_layer(
+        model={"layers": layers},
+        collective={"backend": "ideal", "latency": "1 ms", "bandwidth": "10 MiB/ms"},
+        strategy={"kind": "ddp", "static_graph": True},
+        iteration=1,
+    )
+    assert answer(toy)["points"][0]["step_time_s"] == pytest.approx(0.01605, rel=1e-12)
+
+
+def test_rounds_are_played_by_the_event_engine_whatever_they_cost() -> None:
+    points = answer(RESNET, cluster={"machine": "v100-1x100g", "ranks": 8}, detail="rounds")[
+        "points"
+    ]
+    assert points[0]["engine"] == "event"
+
+
+def test_a_precision_given_in_part_leaves_the_rest_to_the_model() -> None:
+    layer = {"name": "a", "parameters": 1000, "forward": "0 s", "backward": "1 ms"}
+    base = one_layer(model={"dtype": "bf16", "layers": [layer]})
+    whole, part = (
+        answer({**base, **x})["points"][0] for x in ({}, {"precision": {"reduce": "fp32"}})
+    )
+    assert whole["bytes_sent_per_rank"] == part["bytes_sent_per_rank"]
+
+
+def test_measured_points_of_another_experiment_are_not_scored() -> None:
+    document = predict(
+        dpsim.read("quickstart", ["cluster.inter_node_bandwidth=10 Gbit/s"])
+    ).document
+    assert document["measured"] == []
+    assert any("measured points are left out" in text for text in document["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("model", "rate"), [("resnet50", "1000 tokens/s"), ("vgg16", "9 sequences/s")]
+)
+def test_a_throughput_in_a_unit_that_the_model_does_not_have_is_refused(
+    model: str, rate: str
+) -> None:
+    with pytest.raises(Refused, match="does not fit this model"):
+        answer(RESNET, model={"name": model}, calibrate={"throughput": rate})

@@ -186,3 +186,15 @@ def test_set_takes_a_swept_key_out_of_the_sweep() -> None:
     assert [point.cluster.ranks for point in loaded.points] == [4]
     with pytest.raises(Refused, match="the points of the sweep set this key"):
         read("two-3090", ["cluster.machine=dgx-1v"])
+
+
+def test_the_size_of_the_cluster_is_what_was_said_last() -> None:
+    (point,) = read("quickstart", ["cluster.nodes=2"]).points
+    assert (point.cluster.nodes, point.cluster.ranks) == (2, None)
+    loaded = read("vgg16-10gbe", ["sweep=null", "cluster.nodes=4"])
+    assert (loaded.scenario.cluster.nodes, loaded.scenario.cluster.ranks) == (4, None)
+
+
+def test_a_version_needs_no_quotes_on_the_command_line() -> None:
+    strategy = read("quickstart", ["strategy.torch=2.10"]).scenario.strategy
+    assert str(strategy.torch) == "2.10"  # type: ignore[attr-defined]

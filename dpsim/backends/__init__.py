@@ -77,9 +77,11 @@ def ring_payload(operation: str, n: int, size: float) -> float:
     return (2 if operation == "all_reduce" else 1) * (n - 1) * size / n
 
 
-def fixed(seconds: float, operation: str, n: int, size: float, algorithm: str) -> Plan:
-    """A plan that takes `seconds` whatever else happens."""
-    return Plan((Phase(seconds),), None, algorithm, ring_payload(operation, n, size))
+def fixed(
+    latency: float, transfer: float, operation: str, n: int, size: float, algorithm: str
+) -> Plan:
+    """A plan that takes `latency` + `transfer` seconds whatever else happens."""
+    return Plan((Phase(latency, transfer),), None, algorithm, ring_payload(operation, n, size))
 
 
 CONTRACT = Backend

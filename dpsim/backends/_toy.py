@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Self
-
 from dpsim.backends import Backend
 from dpsim.record import record
 from dpsim.units import BytesPerSecond, Seconds
@@ -22,10 +19,3 @@ class Toy(Backend):
     def moving(self, size: float) -> float:
         """Time that `size` bytes take apart from the latency [s]."""
         return size / self.bandwidth if self.bandwidth else 0.0
-
-    def faster(self, bandwidth: float, latency: float) -> Self:
-        return dataclasses.replace(
-            self,
-            latency=self.latency * latency,
-            bandwidth=self.bandwidth * bandwidth if self.bandwidth else None,
-        )

@@ -16,4 +16,4 @@ class Free(Backend):
     def plan(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
     ) -> Plan:
-        return fixed(0.0, operation, len(ranks), size, "free")
+        return fixed(0.0, 0.0, operation, len(ranks), size, "free")

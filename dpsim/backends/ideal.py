@@ -20,5 +20,12 @@ class Ideal(Toy):
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
     ) -> Plan:
         n = len(ranks)
-        seconds = self.latency + self.moving(size) if n > 1 else 0.0
-        return fixed(seconds, operation, n, size, "ideal")
+        alone = n == 1
+        return fixed(
+            0.0 if alone else self.latency,
+            0.0 if alone else self.moving(size),
+            operation,
+            n,
+            size,
+            "ideal",
+        )

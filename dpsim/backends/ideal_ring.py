@@ -24,4 +24,5 @@ class IdealRing(Toy):
             steps, piece = float(n > 1), size
         else:
             steps, piece = (2.0 if operation == "all_reduce" else 1.0) * (n - 1), size / n
-        return fixed(steps * (self.latency + self.moving(piece)), operation, n, size, "ring")
+        latency, transfer = steps * self.latency, steps * self.moving(piece)
+        return fixed(latency, transfer, operation, n, size, "ring")

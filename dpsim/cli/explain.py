@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from dpsim.cli.run import Json, Sets, Source
+from dpsim.cli.run import Json, Sets, Source, unfit
 
 
 def explain(scenario: Source, sets: Sets = None, json: Json = False) -> int:
@@ -21,4 +21,4 @@ def explain(scenario: Source, sets: Sets = None, json: Json = False) -> int:
         from dpsim.report.tables import print_explanation
 
         print_explanation(document, console())
-    return 0
+    return unfit(document["points"])

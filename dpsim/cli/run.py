@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -40,5 +40,9 @@ def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None
         from dpsim.report.tables import print_run
 
         print_run(prediction, console(), out)
-    unfit = any(point.get("fits") is False or "error" in point for point in prediction.points)
-    return 1 if unfit else 0
+    return unfit(prediction.points)
+
+
+def unfit(points: list[dict[str, Any]]) -> int:
+    """Exit code: 1 where a point does not fit in memory or has no number."""
+    return int(any(point.get("fits") is False or "error" in point for point in points))

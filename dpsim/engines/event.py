@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import networkx as nx
@@ -220,8 +220,9 @@ class _Run:
         if plan.launch:
             yield self.env.timeout(plan.launch)
         for phase in plan.phases:
-            if phase.latency > 0:
-                yield self.env.timeout(phase.latency)
+            waiting = phase.latency if phase.loads else phase.latency + phase.seconds
+            if waiting > 0:
+                yield self.env.timeout(waiting)
             if phase.loads:
                 yield self.network.transfer(phase.loads, phase.seconds, phase.size)
 
@@ -270,7 +271,8 @@ class _Run:
     def _close(self, step: int) -> None:
         board = self.boards[step]
         origin = self.finished[-1].finish if self.finished else 0.0
-        played = Step(board.cast, origin, board.start, board.end, board.ready)
+        before = replace(self.finished[-1], previous=None) if self.finished else None
+        played = Step(board.cast, origin, board.start, board.end, board.ready, before)
         self.finished = [played]
         if step >= self.request.warmup:
             self.durations.append(played.duration)

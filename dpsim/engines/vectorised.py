@@ -12,7 +12,7 @@ otherwise it says so (NotApplicable) and the event engine is the one to ask.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import networkx as nx
@@ -42,9 +42,14 @@ class _Role:
     arrival: Array | None = None
 
 
-def play(request: Play, *, lanes: tuple[Lane, ...] = ((1.0, 1.0),)) -> Timeline:
-    """Play `request`; lane = (multiplier of all compute, multiplier of all communication)."""
-    run = _Run(request, lanes)
+def play(
+    request: Play, *, lanes: tuple[Lane, ...] = ((1.0, 1.0),), sharing: bool = True
+) -> Timeline:
+    """Play `request`; lane = (multiplier of all compute, multiplier of all communication).
+
+    NotApplicable where communicators share links, unless `sharing` is not to be looked at.
+    """
+    run = _Run(request, lanes, sharing)
     finish = np.zeros(len(lanes))
     total = np.zeros(len(lanes))
     durations: list[float] = []
@@ -64,8 +69,9 @@ def play(request: Play, *, lanes: tuple[Lane, ...] = ((1.0, 1.0),)) -> Timeline:
 
 
 class _Run:
-    def __init__(self, request: Play, lanes: tuple[Lane, ...]) -> None:
+    def __init__(self, request: Play, lanes: tuple[Lane, ...], sharing: bool) -> None:
         self.request = request
+        self.sharing = sharing
         self.compute = np.array([[lane[0]] for lane in lanes])
         self.comm = np.array([lane[1] for lane in lanes])
         cast = request.cast(0)
@@ -80,6 +86,7 @@ class _Run:
             for role in range(len(cast.programs))
         ]
         self.finish = np.zeros(shape)
+        self._last: Step | None = None
 
     def step(self, number: int, origin: float) -> Step:
         cast = self.request.cast(number)
@@ -94,7 +101,8 @@ class _Run:
             moved = [self._advance(k, cast, factors) for k in range(len(self.roles))]
             if not (any(moved) | self._meet(cast)):
                 raise _stuck(cast, self.roles)
-        self._check_sharing()
+        if self.sharing:
+            self._check_sharing()
         for role, program in zip(self.roles, cast.programs, strict=True):
             role.step_end = role.ends[program.end]
         self.finish = np.max([role.step_end.max(axis=1) for role in self.roles], axis=0)
@@ -102,7 +110,11 @@ class _Run:
             tuple(_first_lane(getattr(role, name), len(role.members)) for role in self.roles)
             for name in ("starts", "ends", "readies")
         )
-        return Step(cast, origin, start, end, ready)
+        step = Step(
+            cast, origin, start, end, ready, self._last and replace(self._last, previous=None)
+        )
+        self._last = step
+        return step
 
     def _advance(self, number: int, cast: Cast, factors: Array) -> bool:
         """Play this role's operations up to its next collective."""

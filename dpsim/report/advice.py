@@ -13,6 +13,7 @@ from dpsim.machine import device_names, load_device
 from dpsim.memory import MemoryUse
 from dpsim.modelspec import HuggingFace, bundled_models
 from dpsim.plugins import find, name_of
+from dpsim.precision import Precision, PrecisionSpec
 from dpsim.prediction import memory_of
 from dpsim.record import Refused
 
@@ -133,15 +134,21 @@ def _fewer_states(case: Case) -> Iterator[_Variant]:
 def _narrow_parameters(case: Case) -> Iterator[_Variant]:
     precision = case.precision
     if DTYPE_BYTES[precision.parameters] > DTYPE_BYTES["bf16"]:
-        changed = dataclasses.replace(precision, parameters="bf16")
+        changed = dataclasses.replace(_spec(precision), parameters="bf16")
         yield _Variant("precision.parameters: bf16", "", _with(case, precision=changed))
+
+
+def _spec(precision: Precision) -> PrecisionSpec:
+    return PrecisionSpec(
+        parameters=precision.parameters, compute=precision.compute, reduce=precision.reduce
+    )
 
 
 def _pure_16_bit(case: Case) -> Iterator[_Variant]:
     """16-bit parameters and states without an fp32 copy."""
-    optimizer, precision = case.scenario.optimizer, case.precision
+    optimizer = case.scenario.optimizer
     if optimizer.kind != "none" and optimizer.master_weights is not False:
-        narrow = dataclasses.replace(precision, parameters="bf16", compute="bf16", reduce="bf16")
+        narrow = PrecisionSpec(parameters="bf16", compute="bf16", reduce="bf16")
         pure = dataclasses.replace(optimizer, master_weights=False)
         cost = "no fp32 copy of the weights, which can hurt convergence"
         yield _Variant(
@@ -168,7 +175,13 @@ def _more_ranks(case: Case) -> Iterator[_Variant]:
                 nics_per_node=None,
                 device=_device_of(case),
             )
-        yield _Variant(f"cluster.ranks: {ranks} of these devices", "", _with(case, cluster=more))
+        where = f"cluster.ranks: {ranks}"
+        if single:
+            where = (
+                f"{ranks} of these devices, one per server (cluster: {{machine: rack-10gbe, "
+                f"gpus_per_node: 1, device: {_device_of(case)}, ranks: {ranks}}})"
+            )
+        yield _Variant(where, "", _with(case, cluster=more))
 
 
 def _device_of(case: Case) -> str | None:

@@ -26,8 +26,11 @@ def write_all(prediction: Prediction, out: Path) -> None:
     Raises Refused if something that is no folder (or no file) is in the way.
     """
     _refuse(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=".dpsim-", dir=out.parent))
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".dpsim-", dir=out.parent))
+    except OSError as error:
+        raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None
     try:
         _render(prediction, temporary)
         out.mkdir(exist_ok=True)

@@ -64,9 +64,12 @@ def scaling_title(document: dict[str, Any]) -> str:
     return f"{document['scaling'].capitalize()} scaling: {clean(held)} held constant"
 
 
-def settings(point: dict[str, Any]) -> str:
-    """What the sweep set at `point`, other than the counts: "cluster.oversubscription = 2"."""
+def settings(point: dict[str, Any], *, short: bool = False) -> str:
+    """What the sweep set at `point`, other than the counts: "cluster.oversubscription = 2", or in
+    `short` "oversubscription=2"."""
     other = {k: v for k, v in (point.get("set") or {}).items() if k not in COUNTS}
+    if short:
+        return " ".join(f"{clean(k.rpartition('.')[2])}={_setting(v)}" for k, v in other.items())
     return ", ".join(f"{clean(key)} = {_setting(value)}" for key, value in other.items())
 
 
@@ -263,7 +266,9 @@ def memory_sentences(prediction: Prediction) -> list[str]:
 
 Columns = tuple[list[str], list[list[str]]]
 #: what is left out first where a terminal is too narrow; --json and points.csv have all of it
-_DROPPED = ("nodes", "MFU", "exposed", "memory", "90 % interval", "fits", "speed-up")
+_DROPPED = ("nodes", "MFU", "exposed", "speed-up", "memory", "90 % interval", "fits")
+#: characters after which a setting goes on in the next line
+_WRAPPED = 34
 
 
 def run_columns(document: dict[str, Any]) -> Columns:
@@ -297,10 +302,16 @@ def _fitting(headers: list[str], rows: list[list[str]], width: int) -> Columns:
     kept = list(range(len(headers)))
     for name in _DROPPED:
         cells = [[headers[i], *(row[i] for row in rows)] for i in kept]
-        if sum(max(map(len, column)) + 2 for column in cells) <= width:
+        if sum(_width(column) + 2 for column in cells) <= width:
             break
         kept = [i for i in kept if headers[i] != name]
     return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def _width(column: list[str]) -> int:
+    """Characters that a column needs; settings are wrapped."""
+    longest = max(map(len, column))
+    return min(longest, _WRAPPED) if column[0] == "setting" else longest
 
 
 def _row(point: dict[str, Any], unit: str) -> dict[str, str]:
@@ -308,7 +319,7 @@ def _row(point: dict[str, Any], unit: str) -> dict[str, str]:
     head = {
         "ranks": "?" if point["ranks"] is None else f"{point['ranks']:,}",
         "nodes": "" if nodes is None else f"{nodes:,}",
-        "setting": settings(point),
+        "setting": settings(point, short=True),
     }
     if "error" in point:
         return {**head, "step": "no number"}

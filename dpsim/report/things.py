@@ -111,7 +111,7 @@ def _models(console: Console) -> None:
     console.print(table(("model", "in a scenario"), rows, left=("model", "in a scenario")))
     _print(
         console,
-        "Any Hugging Face config.json of a decoder or BERT works too; see docs/scenario.md.",
+        "A config.json of GPT-2, BERT, Llama, Mistral, Qwen, Phi-3, Gemma or OPT works too.",
     )
 
 

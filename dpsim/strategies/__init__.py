@@ -106,6 +106,7 @@ class TorchVersion(tuple[int, ...]):
         def validate(value: Any) -> TorchVersion:
             if isinstance(value, TorchVersion):
                 return value
+            value = value.partition("+")[0] if isinstance(value, str) else value
             if not isinstance(value, str) or not re.fullmatch(
                 r"\d{1,3}\.\d{1,3}(\.\d{1,3})?", value
             ):
@@ -136,15 +137,15 @@ def state_bytes(job: Job, share: float) -> dict[str, float]:
     2 + 2 + 12 bytes a parameter; Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1), unless
     master weights are switched off: then the states are as wide as the parameters.
     """
-    stored = sum(
-        layer.parameters * DTYPE_BYTES[job.parameter_dtype(i)]
-        for i, layer in enumerate(job.model.layers)
-    )
-    count = job.model.parameters
-    narrow = stored < 4 * count
-    master = narrow and job.optimizer.kind != "none" and job.optimizer.master_weights is not False
-    width = stored / count if narrow and not master and count else 4.0
-    states = width * count * job.optimizer.states + (4.0 * count if master else 0.0)
+    stored = states = 0.0
+    optimizer = job.optimizer
+    for i, layer in enumerate(job.model.layers):
+        width = DTYPE_BYTES[job.parameter_dtype(i)]
+        master = width < 4 and optimizer.kind != "none" and optimizer.master_weights is not False
+        stored += width * layer.parameters
+        states += layer.parameters * (
+            4 * (optimizer.states + 1) if master else width * optimizer.states
+        )
     return {
         "parameters": stored * share,
         "gradients": stored * share,

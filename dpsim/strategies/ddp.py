@@ -10,7 +10,8 @@ torch/nn/parallel/distributed.py (2.13-2.15):
   rebuilt once, before iteration 2, in the order in which gradients arrived.  With
   find_unused_parameters they never are: registration order, then the list of buckets reversed.
   With static_graph they are rebuilt before iteration 3.
-* Launch.  Bucket k launches when it is complete and bucket k-1 has launched.
+* Launch.  Bucket k launches when it is complete and bucket k-1 has launched; in a static graph's
+  first iteration all launch when backward has ended.
 * The optimizer runs after the last bucket has been reduced and copied back.
 """
 
@@ -84,12 +85,13 @@ class Ddp(Strategy):
                     after=after,
                 )
             reduces = not self.no_sync or m == job.micro_batches - 1
-            self._backward(issue, job, m, gradients, buckets if reduces else ())
+            late = self.static_graph and iteration == 1
+            self._backward(issue, job, m, gradients, buckets if reduces else (), late=late)
         issue.add("O", "optimizer", seconds=job.update * job.model.parameters)
         return issue.program(
             tuple(
-                (b.dtype, float(b.bytes), tuple(gradients[t].name for t in b.tensors))
-                for b in buckets
+                (f"AR{k} ({b.dtype})", float(b.bytes), tuple(gradients[t].name for t in b.tensors))
+                for k, b in enumerate(buckets)
             )
         )
 
@@ -100,7 +102,13 @@ class Ddp(Strategy):
             for name in ("rebuild.sizes", "rebuild.indices"):
                 count = sum(len(layer.tensors) for layer in job.model.layers)
                 issue.collective(
-                    name, "broadcast", COMM, 4.0 * count, control=True, blocks_host=True
+                    name,
+                    "broadcast",
+                    COMM,
+                    4.0 * count,
+                    control=True,
+                    blocks_host=True,
+                    after=(issue.last,) if issue.ops else (),
                 )
 
     def _buffers(self, issue: Issue, job: Job) -> int | None:
@@ -128,13 +136,18 @@ class Ddp(Strategy):
         m: int,
         gradients: list[_Gradient],
         buckets: tuple[Bucket, ...],
+        *,
+        late: bool,
     ) -> None:
-        """Backward passes; each bucket's all-reduce is issued by the hook that makes it ready."""
+        """Backward passes; each bucket's all-reduce is issued by the hook that makes it ready, or
+        (`late`) all of them when backward has ended."""
         position = {layer: place for place, layer in enumerate(job.model.backward_order())}
         due: dict[int, list[int]] = {}
         launch = 0
         for k, bucket in enumerate(buckets):
             launch = max(launch, *(position[gradients[t].ready] for t in bucket.tensors))
+            if late:
+                launch = len(position) - 1
             due.setdefault(launch, []).append(k)
         reduced: list[int] = []
         for place, i in enumerate(job.model.backward_order()):

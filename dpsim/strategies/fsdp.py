@@ -116,8 +116,10 @@ class Fsdp(Strategy):
         root = sum(g.gather for g in groups if g.root)
         kept = sum(sizes[:2]) if self.reshard_after_forward else sum(sizes)
         parts["gathered parameters"] = root + kept + sum(sizes[:2])
-        whole = job.micro_batches > 1
-        parts["unsharded gradients"] = root + (sum(sizes) if whole else sizes[0])
+        if job.micro_batches > 1:  # kept whole until the last micro-batch, in the reduce dtype
+            parts["unsharded gradients"] = sum(max(g.gather, g.reduce) for g in groups)
+        else:
+            parts["unsharded gradients"] = root + sizes[0]
         inputs = sorted((g.reduce for g in groups if not g.root), reverse=True)
         last = [g.reduce for g in groups if g.root] + inputs
         parts["reduce-scatter inputs"] = sum(last[:2])
@@ -171,7 +173,7 @@ class _Pass:
         return self.issue.add(name, "copy", seconds=seconds, after=(gathered,))
 
     def _forward(self) -> None:
-        before = (self.issue.last,) if self.m else ()
+        before = (self.issue.last,) if self.issue.ops else ()
         visited: list[int] = []
         for i in self.job.model.forward_order:
             g = self.of.get(i)

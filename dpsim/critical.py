@@ -1,0 +1,87 @@
+"""The critical path of a step: the chain of operations that its duration is made of."""
+
+from __future__ import annotations
+
+from dpsim.timeline import Span, Step
+
+#: ends within this of each other, relatively, count as equal when the path is followed back
+_TOUCH = 1e-9
+
+
+def critical_path(step: Step) -> list[Span]:
+    """The chain of operations without a gap that ends with the step on its critical rank.
+
+    Followed back from the end: before an operation comes the one that ended when it started, on
+    its own stream or among those it waits for; before a collective, on the rank that came last.
+    What a communicator still carries of the previous step comes first.
+    """
+    rank = step.critical_rank()
+    index = step.cast.program(rank).end
+    path: list[Span] = []
+    spans: dict[int, list[Span]] = {}
+    while True:
+        if rank not in spans:
+            spans[rank] = step.spans((rank,))
+        span = spans[rank][index]
+        if span.end > span.start or not path:
+            path.append(span)
+        role, column = step.place(rank)
+        start = float(step.start[role][index, column])
+        if start <= step.origin * (1 + _TOUCH):
+            break
+        found = _before(step, rank, index, start)
+        if found is None:
+            path += _lagging(step, rank, span, start)
+            break
+        rank, index = found
+    return path[::-1]
+
+
+def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] | None:
+    """The operation that `index` on `rank` had to wait for, if one ended just when it started."""
+    op = step.cast.program(rank).ops[index]
+    ranks = [rank]
+    if op.kind == "collective":
+        group = step.cast.groups[op.group][step.cast.group_numbers[op.group][rank]]
+        ranks.append(max(group, key=lambda other: _arrival(step, other, rank, index)))
+    for other in ranks:
+        own = _counterpart(step, other, rank, index)
+        role, column = step.place(other)
+        ops, ends = step.cast.program(other).ops, step.end[role][:, column]
+        same = [i for i in range(own) if ops[i].stream == op.stream][-1:]
+        for candidate in sorted({*ops[own].after, *same}, key=lambda i: -float(ends[i])):
+            if abs(float(ends[candidate]) - start) <= _TOUCH * max(start, 1e-9):
+                return other, candidate
+    return None
+
+
+def _counterpart(step: Step, other: int, rank: int, index: int) -> int:
+    """The operation of `other` that is the same collective as `index` of `rank`."""
+    mine, theirs = step.cast.program(rank), step.cast.program(other)
+    if mine is theirs:
+        return index
+    op, ordinal = mine.ops[index], mine.ordinals[index]
+    for i, candidate in enumerate(theirs.ops):
+        same = (candidate.stream, candidate.group) == (op.stream, op.group)
+        if same and theirs.ordinals[i] == ordinal:
+            return i
+    return index
+
+
+def _arrival(step: Step, other: int, rank: int, index: int) -> float:
+    role, column = step.place(other)
+    return float(step.ready[role][_counterpart(step, other, rank, index), column])
+
+
+def _lagging(step: Step, rank: int, span: Span, start: float) -> list[Span]:
+    """The previous step's collective that kept the communicator busy until `start`."""
+    if step.previous is None or span.stream == "compute":
+        return []
+    shift = step.origin - step.previous.origin
+    for before in step.previous.spans((rank,)):
+        end = before.end - shift
+        if before.stream == span.stream and abs(end - span.start) <= _TOUCH * max(start, 1e-9):
+            begin = max(before.start - shift, 0.0)
+            name = f"{before.name} (previous step)"
+            return [before._replace(name=name, ready=begin, start=begin, end=end)]
+    return []
