@@ -21,7 +21,7 @@ from dpsim.program import COMPUTE, Program
 from dpsim.record import Refused
 from dpsim.scaling import laws
 from dpsim.scenario import Loaded, to_data
-from dpsim.uncertainty import interval
+from dpsim.uncertainty import efficiency_interval, interval
 
 SCHEMA_VERSION = 1
 
@@ -159,7 +159,7 @@ def _point(case: Case, played: Played, used: MemoryUse, found: Level | None) -> 
         "step_time_s": time,
         "step_time_low_s": bounds.low,
         "step_time_high_s": bounds.high,
-        "interval_sources": list(bounds.sources),
+        "interval_causes": {name: list(ends) for name, ends in bounds.causes.items()},
         "step_p50_s": durations[(len(durations) - 1) // 2],
         "step_p99_s": durations[-1 - len(durations) // 100],
         "throughput_per_s": samples / time if time > 0 else None,
@@ -240,10 +240,18 @@ def _relate(points: list[dict[str, Any]]) -> None:
     base = next((p for p in points if p.get("throughput_per_s")), None)
     for point in points:
         if base is None or not point.get("throughput_per_s"):
-            point.update({"speedup": None, "efficiency": None} if "error" not in point else {})
+            names = ("speedup", "efficiency", "efficiency_low", "efficiency_high")
+            point.update({} if "error" in point else dict.fromkeys(names))
             continue
         point["speedup"] = point["throughput_per_s"] / base["throughput_per_s"]
         point["efficiency"] = point["speedup"] * base["ranks"] / point["ranks"]
+        low, high = (1.0, 1.0) if point is base else _ratio(base, point)
+        point["efficiency_low"] = point["efficiency"] * low
+        point["efficiency_high"] = point["efficiency"] * high
+
+
+def _ratio(first: dict[str, Any], point: dict[str, Any]) -> tuple[float, float]:
+    return efficiency_interval(first["interval_causes"], point["interval_causes"])
 
 
 def _document(

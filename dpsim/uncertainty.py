@@ -33,37 +33,57 @@ LOSS_PER_DOUBLING_OF_NODES = 0.04
 Z90 = 1.645
 
 
+#: causes -> step time at their two ends, relative to the predicted one
+Causes = dict[str, tuple[float, float]]
+
+
 @dataclass(frozen=True)
 class Interval:
-    """Bounds of the mean step time at 90 % [s], and what they are made of."""
+    """Bounds of the mean step time at 90 % [s], and what each cause alone would do to it."""
 
     low: float
     high: float
-    sources: tuple[str, ...]
+    causes: Causes
 
 
 def interval(case: Case, played: Played, calibrated_at: int | None) -> Interval:
     """The interval around `played`; independent causes add in quadrature."""
     time = played.step_time
-    below, above, sources = [0.0], [0.0], []
+    causes: Causes = {}
     variants = _variants(case, calibrated_at)
     asked = [v for group in variants.values() for v in group]
-    flat = lane_times(case, asked, time) if asked else []
+    flat = lane_times(case, asked, time) if asked and time > 0 else []
     for k, name in enumerate(variants):
-        times = flat[2 * k : 2 * k + 2]
-        below.append(max(0.0, time - min(times)))
-        above.append(max(0.0, max(times) - time))
-        sources.append(name)
+        if flat:
+            causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
     if case.machine is not None:
-        above.append(time * _loss(case, calibrated_at))
-        sources.append("unmodelled loss")
-    if len(played.timeline.durations) > 1:
-        spread = _standard_error(played.timeline.durations) * Z90
-        below.append(spread)
-        above.append(spread)
-        sources.append("sampling")
-    low = max(time - math.hypot(*below), 0.0)
-    return Interval(low, time + math.hypot(*above), tuple(sources))
+        causes["unmodelled loss"] = (1.0, 1.0 + _loss(case, calibrated_at))
+    if len(played.timeline.durations) > 1 and time > 0:
+        spread = _standard_error(played.timeline.durations) * Z90 / time
+        causes["sampling"] = (1.0 - spread, 1.0 + spread)
+    below, above = _quadrature(causes)
+    return Interval(max(time * (1.0 - below), 0.0), time * (1.0 + above), causes)
+
+
+def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:
+    """Bounds of an efficiency or speed-up over the `first` point, relative to it.
+
+    A cause moves both steps in the same direction, so only what it does to their ratio counts;
+    sampling is independent.
+    """
+    ratios: Causes = {}
+    for name, (low, high) in point.items():
+        base = first.get(name, (1.0, 1.0)) if name != "sampling" else (1.0, 1.0)
+        ratios[name] = (base[0] / low if low > 0 else 1.0, base[1] / high)
+    below, above = _quadrature(ratios)
+    return max(1.0 - below, 0.0), 1.0 + above
+
+
+def _quadrature(causes: Causes) -> tuple[float, float]:
+    """How far below and above 1 the causes lead together."""
+    below = [max(0.0, 1.0 - min(ends)) for ends in causes.values()]
+    above = [max(0.0, max(ends) - 1.0) for ends in causes.values()]
+    return math.hypot(*below, 0.0), math.hypot(*above, 0.0)
 
 
 def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]:

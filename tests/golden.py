@@ -83,7 +83,7 @@ def _numbers(want: float, got: float, where: str) -> list[str]:
 def update(path: Path) -> str:
     """Write the golden of `path`; a changed frozen one gets a new revision."""
     target = expected_of(path)
-    old = json.loads(target.read_text()) if target.exists() else {"tag": "frozen", "why": "TODO"}
+    old = json.loads(target.read_text()) if target.exists() else {"tag": "frozen", "why": ""}
     now = current(path)
     changed = differences(old.get("expected"), now)
     if not changed:

@@ -156,7 +156,7 @@ def test_without_a_measurement_the_interval_is_wide_and_says_why() -> None:
         (p["step_time_high_s"] - p["step_time_low_s"]) / p["step_time_s"] for p in (free, tied)
     ]
     assert width[0] > 0.5 > 0.1 > width[1] > 0
-    assert "compute (prior)" in free["interval_sources"]
+    assert "compute (prior)" in free["interval_causes"]
 
 
 def test_a_toy_on_an_ideal_network_has_no_uncertainty() -> None:

@@ -127,10 +127,9 @@ def test_weak_scaling_has_no_amdahl_line(tmp_path: Path) -> None:
 
 
 def test_band_is_the_interval() -> None:
-    point = {"speedup": 4.0, "step_time_s": 1.0, "step_time_low_s": 0.8, "step_time_high_s": 2.0}
-    exact = {"step_time_s": 3.0, "step_time_low_s": 3.0, "step_time_high_s": 3.0}
-    assert bounds(point, "speedup", exact) == (2.0, 5.0)
-    assert bounds({**point, "speedup": 1.0}, "speedup", point) == (1.0, 1.0)
+    point = {"speedup": 4.0, "efficiency": 0.5, "efficiency_low": 0.25, "efficiency_high": 0.75}
+    assert bounds(point, "speedup") == (2.0, 6.0)
+    assert bounds(point, "efficiency") == (0.25, 0.75)
 
 
 def test_one_count_gets_bars_that_sum_to_the_step() -> None:

@@ -89,22 +89,10 @@ def curves(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     return {name: sorted(points, key=lambda p: p["ranks"]) for name, points in found.items()}
 
 
-def bounds(point: dict[str, Any], key: str, first: dict[str, Any]) -> tuple[float, float]:
-    """`key` (speedup or efficiency) at the high and at the low end of the step's interval.
-
-    Both are ratios to the `first` point, whose own uncertainty has the same causes: what makes
-    both steps slower does not change their ratio.
-    """
-    low, high = (
-        point[key] * _relative(first, end) / _relative(point, end)
-        for end in ("step_time_high_s", "step_time_low_s")
-    )
-    return min(low, point[key]), max(high, point[key])
-
-
-def _relative(point: dict[str, Any], end: str) -> float:
-    """An end of the interval as a multiple of the step time."""
-    return float(point[end] / point["step_time_s"]) or 1.0
+def bounds(point: dict[str, Any], key: str) -> tuple[float, float]:
+    """The 90 % interval of `key` (speedup or efficiency), a ratio to the first point."""
+    scale = point[key] / point["efficiency"] if point["efficiency"] else 1.0
+    return point["efficiency_low"] * scale, point["efficiency_high"] * scale
 
 
 def measured_values(document: dict[str, Any], key: str) -> list[tuple[int, float, bool]]:
@@ -186,7 +174,7 @@ def _laws(
 def _line(axes: Axes, points: list[dict[str, Any]], key: str, colour: str, label: str) -> None:
     x = [p["ranks"] for p in points]
     y = [p[key] for p in points]
-    ends = [bounds(p, key, points[0]) for p in points]
+    ends = [bounds(p, key) for p in points]
     if any(low != high for low, high in ends):
         axes.fill_between(
             x,

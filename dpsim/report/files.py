@@ -88,7 +88,7 @@ def _row(point: dict[str, Any]) -> dict[str, Any]:
         elif key == "memory_parts":
             row |= {f"memory {name} [B]": size for name, size in value.items()}
         else:
-            row[key] = "; ".join(value) if key == "interval_sources" else _plain(value)
+            row[key] = "; ".join(value) if key == "interval_causes" else _plain(value)
     return row
 
 

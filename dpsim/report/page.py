@@ -106,7 +106,7 @@ def _memory(document: dict[str, Any]) -> tuple[str, list[dict[str, str]]]:
 def assumptions(document: dict[str, Any]) -> list[str]:
     """What the prediction takes for granted, in sentences."""
     scenario = document["scenario"]
-    sources = sorted({s for p in document["points"] for s in p.get("interval_sources", ())})
+    sources = sorted({s for p in document["points"] for s in p.get("interval_causes", ())})
     calibrated = document["calibration"] is not None
     found = [scaling_title(document) + "."]
     if calibrated:

@@ -116,7 +116,7 @@ def headline(document: dict[str, Any]) -> str:
     times = number(last["ranks"] / first["ranks"])
     answer = (
         f"From {first['ranks']:,} to {ranks(last['ranks'])} ({times} times as many) throughput "
-        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {percent(last['efficiency'])}"
+        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {_share(last)}"
         f", a step of {_sure(last)}."
     )
     return answer + _unfit(document)
@@ -138,6 +138,13 @@ def _rate(point: dict[str, Any]) -> str:
 
 def _time(point: dict[str, Any]) -> str:
     return show(point["step_time_s"], "s")
+
+
+def _share(point: dict[str, Any]) -> str:
+    """The efficiency with its interval: "95.3 % (78–96 %)"."""
+    low, high = (f"{point[key] * 100:.0f}" for key in ("efficiency_low", "efficiency_high"))
+    exact = point["efficiency_low"] == point["efficiency_high"]
+    return percent(point["efficiency"]) + ("" if exact else f" ({low}–{high} %)")
 
 
 def _sure(point: dict[str, Any]) -> str:
