@@ -352,6 +352,10 @@ def _warnings(
     warnings = []
     if found is None and cases[0].machine is not None:
         warnings.append("not calibrated: compute is assumed, not measured; see `calibrate:`")
+    most = max((point["ranks"] or 0 for point in points), default=0)
+    beyond = [r for r in cases[0].scenario.variability.slow_ranks or {} if r >= most]
+    if beyond:
+        warnings.append(f"variability.slow_ranks: no point has a rank {min(beyond)}")
     for point, used in zip(points, memory, strict=True):
         if "error" in point:
             warnings.append(f"{point['ranks']} ranks: {point['error']}")

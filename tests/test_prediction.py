@@ -379,3 +379,8 @@ def test_a_throughput_in_a_unit_that_the_model_does_not_have_is_refused(
 ) -> None:
     with pytest.raises(Refused, match="does not fit this model"):
         answer(RESNET, model={"name": model}, calibrate={"throughput": rate})
+
+
+def test_a_slow_rank_that_no_point_has_is_warned_about() -> None:
+    document = answer(one_layer(variability={"slow_ranks": {9: 3.0}}))
+    assert "variability.slow_ranks: no point has a rank 9" in document["warnings"]
