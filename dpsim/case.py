@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from dpsim.models import Model
 from dpsim.modelspec import below
 from dpsim.modelspec import load as load_model
 from dpsim.precision import Precision, PrecisionSpec
-from dpsim.program import Cast, Program
+from dpsim.program import Cast
 from dpsim.record import Refused
 from dpsim.scenario import Scenario
 from dpsim.strategies import Job
@@ -193,19 +192,21 @@ class Case:
         scale = self.compute_scale
         return tuple(LayerTime(t.forward * scale, t.backward * scale, t.bound) for t in found)
 
-    def program(self, iteration: int | None = None) -> Program:
-        """The program of rank 0, the one with the largest share."""
-        return self.scenario.strategy.program(self.job(max(self.shares)), iteration)
+    def cast(self, iteration: int | None) -> Cast:
+        """Who plays what in `iteration`; compiled once."""
+        if iteration not in self._casts:
+            sizes = sorted(set(self.shares), reverse=True)
+            programs = tuple(
+                self.scenario.strategy.program(self.job(size), iteration) for size in sizes
+            )
+            roles = tuple(sizes.index(size) for size in self.shares)
+            world = {"world": (tuple(range(self.ranks)),)}
+            self._casts[iteration] = Cast(programs, roles, world)
+        return self._casts[iteration]
 
-    def cast(self, iteration: int | None, *, even: bool = False) -> Cast:
-        """Who plays what; `even` pretends that samples can be divided."""
-        strategy, ranks = self.scenario.strategy, self.ranks
-        sizes: tuple[float, ...] = tuple(sorted(set(self.shares), reverse=True))
-        if even:
-            sizes = (sum(self.shares) / ranks,)
-        programs = tuple(strategy.program(self.job(n), iteration) for n in sizes)
-        roles = tuple(sizes.index(n) for n in self.shares) if not even else (0,) * ranks
-        return Cast(programs, roles, {"world": (tuple(range(ranks)),)})
+    @cached_property
+    def _casts(self) -> dict[int | None, Cast]:
+        return {}
 
     # -- plays --------------------------------------------------------------------------------
 
@@ -214,7 +215,6 @@ class Case:
         *,
         stretch: Stretch | None = None,
         quiet: bool = False,
-        even: bool = False,
         at_most: int | None = None,
     ) -> list[Play]:
         """The plays to try in turn: a deterministic one is repeated with more steps until its
@@ -232,33 +232,42 @@ class Case:
             costs = Stretched(self.costs, stretch.latency, stretch.transfer)
         iteration = self.scenario.iteration
         if iteration != "steady":
-            casts = {k: self.cast(k + 1, even=even) for k in _distinct(iteration)}
+            casts = {k: self.cast(k + 1) for k in _distinct(iteration)}
             cast = _last_known(casts)
             return [Play(cast, costs, iteration, iteration - 1, factors)]
-        steady = self.cast(None, even=even)
+        steady = self.cast(None)
         if variability.random and not quiet:
             steps = min(variability.steps, at_most or variability.steps)
             return [Play(lambda _: steady, costs, steps + 2, 2, factors)]
         return [Play(lambda _: steady, costs, n, n // 2, factors) for n in _SETTLING]
 
     def scaled(self, compute_scale: float) -> Case:
-        """The same case with another level of compute; what doesn't depend on it is shared."""
+        """The same case with another level of compute."""
         other = Case(self.scenario, self.base, compute_scale)
-        kept = ("machine", "topology", "model", "precision", "backend", "costs", "shares")
-        other.__dict__.update({key: self.__dict__[key] for key in kept if key in self.__dict__})
-        return other
+        return self._shared(other, *_MACHINE, *_MODEL, "backend", "costs", "shares")
 
     def at_ranks(self, ranks: int) -> Case:
         """The same case on `ranks` ranks."""
         if self.ranks == ranks:
             return self
         cluster = replace(self.scenario.cluster, nodes=None, ranks=ranks)
-        return Case(replace(self.scenario, cluster=cluster), self.base, self.compute_scale)
+        other = Case(replace(self.scenario, cluster=cluster), self.base, self.compute_scale)
+        return self._shared(other, "machine", *_MODEL, "backend")
 
     def without_communication(self) -> Case:
-        return Case(
-            dataclasses.replace(self.scenario, collective=Free()), self.base, self.compute_scale
-        )
+        """The same case with collectives that take no time."""
+        other = Case(replace(self.scenario, collective=Free()), self.base, self.compute_scale)
+        return self._shared(other, *_MACHINE, *_MODEL, "shares")
+
+    def _shared(self, other: Case, *names: str) -> Case:
+        """`other` with what this case has worked out already and `names` both have alike."""
+        other.__dict__.update({n: self.__dict__[n] for n in names if n in self.__dict__})
+        return other
+
+
+#: what of a case follows from the machine, and from the model, alone
+_MACHINE = ("machine", "topology")
+_MODEL = ("model", "precision")
 
 
 def _too_many(ranks: int, per_node: int) -> str:
@@ -300,4 +309,4 @@ class Stretched(Costs):
             for phase in plan.phases
         )
         launch = plan.launch * self._latency
-        return dataclasses.replace(plan, phases=phases, stages=None, launch=launch)
+        return replace(plan, phases=phases, stages=None, launch=launch)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from dpsim.case import Case, Stretch
 from dpsim.engines import NotApplicable, Play, SimulationError, event, vectorised
+from dpsim.record import Refused
 from dpsim.timeline import Timeline
 
 #: CPU seconds of event playing that a run may cost before `auto` turns to the vectorised engine
@@ -52,10 +53,23 @@ def play(case: Case, *, budget: float = EVENT_BUDGET) -> Played:
         except NotApplicable as error:
             if case.scenario.engine == "vectorised":
                 raise SimulationError(f"engine: vectorised does not apply: {error}") from None
-            if (cost := estimate(case)) > EVENT_LIMIT:
-                raise SimulationError(f"{error}, which would take about {cost:,.0f} s") from None
             wanted, reason = "event", str(error)
+    _check_affordable(case)
     return Played(_settle(case.plays(), _event(case)), wanted, reason)
+
+
+def _check_affordable(case: Case) -> None:
+    """Refuse event playing that would take longer than EVENT_LIMIT, whoever chose it."""
+    cost = estimate(case)
+    if cost > EVENT_LIMIT:
+        rounds = case.scenario.detail == "rounds"
+        raise Refused(
+            f"playing {case.ranks:,} ranks event by event would take about {cost / 3600:,.0f} h "
+            f"(limit {EVENT_LIMIT / 3600:.0f} h); "
+            + ("detail: collective" if rounds else "engine: auto or vectorised")
+            + " is much faster",
+            ("detail",) if rounds else ("engine",),
+        )
 
 
 def step_time(
@@ -63,18 +77,17 @@ def step_time(
     *,
     stretch: Stretch | None = None,
     quiet: bool = False,
-    even: bool = False,
     at_most: int | None = None,
 ) -> float:
     """Mean step time of a variant of `case`, on the fastest engine that applies."""
     if case.scenario.detail == "rounds":
-        plays = case.plays(stretch=stretch, quiet=quiet, even=even, at_most=at_most or FEW)
+        plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
         return _settle(plays, _event(case)).step_time
-    plays = case.plays(stretch=stretch, quiet=quiet, even=even, at_most=at_most)
+    plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
     try:
         return _settle(plays, vectorised.play).step_time
     except NotApplicable:
-        plays = case.plays(stretch=stretch, quiet=quiet, even=even, at_most=at_most or FEW)
+        plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
         return _settle(plays, _event(case)).step_time
 
 

@@ -16,7 +16,7 @@ from dpsim.engines import SimulationError
 from dpsim.measured import read_measured
 from dpsim.memory import MemoryUse, activation_bytes, memory_use
 from dpsim.modelspec import below
-from dpsim.player import EVENT_BUDGET, EVENT_LIMIT, Played, cross_check, estimate, play
+from dpsim.player import EVENT_BUDGET, Played, cross_check, estimate, play
 from dpsim.program import COMPUTE, Program
 from dpsim.record import Refused
 from dpsim.scaling import laws
@@ -114,12 +114,6 @@ def _as_refusal(error: Exception) -> Exception:
 
 def _play(case: Case, budget: float) -> tuple[float, Played]:
     """Play `case`; `auto` uses the event engine as long as the run's budget lasts."""
-    if case.scenario.engine == "event" and (cost := estimate(case)) > EVENT_LIMIT:
-        raise Refused(
-            f"playing {case.ranks:,} ranks event by event would take about {cost / 3600:,.0f} h "
-            f"(limit {EVENT_LIMIT / 3600:.0f} h); engine: auto or vectorised is much faster",
-            ("engine",),
-        )
     played = play(case, budget=budget)
     spent = estimate(case) if played.engine == "event" else 0.0
     return max(budget - spent, 0.0), played
@@ -228,9 +222,9 @@ def lower_bound(case: Case, program: Program) -> float:
 
 def _fastest(case: Case) -> float:
     """The smallest mean factor of any rank over the measured steps."""
-    request = case.plays()[0]
     if not case.scenario.variability.random and not case.scenario.variability.slow_ranks:
         return 1.0
+    request = case.plays()[0]
     total = sum(request.factors(step) for step in range(request.warmup, request.steps))
     return float(np.min(total)) / (request.steps - request.warmup)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import (
     Annotated,
@@ -303,6 +303,3 @@ def unit_of(hint: Any) -> Unit | None:
         if found is not None:
             return found
     return None
-
-
-Builder = Callable[..., T]

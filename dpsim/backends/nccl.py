@@ -9,8 +9,9 @@ stands here for the tree that NCCL uses across nodes and is, like it, bandwidth-
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dpsim import plugins
 from dpsim.backends import Backend, Phase, Plan
@@ -46,8 +47,9 @@ class Nccl(Backend):
         names = (
             plugins.names("dpsim.collectives") if self.algorithm == "auto" else (self.algorithm,)
         )
+        call = _Call(operation, ranks, size, topology)
         plans = [
-            self._with(algorithm, name, operation, ranks, size, topology)
+            self._with(algorithm, name, call)
             for name in names
             if operation in (algorithm := plugins.find("dpsim.collectives", name)()).operations
             and algorithm.applies(ranks, topology)
@@ -59,23 +61,20 @@ class Nccl(Backend):
             )
         return min(plans, key=lambda plan: plan.seconds)
 
-    def _with(
-        self,
-        algorithm: Algorithm,
-        name: str,
-        operation: str,
-        ranks: tuple[int, ...],
-        size: float,
-        topology: Topology,
-    ) -> Plan:
-        shapes = _shapes(algorithm, name, operation, ranks, size, topology)
-        phases = tuple(shape.phase(size, self.efficiency) for shape in shapes)
-        sent = algorithm.bytes_sent(operation, len(ranks), size)
+    def _with(self, algorithm: Algorithm, name: str, call: _Call) -> Plan:
+        shapes = _shapes(algorithm, name, call)
+        phases = tuple(shape.phase(call.size, self.efficiency) for shape in shapes)
+        sent = algorithm.bytes_sent(call.operation, len(call.ranks), call.size)
+        return Plan(phases, lambda: algorithm.stages(*call), name, sent, self.launch)
 
-        def stages() -> Iterator[Stage]:
-            return algorithm.stages(operation, ranks, size, topology)
 
-        return Plan(phases, stages, name, sent, self.launch)
+class _Call(NamedTuple):
+    """What a collective is asked to do; the arguments of `Algorithm.stages`."""
+
+    operation: str
+    ranks: tuple[int, ...]
+    size: float
+    topology: Topology
 
 
 @dataclass(frozen=True)
@@ -108,21 +107,14 @@ class _Shape:
         )
 
 
-def _shapes(
-    algorithm: Algorithm,
-    name: str,
-    operation: str,
-    ranks: tuple[int, ...],
-    size: float,
-    topology: Topology,
-) -> tuple[_Shape, ...]:
+def _shapes(algorithm: Algorithm, name: str, call: _Call) -> tuple[_Shape, ...]:
     """The shapes of all stages; kept with the topology where they don't depend on the size."""
+    topology = call.topology
     if not algorithm.proportional:
-        stages = algorithm.stages(operation, ranks, size, topology)
-        return tuple(_shape(stage, topology, size or 1.0) for stage in stages)
-    key = ("shapes", name, operation, ranks)
+        return tuple(_shape(s, topology, call.size or 1.0) for s in algorithm.stages(*call))
+    key = ("shapes", name, call.operation, call.ranks)
     if key not in topology.memo:
-        stages = algorithm.stages(operation, ranks, 1.0, topology)
+        stages = algorithm.stages(*call._replace(size=1.0))
         topology.memo[key] = tuple(_shape(stage, topology) for stage in stages)
     found: tuple[_Shape, ...] = topology.memo[key]
     return found
