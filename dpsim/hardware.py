@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from dpsim.record import Natural, Text, record
 from dpsim.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Watts
 
 DTYPE_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+
+#: what joins nodes.  ethernet is TCP sockets over Ethernet, gvnic the same over Google's virtual
+#: NIC, ipoib TCP over InfiniBand or another fast fabric, tcpx Google's GPUDirect-TCPX; the others
+#: move data without the host's TCP stack
+NetworkKind = Literal[
+    "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "efa", "tcpx"
+]
+#: every kind of wire; nvlink to xgmi are inside a node
+LinkKind = Literal["nvlink", "nvswitch", "pcie", "inter_socket", "xgmi", "local", NetworkKind]
 
 
 @record
 class Link:
     """A directed edge of a machine: bandwidth one way [B/s], latency [s] and its kind.
 
-    `kind` is one of nvlink, nvswitch, pcie, inter_socket, infiniband, roce, ethernet, local.
+    `kind` is one of nvlink, nvswitch, pcie, inter_socket, xgmi, local and, between nodes,
+    infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, efa, tcpx (see `NetworkKind`).
     """
 
     bandwidth: BytesPerSecond
     latency: Seconds = 0.0
-    kind: Text = "local"
+    kind: LinkKind = "local"
 
 
 @record

@@ -13,12 +13,12 @@ import pydantic
 
 from dpsim import yamlfile
 from dpsim.fabrics import Network, NodeFabric
-from dpsim.hardware import Device
+from dpsim.hardware import Device, NetworkKind
 from dpsim.plugins import Plugin, name_of
 from dpsim.record import Check, Count, Refused, Text, build, record, unknown
 from dpsim.topology import Topology
 
-UpTo64 = Annotated[int, Check(0, 64)]
+UpTo1024 = Annotated[int, Check(0, 1024)]
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 
 
@@ -34,7 +34,7 @@ class Machine:
     description: Text = ""
     device: Device
     gpus_per_node: Count
-    nics_per_node: UpTo64 = 0
+    nics_per_node: UpTo1024 = 0
     node: Annotated[NodeFabric, Plugin("dpsim.fabrics", "family")]
     network: Annotated[Network, Plugin("dpsim.fabrics", "family")] | None = None
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -53,21 +53,23 @@ class Machine:
         gpus_per_node: int | None = None,
         nics_per_node: int | None = None,
         inter_node_bandwidth: float | None = None,
+        inter_node_kind: NetworkKind | None = None,
         oversubscription: float | None = None,
     ) -> Topology:
         """`nodes` of these nodes, with some values replaced.
 
         inter_node_bandwidth  of each NIC, one way [B/s]; the PCIe slot of the NIC stays as it is
+        inter_node_kind       what the NICs and switches are; their bandwidth stays as it is
         oversubscription      of the leaf switches, at least 1 [1]
 
         Refused, naming the field of the scenario, where this machine has no such value.
         """
         network = self.network
-        if inter_node_bandwidth is not None:
-            path = ("cluster", "inter_node_bandwidth")
-            old = getattr(_needed(network, "link", path), "link")  # noqa: B009
-            link = _replaced(old, path, bandwidth=inter_node_bandwidth)
-            network = _replaced(network, path, link=link)
+        for field, value in (("bandwidth", inter_node_bandwidth), ("kind", inter_node_kind)):
+            if value is not None:
+                path = ("cluster", f"inter_node_{field}")
+                old = getattr(_needed(network, "link", path), "link")  # noqa: B009
+                network = _replaced(network, path, link=_replaced(old, path, **{field: value}))
         if oversubscription is not None:
             path = ("cluster", "oversubscription")
             _needed(network, "oversubscription", path)
@@ -79,6 +81,7 @@ class Machine:
             gpus=_whole(gpus_per_node, "gpus_per_node", 1, self.gpus_per_node),
             nics=_whole(nics_per_node, "nics_per_node", 0, self.nics_per_node),
             ranks=ranks,
+            compute_capability=self.device.compute_capability,
         )
 
 

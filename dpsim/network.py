@@ -91,7 +91,7 @@ class Network:
         elif self._flows:
             rates = fair_rates([flow.crossings() for flow in self._flows], self._capacity)
             for flow, rate in zip(self._flows, rates, strict=True):
-                flow.rate = rate
+                flow.rate = min(rate, flow.alone)  # a sender may be slower than its links
         if self._flows:
             self._env.process(self._wake(self._version))
 

@@ -20,6 +20,7 @@ class Topology:
 
     graph    NetworkX DiGraph (see :mod:`dpsim.fabrics`); every edge has a `link`
     devices  the GPU vertex of every rank, node by node
+    compute_capability  of its GPUs, NVIDIA's times ten (H100: 90), or 0 where there is none
 
     Everything is computed on first use.  Routes and links need one node and the cables only, so
     that a machine of thousands of nodes stays cheap until someone asks for its whole `graph`.
@@ -34,12 +35,14 @@ class Topology:
         gpus: int,
         nics: int,
         ranks: int | None = None,
+        compute_capability: int = 0,
     ) -> None:
         if nodes > 1 and (network is None or nics == 0):
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))
         self._node, self._network = node, network
         self.memo: dict[Any, Any] = {}  # what others worked out for this machine
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
+        self.compute_capability = compute_capability
         self.ranks = nodes * gpus if ranks is None else ranks
         if not 1 <= self.ranks <= nodes * gpus:
             message = f"{self.ranks} ranks on {nodes} nodes of {gpus} GPUs"

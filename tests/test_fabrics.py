@@ -43,6 +43,7 @@ NODES: dict[str, dict[str, Any]] = {
     "nvswitch": {"host": HOST, "nvlink": NVLINK},
     "hybrid_cube_mesh": {"host": HOST, "nvlink": NVLINK},
     "pcie_tree": {"host": HOST, "bridge": NVLINK, "bridges": [[0, 1]]},
+    "full_mesh": {"host": HOST, "pair": NVLINK},
     "explicit": EXPLICIT,
 }
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -186,3 +187,11 @@ def test_too_many_gpus_are_refused() -> None:
     for family in NODES:
         with pytest.raises(Refused, match="9"):
             _ = Topology(make(family), None, nodes=1, gpus=9, nics=0).graph
+
+
+@pytest.mark.parametrize("gpus", [2, 4, 8])
+def test_full_mesh_joins_every_pair_once(gpus: int) -> None:
+    graph = Topology(make("full_mesh"), None, nodes=1, gpus=gpus, nics=0).graph
+    wires = [link for a, b, link in graph.edges(data="link") if a[0] == b[0] == "gpu"]
+    assert len(wires) == gpus * (gpus - 1)
+    assert {link.bandwidth for link in wires} == {20e9}

@@ -54,13 +54,14 @@ def test_machine_conforms(name: str) -> None:
 
 def test_expected_machines_are_there() -> None:
     assert {"dgx-1v", "dgx-a100", "dgx-h100", "p3.16xlarge", "rack-10gbe"} <= set(machine_names())
+    assert {"dgx-1p", "dgx-2", "gb200-nvl72", "mi300x-8", "polaris"} <= set(machine_names())
 
 
 @pytest.mark.parametrize("name", device_names())
 def test_device_loads(name: str) -> None:
     device = load_device(name)
     assert device.peak_for("fp32") > 1e12
-    assert device.memory > 10e9
+    assert device.memory > 8e9
 
 
 def test_volta_states_no_bf16() -> None:
@@ -94,6 +95,8 @@ def test_overrides() -> None:
         ("rack-10gbe", 2, {"oversubscription": 2.0}, "oversubscription"),
         ("two-rtx3090", 1, {"oversubscription": 2.0}, "oversubscription"),
         ("two-rtx3090", 1, {"inter_node_bandwidth": 1e9}, "inter_node_bandwidth"),
+        ("two-rtx3090", 1, {"inter_node_kind": "roce"}, "inter_node_kind"),
+        ("dgx-h100", 2, {"inter_node_kind": "copper"}, "inter_node_kind"),
         ("dgx-h100", 2, {"inter_node_bandwidth": 0.0}, "inter_node_bandwidth"),
         ("dgx-h100", 2, {"oversubscription": 0.5}, "oversubscription"),
         ("dgx-h100", 2, {"gpus_per_node": 0}, "gpus_per_node"),
@@ -108,6 +111,16 @@ def test_overrides_that_do_not_fit(
     with pytest.raises(Refused) as caught:
         load_machine(name).topology(nodes, **changes)
     assert caught.value.path == ("cluster", path)
+
+
+def test_the_kind_of_the_network_is_replaced_and_its_bandwidth_kept() -> None:
+    machine = load_machine("dgx-h100")
+    cable = (("nic", 0, 0), ("leaf", 0, 0))
+    plain = machine.topology(64).link(cable)
+    changed = machine.topology(64, inter_node_kind="roce")
+    assert (plain.kind, changed.link(cable).kind) == ("infiniband", "roce")
+    assert changed.link((("leaf", 0, 0), ("spine", 0))).kind == "roce"
+    assert changed.link(cable).bandwidth == plain.bandwidth
 
 
 def test_too_many_gpus_are_refused_by_the_graph() -> None:

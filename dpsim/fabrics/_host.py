@@ -33,7 +33,8 @@ class HostTree:
     gpus_per_socket   GPU slots per socket [1]
     gpus_per_switch   GPU slots per PCIe switch [1]; 0: slots hang on the socket's root complex
     nics_beside       the slot whose PCIe switch holds NIC j, one entry per NIC; empty: NICs are
-                      spread evenly over the slots
+                      spread evenly over the slots in use, or over all slots where there are
+                      more NICs than GPUs
     """
 
     gpu: Link
@@ -70,7 +71,7 @@ class HostTree:
         for nic in range(nics):
             if self.nic is None:
                 raise ValueError("NICs need host.nic, the link from a NIC to its PCIe switch")
-            slot = self.slot_of(nic, nics)
+            slot = self.slot_of(nic, nics, gpus)
             wire(graph, ("nic", node, nic), self._parent(node, slot), self.nic)
             used.append(slot)
         self._join(graph, node, used)
@@ -91,17 +92,19 @@ class HostTree:
             return ("pcie", node, slot // self.gpus_per_switch)
         return ("socket", node, slot // self.gpus_per_socket)
 
-    def slot_of(self, nic: int, nics: int) -> int:
-        """The slot beside NIC number `nic` of `nics`."""
-        if len(self.nics_beside) == nics:
+    def slot_of(self, nic: int, nics: int, gpus: int) -> int:
+        """The slot beside NIC number `nic` of `nics`, of a node with `gpus` GPUs in use."""
+        if len(self.nics_beside) == nics and max(self.nics_beside, default=0) < gpus:
             return self.nics_beside[nic]
-        return nic * self.slots // nics
+        if nics <= gpus:
+            return nic * gpus // nics
+        return self.nics_beside[nic] if len(self.nics_beside) == nics else nic * self.slots // nics
 
-    def nic_of(self, gpu: int, nics: int) -> int:
+    def nic_of(self, gpu: int, gpus: int, nics: int) -> int:
         """The NIC nearest to slot `gpu`: same PCIe switch, then same socket, then by number."""
 
         def distance(nic: int) -> tuple[bool, bool, int, int]:
-            slot = self.slot_of(nic, nics)
+            slot = self.slot_of(nic, nics, gpus)
             far = slot // self.gpus_per_socket != gpu // self.gpus_per_socket
             return far, self._parent(0, slot) != self._parent(0, gpu), abs(slot - gpu), nic
 
@@ -118,4 +121,4 @@ class HostedNode(NodeFabric):
         self.host.build(graph, node, gpus, nics)
 
     def nic_of(self, gpu: int, gpus: int, nics: int) -> int:
-        return self.host.nic_of(gpu, nics)
+        return self.host.nic_of(gpu, gpus, nics)

@@ -12,7 +12,7 @@ from pydantic import AliasChoices, Field
 
 from dpsim.fabrics import NodeFabric, Vertex
 from dpsim.fabrics._wire import add, wire
-from dpsim.hardware import Link
+from dpsim.hardware import Link, LinkKind
 from dpsim.record import Refused, Text, record
 from dpsim.units import BytesPerSecond, Seconds
 
@@ -31,7 +31,7 @@ class Wire:
     target: Annotated[Text, Field(validation_alias=AliasChoices("to", "target"))]
     bandwidth: BytesPerSecond
     latency: Seconds = 0.0
-    kind: Text = "local"
+    kind: LinkKind = "local"
 
     def link(self) -> Link:
         """One direction of the wire."""

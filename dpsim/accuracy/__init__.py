@@ -1,0 +1,42 @@
+"""Accuracy: measured tables against predictions."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsim.record import Refused
+
+if TYPE_CHECKING:
+    from dpsim.accuracy.collective_validate import Validated as ValidatedCollectives
+    from dpsim.accuracy.training_validate import Validated as ValidatedTraining
+
+
+def validated(
+    path: Path, *, calibrate: str | None = None, jobs: int = 1
+) -> ValidatedTraining | ValidatedCollectives:
+    """What dpsim says about the measured rows in `path`, training runs or collectives.
+
+    Raises Refused where the file is no such table.
+    """
+    if _is_training(path):
+        from dpsim.accuracy.training_validate import validated_training
+
+        return validated_training(path, calibrate=calibrate or "smallest", jobs=jobs)
+    from dpsim.accuracy.collective_validate import validated as validated_collectives
+
+    return validated_collectives(path, calibrate=calibrate or "none", jobs=jobs)
+
+
+def _is_training(path: Path) -> bool:
+    """Whether the columns are those of training runs; anything without the columns of collectives
+    is read as such, so that the complaint tells what they need."""
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+            line = file.readline(100_000)
+    except OSError as error:
+        raise Refused(f"{path.name}: cannot be read ({error.strerror})") from None
+    delimiter = ";" if line.count(";") > line.count(",") else ","
+    names = {name.strip().lower() for name in next(csv.reader([line], delimiter=delimiter), [])}
+    return not names & {"collective", "size_bytes"}

@@ -1,0 +1,410 @@
+"""Words of measured tables to machines: what each text means, and what is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from dpsim.accuracy import _vocabulary
+from dpsim.accuracy.platforms import Platform, platform
+from dpsim.hardware import NetworkKind
+from dpsim.machine import load_device, load_machine, machine_names
+from dpsim.record import Refused, build
+from dpsim.scenario import Cluster
+
+IB: NetworkKind = "infiniband"
+PCIE = "GPU model not stated in repo (32-GPU cluster, PCIe; paper arXiv 2005.13247)"
+OPA = "Cornelis Networks Omni-Path HFI Adapter 100 Series 100Gb/Sec"
+PLX = "PCIe Gen3, 2x PLX switches, single root; Mellanox IB FDR between nodes"
+CUBE = "NVLink2 hybrid cube mesh (DGX-1V)"
+V3 = "NVIDIA V100-SXM3-32GB"
+SX4 = "NVIDIA A100-SXM4-80GB"
+H5 = "NVIDIA H100-SXM5-80GB"
+NV4 = "NVLINK Gen4 900 GB/s + NVSWITCH Gen3"
+DGX2 = "DGX-2 class node assumed (node size not stated in this file)"
+MESH_TEXT = (
+    "strong dependence on GPU count (2:22.5, 8:134 GB/s) is what a DGX-1 hybrid cube mesh gives"
+)
+
+#: accelerator, GPUs a node, intra_node, inter_node, Gbit/s a node → machine, device that replaces
+#: the machine's, NICs, Gbit/s of each, kind
+TRAINING: list[tuple[Any, ...]] = [
+    (PCIE, 4, 'PCIe (log prefix "pcie")', "100 Gb/s IB NIC used as IP (IPoIB/TCP), RDMA off", 100,
+     "rack-100gbe", None, 1, 100, "ipoib"),
+    (PCIE, 4, 'PCIe (log prefix "pcie")', "100 Gb/s InfiniBand, RDMA", 100,
+     "rack-100gbe", None, 1, 100, IB),
+    (PCIE, 4, 'PCIe (log prefix "pcie")', "10GbE, TCP/IP (NCCL sockets)", 10,
+     "rack-100gbe", None, 1, 10, "ethernet"),
+    ("NVIDIA A100", 8, "NVLink3/NVSwitch (config: intra_node_bandwidth 150)",
+     "800 Gb/s per node (config inter_node_bandwidth 800)", 800, "dgx-a100", None, 4, 200, IB),
+    ("NVIDIA A100 - PCIe - 80 GB", 2, "PCIe Gen4: 64 GB / s",
+     "1 x ConnectX - 6 IB HDR100 100 Gb / Sec", 100, "a100-pcie-4", None, 1, 100, IB),
+    ("NVIDIA A100-40GB", 8, "NVLink/NVSwitch (8-GPU node, not stated)",
+     "RoCE 1600 Gb/s node-node (stated)", 1600, "dgx-a100", "a100-sxm-40gb", 8, 200, "roce"),
+    ("NVIDIA A100-80GB", 8, "not stated", "400 Gb/s (stated)", 400, "dgx-a100", None, 2, 200, IB),
+    ("NVIDIA A100-80GB", 8, "not stated", "4x200 Gb/s RDMA (stated)", 800,
+     "dgx-a100", None, 4, 200, IB),
+    ("NVIDIA A100-80GB (Jean Zay)", 8, "NVLink, 4 inter-GPU links (stated)",
+     "4 Omni-Path links per node (stated); all_reduce bench for 4 nodes: 15-42 Gb/s algo", 400,
+     "dgx-a100", None, 4, 100, "omni_path"),
+    ("NVIDIA A100-PCIE-40GB (250W)", 8, "PCIe (host interconnect: PCIe 3.0x16)",
+     "1x ConnectX-5 IB EDR 100Gb/Sec", 100, "rack-100gbe", "a100-pcie-40gb", 1, 100, IB),
+    ("NVIDIA A100-PCIe-80GB", 4, "PCIe (host interconnect: PCIe 4.0x16)",
+     "1x ConnectX-5 IB EDR 100Gb/Sec", 100, "a100-pcie-4", None, 1, 100, IB),
+    ("NVIDIA A100-PCIe-80GB", 4, "PCIe (host interconnect: PCIe 4.0x16)", f"1x {OPA}", 100,
+     "a100-pcie-4", None, 1, 100, "omni_path"),
+    ("NVIDIA A100-PCIe-80GB", 4, "PCIe (host interconnect: PCIe 4.0x16)",
+     f"1x {OPA} (system name says 2 OPA links; JSON lists one)", 200,
+     "a100-pcie-4", None, 2, 100, "omni_path"),
+    ("NVIDIA A100-PCIe-80GB", 4, "PCIe (host interconnect: PCIe 4.0x16)", f"2x {OPA}", 200,
+     "a100-pcie-4", None, 2, 100, "omni_path"),
+    ("NVIDIA A100-SXM-40GB", 4, "NVLink 3.0 600GB/s", "2x ConnectX-6 IB HDR 200Gb/Sec", 400,
+     "a100-4", "a100-sxm-40gb", 2, 200, IB),
+    ("NVIDIA A100-SXM-80GB CTS", 4, "NVLink 3.0 600GB/s", "2x ConnectX-6 IB HDR 200Gb/Sec", 400,
+     "a100-4", None, 2, 200, IB),
+    ("NVIDIA A100-SXM4-40GB", 8, "NVLink3+NVSwitch2 (DGX A100)",
+     "8x IB HDR 200Gb/s (DGX A100 compute fabric)", 1600, "dgx-a100", "a100-sxm-40gb", 8, 200, IB),
+    (SX4, 8, "NVLINK 3.0, NVSWITCH 2.0 600GB/s", "8x ConnectX-6 IB HDR 200Gb/Sec", 1600,
+     "dgx-a100", None, 8, 200, IB),
+    (SX4, 8, "NVLink3/NVSwitch (SXM4, not stated)", "4x100 Gb/s RoCE (stated)", 400,
+     "dgx-a100", None, 4, 100, "roce"),
+    (f"{SX4} (Azure NDm A100 v4)", 8, "NVLink3/NVSwitch (NDm A100 v4)",
+     "8x HDR IB 200 Gb/s, one per GPU (stated)", 1600, "nd-a100-v4", "a100-sxm-80gb", 8, 200, IB),
+    ("NVIDIA B200", 8, "DGX B200 NVLink/NVSwitch", "DGX B200 compute fabric (not stated)", None,
+     "dgx-b200", None, None, None, None),
+    ("NVIDIA H100 SXM 96GB HBM2e (2.4 TB/s, 500 W limit)", 8,
+     "NVLink, 8 GPUs fully connected (stated)", "RDMA 400 Gb/s per GPU (stated)", 3200,
+     "dgx-h100", "h100-sxm-96gb", 8, 400, IB),
+    ("NVIDIA H100-80GB", 8, "not stated", "800 Gb/s (stated)", 800, "dgx-h100", None, 2, 400, IB),
+    (H5, 8, NV4, "8x ConnectX-7 IB NDR 400Gb/s", 3200, "dgx-h100", None, 8, 400, IB),
+    (H5, 8, NV4, "ROCE2; Data bandwidth for GPU-PCIe: 504 GB/s; PCIe-NIC: 500 GB/s", None,
+     "dgx-h100", None, 8, 400, "roce"),
+    (H5, 8, "NVLink4+NVSwitch3 (DGX H100)", "8x IB NDR 400Gb/s (DGX H100 compute fabric)", 3200,
+     "dgx-h100", None, 8, 400, IB),
+    ("NVIDIA H200-SXM5-141GB", 8, "8x 4th Gen NVLink, 900GB/s", "Infiniband, Ethernet", None,
+     "dgx-h200", None, 8, 400, IB),
+    ("NVIDIA H200-SXM5-141GB", 8, NV4, "8x ConnectX-7 IB NDR 400Gb/s + 200Gb/s Ethernet NIC", 3200,
+     "dgx-h200", None, 8, 400, IB),
+    ("NVIDIA K80 (one GK210 per GPU)", 8, "PCIe gen3 (n1-standard-32-k80x8)", "", None,
+     "p2.8xlarge", None, 1, 16, "ethernet"),
+    ("NVIDIA K80 (one GK210 per GPU)", 8, "PCIe gen3 (p2.8xlarge)",
+     "EC2 p2.8xlarge network (bandwidth not stated in source)", None,
+     "p2.8xlarge", None, None, None, None),
+    ("NVIDIA L40S", 4, "PCIe Gen4",
+     "2x BlueField-3 400 Gb/s east-west (BF3 200Gbps for NS and 2xBF3 400Gbps for EW)", 800,
+     "l40s-4", None, 2, 400, "roce"),
+    ("NVIDIA M60 (AWS g3)", 2, "PCIe (g3)", "AWS g3 network (not stated)", None,
+     "g3.16xlarge", None, None, None, None),
+    ("NVIDIA P100-SXM2 (DGX-1)", 8, "NVLink1 (DGX-1 P100)", "", None,
+     "dgx-1p", None, None, None, None),
+    ("NVIDIA Pascal GPU (model not stated)", 4, "not stated", "25 Gb/s RoCE (stated)", 25,
+     "rack-100gbe", "p100-pcie-16gb", 1, 25, "roce"),
+    ("NVIDIA T4 (AWS g4dn.12xlarge)", 4, "PCIe", "AWS g4dn.12xlarge network (not stated)", None,
+     "g4dn.12xlarge", None, None, None, None),
+    ("NVIDIA V100", 16, DGX2, "1 InfiniBand links x 100 Gb/s (stated)", 100,
+     "dgx-2", None, 1, 100, IB),
+    ("NVIDIA V100", 16, DGX2, "4 InfiniBand links x 100 Gb/s (stated)", 400,
+     "dgx-2", None, 4, 100, IB),
+    ("NVIDIA V100", 16, DGX2, "800 Gb/s cross-node (stated)", 800, "dgx-2", None, 8, 100, IB),
+    ("NVIDIA V100", 4, "not stated (4 V100 per node)",
+     "40 Gb/s InfiniBand QDR; perftest-measured 32 Gb/s (stated)", 32, "v100-4", None, 1, 32, IB),
+    ("NVIDIA V100", 4, "not stated (4 V100 per node)",
+     "40 GbE TCP; iperf-measured 4.1 Gb/s (stated)", 4.1, "v100-4", None, 1, 4.1, "ethernet"),
+    ("NVIDIA V100", 8, "not stated", "100 Gb/s Ethernet TCP (stated)", 100,
+     "dgx-1v", None, 1, 100, "ethernet"),
+    ("NVIDIA V100-SXM2-16GB", 8, CUBE, "", None, "dgx-1v", None, None, None, None),
+    ("NVIDIA V100-SXM2-32GB", 8, CUBE, "", None, "dgx-1v", "v100-sxm2-32gb", None, None, None),
+    ("NVIDIA V100-SXM2-16GB", 8, "NVLink2 hybrid cube mesh (nvidia-smi topo: NV1/NV2/SYS)",
+     "1x IB EDR 100 Gb/s per node (stated, PIX to GPU2/3)", 100, "v100-1x100g", None, 1, 100, IB),
+    ("NVIDIA V100-SXM2-16GB (AWS p3.16xlarge)", 8, "NVLink2 (stated)",
+     "25 Gb/s Ethernet (stated, AWS p3.16xlarge)", 25, "p3.16xlarge", None, 1, 25, "ethernet"),
+    (V3, 16, "NVLink2+NVSwitch1 (DGX-2)", "8x IB EDR 100Gb/s (DGX-2/2H compute fabric)", 800,
+     "dgx-2", None, 8, 100, IB),
+]  # fmt: skip
+
+#: accelerator, GPUs a node, fabric, what the source says, platform → as above
+COLLECTIVES: list[tuple[Any, ...]] = [
+    ("AMD MI300X", 8, "roce", "8 mlx5 RoCE NICs per node; speed not stated", "",
+     "mi300x-8", None, 8, 400, "roce"),
+    ("AMD MI325X", 8, "xgmi", "8 Broadcom bnxt RoCE NICs per node; speed not stated", "",
+     "mi325x-8", None, 8, 400, "roce"),
+    ("NVIDIA A100", 4, "nvlink_pair", "not stated in source", "",
+     "nc96ads-a100-v4", None, None, None, None),
+    ("NVIDIA A100", 4, "nvlink_nvswitch", "not stated in source", "",
+     "dgx-a100", None, None, None, None),
+    ("NVIDIA A100", 8, "ib", "8x 200G HCA (ConnectX-6 HDR) per node", "2x DGX A100",
+     "dgx-a100", None, 8, 200, IB),
+    ("NVIDIA A100 80GB", 8, "efa", "EFA; speed not stated next to table", "",
+     "p4d.24xlarge", "a100-sxm-80gb", 4, 100, "efa"),
+    ("NVIDIA A100-SXM4", 8, "ib", "4x IB HDR per node", "", "dgx-a100", None, 4, 200, IB),
+    ("NVIDIA A100-SXM4-40GB", 8, "ib", "link speed not stated in source; osu multi-bw in same "
+     "repo, 1 GPU pair across nodes: 15.3 GB/s", "", "dgx-a100", "a100-sxm-40gb", 8, 200, IB),
+    ("NVIDIA A100-SXM4-40GB", 8, "ib", "link speed not stated in source", "ABCI Compute Node (A)",
+     "dgx-a100", "a100-sxm-40gb", 4, 200, IB),
+    ("NVIDIA A100-SXM4-40GB", 4, "slingshot", 'AWS Libfabric plugin over CXI; "pair of Slingshot '
+     '11 adapters" per node (docs/polaris)', "", "polaris", None, 2, 200, "slingshot"),
+    ("NVIDIA A100-SXM4-40GB", 4, "tcp_slingshot", "TCP sockets over the Slingshot NICs", "",
+     "a100-4", "a100-sxm-40gb", 2, 200, "ipoib"),
+    ("NVIDIA GTX 1080 Ti", 8, "ib", PLX, "", "single-root-pcie3", None, 1, 56, IB),
+    ("NVIDIA TitanX Pascal", 4, "ib", PLX, "",
+     "single-root-pcie3", "titan-x-pascal", 1, 56, IB),
+    ("NVIDIA H100", 4, "ib", "link speed not stated in source", "",
+     "h100-4", None, 4, 200, IB),
+    ("NVIDIA H100", 8, "efa", "EFA (32 adapters per node per manifest note)", "",
+     "p5.48xlarge", None, 8, 400, "efa"),
+    ("NVIDIA H100", 8, "gpudirect_tcpx", "GPUDirect-TCPX, 4 NICs eth1-4, 1 Tbps per VM", "",
+     "a3-high", None, 4, 200, "tcpx"),
+    ("NVIDIA H100", 8, "gpudirect_tcpxo", "GPUDirect-TCPXO; speed not stated next to table", "",
+     "a3-mega", None, 8, 200, "tcpx"),
+    ("NVIDIA H100 80GB HBM3", 1, "roce", "1 RoCE NIC (mlx5_5); 400 Gb/s class", "",
+     "dgx-h100", None, 1, 400, "roce"),
+    ("NVIDIA H200", 8, "roce", "RDMA (RoCE); speed not stated next to table", "",
+     "dgx-h200", None, 8, 400, "roce"),
+    ("NVIDIA L40S", 8, "pcie", "not stated in source", "", "l40s-8", None, None, None, None),
+    ("NVIDIA RTX 2080 Ti", 2, "pcie", "PCIe Gen3 (bandwidthTest H2D 12.2 GB/s, no P2P)", "",
+     "rtx2080ti-8", None, None, None, None),
+    ("NVIDIA V100", 4, "nvlink_mesh", f"not stated in source; {MESH_TEXT}", "",
+     "dgx-1v", None, None, None, None),
+    ("Tesla V100-SXM2-16GB", 1, "tcp_eth", "gVNIC TCP, MTU 9k network; VM bandwidth cap not "
+     "stated in source", "", "dgx-1v", None, 1, 10, "gvnic"),
+    ("not stated", 1, "ib", "IB RDMA 100 Gb", "", "rack-100gbe", None, 1, 100, IB),
+    ("not stated", 1, "tcp_eth", "TCP, speed not stated", "",
+     "rack-100gbe", None, 1, 10, "ethernet"),
+    ("not stated (GeForce)", 4, "pcie", "PCIe with P2P; generation not stated", "",
+     "rack-100gbe", "rtx2080ti", None, None, None),
+]  # fmt: skip
+
+
+def of_training(row: tuple[Any, ...]) -> Platform:
+    accelerator, gpus, intra, inter, gbits = row[:5]
+    return platform(
+        accelerator=accelerator,
+        gpus_per_node=gpus,
+        intra_node=intra,
+        inter_node=inter,
+        inter_gbits_s=gbits,
+    )
+
+
+def of_collectives(row: tuple[Any, ...]) -> Platform:
+    accelerator, gpus, fabric, stated, machine = row[:5]
+    return platform(
+        accelerator=accelerator,
+        gpus_per_node=gpus,
+        inter_node=stated,
+        fabric=fabric,
+        machine=machine,
+    )
+
+
+ALL = [
+    *((of_training, row, row[4]) for row in TRAINING),
+    *((of_collectives, row, None) for row in COLLECTIVES),
+]
+NAMES = [f"{row[0]}, {row[3]}"[:70] for _, row, _ in ALL]
+
+
+def test_the_table_is_large() -> None:
+    assert len(ALL) > 60
+
+
+@pytest.mark.parametrize(("read", "row", "_total"), ALL, ids=NAMES)
+def test_what_a_text_means(read: Any, row: tuple[Any, ...], _total: Any) -> None:
+    machine, device, nics, gbits, kind = row[5:]
+    cluster = dict(read(row).cluster)
+    assert cluster.pop("machine") == machine
+    assert cluster.pop("gpus_per_node") == row[1]
+    assert cluster.pop("device", None) == device
+    assert cluster.pop("nics_per_node", None) == nics
+    assert cluster.pop("inter_node_kind", None) == kind
+    rate = cluster.pop("inter_node_bandwidth", None)
+    assert rate == (None if gbits is None else f"{gbits} Gbit/s")
+    assert not cluster
+
+
+@pytest.mark.parametrize(("read", "row", "total"), ALL, ids=NAMES)
+def test_the_machine_builds_and_a_node_sends_what_is_stated(
+    read: Any, row: tuple[Any, ...], total: float | None
+) -> None:
+    found = read(row).cluster
+    cluster = build(Cluster, {**found, "nodes": 2}, file=True)
+    machine = load_machine(found["machine"])
+    topology = machine.topology(
+        2,
+        gpus_per_node=cluster.gpus_per_node,
+        nics_per_node=cluster.nics_per_node,
+        inter_node_bandwidth=cluster.inter_node_bandwidth,
+        inter_node_kind=cluster.inter_node_kind,
+    )
+    assert topology.ranks == 2 * row[1]
+    if cluster.device is not None:
+        assert load_device(cluster.device).name != machine.device.name
+    cables = [
+        link
+        for a, b, link in topology.graph.edges(data="link")
+        if a[:2] == ("nic", 0) and b[0] == "leaf"
+    ]
+    assert len(cables) == topology.nics
+    if found.get("inter_node_kind"):
+        assert {link.kind for link in cables} == {found["inter_node_kind"]}
+    if total is not None:
+        sent = sum(link.bandwidth for link in cables)
+        assert sent == pytest.approx(total * 1e9 / 8, rel=0.01)
+
+
+@pytest.mark.parametrize(("read", "row", "_total"), ALL, ids=NAMES)
+def test_notes_are_sentences(read: Any, row: tuple[Any, ...], _total: Any) -> None:
+    notes = read(row).notes
+    assert len(set(notes)) == len(notes)
+    assert all(re.match(r"^[A-Z0-9a-z].*\.$", note) for note in notes)
+
+
+def test_a_complete_text_needs_no_note() -> None:
+    found = platform(
+        accelerator=SX4,
+        gpus_per_node=8,
+        intra_node="NVLINK 3.0, NVSWITCH 2.0 600GB/s",
+        inter_node="8x ConnectX-6 IB HDR 200Gb/Sec",
+        inter_gbits_s=1600,
+    )
+    assert found.notes == ()
+
+
+def test_what_is_assumed_is_said() -> None:
+    notes = " ".join(of_training(("NVIDIA V100", 8, "", "800 Gb/s per node", 800)).notes)
+    for words in ("wiring", "board", "network is isn't stated", "number of NICs"):
+        assert words in notes
+    notes = " ".join(of_training((PCIE, 4, "PCIe", "10GbE, TCP/IP", 10)).notes)
+    assert "V100 PCIe stands in" in notes
+    assert (
+        "effective" in of_training(("NVIDIA V100-SXM2-16GB", 8, CUBE, "40 GbE TCP", 4.1)).notes[0]
+    )
+
+
+def test_a_domain_over_several_trays_is_one_node() -> None:
+    found = platform(
+        accelerator="NVIDIA Blackwell GPU (GB200)",
+        gpus_per_node=4,
+        intra_node="NVLINK Gen5",
+        inter_node="4x ConnectX-7 400 Gb/s",
+        inter_gbits_s=1600,
+    )
+    assert found.cluster["machine"] == "gb200-nvl72"
+    assert found.cluster["gpus_per_node"] == found.cluster["nics_per_node"] == 72
+    assert found.cluster["inter_node_bandwidth"] == "400 Gbit/s"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("10 GbE", "ethernet"), ("25 Gbit/s TCP", "ethernet"), ("gVNIC", "gvnic"),
+        ("IPoIB 56 Gb/s", "ipoib"), ("FDR InfiniBand, TCP sockets", "ipoib"),
+        ("HDR", "infiniband"), ("4x NDR200", "infiniband"), ("RDMA 100 Gb/s", "infiniband"),
+        ("2 x 25 GbE RDMA", "roce"), ("25Gbps VPC", "ethernet"), ("10 Gb/s", "ethernet"),
+        ("Gigabit Ethernet", "ethernet"), ("EFAv1", "efa"), ("Intel OPA100", "omni_path"),
+        ("100 Gb/s RoCEv2", "roce"), ("8x BlueField-3 (Spectrum-X)", "roce"),
+        ("Omni-Path 100", "omni_path"), ("OPA", "omni_path"),
+        ("4x Slingshot-11", "slingshot"), ("4x 100 Gb/s EFA", "efa"),
+        ("GPUDirect-TCPX", "tcpx"), ("Fastrak", "tcpx"),
+    ],
+)  # fmt: skip
+def test_every_kind_of_network_has_words(text: str, kind: str) -> None:
+    found = platform(accelerator="H100 80GB SXM", gpus_per_node=8, inter_node=text)
+    assert found.cluster["inter_node_kind"] == kind
+
+
+@pytest.mark.parametrize(
+    ("text", "nics", "gbits"),
+    [
+        ("two HDR NICs", 2, 200), ("1x dual-port NDR 400 Gb/s", 1, 400),
+        ("8 × NDR 400 Gb/s", 8, 400), ("3.2 Tbps per node RoCE", 8, 400),
+        ("400 Gbit/s per GPU InfiniBand", 8, 400), ("16x 200 Gb/s RoCE", 8, 400),
+        ("1x 25GbE", 1, 25), ("2x100GbE TCP", 2, 100), ("4 EDR ports", 4, 100),
+        ("EDR (100 Gb/s) x4", 4, 100), ("InfiniBand HDR100 x2", 2, 100), ("400 Gb NDR x8", 8, 400),
+        ("dual-rail HDR InfiniBand", 2, 200), ("200Gb/s HDR IB (4 per node)", 4, 200),
+        ("RoCE v2 over 100GbE, 2 ports", 2, 100), ("Slingshot 11, 4 NICs (200 Gb/s each)", 4, 200),
+        ("Gigabit Ethernet", 1, 1), ("10 Gigabit Ethernet", 1, 10), ("EFA 3200 Gbps", 8, 400),
+        ("EFA 400 Gbps", 4, 100), ("Mellanox ConnectX-5 100Gb", 1, 100), ("800 Gb/s", 2, 400),
+    ],
+)  # fmt: skip
+def test_counts_and_line_rates_are_read_from_the_text(text: str, nics: int, gbits: float) -> None:
+    cluster = platform(accelerator="H100 80GB SXM", gpus_per_node=8, inter_node=text).cluster
+    assert cluster["nics_per_node"] == nics
+    assert cluster["inter_node_bandwidth"] == f"{gbits} Gbit/s"
+
+
+@pytest.mark.parametrize("gbits", [1.0, 10.0, 56.0, 150.0, 400.0, 777.0, 1600.0, 3200.0])
+@pytest.mark.parametrize("text", ["", "InfiniBand", "8x NDR", "4x 100 Gb/s", "2 links", "RoCE"])
+@pytest.mark.parametrize("accelerator", ["V100-SXM2-16GB", "A100-PCIe-80GB", "H200", "P100-SXM2"])
+def test_the_stated_total_always_holds(accelerator: str, text: str, gbits: float) -> None:
+    found = platform(
+        accelerator=accelerator, gpus_per_node=4, inter_node=text, inter_gbits_s=gbits
+    ).cluster
+    rate = float(found["inter_node_bandwidth"].split()[0])
+    assert rate * found["nics_per_node"] == pytest.approx(gbits, rel=0.01)
+    cluster = build(Cluster, {**found, "nodes": 2}, file=True)
+    load_machine(found["machine"]).topology(2, nics_per_node=cluster.nics_per_node).graph  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "gpus", "fabric", "field"),
+    [
+        ("CPU host memory", 1, "ib", "accelerator"),
+        ("CPU host memory", 1, "cpu_ib", "fabric"),
+        ("NVIDIA A100", 8, "efa_cpu", "fabric"),
+        ("Intel Xeon Phi 7250", 1, "opa", "accelerator"),
+        ("Google TPU v4", 4, "", "accelerator"),
+        ("AWS Trainium", 16, "efa", "accelerator"),
+        ("AMD MI250X", 8, "slingshot", "accelerator"),
+        ("not stated", 8, "roce", "accelerator"),
+        ("", 8, "ib", "accelerator"),
+        ("NVIDIA A100-SXM4-80GB", 16, "ib", "gpus_per_node"),
+        ("NVIDIA RTX 4090", 9, "ib", "gpus_per_node"),
+    ],
+)
+def test_what_is_not_known_is_refused(accelerator: str, gpus: int, fabric: str, field: str) -> None:
+    with pytest.raises(Refused) as caught:
+        platform(accelerator=accelerator, gpus_per_node=gpus, fabric=fabric)
+    assert caught.value.path == (field,)
+
+
+def test_words_that_name_no_network_are_shown() -> None:
+    found = platform(accelerator="H200", gpus_per_node=8, inter_node="Cray Aries dragonfly")
+    assert "nics_per_node" not in found.cluster
+    assert "Cray Aries dragonfly" in found.notes[0]
+
+
+def test_every_accelerator_and_node_of_the_vocabulary_exists() -> None:
+    for family in (*_vocabulary.ACCELERATORS, _vocabulary.GEFORCE, _vocabulary.ANY_GPU):
+        assert not family.boards[-1].words
+        for board in family.boards:
+            assert load_device(board.device).memory > 0
+            for node in _vocabulary.NODES[board.fitted]:
+                assert load_machine(node.machine).topology(2, gpus_per_node=node.gpus).ranks > 1
+    platforms = (*_vocabulary.PLATFORMS, *_vocabulary.KIND_MACHINES)
+    assert {name for _, _, name in platforms} <= set(machine_names())
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "device"),
+    [
+        ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"), ("A100 40GB PCIe", "a100-pcie-40gb"),
+        ("H100 PCIe 80GB", "h100-pcie"), ("GH200 120GB", "gh200-96gb"), ("A10G", "a10"),
+        ("L4", "l4"), ("RTX 6000 Ada", "rtx-6000-ada"), ("Quadro RTX 6000", "rtx-6000"),
+        ("TITAN V", "titan-v"), ("GTX TITAN X (Maxwell)", "titan-x-maxwell"), ("K40m", "k40"),
+        ("Nvidia Tesla V100 32 GB", "v100-sxm2-32gb"), ("RTX 3090", "rtx3090"), ("MI210", "mi210"),
+        ("P100 (NVLink)", "p100-sxm2-16gb"), ("Tesla P40", "p40"), ("H800", "h800-sxm"),
+    ],
+)  # fmt: skip
+def test_accelerators_by_name(accelerator: str, device: str) -> None:
+    cluster = platform(accelerator=accelerator, gpus_per_node=4).cluster
+    machine = load_machine(cluster["machine"])
+    found = load_device(cluster["device"]) if "device" in cluster else machine.device
+    assert found.name == load_device(device).name
+
+
+def test_an_unknown_accelerator_is_told_the_known_ones() -> None:
+    with pytest.raises(Refused, match=r"known: .*a100-sxm-80gb.*mi300x"):
+        platform(accelerator="Graphcore IPU", gpus_per_node=4)
