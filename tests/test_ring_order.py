@@ -30,6 +30,23 @@ def test_cube_mesh_uses_every_link() -> None:
     assert sum(ring.bandwidth for ring in found) == pytest.approx(120e9)
 
 
+@pytest.mark.parametrize(("name", "total_bandwidth"), [("a100-4", 240e9), ("mi300x-8", 336e9)])
+def test_gpus_that_are_all_joined_use_every_link(name: str, total_bandwidth: float) -> None:
+    found = rings(load_machine(name).topology(1), range(load_machine(name).gpus_per_node))
+    assert sum(ring.bandwidth for ring in found) == pytest.approx(total_bandwidth)
+
+
+@pytest.mark.parametrize("name", ["h100-4", "mi300x-8"])
+def test_where_all_gpus_are_joined_every_nic_has_a_ring_of_its_own(name: str) -> None:
+    topology = load_machine(name).topology(3)
+    found = rings(topology, range(topology.ranks))
+    assert len({ring.order[0] % topology.gpus for ring in found}) == topology.nics
+    assert len({ring.order[-1] % topology.gpus for ring in found}) == topology.nics
+    cables = [e for e in topology.route(0, topology.gpus) if e[0][0] == "nic" and e[1][0] != "nic"]
+    nics = topology.nics * topology.link(cables[0]).bandwidth
+    assert sum(ring.bandwidth for ring in found) >= 0.75 * nics
+
+
 @pytest.mark.parametrize("name", machine_names())
 def test_rings_visit_every_rank_once(name: str) -> None:
     machine = load_machine(name)

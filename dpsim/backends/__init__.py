@@ -65,6 +65,11 @@ class Backend:
     #: no machine needed; control traffic and copies take no time
     ideal: bool = False
 
+    @property
+    def concurrency(self) -> int:
+        """How many collectives of one communicator run at once, issued in order."""
+        return 1
+
     def plan(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
     ) -> Plan:

@@ -1,42 +1,97 @@
-"""NCCL, first version: ring or two-level, whichever is faster on the links of the graph.
+"""NCCL and RCCL: ring, double binary tree, NVSwitch reduction, in LL, LL128 and Simple.
 
-Every hop of the ring is routed, the most loaded link sets the pace, the Simple protocol is
-assumed, and one launch costs NCCL's base latency for it (8.4 us: NVIDIA/nccl src/graph/tuning.cc
-2.23-2.30, `baseLat`, Ring and Tree, Simple).  NCCL has no two-level all-reduce on its own; it
-stands here for the tree that NCCL uses across nodes and is, like it, bandwidth-optimal per NIC
-(docs/assumptions.md, A12).
+NCCL's own model of the machine's graph chooses algorithm and protocol for every size, with the
+constants of the version asked for (`_nccl_tuning`, `_nccl_tables`).  What the choice then costs is
+its structure, hops and bytes over the links of the graph, with constants fitted per kind of link
+(`_nccl_time`, dpsim/calibrations/nccl.yaml).  Links of kind `local`, of which nothing is known,
+keep their own latency and bandwidth.  See docs/assumptions.md, A11 and A12.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple
 
 from dpsim import plugins
 from dpsim.backends import Backend, Phase, Plan
+from dpsim.backends import _nccl_tables as tables
+from dpsim.backends._nccl_graph import Graph, graph_of
+from dpsim.backends._nccl_time import UNKNOWN, Time, predicted, reached, shipped
+from dpsim.backends._nccl_traffic import Traffic, scaled, shape, shapes_of, traffic_of
+from dpsim.backends._nccl_tuning import Choice, Tuning
 from dpsim.collectives import Algorithm, Stage
+from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
 from dpsim.fabrics import Edge
-from dpsim.record import Refused, Text, record
+from dpsim.record import Check, Natural, Refused, Text, record
 from dpsim.topology import Topology
 from dpsim.units import Factor, Seconds
+
+#: NCCL's names of algorithms, and the plug-ins of dpsim/collectives that carry them out
+PLUGINS = {"ring": "ring", "tree": "double_tree", "nvls": "nvls", "nvls_tree": "nvls_tree"}
+#: algorithms of NCCL that are known and not modelled
+_MISSING = {
+    "collnet": "collnet is not modelled: it needs switches that reduce (SHARP) and their plugin",
+    "collnet_direct": "collnet_direct is not modelled: it needs SHARP switches",
+    "collnet_chain": "collnet_chain is not modelled: it needs SHARP switches",
+    "pat": "pat is not modelled",
+}
+Sockets = Annotated[int, Check(1, 64)]
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """ "2.18.5" as (2, 18); the newest where the text is empty.  Refused where it is none."""
+    if not text:
+        return tables.NEWEST
+    found = re.fullmatch(r"(\d{1,3})\.(\d{1,3})(?:\.\d{1,3})?", text)
+    version = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not tables.OLDEST <= version <= tables.NEWEST:
+        low, high = (".".join(map(str, v)) for v in (tables.OLDEST, tables.NEWEST))
+        raise Refused(f"{text[:60]!r} is no version from {low} to {high}", ("version",))
+    return version
 
 
 @record
 class Nccl(Backend):
-    """Settings: `algorithm` (auto picks the fastest), `launch` [s] per collective,
-    `efficiency` of the links' bandwidth (a measured machine's factor; 1 is the nominal)."""
+    """NCCL as users set it.
 
+    version     "2.0" … "2.30"; "" is the newest known
+    algorithm   auto, ring, tree, nvls or nvls_tree (NCCL_ALGO), or another plug-in of
+                dpsim/collectives, which then runs on the links' own latencies
+    protocol    auto, ll, ll128 or simple (NCCL_PROTO)
+    launch      time before any byte moves [s]; left out: the fitted one of the kind of link
+    efficiency  a factor on the fitted share of the links' bandwidth (a measured machine's own)
+    channels    most channels (NCCL_MAX_NCHANNELS); 0: as many as NCCL's search finds
+    sockets     TCP connections per channel (NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD)
+    fitted      whether times use the fitted constants; without them, they are NCCL's estimates
+    """
+
+    version: Text = ""
     algorithm: Text = "auto"
-    launch: Seconds = 8.4e-6
+    protocol: Text = "auto"
+    launch: Seconds | None = None
     efficiency: Factor = 1.0
+    channels: Natural = 0
+    sockets: Sockets = 1
+    fitted: bool = True
 
     def __post_init__(self) -> None:
-        try:
-            if self.algorithm != "auto":
+        version_of(self.version)
+        if self.protocol not in ("auto", *tables.PROTOCOLS):
+            known = ", ".join(("auto", *tables.PROTOCOLS))
+            raise Refused(f"no protocol {self.protocol[:60]!r}; there are {known}", ("protocol",))
+        if self.algorithm in _MISSING:
+            raise Refused(_MISSING[self.algorithm], ("algorithm",))
+        if self.algorithm not in ("auto", *PLUGINS):
+            try:
                 plugins.find("dpsim.collectives", self.algorithm)
-        except Refused as error:
-            raise Refused(f"{error.message}, and auto", ("algorithm",)) from None
+            except Refused as error:
+                raise Refused(f"{error.message}, tree and auto", ("algorithm",)) from None
+
+    def bare(self) -> Nccl:
+        """The same with NCCL's own estimates for times."""
+        return replace(self, fitted=False)
 
     def plan(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
@@ -44,28 +99,76 @@ class Nccl(Backend):
         if len(ranks) == 1:
             return Plan((), None, "none", 0.0)
         assert topology is not None
-        names = (
-            plugins.names("dpsim.collectives") if self.algorithm == "auto" else (self.algorithm,)
-        )
         call = _Call(operation, ranks, size, topology)
-        plans = [
-            self._with(algorithm, name, call)
-            for name in names
-            if operation in (algorithm := plugins.find("dpsim.collectives", name)()).operations
-            and algorithm.applies(ranks, topology)
-        ]
-        if not plans:
-            raise Refused(
-                f"{self.algorithm} cannot do {operation} over these {len(ranks)} ranks",
-                ("collective", "algorithm"),
-            )
-        return min(plans, key=lambda plan: plan.seconds)
+        graph = self._graph(call)
+        if self.algorithm not in ("auto", *PLUGINS):
+            return self._on_plain_links(call, self.algorithm, graph)
+        tuning = Tuning(graph, version_of(self.version))
+        choices = tuning.choices(operation, size, self.algorithm, self.protocol)
+        choices = [c for c in choices if _plugin(c.algorithm).applies(ranks, topology)]
+        if not choices:
+            raise self._refusal(call)
+        if graph.inside in UNKNOWN or graph.outside in UNKNOWN:
+            return self._on_plain_links(call, PLUGINS[choices[0].algorithm], graph)
+        return self._planned(call, tuning, choices[0])
 
-    def _with(self, algorithm: Algorithm, name: str, call: _Call) -> Plan:
-        shapes = _shapes(algorithm, name, call)
-        phases = tuple(shape.phase(call.size, self.efficiency) for shape in shapes)
+    def _graph(self, call: _Call) -> Graph:
+        graph = graph_of(call.topology, call.ranks)
+        if not self.channels or self.channels >= graph.channels:
+            return graph
+        return replace(graph, channels=self.channels)
+
+    def _refusal(self, call: _Call) -> Refused:
+        what = " ".join(w for w in (self.algorithm, self.protocol) if w != "auto")
+        message = f"{what} cannot do {call.operation} over these {len(call.ranks)} ranks"
+        return Refused(message, ("collective", "algorithm"))
+
+    # -- NCCL's own algorithms ------------------------------------------------------------------
+
+    def _planned(self, call: _Call, tuning: Tuning, choice: Choice) -> Plan:
+        name = PLUGINS[choice.algorithm]
+        traffic = traffic_of(_plugin(choice.algorithm), name, call.operation, call.ranks,
+                             call.topology)  # fmt: skip
+        time = self._time(call, tuning, traffic, choice)
+        loads, peak = _loads(call, name, choice, traffic, time, self.efficiency)
+        busy = time.transfer / self.efficiency
+        phase = Phase(time.latency, busy, loads, peak * call.size, time.busiest)
+        launch = time.floor if self.launch is None else self.launch
+        stages = None
+        if name == "ring" and call.operation != "broadcast" and call.size > 0:
+            stages = _Rounds(call, time)
+        label = f"{choice.algorithm} {choice.protocol}"
+        return Plan((phase,), stages, label, _sent(call, choice.algorithm), launch)
+
+    def _time(self, call: _Call, tuning: Tuning, traffic: Traffic, choice: Choice) -> Time:
+        pair = (choice.algorithm, choice.protocol)
+        if self.fitted:
+            return predicted(
+                shipped(), tuning, traffic, call.operation, pair, call.size, self.sockets
+            )
+        latency = tuning.latency(call.operation, *pair) * 1e-6
+        busiest = max(traffic.paces.values())[1]
+        share = dict.fromkeys(traffic.paces, 1.0)
+        return Time(0.0, latency, max(choice.seconds - latency, 0.0), share, busiest)
+
+    # -- any algorithm, round by round ----------------------------------------------------------
+
+    def _on_plain_links(self, call: _Call, name: str, graph: Graph) -> Plan:
+        """Rounds on the links' own latencies, with the share of bandwidth that Simple reaches."""
+        algorithm: Algorithm = plugins.find("dpsim.collectives", name)()
+        applies = algorithm.applies(call.ranks, call.topology)
+        if call.operation not in algorithm.operations or not applies:
+            raise self._refusal(call)
+        share, launch = self.efficiency, self.launch or 0.0
+        if graph.kind not in UNKNOWN and self.fitted:
+            share *= reached(shipped(), graph.kind, "ring", "simple")
+            launch = self.launch if self.launch is not None else shipped().of(graph.kind, "floor")
+        shapes = shapes_of(algorithm, name, *call)
+        phases = tuple(found.phase(call.size, share) for found in shapes)
+        factor = self.efficiency / share
+        stages = _Plain(call, algorithm, factor)
         sent = algorithm.bytes_sent(call.operation, len(call.ranks), call.size)
-        return Plan(phases, lambda: algorithm.stages(*call), name, sent, self.launch)
+        return Plan(phases, None if algorithm.in_network else stages, name, sent, launch)
 
 
 class _Call(NamedTuple):
@@ -78,65 +181,62 @@ class _Call(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Shape:
-    """A stage for one byte of the collective's size.
+class _Plain:
+    """Makes the rounds of an algorithm, the bytes of each times `factor`."""
 
-    hops   the distinct (latency, seconds per byte on the most loaded link) of its transfers
-    loads  bytes per byte that cross each link in one round; `peak` is the largest
-    """
+    call: _Call
+    algorithm: Algorithm
+    factor: float
 
-    repeats: int
-    hops: frozenset[tuple[float, float]]
-    loads: Mapping[Edge, float]
-    pace: float
-    peak: float
-    busiest: Edge
-
-    def phase(self, size: float, efficiency: float = 1.0) -> Phase:
-        """All rounds as one phase.
-
-        A transfer takes the latency of its path plus the time of its most loaded link; the slowest
-        transfer sets the pace of the round, and every round is alike.
-        """
-        size = size / efficiency
-        pace = self.pace * size
-        slowest = max(latency + busy * size for latency, busy in self.hops)
-        moved = self.repeats * self.peak * size
-        return Phase(
-            self.repeats * (slowest - pace), self.repeats * pace, self.loads, moved, self.busiest
-        )
+    def __call__(self) -> Iterator[Stage]:
+        for stage in self.algorithm.stages(*self.call):
+            yield stage if self.factor == 1.0 else scaled(stage, self.factor, stage.latency)
 
 
-def _shapes(algorithm: Algorithm, name: str, call: _Call) -> tuple[_Shape, ...]:
-    """The shapes of all stages; kept with the topology where they don't depend on the size."""
-    topology = call.topology
-    if not algorithm.proportional:
-        return tuple(_shape(s, topology, call.size or 1.0) for s in algorithm.stages(*call))
-    key = ("shapes", name, call.operation, call.ranks)
-    if key not in topology.memo:
-        stages = algorithm.stages(*call._replace(size=1.0))
-        topology.memo[key] = tuple(_shape(stage, topology) for stage in stages)
-    found: tuple[_Shape, ...] = topology.memo[key]
+@dataclass(frozen=True)
+class _Rounds:
+    """Makes the rounds of a ring that together take a fitted time on idle links."""
+
+    call: _Call
+    time: Time
+
+    def __call__(self) -> Iterator[Stage]:
+        (stage,) = _plugin("ring").stages(*self.call)
+        round_ = shape(stage, self.call.topology).pace
+        factor = self.time.transfer / (stage.repeats * round_)
+        yield scaled(stage, factor, self.time.latency / stage.repeats)
+
+
+def _plugin(algorithm: str) -> Algorithm:
+    found: Algorithm = plugins.find("dpsim.collectives", PLUGINS[algorithm])()
     return found
 
 
-def _shape(stage: Stage, topology: Topology, size: float = 1.0) -> _Shape:
-    """The shape of `stage`, which was made for `size` bytes."""
-    routes = [topology.route(t.source, t.target) for t in stage.transfers]
-    loads: dict[Edge, float] = {}
-    for transfer, route in zip(stage.transfers, routes, strict=True):
-        for edge in route:
-            loads[edge] = loads.get(edge, 0.0) + transfer.bytes / size
-    links = {edge: topology.link(edge) for edge in loads}
-    busy = {edge: load / links[edge].bandwidth for edge, load in loads.items()}
-    hops = frozenset(
-        (sum(links[edge].latency for edge in route), max(busy[edge] for edge in route))
-        for route in routes
-    )
-    busiest = max(busy, key=lambda edge: busy[edge])
-    return _Shape(stage.repeats, hops, loads, busy[busiest], max(loads.values()), busiest)
+def _sent(call: _Call, algorithm: str) -> float:
+    """Bytes that a rank sends (mean over ranks)."""
+    n = len(call.ranks)
+    if algorithm == "nvls_tree":
+        nodes = len({call.topology.node_of(rank) for rank in call.ranks})
+        return nvls_tree_sent(n // nodes, nodes, call.size)
+    if call.operation == "broadcast":
+        return (n - 1) / n * call.size
+    return _plugin(algorithm).bytes_sent(call.operation, n, call.size)
+
+
+def _loads(
+    call: _Call, name: str, choice: Choice, traffic: Traffic, time: Time, efficiency: float
+) -> tuple[dict[Edge, float], float]:
+    """What each link carries per byte of size, in bytes at its nominal bandwidth, and the most."""
+    shares = tuple(sorted(time.share.items()))
+    key = ("nccl loads", name, call.operation, call.ranks, choice.protocol, shares, efficiency)
+    if key not in call.topology.memo:
+        inflated = {kind: 1.0 / (share * efficiency) for kind, share in shares}
+        found = {edge: load * inflated[traffic.kinds[edge]] for edge, load in traffic.loads.items()}
+        call.topology.memo[key] = found, max(found.values())
+    known: tuple[dict[Edge, float], float] = call.topology.memo[key]
+    return known
 
 
 def phase_of(stage: Stage, topology: Topology, efficiency: float = 1.0) -> Phase:
-    """All rounds of `stage` as one phase."""
-    return _shape(stage, topology).phase(1.0, efficiency)
+    """All rounds of `stage` as one phase, on the links as they are."""
+    return shape(stage, topology).phase(1.0, efficiency)

@@ -13,6 +13,13 @@ from dpsim.topology import Topology
 
 _SEARCH_LIMIT = 8  # GPUs; above, rings are not searched
 _PACK_LIMIT = 50_000  # combinations of cycles tried
+#: eight GPUs, all joined: seven rings that together use every wire once in each direction (Tillson,
+#: J. Combin. Theory B 29 (1980) 68-74, says for which numbers there are such rings)
+_EIGHT = (
+    (0, 5, 6, 3, 7, 2, 1, 4), (0, 4, 2, 3, 5, 7, 1, 6), (0, 3, 2, 7, 5, 4, 6, 1),
+    (0, 7, 6, 2, 4, 1, 5, 3), (0, 6, 7, 4, 3, 1, 2, 5), (0, 2, 6, 5, 1, 3, 4, 7),
+    (0, 1, 7, 3, 6, 4, 5, 2),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,6 +110,11 @@ def _cycles(topology: Topology, inside: Locals) -> list[Locals]:
     if not mesh or len(inside) > _SEARCH_LIMIT:
         return []
     unit = min(mesh.values())
+    if len(mesh) == len(inside) * (len(inside) - 1) // 2 and unit == max(mesh.values()):
+        if len(inside) == 8:
+            return [tuple(inside[place] for place in order) for order in _EIGHT]
+        if len(inside) == 4:
+            unit /= 2  # each of the three cycles takes half of its wires
     if len(inside) == 2:
         return [inside] * int(mesh[inside[0], inside[1]] / unit + 1e-9)
     direct: Hops = {pair: (pair,) for pair in mesh}
@@ -210,11 +222,12 @@ def _inner(topology: Topology, inside: Locals) -> list[Locals]:
         members.setdefault(topology.nic_of(gpu), []).append(gpu)
     mesh = _mesh(topology, inside) if len(inside) <= _SEARCH_LIMIT else {}
     taken: Counter[Pair] = Counter()
-    ways = []
+    ways: list[Locals] = []
     for nic, gpus in sorted(members.items()):
         steps = {gpu: len(topology.inside(("gpu", 0, gpu), ("nic", 0, nic))) for gpu in gpus}
         near = [gpu for gpu in gpus if steps[gpu] == min(steps.values())]
-        way = _mesh_way(inside, near, mesh, taken) or _turned(inside, near)
+        ends = {way[-1] for way in ways}
+        way = _mesh_way(inside, near, mesh, taken, ends) or _turned(inside, near)
         taken.update(pairwise(way))
         ways.append(way)
     return ways
@@ -232,17 +245,33 @@ def _turned(inside: Locals, near: list[int]) -> Locals:
 
 
 def _mesh_way(
-    inside: Locals, near: list[int], mesh: dict[Pair, float], taken: Counter[Pair]
+    inside: Locals,
+    near: list[int],
+    mesh: dict[Pair, float],
+    taken: Counter[Pair],
+    ends: set[int],
 ) -> Locals | None:
-    """The widest path over direct links from the first of `near` through all to one of `near`."""
-    best: tuple[tuple[bool, float], Locals] | None = None
-    for order in _through((near[0],), inside, mesh) if mesh else ():
+    """The widest path over direct links from the first of `near` through all to one of `near`,
+    or at least to a GPU that is not yet one of `ends`, so that every NIC sends for one ring."""
+    best: tuple[tuple[bool, bool, float], Locals] | None = None
+    for order in _candidates(near[0], inside, mesh) if mesh else ():
         hops = list(pairwise(order))
         width = min((mesh[_pair(a, b)] / (1 + taken[a, b]) for a, b in hops), default=0.0)
-        score = (order[-1] in near, width)
+        score = (order[-1] in near, order[-1] not in ends, width)
         if best is None or score > best[0]:
             best = (score, order)
     return best[1] if best else None
+
+
+def _candidates(start: int, inside: Locals, mesh: dict[Pair, float]) -> Iterator[Locals]:
+    """Paths from `start` over direct links; where all of an even number are joined, first the
+    zigzag, for the zigzags from all starts share no wire in one direction (Walecki)."""
+    count = len(inside)
+    if count % 2 == 0 and len(mesh) == count * (count - 1) // 2:
+        at = inside.index(start)
+        steps = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(count)]
+        yield tuple(inside[(at + step) % count] for step in steps)
+    yield from _through((start,), inside, mesh)
 
 
 def _through(begun: Locals, inside: Locals, mesh: dict[Pair, float]) -> Iterator[Locals]:

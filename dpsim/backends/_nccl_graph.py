@@ -1,0 +1,193 @@
+"""What NCCL's topology search finds: channels, bandwidth per channel, and kinds of paths.
+
+The search itself (NVIDIA/nccl 2.30.7 src/graph/search.cc) is not repeated.  The rings of
+`dpsim.collectives._order` say how much all channels carry together; that is rounded down to the
+speeds that NCCL tries, so that the estimates by which NCCL chooses are close to its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsim.backends import _nccl_tables as tables
+from dpsim.collectives._order import Ring, rings
+from dpsim.fabrics import Edge
+from dpsim.topology import Topology
+
+#: most channels that a ring search keeps (2.30.7 src/init.cc)
+_MAX_CHANNELS = 32
+_FAST = ("nvlink", "nvswitch", "xgmi")
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A group of ranks as NCCL sees it; bandwidths in GB/s per channel.
+
+    nodes, per_node   nodes of the group, and ranks per node (NCCL's integer division)
+    arch              0 Volta, 1 Ampere, 2 Hopper, 3 Blackwell
+    channels, intra, inter  of the ring graph;  tree_intra: the tree graph's bandwidth in a node
+    inside, outside   kind of link of the hops inside a node and between nodes ("": none)
+    near              the NICs of the ring are on the GPUs' own PCIe switches
+    switched          all GPUs of a node are on one NVSwitch
+    nvlink            NCCL sees NVLink paths only inside a node
+    """
+
+    ranks: int
+    nodes: int
+    per_node: int
+    arch: int
+    channels: int
+    intra: float
+    inter: float
+    tree_intra: float
+    inside: str
+    outside: str
+    near: bool
+    switched: bool
+    nvlink: bool
+    nics: int
+    local_bandwidth: float
+
+    @property
+    def column(self) -> int:
+        """The column of NCCL's tables: one node, two, or more."""
+        return min(self.nodes, 3) - 1
+
+    @property
+    def kind(self) -> str:
+        """What the widest hops cross: the network, or else the links inside the node."""
+        return self.outside or self.inside
+
+    @property
+    def connections(self) -> int:
+        """Connections that a NIC sends over: a ring has one a channel, and NCCL doubles the
+        channels of the search (2.30.7 src/graph/connect.cc)."""
+        return max(1, 2 * self.channels // max(self.nics, 1))
+
+
+def graph_of(topology: Topology, ranks: tuple[int, ...]) -> Graph:
+    """The graph of `ranks`, worked out once."""
+    key = ("nccl graph", ranks)
+    if key not in topology.memo:
+        topology.memo[key] = _graph(topology, ranks)
+    found: Graph = topology.memo[key]
+    return found
+
+
+def _graph(topology: Topology, ranks: tuple[int, ...]) -> Graph:
+    found = rings(topology, ranks)
+    nodes = len({topology.node_of(rank) for rank in ranks})
+    arch = tables.architecture(topology.compute_capability)
+    inner, outer = _hops(topology, found)
+    inside = _slowest_inside(topology, inner)
+    local = _local_bandwidth(topology, ranks, inside)
+    if nodes == 1:
+        total = sum(ring.bandwidth for ring in found) / 1e9
+        channels, speed = _inside_channels(total, len(found), arch)
+        inter = speed
+    else:
+        speed = min(ring.bandwidth for ring in found) / 1e9
+        channels, inter = _network_channels(speed, len(found), arch)
+        speed = inter
+    return Graph(
+        ranks=len(ranks),
+        nodes=nodes,
+        per_node=max(len(ranks) // nodes, 1),
+        arch=arch,
+        channels=channels,
+        intra=speed,
+        inter=inter,
+        tree_intra=max(speed, min(2 * inter, local / channels)) if nodes > 1 else speed,
+        inside=inside,
+        outside=_kind_outside(topology, outer),
+        near=not any(_touches(edge, "socket") for hop in outer for edge in hop),
+        switched=inside == "nvswitch",
+        nvlink=inside in ("nvlink", "nvswitch", ""),
+        nics=len({hop_nic(hop) for hop in outer if hop_nic(hop) is not None}),
+        local_bandwidth=local,
+    )
+
+
+def _hops(
+    topology: Topology, found: tuple[Ring, ...]
+) -> tuple[list[tuple[Edge, ...]], list[tuple[Edge, ...]]]:
+    """Routes inside the first node of every ring, and routes out of it; enough, for all nodes
+    are alike."""
+    inner, outer = [], []
+    for ring in found:
+        first = topology.node_of(ring.order[0])
+        for a, b in zip(ring.order, ring.order[1:] + ring.order[:1], strict=True):
+            if topology.node_of(a) != topology.node_of(b):
+                outer.append(topology.route(a, b))
+                if topology.node_of(a) != first:
+                    break
+            elif topology.node_of(a) == first:
+                inner.append(topology.route(a, b))
+    return inner, outer
+
+
+def _touches(edge: Edge, kind: str) -> bool:
+    return kind in (edge[0][0], edge[1][0])
+
+
+def hop_nic(hop: tuple[Edge, ...]) -> int | None:
+    """The number of the NIC through which a route leaves its node."""
+    return next((b[2] for _, b in hop if b[0] == "nic"), None)
+
+
+def edge_kind(topology: Topology, edge: Edge) -> str:
+    """The kind of an edge; an NVLink to a switch is "nvswitch", whatever the file calls it."""
+    kind: str = topology.link(edge).kind
+    return "nvswitch" if kind == "nvlink" and _touches(edge, "nvswitch") else kind
+
+
+_ORDER = ("nvswitch", "nvlink", "xgmi", "local", "pcie", "inter_socket")
+
+
+def _slowest_inside(topology: Topology, hops: list[tuple[Edge, ...]]) -> str:
+    kinds = {edge_kind(topology, edge) for hop in hops for edge in hop}
+    if "local" in kinds:
+        return "local"
+    return max(kinds, key=lambda kind: _ORDER.index(kind) if kind in _ORDER else 9, default="")
+
+
+def _kind_outside(topology: Topology, hops: list[tuple[Edge, ...]]) -> str:
+    for hop in hops:
+        for edge in hop:
+            if _touches(edge, "leaf"):
+                return str(topology.link(edge).kind)
+    return ""
+
+
+def _local_bandwidth(topology: Topology, ranks: tuple[int, ...], inside: str) -> float:
+    """What all channels together can carry inside a node [GB/s]."""
+    node = topology.node_of(ranks[0])
+    local = tuple(rank for rank in ranks if topology.node_of(rank) == node)
+    if len(local) == 1:
+        return 1e9
+    return sum(ring.bandwidth for ring in rings(topology, local)) / 1e9
+
+
+def _floor(value: float, speeds: tuple[float, ...]) -> float:
+    """The largest of `speeds` that is at most `value`; `value` itself below all of them."""
+    return next((speed for speed in speeds if speed <= value * (1 + 1e-9)), value)
+
+
+def _inside_channels(total: float, rings_found: int, arch: int) -> tuple[int, float]:
+    """Channels and GB/s of each inside one node; `total` is what all rings carry together."""
+    speeds = tables.INTRA_SPEEDS[max(arch - 1, 0)]
+    if rings_found > 1:
+        return rings_found, total / rings_found
+    speed = _floor(total, speeds)
+    channels = max(int(total / speed + 1e-9), 1)
+    if speed >= 25 and not (arch >= 2 and speed < 50 and channels > 4):
+        return min(2 * channels, _MAX_CHANNELS), speed / 2
+    return channels, speed
+
+
+def _network_channels(speed: float, rings_found: int, arch: int) -> tuple[int, float]:
+    """Channels and GB/s of each where rings leave the node, one a NIC."""
+    speed = _floor(speed, tables.INTER_SPEEDS[max(arch - 1, 0)])
+    if speed >= 25 and not (arch >= 2 and speed < 50 and rings_found > 4):
+        return min(2 * rings_found, _MAX_CHANNELS), speed / 2
+    return rings_found, speed

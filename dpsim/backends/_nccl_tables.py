@@ -1,0 +1,112 @@
+"""NCCL's own constants, by version.
+
+Source: NVIDIA/nccl src/graph/tuning.cc (src/tuning.cc before 2.7), read at the tags v2.8.4-1,
+v2.10.3-1, v2.12.12-1, v2.18.5-1, v2.21.5-1, v2.22.3-1, v2.23.4-1, v2.27.7-1, v2.29.2-1 and
+v2.30.7-1.  Bandwidths are in GB/s (1e9 B/s) and latencies in microseconds, as they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+Row = tuple[float, float, float]
+PROTOCOLS = ("ll", "ll128", "simple")
+#: newest version whose constants are known, and the oldest that is accepted
+NEWEST, OLDEST = (2, 30), (2, 0)
+#: trees came with 2.4, LL128 with 2.5, NVLS with 2.17, NVLS trees with 2.18
+TREES, LL128, NVLS, NVLS_TREES = (2, 4), (2, 5), (2, 17), (2, 18)
+
+
+@dataclass(frozen=True)
+class Era:
+    """The constants of a range of versions, rows in the order LL, LL128, Simple [us].
+
+    base    per launch (`baseLat`), by algorithm
+    nvlink, pcie, net  per step (`hwLat`), by algorithm
+    """
+
+    since: tuple[int, int]
+    base: Mapping[str, Row]
+    nvlink: Mapping[str, Row]
+    pcie: Mapping[str, Row]
+    net: Mapping[str, Row]
+
+
+def _era(
+    since: tuple[int, int],
+    base: tuple[Row, Row],
+    nvlink: tuple[Row, Row],
+    net: tuple[Row, Row],
+    nvls: float,
+    nvls_tree: float,
+) -> Era:
+    (tree, ring), nothing = nvlink, (0.0, 0.0, 0.0)
+    return Era(
+        since,
+        {"tree": base[0], "ring": base[1], "nvls": nothing, "nvls_tree": nothing},
+        {"tree": tree, "ring": ring, "nvls": (0, 0, nvls), "nvls_tree": (0, 0, nvls)},
+        {"tree": (1.0, 1.9, tree[2]), "ring": (1.0, 2.5, 5.7), "nvls": nothing,
+         "nvls_tree": nothing},
+        {"tree": net[0], "ring": net[1], "nvls": (0, 0, 18.0), "nvls_tree": (0, 0, nvls_tree)},
+    )  # fmt: skip
+
+
+_OLD_BASE = ((4.4, 4.4, 0.0), (3.6, 10.0, 8.4))
+_OLD_NVLINK = ((0.52, 1.25, 28.0), (0.47, 1.9, 3.4))
+_MID_BASE = ((6.8, 14.0, 0.0), (6.6, 14.0, 8.4))
+_NEW_BASE = ((6.8, 14.0, 8.4), (6.6, 14.0, 8.4))
+_FAST_TREE = ((0.6, 1.25, 4.0), (0.6, 1.9, 3.4))
+_SLOW_TREE = ((0.6, 1.25, 28.0), (0.6, 1.9, 3.4))
+_NET_RING = (2.7, 4.0, 14.0)
+ERAS = (
+    _era((2, 0), _OLD_BASE, _OLD_NVLINK, ((5.0, 8.5, 28.0), (2.7, 4.0, 9.6)), 23.0, 18.0),
+    _era((2, 12), _OLD_BASE, _OLD_NVLINK, ((5.0, 8.5, 28.0), (2.7, 4.0, 28.0)), 23.0, 18.0),
+    _era((2, 18), _MID_BASE, _FAST_TREE, ((5.0, 8.5, 14.0), _NET_RING), 23.0, 18.0),
+    _era((2, 21), _MID_BASE, _SLOW_TREE, ((5.0, 8.5, 28.0), _NET_RING), 25.0, 14.0),
+    _era((2, 23), _NEW_BASE, _FAST_TREE, ((5.0, 8.5, 14.0), _NET_RING), 25.0, 14.0),
+    _era((2, 28), _NEW_BASE, _FAST_TREE, ((5.0, 8.5, 14.0), _NET_RING), 25.0, 20.9),
+)
+
+#: by architecture (Volta, Ampere, Hopper, Blackwell) and by nodes (1, 2, more)
+LL_MAX = ((39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0))
+RING_LL128_CHANNEL = ((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3)
+TREE_LL128_CHANNEL = ((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
+TREE_CHANNEL = ((26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0))
+NVLS_TREE_CHANNEL = (*TREE_CHANNEL[:2], (0.0, 57.7, 45.5), (0.0, 96.0, 80.0))
+NVLS_EFFICIENCY = (0.0, 0.0, 0.85, 0.74)
+
+#: what is left of a tree's bandwidth at sizes 64 B, 128 B, … (`treeCorrectionFactor`)
+TREE_CORRECTION: Mapping[str, tuple[float, ...]] = {
+    "ll": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9,
+           1, 1, 1, 1, 1),
+    "ll128": (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9,
+              0.9, 0.9, 1, 1, 1),
+    "simple": (0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7,
+               0.8, 0.7, 0.7, 0.8, 0.9, 0.9, 0.9),
+}  # fmt: skip
+
+#: GB/s per channel that the search tries, in order (src/graph/search.cc), before Hopper, for
+#: Hopper and for Blackwell: inside nodes, then between them
+INTRA_SPEEDS = (
+    (40, 30, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3),
+    (60, 50, 40, 30, 24, 20, 15, 12, 11, 6, 3),
+    (90, 80, 70, 60, 50, 45, 40, 30, 24, 20, 19, 18),
+)
+INTER_SPEEDS = (
+    (48, 30, 28, 24, 20, 18, 15, 12, 10, 9, 7, 6, 5, 4, 3, 2.4, 1.2, 0.24, 0.12),
+    (48, 45, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
+    (96, 86, 80, 48, 45.1, 42, 40, 30, 24, 22, 20, 17.5, 15, 12, 6, 3, 2.4, 1.2, 0.24, 0.12),
+)
+
+
+def era_of(version: tuple[int, int]) -> Era:
+    """The constants of `version`; those of 2.8 stand for the versions before it."""
+    return [era for era in ERAS if era.since <= version][-1]
+
+
+def architecture(capability: int) -> int:
+    """0 Volta and older, 1 Ampere and Ada (and what states none), 2 Hopper, 3 Blackwell."""
+    if capability <= 0:
+        return 1
+    return sum(capability >= limit for limit in (80, 90, 100))

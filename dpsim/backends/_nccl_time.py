@@ -1,0 +1,153 @@
+"""How long NCCL's choice takes: its structure, with constants fitted per kind of link.
+
+T = floor + L + F + X with
+
+floor   one launch: kernel, and the proxy threads where there is a network [s]
+L       hops on the critical path x time of one (`Tuning.hops`, `Tuning.steps`) x a fitted factor
+        for each kind of link and protocol
+        (and for LL and LL128 in all-gather and reduce-scatter between nodes another)
+X       bytes over the busiest link at its nominal bandwidth, over the fitted share of it that the
+        protocol reaches there, which falls as (nodes / 2) ** -c; with sockets no more than a rate
+        per TCP connection
+F       2 f L sqrt(X / (L + X)): hops take longer once the buffers are full, as NCCL's own factors
+        of 1.4 and 1.9 on a ring's latency say; f = 0.2 and 0.45 would be these factors at large
+        sizes, and the root leads over to them.  A broadcast's chain adds for every further hop the
+        time of a piece, of which a channel's buffer holds eight
+
+The constants, with errors and what they were fitted on, are in dpsim/calibrations/nccl.yaml; the
+program that fits them is validation/fit_nccl.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from dpsim import constants
+from dpsim.backends._nccl_graph import Graph
+from dpsim.backends._nccl_tables import NEWEST
+from dpsim.backends._nccl_traffic import RELAYED, Traffic
+from dpsim.backends._nccl_tuning import Tuning
+from dpsim.fabrics import Edge
+
+#: kinds whose bytes go through TCP connections
+SOCKETS = ("ethernet", "gvnic", "ipoib")
+#: kinds of which nothing is known: their links' own latency and bandwidth apply
+UNKNOWN = ("local",)
+
+
+class Time(NamedTuple):
+    """Seconds: before anything moves, without bytes moving, and of bytes moving.
+
+    share   of the nominal bandwidth that each kind of link reaches
+    """
+
+    floor: float
+    latency: float
+    transfer: float
+    share: Mapping[str, float]
+    busiest: Edge
+
+
+@dataclass(frozen=True)
+class Constants:
+    """The fitted numbers by name, "nvswitch.floor" [s] and so on (factors otherwise)."""
+
+    values: Mapping[str, float]
+
+    def of(self, kind: str, name: str) -> float:
+        return self.values[f"{kind}.{name}"]
+
+
+@cache
+def shipped() -> Constants:
+    """The constants that come with dpsim: fitted on measured collectives, and where a kind has
+    none of its own, on training runs."""
+    measured = {name: c.value for name, c in constants.shipped("nccl").items()}
+    trained = {name: c.value for name, c in constants.shipped("training").items()}
+    return Constants(measured | {name: v for name, v in trained.items() if name in measured})
+
+
+def family(algorithm: str) -> str:
+    """Which bandwidth share an algorithm has: `nvls` for what the switches reduce."""
+    return "nvls" if algorithm in ("nvls", "nvls_tree") else algorithm
+
+
+def predicted(
+    fitted: Constants,
+    tuning: Tuning,
+    traffic: Traffic,
+    operation: str,
+    choice: tuple[str, str],
+    size: float,
+    sockets: int = 1,
+) -> Time:
+    """The time of `operation` on `size` bytes carried out by `choice` (algorithm, protocol)."""
+    algorithm, protocol = choice
+    graph = tuning.graph
+    share = {kind: reached(fitted, kind, algorithm, protocol) for kind in traffic.paces}
+    if graph.nodes > 2 and graph.outside in share:
+        share[graph.outside] *= (graph.nodes / 2) ** -fitted.of(graph.outside, "crowding")
+    slowest = max(traffic.paces, key=lambda kind: traffic.paces[kind][0] / share[kind])
+    pace, busiest = traffic.paces[slowest]
+    transfer = size * pace / share[slowest]
+    if graph.outside in SOCKETS:
+        flows = graph.connections * sockets
+        transfer = max(transfer, size * traffic.nic / (flows * fitted.of(graph.outside, "flow")))
+    latency = path_latency(fitted, tuning, operation, choice)
+    fill = 0.0
+    if transfer > 0:
+        share_paid = fitted.of(graph.kind, "ring_fill" if algorithm == "ring" else "fill")
+        fill = 2 * share_paid * latency * math.sqrt(transfer / (latency + transfer))
+    if operation == "broadcast":
+        fill += fitted.of(graph.kind, "chain") * _chain(graph, protocol, size) * transfer
+    return Time(fitted.of(graph.kind, "floor"), latency + fill, transfer, share, busiest)
+
+
+#: bytes of a piece, an eighth of a channel's buffer (2.30.7 src/init.cc and src/enqueue.cc)
+_PIECE = {"ll": 32 << 10, "ll128": 576_000, "simple": 512 << 10}
+
+
+def _chain(graph: Graph, protocol: str, size: float) -> float:
+    """How many times the transfer time passes until the first piece is at the end of a chain."""
+    share = max(size / graph.channels, 1.0)
+    return (graph.ranks - 2) * min(_PIECE[protocol] / share, 1.0)
+
+
+def reached(fitted: Constants, kind: str, algorithm: str, protocol: str) -> float:
+    """The share of a link's nominal bandwidth that the protocol reaches on that kind."""
+    if kind == RELAYED:
+        return reached(fitted, "nvlink", algorithm, protocol) * fitted.of("nvlink", "relay")
+    if protocol != "simple":
+        return fitted.of(kind, f"{protocol}_efficiency")
+    if family(algorithm) == "nvls" and kind == "nvswitch":
+        return fitted.of(kind, "nvls_efficiency")
+    return fitted.of(kind, "efficiency")
+
+
+def path_latency(
+    fitted: Constants, tuning: Tuning, operation: str, choice: tuple[str, str]
+) -> float:
+    """Latency of the critical path [s]; the hardware's, hence by the newest version's table."""
+    algorithm, protocol = choice
+    graph = tuning.graph
+    newest = Tuning(graph, NEWEST, tuning.post)
+    steps, hops = newest.steps(algorithm, protocol), newest.hops(operation, algorithm)
+    if operation == "broadcast":
+        hops = hops._replace(inside=min(hops.inside, 1), between=min(hops.between, 1))
+    total = 0.0
+    if hops.inside and graph.inside:
+        name = "step_nvls" if family(algorithm) == "nvls" else f"step_{protocol}"
+        total += hops.inside * steps.inside * fitted.of(graph.inside, name)
+    if hops.between:
+        factor = fitted.of(graph.outside, f"step_{protocol}")
+        if operation in ("all_gather", "reduce_scatter") and protocol != "simple":
+            factor *= fitted.of(graph.outside, "gather")
+        total += hops.between * steps.between * factor
+    return total * 1e-6
+
+
+__all__ = ["SOCKETS", "UNKNOWN", "Constants", "Time", "predicted", "shipped"]

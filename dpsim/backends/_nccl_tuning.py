@@ -1,0 +1,210 @@
+"""How NCCL chooses: its estimate of every algorithm and protocol, and the least of them.
+
+NVIDIA/nccl src/graph/tuning.cc (`ncclTopoTuneModel`, `ncclTopoGetAlgoTime`) and src/enqueue.cc
+(`topoGetAlgoInfo`), 2.30.7; constants by version in `_nccl_tables`.  The estimates rank; they were
+not made to predict (docs/assumptions.md, A12).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dpsim.backends import _nccl_tables as tables
+from dpsim.backends._nccl_graph import Graph
+from dpsim.backends._nccl_tables import Era
+
+ALGORITHMS = ("tree", "ring", "nvls", "nvls_tree")
+_PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+
+
+class Hops(NamedTuple):
+    """Steps on the critical path: inside nodes, between nodes, and steps of another sort."""
+
+    inside: float
+    between: float
+
+
+class Choice(NamedTuple):
+    """An algorithm with a protocol, and NCCL's own estimate [s]."""
+
+    algorithm: str
+    protocol: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """NCCL's model of one group at one version.
+
+    post   time to post a network operation [us]: 1.0, and 2.0 on AMD x86 hosts
+    """
+
+    graph: Graph
+    version: tuple[int, int]
+    post: float = 1.0
+
+    @property
+    def era(self) -> Era:
+        return tables.era_of(self.version)
+
+    def choices(
+        self, operation: str, size: float, algorithm: str = "auto", protocol: str = "auto"
+    ) -> list[Choice]:
+        """Every pair that this version has for `operation` here, fastest first."""
+        found = []
+        for name in ALGORITHMS if algorithm == "auto" else (algorithm,):
+            for proto in tables.PROTOCOLS if protocol == "auto" else (protocol,):
+                forced = (algorithm != "auto", protocol != "auto")
+                if self.allowed(operation, name, proto, *forced):
+                    found.append(Choice(name, proto, self.seconds(operation, name, proto, size)))
+        return sorted(found, key=lambda choice: choice.seconds)
+
+    def allowed(
+        self, operation: str, algorithm: str, protocol: str, forced: bool, exact: bool
+    ) -> bool:
+        """Whether NCCL has this pair (`tuning.cc`, enabled algorithms and protocols)."""
+        graph, version = self.graph, self.version
+        if protocol == "ll128" and not exact and not self._ll128():
+            return False
+        if protocol == "ll128" and version < tables.LL128:
+            return False
+        if algorithm == "ring":
+            return True
+        if algorithm == "tree":
+            return operation == "all_reduce" and version >= tables.TREES
+        if protocol != "simple" or not graph.switched or graph.arch < 2:
+            return False
+        if algorithm == "nvls":
+            return (
+                version >= tables.NVLS
+                and graph.nodes == 1
+                and operation != "broadcast"
+                and graph.per_node >= 2
+            )
+        several = graph.nodes > 1 and graph.per_node >= 2
+        return version >= tables.NVLS_TREES and operation == "all_reduce" and several
+
+    def _ll128(self) -> bool:
+        graph = self.graph
+        near = graph.nodes == 1 or graph.near
+        return graph.nvlink and near and graph.outside not in ("ethernet", "ipoib")
+
+    # -- bandwidth ------------------------------------------------------------------------------
+
+    def bandwidth(self, operation: str, algorithm: str, protocol: str) -> float:
+        """Algorithm bandwidth [GB/s]."""
+        graph = self.graph
+        n, arch, k = graph.ranks, graph.arch, graph.column
+        if algorithm in ("nvls", "nvls_tree"):
+            return self._in_network(operation, algorithm)
+        inside = graph.tree_intra if algorithm == "tree" else graph.intra
+        total = graph.channels * (inside if graph.nodes <= 2 else graph.inter)
+        low = tables.LL_MAX[arch if graph.nodes == 1 else 0][k]
+        if algorithm == "ring":
+            if protocol == "ll":
+                total = min(low, total / 2)
+            elif protocol == "ll128":
+                share = 0.7 if graph.per_node < 2 and self.version <= (2, 22) else 0.92
+                total = min(share * total, graph.channels * tables.RING_LL128_CHANNEL[arch][k])
+            passes = _PASSES.get(operation)
+            return total * n / (passes * (n - 1)) if passes else total
+        total = min(0.92 * total, graph.channels * tables.TREE_CHANNEL[arch][k])
+        if protocol == "ll":
+            total = min(total / 3.8, low)
+        elif protocol == "ll128":
+            share = 7 / 9 if graph.nodes == 1 else 120 / 128
+            total = min(share * total, graph.channels * tables.TREE_LL128_CHANNEL[arch][k])
+        return total / 2
+
+    def _in_network(self, operation: str, algorithm: str) -> float:
+        graph = self.graph
+        n, heads = graph.ranks, min(32, graph.per_node)
+        inside = tables.NVLS_EFFICIENCY[graph.arch] * (heads - 1) / heads
+        inside *= self._head_speed()
+        passes = _PASSES[operation]
+        inside *= 2 if passes == 2 else (graph.per_node - 1) / graph.per_node
+        speed = inside
+        if algorithm == "nvls_tree":
+            outside = graph.channels * graph.inter / heads * (2 if graph.nodes <= 2 else 1)
+            cap = tables.NVLS_TREE_CHANNEL[graph.arch][graph.column]
+            speed = min(inside, outside, cap)
+        return heads * speed * n / (passes * (n - 1))
+
+    def _head_speed(self) -> float:
+        """GB/s per head: what the GPU's NVLinks carry, shared out over the heads."""
+        heads = min(32, self.graph.per_node)
+        return self.graph.local_bandwidth / heads
+
+    # -- latency --------------------------------------------------------------------------------
+
+    def hops(self, operation: str, algorithm: str) -> Hops:
+        """Steps on the critical path, inside nodes and between them."""
+        graph = self.graph
+        n, nodes = graph.ranks, graph.nodes
+        deep = math.floor(math.log2(nodes))
+        if algorithm == "ring":
+            passes = _PASSES.get(operation)
+            if passes is None:
+                return Hops(n - nodes, nodes - 1)
+            between = passes * (nodes - 1)
+            return Hops(passes * (n - 1) - between, between)
+        if algorithm == "tree":
+            return Hops(2 * (graph.per_node - 1), 2 * deep)
+        return Hops(1, 2 * deep if algorithm == "nvls_tree" else 0)
+
+    def steps(self, algorithm: str, protocol: str) -> Hops:
+        """Time of one step inside nodes and between them [us] (`hwLat`)."""
+        graph, era = self.graph, self.era
+        place = tables.PROTOCOLS.index(protocol)
+        local = era.nvlink if graph.nvlink or graph.inside == "xgmi" else era.pcie
+        inside = local[algorithm][place]
+        outside = era.net["tree" if graph.per_node == 1 else algorithm][place]
+        if algorithm == "ring" and graph.nodes > 1:
+            inside = max(inside, self.post * (3 if protocol == "simple" else 1))
+        return Hops(inside, outside)
+
+    def latency(self, operation: str, algorithm: str, protocol: str) -> float:
+        """Latency by NCCL's own constants [us]."""
+        graph, era = self.graph, self.era
+        place = tables.PROTOCOLS.index(protocol)
+        base = era.base[algorithm][place]
+        if operation == "broadcast":
+            hw = era.nvlink if graph.nvlink else era.pcie
+            one = (era.net if graph.nodes > 1 else hw)["ring"][place]
+            return base + one
+        steps, hops = self.steps(algorithm, protocol), self.hops(operation, algorithm)
+        return base + hops.inside * steps.inside + hops.between * steps.between
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def seconds(self, operation: str, algorithm: str, protocol: str, size: float) -> float:
+        """NCCL's estimate [s] of an operation on `size` bytes (the larger of what goes in or comes
+        out of all ranks, as in nccl-tests)."""
+        graph = self.graph
+        speed = self.bandwidth(operation, algorithm, protocol)
+        latency = self.latency(operation, algorithm, protocol)
+        if algorithm == "tree":
+            speed *= tree_correction(protocol, size)
+        if self._plateau(operation, algorithm, protocol, size):
+            latency *= 1.9 if graph.arch < 1 or self.version < (2, 18) else 1.4
+        return (latency + size / (1e3 * speed)) * 1e-6
+
+    def _plateau(self, operation: str, algorithm: str, protocol: str, size: float) -> bool:
+        if (operation, algorithm, protocol) != ("all_reduce", "ring", "simple"):
+            return False
+        graph = self.graph
+        if graph.nodes == 1:
+            return False
+        if self.version < (2, 18):
+            return size >= 4096 * graph.ranks
+        return size / (2 * graph.channels * graph.ranks) >= 64
+
+
+def tree_correction(protocol: str, size: float) -> float:
+    """NCCL's correction of a tree's bandwidth at mid sizes."""
+    if size < 64:
+        return 1.0
+    place = int(math.log2(size / 64))
+    return tables.TREE_CORRECTION[protocol][place] if place < 23 else 1.0

@@ -1,0 +1,69 @@
+"""In-network reduction by NVSwitch: every rank sends once, the switch adds and multicasts.
+
+All-reduce: the switch reads all n copies of a shard, sends their sum to the shard's rank, and sends
+what that rank writes back to everybody.  A rank sends S for the sums and S/n of its own shard, and
+receives as much.  Reduce-scatter is the first half (S out, S/n in), all-gather the second (S/n out,
+S in).  T = 2 l + (1 + 1/n) S / B, or l + S / B, with the switch hop there and back in l.
+Source: Klenk, Jiang, Thorson and Dennison, "An in-network architecture for accelerating
+shared-memory multiprocessor collectives", ISCA 2020; NVIDIA/nccl 2.30.7 src/transport/nvls.cc.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsim.collectives import Algorithm, Stage, Transfer, switch
+from dpsim.topology import Topology
+
+
+class Nvls(Algorithm):
+    """Needs all ranks on the NVSwitch of one node."""
+
+    operations = ("all_reduce", "all_gather", "reduce_scatter")
+    proportional = True
+    in_network = True
+
+    def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
+        return len({topology.node_of(rank) for rank in ranks}) == 1 and switched(ranks, topology)
+
+    def stages(
+        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+    ) -> Iterator[Stage]:
+        out, into = size, size / len(ranks)
+        if operation == "all_gather":
+            out, into = into, out
+        if operation == "all_reduce":
+            out = into = out + into
+        yield Stage(1, tuple(through_switch(ranks, out, into, topology)))
+
+    def seconds(
+        self, operation: str, n: int, size: float, latency: float, bandwidth: float
+    ) -> float:
+        """On equal links of `latency` and `bandwidth` between every rank and the switch."""
+        return latency + (1 + 1 / n if operation == "all_reduce" else 1) * size / bandwidth
+
+    def bytes_sent(self, operation: str, n: int, size: float) -> float:
+        return {"all_reduce": 1 + 1 / n, "all_gather": 1 / n, "reduce_scatter": 1.0}[
+            operation
+        ] * size
+
+
+def switched(ranks: tuple[int, ...], topology: Topology) -> bool:
+    """Whether every node's ranks, at least two, sit on one NVSwitch."""
+    for node in {topology.node_of(rank) for rank in ranks}:
+        mine = [rank % topology.gpus for rank in ranks if topology.node_of(rank) == node]
+        if len(mine) < 2:
+            return False
+        hop = topology.inside(("gpu", 0, mine[0]), ("gpu", 0, mine[1]))
+        if hop[0][1][0] != "nvswitch":
+            return False
+    return True
+
+
+def through_switch(
+    ranks: tuple[int, ...], out: float, into: float, topology: Topology
+) -> Iterator[Transfer]:
+    """Every rank sends `out` bytes to its node's switch and receives `into` from it."""
+    for rank in ranks:
+        yield Transfer(rank, switch(topology.node_of(rank)), out)
+        yield Transfer(switch(topology.node_of(rank)), rank, into)
