@@ -1,0 +1,158 @@
+"""Configurations of the lab: what is drawn, from a seed, within ranges."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+SCHEMA = "dpsim-lab/1"
+#: bytes a second over all hosts that two cores carry with time to spare (1 Gbit/s in sum; eight
+#: hosts at 100 Mbit/s took 45 % of two cores)
+TOTAL_RATE = 125e6
+#: least parameters of a layer
+LEAST = 1_000
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range to draw from; `low` == `high` fixes the value."""
+
+    low: float
+    high: float
+
+    def uniform(self, draws: np.random.Generator) -> float:
+        return float(draws.uniform(self.low, self.high))
+
+    def logarithmic(self, draws: np.random.Generator) -> float:
+        return math.exp(draws.uniform(math.log(self.low), math.log(self.high)))
+
+    def whole(self, draws: np.random.Generator) -> int:
+        return int(draws.integers(int(self.low), int(self.high) + 1))
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """What `draw` draws from.
+
+    hosts, rate     number of hosts; what each link carries, one way [B/s]
+    layers          number of layers
+    compute         forward and backward of all layers [s]
+    ratio           time that the links need for the gradients over the time of backward
+    buckets         bytes of all gradients over DDP's bucket cap: about the number of buckets
+    usual           share of configurations with torch's default caps instead, 1 and 25 MiB
+    cap             a fixed bucket_cap_mb instead of both [MiB]
+    straggler, slow_link, jitter   factor on one rank's compute, factor on one host's rate,
+                    standard deviation of a factor per rank and step; each is present with the
+                    probability in `shares`, or not at all (None)
+    """
+
+    hosts: Span = Span(2, 8)
+    rate: Span = Span(50e6 / 8, 400e6 / 8)
+    layers: Span = Span(3, 10)
+    compute: Span = Span(0.05, 0.2)
+    ratio: Span = Span(0.3, 2.5)
+    buckets: Span = Span(1, 12)
+    usual: float = 0.15
+    cap: float | None = None
+    straggler: Span | None = Span(1.0, 2.0)
+    slow_link: Span | None = Span(0.3, 0.8)
+    jitter: Span | None = Span(0.01, 0.1)
+    shares: tuple[float, float, float] = (0.5, 0.35, 0.35)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One run of the lab.  Times in seconds, rates in bytes a second.
+
+    layers     (parameters, forward, backward) in registration order
+    straggler  rank -> factor on its compute; slow_link  host -> rate of its link
+    jitter     standard deviation of the factor per rank and step
+    """
+
+    seed: int
+    number: int
+    hosts: int
+    rate: float
+    layers: tuple[tuple[int, float, float], ...]
+    bucket_cap_mb: float | None
+    straggler: dict[int, float] = field(default_factory=dict)
+    slow_link: dict[int, float] = field(default_factory=dict)
+    jitter: float = 0.0
+    warmup: int = 3
+    steps: int = 10
+
+    @property
+    def name(self) -> str:
+        return f"{self.seed}-{self.number:03d}"
+
+    def data(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> Configuration:
+        whole = {
+            key: {int(k): v for k, v in data[key].items()} for key in ("straggler", "slow_link")
+        }
+        layers = tuple((int(n), float(f), float(b)) for n, f, b in data["layers"])
+        return cls(**{**data, **whole, "layers": layers})
+
+
+def draw(seed: int, number: int, ranges: Ranges) -> Configuration:
+    """Configuration `number` of `seed`; the same whatever else is drawn."""
+    draws = np.random.default_rng([seed, number])
+    hosts = ranges.hosts.whole(draws)
+    top = max(min(ranges.rate.high, TOTAL_RATE / hosts), ranges.rate.low)
+    rate = Span(ranges.rate.low, top).logarithmic(draws)
+    layers = _layers(draws, ranges, hosts, rate)
+    cap = _cap(draws, ranges, layers)
+    chosen = [
+        None if span is None or draws.uniform() >= share else span.uniform(draws)
+        for span, share in zip(
+            (ranges.straggler, ranges.slow_link, ranges.jitter), ranges.shares, strict=True
+        )
+    ]
+    straggler, slow_link, jitter = chosen
+    return Configuration(
+        seed=seed,
+        number=number,
+        hosts=hosts,
+        rate=rate,
+        layers=layers,
+        bucket_cap_mb=cap,
+        straggler={} if straggler is None else {int(draws.integers(hosts)): round(straggler, 3)},
+        slow_link={} if slow_link is None else {int(draws.integers(hosts)): slow_link * rate},
+        jitter=round(jitter or 0.0, 4),
+        steps=20 if jitter else 10,
+    )
+
+
+def _cap(
+    draws: np.random.Generator, ranges: Ranges, layers: tuple[tuple[int, float, float], ...]
+) -> float | None:
+    usual, buckets = draws.uniform() < ranges.usual, ranges.buckets.logarithmic(draws)
+    if ranges.cap is not None or usual:
+        return ranges.cap
+    return round(4 * sum(count for count, _, _ in layers) / buckets / 2**20, 4)
+
+
+def _layers(
+    draws: np.random.Generator, ranges: Ranges, hosts: int, rate: float
+) -> tuple[tuple[int, float, float], ...]:
+    """Uneven layers whose gradients keep the links busy for `ratio` times backward."""
+    count = ranges.layers.whole(draws)
+    compute, ratio = ranges.compute.uniform(draws), ranges.ratio.logarithmic(draws)
+    backward = 2 / 3 * compute
+    size = ratio * backward * rate * hosts / (2 * (hosts - 1))
+    work, weight = draws.dirichlet(np.full(count, 2.0)), draws.dirichlet(np.ones(count))
+    return tuple(
+        (
+            max(LEAST, round(size / 4 * float(w))),
+            round(compute / 3 * float(c), 6),
+            round(backward * float(c), 6),
+        )
+        for c, w in zip(work, weight, strict=True)
+    )

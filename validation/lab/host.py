@@ -1,0 +1,134 @@
+"""One host of the lab: obeys one JSON line after the other on its standard input.
+
+curve   time all-reduces of given sizes
+train   steps of real DistributedDataParallel whose compute is sleeping
+
+It needs torch and numpy only.  Its compute is sleep, so that two cores carry eight hosts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+
+TIMEOUT = timedelta(seconds=60)
+
+
+class Slept(torch.autograd.Function):
+    """A layer: forward and backward take their time and nothing else."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, layer: SleepLayer) -> torch.Tensor:
+        ctx.layer = layer
+        layer.sleep(layer.forward_time)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        layer = ctx.layer
+        layer.sleep(layer.backward_time)
+        return grads[0], layer.gradient, None
+
+
+class SleepLayer(nn.Module):
+    """`count` parameters; `factor` stretches the sleeps of the current step."""
+
+    def __init__(self, count: int, forward_time: float, backward_time: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(count))
+        self.gradient = torch.ones(count)
+        self.forward_time, self.backward_time = forward_time, backward_time
+        self.factor = 1.0
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds * self.factor)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = Slept.apply(x, self.weight, self)
+        return result
+
+
+def curve(order: dict[str, Any]) -> dict[str, Any]:
+    """Seconds of every all-reduce, by size in bytes; a barrier before each."""
+    found: dict[str, list[float]] = {}
+    for size in order["sizes"]:
+        tensor = torch.ones(size // 4)
+        times = []
+        for _ in range(order["repeats"] + 1):
+            dist.barrier()
+            start = time.perf_counter()
+            dist.all_reduce(tensor)
+            times.append(time.perf_counter() - start)
+        found[str(size)] = times[1:]
+    return {"seconds": found}
+
+
+def train(order: dict[str, Any]) -> dict[str, Any]:
+    """Duration of every measured step on this rank [s]."""
+    layers = [SleepLayer(*layer) for layer in order["layers"]]
+    model = nn.parallel.DistributedDataParallel(
+        nn.Sequential(*layers),
+        bucket_cap_mb=order["bucket_cap_mb"],
+        gradient_as_bucket_view=True,
+    )
+    draws = np.random.default_rng([order["seed"], order["rank"]])
+    x = torch.ones(1, requires_grad=True)
+    ends = []
+    dist.barrier()
+    for _ in range(order["warmup"] + order["steps"]):
+        factor = order["factor"]
+        if order["jitter"]:
+            factor *= max(1.0 + order["jitter"] * draws.standard_normal(), 0.0)
+        for layer in layers:
+            layer.factor = factor
+        model.zero_grad(set_to_none=True)
+        model(x).sum().backward()
+        ends.append(time.perf_counter())
+    spans = np.diff(ends)[order["warmup"] - 1 :]
+    return {"seconds": spans.tolist()}
+
+
+def prefer() -> None:
+    """Run before the machine's other programs, where that is allowed: a real host has its cores
+    to itself, and this one uses a few percent of one."""
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
+def serve() -> None:
+    """Obey until the input ends."""
+    torch.set_num_threads(1)
+    print(json.dumps({"torch": torch.__version__, "numpy": np.__version__}), flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        where = f"tcp://{order['master']}:{order['port']}"
+        dist.init_process_group(
+            "gloo", init_method=where, rank=order["rank"], world_size=order["world"],
+            timeout=TIMEOUT,
+        )  # fmt: skip
+        try:
+            answer = {"curve": curve, "train": train}[order["do"]](order)
+            dist.barrier()
+        finally:
+            dist.destroy_process_group()
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    # die with the program that started this host, even if that one is killed
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
+    prefer()
+    serve()
