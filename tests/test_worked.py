@@ -23,6 +23,9 @@ STEPS = {
     "fsdp2_comm_bound": 0.036,
     "fsdp2_two_communicators": 0.032,
     "fsdp2_keep_gathered": 0.030,
+    "horovod_first_step": 0.023,
+    "zero2_paper": 0.152,
+    "zero2_deepspeed": 0.163,
 }
 FASTER_STEPS = {
     "ddp_steady": 0.021225,

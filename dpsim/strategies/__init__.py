@@ -8,6 +8,7 @@ system's own knobs, with its names, its bare numbers and its true defaults.  `pr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,6 +17,10 @@ from dpsim.hardware import DTYPE_BYTES
 from dpsim.models import Model
 from dpsim.precision import Optimizer, Precision
 from dpsim.program import Op, Program
+
+
+#: micro-batches from which on those that exchange nothing are folded into one
+FOLDED = 32
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,9 @@ class Job:
     copy_bandwidth  device memory bandwidth for copies [B/s]; None: copies take no time
     control       whether bookkeeping traffic and padding exist (not under ideal backends)
     update        seconds that the optimizer takes per parameter [s]
+    slowest       `times` on the slowest rank, which decides what all ranks do together; None:
+                  they are `times`
+    local_size    ranks on one node; None: all of them
     """
 
     model: Model
@@ -42,6 +50,22 @@ class Job:
     copy_bandwidth: float | None = None
     control: bool = True
     update: float = 0.0
+    slowest: tuple[LayerTime, ...] | None = None
+    local_size: int | None = None
+
+    def rounds(self, quiet: bool) -> Iterator[tuple[int, tuple[LayerTime, ...]]]:
+        """The micro-batches of a step: number and layer times.
+
+        Where only the last one exchanges anything (`quiet`), the many between the first and the
+        last are played as one that takes as long as all of them.
+        """
+        last = self.micro_batches - 1
+        if not quiet or last < FOLDED:
+            yield from ((m, self.times) for m in range(self.micro_batches))
+            return
+        many = last - 1
+        long = (LayerTime(t.forward * many, t.backward * many, t.bound) for t in self.times)
+        yield from ((0, self.times), (1, tuple(long)), (last, self.times))
 
     def copy_seconds(self, size: float) -> float:
         """Time to read and write `size` bytes once in device memory."""
@@ -59,6 +83,10 @@ class Strategy:
     def program(self, job: Job, iteration: int | None) -> Program:
         """What one rank issues in `iteration` (1, 2, …); None is the steady state."""
         raise NotImplementedError
+
+    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """Groups of ranks beside "world" that collectives name: each a partition of the ranks."""
+        return {}
 
     def memory(self, job: Job) -> dict[str, float]:
         """Parameters, gradients, optimizer states and buffers on one device [B], by name."""

@@ -17,12 +17,14 @@ torch/nn/parallel/distributed.py (2.13-2.15):
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 from dpsim.hardware import DTYPE_BYTES
 from dpsim.program import Program
 from dpsim.record import Flag, record
 from dpsim.strategies import TORCH, Issue, Job, Strategy, Torch, label, state_bytes
+from dpsim.strategies._gradients import Gradient, arrival, gradients_of
 from dpsim.units import Unit
 
 FIRST_BUCKET = 1024 * 1024  # bytes; reducer.hpp, kDefaultFirstBucketBytes
@@ -40,16 +42,6 @@ class Bucket(NamedTuple):
     tensors: tuple[int, ...]
     bytes: int
     dtype: str
-
-
-class _Gradient(NamedTuple):
-    """One parameter tensor: its layer, name, bytes, dtype, and the layer whose backward ends it."""
-
-    layer: int
-    name: str
-    bytes: int
-    dtype: str
-    ready: int
 
 
 @record
@@ -72,21 +64,22 @@ class Ddp(Strategy):
         """Forward, backward with buckets launched in order, optimizer."""
         issue = Issue(job)
         self._prologue(issue, job, iteration)
-        gradients = _gradients(job)
+        gradients = gradients_of(job)
         buckets = self.buckets(gradients, job, iteration)
-        for m in range(job.micro_batches):
+        for m, times in job.rounds(self.no_sync):
             start = [self._buffers(issue, job)] if m == 0 or not self.no_sync else []
             for place, i in enumerate(job.model.forward_order):
                 after = tuple(k for k in start if k is not None) if place == 0 else ()
                 issue.add(
                     label("F", i, m, job.micro_batches),
                     "forward",
-                    seconds=job.times[i].forward,
+                    seconds=times[i].forward,
                     after=after,
                 )
             reduces = not self.no_sync or m == job.micro_batches - 1
             late = self.static_graph and iteration == 1
-            self._backward(issue, job, m, gradients, buckets if reduces else (), late=late)
+            sent = buckets if reduces else ()
+            self._backward(issue, replace(job, times=times), m, gradients, sent, late=late)
         issue.add("O", "optimizer", seconds=job.update * job.model.parameters)
         return issue.program(
             tuple(
@@ -134,7 +127,7 @@ class Ddp(Strategy):
         issue: Issue,
         job: Job,
         m: int,
-        gradients: list[_Gradient],
+        gradients: list[Gradient],
         buckets: tuple[Bucket, ...],
         *,
         late: bool,
@@ -165,7 +158,7 @@ class Ddp(Strategy):
             self._epilogue(issue, job, gradients, reduced)
 
     def _epilogue(
-        self, issue: Issue, job: Job, gradients: list[_Gradient], reduced: list[int]
+        self, issue: Issue, job: Job, gradients: list[Gradient], reduced: list[int]
     ) -> None:
         """The map of used parameters, the wait for every bucket, the copies back."""
         if self.find_unused_parameters and not self.static_graph:
@@ -174,20 +167,20 @@ class Ddp(Strategy):
         if not self.gradient_as_bucket_view:
             self._copy(issue, job, "copy.back", gradients)
 
-    def _copy(self, issue: Issue, job: Job, name: str, gradients: list[_Gradient]) -> None:
+    def _copy(self, issue: Issue, job: Job, name: str, gradients: list[Gradient]) -> None:
         seconds = job.copy_seconds(sum(g.bytes for g in gradients))
         if seconds:
             issue.add(name, "copy", seconds=seconds)
 
     def buckets(
-        self, gradients: list[_Gradient], job: Job, iteration: int | None
+        self, gradients: list[Gradient], job: Job, iteration: int | None
     ) -> tuple[Bucket, ...]:
         """The buckets of `iteration` in launch order."""
         sizes = [(g.dtype, g.bytes) for g in gradients]
         rebuilt_from = 3 if self.static_graph else 2
         rebuilds = self.static_graph or not self.find_unused_parameters
         if rebuilds and (iteration is None or iteration >= rebuilt_from):
-            return assign_buckets(sizes, self.caps, _arrival(gradients, job))
+            return assign_buckets(sizes, self.caps, arrival(gradients, job))
         caps = () if rebuilds else self.caps
         return assign_buckets(sizes, caps, None)[::-1]
 
@@ -235,23 +228,3 @@ def assign_buckets(
     if order is None:
         closed.sort(key=lambda bucket: min(bucket.tensors))
     return tuple(closed)
-
-
-def _gradients(job: Job) -> list[_Gradient]:
-    """Every parameter tensor in registration order."""
-    final = job.model.ready_after()
-    found = []
-    for i, layer in enumerate(job.model.layers):
-        dtype = job.parameter_dtype(i)
-        for j, tensor in enumerate(layer.tensors):
-            ready = final[i] if j == 0 else i
-            size = tensor.elements * DTYPE_BYTES[dtype]
-            found.append(_Gradient(i, f"{layer.name}.{tensor.name}", size, dtype, ready))
-    return found
-
-
-def _arrival(gradients: list[_Gradient], job: Job) -> list[int]:
-    """Tensors in the order in which autograd finishes them: by layer as backward visits them,
-    inside a layer the last registered first."""
-    position = {layer: place for place, layer in enumerate(job.model.backward_order())}
-    return sorted(range(len(gradients)), key=lambda t: (position[gradients[t].ready], -t))
