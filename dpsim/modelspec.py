@@ -1,4 +1,5 @@
-"""The `model:` section of a scenario: a Hugging Face file, a bundled architecture, or layers."""
+"""The `model:` section of a scenario: a Hugging Face file, a bundled architecture, layers, or a
+record of the user's own training."""
 
 from __future__ import annotations
 
@@ -6,10 +7,12 @@ import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from dpsim.hardware import Device
 from dpsim.models import Architecture, Layer, Model, Tensor
 from dpsim.models._huggingface import read_config
+from dpsim.models._record import model_of, parse, same_device
 from dpsim.plugins import Plugin, name_of
 from dpsim.precision import Stored
 from dpsim.record import Check, Refused, Text, build, dump, json_schema, record
@@ -107,6 +110,45 @@ class HuggingFace:
             raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
 
 
+MAX_RECORD = 200_000_000  # bytes
+
+
+@record
+class FromRecord:
+    """`record` is a file of `dpsim measure` below the scenario's folder.
+
+    Durations are per sample, as recorded where the machine's device is the recorded one (or there
+    is no machine), otherwise derived from the recorded FLOP and traffic; `times` says which.
+    """
+
+    record: Text
+    times: Literal["recorded", "modelled"] | None = None
+
+    def model(self, base: Path, device: Device | None = None) -> Model:
+        """The layers of the record, for `device`."""
+        try:
+            found = parse(self._text(base))
+            timed = self.times == "recorded"
+            if self.times is None:
+                timed = device is None or same_device(found.device.name, device.name)
+            return model_of(found, timed=timed, name=found.model)
+        except Refused as error:
+            if error.path == ("record",):
+                raise
+            raise Refused(f"{self.record[:200]}: {error}", ("record",)) from None
+
+    def _text(self, base: Path) -> str:
+        path = below(base, self.record, "record")
+        if not path.is_file():
+            raise Refused(f"no file {self.record[:200]!r} here", ("record",))
+        if path.stat().st_size > MAX_RECORD:
+            raise Refused(f"is larger than {MAX_RECORD / 1e6:.0f} MB")
+        try:
+            return path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            raise Refused("cannot be read") from None
+
+
 def _config_text(name: str, base: Path) -> str:
     own = below(base, name, "huggingface")
     if own.is_file():
@@ -153,7 +195,7 @@ class ModelSource:
         from pydantic_core import core_schema
 
         def validate(value: Any, info: Any) -> Any:
-            if isinstance(value, (Explicit, HuggingFace, Architecture)):
+            if isinstance(value, (Explicit, HuggingFace, FromRecord, Architecture)):
                 return value
             return make(value, file=bool((info.context or {}).get("file")))
 
@@ -166,23 +208,30 @@ class ModelSource:
 _ARCHITECTURE = Plugin("dpsim.models", "name")
 
 
-def make(data: Any, *, file: bool) -> Explicit | HuggingFace | Architecture:
+def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Architecture:
     """The model section `data` as a record."""
     if not isinstance(data, Mapping):
-        raise Refused("needs a mapping with 'huggingface', 'name' or 'layers'")
+        raise Refused("needs a mapping with 'huggingface', 'name', 'record' or 'layers'")
     if "layers" in data:
         return build(Explicit, data, file=file)
     if "huggingface" in data:
         return build(HuggingFace, data, file=file)
+    if "record" in data:
+        return build(FromRecord, data, file=file)
     if "name" in data:
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
-    raise Refused("needs 'huggingface' (a config.json), 'name' (resnet50, …) or 'layers'")
+    raise Refused(
+        "needs 'huggingface' (a config.json), 'name' (resnet50, …), 'record' (of dpsim measure) or "
+        "'layers'"
+    )
 
 
-def load(spec: Any, base: Path) -> Model:
-    """The Model of a model section; files are looked up below `base`."""
+def load(spec: Any, base: Path, device: Device | None = None) -> Model:
+    """The Model of a model section, on `device`; files are looked up below `base`."""
     try:
+        if isinstance(spec, FromRecord):
+            return spec.model(base, device)
         if isinstance(spec, Architecture):
             return spec.model()
         made: Model = spec.model(base)
@@ -197,8 +246,17 @@ def dump_model(spec: Any) -> Any:
 
 
 def _json_schema() -> dict[str, Any]:
-    own = [json_schema(cls) for cls in (HuggingFace, Explicit)]
+    own = [json_schema(cls) for cls in (HuggingFace, Explicit, FromRecord)]
     return {"oneOf": [*own, *_ARCHITECTURE.json_schema()["oneOf"]]}
 
 
-__all__ = ["Explicit", "HuggingFace", "LayerSpec", "ModelSource", "below", "dump_model", "load"]
+__all__ = [
+    "Explicit",
+    "FromRecord",
+    "HuggingFace",
+    "LayerSpec",
+    "ModelSource",
+    "below",
+    "dump_model",
+    "load",
+]

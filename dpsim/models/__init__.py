@@ -70,13 +70,45 @@ class Layer:
         return sum(tensor.elements for tensor in self.tensors)
 
 
+Buckets = tuple[tuple[float, tuple[str, ...]], ...]
+
+
+@record
+class Recorded:
+    """What a recorded run adds to the layers that were made from it.
+
+    device        what it ran on; `batch` samples per step
+    timed         whether the layers carry the recorded durations (else the roofline's)
+    step          duration of the recorded step, from forward to the next forward [s]
+    plain_step    the same with no hooks on layers and gradients [s]
+    after         what followed the last gradient: DDP's copies back, optimizer, the script's own
+                  work until the next forward [s per step]
+    first_buckets, buckets   (bytes, tensors as "layer.tensor") of iteration 1 and later ones
+    frozen_bytes  parameters that need no gradient, which no layer holds
+    """
+
+    device: Text
+    batch: Annotated[int, Check(1, 10**9)]
+    timed: bool
+    step: Seconds
+    plain_step: Seconds
+    after: Seconds
+    first_buckets: Buckets
+    buckets: Buckets
+    frozen_bytes: Annotated[int, Check(0, 10**15)] = 0
+
+
 @record
 class Model:
     """Layers in registration order, and the order in which forward visits them.
 
-    `forward_order` holds indices into `layers`; backward runs in the reverse of it.  `sample` is
-    what one sample is called ("image", "sequence"), `tokens` the tokens per sample (1 for images).
-    `buffers` are the counts of non-trainable elements per dtype that DDP broadcasts (BatchNorm).
+    `forward_order` holds indices into `layers`; backward runs in the reverse of it unless
+    `backward` says its own order.  `arrival` holds indices into all tensors, counted through the
+    layers, in the order in which their gradients are finished; without it, layer by layer as
+    backward visits them, the last registered first.  `sample` is what one sample is called
+    ("image", "sequence"), `tokens` the tokens per sample (1 for images).  `buffers` are the counts
+    of non-trainable elements per dtype that DDP broadcasts (BatchNorm).  `recorded` is there where
+    the layers come from a recorded run.
     """
 
     name: Text
@@ -86,6 +118,9 @@ class Model:
     tokens: Annotated[int, Check(1, 10**9)] = 1
     dtype: Text = "fp32"
     buffers: tuple[tuple[str, int], ...] = ()
+    backward: tuple[int, ...] = ()
+    arrival: tuple[int, ...] = ()
+    recorded: Recorded | None = None
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -103,6 +138,11 @@ class Model:
         if sorted(order) != list(range(len(self.layers))):
             raise ValueError("forward_order must name every layer exactly once")
         object.__setattr__(self, "forward_order", order)
+        if self.backward and sorted(self.backward) != sorted(order):
+            raise ValueError("backward must name every layer exactly once")
+        tensors = sum(len(layer.tensors) for layer in self.layers)
+        if self.arrival and sorted(self.arrival) != list(range(tensors)):
+            raise ValueError("arrival must name every tensor exactly once")
 
     @property
     def parameters(self) -> int:
@@ -114,7 +154,7 @@ class Model:
         return sum(layer.forward_flop + layer.backward_flop for layer in self.layers)
 
     def backward_order(self) -> Iterator[int]:
-        return reversed(self.forward_order)
+        return iter(self.backward) if self.backward else reversed(self.forward_order)
 
     def ready_after(self) -> tuple[int, ...]:
         """For each layer, the layer whose backward makes its gradients final.

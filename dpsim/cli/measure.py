@@ -1,0 +1,68 @@
+"""`dpsim measure`: record a training script on one device as rank 0 of any world size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dpsim.models._record import Recording
+
+Command = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="-- COMMAND",
+        help="python train.py …, python -m package.train …, or module:function.",
+    ),
+]
+World = Annotated[int, typer.Option(min=1, max=1_048_576, help="Ranks that the script sees.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="FILE.json", help="Where to; FILE.yaml plays it."),
+]
+Steps = Annotated[int, typer.Option(min=1, max=1000, help="Steps timed with hooks on layers.")]
+Warmup = Annotated[int, typer.Option(min=3, max=100_000, help="Iterations before them.")]
+Machine = Annotated[str | None, typer.Option(help="Machine that the scenario names.")]
+Flops = Annotated[bool, typer.Option("--flops/--no-flops", help="Count work in one more step.")]
+
+
+def measure(
+    command: Command,
+    world_size: World,
+    out: Out = None,
+    steps: Steps = 10,
+    warmup: Warmup = 5,
+    machine: Machine = None,
+    flops: Flops = True,
+) -> int:
+    """Run a DDP training script, unchanged, as rank 0 of WORLD_SIZE ranks, and record its steps."""
+    from dpsim.measuring import files, runner
+
+    what = runner.target(command)
+    place = out or Path(f"{what.title}.json")
+    files.check(place)
+    if machine is not None:
+        from dpsim.machine import load_machine
+
+        load_machine(machine, place.parent)
+    document = runner.record(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
+    found = files.write(document, place, machine)
+    _summary(found, place, machine)
+    return 0
+
+
+def _summary(found: Recording, place: Path, machine: str | None) -> None:
+    from dpsim.measuring.files import scenario_file
+    from dpsim.units import show
+
+    sizes = ", ".join(f"{bucket.bytes / 2**20:.4g}" for bucket in found.steady_buckets[:8])
+    more = ", …" if len(found.steady_buckets) > 8 else ""
+    typer.echo(
+        f"{found.model} on {found.device.name}, rank 0 of {found.world_size:,}: "
+        f"{show(found.step.end_s, 's')} a step with hooks, {show(found.plain_step, 's')} without; "
+        f"batch {found.batch}; buckets of {sizes}{more} MiB"
+    )
+    name = "" if machine else " --set cluster.machine=NAME"
+    typer.echo(f"{place} written; next: dpsim run {scenario_file(place)}{name}")
