@@ -1,0 +1,1 @@
+"""Calibration: measurements in, fitted parameters with their uncertainty out."""
