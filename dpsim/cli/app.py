@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from dpsim.cli import explain, run, schema, show
+from dpsim.cli import calibrate, explain, measure, run, schema, show, validate
 
 app = typer.Typer(
     name="dpsim",
@@ -16,8 +16,11 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("explain")(explain.explain)
+app.command("calibrate")(calibrate.calibrate)
+app.command("measure")(measure.measure)
 app.command("show")(show.show)
 app.command("schema")(schema.schema)
+app.command("validate")(validate.validate)
 
 
 def _version(wanted: bool) -> None:

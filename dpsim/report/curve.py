@@ -50,18 +50,22 @@ _STYLE: dict[Any, Any] = {
 
 def draw_curve(prediction: Prediction, path_png: Path, path_svg: Path) -> None:
     """Draw `prediction` into both files; the same prediction gives the same bytes of the SVG."""
+    with styled():
+        save(make_figure(prediction.document), path_png, path_svg)
+
+
+def save(figure: Figure, path_png: Path, path_svg: Path) -> None:
+    """Write `figure` into both files, without dates and program versions."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with _style():
-        figure = make_figure(prediction.document)
-        FigureCanvasAgg(figure)
-        figure.savefig(path_png, format="png", dpi=150, metadata={"Software": None})
-        figure.savefig(path_svg, format="svg", metadata=nothing)
+    FigureCanvasAgg(figure)
+    figure.savefig(path_png, format="png", dpi=150, metadata={"Software": None})
+    figure.savefig(path_svg, format="svg", metadata=nothing)
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def styled() -> Iterator[None]:
     """Our style whatever the user's own; a name in a script that the font lacks is no problem."""
     import matplotlib
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,30 +22,36 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_all(prediction: Prediction, out: Path) -> None:
-    """Write the files of `prediction` into folder `out`; none of them is ever there half-written.
+    """Write the files of `prediction` into folder `out`; see `write_into`."""
+    write_into(out, FILES, lambda folder: _render(prediction, folder))
+
+
+def write_into(out: Path, names: Sequence[str], render: Callable[[Path], None]) -> None:
+    """Have `render` write the files `names` and move them into folder `out`; none of them is ever
+    there half-written.
 
     Raises Refused if something that is no folder (or no file) is in the way.
     """
-    _refuse(out)
+    _refuse(out, names)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".dpsim-", dir=out.parent))
     except OSError as error:
         raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None
     try:
-        _render(prediction, temporary)
+        render(temporary)
         out.mkdir(exist_ok=True)
-        for name in FILES:
+        for name in names:
             os.replace(temporary / name, out / name)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _refuse(out: Path) -> None:
+def _refuse(out: Path, names: Sequence[str]) -> None:
     for place in (out, *out.parents):
         if place.exists() and not place.is_dir():
             raise Refused(f"--out {out}: {place} is a file, and a folder is needed")
-    for name in FILES:
+    for name in names:
         if (out / name).is_dir():
             raise Refused(
                 f"--out {out}: {out / name} is a folder, and a file is to be written there"

@@ -81,7 +81,8 @@ def _one_node(machine: Machine, nodes: int) -> nx.Graph[Vertex]:
 def _places(graph: nx.Graph[Vertex]) -> dict[Vertex, Point]:
     """Where every vertex goes: GPUs below, what they hang on in rows above them."""
     gpus = sorted(v for v in graph if v[0] == "gpu")
-    mesh = any(a[0] == b[0] == "gpu" for a, b in graph.edges) and len(gpus) == 8
+    far = (a[0] == b[0] == "gpu" and abs(a[2] - b[2]) > 1 for a, b in graph.edges)
+    mesh = len(gpus) in (4, 8) and any(far)
     places = {gpu: _gpu_place(gpu[2], mesh) for gpu in gpus}
     slots = {gpu: (gpu[2] * 1.6, 1.8) for gpu in gpus} if mesh else dict(places)
     if any(v[0] == "nvswitch" for v in graph):
@@ -95,7 +96,7 @@ def _places(graph: nx.Graph[Vertex]) -> dict[Vertex, Point]:
 
 
 def _gpu_place(number: int, mesh: bool) -> Point:
-    """In a row; the cube mesh as two squares, turned so that the links between them stay apart."""
+    """In a row; a mesh as one or two squares, turned so that the links between them stay apart."""
     if not mesh:
         return number * 1.6, 1.8
     corner = ((-0.85, 1.7), (1.7, 0.85), (0.85, -1.7), (-1.7, -0.85))[number % 4]

@@ -44,6 +44,7 @@ def page(prediction: Prediction, svg: str) -> str:
     measured_headers, measured_rows = measured_columns(document)
     at, parts = _memory(document)
     return environment.from_string(source).render(
+        style=Markup(style()),
         name=brief(document["name"], 200),
         scaling=scaling_title(document),
         headline=headline(document),
@@ -63,6 +64,11 @@ def page(prediction: Prediction, svg: str) -> str:
         version=document["dpsim_version"],
         scenario=_scenario(document),
     )
+
+
+def style() -> str:
+    """The style sheet that all pages carry inside."""
+    return (resources.files("dpsim.report") / "style.css").read_text(encoding="utf-8")
 
 
 def inline(svg: str, label: str) -> str:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpsim.machine import Machine
     from dpsim.models import Layer, Model
 
-LISTS = ("machines", "models", "scenarios", "doctor")
+LISTS = ("machines", "models", "scenarios", "measuring-programs", "doctor")
 DEPENDENCIES = (
     "simpy",
     "numpy",
@@ -45,6 +45,7 @@ def show_thing(
         "machines": _machines,
         "models": _models,
         "scenarios": _scenarios,
+        "measuring-programs": _measuring_programs,
         "doctor": _doctor,
     }
     if thing in lists:
@@ -127,6 +128,24 @@ def _scenarios(console: Console) -> None:
         rows.append([path.relative_to(folder()).with_suffix("").as_posix(), clean(about)])
     console.print(table(("scenario", "about"), rows, left=("scenario", "about")))
     _print(console, "dpsim run SCENARIO predicts one.")
+
+
+def measuring_programs() -> Path:
+    """The folder of the measuring programs: in the installed package, or in a checkout."""
+    from importlib import resources
+
+    package = Path(str(resources.files("dpsim")))
+    packaged = package / "data" / "validation"
+    return packaged if packaged.is_dir() else package.parent / "validation"
+
+
+def _measuring_programs(console: Console) -> None:
+    """Paths, one per line, so that a shell can use them."""
+    programs = sorted(measuring_programs().glob("measure_*.py"))
+    for path in programs:
+        console.print(str(path), markup=False, highlight=False, soft_wrap=True)
+    helpers = "_measure.py and _networks.py beside them"
+    _print(console, f"They need torch, numpy, and {helpers}: copy the folder.  --help says more.")
 
 
 # -- a machine ------------------------------------------------------------------------------------

@@ -1,0 +1,63 @@
+"""Baselines: what simpler methods predict for the same rows.
+
+linear      throughput per GPU stays what it was at the calibrated count
+alpha_beta  compute of the calibrated count, then one ring all-reduce of all gradients that
+            overlaps with nothing: 2 (n-1) (alpha + S / (n B)) on nominal links (Thakur et al.,
+            IJHPCA 19(1), 2005)
+nccl_bare   the same with the time that NCCL's own cost model has for that all-reduce
+"""
+
+from __future__ import annotations
+
+from dpsim.accuracy.training_scenarios import Point
+from dpsim.case import Case
+from dpsim.hardware import DTYPE_BYTES
+from dpsim.topology import Topology
+
+#: start-up of one message that textbooks take for a network [s]
+ALPHA = 5e-6
+
+
+def baselines(point: Point, calibrated: Point) -> dict[str, float]:
+    """What the baselines predict for the step time of `point` [s]."""
+    here, there = point.case, calibrated.case
+    work = here.global_batch / here.ranks / (there.global_batch / there.ranks)
+    found = {"linear": calibrated.step_time * work}
+    for name, reduce in (("alpha_beta", _alpha_beta), ("nccl_bare", _nccl_bare)):
+        compute = max(calibrated.step_time - reduce(there), 0.0)
+        found[name] = compute * work + reduce(here)
+    return found
+
+
+def gradient_bytes(case: Case) -> float:
+    """Bytes of all gradients, in the dtype that the parameters are kept in."""
+    return case.model.parameters * float(DTYPE_BYTES[case.precision.parameters])
+
+
+def _alpha_beta(case: Case) -> float:
+    n = case.ranks
+    if n == 1 or case.topology is None:
+        return 0.0
+    return 2 * (n - 1) * (ALPHA + gradient_bytes(case) / (n * _narrowest(case.topology)))
+
+
+def _narrowest(topology: Topology) -> float:
+    """Nominal bandwidth that a ring over all ranks has [B/s]: the network's share of a node
+    where there are several nodes, else the first link out of a GPU."""
+    ring = [*range(topology.ranks), 0]
+    best = float("inf")
+    for a, b in zip(ring, ring[1:], strict=False):
+        route = topology.route(a, b)
+        best = min(best, min(topology.link(edge).bandwidth for edge in route))
+    return best
+
+
+def _nccl_bare(case: Case) -> float:
+    from dpsim.backends.nccl import Nccl
+
+    n = case.ranks
+    if n == 1 or case.topology is None:
+        return 0.0
+    world = tuple(range(n))
+    plan = Nccl().plan("all_reduce", world, gradient_bytes(case), case.topology)
+    return plan.seconds

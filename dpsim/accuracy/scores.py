@@ -1,0 +1,128 @@
+"""Scores: how far predictions are from measurements, and how honest their intervals are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+#: share of measurements that an interval should hold
+COVERAGE = 0.90
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One measured number and what was predicted for it, in the same unit.
+
+    lost, lost_predicted   1 - efficiency relative to the calibrated count, measured and predicted;
+                           None where there is no such count
+    baselines              the same number as other methods predict it, by name
+    """
+
+    source: str
+    regime: str
+    measured: float
+    predicted: float
+    low: float
+    high: float
+    lost: float | None = None
+    lost_predicted: float | None = None
+    baselines: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def error(self) -> float:
+        """|predicted / measured - 1|."""
+        return abs(self.predicted / self.measured - 1.0)
+
+    @property
+    def inside(self) -> bool:
+        return self.low * (1 - 1e-9) <= self.measured <= self.high * (1 + 1e-9)
+
+    @property
+    def interval_score(self) -> float:
+        """Width plus 2 / (1 - coverage) times what lies outside, relative to the measurement
+        (Gneiting and Raftery, JASA 102:359, 2007, section 6.2): smaller is better."""
+        outside = max(self.low - self.measured, self.measured - self.high, 0.0)
+        return (self.high - self.low + 2.0 / (1.0 - COVERAGE) * outside) / self.measured
+
+
+def summary(rows: Sequence[Scored], refused: int = 0) -> dict[str, Any]:
+    """The figures of a group of rows; `refused` others of the group have no prediction."""
+    found: dict[str, Any] = {
+        "n": len(rows),
+        "refused": refused,
+        "share_refused": refused / (len(rows) + refused) if rows or refused else None,
+    }
+    if not rows:
+        return found
+    errors = np.array([row.error for row in rows])
+    signed = np.array([row.predicted / row.measured - 1.0 for row in rows])
+    widths = np.array([(row.high - row.low) / 2.0 / row.predicted for row in rows])
+    found |= {
+        "median_error": float(np.median(errors)),
+        "p90_error": float(np.quantile(errors, 0.9)),
+        "mean_error": float(np.mean(errors)),
+        "signed_bias": float(np.median(signed)),
+        "skill": skill(rows),
+        "coverage": float(np.mean([row.inside for row in rows])),
+        "interval_score": float(np.mean([row.interval_score for row in rows])),
+        "median_half_width": float(np.median(widths)),
+        "baselines": _baselines(rows),
+    }
+    return found
+
+
+def skill(rows: Iterable[Scored]) -> float | None:
+    """1 - error / error of linear scaling, both on the lost efficiency; None without any loss.
+
+    Linear scaling says that nothing is lost: its error is the measured loss itself.
+    """
+    pairs = [(r.lost, r.lost_predicted) for r in rows if r.lost is not None]
+    linear = sum(abs(lost) for lost, _ in pairs)
+    if linear == 0:
+        return None
+    return 1.0 - sum(abs((own or 0.0) - lost) for lost, own in pairs) / linear
+
+
+def _baselines(rows: Sequence[Scored]) -> dict[str, dict[str, float]]:
+    """Median and 90th percentile error of every baseline, over the rows that have it."""
+    found = {}
+    for name in sorted({name for row in rows for name in row.baselines}):
+        errors = [
+            abs(row.baselines[name] / row.measured - 1.0) for row in rows if name in row.baselines
+        ]
+        found[name] = {
+            "n": len(errors),
+            "median_error": float(np.median(errors)),
+            "p90_error": float(np.quantile(errors, 0.9)),
+        }
+    return found
+
+
+def grouped(
+    rows: Sequence[Scored], key: Callable[[Scored], str], refused: dict[str, int] | None = None
+) -> dict[str, dict[str, Any]]:
+    """`summary` per group, in the order of the groups' names."""
+    refused = refused or {}
+    groups: dict[str, list[Scored]] = {name: [] for name in refused}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return {name: summary(groups[name], refused.get(name, 0)) for name in sorted(groups)}
+
+
+def count_band(ranks: int) -> str:
+    """The band of GPU counts that regimes are told apart by."""
+    for low, high in ((1, 1), (2, 8), (9, 64), (65, 512)):
+        if low <= ranks <= high:
+            return f"{low}-{high}" if high > low else "1"
+    return "> 512"
+
+
+def finite(value: float) -> float:
+    """`value`, which must be a finite positive number."""
+    if not math.isfinite(value) or value <= 0:
+        raise ValueError(f"{value} is no number to score")
+    return value

@@ -1,0 +1,333 @@
+"""From a row of a table of training runs to a scenario, or to the reason why there is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpsim import plugins
+from dpsim.accuracy.platforms import platform
+from dpsim.accuracy.training_models import ModelChoice, choose_model
+from dpsim.accuracy.training_table import RUN_TIMES, SAMPLES, TIMES, Row
+from dpsim.case import Case
+from dpsim.record import Refused
+from dpsim.scenario import load
+
+#: what is refused, by words of the columns strategy, strategy_detail, framework and compression
+_REFUSED = (
+    (r"decentrali|neighbou?r aver", "decentralised averaging is not modelled"),
+    (r"parameter.server|\bps\b|byteps", "a parameter server is not modelled"),
+    (r"1-bit|powersgd|\bdgc\b|int8 weights|zero\+\+", "compressed communication is not modelled"),
+    (r"mg-wfbp", "MG-WFBP's merging of gradients is not modelled"),
+    (r"bytescheduler", "ByteScheduler's partitioning and priorities are not modelled"),
+    (r"hybrid|hsdp", "hybrid sharding is not modelled"),
+    (r"async|stale|local sgd|easgd", "asynchronous training is not modelled"),
+    (r"nn\.dataparallel|\bdataparallel\b", "nn.DataParallel is not modelled"),
+)
+_BATCH = {"convnet": 64, "language": 8, "large": 1}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A row as dpsim plays it.
+
+    step_time  what was measured, as the time of one step [s]
+    time       whether `value` is a time (else a rate, which falls as the step gets longer)
+    notes      what was assumed or replaced, in plain words
+    """
+
+    row: Row
+    case: Case
+    data: dict[str, Any]
+    step_time: float
+    time: bool
+    strategy: str
+    notes: tuple[str, ...]
+
+    def value(self, step_time: float) -> float:
+        """What the table's `value` would be if a step took `step_time` seconds."""
+        measured = self.row.get("value")
+        if measured is None:
+            return step_time
+        ratio = step_time / self.step_time
+        return measured * ratio if self.time else measured / ratio
+
+
+def point_of(row: Row, compute: Mapping[str, Any] | None = None) -> Point:
+    """The scenario of `row`, with `compute` as its section of that name, and what was measured.
+
+    Raises Refused where there is none.
+    """
+    if (column := row.unclear()) is not None:
+        raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
+    notes: list[str] = []
+    for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
+        named = not row.text(axis) and re.search(rf"\b{axis}\b", row.text("strategy").lower())
+        if row.count(axis) > 1 or named:
+            raise Refused(f"{name} parallelism is not modelled ({row.text('strategy')})")
+    model = _model(row, notes)
+    data: dict[str, Any] = {
+        "model": model.data,
+        "strategy": _strategy(row, notes),
+        "cluster": _cluster(row, notes),
+        "precision": _precision(row, notes),
+        "batch": _batch(row, model, notes),
+        "optimizer": {"kind": "adam" if model.language else "momentum"},
+        "recompute": _recompute(row),
+        "collective": {"backend": "nccl", "version": _nccl_version(row)},
+        "engine": "vectorised",
+        "compute": dict(compute or {}),
+    }
+    loaded = load(data, Path(), row.text("row_id") or f"line {row.line}")
+    case = _share(Case(loaded.scenario, Path()))
+    step_time, time = _measured(row, case)
+    return Point(row, case, data, step_time, time, data["strategy"]["kind"], tuple(notes))
+
+
+#: what cases on the same cluster have in common; building a machine takes longer than playing it
+_CLUSTERS: dict[str, Case] = {}
+_KEPT = 64
+
+
+def _share(case: Case) -> Case:
+    """`case`, with machine, topology and plans of an earlier case on the same cluster."""
+    key = repr(case.scenario.cluster)
+    if key not in _CLUSTERS:
+        if len(_CLUSTERS) >= _KEPT:
+            _CLUSTERS.pop(next(iter(_CLUSTERS)))
+        _ = case.costs
+        _CLUSTERS[key] = case
+    return case.on_cluster_of(_CLUSTERS[key])
+
+
+def _model(row: Row, notes: list[str]) -> ModelChoice:
+    millions, tokens = row.get("params_m"), row.get("seq_len")
+    found = choose_model(
+        row.text("model"),
+        row.text("task"),
+        millions * 1e6 if millions else None,
+        int(tokens) if tokens else None,
+    )
+    if found.note:
+        notes.append(found.note)
+    if found.language and not tokens:
+        length = found.data["sequence_length"]
+        notes.append(f"sequences of {length:,} tokens are assumed")
+    return found
+
+
+def _strategy(row: Row, notes: list[str]) -> dict[str, Any]:
+    columns = ("strategy", "strategy_detail", "framework", "compression", "shard")
+    words = " | ".join(row.text(column) for column in columns).lower()
+    for pattern, reason in _REFUSED:
+        if re.search(pattern, words):
+            raise Refused(f"{reason} ({row.text('strategy')})")
+    if re.search(r"fsdp|full_shard", words):
+        return {"kind": "fsdp"}
+    if match := re.search(r"zero-?([123])", words):
+        return _zero(int(match[1]), row, notes)
+    if "horovod" in words and "no overlap" not in words:
+        return _horovod(row, notes)
+    if not re.search(r"all-?reduce|\bddp\b|data.parallel|\bdp\b|^ \|", words):
+        raise Refused(f"strategy {row.text('strategy')!r} is not known")
+    own = row.text("framework")
+    if (
+        own
+        and "no overlap" not in words
+        and not re.search(r"pytorch|torch|lightning|accelerate", own.lower())
+    ):
+        notes.append(f"{own}'s own gradient exchange is played as PyTorch DDP's")
+    if "no overlap" in words:
+        notes.append("gradients are exchanged after backward, in one bucket")
+        return {"kind": "ddp", "bucket_cap_mb": 1_000_000}
+    return {"kind": "ddp"}
+
+
+def _horovod(row: Row, notes: list[str]) -> dict[str, Any]:
+    """Horovod, with the defaults before 0.21 (2020-11-23) where the run is older than that."""
+    data = _known("horovod", row)
+    if "no tensor fusion" in row.text("strategy_detail").lower():
+        data["fusion_threshold"] = 0
+    if (date := _date(row)) and date < "2020-11":
+        notes.append(f"Horovod's defaults before 0.21, as the run is of {date}")
+        data["horovod"] = "0.20"
+    return data
+
+
+def _date(row: Row) -> str:
+    """When it was run, "2020-06": as stated, else the month of NVIDIA's container, else that of
+    the source's commit; empty where nothing tells."""
+    container = re.search(r"\b(\d\d)\.(0[1-9]|1[0-2])\b", row.text("framework"))
+    stated = row.text("data_date")
+    if re.match(r"20\d\d-\d\d", stated):
+        return stated[:7]
+    if container and 17 <= int(container[1]) <= 40:
+        return f"20{container[1]}-{container[2]}"
+    return row.text("source_commit_date")[:7]
+
+
+#: NCCL inside PyTorch's own binaries (pytorch/pytorch, third_party/nccl and
+#: .ci/docker/common/install_nccl.sh at each release tag): from that torch version on
+_BUNDLED_NCCL = (
+    ((1, 0), "2.3"), ((1, 2), "2.4"), ((1, 7), "2.7"), ((1, 10), "2.10"), ((1, 13), "2.14"),
+    ((2, 1), "2.18"), ((2, 2), "2.19"), ((2, 3), "2.20"), ((2, 5), "2.21"), ((2, 7), "2.26"),
+    ((2, 8), "2.27"),
+)  # fmt: skip
+#: when NCCL was released (NVIDIA/nccl, tags)
+_RELEASED = (
+    ("2018-09", "2.3"), ("2019-01", "2.4"), ("2019-11", "2.5"), ("2020-03", "2.6"),
+    ("2020-06", "2.7"), ("2020-11", "2.8"), ("2021-04", "2.9"), ("2021-07", "2.10"),
+    ("2022-03", "2.12"), ("2022-08", "2.14"), ("2023-03", "2.17"), ("2023-04", "2.18"),
+    ("2023-09", "2.19"), ("2024-01", "2.20"), ("2024-04", "2.21"), ("2024-06", "2.22"),
+    ("2024-09", "2.23"), ("2025-03", "2.26"), ("2025-06", "2.27"),
+)  # fmt: skip
+
+
+def _nccl_version(row: Row) -> str:
+    """The NCCL that such a run had: its torch's own, else the newest of its time; "" (the newest)
+    where neither is known."""
+    torch = re.search(r"pytorch (\d)\.(\d{1,2})\b", row.text("framework").lower())
+    if torch:
+        found = [v for low, v in _BUNDLED_NCCL if low <= (int(torch[1]), int(torch[2]))]
+        return found[-1] if found else "2.3"
+    date = _date(row)
+    found = [v for since, v in _RELEASED if since <= date] if date else []
+    return found[-1] if found else ""
+
+
+def _zero(stage: int, row: Row, notes: list[str]) -> dict[str, Any]:
+    data = {**_known("zero", row), "stage": stage}
+    own = row.text("framework")
+    if stage < 3 and own and "deepspeed" not in own.lower():
+        notes.append(f"{own}'s ZeRO is played as DeepSpeed's with overlap_comm")
+        data["overlap_comm"] = True
+    if match := re.search(r"group=(\d+)", row.text("shard")):
+        data["partition_size"] = int(match[1])
+    return data
+
+
+def _known(kind: str, row: Row) -> dict[str, Any]:
+    if kind not in plugins.names("dpsim.strategies"):
+        raise Refused(f"{kind} is not modelled ({row.text('strategy')})")
+    return {"kind": kind}
+
+
+def _cluster(row: Row, notes: list[str]) -> dict[str, Any]:
+    gpus, nodes = row.gpus, row.get("nodes")
+    stated = row.get("gpus_per_node")
+    per_node = int(stated) if stated else min(gpus, 8)
+    if not stated:
+        notes.append(f"{per_node} GPUs a node are assumed")
+    found = platform(
+        accelerator=row.text("accelerator"),
+        gpus_per_node=per_node,
+        intra_node=row.text("intra_node"),
+        inter_node=row.text("inter_node"),
+        inter_gbits_s=row.get("inter_gbits_s_per_node"),
+    )
+    notes.extend(found.notes)
+    cluster = {**found.cluster, "ranks": gpus}
+    if nodes and nodes > 1 and gpus < nodes * per_node:
+        cluster["gpus_per_node"] = -(-gpus // int(nodes))
+    return cluster
+
+
+def _precision(row: Row, notes: list[str]) -> dict[str, Any]:
+    words = row.text("precision").lower()
+    sharded = "fsdp" in row.text("strategy").lower()
+    if not words:
+        notes.append("mixed precision is assumed")
+        return {"parameters": "fp32", "compute": "fp16"}
+    if "tf32" in words:
+        return {"parameters": "fp32", "compute": "tf32"}
+    half = "bf16" if "bf16" in words else "fp16"
+    if "fp8" in words:
+        return {"parameters": "bf16", "compute": "fp8"}
+    if sharded and half == "bf16":
+        return {"parameters": "fp32", "compute": "bf16", "reduce": "bf16"}
+    if re.search(r"amp|mixed", words):
+        return {"parameters": "fp32", "compute": half}
+    if re.search(r"fp16|bf16|half", words):
+        return {"parameters": half, "compute": half}
+    if re.search(r"fp32|float32|single", words):
+        return {"parameters": "fp32", "compute": "fp32"}
+    raise Refused(f"precision {row.text('precision')!r} is not known")
+
+
+def _recompute(row: Row) -> str:
+    words = row.text("act_ckpt").lower()
+    if re.match(r"true|full|yes|1", words):
+        return "full"
+    return "selective" if "selective" in words else "none"
+
+
+def _batch(row: Row, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
+    batch, total, gpus = row.get("batch_per_gpu"), row.get("global_batch"), row.gpus
+    steps = row.get("grad_accum") or 1.0
+    if steps != int(steps):
+        raise Refused(f"grad_accum: {steps} is not a whole number")
+    accumulation = int(steps)
+    if "token" in row.text("batch_unit").lower():
+        tokens = row.get("seq_len")
+        if not tokens:
+            raise Refused("a batch in tokens needs seq_len")
+        batch = batch and batch / tokens
+        total = total and total / tokens
+    if batch is None and total is None:
+        size = "convnet" if not model.language else _size(row)
+        notes.append(f"a batch of {_BATCH[size]} per GPU is assumed")
+        batch = float(_BATCH[size])
+    if batch is not None and total is not None:
+        if _near(batch * accumulation * gpus, total):
+            total = None
+        elif accumulation > 1 and _near(batch * gpus, total):
+            batch, total = batch / accumulation, None
+            notes.append("batch_per_gpu holds all micro-batches of a step")
+        else:
+            notes.append("global_batch counts; it is not batch_per_gpu x GPUs x accumulation")
+            batch = None
+    if batch is not None and batch == int(batch) and batch >= 1:
+        return {"per_device": int(batch), "accumulation": accumulation}
+    samples = round(total if total is not None else (batch or 0) * accumulation * gpus)
+    return {"global": max(samples, 1), "accumulation": accumulation}
+
+
+def _size(row: Row) -> str:
+    return "large" if (row.get("params_m") or 0) > 1000 else "language"
+
+
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) <= 0.02 * b
+
+
+def _measured(row: Row, case: Case) -> tuple[float, bool]:
+    """The measured step time [s], and whether `value` is a time."""
+    unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
+    is_time = unit in TIMES or unit in RUN_TIMES
+    if step and step > 0:
+        return step, is_time or value is None
+    if value is None or value <= 0:
+        raise Refused("value: is empty" if value is None else "value: 0 is no measurement")
+    if unit in TIMES:
+        return value * TIMES[unit], True
+    if unit in RUN_TIMES:
+        raise Refused(f"{unit} to train: the steps are not stated")
+    return case.global_batch / _samples_per_second(row, case, value, unit), False
+
+
+def _samples_per_second(row: Row, case: Case, value: float, unit: str) -> float:
+    match = re.fullmatch(r"(\w+)/s(?:ec|econd)?(/gpu)?", unit.lower())
+    if not match:
+        raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")
+    per = row.gpus if match[2] else 1
+    what = match[1] if match[1].endswith("s") else f"{match[1]}s"
+    if what == "tflops" or match[1] == "tflop":
+        return value * 1e12 * per / case.model.flop_per_sample()
+    if what == "tokens":
+        return value * per / case.tokens_per_sample
+    if what in SAMPLES:
+        return value * per
+    raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")

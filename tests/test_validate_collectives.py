@@ -1,0 +1,718 @@
+"""Measured collectives: tables in, predictions, calibration, intervals and figures out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dpsim.accuracy import collective_curves as curves
+from dpsim.accuracy import collective_intervals as intervals
+from dpsim.accuracy import collective_model as model
+from dpsim.accuracy import collective_table as tables
+from dpsim.accuracy.collective_curves import Point
+from dpsim.accuracy.collective_intervals import Residual
+from dpsim.accuracy.collective_model import Answer, Question
+from dpsim.accuracy.collective_validate import ADDED, predictions, validate_collectives, validated
+from dpsim.backends.nccl import Nccl
+from dpsim.constants import Constant
+from dpsim.record import Refused
+from dpsim.report.collective_accuracy import draw_collectives, make_figure, print_collectives
+
+COLUMNS = (
+    "series_id", "machine_id", "accelerator", "gpus_per_node", "nodes", "ranks", "fabric",
+    "interconnect_stated", "library", "algo", "proto", "collective", "size_bytes", "inplace",
+    "time_us", "pathological", "note",
+)  # fmt: skip
+ROW = {
+    "series_id": "dgx_ar_r8",
+    "machine_id": "dgx",
+    "accelerator": "NVIDIA A100",
+    "gpus_per_node": 8,
+    "nodes": 1,
+    "ranks": 8,
+    "fabric": "nvlink_nvswitch",
+    "interconnect_stated": "not stated in source",
+    "library": "NCCL (version not stated)",
+    "algo": "auto",
+    "proto": "auto",
+    "collective": "all_reduce",
+    "size_bytes": 2**20,
+    "inplace": 0,
+    "time_us": 100.0,
+    "pathological": 0,
+    "note": "",
+}
+SIZES = [2**k for k in range(10, 29)]
+WIDTH = 1.25
+
+
+def _constant(value: float) -> Constant:
+    return Constant(value=value, error=0.0, unit="1", meaning="m", fitted_on="f", n=100)
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One known machine, and intervals of a known width."""
+
+    def cluster(site: model.Site) -> tuple[dict[str, Any], tuple[str, ...]]:
+        if "A100" not in site.accelerator:
+            raise Refused(f"no machine with {site.accelerator} is known")
+        return {"machine": "dgx-a100", "gpus_per_node": site.gpus_per_node}, ("one DGX assumed",)
+
+    widths = {"any.band_any.low": _constant(1 / WIDTH), "any.band_any.high": _constant(WIDTH)}
+    monkeypatch.setattr(model, "cluster_of", cluster)
+    monkeypatch.setattr(intervals, "shipped", lambda name: widths)
+    model.topology_of.cache_clear()
+    yield
+    model.topology_of.cache_clear()
+
+
+def _row(**changes: Any) -> dict[str, Any]:
+    return {**ROW, **changes}
+
+
+def _text(rows: Sequence[dict[str, Any]], columns: Sequence[str] = COLUMNS) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def written(content: Sequence[dict[str, Any]] | str | bytes) -> Path:
+        path = tmp_path / "table.csv"
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            text = content if isinstance(content, str) else _text(content)
+            path.write_text(text, encoding="utf-8", newline="")
+        return path
+
+    return written
+
+
+def _answer(row: dict[str, Any]) -> Answer:
+    question = Question(
+        model.Site(
+            str(row["accelerator"]),
+            int(row["gpus_per_node"]),
+            int(row["nodes"]),
+            int(row["ranks"]),
+            str(row["fabric"]),
+            str(row["interconnect_stated"]),
+            "",
+        ),
+        str(row["library"]),
+        str(row["algo"]),
+        str(row["proto"]),
+        str(row["collective"]),
+        int(row["size_bytes"]),
+    )
+    found = model.answers([question])[question]
+    assert isinstance(found, Answer)
+    return found
+
+
+def _own(factor: float = 1.0, latency: float = 1.0, **changes: Any) -> list[dict[str, Any]]:
+    """Rows that dpsim itself predicts, all of it times `factor` and its latency times `latency`."""
+    rows = [_row(size_bytes=size, **changes) for size in SIZES]
+    for row in rows:
+        found = _answer(row)
+        row["time_us"] = repr(factor * (latency * found.latency + found.transfer) * 1e6)
+    return rows
+
+
+# -- closed forms ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("nodes", "ranks"), [(1, 8), (4, 32)])
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
+def test_own_predictions_have_no_error(
+    write: Write, operation: str, nodes: int, ranks: int
+) -> None:
+    rows = _own(collective=operation, nodes=nodes, ranks=ranks)
+    overall = validate_collectives(write(rows))["overall"]
+    assert overall["n"] == len(SIZES)
+    assert overall["median_error"] < 1e-9
+    assert overall["p90_error"] < 1e-9
+    assert overall["signed_bias"] == pytest.approx(0.0, abs=1e-9)
+    assert overall["coverage"] == 1.0
+
+
+def test_a_table_ten_percent_slower_has_an_error_of_one_eleventh(write: Write) -> None:
+    overall = validate_collectives(write(_own(1.1)))["overall"]
+    assert overall["median_error"] == pytest.approx(1 / 11, rel=1e-9)
+    assert overall["p90_error"] == pytest.approx(1 / 11, rel=1e-9)
+    assert overall["signed_bias"] == pytest.approx(-math.log(1.1), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("factor", "coverage"), [(1.24, 1.0), (1.26, 0.0), (0.81, 1.0), (0.79, 0.0)]
+)
+def test_coverage_ends_where_the_interval_does(
+    write: Write, factor: float, coverage: float
+) -> None:
+    assert validate_collectives(write(_own(factor)))["overall"]["coverage"] == coverage
+
+
+def test_every_second_size_mends_a_constant_factor(write: Write) -> None:
+    document = validate_collectives(write(_own(1.7)), calibrate="every:2")
+    assert document["status"] == {"calibrated": 10, "predicted": 9}
+    overall = document["overall"]
+    assert overall["baselines"]["alpha_beta"]["n"] == 9
+    assert overall["median_error"] < overall["baselines"]["log_log"]["median_error"]
+
+
+def test_few_points_of_its_own_take_the_bends_from_the_model() -> None:
+    """A curve 1.7 times the model's is met exactly by the model's shape, and missed by the plain
+    one; both count alike while there are fewer than `MANY` points."""
+    sizes = [2.0**k for k in range(10, 29)]
+    parts = {size: (20e-6 if size < 2**17 else 60e-6, size / 1e9) for size in sizes}
+    points = [Point(size, 1.7 * sum(parts[size]), parts[size]) for size in sizes]
+    few, many = curves.through(points[::4]), curves.through(points[::3])
+    assert few.model is not None
+    assert few.plain is not None
+    assert many.model is None
+    size = sizes[6]
+    exact, missed = few.model.seconds(size, parts[size]), few.plain.seconds(size, (1.0, size))
+    assert exact == pytest.approx(1.7 * sum(parts[size]), rel=1e-12)
+    assert missed != pytest.approx(exact, rel=0.01)
+    assert few.seconds(size, parts[size]) == pytest.approx(math.sqrt(exact * missed), rel=1e-12)
+
+
+def test_one_row_of_a_series_mends_the_part_that_it_shows(write: Write) -> None:
+    """The smallest size is all latency, so the transfer time stays the model's own."""
+    rows = _own(latency=2.0)
+    found = predictions(write(rows), calibrate="smallest")
+    assert [line["status"] for line in found] == ["calibrated"] + ["predicted"] * (len(SIZES) - 1)
+    assert found[0]["predicted"] == pytest.approx(found[0]["measured"], rel=1e-8)
+    first, last = _answer(rows[0]), _answer(rows[-1])
+    factor = (float(rows[0]["time_us"]) / 1e6 - first.transfer) / first.latency
+    expected = (factor * last.latency + last.transfer) * 1e6
+    assert found[-1]["predicted"] == pytest.approx(expected, rel=1e-8)
+
+
+def test_a_curve_without_a_model_follows_its_own_sizes(write: Write) -> None:
+    """alpha + S / B through some of its points is exact, where log-log interpolation is not."""
+    rows = [
+        _row(size_bytes=size, library="OpenMPI 4.1.5", time_us=repr(20.0 + size / 1e4))
+        for size in SIZES
+    ]
+    document = validate_collectives(write(rows), calibrate="every:4")
+    assert document["overall"]["median_error"] < 1e-9
+    assert document["overall"]["baselines"]["log_log"]["median_error"] > 0.01
+    line = predictions(write(rows), calibrate="every:4")[1]
+    assert line["status"] == "predicted"
+    assert "OpenMPI 4.1.5" in line["reason"]
+
+
+def test_the_alpha_beta_baseline_is_the_ring_on_nominal_links() -> None:
+    """dgx-a100: 1.7 us into and 1.7 us out of the switch, 240 GB/s; NICs of 8 x 25 GB/s."""
+    inside = _answer(_row(size_bytes=2**26))
+    assert inside.alpha_beta == pytest.approx(14 * (3.4e-6 + 2**26 / 8 / 240e9), rel=1e-12)
+    outside = _answer(_row(size_bytes=2**26, nodes=4, ranks=32))
+    hop = outside.alpha_beta / 62 - 2**26 / 32 / 200e9
+    assert 5e-6 < hop < 50e-6
+
+
+# -- what calibrates ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [2, 3, 5, 40])
+def test_every_kth_size_of_each_series_calibrates(write: Write, step: int) -> None:
+    rows = [
+        *(_row(series_id="a", size_bytes=size) for size in SIZES),
+        *(_row(series_id="b", size_bytes=size, inplace=1) for size in reversed(SIZES[3:])),
+    ]
+    found = predictions(write(rows), calibrate=f"every:{step}")
+    for series, sizes in (("a", SIZES), ("b", SIZES[3:])):
+        own = {
+            int(r["size_bytes"])
+            for r in found
+            if (r["series_id"], r["status"]) == (series, "calibrated")
+        }
+        assert own == set(sizes[::step])
+
+
+def test_both_rows_of_a_size_calibrate(write: Write) -> None:
+    rows = [_row(size_bytes=size, inplace=place) for size in SIZES for place in (0, 1)]
+    found = predictions(write(rows), calibrate="every:2")
+    assert [line["status"] for line in found[:4]] == [
+        "calibrated",
+        "calibrated",
+        "predicted",
+        "predicted",
+    ]
+
+
+def test_smallest_takes_the_first_row_of_each_series_or_those_with_the_role(write: Write) -> None:
+    rows = [_row(series_id=name, size_bytes=size) for name in "ab" for size in (2**20, 2**10)]
+    statuses = [line["status"] for line in predictions(write(rows), calibrate="smallest")]
+    assert statuses == ["calibrated", "predicted", "calibrated", "predicted"]
+    for row, role in zip(rows, ("test", "calib", "test", "test"), strict=True):
+        row["role"] = role
+    path = write(_text(rows, (*COLUMNS, "role")))
+    statuses = [line["status"] for line in predictions(path, calibrate="smallest")]
+    assert statuses == ["predicted", "calibrated", "predicted", "predicted"]
+
+
+def test_rows_that_show_a_fault_are_predicted_but_neither_scored_nor_used(write: Write) -> None:
+    rows = _own()
+    for row in rows[::2]:
+        row |= {"pathological": 1, "time_us": repr(float(row["time_us"]) * 50)}
+    document = validate_collectives(write(rows))
+    assert document["overall"]["n"] == len(rows) // 2
+    assert document["overall"]["median_error"] < 1e-9
+    assert document["excluded"] == {"predicted": 10, "outside_interval": 10}
+    found = predictions(write(rows), calibrate="every:2")
+    assert {line["status"] for line in found[::2]} == {"excluded"}
+    assert all(line["predicted"] > 0 for line in found)
+
+
+@pytest.mark.parametrize(
+    "mode", ["every", "every:", "every:1", "every:0", "every:-2", "every:2.5", "all", "", "EVERY:2"]
+)
+def test_other_ways_to_calibrate_are_refused(write: Write, mode: str) -> None:
+    with pytest.raises(Refused, match="every:K"):
+        validate_collectives(write([_row()]), calibrate=mode)
+
+
+def test_no_processes_are_refused(write: Write) -> None:
+    with pytest.raises(Refused, match="--jobs"):
+        validate_collectives(write([_row()]), jobs=0)
+
+
+# -- rows out -------------------------------------------------------------------------------------
+
+
+def test_rows_keep_their_order_and_all_columns(write: Write) -> None:
+    rows = [_row(size_bytes=size, note=f'n{k}, "x"') for k, size in enumerate(reversed(SIZES))]
+    found = predictions(write(rows))
+    assert [list(line) for line in found] == [[*COLUMNS, *ADDED]] * len(rows)
+    for row, line in zip(rows, found, strict=True):
+        assert {name: line[name] for name in COLUMNS} == {name: str(row[name]) for name in COLUMNS}
+        assert line["measured"] == 100.0
+        assert line["unit"] == "us"
+        assert line["low"] < line["predicted"] < line["high"]
+        assert line["bottleneck"] in ("network_latency", "intra_node_network")
+
+
+def test_a_column_of_the_same_name_is_written_once(write: Write) -> None:
+    columns = ("status", *COLUMNS, "predicted")
+    path = write(_text([_row(status="old", predicted="7")], columns))
+    (line,) = predictions(path)
+    assert list(line) == [*columns, *(name for name in ADDED if name not in columns)]
+    assert line["status"] == "predicted"
+    assert line["predicted"] != "7"
+
+
+def test_the_document_and_the_rows_agree(write: Write) -> None:
+    rows = [
+        *_own(1.3),
+        _row(collective="alltoall"),
+        _row(library="Intel MLSL"),
+        _row(pathological=1),
+    ]
+    found = validated(write(rows))
+    lines = found.predictions()
+    errors = [abs(r["predicted"] / r["measured"] - 1) for r in lines if r["status"] == "predicted"]
+    assert found.document["overall"]["median_error"] == pytest.approx(np.median(errors), rel=1e-6)
+    assert found.document["status"] == {"excluded": 1, "predicted": 19, "refused": 2}
+    assert found.document["overall"]["share_refused"] == pytest.approx(2 / 21)
+    assert found.document["assumed"] == {"one DGX assumed": 20}
+
+
+def test_processes_give_the_same_document(write: Write) -> None:
+    rows = [row for nodes in (1, 2) for row in _own(1.2, nodes=nodes, ranks=8 * nodes)]
+    path = write(rows)
+    assert validate_collectives(path) == validate_collectives(path, jobs=2)
+
+
+REFUSED = {
+    "alltoall": {"collective": "alltoall"},
+    "sendrecv": {"collective": "sendrecv"},
+    "p2p": {"collective": "p2p"},
+    "frobnicate": {"collective": "frobnicate"},
+    "OpenMPI": {"library": "OpenMPI 4.0.5 + UCX 1.9.0 host buffers (OSU 5.7)"},
+    "Cray MPICH": {"library": "Cray MPICH 8.1.29"},
+    "Intel MLSL": {"library": "Intel MLSL"},
+    "Baidu": {"library": "Baidu RingAllReduce"},
+    "CPU host memory": {"accelerator": "CPU host memory"},
+    "0 bytes": {"size_bytes": 0},
+    "alone": {"ranks": 1},
+    "bruck": {"algo": "bruck"},
+    "Abacus": {"accelerator": "Abacus"},
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_not_modelled_is_refused_by_name(write: Write, words: str) -> None:
+    (line,) = predictions(write([_row(**REFUSED[words])]))
+    assert line["status"] == "refused"
+    assert words in line["reason"]
+    assert line["predicted"] is line["low"] is line["high"] is None
+    overall = validate_collectives(write([_row(**REFUSED[words])]))["overall"]
+    assert (overall["n"], overall["refused"], overall["share_refused"]) == (0, 1, 1.0)
+    assert overall["refusals"] == {line["reason"]: 1}
+
+
+@pytest.mark.parametrize(
+    ("library", "version"),
+    [
+        ("NCCL 2.18.5", "2.18.5"),
+        ("NCCL 2.18", "2.18"),
+        ("nccl-2.21.5+cuda12.4", "2.21.5"),
+        ("RCCL 2.22.3", "2.22.3"),
+        ("RCCL (ROCm 6.4.1)", ""),
+        ("NCCL (version not stated), CUDA 12.2", ""),
+        ("OpenMPI 4.1.5 with NCCL v2.27.3", "2.27.3"),
+    ],
+)
+def test_the_version_is_the_librarys_own(library: str, version: str) -> None:
+    assert model.backend_of(library, "auto", "auto") == Nccl(version=version)
+
+
+def test_what_was_forced_is_forced() -> None:
+    assert model.backend_of("NCCL 2.21.5", "Tree", "LL128") == Nccl(
+        version="2.21.5", algorithm="tree", protocol="ll128"
+    )
+    assert model.backend_of("NCCL", "NVLSTree", "not stated") == Nccl(algorithm="nvls_tree")
+
+
+@pytest.mark.parametrize("name", ["AllReduce", "all-reduce", "ALL_REDUCE", "allreduce"])
+def test_a_collective_may_be_spelt_as_usual(write: Write, name: str) -> None:
+    (line,) = predictions(write([_row(collective=name)]))
+    assert line["status"] == "predicted"
+
+
+# -- tables in ------------------------------------------------------------------------------------
+
+GOOD = _text([_row()])
+HEADER, LINE = GOOD.splitlines()
+
+
+def _cell(column: str, value: str) -> str:
+    return _text([_row(**{column: value})])
+
+
+def _without(column: str) -> str:
+    return _text([_row()], [name for name in COLUMNS if name != column])
+
+
+MALFORMED: dict[str, tuple[str | bytes, str]] = {
+    "empty file": ("", "is empty"),
+    "blank header": ("\n\n", "is empty"),
+    "header alone": (HEADER + "\n", "no row"),
+    "no text": (b"\x89PNG\r\n\x1a\n\xff\xfe", "UTF-8"),
+    "utf-16": (GOOD.encode("utf-16"), "UTF-8"),
+    "latin-1": (_cell("note", "Z").encode().replace(b"Z", b"\xe9"), "UTF-8"),
+    "zero byte": (GOOD.replace("dgx_ar", "dgx\0ar"), ":2: .*zero byte"),
+    "open quote": (HEADER + '\n"' + LINE, "is no CSV"),
+    "a column twice": (HEADER + ",note\n" + LINE + ",", ":1: note: .*twice"),
+    "a column without a name": (HEADER + ",\n" + LINE + ",", ":1: column number 18"),
+    "too few cells": (HEADER + "\n" + LINE.rsplit(",", 1)[0], ":2: 16 cells"),
+    "too many cells": (HEADER + "\n" + LINE + ",,", ":2: 19 cells"),
+    "another kind of table": ("ranks,throughput\n1,2\n", ":1: accelerator"),
+    "a name nearly right": (GOOD.replace("size_bytes", "size_byte"), "size_bytes: .*'size_byte'"),
+    "decimal comma": (GOOD.replace(",", ";").replace("100.0", "100,0"), ":2: time_us: '100,0'"),
+    "a line break in a number": (_cell("time_us", "1\n2"), ":3: time_us"),
+    **{f"no {name}": (_without(name), f":1: {name}: .*missing") for name in tables.NEEDED},
+    **{
+        f"{column} {value!r}": (_cell(column, value), f":2: {column}")
+        for column, values in {
+            "time_us": (
+                "", "nan", "inf", "-inf", "-1", "0", "1e-9", "1e14", "ten", "1_000", "0x10",
+                "1e999", "--1", "\u0663",
+            ),
+            "size_bytes": ("", "-1", "1.5", "1e30", "64K", "NaN", "=1+1"),
+            "nodes": ("", "0", "-1", "1.5", "x", "2000000"),
+            "ranks": ("", "0", "9", "1.5"),
+            "gpus_per_node": ("0", "4096", ""),
+            "inplace": ("2", "yes"),
+            "pathological": ("2", "maybe", "-1"),
+            "accelerator": ("", "  "),
+            "library": ("",),
+            "collective": ("", " "),
+            "series_id": ("",),
+            "fabric": ("",),
+        }.items()
+        for value in values
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_wrong_table_is_refused_with_its_place(write: Write, name: str) -> None:
+    content, place = MALFORMED[name]
+    with pytest.raises(Refused, match=rf"^table\.csv.*{place}") as caught:
+        validate_collectives(write(content))
+    assert "\n" not in str(caught.value)
+
+
+def test_more_than_forty_wrong_tables_are_tried() -> None:
+    assert len(MALFORMED) >= 40
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing.csv", tmp_path):
+        with pytest.raises(Refused, match="there is no file"):
+            validate_collectives(path)
+
+
+def test_a_table_too_large_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write([_row(size_bytes=size) for size in SIZES])
+    monkeypatch.setattr(tables, "MOST_ROWS", 3)
+    with pytest.raises(Refused, match=r"table\.csv:5: more than 3 rows"):
+        validate_collectives(path)
+    monkeypatch.setattr(tables, "MOST_BYTES", 100)
+    with pytest.raises(Refused, match="MB are read"):
+        validate_collectives(path)
+
+
+ODD: dict[str, tuple[str | bytes, str]] = {
+    "byte order mark": (b"\xef\xbb\xbf" + GOOD.encode(), "byte order mark"),
+    "semicolons": (GOOD.replace(",", ";"), "';'"),
+    "tabs": (GOOD.replace(",", "\t"), "separates"),
+    "twice": (GOOD + LINE + "\n", "1 rows repeat another to the letter: lines 3 .as 2."),
+    "blank lines": (HEADER + "\n\n" + LINE + "\n\n", "2 empty lines"),
+    "no bytes": (_text([_row(), _row(size_bytes=0)]), "size of 0 .*lines 3"),
+    "a formula": (_cell("note", "=SUM(A1:A9)"), "apostrophe: lines 2"),
+    "a link": (_cell("machine_id", "@import"), "apostrophe: lines 2"),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_table_is_loaded_with_a_warning(write: Write, name: str) -> None:
+    content, words = ODD[name]
+    found = validated(write(content))
+    assert found.outcomes[0].status == "predicted"
+    assert len(found.document["warnings"]) == 1
+    assert re.search(words, found.document["warnings"][0])
+
+
+def test_line_ends_of_any_system_are_fine(write: Write) -> None:
+    one = predictions(write(GOOD))
+    assert predictions(write(GOOD.replace("\n", "\r\n"))) == one
+    assert validate_collectives(write(GOOD.replace("\n", "\r\n")))["warnings"] == []
+
+
+def test_numbers_may_be_written_as_spreadsheets_do(write: Write) -> None:
+    one, two = (
+        predictions(write(_cell("size_bytes", text)))[0] for text in ("1048576", "1.048576E+6")
+    )
+    assert one["predicted"] == two["predicted"]
+
+
+def test_without_series_the_machine_and_what_it_did_make_one(write: Write) -> None:
+    columns = [name for name in COLUMNS if name != "series_id"]
+    rows = [
+        *(_row(size_bytes=size) for size in SIZES),
+        *(_row(size_bytes=size, collective="all_gather") for size in SIZES),
+        *(_row(size_bytes=size, nodes=2, ranks=16) for size in SIZES),
+    ]
+    document = validate_collectives(write(_text(rows, columns)), calibrate="every:2")
+    assert document["series"] == 3
+    assert document["status"]["calibrated"] == 30
+
+
+# -- curves ---------------------------------------------------------------------------------------
+
+
+def test_log_log_is_exact_on_a_power_of_the_size() -> None:
+    points = [Point(float(s), 3e-9 * s**0.7) for s in (2**10, 2**14, 2**20)]
+    for size in (2**12, 2**19, 2**24):
+        assert curves.loglog(points, size) == pytest.approx(3e-9 * size**0.7, rel=1e-12)
+
+
+@given(st.lists(st.floats(-5, 5), min_size=2, max_size=8), st.floats(-1, 9))
+@settings(max_examples=200, deadline=None)
+def test_a_monotone_cubic_stays_between_its_neighbours(values: list[float], at: float) -> None:
+    x, y = np.arange(float(len(values))), np.array(values)
+    found = curves.monotone(x, y, at)
+    before = min(max(int(np.floor(at)), 0), len(values) - 1)
+    after = min(before + 1, len(values) - 1) if at > 0 else 0
+    low, high = sorted((y[before], y[after]))
+    assert low - 1e-9 <= found <= high + 1e-9
+
+
+def test_a_curve_goes_through_its_points_and_stays_level_beyond_them() -> None:
+    points = [Point(float(2**k), 1e-6 * (5 + k**2), (4e-6, 2.0**k / 1e9)) for k in range(8, 30, 3)]
+    found = curves.through(points)
+    for point in points:
+        assert found.seconds(point.size, point.parts) == pytest.approx(point.seconds, rel=1e-12)
+    last = points[-1]
+    twice = found.seconds(2 * last.size, (4e-6, 2 * last.size / 1e9))
+    assert last.seconds < twice <= 2 * last.seconds
+
+
+def test_each_point_left_out_of_an_exact_curve_is_met() -> None:
+    points = [Point(float(2**k), 7e-6 + 2.0**k / 3e9) for k in range(8, 30, 2)]
+    assert len(curves.left_out(points)) == len(points) - 2
+    assert max(abs(log) for _, log in curves.left_out(points)) < 1e-9
+
+
+def test_one_size_without_a_model_says_nothing() -> None:
+    with pytest.raises(Refused, match="single size"):
+        curves.through([Point(1024.0, 1e-5)]).seconds(2048.0, None)
+
+
+# -- intervals ------------------------------------------------------------------------------------
+
+
+def test_bands_begin_where_they_say() -> None:
+    names = [name for name, _ in intervals.BANDS]
+    sizes = (1, 2**15 - 1, 2**15, 2**20 - 1, 2**20, 2**26 - 1, 2**26, 2**40)
+    assert [intervals.band_of(size) for size in sizes] == [names[k // 2] for k in range(8)]
+
+
+def test_series_are_split_by_the_checksum_of_their_name() -> None:
+    """CRC-32 of "123456789" is CBF43926 (ITU-T V.42's check value): even."""
+    assert intervals.fitted_on("123456789")
+    assert sum(intervals.fitted_on(f"series {k}") for k in range(1000)) == pytest.approx(
+        500, abs=60
+    )
+
+
+def _residuals(kind: str, spread: float, n: int, seed: int = 1) -> list[Residual]:
+    rng = np.random.default_rng(seed)
+    return [
+        Residual(f"s{k % 19}", kind, "1-64 MiB", float(rng.normal(0.1, spread))) for k in range(n)
+    ]
+
+
+def test_learned_widths_are_the_residuals_own() -> None:
+    found = intervals.learn(_residuals("roce", 0.2, 4000))
+    low, high = intervals.factors("roce", 2**22, found)
+    assert low == pytest.approx(math.exp(0.1 - 1.645 * 0.2), rel=0.03)
+    assert high == pytest.approx(math.exp(0.1 + 1.645 * 0.2), rel=0.03)
+    fresh = _residuals("roce", 0.2, 4000, seed=2)
+    inside = np.mean([math.log(low) <= r.log <= math.log(high) for r in fresh])
+    assert inside == pytest.approx(0.90, abs=0.02)
+
+
+def test_small_groups_lean_on_larger_ones() -> None:
+    few = _residuals("roce", 0.1, 19)
+    one = [r._replace(series="one") for r in _residuals("efa", 0.1, 400)]
+    found = intervals.learn([*few, *one, *_residuals("nvlink", 0.5, 400)])
+    assert not any(name.startswith(("roce", "efa")) for name in found)
+    for kind in ("roce", "efa"):
+        assert intervals.factors(kind, 2**22, found) == intervals.factors("any", 2**22, found)
+    assert intervals.factors("nvlink", 64, found) == intervals.factors("nvlink", 2**22, found)
+
+
+def test_each_series_counts_the_same_however_long_it_is() -> None:
+    """Nine series without error and one of a thousand rows ten times too slow: a tenth of them."""
+    right = [Residual(f"s{k}", "roce", "1-64 MiB", 0.0) for k in range(9) for _ in range(3)]
+    long = [Residual("long", "roce", "1-64 MiB", math.log(10.0))] * 1000
+    found = intervals.learn([*right, *long])
+    assert found["roce.band_3.low"].value == pytest.approx(1.0)
+    assert 1.0 < found["roce.band_3.high"].value <= 10.0
+
+
+def test_ends_lie_one_standard_error_further_out() -> None:
+    ends = [_constant(0.5), _constant(2.0)]
+    ends = [replace(end, error=error) for end, error in zip(ends, (0.1, 0.3), strict=True)]
+    found = intervals.factors(
+        "x", 8, dict(zip(("any.band_any.low", "any.band_any.high"), ends, strict=True))
+    )
+    assert found == pytest.approx((0.5 * math.exp(-0.2), 2.0 * math.exp(0.15)))
+
+
+def test_an_interval_holds_its_prediction() -> None:
+    biased = [r._replace(log=r.log + 3.0) for r in _residuals("efa", 0.1, 100)]
+    low, high = intervals.factors("efa", 2**22, intervals.learn(biased))
+    assert low == 1.0
+    assert high > math.exp(3.0)
+
+
+def test_without_any_group_there_is_no_interval() -> None:
+    with pytest.raises(ValueError, match="no factors"):
+        intervals.factors("roce", 2**22, {})
+
+
+# -- what people see ------------------------------------------------------------------------------
+
+
+def test_the_table_shows_error_bias_coverage_and_refusals(write: Write) -> None:
+    from rich.console import Console
+
+    rows = [*_own(1.1), _row(collective="alltoall"), _row(fabric="[red]x\x1b[31m")]
+    out = io.StringIO()
+    print_collectives(validate_collectives(write(rows)), Console(file=out, width=140))
+    text = out.getvalue()
+    for words in (
+        "9.1 %",
+        "-0.10",
+        "nvlink_nvswitch",
+        ">= 64 MiB",
+        "alltoall",
+    ):
+        assert words in text
+    assert "\x1b" not in text
+    assert "[red]x" in text
+
+
+def test_the_picture_has_a_point_for_every_scored_row(write: Write, tmp_path: Path) -> None:
+    rows = [*_own(), *_own(fabric="ib", nodes=2, ranks=16), _row(pathological=1)]
+    outcomes = validated(write(rows)).outcomes
+    (axes,) = make_figure(outcomes).axes
+    drawn = [line for line in axes.lines if str(line.get_gid()).startswith("fabric")]
+    assert [len(line.get_xdata()) for line in drawn] == [len(SIZES), len(SIZES)]
+    files = [(tmp_path / f"{k}.png", tmp_path / f"{k}.svg") for k in range(2)]
+    for png, svg in files:
+        draw_collectives(outcomes, png, svg)
+    assert files[0][0].read_bytes()[:4] == b"\x89PNG"
+    assert files[0][1].read_bytes() == files[1][1].read_bytes()
+
+
+def test_a_table_without_any_prediction_has_a_picture_too(write: Write) -> None:
+    outcomes = validated(write([_row(collective="alltoall")])).outcomes
+    assert make_figure(outcomes).axes[0].texts
+
+
+# -- published timings ----------------------------------------------------------------------------
+
+SAMPLE = Path(__file__).parent / "data" / "collectives" / "sample.csv"
+
+
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machines and intervals that ship."""
+    monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("real")
+@pytest.mark.parametrize(("step", "most"), [(2, 0.04), (4, 0.06)])
+def test_published_curves_are_met_between_their_own_sizes(step: int, most: float) -> None:
+    overall = validate_collectives(SAMPLE, calibrate=f"every:{step}")["overall"]
+    assert overall["refused"] == 0
+    assert overall["median_error"] < most
+    assert overall["median_error"] < overall["baselines"]["log_log"]["median_error"]
+
+
+@pytest.mark.usefixtures("real")
+def test_published_curves_are_predicted_where_their_library_is_modelled() -> None:
+    document = validate_collectives(SAMPLE)
+    assert document["status"] == {"predicted": 108, "refused": 9}
+    assert document["by_operation"]["all_reduce"]["refused"] == 9
+    (reason,) = document["overall"]["refusals"]
+    assert "Cray MPICH" in reason
+    overall = document["overall"]
+    assert overall["median_error"] < overall["baselines"]["nccl_bare"]["median_error"]
+    assert overall["median_error"] < overall["baselines"]["alpha_beta"]["median_error"]

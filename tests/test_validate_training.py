@@ -1,0 +1,392 @@
+"""`dpsim validate` on training runs: what is read, what is played, how it is scored."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsim.accuracy.scores import Scored, count_band, skill, summary
+from dpsim.accuracy.training_models import choose_model
+from dpsim.accuracy.training_scenarios import Point, point_of
+from dpsim.accuracy.training_table import Row, Table, read_table
+from dpsim.accuracy.training_validate import calibration_row, validated_training
+from dpsim.player import step_time
+from dpsim.record import Refused
+
+HEAD = ("model", "accelerator", "gpus_per_node", "total_gpus", "batch_per_gpu", "precision", "value", "unit")  # fmt: skip
+RESNET = ("ResNet-50", "NVIDIA V100-SXM2-16GB", 8, 8, 256, "FP16 mixed", 6154.66, "images/s")
+
+
+def write(path: Path, rows: list[tuple[Any, ...]], head: tuple[str, ...] = HEAD) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([head, *rows])
+    return path
+
+
+def row_of(tmp_path: Path, **changes: Any) -> Row:
+    cells = dict(zip(HEAD, RESNET, strict=True)) | changes
+    return read_table(write(tmp_path / "t.csv", [tuple(cells.values())], tuple(cells))).rows[0]
+
+
+def point(tmp_path: Path, **changes: Any) -> Point:
+    return point_of(row_of(tmp_path, **changes))
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "no column"),
+        ("a,b\n1,2\n", "no column total_gpus"),
+        ("total_gpus,accelerator,model\n1,V100,x\n", "no column value"),
+        ("total_gpus,accelerator,model,value\n1,V100,x,1\n", "needs a column unit"),
+        ("total_gpus,total_gpus,accelerator,model,step_time_s\n", "two columns"),
+        ("gpus,total_gpus,accelerator,model,step_time_s\n", "two columns"),
+        ("total_gpus,accelerator,model,step_time_s\n", "has no rows"),
+        ("total_gpus,accelerator,model,step_time_s\n,V100,x,1\n", "2: total_gpus: is empty"),
+        ("total_gpus,accelerator,model,step_time_s\n1,V100,x,abc\n", "'abc' is not a number"),
+        ("total_gpus,accelerator,model,step_time_s\n1,V100,x,nan\n", "'nan' is not in"),
+        ("total_gpus,accelerator,model,step_time_s\n1,V100,x,inf\n", "'inf' is not in"),
+        ("total_gpus,accelerator,model,step_time_s\n1,V100,x,-1\n", "'-1' is not in"),
+        ("total_gpus,accelerator,model,step_time_s\n1.5,V100,x,1\n", "not a whole number"),
+        ("total_gpus,accelerator,model,step_time_s\n0,V100,x,1\n", "not a whole number"),
+        ("total_gpus,accelerator,model,step_time_s\n1e9,V100,x,1\n", "not a whole number"),
+        ("total_gpus,accelerator,model,step_time_s\n1,V100,x,1,9,9\n", "more cells"),
+        ('total_gpus,accelerator,model,step_time_s\n1,"V100,x,1\n', "is no CSV"),
+    ],
+)
+def test_a_broken_table_is_refused_naming_line_and_column(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(Refused, match=complaint):
+        read_table(path)
+
+
+def test_junk_is_refused(tmp_path: Path) -> None:
+    for name, data in (("a", b"\xff\xfe\x00\x01"), ("b", b"total_gpus\0,x\n")):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(Refused):
+            read_table(tmp_path / name)
+    with pytest.raises(Refused, match="cannot be read"):
+        read_table(tmp_path / "missing.csv")
+
+
+def test_a_byte_order_mark_crlf_and_semicolons_are_read(tmp_path: Path) -> None:
+    text = ";".join(HEAD) + "\r\n" + ";".join(map(str, RESNET)) + "\r\n"
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    table = read_table(tmp_path / "t.csv")
+    assert table.rows[0].gpus == 8
+    assert table.rows[0].get("value") == 6154.66
+
+
+def test_columns_left_out_are_told(tmp_path: Path) -> None:
+    head = ("model", "accelerator", "gpus", "value", "unit")
+    table = read_table(write(tmp_path / "t.csv", [("resnet50", "V100", 4, 1.0, "s")], head))
+    told = " ".join(table.warnings)
+    for name in (
+        "batch_per_gpu",
+        "gpus_per_node",
+        "precision",
+        "strategy",
+        "inter_node",
+        "seq_len",
+    ):
+        assert f"no column {name}: assumed" in told
+
+
+# -- from words to scenarios ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "millions", "expected"),
+    [
+        ("ResNet-50 v1.5", None, {"name": "resnet50"}),
+        ("VGG16", None, {"name": "vgg16"}),
+        ("BERT-Large", 330, {"huggingface": "bert-large", "sequence_length": 512}),
+        ("Llama 3.1 8B", 8000, {"huggingface": "llama-3.1-8b", "sequence_length": 2048}),
+        ("Llama2-70b", None, {"huggingface": "llama-2-70b", "sequence_length": 2048}),
+        (
+            "Mask R-CNN R50-FPN",
+            44.4,
+            {"name": "scaled", "like": "resnet50", "parameters": 44400000},
+        ),
+        ("SE-ResNet50", 28.1, {"name": "scaled", "like": "resnet50", "parameters": 28100000}),
+    ],
+)
+def test_models_by_name(name: str, millions: float | None, expected: dict[str, Any]) -> None:
+    found = choose_model(name, "", millions and millions * 1e6, None)
+    assert found.data == expected
+    assert bool(found.note) == (expected.get("name") == "scaled")
+
+
+@pytest.mark.parametrize("billions", [0.125, 0.355, 1.3, 6.7, 13, 30, 70, 175, 530, 1000])
+def test_a_decoder_of_unknown_shape_has_about_the_parameters_stated(billions: float) -> None:
+    from dpsim.modelspec import load, make
+
+    found = choose_model(f"LLM {billions}B", "LLM pre-training", billions * 1e9, 2048)
+    model = load(make(found.data, file=False), Path())
+    assert model.parameters == pytest.approx(billions * 1e9, rel=0.06)
+    assert found.note
+
+
+def test_dimensions_in_the_name_count() -> None:
+    data = choose_model("GPT h3072 L30", "LLM", 3.6e9, 2048).data
+    assert (data["hidden"], data["blocks"]) == (3072, 30)
+
+
+def test_a_model_without_name_or_size_is_refused() -> None:
+    with pytest.raises(Refused, match="not known and its parameters are not stated"):
+        choose_model("Frobnicator", "", None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"strategy": "parameter server"}, "a parameter server is not modelled"),
+        ({"strategy": "DP+TP+PP", "tp": 4}, "tensor parallelism is not modelled"),
+        ({"strategy": "DP+PP"}, "pipeline parallelism is not modelled"),
+        ({"strategy": "DP all-reduce", "compression": "1-bit Adam"}, "compressed communication"),
+        ({"strategy": "decentralised DP (neighbor averaging)"}, "decentralised"),
+        ({"strategy": "gossip"}, "'gossip' is not known"),
+        ({"precision": "posit"}, "'posit' is not known"),
+        ({"accelerator": "Abacus 9000"}, "abacus 9000"),
+        ({"batch_per_gpu": "64 (s128) / 8 (s512)"}, "is not one number"),
+        ({"unit": "furlongs"}, "'furlongs' is not known"),
+        ({"unit": "minutes"}, "the steps are not stated"),
+        ({"grad_accum": 1.5}, "not a whole number"),
+        ({"batch_unit": "tokens", "batch_per_gpu": 4096}, "needs seq_len"),
+    ],
+)
+def test_what_is_not_modelled_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        point(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "kind"),
+    [
+        ("", "ddp"), ("DDP all-reduce (NCCL)", "ddp"), ("FSDP FULL_SHARD", "fsdp"),
+        ("Horovod all-reduce (NCCL)", "horovod"), ("ZeRO-1 data parallel", "zero"),
+        ("ZeRO-3 data parallel", "zero"), ("data parallel all-reduce (NCCL)", "ddp"),
+    ],
+)  # fmt: skip
+def test_strategies_by_name(tmp_path: Path, strategy: str, kind: str) -> None:
+    assert point(tmp_path, strategy=strategy).strategy == kind
+
+
+def test_another_frameworks_exchange_is_told(tmp_path: Path) -> None:
+    assert not any("MXNet" in note for note in point(tmp_path, framework="PyTorch 2.1").notes)
+    assert any("MXNet" in note for note in point(tmp_path, framework="MXNet 1.9").notes)
+
+
+# -- units ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "step"),
+    [
+        (0.5, "s", 0.5), (500, "ms", 0.5), (4096, "images/s", 0.5), (4096, "samples/s", 0.5),
+        (512, "images/s/GPU", 0.5),
+    ],
+)  # fmt: skip
+def test_every_unit_means_the_same_step(
+    tmp_path: Path, value: float, unit: str, step: float
+) -> None:
+    found = point(tmp_path, value=value, unit=unit)
+    assert found.step_time == pytest.approx(step, rel=1e-12)
+    doubled = found.value(2 * step)
+    assert doubled == pytest.approx(value * 2 if unit in ("s", "ms") else value / 2, rel=1e-12)
+
+
+def test_tokens_and_flop_rates(tmp_path: Path) -> None:
+    changes = {"model": "BERT-Large", "seq_len": 128, "batch_per_gpu": 32}
+    tokens = point(tmp_path, **changes, value=8 * 32 * 128 / 0.25, unit="tokens/s")
+    assert tokens.step_time == pytest.approx(0.25, rel=1e-12)
+    flop = tokens.case.model.flop_per_sample() * 8 * 32
+    rated = point(tmp_path, **changes, value=flop / 0.25 / 8 / 1e12, unit="TFLOP/s/GPU")
+    assert rated.step_time == pytest.approx(0.25, rel=1e-12)
+
+
+def test_batch_with_and_without_accumulation(tmp_path: Path) -> None:
+    plain = point(tmp_path, batch_per_gpu=8, grad_accum=4, global_batch=256)
+    assert plain.data["batch"] == {"per_device": 8, "accumulation": 4}
+    whole = point(tmp_path, batch_per_gpu=32, grad_accum=4, global_batch=256)
+    assert whole.data["batch"] == {"per_device": 8, "accumulation": 4}
+    odd = point(tmp_path, batch_per_gpu=3.5, global_batch=28)
+    assert odd.data["batch"] == {"global": 28, "accumulation": 1}
+
+
+# -- a table of dpsim's own predictions -----------------------------------------------------------
+
+
+def own_table(tmp_path: Path, factor: float = 1.0) -> Path:
+    """Rows at 1, 4, 8, 16 GPUs that say what dpsim predicts; `factor` on all but the first."""
+    first = point(tmp_path, total_gpus=1, value=802.9)
+    from dpsim.calibrate import level
+    from dpsim.scenario import Calibrate
+
+    scale = level(first.case, Calibrate(step_time=first.step_time)).scale
+    rows: list[tuple[Any, ...]] = [(*RESNET[:3], 1, *RESNET[4:6], 802.9, "images/s")]
+    for gpus in (4, 8, 16):
+        case = point(tmp_path, total_gpus=gpus).case.scaled(scale)
+        rate = 256 * gpus / step_time(case) * factor
+        rows.append((*RESNET[:3], gpus, *RESNET[4:6], repr(rate), "images/s"))
+    return write(tmp_path / "own.csv", rows)
+
+
+def test_its_own_predictions_have_no_error(tmp_path: Path) -> None:
+    found = validated_training(own_table(tmp_path))
+    document = found.document
+    assert document["status"] == {"calibrated": 1, "predicted": 3}
+    assert document["all"]["n"] == 3
+    assert document["all"]["p90_error"] < 1e-9
+    assert document["all"]["coverage"] == 1.0
+    assert document["all"]["skill"] == pytest.approx(1.0, abs=1e-9)
+
+
+def test_a_tenth_off_is_found(tmp_path: Path) -> None:
+    figures = validated_training(own_table(tmp_path, 1 / 1.1)).document["all"]
+    assert figures["median_error"] == pytest.approx(0.1, rel=1e-6)
+    assert figures["signed_bias"] == pytest.approx(0.1, rel=1e-6)
+
+
+def test_predictions_keep_order_and_columns(tmp_path: Path) -> None:
+    path = own_table(tmp_path)
+    rows = validated_training(path).predictions()
+    with path.open(encoding="utf-8", newline="") as file:
+        given = list(csv.DictReader(file))
+    assert [row["total_gpus"] for row in rows] == [row["total_gpus"] for row in given]
+    assert list(rows[0])[: len(HEAD)] == list(HEAD)
+    assert list(rows[0])[len(HEAD) :] == [
+        "measured", "predicted", "low", "high", "status", "reason", "bottleneck",
+    ]  # fmt: skip
+    assert rows[0]["status"] == "calibrated"
+    for row in rows[1:]:
+        assert float(row["low"]) <= float(row["predicted"]) <= float(row["high"])
+
+
+def test_the_answer_does_not_depend_on_the_number_of_processes(tmp_path: Path) -> None:
+    path = own_table(tmp_path)
+    assert validated_training(path, jobs=2).predictions() == validated_training(path).predictions()
+
+
+def test_without_calibration_everything_is_predicted(tmp_path: Path) -> None:
+    document = validated_training(own_table(tmp_path), calibrate="none").document
+    assert document["status"] == {"predicted": 4}
+    assert document["uncalibrated"]["n"] == 4
+    assert document["all"]["n"] == 0
+
+
+def test_the_calibration_row_is_the_one_with_that_role(tmp_path: Path) -> None:
+    head = (*HEAD, "role", "series_id")
+    rows = [
+        (*RESNET[:3], 4, *RESNET[4:], "predict", "a"),
+        (*RESNET, "calib", "a"),
+        (*RESNET[:3], 1, *RESNET[4:], "absolute", "b"),
+    ]
+    table = read_table(write(tmp_path / "t.csv", rows, head))
+    chosen = {name: calibration_row(rows) for name, rows in table.series.items()}
+    assert chosen["a"] is table.rows[1]
+    assert chosen["b"] is None
+
+
+def test_bad_rows_are_predicted_and_not_scored(tmp_path: Path) -> None:
+    path = own_table(tmp_path)
+    text = path.read_text(encoding="utf-8").splitlines()
+    text = [text[0] + ",quality", *(line + ",C" for line in text[1:])]
+    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+    found = validated_training(path)
+    assert found.document["status"] == {"calibrated": 1, "predicted": 3}
+    assert found.document["all"]["n"] == 0
+    assert "not scored: quality C" in found.predictions()[1]["reason"]
+
+
+# -- scores ---------------------------------------------------------------------------------------
+
+
+def scored(measured: float, predicted: float, half: float = 0.1, **rest: Any) -> Scored:
+    return Scored("s", "r", measured, predicted, predicted - half, predicted + half, **rest)
+
+
+def test_error_coverage_and_interval_score() -> None:
+    rows = [scored(1.0, 1.05), scored(1.0, 1.3), scored(2.0, 1.9)]
+    figures = summary(rows, refused=1)
+    assert figures["median_error"] == pytest.approx(0.05)
+    assert figures["coverage"] == pytest.approx(2 / 3)
+    assert figures["share_refused"] == 0.25
+    assert rows[0].interval_score == pytest.approx(0.2)
+    assert rows[1].interval_score == pytest.approx(0.2 + 20 * 0.2)
+    assert rows[2].interval_score == pytest.approx(0.1)
+
+
+def test_skill_is_one_for_the_truth_and_zero_for_linear_scaling() -> None:
+    assert skill([scored(1, 1, lost=0.2, lost_predicted=0.2)]) == 1.0
+    assert skill([scored(1, 1, lost=0.2, lost_predicted=0.0)]) == 0.0
+    assert skill([scored(1, 1, lost=0.2, lost_predicted=0.5)]) == pytest.approx(-0.5)
+    assert skill([scored(1, 1, lost=0.0, lost_predicted=0.1)]) is None
+
+
+@pytest.mark.parametrize(
+    ("ranks", "band"),
+    [(1, "1"), (2, "2-8"), (8, "2-8"), (9, "9-64"), (64, "9-64"), (512, "65-512"), (513, "> 512")],
+)
+def test_bands_of_counts(ranks: int, band: str) -> None:
+    assert count_band(ranks) == band
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "dpsim", "validate", *arguments],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def test_the_command_prints_a_table_writes_its_files_and_one_json(tmp_path: Path) -> None:
+    path = own_table(tmp_path)
+    done = run(str(path), "-o", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    assert "4 measured training runs" in done.stdout
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert names == {
+        "predictions.csv", "validation.json", "scatter.png", "scatter.svg", "index.html",
+    }  # fmt: skip
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "<script" not in page
+    document = json.loads(run(str(path), "--json").stdout)
+    assert document == json.loads((tmp_path / "out" / "validation.json").read_text())
+
+
+def test_a_broken_table_exits_with_2_and_writes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    done = run(str(tmp_path / "t.csv"), "-o", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_knows_its_series() -> None:
+    cells = {"model": "m", "accelerator": "a", "unit": "s"}
+    rows = tuple(
+        Row(k, k + 2, {**cells, "series_id": name}, {"total_gpus": 1.0})
+        for k, name in enumerate(("x", "y", "x", ""))
+    )
+    series = Table("t", (), rows, ()).series
+    assert [len(found) for found in series.values()] == [2, 1, 1]
+    assert math.isclose(sum(map(len, series.values())), 4)

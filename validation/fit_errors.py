@@ -1,0 +1,88 @@
+"""Learn how far measured collectives lie from their predictions, and write it into the package.
+
+    python validation/fit_errors.py TABLE [TABLE …]
+
+reads tables as `dpsim validate` does, predicts every row without calibration, and writes the
+factors of the intervals to dpsim/calibrations/collective_error.yaml.  Series whose name has an odd
+CRC-32 are held out: only their coverage is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dpsim.accuracy import collective_intervals as intervals
+from dpsim.accuracy.collective_intervals import Residual
+from dpsim.accuracy.collective_model import Answer, Question, answers
+from dpsim.accuracy.collective_table import read_collectives
+from dpsim.constants import Constant, folder
+
+
+def residuals(paths: Iterable[Path]) -> list[Residual]:
+    """ln(measured / predicted) of every row that is modelled and shows no fault."""
+    rows = [row for path in paths for row in read_collectives(path).rows if not row.excluded]
+    known = answers([Question.of(row) for row in rows])
+    found = []
+    for row in rows:
+        answer = known[Question.of(row)]
+        if isinstance(answer, Answer):
+            log = float(np.log(row.measured / answer.seconds))
+            found.append(Residual(row.series, answer.kind, intervals.band_of(row.size), log))
+    return found
+
+
+def text_of(constants: Mapping[str, Constant], command: str) -> str:
+    """The constants as the file that ships."""
+    lines = [
+        "# Measured over predicted time of collectives: the 5 % and 95 % points by kind of fabric",
+        "# and band of sizes (1: < 32 KiB, 2: < 1 MiB, 3: < 64 MiB, 4: the rest; any: all).",
+        f"# Written by: {command}",
+    ]
+    for name, found in constants.items():
+        lines += [
+            f"{name}:",
+            f"  value: {found.value!r}",
+            f"  error: {found.error!r}",
+            f'  unit: "{found.unit}"',
+            f'  meaning: "{found.meaning}"',
+            f'  fitted_on: "{found.fitted_on}"',
+            f"  n: {found.n}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def coverage(residuals: Sequence[Residual], constants: Mapping[str, Constant]) -> float:
+    """Share of `residuals` inside their intervals."""
+    inside = []
+    below = {name: min(end, 2.0**60) / 2 for name, end in intervals.BANDS}  # a size of each
+    for found in residuals:
+        low, high = intervals.factors(found.kind, below[found.band], constants)
+        inside.append(np.log(low) <= found.log <= np.log(high))
+    return float(np.mean(inside))
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tables", nargs="+", type=Path)
+    tables = parser.parse_args(arguments).tables
+    found = residuals(tables)
+    fit = [r for r in found if intervals.fitted_on(r.series)]
+    constants = intervals.learn(fit)
+    names = " ".join(path.name for path in tables)
+    target = folder() / f"{intervals.NAME}.yaml"
+    target.write_text(text_of(constants, f"python validation/fit_errors.py {names}"), "utf-8")
+    held = [r for r in found if not intervals.fitted_on(r.series)]
+    for name, part in (("fitted on", fit), ("held out", held)):
+        if part:
+            print(f"{name}: {len(part)} rows, {coverage(part, constants):.1%} inside")
+    print(f"wrote {target}: {len(constants)} constants")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
