@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dpsim.backends import Phase
+from collections.abc import Iterable
+from itertools import pairwise
+
+from dpsim.backends import Phase, Plan
 from dpsim.case import Case
 from dpsim.critical import critical_path
 from dpsim.player import Played, step_time
@@ -21,7 +24,9 @@ def bottleneck(case: Case, played: Played) -> str:
     if variability.random or variability.slow_ranks:
         late = max(step.duration - step_time(case, quiet=True), 0.0)
     sizes = dict.fromkeys(("compute", "network", "host"), 0.0)
-    for span in critical_path(step):
+    path = critical_path(step)
+    sizes["host"] += sum(max(b.start - a.end, 0.0) for a, b in pairwise(path))  # delays
+    for span in path:
         if span.stream != COMPUTE:
             sizes["network"] += span.end - span.start
         else:
@@ -44,16 +49,24 @@ def _compute_bound(case: Case) -> str:
 
 def _network_bound(case: Case, played: Played) -> str:
     """Latency, or the links inside or between nodes, whichever takes most of the collectives."""
+    cast = played.timeline.last.cast
+    plans = [
+        case.costs.plan(op.operation, cast.peers(0, op.group), op.bytes)
+        for op in cast.program(0).ops
+        if op.stream != COMPUTE
+    ]
+    sizes = network_sizes(plans)
+    return max(sizes, key=lambda name: sizes[name])
+
+
+def network_sizes(plans: Iterable[Plan]) -> dict[str, float]:
+    """Seconds of collectives by what takes them: latency, links inside nodes, or between them."""
     sizes = {"network_latency": 0.0, "intra_node_network": 0.0, "inter_node_network": 0.0}
-    world = tuple(range(case.ranks))
-    for op in played.timeline.last.cast.programs[0].ops:
-        if op.stream == COMPUTE:
-            continue
-        plan = case.costs.plan(op.operation, world, op.bytes)
+    for plan in plans:
         sizes["network_latency"] += plan.launch + sum(phase.latency for phase in plan.phases)
         for phase in plan.phases:
             sizes[_where(phase)] += phase.seconds
-    return max(sizes, key=lambda name: sizes[name])
+    return sizes
 
 
 def _where(phase: Phase) -> str:

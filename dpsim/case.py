@@ -13,13 +13,18 @@ import numpy as np
 from dpsim.backends import Backend, Plan
 from dpsim.backends.free import Free
 from dpsim.backends.nccl import Nccl
+from dpsim.calibrated import Calibration
+from dpsim.calibrated import find as find_calibration
 from dpsim.compute import LayerTime, layer_times, optimizer_seconds
+from dpsim.constants import shipped
 from dpsim.engines import Costs, Play
+from dpsim.engines.measured import MeasuredCosts
 from dpsim.hardware import Device
 from dpsim.machine import Machine, load_device, load_machine
 from dpsim.models import Model
 from dpsim.modelspec import below
 from dpsim.modelspec import load as load_model
+from dpsim.plugins import name_of
 from dpsim.precision import Precision, PrecisionSpec
 from dpsim.program import Cast
 from dpsim.record import Refused
@@ -27,6 +32,7 @@ from dpsim.scenario import Scenario
 from dpsim.strategies import Job
 from dpsim.timeline import Array
 from dpsim.topology import Topology
+from dpsim.variability import expected_maximum
 from dpsim.yamlfile import FileRefused
 
 #: ranks of a machine beyond which nothing is built: memory and time grow with every cable
@@ -91,12 +97,19 @@ class Case:
         ranks = cluster.ranks or nodes * per_node
         if ranks > MAX_RANKS:
             raise Refused(_too_many(ranks, per_node), ("cluster",))
+        return self._built(nodes, cluster.ranks, cluster.gpus_per_node)
+
+    def _built(self, nodes: int, ranks: int | None, gpus_per_node: int | None) -> Topology:
+        """So many nodes of the machine, with what the scenario overrides."""
+        assert self.machine is not None
+        cluster = self.scenario.cluster
         return self.machine.topology(
             nodes=nodes,
-            ranks=cluster.ranks,
-            gpus_per_node=cluster.gpus_per_node,
+            ranks=ranks,
+            gpus_per_node=gpus_per_node,
             nics_per_node=cluster.nics_per_node,
             inter_node_bandwidth=cluster.inter_node_bandwidth,
+            inter_node_kind=cluster.inter_node_kind,
             oversubscription=cluster.oversubscription,
         )
 
@@ -110,7 +123,7 @@ class Case:
 
     @cached_property
     def model(self) -> Model:
-        return load_model(self.scenario.model, self.base)
+        return load_model(self.scenario.model, self.base, self.device)
 
     @cached_property
     def precision(self) -> Precision:
@@ -127,7 +140,27 @@ class Case:
     def costs(self) -> Costs:
         if self.topology is not None and self.topology.ranks > 1:
             _ = self.topology.graph  # refuses what is not connected
-        return Costs(self.backend, self.topology)
+        if self.calibration is None or self.topology is None:
+            return Costs(self.backend, self.topology)
+        curves = self.calibration.curves
+        return MeasuredCosts(self.backend, self.topology, curves, self._group)
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        name = self.scenario.calibration
+        return None if name is None else find_calibration(name, self.base)
+
+    def _group(self, ranks: int, nodes: int) -> Topology:
+        """`ranks` of the machine on `nodes` nodes, evenly: a group that was measured."""
+        try:
+            if ranks > MAX_RANKS:
+                raise Refused(f"more than {MAX_RANKS:,} ranks")
+            return self._built(nodes, ranks, -(-ranks // nodes))
+        except Refused as error:
+            raise Refused(
+                f"a curve of {ranks} ranks on {nodes} nodes does not fit this machine: {error}",
+                ("calibration",),
+            ) from None
 
     # -- batch --------------------------------------------------------------------------------
 
@@ -162,6 +195,7 @@ class Case:
         s, device = self.scenario, self.device
         toy = self.backend.ideal
         times = self._times(samples)
+        timed = self._recorded_update()
         return Job(
             model=self.model,
             ranks=self.ranks,
@@ -171,10 +205,33 @@ class Case:
             precision=self.precision,
             optimizer=s.optimizer,
             serial=s.host.serial,
-            copy_bandwidth=None if toy or device is None else device.memory_bandwidth,
+            copy_bandwidth=None
+            if toy or device is None or timed is not None
+            else device.memory_bandwidth,
             control=not toy,
-            update=optimizer_seconds(s.optimizer.kind, 1.0, device),
+            update=optimizer_seconds(s.optimizer.kind, 1.0, device) if timed is None else timed,
+            slowest=self._slowest(),
+            local_size=min(self.topology.gpus, self.ranks) if self.topology else None,
         )
+
+    def _recorded_update(self) -> float | None:
+        """Seconds per parameter of all that followed the last gradient of a recorded step: the
+        optimizer, and DDP's copies, which are in the recorded durations already."""
+        recorded = self.model.recorded
+        if recorded is None or not recorded.timed:
+            return None
+        return recorded.after / max(self.model.parameters, 1)
+
+    def _slowest(self) -> tuple[LayerTime, ...] | None:
+        """Layer times on the rank that takes longest, by its share and by `slow_ranks`; None
+        where all ranks are alike."""
+        slow = self.scenario.variability.slow_ranks or {}
+        if not slow and min(self.shares) == max(self.shares):
+            return None
+        pairs = {(share, slow.get(rank, 1.0)) for rank, share in enumerate(self.shares)}
+        share, factor = max(pairs, key=lambda pair: (pair[0] * pair[1], pair))
+        times = self._times(share)
+        return tuple(LayerTime(t.forward * factor, t.backward * factor, t.bound) for t in times)
 
     def _times(self, samples: float) -> tuple[LayerTime, ...]:
         device, dtype, s = self.device, self.precision.compute, self.scenario
@@ -200,8 +257,9 @@ class Case:
                 self.scenario.strategy.program(self.job(size), iteration) for size in sizes
             )
             roles = tuple(sizes.index(size) for size in self.shares)
-            world = {"world": (tuple(range(self.ranks)),)}
-            self._casts[iteration] = Cast(programs, roles, world)
+            world = (tuple(range(self.ranks)),)
+            groups = {"world": world, **self.scenario.strategy.groups(self.ranks)}
+            self._casts[iteration] = Cast(programs, roles, groups)
         return self._casts[iteration]
 
     @cached_property
@@ -224,22 +282,51 @@ class Case:
         ones = np.ones(self.ranks)
         scale = stretch.compute if stretch else 1.0
 
+        scale *= self.waiting
+
         def factors(step: int) -> Array:
             return (ones if quiet else variability.factors(seed, step, self.ranks)) * scale
 
         costs = self.costs
         if stretch and (stretch.latency, stretch.transfer) != (1.0, 1.0):
             costs = Stretched(self.costs, stretch.latency, stretch.transfer)
+        slow = self.contention
         iteration = self.scenario.iteration
         if iteration != "steady":
             casts = {k: self.cast(k + 1) for k in _distinct(iteration)}
             cast = _last_known(casts)
-            return [Play(cast, costs, iteration, iteration - 1, factors)]
+            return [Play(cast, costs, iteration, iteration - 1, factors, slow)]
         steady = self.cast(None)
         if variability.random and not quiet:
             steps = min(variability.steps, at_most or variability.steps)
-            return [Play(lambda _: steady, costs, steps + 2, 2, factors)]
-        return [Play(lambda _: steady, costs, n, n // 2, factors) for n in _SETTLING]
+            return [Play(lambda _: steady, costs, steps + 2, 2, factors, slow)]
+        return [Play(lambda _: steady, costs, n, n // 2, factors, slow) for n in _SETTLING]
+
+    @property
+    def contention(self) -> float:
+        """How much longer computing takes beside a collective: as given, else as fitted for the
+        backend's kernels."""
+        given = self.scenario.compute.contention
+        if given is not None or self.machine is None:
+            return given or 0.0
+        return self._fitted(f"{name_of(self.backend)}.contention")
+
+    @property
+    def waiting(self) -> float:
+        """Mean of the slowest rank's compute over that of a single one: E[max of N], normal."""
+        given, varied = self.scenario.compute.spread, self.scenario.variability
+        if given is None and (self.machine is None or varied.random or varied.slow_ranks):
+            return 1.0
+        spread = self._fitted("gpu.spread") if given is None else given
+        return 1.0 + spread * expected_maximum(self.ranks)
+
+    def _fitted(self, name: str) -> float:
+        """A constant fitted on training runs; 0 where there is none, and on processors that are
+        no GPUs."""
+        constants = shipped("training")
+        device = self.device
+        gpu = device is not None and device.compute_capability > 0
+        return constants[name].value if gpu and name in constants else 0.0
 
     def scaled(self, compute_scale: float) -> Case:
         """The same case with another level of compute."""
@@ -256,8 +343,13 @@ class Case:
 
     def without_communication(self) -> Case:
         """The same case with collectives that take no time."""
-        other = Case(replace(self.scenario, collective=Free()), self.base, self.compute_scale)
+        free = replace(self.scenario, collective=Free(), calibration=None)
+        other = Case(free, self.base, self.compute_scale)
         return self._shared(other, *_MACHINE, *_MODEL, "shares")
+
+    def on_cluster_of(self, other: Case) -> Case:
+        """This case with what `other`, a case on the same cluster, has worked out about it."""
+        return other._shared(self, *_MACHINE, "backend", "costs")
 
     def _shared(self, other: Case, *names: str) -> Case:
         """`other` with what this case has worked out already and `names` both have alike."""

@@ -9,11 +9,12 @@ _TOUCH = 1e-9
 
 
 def critical_path(step: Step) -> list[Span]:
-    """The chain of operations without a gap that ends with the step on its critical rank.
+    """The chain of operations that ends with the step on its critical rank.
 
     Followed back from the end: before an operation comes the one that ended when it started, on
     its own stream or among those it waits for; before a collective, on the rank that came last.
-    What a communicator still carries of the previous step comes first.
+    What a communicator still carries of the previous step comes first.  Where an operation was
+    delayed the path has a gap of that length.
     """
     rank = step.critical_rank()
     index = step.cast.program(rank).end
@@ -49,8 +50,10 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
         role, column = step.place(other)
         ops, ends = step.cast.program(other).ops, step.end[role][:, column]
         same = [i for i in range(own) if ops[i].stream == op.stream][-1:]
-        for candidate in sorted({*ops[own].after, *same}, key=lambda i: -float(ends[i])):
-            if abs(float(ends[candidate]) - start) <= _TOUCH * max(start, 1e-9):
+        freed = {i: float(ends[i]) for i in same}
+        freed |= {i: float(ends[i]) + ops[own].delay for i in ops[own].after}
+        for candidate in sorted(freed, key=lambda i: -freed[i]):
+            if abs(freed[candidate] - start) <= _TOUCH * max(start, 1e-9):
                 return other, candidate
     return None
 

@@ -30,8 +30,13 @@ def names(package: str) -> tuple[str, ...]:
     own = [
         m.name for m in pkgutil.iter_modules(places) if not m.name.startswith("_") and not m.ispkg
     ]
-    extra = [point.name for point in importlib.metadata.entry_points(group=package)]
-    return tuple(sorted({*own, *extra}))
+    return tuple(sorted({*own, *_elsewhere(package)}))
+
+
+@lru_cache(maxsize=64)
+def _elsewhere(package: str) -> Mapping[str, str]:
+    """Plug-ins of other packages: name -> module.  Looking them up takes milliseconds."""
+    return {p.name: p.value for p in importlib.metadata.entry_points(group=package)}
 
 
 def find(package: str, name: str) -> type[Any]:
@@ -46,10 +51,7 @@ def find(package: str, name: str) -> type[Any]:
 
 
 def _module(package: str, name: str) -> ModuleType:
-    for point in importlib.metadata.entry_points(group=package):
-        if point.name == name:
-            return importlib.import_module(point.value)
-    return importlib.import_module(f"{package}.{name}")
+    return importlib.import_module(_elsewhere(package).get(name, f"{package}.{name}"))
 
 
 def _class_in(module: ModuleType, contract: type) -> type[Any]:

@@ -12,13 +12,15 @@ from dpsim._version import __version__
 from dpsim.bottleneck import bottleneck
 from dpsim.calibrate import Level, level
 from dpsim.case import Case
+from dpsim.coverage import notes
 from dpsim.engines import SimulationError
 from dpsim.measured import read_measured
 from dpsim.memory import MemoryUse, activation_bytes, memory_use
 from dpsim.modelspec import below
 from dpsim.player import EVENT_BUDGET, Played, cross_check, estimate, play
-from dpsim.program import COMPUTE, Program
+from dpsim.program import COMPUTE, Cast
 from dpsim.record import Refused
+from dpsim.recording import measured_at, warnings_of
 from dpsim.scaling import laws
 from dpsim.scenario import Loaded, to_data
 from dpsim.uncertainty import efficiency_interval, interval
@@ -139,9 +141,9 @@ def _identity(case: Case) -> dict[str, Any]:
 
 def _point(case: Case, played: Played, used: MemoryUse, found: Level | None) -> dict[str, Any]:
     time = played.step_time
-    bounds = interval(case, played, found.ranks if found else None)
+    bounds = interval(case, played, found.ranks if found else measured_at(case))
     split = played.timeline.mean_split()
-    program = played.timeline.last.cast.programs[0]
+    cast = played.timeline.last.cast
     durations = sorted(played.timeline.durations)
     tokens = case.tokens_per_sample > 1
     samples = case.global_batch * (case.tokens_per_sample if tokens else 1)
@@ -163,11 +165,11 @@ def _point(case: Case, played: Played, used: MemoryUse, found: Level | None) -> 
         "exposed_communication_s": split.exposed_communication,
         "bubble_s": split.bubble,
         "stall_s": split.stall,
-        **_traffic(case, program),
+        **_traffic(case, cast),
         "memory_bytes": used.total,
         "memory_parts": used.parts,
         "fits": used.fits,
-        "bound_s": lower_bound(case, program),
+        "bound_s": lower_bound(case, cast),
         "cost_usd_per_hour": price.per_device_hour * case.ranks if price else None,
         "bottleneck": bottleneck(case, played),
     }
@@ -184,14 +186,13 @@ def _mfu(case: Case, time: float) -> float | None:
     return share
 
 
-def _traffic(case: Case, program: Program) -> dict[str, float]:
+def _traffic(case: Case, cast: Cast) -> dict[str, float]:
     """Bytes that rank 0 sends in a step: payload, padding, control."""
     totals = {"payload": 0.0, "padding": 0.0, "control": 0.0}
-    world = tuple(range(case.ranks))
-    for op in program.ops:
+    for op in cast.program(0).ops:
         if op.stream == COMPUTE:
             continue
-        sent = case.costs.plan(op.operation, world, op.bytes).sent
+        sent = case.costs.plan(op.operation, cast.peers(0, op.group), op.bytes).sent
         padding = sent * op.padding / op.bytes if op.bytes else 0.0
         totals["control" if op.control else "payload"] += sent - padding
         totals["padding"] += padding
@@ -202,21 +203,21 @@ def _traffic(case: Case, program: Program) -> dict[str, float]:
     }
 
 
-def lower_bound(case: Case, program: Program) -> float:
-    """No schedule of this program is faster: its compute alone, or its busiest communicator.
+def lower_bound(case: Case, cast: Cast) -> float:
+    """No schedule of this program is faster: its compute alone, or its busiest communicator (if it
+    runs several collectives at once, as if they never shared a link).
 
     Where ranks vary, the compute of the fastest rank counts.
     """
-    world = tuple(range(case.ranks))
-    fastest = _fastest(case)
+    program, fastest = cast.program(0), _fastest(case)
     compute = sum(
         op.seconds * (fastest if op.scales else 1.0) for op in program.ops if op.stream == COMPUTE
     )
     streams: dict[str, float] = {}
     for op in program.ops:
         if op.stream != COMPUTE and not op.control:
-            cost = case.costs.plan(op.operation, world, op.bytes).seconds
-            streams[op.stream] = streams.get(op.stream, 0.0) + cost
+            cost = case.costs.plan(op.operation, cast.peers(0, op.group), op.bytes).seconds
+            streams[op.stream] = streams.get(op.stream, 0.0) + cost / case.backend.concurrency
     return max(compute, *streams.values()) if streams else compute
 
 
@@ -274,7 +275,11 @@ def _document(
         "laws": laws(cases, points, found is not None) if usable else {},
         "measured": _measured(loaded, cases, points, found),
         "calibration": found and dataclasses.asdict(found),
-        "warnings": [*_altered(loaded), *_warnings(cases, points, memory, found)],
+        "warnings": [
+            *_altered(loaded),
+            *_warnings(cases, points, memory, found),
+            *notes(_computed(cases, points), loaded.scenario.variability.jitter),
+        ],
     }
 
 
@@ -328,7 +333,15 @@ def _altered(loaded: Loaded) -> list[str]:
         warnings.append(f"measured points are left out: {sets} changes what was measured")
     if sets and loaded.scenario.calibrate is not None and "calibrate" not in loaded.origins_set:
         warnings.append(f"calibrated on a measurement made without {sets}")
+    network = [s for s in loaded.altered if s.startswith(("cluster.", "collective."))]
+    if network and loaded.scenario.calibration and "calibration" not in loaded.origins_set:
+        warnings.append(f"calibration: curves measured without --set {', --set '.join(network)}")
     return warnings
+
+
+def _computed(cases: tuple[Case, ...], points: list[dict[str, Any]]) -> list[Case]:
+    """The cases whose points have numbers."""
+    return [case for case, point in zip(cases, points, strict=True) if "error" not in point]
 
 
 def _inside(time: float, point: dict[str, Any]) -> bool:
@@ -344,8 +357,10 @@ def _warnings(
     found: Level | None,
 ) -> list[str]:
     warnings = []
-    if found is None and cases[0].machine is not None:
+    if found is None and cases[0].machine is not None and measured_at(cases[0]) is None:
         warnings.append("not calibrated: compute is assumed, not measured; see `calibrate:`")
+    sound = next((c for c, p in zip(cases, points, strict=True) if "error" not in p), None)
+    warnings.extend(warnings_of(sound) if sound else [])
     most = max((point["ranks"] or 0 for point in points), default=0)
     beyond = [r for r in cases[0].scenario.variability.slow_ranks or {} if r >= most]
     if beyond:

@@ -10,6 +10,7 @@ and ends at the same time on all of them, so it is a barrier of its group.  An o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +35,8 @@ class Op(NamedTuple):
     padding    bytes of it that are padding [B]
     control    the bytes are bookkeeping (maps, counters), not payload
     after      indices of operations of this program, all before this one, that must have ended
+    delay      how long after the last of `after` has ended it may start: a background thread's
+               cycle [s]
     after_step waits for the previous step's end too (an all-gather of updated parameters)
     issue      host time to issue it [s]
     blocks_host  the host waits for its end
@@ -49,6 +52,7 @@ class Op(NamedTuple):
     padding: float = 0.0
     control: bool = False
     after: tuple[int, ...] = ()
+    delay: float = 0.0
     after_step: bool = False
     issue: float = 0.0
     blocks_host: bool = False
@@ -70,8 +74,10 @@ class Program:
         for index, op in enumerate(self.ops):
             if any(not 0 <= other < index for other in op.after):
                 raise ValueError(f"{op.name} waits for an operation that is not issued before it")
-            if op.seconds < 0 or op.bytes < 0:
-                raise ValueError(f"{op.name} has a negative duration or size")
+            if op.seconds < 0 or op.bytes < 0 or op.delay < 0:
+                raise ValueError(f"{op.name} has a negative duration, size or delay")
+            if op.delay and not op.after:
+                raise ValueError(f"{op.name} is delayed after nothing")
             if (op.kind == "collective") == (op.stream == COMPUTE):
                 raise ValueError(f"{op.name}: collectives, and only they, run on communicators")
         if not any(op.stream == COMPUTE for op in self.ops):
@@ -108,6 +114,38 @@ class Program:
     @cached_property
     def streams(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(op.stream for op in self.ops))
+
+    @cached_property
+    def collectives_first(self) -> tuple[int, ...]:
+        """The operations in another order that means the same where issuing costs no host time:
+        every collective stands as early as its stream and what it waits for allow."""
+        queues = {stream: deque[int]() for stream in self.streams}
+        for index, op in enumerate(self.ops):
+            queues[op.stream].append(index)
+        placed: dict[int, None] = {}
+        while len(placed) < len(self.ops):
+            stream = next(s for s in self._by_urgency if self._free(queues[s], placed))
+            placed[queues[stream].popleft()] = None
+        return tuple(placed)
+
+    @property
+    def _by_urgency(self) -> tuple[str, ...]:
+        return (*(s for s in self.streams if s != COMPUTE), COMPUTE)
+
+    def _free(self, queue: deque[int], placed: Mapping[int, None]) -> bool:
+        """Whether everything that the first of `queue` waits for has been placed."""
+        return bool(queue) and all(other in placed for other in self.ops[queue[0]].after)
+
+    def reordered(self, order: tuple[int, ...]) -> Program:
+        """The same operations, issued in `order`."""
+        place = {old: new for new, old in enumerate(order)}
+        return Program(
+            tuple(
+                self.ops[old]._replace(after=tuple(place[k] for k in self.ops[old].after))
+                for old in order
+            ),
+            self.buckets,
+        )
 
     def order(self) -> str:
         """The operations in issue order, by name."""
@@ -160,6 +198,10 @@ class Cast:
 
     def members(self, role: int) -> tuple[int, ...]:
         return self._members[role]
+
+    def peers(self, rank: int, group: str) -> tuple[int, ...]:
+        """Who takes part with `rank` in collectives of `group`; nobody if it is in none."""
+        return next((ranks for ranks in self.groups.get(group, ()) if rank in ranks), ())
 
     def program(self, rank: int) -> Program:
         return self.programs[self.roles[rank]]

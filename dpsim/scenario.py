@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dpsim import yamlfile
+from dpsim import calibrated, yamlfile
 from dpsim.backends import Backend
 from dpsim.compute import DEFAULT_EFFICIENCY
+from dpsim.hardware import NetworkKind
 from dpsim.modelspec import ModelSource, below, dump_model
 from dpsim.overrides import apply_sets, sweep_changes, with_change
 from dpsim.plugins import Plugin, name_of
@@ -46,7 +47,8 @@ EXPERIMENT = (
 )
 Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e4)]
 _OF_A_MACHINE = (
-    "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "oversubscription",
+    "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
+    "oversubscription",
 )  # fmt: skip
 
 
@@ -54,7 +56,8 @@ _OF_A_MACHINE = (
 class Cluster:
     """A machine (named, or a file below the scenario's folder) and what overrides it.
 
-    Without a machine, `ranks` alone: a worked toy.  `inter_node_bandwidth` is per NIC, one way.
+    Without a machine, `ranks` alone: a worked toy.  `inter_node_bandwidth` is per NIC, one way;
+    `inter_node_kind` says what the NICs are (ethernet: TCP sockets, ipoib: TCP over InfiniBand).
     """
 
     machine: Text | None = None
@@ -64,6 +67,7 @@ class Cluster:
     nics_per_node: Annotated[int, Check(1, 1024)] | None = None
     device: Text | None = None
     inter_node_bandwidth: BytesPerSecond | None = None
+    inter_node_kind: NetworkKind | None = None
     oversubscription: Oversubscription | None = None
 
     def __post_init__(self) -> None:
@@ -100,9 +104,19 @@ class Batch:
 
 @record
 class Compute:
-    """`efficiency`: share of the device's peak that large kernels reach."""
+    """How fast the devices compute.
+
+    efficiency  share of the device's peak that large kernels reach
+    contention  how much longer computing takes while a collective runs beside it (0.5: half as
+                long again); left out: what was fitted for the backend
+    spread      standard deviation of the ranks' step times, as a share of the step: synchronous
+                ranks wait for the slowest; left out: what was fitted for GPU machines, or 0 where
+                `variability` says how ranks differ
+    """
 
     efficiency: PositiveFraction = DEFAULT_EFFICIENCY
+    contention: Annotated[float, Unit("1", low=0.0, high=10.0)] | None = None
+    spread: Annotated[float, Unit("1", low=0.0, high=1.0)] | None = None
 
 
 @record
@@ -192,6 +206,7 @@ class Scenario:
     seed: Annotated[int, Check(0, 2**31 - 1)] = 0
     sweep: dict[Text, list[Any]] | list[dict[Text, Any]] | None = None
     calibrate: Calibrate | None = None
+    calibration: Text | None = None
     measured: Text | None = None
     price: Price | None = None
 
@@ -211,6 +226,11 @@ class Scenario:
             raise Refused(
                 "this backend needs a machine; without one choose ideal, ideal_ring or free",
                 ("collective",),
+            )
+        ideal = self.cluster.machine is None or (self.collective and self.collective.ideal)
+        if self.calibration is not None and ideal:
+            raise Refused(
+                "measured curves need a machine, and a backend that models it", ("calibration",)
             )
         if self.detail == "rounds" and self.engine == "vectorised":
             raise Refused("rounds are played by engine: event only", ("detail",))
@@ -294,7 +314,10 @@ def load(
     changes = sweep_changes(data)
     rest = {key: value for key, value in data.items() if key != "sweep"}
     swept = [_point(rest, change, _place(data, number)) for number, change in enumerate(changes)]
-    points = tuple(swept)
+    points = tuple(
+        _with_jitter(point, with_change(rest, change, ()), base)
+        for point, change in zip(swept, changes, strict=True)
+    )
     for key in ("measured", "calibrate.file"):
         value = (
             scenario.measured
@@ -325,6 +348,17 @@ def _point(
                 size = len(re.findall(r"[^.\[\]]+", key))
                 raise Refused(error.message, (*place, key, *error.path[size:])) from None
         raise
+
+
+def _with_jitter(scenario: Scenario, data: Mapping[str, Any], base: Path) -> Scenario:
+    """`scenario` with the jitter that its calibration measured, unless `data` gives one."""
+    if scenario.calibration is None:
+        return scenario
+    steps = calibrated.find(scenario.calibration, base).jitter
+    if steps is None or "jitter" in (data.get("variability") or {}):
+        return scenario
+    jitter = min(steps.jitter, 1.0)
+    return replace(scenario, variability=replace(scenario.variability, jitter=jitter))
 
 
 def _origins(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str]) -> dict[str, str]:

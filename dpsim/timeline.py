@@ -100,7 +100,7 @@ class Step:
             for i, op in enumerate(program.ops):
                 ready = float(self.ready[role][i, column])
                 if op.stream != COMPUTE and not program.host_matters:
-                    ready = max((float(end[other]) for other in op.after), default=self.origin)
+                    ready = max((float(end[k]) + op.delay for k in op.after), default=self.origin)
                 times = (max(ready, self.origin), float(start[i]), float(end[i]))
                 result.append(
                     Span(

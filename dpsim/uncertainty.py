@@ -9,6 +9,8 @@ compute, uncalibrated  x 0.7 … 2.0   large language models report 38-57 % of p
 compute, calibrated    x 0.97 … 1.03 repeated published points differ by up to 3 %
 collectives            x 0.85 … 1.8  NCCL's own model predicts 0.56-1.1 of measured times at large
                        sizes over eight machines, hence measured = 0.9-1.8 of modelled
+collectives, measured  the curve's own spread, at least 3 %, where curves serve all of them on
+                       their own group; in between elsewhere (dpsim/coverage.py)
 unmodelled loss        0 … +10 % per doubling inside a node, 0 … +4 % per doubling of nodes beyond
                        the calibrated count: input pipeline, clocks, stragglers.  90th percentiles
                        of 241 and 23 published NVIDIA DeepLearningExamples points on DGX machines
@@ -23,6 +25,7 @@ import math
 from dataclasses import dataclass
 
 from dpsim.case import Case, Stretch
+from dpsim.coverage import network_range
 from dpsim.player import Played, lane_times
 
 COMPUTE_PRIOR = (0.7, 2.0)
@@ -94,7 +97,8 @@ def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]
         elif any(layer.forward is None for layer in case.model.layers):
             found["compute (prior)"] = [Stretch(compute=f) for f in COMPUTE_PRIOR]
     if not case.backend.ideal and case.ranks > 1:
-        found["collectives (prior)"] = [Stretch(latency=f, transfer=f) for f in NETWORK_PRIOR]
+        name, ends = network_range(case, NETWORK_PRIOR)
+        found[name] = [Stretch(latency=f, transfer=f) for f in ends]
     return found
 
 

@@ -165,7 +165,8 @@ class Player:
                 self.done[step, rank, index] = mine[index]
                 issue = self.env.process(self._issue(op.issue, issued))
                 issued = [issue, mine[index]] if op.blocks_host else [issue]
-                gates = [issue, *(mine[other] for other in op.after)]
+                awaited = [mine[other] for other in op.after]
+                gates = [issue, self.env.process(self._issue(op.delay, awaited))]
                 gates += [tail[op.stream]] if op.stream in tail else []
                 gates += [ended] if op.after_step and ended is not None else []
                 tail[op.stream] = mine[index]

@@ -85,6 +85,7 @@ def op_rest(draw: Any, index: int) -> dict[str, Any]:
     after = draw(st.lists(st.integers(0, index - 1), max_size=2)) if index else []
     return {
         "after": tuple(after),
+        "delay": draw(seconds) if after else 0.0,
         "after_step": draw(st.integers(0, 5)) == 0,
         "issue": draw(st.one_of(st.just(0.0), st.floats(1e-6, 1e-3))),
         "blocks_host": draw(st.integers(0, 7)) == 0,
@@ -348,6 +349,23 @@ def test_an_issue_cost_or_a_collective_that_takes_no_time_is_an_error(
 def test_a_program_refuses_negative_durations_itself() -> None:
     with pytest.raises(ValueError, match="negative"):
         Program((Op("F", "forward", seconds=-1.0),))
+    with pytest.raises(ValueError, match="delayed after nothing"):
+        Program((Op("F", "forward", delay=1.0),))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_delay_counts_from_the_last_end_that_is_waited_for(engine: ModuleType) -> None:
+    """A 0-1, B 1-4; C (2 s) may start 2.5 s after A, at 3.5; D 0.5 s after C."""
+    ops = (
+        Op("A", "forward", seconds=1.0),
+        talk("C", after=(0,), delay=2.5),
+        Op("B", "backward", seconds=3.0),
+        Op("D", "copy", seconds=1.0, after=(0, 1), delay=0.5),
+    )
+    played = engine.play(play_of(Cast.uniform(Program(ops), 2), Ideal(latency=2.0)))
+    assert played.last.start[0][:, 0].tolist() == [0.0, 3.5, 1.0, 6.0]
+    assert played.durations == (7.0,)
+    assert played.splits == ((5.0, 1.5, 0.0, 0.5),)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -25,6 +25,8 @@ from dpsim.program import Cast, Op, Program
 from dpsim.strategies import Job, Strategy
 from dpsim.strategies.ddp import Ddp
 from dpsim.strategies.fsdp import Fsdp
+from dpsim.strategies.horovod import Horovod
+from dpsim.strategies.zero import Zero
 from dpsim.topology import Topology
 
 BANDWIDTH, LATENCY, LAUNCH = 10e9, 2e-6, 8.4e-6
@@ -97,6 +99,9 @@ STRATEGIES = {
     "ddp, small buckets": Ddp(bucket_cap_mb=2),
     "fsdp": Fsdp(),
     "fsdp, two communicators": Fsdp(separate_reduce_scatter_group=True),
+    "horovod": Horovod(cycle_time=0.5, fusion_threshold=5_000_000),
+    "zero 2": Zero(stage=2, reduce_bucket_size=2e6, overlap_comm=True),
+    "zero 3": Zero(stage=3, stage3_max_reuse_distance=2e6, stage3_prefetch_bucket_size=5e5),
 }
 
 

@@ -34,6 +34,11 @@ class Costs:
         self.topology = topology
         self._plans: dict[tuple[str, tuple[int, ...], float], Plan] = {}
 
+    @property
+    def concurrency(self) -> int:
+        """How many collectives of one communicator run at once."""
+        return self.backend.concurrency
+
     def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
         key = (operation, ranks, size)
         if key not in self._plans:
@@ -51,6 +56,8 @@ class Play:
     costs     plans of collectives
     steps     how many steps to play; the first `warmup` are not measured
     factors   step -> multiplier of every rank's compute [ranks]
+    contention  how much slower a rank computes while a collective moves its bytes: the part of an
+              operation that runs beside one takes 1 + contention times as long
     """
 
     cast: Callable[[int], Cast]
@@ -58,10 +65,13 @@ class Play:
     steps: int
     warmup: int
     factors: Callable[[int], Array]
+    contention: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < self.steps:
             raise ValueError("at least one step must be measured")
+        if not 0 <= self.contention < 100:
+            raise ValueError(f"a contention of {self.contention} is not in 0 … 100")
 
 
 def check_time(value: float, what: str) -> float:

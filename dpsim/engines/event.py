@@ -13,7 +13,7 @@ the cycle of waiters, limits on events and on events at one instant.
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from dpsim.backends import Plan
 from dpsim.collectives import Transfer
 from dpsim.engines import Play, SimulationError, check_time
 from dpsim.network import Network
-from dpsim.program import Cast, Op
+from dpsim.program import COMPUTE, Cast, Op
 from dpsim.timeline import Array, Split, Step, Timeline
 
 Events = Generator[simpy.Event, Any, None]
@@ -82,6 +82,8 @@ class _Run:
         self.events = 0
         self.closed = 0
         self.finished: list[Step] = []
+        self.talking = [0] * self.casts[0].ranks
+        self.turn: dict[int, simpy.Event] = {}
         self.durations: list[float] = []
         self.splits: list[Split] = []
 
@@ -92,7 +94,9 @@ class _Run:
             if self._hosted(rank):
                 processes.append(self.env.process(self._host(rank)))
             for stream in _streams(self.casts, rank):
-                processes.append(self.env.process(self._stream(rank, stream)))
+                queue = self._queue(rank, stream)
+                for _ in range(1 if stream == COMPUTE else self.request.costs.concurrency):
+                    processes.append(self.env.process(self._work_off(rank, queue)))
         self._drain(sum(len(c.program(r).ops) for c in self.casts for r in range(c.ranks)))
         if any(process.is_alive for process in processes):
             raise SimulationError(self._deadlock())
@@ -132,24 +136,29 @@ class _Run:
                 if op.blocks_host:
                     yield self._event(self.done, step, rank, index)
 
-    def _stream(self, rank: int, stream: str) -> Events:
-        host = self._hosted(rank)
+    def _queue(self, rank: int, stream: str) -> Iterator[tuple[int, int, Op]]:
+        """The operations of a stream in issue order: (step, index, operation)."""
         for step, cast in enumerate(self.casts):
-            program = cast.program(rank)
-            watched = program.awaited
-            for index, op in enumerate(program.ops):
-                if op.stream != stream:
-                    continue
-                yield from self._await(step, rank, index, op, host)
-                ready = self.env.now
-                if op.kind == "collective":
-                    start = yield from self._meet(step, rank, index, op)
-                else:
-                    start = ready
-                    yield from self._work(step, rank, op)
-                self._note(step, rank, index, ready, start)
-                if index in watched:
-                    self._event(self.done, step, rank, index).succeed()
+            for index, op in enumerate(cast.program(rank).ops):
+                if op.stream == stream:
+                    yield step, index, op
+
+    def _work_off(self, rank: int, queue: Iterator[tuple[int, int, Op]]) -> Events:
+        """A worker of a stream: takes the next operation when it has ended the one before.
+
+        A stream has one worker, or as many as the backend runs collectives at once."""
+        host = self._hosted(rank)
+        for step, index, op in queue:
+            yield from self._await(step, rank, index, op, host)
+            ready = self.env.now
+            if op.kind == "collective":
+                start = yield from self._meet(step, rank, index, op)
+            else:
+                start = ready
+                yield from self._work(step, rank, op)
+            self._note(step, rank, index, ready, start)
+            if index in self.casts[step].program(rank).awaited:
+                self._event(self.done, step, rank, index).succeed()
 
     def _await(self, step: int, rank: int, index: int, op: Op, host: bool) -> Events:
         waits = [self._event(self.done, step, rank, other) for other in op.after]
@@ -163,12 +172,46 @@ class _Run:
                 self.waiting[rank, op.stream] = (step, index, None)
                 yield event
         self.waiting.pop((rank, op.stream), None)
+        if op.delay:
+            yield from self._delay(step, rank, op)
+
+    def _delay(self, step: int, rank: int, op: Op) -> Events:
+        """What is left of `op.delay` since the last of what it waits for ended."""
+        board = self.boards[step]
+        role, column = board.cast.roles[rank], board.cast.columns[rank]
+        ended = float(board.end[role][list(op.after), column].max())
+        left = ended + check_time(op.delay, f"the delay of {op.name}") - self.env.now
+        if left > 0:
+            yield self.env.timeout(left)
 
     def _work(self, step: int, rank: int, op: Op) -> Events:
         factor = float(self.factors[step][rank]) if op.scales else 1.0
         seconds = check_time(op.seconds * factor, f"{op.name} on rank {rank}")
-        if seconds > 0:
+        if self.request.contention and op.scales:
+            yield from self._contended(rank, seconds)
+        elif seconds > 0:
             yield self.env.timeout(seconds)
+
+    def _contended(self, rank: int, seconds: float) -> Events:
+        """`seconds` of work, which goes on more slowly whenever a collective moves bytes."""
+        left, least = seconds, 1e-15 * seconds
+        while left > least:
+            slow = 1.0 + self.request.contention if self.talking[rank] else 1.0
+            began, self.turn[rank] = self.env.now, self.env.event()
+            yield self.env.timeout(left * slow) | self.turn[rank]
+            left -= (self.env.now - began) / slow
+            least = 1e-14 * self.env.now  # what is left to rounding would not move the clock
+
+    def _talk(self, group: tuple[int, ...], change: int) -> None:
+        """One collective more or less (`change`) moves bytes of the ranks of `group`."""
+        if not self.request.contention:
+            return
+        for rank in group:
+            before = self.talking[rank]
+            self.talking[rank] += change
+            turn = self.turn.get(rank)
+            if bool(before) != bool(self.talking[rank]) and turn and not turn.triggered:
+                turn.succeed()
 
     def _event(
         self, table: dict[tuple[int, int, int], simpy.Event], step: int, rank: int, index: int
@@ -209,10 +252,12 @@ class _Run:
         start = self.env.now
         op = meeting.op
         plan = self.request.costs.plan(op.operation, meeting.group, op.bytes)
+        self._talk(meeting.group, +1)
         if self.rounds and plan.stages is not None:
             yield from self._by_rounds(plan, meeting.group)
         else:
             yield from self._by_phases(plan)
+        self._talk(meeting.group, -1)
         del self.meetings[key]
         meeting.done.succeed(start)
 
@@ -236,20 +281,23 @@ class _Run:
                 own: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
                 for transfer in stage.transfers:
                     gate = before[transfer.source] + before[transfer.target]
-                    done = self.env.process(self._transfer(transfer, gate))
+                    done = self.env.process(self._transfer(transfer, gate, stage.latency))
                     own[transfer.source].append(done)
                     own[transfer.target].append(done)
                 before = {rank: own[rank] or before[rank] for rank in group}
         yield simpy.AllOf(self.env, [event for events in before.values() for event in events])
 
-    def _transfer(self, transfer: Transfer, gate: list[simpy.Event]) -> Events:
+    def _transfer(
+        self, transfer: Transfer, gate: list[simpy.Event], latency: float | None
+    ) -> Events:
         for event in gate:
             if not event.triggered:
                 yield event
         topology = self.request.costs.topology
         assert topology is not None
         route = topology.route(transfer.source, transfer.target)
-        latency = sum(topology.link(edge).latency for edge in route)
+        if latency is None:
+            latency = sum(topology.link(edge).latency for edge in route)
         if latency > 0:
             yield self.env.timeout(latency)
         efficiency = getattr(self.request.costs.backend, "efficiency", 1.0)

@@ -21,7 +21,7 @@ import numpy as np
 from dpsim.backends import Plan
 from dpsim.engines import NotApplicable, Play, SimulationError, check_time
 from dpsim.fabrics import Edge
-from dpsim.program import Cast, Op
+from dpsim.program import COMPUTE, Cast, Op
 from dpsim.timeline import Array, Split, Step, Timeline
 
 Lane = tuple[float, float]
@@ -40,6 +40,8 @@ class _Role:
     starts: list[Array] = field(default_factory=list)
     readies: list[Array] = field(default_factory=list)
     arrival: Array | None = None
+    #: when collectives moved bytes of these ranks: begin and end, arrays like the others
+    talk: list[tuple[Array, Array]] = field(default_factory=list)
 
 
 def play(
@@ -72,6 +74,9 @@ class _Run:
     def __init__(self, request: Play, lanes: tuple[Lane, ...], sharing: bool) -> None:
         self.request = request
         self.sharing = sharing
+        # without sharing, collectives that run at once would each have the links to themselves;
+        # one after the other comes nearer
+        self.width = request.costs.concurrency if sharing else 1
         self.compute = np.array([[lane[0]] for lane in lanes])
         self.comm = np.array([lane[1] for lane in lanes])
         cast = request.cast(0)
@@ -86,10 +91,12 @@ class _Run:
             for role in range(len(cast.programs))
         ]
         self.finish = np.zeros(shape)
+        self._orders: dict[int, tuple[Cast, Cast, tuple[tuple[int, ...], ...]]] = {}
         self._last: Step | None = None
 
     def step(self, number: int, origin: float) -> Step:
-        cast = self.request.cast(number)
+        asked = self.request.cast(number)
+        cast, orders = self._order(asked)
         factors = self.request.factors(number)
         if not (factors >= 0).all():
             raise SimulationError(f"step {number} has a compute factor that is no factor")
@@ -107,14 +114,33 @@ class _Run:
             role.step_end = role.ends[program.end]
         self.finish = np.max([role.step_end.max(axis=1) for role in self.roles], axis=0)
         start, end, ready = (
-            tuple(_first_lane(getattr(role, name), len(role.members)) for role in self.roles)
+            tuple(
+                _first_lane(getattr(role, name), len(role.members), order)
+                for role, order in zip(self.roles, orders, strict=True)
+            )
             for name in ("starts", "ends", "readies")
         )
         step = Step(
-            cast, origin, start, end, ready, self._last and replace(self._last, previous=None)
+            asked, origin, start, end, ready, self._last and replace(self._last, previous=None)
         )
         self._last = step
         return step
+
+    def _order(self, asked: Cast) -> tuple[Cast, tuple[tuple[int, ...], ...]]:
+        """`asked` in the order to play it in, and that order for each role.
+
+        Under contention a computation must know of all collectives beside it, so they come first.
+        """
+        if id(asked) not in self._orders:
+            programs, orders = [], []
+            for program in asked.programs:
+                early = self.request.contention > 0 and not program.host_matters
+                order = program.collectives_first if early else tuple(range(len(program.ops)))
+                programs.append(program.reordered(order) if early else program)
+                orders.append(order)
+            played = replace(asked, programs=tuple(programs))
+            self._orders[id(asked)] = asked, played, tuple(orders)
+        return self._orders[id(asked)][1:]
 
     def _advance(self, number: int, cast: Cast, factors: Array) -> bool:
         """Play this role's operations up to its next collective."""
@@ -130,16 +156,20 @@ class _Run:
                 return True
             seconds = check_time(op.seconds, op.name)
             stretch = own * self.compute if op.scales else 1.0
-            self._record(role, op, ready, ready + seconds * stretch)
+            end = ready + seconds * stretch
+            if self.request.contention and op.scales:
+                end = _contended(role, ready, end, self.request.contention)
+            self._record(role, op, ready, end)
             moved = True
         return moved
 
     def _ready(self, role: _Role, op: Op) -> Array:
         if op.issue:
             role.host = role.host + check_time(op.issue, f"issuing {op.name}")
-        ready = np.maximum(role.host, role.streams.get(op.stream, 0.0))
+        ready = np.maximum(role.host, self._free(role, op))
+        delay = check_time(op.delay, f"the delay of {op.name}") if op.delay else 0.0
         for other in op.after:
-            ready = np.maximum(ready, role.ends[other])
+            ready = np.maximum(ready, role.ends[other] + delay)
         return np.maximum(ready, role.step_end) if op.after_step else ready
 
     def _record(self, role: _Role, op: Op, start: Array, end: Array) -> None:
@@ -147,10 +177,26 @@ class _Run:
             raise SimulationError(f"{op.name} ends at no finite time")
         role.starts.append(start)
         role.ends.append(end)
-        role.streams[op.stream] = end
+        self._occupy(role, op, end)
         if op.blocks_host:
             role.host = np.maximum(role.host, end)
         role.next += 1
+
+    def _free(self, role: _Role, op: Op) -> Array | float:
+        """When the first worker of the operation's stream is free."""
+        if self.width == 1 or op.stream == COMPUTE:
+            return role.streams.get(op.stream, 0.0)
+        return role.streams[op.stream][0] if op.stream in role.streams else 0.0
+
+    def _occupy(self, role: _Role, op: Op, end: Array) -> None:
+        """That worker is busy until `end`.  Where a stream has several, their times are kept
+        sorted in front of the axes of lanes and ranks."""
+        if self.width == 1 or op.stream == COMPUTE:
+            role.streams[op.stream] = end
+            return
+        old = role.streams.get(op.stream, np.zeros((self.width, 1, 1)))
+        times = [*old[1:], end]
+        role.streams[op.stream] = np.sort(np.stack(np.broadcast_arrays(*times)), axis=0)
 
     def _meet(self, cast: Cast) -> bool:
         """Carry out collectives whose participants have all arrived."""
@@ -169,9 +215,18 @@ class _Run:
         begin = role.arrival.max(axis=1, keepdims=True)
         end = begin + plan.seconds * self.comm[:, None]
         self._note(op, plan, begin, end)
+        self._beside(role, op, begin, end)
         role.arrival = None
         self._record(role, op, begin, end)
         return True
+
+    def _beside(self, role: _Role, op: Op, begin: Array, end: Array) -> None:
+        """Remember when a collective may slow down what these ranks compute beside it."""
+        if not self.request.contention:
+            return
+        if (begin < role.streams.get(COMPUTE, np.zeros(1)) * (1 - 1e-12)).any():
+            raise NotApplicable(f"{op.name} begins beside a computation that was issued before it")
+        role.talk.append((begin, end))
 
     def _note(self, op: Op, plan: Plan, begin: Array, end: Array) -> None:
         """Remember who used which links when, for the check that nobody shared them."""
@@ -205,6 +260,7 @@ class _Run:
             role = self.roles[k]
             columns = role.members.astype(int)
             role.arrival = None
+            self._beside(role, op, start[:, columns], end[:, columns])
             self._record(role, cast.programs[k].ops[role.next], start[:, columns], end[:, columns])
         return True
 
@@ -220,26 +276,51 @@ class _Run:
         self._note(op, plan, begin, finish)
 
     def _check_sharing(self) -> None:
-        """Refuse where collectives of two communicators load one link at the same time."""
-        if len({stream for stream, *_ in self._talk}) < 2:
+        """Refuse where two collectives that may run at once load one link at the same time."""
+        if self.width == 1 and len({stream for stream, *_ in self._talk}) < 2:
             return
         ordered = sorted(self._talk, key=lambda talk: talk[1])
         for i, (stream, _, end, links) in enumerate(ordered):
             for other, begin, _, theirs in ordered[i + 1 :]:
                 if begin >= end:
                     break
-                if other != stream and not links.isdisjoint(theirs):
+                if (other != stream or self.width > 1) and not links.isdisjoint(theirs):
+                    pair = f"{stream} and {other}" if other != stream else f"two of {stream}"
                     raise NotApplicable(
-                        f"{stream} and {other} share links at the same time; only engine: event "
+                        f"{pair} share links at the same time; only engine: event "
                         "shares bandwidth between them"
                     )
 
 
-def _first_lane(arrays: list[Array], ranks: int) -> Array:
-    """Lane 0 of every operation, shaped (operations, ranks)."""
+def _contended(role: _Role, start: Array, end: Array, contention: float) -> Array:
+    """When work that would take from `start` to `end` alone ends beside the role's collectives.
+
+    While one of them moves bytes, work goes on 1 + contention times as slowly.
+    """
+    role.talk = [(b, e) for b, e in role.talk if (e > start).any()]
+    if not role.talk:
+        return end
+    begins = np.stack([np.broadcast_to(b, start.shape) for b, _ in role.talk])
+    ends = np.stack([np.broadcast_to(e, start.shape) for _, e in role.talk])
+    if len(role.talk) > 1:
+        order = np.argsort(begins, axis=0, kind="stable")
+        begins, ends = (np.take_along_axis(x, order, axis=0) for x in (begins, ends))
+    now, left = start, end - start
+    for begin, finish in zip(begins, ends, strict=True):
+        alone = np.minimum(left, np.maximum(begin - now, 0.0))
+        now, left = now + alone, left - alone
+        beside = np.minimum(left, np.maximum(finish - now, 0.0) / (1.0 + contention))
+        now, left = now + beside * (1.0 + contention), left - beside
+    result: Array = now + left
+    return result
+
+
+def _first_lane(arrays: list[Array], ranks: int, order: tuple[int, ...]) -> Array:
+    """Lane 0 of every operation in issue order, shaped (operations, ranks); operation number i of
+    `arrays` is number order[i]."""
     result = np.empty((len(arrays), ranks))
-    for row, array in zip(result, arrays, strict=True):
-        row[:] = array[0]
+    for row, array in zip(order, arrays, strict=True):
+        result[row] = array[0]
     return result
 
 
