@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test check
+.PHONY: demo test check accuracy
 .NOTPARALLEL:
 
 demo: $(VENV)/demo.stamp
@@ -17,6 +17,10 @@ check: $(VENV)/test.stamp
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/python -m pytest -q --doctest-modules dpsim
+	$(VENV)/bin/python validation/accuracy.py --check --jobs 2
+
+accuracy: $(VENV)/test.stamp
+	$(VENV)/bin/python validation/accuracy.py --jobs 2
 
 $(VENV)/created.stamp:
 	$(PYTHON) -m venv --clear $(VENV)
