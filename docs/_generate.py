@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic_core import PydanticUndefined
 
 from dpsim import plugins, scenario
-from dpsim.modelspec import Explicit, HuggingFace, LayerSpec, ModelSource
+from dpsim.modelspec import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
 from dpsim.plugins import Plugin
 from dpsim.precision import Optimizer, PrecisionSpec
 from dpsim.record import Check
@@ -80,6 +80,10 @@ MEANING = {
         "points one by one"
     ),
     "Scenario.calibrate": "one measured number that sets the level of compute",
+    "Scenario.calibration": (
+        "a file of measured curves below the scenario's folder, or a bundled one; see "
+        "[how to calibrate](howto/calibrate.md)"
+    ),
     "Scenario.measured": (
         "CSV of measured points, shown and scored beside the predictions; columns `ranks` and "
         "`step_time_s`, or `ranks`, `throughput` and `unit`"
@@ -92,6 +96,8 @@ MEANING = {
     "Cluster.nics_per_node": "overrides the machine's",
     "Cluster.device": "a bundled device or a device file; overrides the machine's",
     "Cluster.inter_node_bandwidth": "of each NIC, one way; overrides the machine's",
+    "Cluster.inter_node_kind": "what joins the nodes (ethernet is TCP sockets, ipoib TCP over "
+    "InfiniBand); overrides the machine's",
     "Cluster.oversubscription": "of the leaf switches; overrides the machine's",
     "Batch.per_device": "samples per rank and micro-batch (weak scaling); 1 if neither is given",
     "Batch.global": "samples per step over all ranks (strong scaling)",
@@ -110,6 +116,8 @@ MEANING = {
     "RandomSlow.per": "how often it is drawn",
     "HuggingFace.huggingface": "a `config.json` below the scenario's folder, or a bundled name",
     "HuggingFace.sequence_length": "tokens per sequence",
+    "FromRecord.record": "a file of `dpsim measure` below the scenario's folder",
+    "FromRecord.times": "left out: `recorded` on the recorded device, else `modelled`",
     "Explicit.layers": "the layers in registration order",
     "Explicit.dtype": "dtype of the parameters",
     "Explicit.forward_order": "layer names as forward visits them; registration order if left out",
@@ -132,9 +140,46 @@ MEANING = {
     "Fsdp.torch": "version whose behaviour is played",
     "Fsdp.reshard_after_forward": "as in torch: free a group's parameters after its forward",
     "Fsdp.separate_reduce_scatter_group": "reduce-scatters have a communicator of their own",
-    "Nccl.algorithm": "`auto` takes the fastest for each size",
-    "Nccl.launch": "time per collective before any byte moves",
-    "Nccl.efficiency": "share of the links' bandwidth that is reached",
+    "Horovod.horovod": "version whose defaults are played",
+    "Horovod.cycle_time": "in ms; left out: 1, before Horovod 0.21 it is 5",
+    "Horovod.fusion_threshold": "in bytes, rounded up to 512 bytes a local rank; left out: "
+    "128 MiB, before Horovod 0.21 it is 64 MiB",
+    "Horovod.cache_capacity": "responses in the cache; 0: none, everything is negotiated",
+    "Horovod.hierarchical_allreduce": "only false is accepted",
+    "Horovod.host_latency": "of one message between hosts in a negotiation",
+    "Horovod.request_cost": "time of rank 0 for one tensor of one rank that is not cached",
+    "Zero.stage": "what is sharded: 1 optimizer states, 2 gradients too, 3 parameters too",
+    "Zero.as_shipped": "false: as in the paper",
+    "Zero.reduce_bucket_size": "elements of a bucket of gradients",
+    "Zero.overlap_comm": "reduce beside compute; left out: true for stage 3 and on paper, else "
+    "false",
+    "Zero.partition_size": "stage 1: optimizer states are sharded over groups of so many "
+    "consecutive ranks; left out: over all",
+    "Zero.contiguous_gradients": "gradients are copied into a buffer of the bucket's size",
+    "Zero.use_multi_rank_bucket_allreduce": "only true is accepted: one all-reduce per bucket",
+    "Zero.stage3_prefetch_bucket_size": "elements gathered ahead; left out: 5e7",
+    "Zero.stage3_param_persistence_threshold": "parameters of at most so many elements are never "
+    "given up; left out: 1e5",
+    "Zero.stage3_max_live_parameters": "elements gathered at a time; left out: 1e9",
+    "Zero.stage3_max_reuse_distance": "elements until its next use within which a parameter is "
+    "kept; left out: 1e9",
+    "Nccl.version": "whose rules choose, in quotes: `\"2.18\"`; left out: the newest known",
+    "Nccl.algorithm": (
+        "`auto` chooses as NCCL does; `ring`, `tree`, `nvls` or `nvls_tree` as NCCL_ALGO; or "
+        "another algorithm of `dpsim/collectives`, on the links' own latencies"
+    ),
+    "Nccl.protocol": "`auto`, `ll`, `ll128` or `simple`, as NCCL_PROTO",
+    "Nccl.launch": "time before any byte moves; left out: the fitted one of the kind of link",
+    "Nccl.efficiency": "a further factor on the fitted share of the links' bandwidth",
+    "Nccl.channels": "most channels, as NCCL_MAX_NCHANNELS; 0: as many as NCCL finds",
+    "Nccl.sockets": (
+        "TCP connections per channel: NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD"
+    ),
+    "Nccl.fitted": "`false`: NCCL's own estimates in place of the fitted constants",
+    "Gloo.latency": "of one message beside the links' own: system calls, wake-ups, TCP",
+    "Gloo.efficiency": "payload over the links' bandwidth",
+    "Gloo.reduce": "bytes of segments that one CPU thread adds up in a second",
+    "Gloo.threads": "collectives that run at once: worker threads of the process group",
     "Ideal.latency": "per operation",
     "Ideal.bandwidth": "for the full size; left out: infinite",
     "IdealRing.latency": "per message",
@@ -159,10 +204,11 @@ def page() -> str:
     """The whole text of docs/scenario.md."""
     parts = [HEAD, "## Top level\n", table(scenario.Scenario), "## model\n"]
     parts.append(
-        "One of three kinds, told apart by a key: `huggingface`, `layers`, or `name` for a bundled "
-        "architecture.\n"
+        "One of four kinds, told apart by a key: `huggingface`, `record`, `layers`, or `name` for "
+        "a bundled architecture.\n"
     )
     parts += ["### model: huggingface\n", described(HuggingFace)]
+    parts += ["### model: record\n", described(FromRecord)]
     parts += ["### model: layers\n", described(Explicit), "Each entry of `layers`:\n"]
     parts += [described(LayerSpec), *_plugins("model", Plugin("dpsim.models", "name"))]
     for key, cls in SECTIONS:
