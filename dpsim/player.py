@@ -17,6 +17,10 @@ EVENT_BUDGET = 5.0
 SECONDS_PER_OPERATION = 1.0e-5
 #: seconds of event playing, as estimated, beyond which a run is refused
 EVENT_LIMIT = 3600.0
+#: bytes that the event engine keeps per operation and rank: 280 were seen at 65,536 ranks
+BYTES_PER_OPERATION = 300
+#: bytes of event playing, as estimated, beyond which a run is refused
+EVENT_MEMORY = 8e9
 #: steps of a re-play on the event engine, where anything is random
 FEW = 8
 #: how far two steps may differ, relatively, when the run has settled
@@ -59,17 +63,21 @@ def play(case: Case, *, budget: float = EVENT_BUDGET) -> Played:
 
 
 def _check_affordable(case: Case) -> None:
-    """Refuse event playing that would take longer than EVENT_LIMIT, whoever chose it."""
-    cost = estimate(case)
-    if cost > EVENT_LIMIT:
-        rounds = case.scenario.detail == "rounds"
-        raise Refused(
-            f"playing {case.ranks:,} ranks event by event would take about {cost / 3600:,.0f} h "
-            f"(limit {EVENT_LIMIT / 3600:.0f} h); "
-            + ("detail: collective" if rounds else "engine: auto or vectorised")
-            + " is much faster",
-            ("detail",) if rounds else ("engine",),
-        )
+    """Refuse event playing that would take longer than EVENT_LIMIT or more than EVENT_MEMORY."""
+    seconds, size = estimate(case), BYTES_PER_OPERATION * _operations(case)
+    rounds = case.scenario.detail == "rounds" and size <= EVENT_MEMORY
+    if seconds > EVENT_LIMIT:
+        cost = f"{seconds / 3600:,.0f} h (limit {EVENT_LIMIT / 3600:.0f} h)"
+    elif size > EVENT_MEMORY:
+        cost = f"{size / 1e9:,.0f} GB of memory (limit {EVENT_MEMORY / 1e9:.0f} GB)"
+    else:
+        return
+    raise Refused(
+        f"playing {case.ranks:,} ranks event by event would take about {cost}; "
+        + ("detail: collective" if rounds else "engine: auto or vectorised")
+        + " is much faster",
+        ("detail",) if rounds else ("engine",),
+    )
 
 
 def step_time(
@@ -125,10 +133,16 @@ def cross_check(case: Case) -> None:
 
 def estimate(case: Case) -> float:
     """Rough CPU seconds that the event engine needs for `case`."""
+    transfers = 4 * case.ranks if case.scenario.detail == "rounds" else 0
+    return SECONDS_PER_OPERATION * _operations(case) * (1 + transfers)
+
+
+def _operations(case: Case) -> float:
+    """Operations of all ranks in all steps of the first play of `case`."""
     request = case.plays()[0]
-    operations = sum(len(p.ops) for p in request.cast(0).programs) / len(request.cast(0).programs)
-    rounds = operations * case.ranks * 4 if case.scenario.detail == "rounds" else 0
-    return SECONDS_PER_OPERATION * request.steps * case.ranks * (operations + rounds)
+    programs = request.cast(0).programs
+    mean = sum(len(program.ops) for program in programs) / len(programs)
+    return request.steps * case.ranks * mean
 
 
 def _event(case: Case) -> Callable[[Play], Timeline]:

@@ -815,7 +815,7 @@ WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
     (
         TOY,
         {"strategy": "{kind: dpp}"},
-        "4: strategy.kind: no 'dpp' in strategies; did you mean 'ddp'? there are ddp, fsdp",
+        "4: strategy.kind: no 'dpp' in strategies; did you mean 'ddp'? there are ddp, fsdp, horovod, zero",
     ),
     (TOY, {"batch": "{globl: 8}"}, "6: batch.globl: unknown key; did you mean 'global'?"),
     (TOY, {"cluster": "[2]"}, "2: cluster: [2] where a mapping is needed"),
