@@ -115,7 +115,7 @@ OUTSIDE = (
 )  # fmt: skip
 SOCKETS = ("ethernet", "gvnic", "ipoib")
 #: kinds without measurements of their own, and whose constants they take
-BORROWED = {"omni_path": "infiniband", "ethernet": "ipoib"}
+BORROWED = {"omni_path": "infiniband"}
 
 
 class Sample(NamedTuple):
