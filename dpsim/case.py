@@ -15,11 +15,11 @@ from dpsim.backends.free import Free
 from dpsim.backends.nccl import Nccl
 from dpsim.calibrated import Calibration
 from dpsim.calibrated import find as find_calibration
-from dpsim.compute import LayerTime, layer_times, optimizer_seconds
+from dpsim.compute import DEFAULT_EFFICIENCY, LayerTime, layer_times, optimizer_seconds
 from dpsim.constants import shipped
 from dpsim.engines import Costs, Play
 from dpsim.engines.measured import MeasuredCosts
-from dpsim.hardware import Device
+from dpsim.hardware import Device, dtype_class
 from dpsim.machine import Machine, load_device, load_machine
 from dpsim.models import Model
 from dpsim.modelspec import below
@@ -242,7 +242,7 @@ class Case:
             raise Refused(str(error), ("precision", "compute")) from None
         try:
             found = layer_times(
-                self.model, device, dtype, samples, s.compute.efficiency, s.recompute
+                self.model, device, dtype, samples, self.efficiency, s.recompute
             )
         except ValueError as error:
             raise Refused(str(error), ("model",)) from None
@@ -301,6 +301,16 @@ class Case:
             steps = min(variability.steps, at_most or variability.steps)
             return [Play(lambda _: steady, costs, steps + 2, 2, factors, slow)]
         return [Play(lambda _: steady, costs, n, n // 2, factors, slow) for n in _SETTLING]
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the device's peak that kernels reach: as given, else as fitted for devices of
+        its generation in this dtype, else DEFAULT_EFFICIENCY."""
+        given, device = self.scenario.compute.efficiency, self.device
+        if given is not None or device is None:
+            return DEFAULT_EFFICIENCY if given is None else given
+        kind = f"{device.generation}.{dtype_class(self.precision.compute)}"
+        return self._fitted(f"{kind}.efficiency") or DEFAULT_EFFICIENCY
 
     @property
     def contention(self) -> float:

@@ -32,6 +32,19 @@ class Link:
     kind: LinkKind = "local"
 
 
+def dtype_class(dtype: str) -> str:
+    """"half" for both 16-bit floats, which tensor cores multiply equally fast, else `dtype`."""
+    return "half" if dtype in ("fp16", "bf16") else dtype
+
+
+#: architectures by the least compute capability, times ten (CUDA C++ Programming Guide 12.4,
+#: section 16, "Compute Capabilities")
+_GENERATIONS = (
+    (30, "kepler"), (50, "maxwell"), (60, "pascal"), (70, "volta"), (75, "turing"), (80, "ampere"),
+    (89, "ada"), (90, "hopper"), (100, "blackwell"),
+)  # fmt: skip
+
+
 @record
 class Device:
     """One accelerator.  `peak` is dense FLOP/s per dtype, `memory` bytes, `memory_bandwidth` B/s.
@@ -52,6 +65,13 @@ class Device:
         for dtype in self.peak:
             if dtype not in DTYPE_BYTES:
                 raise ValueError(f"peak: unknown dtype {dtype!r}; known: {', '.join(DTYPE_BYTES)}")
+
+    @property
+    def generation(self) -> str:
+        """NVIDIA's name of its architecture, in small letters, by compute capability; "other"
+        where there is none."""
+        known = [name for low, name in _GENERATIONS if low <= self.compute_capability]
+        return known[-1] if known else "other"
 
     def peak_for(self, dtype: str) -> float:
         """Peak FLOP/s for arithmetic in `dtype`; ValueError names the dtypes the device states."""

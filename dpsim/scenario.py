@@ -13,7 +13,6 @@ from pydantic import Field
 
 from dpsim import calibrated, yamlfile
 from dpsim.backends import Backend
-from dpsim.compute import DEFAULT_EFFICIENCY
 from dpsim.hardware import NetworkKind
 from dpsim.modelspec import ModelSource, below, dump_model
 from dpsim.overrides import apply_sets, sweep_changes, with_change
@@ -106,7 +105,8 @@ class Batch:
 class Compute:
     """How fast the devices compute.
 
-    efficiency  share of the device's peak that large kernels reach
+    efficiency  share of the device's peak that large kernels reach; left out: what was fitted for
+                its generation and dtype, else 50 %
     contention  how much longer computing takes while a collective runs beside it (0.5: half as
                 long again); left out: what was fitted for the backend
     spread      standard deviation of the ranks' step times, as a share of the step: synchronous
@@ -114,7 +114,7 @@ class Compute:
                 `variability` says how ranks differ
     """
 
-    efficiency: PositiveFraction = DEFAULT_EFFICIENCY
+    efficiency: PositiveFraction | None = None
     contention: Annotated[float, Unit("1", low=0.0, high=10.0)] | None = None
     spread: Annotated[float, Unit("1", low=0.0, high=1.0)] | None = None
 

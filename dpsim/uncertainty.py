@@ -1,22 +1,22 @@
 """How sure is a prediction: 90 % intervals from what is not known.
 
-Nothing here is fitted yet, so the widths are priors, each with its source:
+Widths are learned from published runs and collectives, and kept with their errors in
+``dpsim/calibrations`` (`training`, `collective_error`); series that are held out say whether they
+hold (validation/accuracy.md):
 
-compute, uncalibrated  x 0.7 … 2.0   large language models report 38-57 % of peak (PaLM
-                       arXiv:2204.02311, MegaScale arXiv:2402.15627, Llama 3 arXiv:2407.21783),
-                       convolutional networks much less, and eight frameworks differ by 1.8 on one
-                       GPU and one model (DLPerf's ResNet-50 table)
-compute, calibrated    x 0.97 … 1.03 repeated published points differ by up to 3 %
-collectives            x 0.85 … 1.8  NCCL's own model predicts 0.56-1.1 of measured times at large
-                       sizes over eight machines, hence measured = 0.9-1.8 of modelled
+compute, uncalibrated  5 % and 95 % points of measured over predicted time of uncalibrated runs of
+                       models that are known layer by layer
+run to run             what a calibrated prediction misses however little there is to predict; at
+                       the calibrated count itself repeated published points differ by up to 3 %
+collectives            5 % and 95 % points of measured over predicted time of single collectives
 collectives, measured  the curve's own spread, at least 3 %, where curves serve all of them on
                        their own group; in between elsewhere (dpsim/coverage.py)
-unmodelled loss        0 … +10 % per doubling inside a node, 0 … +4 % per doubling of nodes beyond
-                       the calibrated count: input pipeline, clocks, stragglers.  90th percentiles
-                       of 241 and 23 published NVIDIA DeepLearningExamples points on DGX machines
-                       are 11.5 % and 2.5 %, with communication mostly hidden
+input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
+                       a node share
 
-Toys with explicit durations and ideal networks have none of these: their interval is the number.
+Backends that are not NCCL have a prior for collectives, x 0.85 ... 1.8: NCCL's own model predicts
+0.56-1.1 of measured times at large sizes over eight machines.  Toys with explicit durations and
+ideal networks have none of these: their interval is the number.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ import math
 from dataclasses import dataclass
 
 from dpsim.case import Case, Stretch
+from dpsim.constants import shipped
 from dpsim.coverage import network_range
 from dpsim.player import Played, lane_times
+from dpsim.plugins import name_of
 
-COMPUTE_PRIOR = (0.7, 2.0)
-COMPUTE_CALIBRATED = (0.97, 1.03)
 NETWORK_PRIOR = (0.85, 1.8)
-LOSS_PER_DOUBLING_IN_NODE = 0.10
-LOSS_PER_DOUBLING_OF_NODES = 0.04
+REPEATED = (0.97, 1.03)
 Z90 = 1.645
 
 
@@ -60,7 +59,7 @@ def interval(case: Case, played: Played, calibrated_at: int | None) -> Interval:
         if flat:
             causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
     if case.machine is not None:
-        causes["unmodelled loss"] = (1.0, 1.0 + _loss(case, calibrated_at))
+        causes |= _losses(case, calibrated_at)
     if len(played.timeline.durations) > 1 and time > 0:
         spread = _standard_error(played.timeline.durations) * Z90 / time
         causes["sampling"] = (1.0 - spread, 1.0 + spread)
@@ -91,24 +90,42 @@ def _quadrature(causes: Causes) -> tuple[float, float]:
 
 def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]:
     found: dict[str, list[Stretch]] = {}
-    if case.machine is not None:
-        if calibrated_at is not None:
-            found["compute (calibrated)"] = [Stretch(compute=f) for f in COMPUTE_CALIBRATED]
-        elif any(layer.forward is None for layer in case.model.layers):
-            found["compute (prior)"] = [Stretch(compute=f) for f in COMPUTE_PRIOR]
+    derived = any(layer.forward is None for layer in case.model.layers)
+    if case.machine is not None and calibrated_at is None and derived:
+        ends = (1.0 / _width("compute.fast"), _width("compute.slow"))
+        found["compute (prior)"] = [Stretch(compute=f) for f in ends]
     if not case.backend.ideal and case.ranks > 1:
-        name, ends = network_range(case, NETWORK_PRIOR)
+        name, ends = network_range(case, collectives_range(case))
         found[name] = [Stretch(latency=f, transfer=f) for f in ends]
     return found
 
 
-def _loss(case: Case, calibrated_at: int | None) -> float:
-    """Largest plausible loss that no part of the model explains, as a share of the step."""
+def collectives_range(case: Case) -> tuple[float, float]:
+    """By what factors the time of all collectives may be off where nothing was measured."""
+    if name_of(case.backend) != "nccl":
+        return NETWORK_PRIOR
+    learned = shipped("collective_error")
+    return learned["any.band_any.low"].value, learned["any.band_any.high"].value
+
+
+def _losses(case: Case, calibrated_at: int | None) -> Causes:
+    """What no part of the model explains, by how far the case is from the calibrated count."""
+    found: Causes = {}
+    if calibrated_at == case.ranks:
+        found["run to run"] = REPEATED
+    elif calibrated_at is not None:
+        found["run to run"] = (1.0 / _width("run.fast"), _width("run.slow"))
     assert case.topology is not None
     start, per_node = calibrated_at or 1, case.topology.gpus
     inside = math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0))
-    nodes = math.log2(max(case.ranks / max(start, per_node), 1.0))
-    return inside * LOSS_PER_DOUBLING_IN_NODE + nodes * LOSS_PER_DOUBLING_OF_NODES
+    if case.model.sample == "image" and inside:
+        found["input pipeline"] = (1.0, 1.0 + inside * _width("images.loss"))
+    return found
+
+
+def _width(name: str) -> float:
+    """A learned width."""
+    return shipped("training")[f"interval.{name}"].value
 
 
 def _standard_error(values: tuple[float, ...]) -> float:

@@ -42,6 +42,11 @@ _LANGUAGE = re.compile(
     r"\b(llm|bert|gpt\d?|llama\d?|mpt|opt|bloom|electra|bart|roberta|t5|language|internlm|nemotron|"
     r"mistral|qwen\d?|falcon|squad|wikitext|wmt\d*|palm|baichuan|megatron|transformer)\b"
 )
+#: words that tell a model whose samples are no images
+_NO_IMAGES = re.compile(
+    r"speech|jasper|quartz|rnn-?t|conformer|wav|tacotron|fastpitch|audio|recommend|dlrm|ncf|"
+    r"electricity|traffic|molecul|qm9|zinc"
+)
 #: parameters in millions of models whose count no table needs to state (torchvision 0.19.1,
 #: weights' meta data, num_params)
 _KNOWN_SIZES = {
@@ -81,8 +86,9 @@ def choose_model(
     count = parameters or (millions and millions * 1e6)
     if not count:
         raise Refused(f"model {name!r} is not known and its parameters are not stated")
+    sample = "sequence" if _NO_IMAGES.search(f"{plain} {task.lower()}") else "image"
     return ModelChoice(
-        {"name": "scaled", "like": "resnet50", "parameters": int(count)},
+        {"name": "scaled", "like": "resnet50", "parameters": int(count), "sample": sample},
         False,
         f"{name} is played as a ResNet-50 scaled to {count / 1e6:,.1f} million parameters",
     )

@@ -151,6 +151,8 @@ def _calibrated(row: Row, base: Point | None, failure: str) -> Outcome:
 def _predicted(row: Row, base: Point | None, scale: float | None) -> Outcome:
     try:
         point = point_of(row)
+        if scale is None and point.stand_in:
+            raise Refused("only the size of this model is known: its compute needs a calibrated row")
         case = point.case.scaled(scale) if scale is not None else point.case
         played = play(case)
         bounds = interval(case, played, base.case.ranks if base else None)
@@ -205,13 +207,10 @@ def fabric_of(point: Point) -> str:
 
 
 def generation(point: Point) -> str:
-    """GPU generation: the first word of the device's architecture, from compute capability."""
+    """GPU generation, as in "Volta"."""
     device = point.case.device
-    capability = device.compute_capability if device else 0
-    names = {30: "Kepler", 50: "Maxwell", 60: "Pascal", 70: "Volta", 75: "Turing", 80: "Ampere",
-             89: "Ada", 90: "Hopper", 100: "Blackwell"}  # fmt: skip
-    known = [name for low, name in names.items() if low <= capability]
-    return known[-1] if known else "other"
+    name = device.generation if device else "other"
+    return name if name == "other" else name.capitalize()
 
 
 def regime_of(point: Point) -> str:

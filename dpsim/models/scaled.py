@@ -22,11 +22,13 @@ class Scaled(Architecture):
     like          the known model, whose proportions it keeps: resnet50 or vgg16
     parameters    trainable parameters it is to have
     forward_flop  FLOP of one sample's forward pass; in proportion to the parameters without it
+    sample        what one sample is: the host decodes images
     """
 
     parameters: Annotated[int, Check(1_000, 10**12)]
     like: Literal["resnet50", "vgg16"] = "resnet50"
     forward_flop: Annotated[float, Unit("1", low=1.0, high=1e18)] | None = None
+    sample: Literal["image", "sequence"] = "image"
 
     def model(self) -> Model:
         """The scaled layers; the parameters come out exactly."""
@@ -36,7 +38,8 @@ class Scaled(Architecture):
         work = self.forward_flop / flop if self.forward_flop else ratio
         layers = [_scaled(layer, ratio, work) for layer in base.layers]
         self._settle(layers)
-        return replace(base, name=f"like {self.like}, {self.parameters:,}", layers=tuple(layers))
+        name = f"like {self.like}, {self.parameters:,}"
+        return replace(base, name=name, layers=tuple(layers), sample=self.sample)
 
     def _settle(self, layers: list[Layer]) -> None:
         """Put what rounding left over into the largest layer."""

@@ -1,0 +1,125 @@
+"""Fit the share of peak that kernels reach, by GPU generation and dtype, from uncalibrated runs.
+
+A series tells the share with which its smallest count is predicted exactly; a constant is the
+median over series.  Models that only stand in for others tell nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from dpsim.accuracy import training_validate as validate
+from dpsim.accuracy.collective_intervals import fitted_on
+from dpsim.accuracy.training_scenarios import point_of
+from dpsim.accuracy.training_table import Row
+from dpsim.constants import Constant
+from dpsim.engines import SimulationError
+from dpsim.hardware import dtype_class
+from dpsim.player import step_time
+from dpsim.record import Refused
+
+#: shares that are tried; in between ln(predicted / measured) is linear in the share's logarithm
+SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.95)
+#: series below which a generation and dtype have no constant of their own
+ENOUGH = 5
+DRAWS = 200
+
+
+class Level(NamedTuple):
+    """ln(predicted / measured) of one series' smallest count at every share tried."""
+
+    series: str
+    source: str
+    kind: str
+    logs: tuple[float, ...]
+
+    def share(self) -> float:
+        """The share that predicts it; at most 0.95 and at least 0.05."""
+        return float(np.exp(np.interp(0.0, [-x for x in self.logs], np.log(SHARES))))
+
+    def miss(self, share: float) -> float:
+        """ln(measured / predicted) at `share`."""
+        return -float(np.interp(math.log(share), np.log(SHARES), self.logs))
+
+
+def level_of(rows: Sequence[Row]) -> Level | None:
+    """What the smallest count of a series tells; None where that is nothing."""
+    first = validate.calibration_row(rows)
+    if first is None or validate._unscored(first):
+        return None
+    logs = []
+    try:
+        for share in SHARES:
+            point = point_of(validate._like(first, rows), {"efficiency": share})
+            if point.stand_in or point.case.device is None:
+                return None
+            logs.append(math.log(step_time(point.case) / point.step_time))
+    except (Refused, SimulationError, ValueError):
+        return None
+    kind = f"{point.case.device.generation}.{dtype_class(point.case.precision.compute)}"
+    return Level(first.text("series_id"), first.text("source_id"), kind, tuple(logs))
+
+
+def learn(found: Sequence[Level]) -> dict[str, Constant]:
+    """The shares of all kinds with enough series, and the spread of what they miss."""
+    fitting = [level for level in found if fitted_on(level.series)]
+    constants = {}
+    for kind in sorted({level.kind for level in fitting}):
+        own = [level for level in fitting if level.kind == kind]
+        if len(own) >= ENOUGH:
+            constants[f"{kind}.efficiency"] = _median(own)
+    values = {name.removesuffix(".efficiency"): c.value for name, c in constants.items()}
+    for part, wanted in (("fitted on", True), ("held out", False)):
+        missed = [
+            level.miss(values.get(level.kind, 0.5))
+            for level in found
+            if fitted_on(level.series) == wanted
+        ]
+        low, high = np.exp(np.quantile(missed, [0.05, 0.95]))
+        print(f"efficiency: {part}: n = {len(missed)}, median |error| "
+              f"{np.median(np.abs(np.expm1(missed))):.1%}, 5 % and 95 % points {low:.2f}, {high:.2f}")
+    return constants | _spread([(x, x.miss(values.get(x.kind, 0.5))) for x in fitting])
+
+
+def _median(levels: Sequence[Level]) -> Constant:
+    shares = np.array([level.share() for level in levels])
+    rng = np.random.default_rng(0)
+    drawn = [np.median(rng.choice(shares, len(shares))) for _ in range(DRAWS)]
+    return Constant(
+        value=float(f"{np.median(shares):.3g}"),
+        error=float(f"{np.std(drawn):.2g}"),
+        unit="1",
+        meaning="share of the device's peak that large kernels reach",
+        fitted_on=_told(levels),
+        n=len(levels),
+    )
+
+
+def _spread(missed: Sequence[tuple[Level, float]]) -> dict[str, Constant]:
+    logs = np.array([miss for _, miss in missed])
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(logs, (DRAWS, len(logs)))
+    found = {}
+    for name, share, sign in (("fast", 0.05, -1), ("slow", 0.95, 1)):
+        factor = math.exp(sign * float(np.quantile(logs, share)))
+        found[f"interval.compute.{name}"] = Constant(
+            value=float(f"{max(factor, 1.0):.4g}"),
+            error=float(f"{factor * np.std(np.quantile(drawn, share, axis=1)):.2g}"),
+            unit="1",
+            meaning=f"factor by which one uncalibrated run in twenty is {name}er than predicted",
+            fitted_on=_told([level for level, _ in missed]),
+            n=len(missed),
+        )
+    return found
+
+
+def _told(levels: Sequence[Level]) -> str:
+    sources = {level.source for level in levels}
+    return (
+        f"the smallest counts of {len(levels)} published series of {len(sources)} sources, whose "
+        "names have an even CRC-32, of models known layer by layer; the error is a bootstrap's"
+    )

@@ -1,0 +1,363 @@
+"""Fit what measured training runs alone can tell, and write it into the package.
+
+    python validation/fit_training.py TABLE [--jobs 2] [--parts sockets,compute,…]
+
+reads a table as `dpsim validate` does, and renews dpsim/calibrations/training.yaml.  The parts are
+fitted one after the other, each with the constants of the parts before it:
+
+sockets     the share of plain Ethernet that NCCL's connections reach
+compute     contention and spread
+efficiency  the share of peak by GPU generation and dtype, from uncalibrated runs
+intervals   the widths of 90 % intervals, from what the fitted predictions miss
+
+Series are calibrated on their smallest count (not for `efficiency`), and the other rows are to be
+predicted best: the mean of |ln(predicted / measured)| of each source, sources weighted by the root
+of their number of rows.  Series whose name has an odd CRC-32 are held out: only their error is
+printed.  Standard errors are a bootstrap's over series.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import _fit_intervals
+import _fit_peak
+from dpsim import uncertainty
+from dpsim.accuracy import training_scenarios
+from dpsim.accuracy import training_validate as validate
+from dpsim.accuracy.collective_intervals import fitted_on
+from dpsim.accuracy.training_scenarios import Point, point_of
+from dpsim.accuracy.training_table import Row, read_table
+from dpsim.backends import _nccl_time, nccl
+from dpsim.calibrate import level
+from dpsim.case import Stretch
+from dpsim.constants import Constant, folder, load
+from dpsim.engines import SimulationError
+from dpsim.player import lane_times, step_time
+from dpsim.record import Refused
+from dpsim.scenario import Calibrate
+
+#: values that are tried; between them the logarithms of step times are interpolated
+CONTENTION = (0.0, 0.4, 0.8, 1.2)
+SPREAD = (0.0, 0.02, 0.04, 0.06)
+EFFICIENCY = (0.6, 0.7, 0.8, 0.9, 1.0)
+#: where the other two stand while the share that TCP reaches is fitted
+MIDDLE = (0.8, 0.03)
+FINER = 17
+DRAWS = 200
+
+
+Series = Iterable[Sequence[Row]]
+Known = dict[str, Constant]
+
+
+class Residual(NamedTuple):
+    """ln(predicted / measured) of one row at every value tried, in the order tried."""
+
+    source: str
+    series: str
+    logs: tuple[float, ...]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    options = parser.parse_args(arguments)
+    series = list(read_table(options.table).series.values())
+    for name in options.parts.split(","):
+        target = folder() / "training.yaml"
+        known = dict(load(target))
+        known |= PARTS[name](series, known, options.jobs)
+        target.write_text(text_of(known), encoding="utf-8")
+    return 0
+
+
+def fit_sockets(series: Series, known: Known, jobs: int) -> Known:
+    tried = [(*MIDDLE, efficiency) for efficiency in EFFICIENCY]
+    return fit_efficiency(residuals(filter(_on_ethernet, series), tried, jobs))
+
+
+def fit_contention_and_spread(series: Series, known: Known, jobs: int) -> Known:
+    efficiency = known["ethernet.efficiency"].value
+    tried = [(c, s, efficiency) for c, s in itertools.product(CONTENTION, SPREAD)]
+    return fit_compute(residuals(series, tried, jobs))
+
+
+def fit_peak_share(series: Series, known: Known, jobs: int) -> Known:
+    with ProcessPoolExecutor(jobs) as pool:
+        found = [level for level in pool.map(_fit_peak.level_of, series, chunksize=4) if level]
+    return _fit_peak.learn(found)
+
+
+def fit_widths(series: Series, known: Known, jobs: int) -> Known:
+    with ProcessPoolExecutor(jobs) as pool:
+        found = [m for misses in pool.map(_misses, series, chunksize=2) for m in misses]
+    fitting = [m for m in found if fitted_on(m.series)]
+    learned = _fit_intervals.learn(fitting, _told(fitting, "with a calibrated prediction"))
+    widths = [learned[f"interval.{name}"].value for name in _fit_intervals.MEANINGS]
+    for part, rows in (("fitted on", fitting), ("held out", [m for m in found if m not in fitting])):
+        low, high = _fit_intervals.ends(rows, widths)
+        inside = np.mean([a <= math.exp(m.log) <= b for a, b, m in zip(low, high, rows, strict=True)])
+        print(f"intervals: {part}: n = {len(rows)}, {inside:.1%} inside, median half-width "
+              f"{np.median(high - low) / 2:.1%}")
+    return learned
+
+
+def _misses(rows: Sequence[Row]) -> list[_fit_intervals.Miss]:
+    """What the calibrated predictions of a series miss."""
+    first = validate.calibration_row(rows)
+    if first is None:
+        return []
+    try:
+        base = point_of(validate._like(first, rows))
+        scale = level(base.case, Calibrate(step_time=base.step_time)).scale
+    except (Refused, SimulationError, ValueError):
+        return []
+    found = []
+    for row in rows:
+        if row is first or validate._unscored(row):
+            continue
+        with contextlib.suppress(Refused, SimulationError, ValueError):
+            found.append(_miss(row, base, scale))
+    return found
+
+
+def _miss(row: Row, base: Point, scale: float) -> _fit_intervals.Miss:
+    point = point_of(row)
+    case = point.case.scaled(scale)
+    time = step_time(case)
+    assert case.topology is not None
+    start, per_node = base.case.ranks, case.topology.gpus
+    variants = [Stretch(latency=f, transfer=f) for f in uncertainty.collectives_range(case)]
+    fast, slow = lane_times(case, variants, time) if case.ranks > 1 else (time, time)
+    return _fit_intervals.Miss(
+        row.text("series_id"),
+        row.text("source_id"),
+        math.log(point.step_time / time),
+        slow / time - 1.0,
+        1.0 - fast / time,
+        case.model.sample == "image",
+        math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0)),
+    )
+
+
+# -- predictions ----------------------------------------------------------------------------------
+
+
+def residuals(
+    series: Iterable[Sequence[Row]], tried: Sequence[tuple[float, float, float]], jobs: int
+) -> list[Residual]:
+    """The residuals of all rows that are scored, at each (contention, spread, efficiency)."""
+    series = list(series)
+    with ProcessPoolExecutor(jobs) as pool:
+        found = pool.map(_of_series, series, [tried] * len(series), chunksize=2)
+        return [residual for rows in found for residual in rows]
+
+
+def _of_series(
+    rows: Sequence[Row], tried: Sequence[tuple[float, float, float]]
+) -> list[Residual]:
+    first = validate.calibration_row(rows)
+    scored = [row for row in rows if row is not first and not validate._unscored(row)]
+    if first is None or not scored:
+        return []
+    logs: dict[int, list[float]] = {row.number: [] for row in scored}
+    for contention, spread, efficiency in tried:
+        _set_efficiency(efficiency)
+        compute = {"contention": contention, "spread": spread}
+        try:
+            base = point_of(validate._like(first, rows), compute)
+            scale = level(base.case, Calibrate(step_time=base.step_time)).scale
+        except (Refused, SimulationError, ValueError):
+            return []
+        for row in scored:
+            logs[row.number].append(_log(row, compute, scale))
+    return [
+        Residual(row.text("source_id"), row.text("series_id"), tuple(logs[row.number]))
+        for row in scored
+        if all(map(math.isfinite, logs[row.number]))
+    ]
+
+
+def _log(row: Row, compute: Mapping[str, float], scale: float) -> float:
+    try:
+        point = point_of(row, compute)
+        return math.log(step_time(point.case.scaled(scale)) / point.step_time)
+    except (Refused, SimulationError, ValueError):
+        return math.nan
+
+
+def _set_efficiency(value: float) -> None:
+    """Let every prediction of this process take `value` for TCP over Ethernet."""
+    shipped = _SHIPPED()
+    changed = replace(shipped, values={**shipped.values, "ethernet.efficiency": value})
+    if getattr(nccl.shipped, "efficiency", None) != value:
+        nccl.shipped = lambda: changed
+        nccl.shipped.efficiency = value
+        training_scenarios._CLUSTERS.clear()
+
+
+_SHIPPED = _nccl_time.shipped
+
+
+def _on_ethernet(rows: Sequence[Row]) -> bool:
+    for row in rows:
+        try:
+            point: Point = point_of(row)
+        except (Refused, ValueError):
+            continue
+        if validate.fabric_of(point) == "ethernet":
+            return True
+    return False
+
+
+# -- fits -----------------------------------------------------------------------------------------
+
+
+def loss(logs: np.ndarray, sources: np.ndarray) -> np.ndarray:
+    """What is minimised, for `logs` of shape (rows, candidates)."""
+    total, weights = np.zeros(logs.shape[1]), 0.0
+    for source in np.unique(sources):
+        own = np.abs(logs[sources == source])
+        weight = math.sqrt(len(own))
+        total, weights = total + weight * own.mean(axis=0), weights + weight
+    return total / weights
+
+
+def fit_efficiency(found: Sequence[Residual]) -> dict[str, Constant]:
+    fine = np.linspace(EFFICIENCY[0], EFFICIENCY[-1], 4 * (len(EFFICIENCY) - 1) + 1)
+    fitting = [f for f in found if fitted_on(f.series)]
+    logs = np.array([np.interp(fine, EFFICIENCY, f.logs) for f in fitting])
+    best, error = _best_and_error(logs, fitting)
+    _tell("ethernet.efficiency", fine[best], found, [np.interp(fine[best], EFFICIENCY, f.logs) for f in found])
+    return {
+        "ethernet.efficiency": Constant(
+            value=float(fine[best]),
+            error=float(f"{np.std(fine[error]):.2g}"),
+            unit="1",
+            meaning="share of the links' nominal bandwidth that NCCL's sockets reach with Simple",
+            fitted_on=_told(fitting, "with plain Ethernet between nodes"),
+            n=len(fitting),
+        )
+    }
+
+
+def fit_compute(found: Sequence[Residual]) -> dict[str, Constant]:
+    fine = list(
+        itertools.product(
+            np.linspace(CONTENTION[0], CONTENTION[-1], FINER),
+            np.linspace(SPREAD[0], SPREAD[-1], FINER),
+        )
+    )
+    grid = np.array(fine)
+    fitting = [f for f in found if fitted_on(f.series)]
+    logs = _between(fitting, grid)
+    best, drawn = _best_and_error(logs, fitting)
+    everything = _between(found, grid[best : best + 1])[:, 0]
+    _tell("contention, spread", grid[best], found, everything)
+    errors = np.std(grid[drawn], axis=0)
+    told = _told(fitting, "on GPUs")
+    meanings = (
+        ("nccl.contention", "how much longer kernels take while NCCL's move bytes: 0.5 is half as "
+         "long again"),
+        ("gpu.spread", "standard deviation of the step's compute between ranks, over its mean: "
+         "all wait for the slowest"),
+    )  # fmt: skip
+    return {
+        name: Constant(
+            value=float(f"{grid[best][k]:.4g}"),
+            error=float(f"{errors[k]:.2g}"),
+            unit="1",
+            meaning=meaning,
+            fitted_on=told,
+            n=len(fitting),
+        )
+        for k, (name, meaning) in enumerate(meanings)
+    }
+
+
+def _between(found: Sequence[Residual], points: np.ndarray) -> np.ndarray:
+    """Residuals at `points` (contention, spread), bilinear between the values tried."""
+    from scipy.interpolate import RegularGridInterpolator
+
+    values = np.array([f.logs for f in found]).T.reshape(len(CONTENTION), len(SPREAD), -1)
+    result: np.ndarray = RegularGridInterpolator((CONTENTION, SPREAD), values)(points).T
+    return result
+
+
+def _best_and_error(
+    logs: np.ndarray, fitting: Sequence[Residual]
+) -> tuple[int, list[int]]:
+    """The best column of `logs`, and the best ones when series are drawn anew."""
+    sources = np.array([f.source for f in fitting])
+    names = np.array([f.series for f in fitting])
+    every = [np.flatnonzero(names == name) for name in np.unique(names)]
+    rng, drawn = np.random.default_rng(0), []
+    for _ in range(DRAWS):
+        rows = np.concatenate([every[k] for k in rng.integers(0, len(every), len(every))])
+        drawn.append(int(np.argmin(loss(logs[rows], sources[rows]))))
+    return int(np.argmin(loss(logs, sources))), drawn
+
+
+def _told(fitting: Sequence[Residual], where: str) -> str:
+    series, sources = {f.series for f in fitting}, {f.source for f in fitting}
+    return (
+        f"{len(fitting)} published runs {where}, of {len(series)} series of {len(sources)} "
+        "sources, whose names have an even CRC-32; the error is a bootstrap's over series"
+    )
+
+
+def _tell(name: str, value: object, found: Sequence[Residual], logs: Iterable[float]) -> None:
+    logs = np.array(list(logs))
+    for part, wanted in (("fitted on", True), ("held out", False)):
+        chosen = np.array([fitted_on(f.series) == wanted for f in found])
+        own = logs[chosen]
+        if len(own):
+            print(
+                f"{name} = {value}: {part}: n = {len(own)}, median |error| "
+                f"{np.median(np.abs(np.expm1(own))):.1%}, median error {np.median(np.expm1(own)):+.1%}"
+            )
+
+
+def text_of(constants: Mapping[str, Constant]) -> str:
+    """The constants as the file that ships."""
+    lines = [
+        "# What measured training runs alone can tell; written by validation/fit_training.py,",
+        "# never by hand.",
+    ]
+    for name, found in constants.items():
+        lines += [
+            f"{name}:",
+            f"  value: {found.value!r}",
+            f"  error: {found.error!r}",
+            f'  unit: "{found.unit}"',
+            f'  meaning: "{found.meaning}"',
+            f'  fitted_on: "{found.fitted_on}"',
+            f"  n: {found.n}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+PARTS = {
+    "sockets": fit_sockets,
+    "compute": fit_contention_and_spread,
+    "efficiency": fit_peak_share,
+    "intervals": fit_widths,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
