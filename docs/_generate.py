@@ -163,7 +163,7 @@ MEANING = {
     "Zero.stage3_max_live_parameters": "elements gathered at a time; left out: 1e9",
     "Zero.stage3_max_reuse_distance": "elements until its next use within which a parameter is "
     "kept; left out: 1e9",
-    "Nccl.version": "whose rules choose, in quotes: `\"2.18\"`; left out: the newest known",
+    "Nccl.version": 'whose rules choose, in quotes: `"2.18"`; left out: the newest known',
     "Nccl.algorithm": (
         "`auto` chooses as NCCL does; `ring`, `tree`, `nvls` or `nvls_tree` as NCCL_ALGO; or "
         "another algorithm of `dpsim/collectives`, on the links' own latencies"

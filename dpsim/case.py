@@ -241,9 +241,7 @@ class Case:
         except ValueError as error:
             raise Refused(str(error), ("precision", "compute")) from None
         try:
-            found = layer_times(
-                self.model, device, dtype, samples, self.efficiency, s.recompute
-            )
+            found = layer_times(self.model, device, dtype, samples, self.efficiency, s.recompute)
         except ValueError as error:
             raise Refused(str(error), ("model",)) from None
         scale = self.compute_scale

@@ -33,7 +33,7 @@ class Link:
 
 
 def dtype_class(dtype: str) -> str:
-    """"half" for both 16-bit floats, which tensor cores multiply equally fast, else `dtype`."""
+    """ "half" for both 16-bit floats, which tensor cores multiply equally fast, else `dtype`."""
     return "half" if dtype in ("fp16", "bf16") else dtype
 
 

@@ -11,7 +11,7 @@ from dpsim.case import Case
 from dpsim.laws import amdahl, fit_usl, karp_flatt
 from dpsim.player import step_time
 from dpsim.program import COMPUTE
-from dpsim.uncertainty import COMPUTE_CALIBRATED, COMPUTE_PRIOR
+from dpsim.uncertainty import compute_range
 
 PARTS = ("communication_s", "jitter_s", "bubble_s", "load_s")
 #: efficiency below which a curve counts as bent
@@ -93,7 +93,7 @@ def laws(
         }
         for c, p in good
     ]
-    slow, fast = (COMPUTE_CALIBRATED if calibrated else COMPUTE_PRIOR)[::-1]
+    fast, slow = compute_range(calibrated)
     exact = first.machine is None
     fit = fit_usl([c.ranks for c, _ in good], [p["throughput_per_s"] for _, p in good])
     return {

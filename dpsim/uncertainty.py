@@ -92,12 +92,17 @@ def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]
     found: dict[str, list[Stretch]] = {}
     derived = any(layer.forward is None for layer in case.model.layers)
     if case.machine is not None and calibrated_at is None and derived:
-        ends = (1.0 / _width("compute.fast"), _width("compute.slow"))
-        found["compute (prior)"] = [Stretch(compute=f) for f in ends]
+        found["compute (prior)"] = [Stretch(compute=f) for f in compute_range(calibrated=False)]
     if not case.backend.ideal and case.ranks > 1:
         name, ends = network_range(case, collectives_range(case))
         found[name] = [Stretch(latency=f, transfer=f) for f in ends]
     return found
+
+
+def compute_range(calibrated: bool) -> tuple[float, float]:
+    """By what factors the time of all compute may be off."""
+    name = "run" if calibrated else "compute"
+    return 1.0 / _width(f"{name}.fast"), _width(f"{name}.slow")
 
 
 def collectives_range(case: Case) -> tuple[float, float]:
@@ -114,7 +119,7 @@ def _losses(case: Case, calibrated_at: int | None) -> Causes:
     if calibrated_at == case.ranks:
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
-        found["run to run"] = (1.0 / _width("run.fast"), _width("run.slow"))
+        found["run to run"] = compute_range(calibrated=True)
     assert case.topology is not None
     start, per_node = calibrated_at or 1, case.topology.gpus
     inside = math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0))

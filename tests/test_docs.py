@@ -102,7 +102,10 @@ def test_every_public_module_has_a_docstring() -> None:
 def test_no_file_names_the_machine_it_was_written_on() -> None:
     found = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if found.returncode:
         pytest.skip("not a git checkout")
@@ -129,7 +132,10 @@ def test_every_command_of_the_tutorial_runs(command: str, tmp_path: Path) -> Non
     assert words[0] == "dpsim"
     done = subprocess.run(
         [sys.executable, "-m", "dpsim", *words[1:]],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
     )
     refused = "# refused" in command

@@ -204,9 +204,7 @@ def test_work_beside_a_collective_is_slowed_while_bytes_move(
             Op("step", "wait", after=(1, 2)),
         )
     )  # fmt: skip
-    played = engine.play(
-        play_of(Cast.uniform(program, 2), Ideal(latency=talk), contention=slow)
-    )
+    played = engine.play(play_of(Cast.uniform(program, 2), Ideal(latency=talk), contention=slow))
     done = min(work, talk / (1 + slow))
     beside = done * (1 + slow) + work - done
     assert played.step_time == pytest.approx(1e-3 + max(beside, talk), rel=1e-12)

@@ -815,7 +815,8 @@ WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
     (
         TOY,
         {"strategy": "{kind: dpp}"},
-        "4: strategy.kind: no 'dpp' in strategies; did you mean 'ddp'? there are ddp, fsdp, horovod, zero",
+        "4: strategy.kind: no 'dpp' in strategies; did you mean 'ddp'? "
+        "there are ddp, fsdp, horovod, zero",
     ),
     (TOY, {"batch": "{globl: 8}"}, "6: batch.globl: unknown key; did you mean 'global'?"),
     (TOY, {"cluster": "[2]"}, "2: cluster: [2] where a mapping is needed"),
@@ -842,8 +843,7 @@ WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
     (
         TOY,
         {"collective": "{backend: nccl}"},
-        "3: collective: this backend needs a machine; without one choose ideal, "
-        "ideal_ring or free",
+        "3: collective: this backend needs a machine; without one choose ideal, ideal_ring or free",
     ),
     (
         BOX,

@@ -143,9 +143,7 @@ def test_dump_leaves_defaults_out() -> None:
 
 
 RATES = st.floats(min_value=1e-3, max_value=1e18)
-WIRES = st.builds(
-    Wire, bandwidth=RATES, latency=st.floats(0, 1e9), name=st.text(max_size=9)
-)
+WIRES = st.builds(Wire, bandwidth=RATES, latency=st.floats(0, 1e9), name=st.text(max_size=9))
 MACHINES = st.builds(
     Machine,
     nodes=st.integers(5, 1_048_576),

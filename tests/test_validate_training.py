@@ -20,7 +20,10 @@ from dpsim.accuracy.training_validate import calibration_row, validated_training
 from dpsim.player import step_time
 from dpsim.record import Refused
 
-HEAD = ("model", "accelerator", "gpus_per_node", "total_gpus", "batch_per_gpu", "precision", "value", "unit")  # fmt: skip
+HEAD = (
+    *("model", "accelerator", "gpus_per_node", "total_gpus"),
+    *("batch_per_gpu", "precision", "value", "unit"),
+)
 RESNET = ("ResNet-50", "NVIDIA V100-SXM2-16GB", 8, 8, 256, "FP16 mixed", 6154.66, "images/s")
 
 

@@ -62,9 +62,7 @@ def best(misses: Sequence[Miss]) -> tuple[float, float, float]:
     others = [m for m in misses if not (m.images and m.inside)]
     fast = _point([_rest(1.0 - math.exp(m.log), m.faster) for m in misses], misses)
     slow = _point([_rest(math.exp(m.log) - 1.0, m.slower) for m in others], others)
-    lost = [
-        _rest(math.exp(m.log) - 1.0, math.hypot(m.slower, slow)) / m.inside for m in pipelines
-    ]
+    lost = [_rest(math.exp(m.log) - 1.0, math.hypot(m.slower, slow)) / m.inside for m in pipelines]
     return 1.0 / (1.0 - fast), 1.0 + slow, _point(lost, pipelines)
 
 

@@ -80,8 +80,10 @@ def learn(found: Sequence[Level]) -> dict[str, Constant]:
             if fitted_on(level.series) == wanted
         ]
         low, high = np.exp(np.quantile(missed, [0.05, 0.95]))
-        print(f"efficiency: {part}: n = {len(missed)}, median |error| "
-              f"{np.median(np.abs(np.expm1(missed))):.1%}, 5 % and 95 % points {low:.2f}, {high:.2f}")
+        print(
+            f"efficiency: {part}: n = {len(missed)}, median |error| "
+            f"{np.median(np.abs(np.expm1(missed))):.1%}, 5 % and 95 % points {low:.2f}, {high:.2f}"
+        )
     return constants | _spread([(x, x.miss(values.get(x.kind, 0.5))) for x in fitting])
 
 

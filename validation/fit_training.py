@@ -29,10 +29,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 import _fit_intervals
 import _fit_peak
+import numpy as np
+
 from dpsim import uncertainty
 from dpsim.accuracy import training_scenarios
 from dpsim.accuracy import training_validate as validate
@@ -108,11 +108,18 @@ def fit_widths(series: Series, known: Known, jobs: int) -> Known:
     fitting = [m for m in found if fitted_on(m.series)]
     learned = _fit_intervals.learn(fitting, _told(fitting, "with a calibrated prediction"))
     widths = [learned[f"interval.{name}"].value for name in _fit_intervals.MEANINGS]
-    for part, rows in (("fitted on", fitting), ("held out", [m for m in found if m not in fitting])):
+    for part, rows in (
+        ("fitted on", fitting),
+        ("held out", [m for m in found if m not in fitting]),
+    ):
         low, high = _fit_intervals.ends(rows, widths)
-        inside = np.mean([a <= math.exp(m.log) <= b for a, b, m in zip(low, high, rows, strict=True)])
-        print(f"intervals: {part}: n = {len(rows)}, {inside:.1%} inside, median half-width "
-              f"{np.median(high - low) / 2:.1%}")
+        inside = np.mean(
+            [a <= math.exp(m.log) <= b for a, b, m in zip(low, high, rows, strict=True)]
+        )
+        print(
+            f"intervals: {part}: n = {len(rows)}, {inside:.1%} inside, median half-width "
+            f"{np.median(high - low) / 2:.1%}"
+        )
     return learned
 
 
@@ -167,9 +174,7 @@ def residuals(
         return [residual for rows in found for residual in rows]
 
 
-def _of_series(
-    rows: Sequence[Row], tried: Sequence[tuple[float, float, float]]
-) -> list[Residual]:
+def _of_series(rows: Sequence[Row], tried: Sequence[tuple[float, float, float]]) -> list[Residual]:
     first = validate.calibration_row(rows)
     scored = [row for row in rows if row is not first and not validate._unscored(row)]
     if first is None or not scored:
@@ -242,7 +247,12 @@ def fit_efficiency(found: Sequence[Residual]) -> dict[str, Constant]:
     fitting = [f for f in found if fitted_on(f.series)]
     logs = np.array([np.interp(fine, EFFICIENCY, f.logs) for f in fitting])
     best, error = _best_and_error(logs, fitting)
-    _tell("ethernet.efficiency", fine[best], found, [np.interp(fine[best], EFFICIENCY, f.logs) for f in found])
+    _tell(
+        "ethernet.efficiency",
+        fine[best],
+        found,
+        [np.interp(fine[best], EFFICIENCY, f.logs) for f in found],
+    )
     return {
         "ethernet.efficiency": Constant(
             value=float(fine[best]),
@@ -298,9 +308,7 @@ def _between(found: Sequence[Residual], points: np.ndarray) -> np.ndarray:
     return result
 
 
-def _best_and_error(
-    logs: np.ndarray, fitting: Sequence[Residual]
-) -> tuple[int, list[int]]:
+def _best_and_error(logs: np.ndarray, fitting: Sequence[Residual]) -> tuple[int, list[int]]:
     """The best column of `logs`, and the best ones when series are drawn anew."""
     sources = np.array([f.source for f in fitting])
     names = np.array([f.series for f in fitting])
@@ -327,8 +335,9 @@ def _tell(name: str, value: object, found: Sequence[Residual], logs: Iterable[fl
         own = logs[chosen]
         if len(own):
             print(
-                f"{name} = {value}: {part}: n = {len(own)}, median |error| "
-                f"{np.median(np.abs(np.expm1(own))):.1%}, median error {np.median(np.expm1(own)):+.1%}"
+                f"{name} = {value}: {part}: n = {len(own)}, "
+                f"median |error| {np.median(np.abs(np.expm1(own))):.1%}, "
+                f"median error {np.median(np.expm1(own)):+.1%}"
             )
 
 

@@ -9,6 +9,8 @@ nccl_bare   the same with the time that NCCL's own cost model has for that all-r
 
 from __future__ import annotations
 
+import itertools
+
 from dpsim.accuracy.training_scenarios import Point
 from dpsim.case import Case
 from dpsim.hardware import DTYPE_BYTES
@@ -46,7 +48,7 @@ def _narrowest(topology: Topology) -> float:
     where there are several nodes, else the first link out of a GPU."""
     ring = [*range(topology.ranks), 0]
     best = float("inf")
-    for a, b in zip(ring, ring[1:], strict=False):
+    for a, b in itertools.pairwise(ring):
         route = topology.route(a, b)
         best = min(best, min(topology.link(edge).bandwidth for edge in route))
     return best

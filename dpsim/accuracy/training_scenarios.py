@@ -50,7 +50,7 @@ class Point:
     @property
     def stand_in(self) -> bool:
         """Whether only the size of the model is known, and so nothing of its compute."""
-        return self.data["model"].get("name") == "scaled"
+        return bool(self.data["model"].get("name") == "scaled")
 
     def value(self, step_time: float) -> float:
         """What the table's `value` would be if a step took `step_time` seconds."""

@@ -120,7 +120,7 @@ def play_series(rows: Sequence[Row], calibrate: str = "smallest") -> list[Outcom
 
 
 def _like(first: Row, rows: Sequence[Row]) -> Row:
-    """`first`, played like the series: a run on one GPU exchanges nothing, whatever it is called."""
+    """`first`, played like the series: one GPU exchanges nothing, whatever that is called."""
     if first.gpus > 1:
         return first
     other = next((row for row in rows if row is not first and row.gpus > 1), first)
@@ -152,7 +152,9 @@ def _predicted(row: Row, base: Point | None, scale: float | None) -> Outcome:
     try:
         point = point_of(row)
         if scale is None and point.stand_in:
-            raise Refused("only the size of this model is known: its compute needs a calibrated row")
+            raise Refused(
+                "only the size of this model is known: its compute needs a calibrated row"
+            )
         case = point.case.scaled(scale) if scale is not None else point.case
         played = play(case)
         bounds = interval(case, played, base.case.ranks if base else None)
@@ -201,8 +203,10 @@ def fabric_of(point: Point) -> str:
         return "one GPU"
     last = topology.gpus if topology.ranks > topology.gpus else 1
     kinds = [topology.link(edge).kind for edge in topology.route(0, last)]
-    order = ("ethernet", "gvnic", "ipoib", "tcpx", "efa", "slingshot", "omni_path", "roce", "infiniband",
-             "inter_socket", "pcie", "xgmi", "nvlink", "nvswitch")  # fmt: skip
+    order = (
+        *("ethernet", "gvnic", "ipoib", "tcpx", "efa", "slingshot", "omni_path", "roce"),
+        *("infiniband", "inter_socket", "pcie", "xgmi", "nvlink", "nvswitch"),
+    )
     return min(kinds, key=lambda kind: order.index(kind) if kind in order else len(order))
 
 

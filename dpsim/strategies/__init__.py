@@ -18,7 +18,6 @@ from dpsim.models import Model
 from dpsim.precision import Optimizer, Precision
 from dpsim.program import Op, Program
 
-
 #: micro-batches from which on those that exchange nothing are folded into one
 FOLDED = 32
 
