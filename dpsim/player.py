@@ -109,8 +109,11 @@ def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[flo
         raise ValueError("a lane stretches latency and transfer alike")
     lanes = ((1.0, 1.0), *((v.compute, v.transfer) for v in variants))
     plays = case.plays()
-    request = plays[min(1, len(plays) - 1)]
-    own, *found = vectorised.play(request, lanes=lanes, sharing=False).lanes
+    request = plays[0]
+    # beside contention lanes drift apart, and what each meets is found faster one by one
+    groups = [(lane,) for lane in lanes] if case.contention else [lanes]
+    played = [vectorised.play(request, lanes=group, sharing=False).lanes for group in groups]
+    own, *found = (time for times in played for time in times)
     return [time * value / own if own else value for value in found]
 
 

@@ -11,7 +11,7 @@ otherwise it says so (NotApplicable) and the event engine is the one to ask.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,8 +40,8 @@ class _Role:
     starts: list[Array] = field(default_factory=list)
     readies: list[Array] = field(default_factory=list)
     arrival: Array | None = None
-    #: when collectives moved bytes of these ranks: begin and end, arrays like the others
-    talk: list[tuple[Array, Array]] = field(default_factory=list)
+    #: when collectives moved bytes of these ranks, by stream: begin and end, arrays like the others
+    talk: dict[str, deque[tuple[Array, Array]]] = field(default_factory=dict)
 
 
 def play(
@@ -226,7 +226,7 @@ class _Run:
             return
         if (begin < role.streams.get(COMPUTE, np.zeros(1)) * (1 - 1e-12)).any():
             raise NotApplicable(f"{op.name} begins beside a computation that was issued before it")
-        role.talk.append((begin, end))
+        role.talk.setdefault(op.stream, deque()).append((begin, end))
 
     def _note(self, op: Op, plan: Plan, begin: Array, end: Array) -> None:
         """Remember who used which links when, for the check that nobody shared them."""
@@ -297,22 +297,36 @@ def _contended(role: _Role, start: Array, end: Array, contention: float) -> Arra
 
     While one of them moves bytes, work goes on 1 + contention times as slowly.
     """
-    role.talk = [(b, e) for b, e in role.talk if (e > start).any()]
-    if not role.talk:
+    beside = _beside(role, start, start + (end - start) * (1.0 + contention))
+    if not beside:
         return end
-    begins = np.stack([np.broadcast_to(b, start.shape) for b, _ in role.talk])
-    ends = np.stack([np.broadcast_to(e, start.shape) for _, e in role.talk])
-    if len(role.talk) > 1:
+    begins = np.stack([np.broadcast_to(b, start.shape) for b, _ in beside])
+    ends = np.stack([np.broadcast_to(e, start.shape) for _, e in beside])
+    if len(beside) > 1:
         order = np.argsort(begins, axis=0, kind="stable")
         begins, ends = (np.take_along_axis(x, order, axis=0) for x in (begins, ends))
     now, left = start, end - start
     for begin, finish in zip(begins, ends, strict=True):
         alone = np.minimum(left, np.maximum(begin - now, 0.0))
         now, left = now + alone, left - alone
-        beside = np.minimum(left, np.maximum(finish - now, 0.0) / (1.0 + contention))
-        now, left = now + beside * (1.0 + contention), left - beside
+        slowed = np.minimum(left, np.maximum(finish - now, 0.0) / (1.0 + contention))
+        now, left = now + slowed * (1.0 + contention), left - slowed
     result: Array = now + left
     return result
+
+
+def _beside(role: _Role, start: Array, latest: Array) -> list[tuple[Array, Array]]:
+    """The role's collectives that may run between `start` and `latest`; on a stream they begin in
+    order.  Those that ended before are forgotten, for work begins in order too."""
+    found = []
+    for queue in role.talk.values():
+        while queue and (queue[0][1] <= start).all():
+            queue.popleft()
+        for begin, end in queue:
+            if (begin >= latest).all():
+                break
+            found.append((begin, end))
+    return found
 
 
 def _first_lane(arrays: list[Array], ranks: int, order: tuple[int, ...]) -> Array:
