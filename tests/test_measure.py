@@ -401,7 +401,7 @@ def test_on_the_recorded_device_compute_counts_as_measured(tmp_path: Path, folde
     on = ("cluster.machine=dgx-h100", "sweep={cluster.ranks: [1]}")
     (point,), warnings = points(tmp_path, *on)
     assert point["step_time_s"] == pytest.approx(parse(json.dumps(data)).step.end_s, rel=1e-9)
-    assert "compute (calibrated)" in point["interval_causes"]
+    assert "compute (prior)" not in point["interval_causes"]
     assert not [text for text in warnings if "not calibrated" in text]
     assert same_device("NVIDIA GeForce RTX 3090", "GeForce RTX 3090")
     assert not same_device("NVIDIA H100 PCIe", "H100-SXM5-80GB")

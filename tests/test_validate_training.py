@@ -122,9 +122,13 @@ def test_columns_left_out_are_told(tmp_path: Path) -> None:
         (
             "Mask R-CNN R50-FPN",
             44.4,
-            {"name": "scaled", "like": "resnet50", "parameters": 44400000},
+            {"name": "scaled", "like": "resnet50", "parameters": 44400000, "sample": "image"},
         ),
-        ("SE-ResNet50", 28.1, {"name": "scaled", "like": "resnet50", "parameters": 28100000}),
+        (
+            "Jasper 10x5",
+            333,
+            {"name": "scaled", "like": "resnet50", "parameters": 333000000, "sample": "sequence"},
+        ),
     ],
 )
 def test_models_by_name(name: str, millions: float | None, expected: dict[str, Any]) -> None:

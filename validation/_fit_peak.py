@@ -79,6 +79,8 @@ def learn(found: Sequence[Level]) -> dict[str, Constant]:
             for level in found
             if fitted_on(level.series) == wanted
         ]
+        if not missed:
+            continue
         low, high = np.exp(np.quantile(missed, [0.05, 0.95]))
         print(
             f"efficiency: {part}: n = {len(missed)}, median |error| "

@@ -1,0 +1,110 @@
+"""What is fitted on published runs reaches predictions and intervals as documented."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsim.case import Case
+from dpsim.compute import DEFAULT_EFFICIENCY
+from dpsim.constants import Constant, shipped
+from dpsim.player import play
+from dpsim.scenario import load
+from dpsim.uncertainty import REPEATED, compute_range, interval
+from dpsim.variability import expected_maximum
+
+FITTED = shipped("training")
+
+
+def case(**sections: Any) -> Case:
+    data: dict[str, Any] = {
+        "model": {"name": "resnet50"},
+        "cluster": {"machine": "dgx-1v", "ranks": 8},
+        "strategy": {"kind": "ddp"},
+        "batch": {"per_device": 64},
+        "precision": {"parameters": "fp32", "compute": "fp16"},
+        "engine": "vectorised",
+    }
+    return Case(load(data | sections, Path(), "x").scenario, Path())
+
+
+def bert(ranks: int) -> Case:
+    model = {"huggingface": "bert-base-uncased", "sequence_length": 128}
+    return case(model=model, cluster={"machine": "dgx-1v", "ranks": ranks})
+
+
+def test_every_constant_has_a_value_an_error_a_meaning_and_a_source() -> None:
+    for name in ("training", "nccl", "collective_error"):
+        for key, constant in shipped(name).items():
+            assert isinstance(constant, Constant), key
+            assert math.isfinite(constant.value), key
+            assert len(constant.meaning) > 10, key
+            assert len(constant.fitted_on) > 20, key
+
+
+def test_the_share_of_peak_is_that_of_generation_and_dtype() -> None:
+    assert case().efficiency == FITTED["volta.half.efficiency"].value
+    fp32 = case(precision={"parameters": "fp32", "compute": "fp32"})
+    assert fp32.efficiency == FITTED["volta.fp32.efficiency"].value
+    assert case(compute={"efficiency": 0.25}).efficiency == 0.25
+    unknown = case(cluster={"machine": "mi300x-8", "ranks": 8}, precision={"compute": "bf16"})
+    assert unknown.efficiency == DEFAULT_EFFICIENCY
+
+
+def test_ranks_wait_for_the_slowest_of_them() -> None:
+    """Without contention a step's compute grows by s E[max of N], and nothing else changes."""
+    alone, together = (
+        case(
+            cluster={"machine": "dgx-1v", "ranks": 8},
+            compute={"spread": s, "contention": 0.0},
+            strategy={"kind": "ddp"},
+        )
+        for s in (0.0, 0.1)
+    )
+    assert together.waiting == pytest.approx(1.0 + 0.1 * expected_maximum(8))
+    assert alone.waiting == 1.0
+    free = [play(c.without_communication()).step_time for c in (alone, together)]
+    assert free[1] / free[0] == pytest.approx(together.waiting, rel=0.01)
+
+
+def test_variability_that_is_given_replaces_the_spread() -> None:
+    assert case(variability={"jitter": 0.02}).waiting == 1.0
+    assert case().waiting == 1.0 + FITTED["gpu.spread"].value * expected_maximum(8)
+
+
+def test_a_calibrated_interval_is_that_of_the_learned_widths() -> None:
+    """At the calibrated count repeats differ by 3 %; at another one the learned widths hold."""
+    one = bert(1)
+    at = interval(one, play(one), 1)
+    assert at.causes == {"run to run": REPEATED}
+    eight = bert(8)
+    causes = interval(eight, play(eight), 1).causes
+    assert causes["run to run"] == compute_range(calibrated=True)
+    assert set(causes) == {"run to run", "collectives (prior)"}
+    fast, slow = FITTED["interval.run.fast"].value, FITTED["interval.run.slow"].value
+    assert causes["run to run"] == pytest.approx((1.0 / fast, slow))
+
+
+def test_only_images_inside_a_node_have_an_input_pipeline() -> None:
+    loss = FITTED["interval.images.loss"].value
+    images = case()
+    causes = interval(images, play(images), 1).causes
+    assert causes["input pipeline"] == pytest.approx((1.0, 1.0 + 3 * loss))
+    nodes = case(cluster={"machine": "dgx-1v", "ranks": 32})
+    assert "input pipeline" not in interval(nodes, play(nodes), 8).causes
+    words = bert(8)
+    assert "input pipeline" not in interval(words, play(words), 1).causes
+
+
+def test_without_calibration_compute_may_be_off_by_the_learned_factors() -> None:
+    one = bert(1)
+    found = interval(one, play(one), None)
+    low, high = compute_range(calibrated=False)
+    time = play(one).step_time
+    assert found.low / time > low - 1e-9  # the optimizer is not stretched
+    assert found.high / time < high + 1e-9
+    assert found.low / time < 0.85
+    assert found.high / time > 1.3
