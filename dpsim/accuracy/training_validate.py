@@ -130,11 +130,13 @@ def _like(first: Row, rows: Sequence[Row]) -> Row:
 
 def _calibrate(row: Row) -> tuple[Point | None, float | None, str]:
     """The point of a calibration row and the level of compute that it sets, or why not."""
+    assumed = ""
     try:
         point = point_of(row)
+        assumed = "; ".join(note for note in point.notes if note.endswith("assumed"))
         found = level(point.case, Calibrate(step_time=point.step_time))
     except (Refused, SimulationError, ValueError) as error:
-        return None, None, str(error)
+        return None, None, f"{assumed}, but {error}" if assumed else str(error)
     return point, found.scale, ""
 
 

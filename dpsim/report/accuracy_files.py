@@ -61,6 +61,7 @@ def _draw(found: Found, png: Path, svg: Path) -> None:
 def training_figure(found: ValidatedTraining) -> Figure:
     """Measured against predicted values, each relative to linear scaling's, by strategy."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     from dpsim.report.curve import GREY, SERIES
 
@@ -82,10 +83,14 @@ def training_figure(found: ValidatedTraining) -> Figure:
             label=f"{name} ({len(pairs):,})", gid=f"strategy-{place}",
         )  # fmt: skip
     every = [value for pairs in points.values() for pair in pairs for value in pair] or [1.0]
-    low, high = min(every) / 1.1, max(every) * 1.1
+    low, high = min(*every, 0.9) / 1.1, max(*every, 2.0) * 1.1  # at least two ticks
     axes.plot([low, high], [low, high], color=GREY, linewidth=1.2, zorder=1, label="equal")
     axes.axhline(1.0, color=GREY, linewidth=1.0, linestyle=":", zorder=1, label="linear scaling")
     axes.set(xlim=(low, high), ylim=(low, high))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        axis.set_minor_locator(NullLocator())
     axes.grid(True, which="major", alpha=0.3)
     figure.legend(loc="outside lower center", ncols=4, fontsize=9)
     return figure
