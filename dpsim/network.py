@@ -7,16 +7,19 @@ Bertsekas and Gallager, Data Networks, section 6.5.2).  Fluid: no packets, no co
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import simpy
 
 #: flows whose remaining time is below this share of their own length end now: without it, equal
 #: flows would end one rounding error apart and multiply events
 _SAME_INSTANT = 1e-13
+#: links whose levels differ by less, as a share, are full together
+_SAME_LEVEL = 1e-12
 
 
 @dataclass(eq=False)
@@ -31,10 +34,12 @@ class _Flow:
     done: simpy.Event
     rate: float = 0.0
 
+    @cached_property
     def crossings(self) -> Mapping[Any, float]:
-        """How often the flow crosses each link, relative to its most loaded one."""
+        """How often the flow crosses each link, relative to its most loaded one, and once itself:
+        a sender may be slower than its links, and leaves the rest of them to others."""
         most = max(self.loads.values())
-        return {link: load / most for link, load in self.loads.items() if load > 0.0}
+        return {self: 1.0} | {link: load / most for link, load in self.loads.items() if load > 0.0}
 
 
 class Network:
@@ -68,6 +73,9 @@ class Network:
         self._replan()
         return done
 
+    def _room(self, link: Any) -> float:
+        return link.alone if isinstance(link, _Flow) else self._capacity(link)
+
     def _advance(self) -> None:
         elapsed = self._env.now - self._updated
         self._updated = self._env.now
@@ -89,9 +97,9 @@ class Network:
         if len(self._flows) == 1:
             self._flows[0].rate = self._flows[0].alone
         elif self._flows:
-            rates = fair_rates([flow.crossings() for flow in self._flows], self._capacity)
+            rates = fair_rates([flow.crossings for flow in self._flows], self._room)
             for flow, rate in zip(self._flows, rates, strict=True):
-                flow.rate = min(rate, flow.alone)  # a sender may be slower than its links
+                flow.rate = rate
         if self._flows:
             self._env.process(self._wake(self._version))
 
@@ -115,31 +123,29 @@ class Network:
                 flow.done.succeed()
 
 
-def fair_rates(flows: list[Mapping[Any, float]], capacity: Callable[[Any], float]) -> list[float]:
-    """Max-min fair rates of `flows`, each a map from link to how often it crosses it."""
-    free = {link: capacity(link) for flow in flows for link in flow}
-    weight = dict.fromkeys(free, 0.0)
-    on: dict[Hashable, list[int]] = {link: [] for link in free}
-    for index, flow in enumerate(flows):
-        for link, crossings in flow.items():
-            weight[link] += crossings
-            on[link].append(index)
-    rates = [math.inf] * len(flows)
-    open_flows = set(range(len(flows)))
-    while open_flows:
-        full = min(
-            (link for link in free if weight[link] > 1e-12),
-            key=lambda link: free[link] / weight[link],
-            default=None,
-        )
-        if full is None:
-            break
-        level = free[full] / weight[full]
-        for index in [i for i in on[full] if i in open_flows]:
-            rates[index] = level
-            open_flows.discard(index)
-            for link, crossings in flows[index].items():
-                free[link] -= level * crossings
-                weight[link] -= crossings
-        weight[full] = 0.0
-    return rates
+def fair_rates(
+    flows: Sequence[Mapping[Any, float]], capacity: Callable[[Any], float]
+) -> list[float]:
+    """Max-min fair rates of `flows`, each a map from link to how often it crosses it.
+
+    All links that are full at the same level are frozen at once, so symmetric flows take one round
+    however many they are.  A flow that crosses nothing has an infinite rate.
+    """
+    crossings = [(f, link, c) for f, flow in enumerate(flows) for link, c in flow.items() if c > 0]
+    links = {link: k for k, link in enumerate(dict.fromkeys(link for _, link, _ in crossings))}
+    rates = np.full(len(flows), np.inf)
+    flow_of = np.array([f for f, _, _ in crossings], dtype=int)
+    link_of = np.array([links[link] for _, link, _ in crossings], dtype=int)
+    weight = np.array([c for _, _, c in crossings], dtype=float)
+    free = np.array([capacity(link) for link in links], dtype=float)
+    while len(weight):
+        total = np.bincount(link_of, weight, len(links))
+        level = np.divide(free, total, out=np.full(len(links), np.inf), where=total > 0)
+        lowest = max(float(level.min()), 0.0)
+        frozen = np.zeros(len(flows), dtype=bool)
+        frozen[flow_of[level[link_of] <= lowest * (1.0 + _SAME_LEVEL)]] = True
+        rates[frozen] = lowest
+        gone = frozen[flow_of]
+        free -= lowest * np.bincount(link_of[gone], weight[gone], len(links))
+        flow_of, link_of, weight = flow_of[~gone], link_of[~gone], weight[~gone]
+    return [float(rate) for rate in rates]

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -23,7 +24,7 @@ from dpsim.fabrics.explicit import Explicit, Wire
 from dpsim.fabrics.star import Star
 from dpsim.hardware import Link
 from dpsim.models import Layer, Model, Tensor
-from dpsim.network import fair_rates
+from dpsim.network import Network, fair_rates
 from dpsim.precision import Optimizer, Precision
 from dpsim.program import KINDS, OPERATIONS, Cast, Op, Program
 from dpsim.strategies import Job, Strategy
@@ -498,3 +499,27 @@ def test_the_slowest_rate_is_the_best_that_a_linear_program_finds(seed: int) -> 
         b_ub=np.concatenate([capacity, np.zeros(n)]),
     )
     assert min(rates) == pytest.approx(-best.fun, rel=1e-7)
+
+
+def test_a_slow_sender_leaves_the_rest_of_a_link_to_others() -> None:
+    """Ten on a link; one flow cannot do more than two, so the other gets eight."""
+    env = simpy.Environment()
+    network = Network(env, lambda link: 10.0)
+    ends = {}
+
+    def wait(name: str, event: simpy.Event) -> Any:
+        yield event
+        ends[name] = env.now
+
+    env.process(wait("slow", network.transfer({"x": 20.0}, alone=10.0)))
+    env.process(wait("fast", network.transfer({"x": 40.0})))
+    env.run()
+    assert ends == {"slow": pytest.approx(10.0), "fast": pytest.approx(5.0)}
+
+
+def test_symmetric_flows_get_equal_shares_whatever_their_number() -> None:
+    """4,096 flows, each over two of 4,096 links in a ring: every link carries two."""
+    n = 4096
+    flows = [{k: 1.0, (k + 1) % n: 1.0} for k in range(n)]
+    assert set(fair_rates(flows, lambda link: 12.0)) == {6.0}
+    assert fair_rates([{}, {0: 1.0}], lambda link: 3.0) == [float("inf"), 3.0]
