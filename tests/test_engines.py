@@ -325,6 +325,33 @@ def slow(topology: Topology) -> Topology:
     return topology
 
 
+@pytest.mark.parametrize("detail", ["collective", "rounds"])
+@pytest.mark.parametrize(
+    ("partition", "times"),
+    [(((0, 1), (2, 3)), 1.0), (((0, 2), (1, 3)), 2.0)],
+    ids=["disjoint links", "one link"],
+)
+def test_two_groups_take_twice_as_long_on_one_link_and_no_longer_apart(
+    partition: tuple[tuple[int, ...], ...], times: float, detail: str
+) -> None:
+    """Nodes of two GPUs behind one NIC: groups inside nodes share nothing, groups across share
+    the cables."""
+    gpus = ("gpu0", "gpu1", "nic0")
+    wires = (
+        Wire(source="gpu0", target="gpu1", bandwidth=BANDWIDTH),
+        *(Wire(source=gpu, target="nic0", bandwidth=1e15) for gpu in gpus[:2]),
+    )
+    network = Star(link=Link(bandwidth=BANDWIDTH, latency=0.0))
+    node = Explicit(vertices=gpus, links=wires)
+    topology = Topology(node, network, nodes=2, gpus=2, nics=1)
+    talk = Op("C", "collective", stream="c", group="halves", operation="all_reduce", bytes=1e9)
+    program = Program((talk, Op("W", "wait", after=(0,))))
+    cast = Cast((program,), (0,) * 4, {"world": (tuple(range(4)),), "halves": partition})
+    play = play_of(cast, Nccl(algorithm="ring", launch=0.0), topology=topology)
+    found = event.play(play, detail=detail).step_time
+    assert found == pytest.approx(times * 1e9 / BANDWIDTH, rel=1e-6)
+
+
 # -- guards -----------------------------------------------------------------------------------
 
 
