@@ -108,8 +108,7 @@ def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[flo
     if any(v.latency != v.transfer for v in variants):
         raise ValueError("a lane stretches latency and transfer alike")
     lanes = ((1.0, 1.0), *((v.compute, v.transfer) for v in variants))
-    plays = case.plays()
-    request = plays[0]
+    request = case.plays(at_most=FEW if case.contention else None)[0]
     # beside contention lanes drift apart, and what each meets is found faster one by one
     groups = [(lane,) for lane in lanes] if case.contention else [lanes]
     played = [vectorised.play(request, lanes=group, sharing=False).lanes for group in groups]
