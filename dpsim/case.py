@@ -307,8 +307,13 @@ class Case:
         given, device = self.scenario.compute.efficiency, self.device
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
-        kind = f"{device.generation}.{dtype_class(self.precision.compute)}"
-        return self._fitted(f"{kind}.efficiency") or DEFAULT_EFFICIENCY
+        return self._fitted(f"{self.kind}.efficiency") or DEFAULT_EFFICIENCY
+
+    @property
+    def kind(self) -> str:
+        """Generation of the device and class of the dtype that it computes in: "volta.half"."""
+        generation = self.device.generation if self.device else "other"
+        return f"{generation}.{dtype_class(self.precision.compute)}"
 
     @property
     def contention(self) -> float:

@@ -93,7 +93,7 @@ def laws(
         }
         for c, p in good
     ]
-    fast, slow = compute_range(calibrated)
+    fast, slow = compute_range(first, calibrated)
     exact = first.machine is None
     fit = fit_usl([c.ranks for c, _ in good], [p["throughput_per_s"] for _, p in good])
     return {

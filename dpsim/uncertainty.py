@@ -5,7 +5,8 @@ Widths are learned from published runs and collectives, and kept with their erro
 hold (validation/accuracy.md):
 
 compute, uncalibrated  5 % and 95 % points of measured over predicted time of uncalibrated runs of
-                       models that are known layer by layer
+                       models that are known layer by layer, on such devices in such dtypes where
+                       enough are known
 run to run             what a calibrated prediction misses however little there is to predict; at
                        the calibrated count itself repeated published points differ by up to 3 %
 collectives            5 % and 95 % points of measured over predicted time of single collectives
@@ -32,6 +33,8 @@ from dpsim.plugins import name_of
 
 NETWORK_PRIOR = (0.85, 1.8)
 REPEATED = (0.97, 1.03)
+#: parameters from which a model is large
+LARGE = 1e9
 Z90 = 1.645
 
 
@@ -92,17 +95,32 @@ def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]
     found: dict[str, list[Stretch]] = {}
     derived = any(layer.forward is None for layer in case.model.layers)
     if case.machine is not None and calibrated_at is None and derived:
-        found["compute (prior)"] = [Stretch(compute=f) for f in compute_range(calibrated=False)]
+        found["compute (prior)"] = [Stretch(compute=f) for f in compute_range(case, False)]
     if not case.backend.ideal and case.ranks > 1:
         name, ends = network_range(case, collectives_range(case))
         found[name] = [Stretch(latency=f, transfer=f) for f in ends]
     return found
 
 
-def compute_range(calibrated: bool) -> tuple[float, float]:
-    """By what factors the time of all compute may be off."""
-    name = "run" if calibrated else "compute"
-    return 1.0 / _width(f"{name}.fast"), _width(f"{name}.slow")
+def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
+    """By what factors the time of all compute may be off.
+
+    Without calibration that depends on what runs are known of such devices, dtypes and models.
+    """
+    if calibrated:
+        return 1.0 / _width("run.fast"), _width("run.slow")
+    known, name = shipped("training"), f"interval.compute.{size_of(case)}"
+    if f"{name}.fast" not in known:
+        name = "interval.compute"
+    # a standard error further out: the few runs behind it differ less than all do
+    fast, slow = (known[f"{name}.{end}"] for end in ("fast", "slow"))
+    return 1.0 / (fast.value + fast.error), slow.value + slow.error
+
+
+def size_of(case: Case) -> str:
+    """The kind of device and dtype, and whether the model is large: kernels of large models differ
+    less in how much of the peak they reach."""
+    return f"{case.kind}.{'large' if case.model.parameters > LARGE else 'small'}"
 
 
 def collectives_range(case: Case) -> tuple[float, float]:
@@ -119,7 +137,7 @@ def _losses(case: Case, calibrated_at: int | None) -> Causes:
     if calibrated_at == case.ranks:
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
-        found["run to run"] = compute_range(calibrated=True)
+        found["run to run"] = compute_range(case, True)
     assert case.topology is not None
     start, per_node = calibrated_at or 1, case.topology.gpus
     inside = math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0))

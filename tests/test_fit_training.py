@@ -54,7 +54,13 @@ def test_the_share_of_peak_is_the_median_of_what_series_tell() -> None:
     """Compute-bound steps take 1 / share, whatever the share: logs fall with its logarithm."""
     truths = (0.3, 0.35, 0.4, 0.45, 0.6)
     levels = [
-        Level(name, "x", "volta.half", tuple(math.log(truth / share) for share in SHARES))
+        Level(
+            name,
+            "x",
+            "volta.half",
+            "volta.half.small",
+            tuple(math.log(truth / share) for share in SHARES),
+        )
         for name, truth in zip(EVEN, truths, strict=False)
     ]
     for level, truth in zip(levels, truths, strict=True):
@@ -69,8 +75,8 @@ def test_series_that_are_held_out_do_not_move_a_constant() -> None:
     odd = [name for name in map(str, range(400)) if not fitted_on(name)]
     logs = tuple(math.log(0.4 / share) for share in SHARES)
     other = tuple(math.log(0.9 / share) for share in SHARES)
-    found = [Level(name, "x", "volta.half", logs) for name in EVEN[:6]]
-    found += [Level(name, "x", "volta.half", other) for name in odd[:50]]
+    found = [Level(name, "x", "volta.half", "volta.half.small", logs) for name in EVEN[:6]]
+    found += [Level(name, "x", "volta.half", "volta.half.small", other) for name in odd[:50]]
     assert _fit_peak.learn(found)["volta.half.efficiency"].value == pytest.approx(0.4)
 
 

@@ -12,29 +12,33 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dpsim import uncertainty
 from dpsim.accuracy import training_validate as validate
 from dpsim.accuracy.collective_intervals import fitted_on
 from dpsim.accuracy.training_scenarios import point_of
 from dpsim.accuracy.training_table import Row
 from dpsim.constants import Constant
 from dpsim.engines import SimulationError
-from dpsim.hardware import dtype_class
 from dpsim.player import step_time
 from dpsim.record import Refused
 
 #: shares that are tried; in between ln(predicted / measured) is linear in the share's logarithm
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.95)
-#: series below which a generation and dtype have no constant of their own
-ENOUGH = 5
+#: series below which a generation and dtype have no constant of their own, and no widths
+ENOUGH, ENOUGH_FOR_WIDTHS = 5, 8
 DRAWS = 200
 
 
 class Level(NamedTuple):
-    """ln(predicted / measured) of one series' smallest count at every share tried."""
+    """ln(predicted / measured) of one series' smallest count at every share tried.
+
+    kind   GPU generation and dtype; `size` also says whether the model is a large one
+    """
 
     series: str
     source: str
     kind: str
+    size: str
     logs: tuple[float, ...]
 
     def share(self) -> float:
@@ -60,8 +64,8 @@ def level_of(rows: Sequence[Row]) -> Level | None:
             logs.append(math.log(step_time(point.case) / point.step_time))
     except (Refused, SimulationError, ValueError):
         return None
-    kind = f"{point.case.device.generation}.{dtype_class(point.case.precision.compute)}"
-    return Level(first.text("series_id"), first.text("source_id"), kind, tuple(logs))
+    series, source = first.text("series_id"), first.text("source_id")
+    return Level(series, source, point.case.kind, uncertainty.size_of(point.case), tuple(logs))
 
 
 def learn(found: Sequence[Level]) -> dict[str, Constant]:
@@ -86,7 +90,13 @@ def learn(found: Sequence[Level]) -> dict[str, Constant]:
             f"efficiency: {part}: n = {len(missed)}, median |error| "
             f"{np.median(np.abs(np.expm1(missed))):.1%}, 5 % and 95 % points {low:.2f}, {high:.2f}"
         )
-    return constants | _spread([(x, x.miss(values.get(x.kind, 0.5))) for x in fitting])
+    missed = [(level, level.miss(values.get(level.kind, 0.5))) for level in fitting]
+    constants |= _spread("compute", missed)
+    for size in sorted({level.size for level in fitting}):
+        own = [(level, miss) for level, miss in missed if level.size == size]
+        if len(own) >= ENOUGH_FOR_WIDTHS:
+            constants |= _spread(f"compute.{size}", own)
+    return constants
 
 
 def _median(levels: Sequence[Level]) -> Constant:
@@ -103,18 +113,18 @@ def _median(levels: Sequence[Level]) -> Constant:
     )
 
 
-def _spread(missed: Sequence[tuple[Level, float]]) -> dict[str, Constant]:
+def _spread(name: str, missed: Sequence[tuple[Level, float]]) -> dict[str, Constant]:
     logs = np.array([miss for _, miss in missed])
     rng = np.random.default_rng(0)
     drawn = rng.choice(logs, (DRAWS, len(logs)))
     found = {}
-    for name, share, sign in (("fast", 0.05, -1), ("slow", 0.95, 1)):
+    for end, share, sign in (("fast", 0.05, -1), ("slow", 0.95, 1)):
         factor = math.exp(sign * float(np.quantile(logs, share)))
-        found[f"interval.compute.{name}"] = Constant(
+        found[f"interval.{name}.{end}"] = Constant(
             value=float(f"{max(factor, 1.0):.4g}"),
             error=float(f"{factor * np.std(np.quantile(drawn, share, axis=1)):.2g}"),
             unit="1",
-            meaning=f"factor by which one uncalibrated run in twenty is {name}er than predicted",
+            meaning=f"factor by which one uncalibrated run in twenty is {end}er than predicted",
             fitted_on=_told([level for level, _ in missed]),
             n=len(missed),
         )
