@@ -68,14 +68,15 @@ def network_range(case: Case, prior: Range) -> tuple[str, Range]:
     total = sum(c.seconds for c in found)
     if not any(c.served for c in found):
         return "collectives (prior)", prior
-    ranges = [(c.seconds / total, _range(c.served, prior)) for c in found]
+    ranges = [(c.seconds / total, served_range(c.served, prior)) for c in found]
     low = sum(share * ends[0] for share, ends in ranges)
     high = sum(share * ends[1] for share, ends in ranges)
     exact = all(c.served is not None and c.served.exact for c in found)
     return f"collectives ({'measured' if exact else 'partly measured'})", (low, high)
 
 
-def _range(served: Served | None, prior: Range) -> Range:
+def served_range(served: Served | None, prior: Range) -> Range:
+    """By what factors the time of one collective may be off; `prior` is that of the model."""
     if served is None:
         return prior
     error = max(SMALLEST, Z90 * served.reading.spread)

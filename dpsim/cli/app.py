@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from dpsim.cli import calibrate, explain, measure, run, schema, show, validate
+from dpsim.cli import (
+    calibrate,
+    check_nccl,
+    collective,
+    explain,
+    importing,
+    measure,
+    run,
+    schema,
+    show,
+    validate,
+)
 
 app = typer.Typer(
     name="dpsim",
@@ -16,7 +27,10 @@ app = typer.Typer(
 )
 app.command("run")(run.run)
 app.command("explain")(explain.explain)
+app.command("collective")(collective.collective)
+app.command("check-nccl")(check_nccl.check_nccl)
 app.command("calibrate")(calibrate.calibrate)
+app.command("import")(importing.import_)
 app.command("measure")(measure.measure)
 app.command("show")(show.show)
 app.command("schema")(schema.schema)

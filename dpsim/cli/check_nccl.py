@@ -1,0 +1,38 @@
+"""`dpsim check-nccl`: is this bandwidth normal, and if not, what may be wrong?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpsim.cli.calibrate import Nodes, Operation, Ranks
+from dpsim.cli.collective import Cluster, Json, Version
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="The text that nccl-tests printed.")]
+
+
+def check_nccl(
+    file: File,
+    cluster: Cluster,
+    nodes: Nodes = None,
+    ranks: Ranks = None,
+    operation: Operation = None,
+    nccl: Version = "",
+    json: Json = False,
+) -> int:
+    """Compare FILE with what the cluster should reach; exit code 1 where it is not normal."""
+    from dpsim.checking import check, next_steps
+    from dpsim.cli.collective import site_of
+    from dpsim.report import canonical_json, console
+
+    site = site_of(cluster, nccl, "auto", "auto")
+    found = check(file, site, operation=operation, ranks=ranks, nodes=nodes)
+    if json:
+        typer.echo(canonical_json(found.document()))
+    else:
+        from dpsim.report.collective import print_check
+
+        print_check(found, next_steps(found.tables), console())
+    return int(found.verdict != "normal")

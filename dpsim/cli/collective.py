@@ -1,0 +1,102 @@
+"""`dpsim collective`: what a collective takes, as nccl-tests prints it, before it is measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dpsim.collective import Site
+
+Operation = Annotated[
+    str,
+    typer.Argument(
+        metavar="OPERATION", help="all_reduce, all_gather, reduce_scatter or broadcast."
+    ),
+]
+Cluster = Annotated[
+    str, typer.Option("--cluster", metavar="MACHINE", help="A machine (dgx-h100), or its file.")
+]
+NodeCounts = Annotated[
+    str, typer.Option("--nodes", metavar="A:B", help="From A to B by doubling, or a list 1,2,8.")
+]
+Sizes = Annotated[str, typer.Option("--sizes", metavar="A:B", help="Full buffers, e.g. 1KiB:8GiB.")]
+Factor = Annotated[int, typer.Option("--factor", min=2, help="From one size to the next.")]
+Version = Annotated[
+    str, typer.Option("--nccl", metavar="VERSION", help="NCCL's version; default: the newest.")
+]
+Algorithm = Annotated[str, typer.Option("--algorithm", help="auto, ring, tree, nvls, nvls_tree.")]
+Protocol = Annotated[str, typer.Option("--protocol", help="auto, ll, ll128, simple.")]
+Curves = Annotated[
+    Path | None,
+    typer.Option("--calibration", metavar="FILE", help="Measured curves, of dpsim calibrate."),
+]
+Compare = Annotated[
+    Path | None,
+    typer.Option("--compare", metavar="FILE", help="nccl-tests text to put beside it."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
+Out = Annotated[
+    Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write JSON and plot there.")
+]
+
+
+def collective(
+    operation: Operation,
+    cluster: Cluster,
+    nodes: NodeCounts = "1",
+    sizes: Sizes = "1KiB:8GiB",
+    factor: Factor = 2,
+    nccl: Version = "",
+    algorithm: Algorithm = "auto",
+    protocol: Protocol = "auto",
+    calibration: Curves = None,
+    compare: Compare = None,
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Print time and bandwidth of OPERATION by size, a table per number of nodes."""
+    from dpsim import collective as asked
+    from dpsim.report import canonical_json, console
+    from dpsim.report import collective as report
+
+    asked.check_operation(operation)
+    site = site_of(cluster, nccl, algorithm, protocol, calibration)
+    counts, listed = asked.node_counts(nodes), asked.sizes(sizes, factor)
+    per_node = site.machine.gpus_per_node
+    groups = tuple(site.group(operation, n * per_node, n, listed) for n in counts)
+    if compare is not None:
+        from dpsim.calibration.readers import read_any
+
+        groups = asked.compared(groups, read_any(compare).curves)
+    document = asked.document(operation, site, groups)
+    if out is not None:
+        report.write_collective(document, groups, out)
+    if json:
+        typer.echo(canonical_json(document))
+    else:
+        report.print_collective(operation, site, groups, console(), out)
+    return 0
+
+
+def site_of(
+    cluster: str, version: str, algorithm: str, protocol: str, calibration: Path | None = None
+) -> Site:
+    """The machine and the library that the options name."""
+    from dpsim import calibrated
+    from dpsim.backends.nccl import Nccl
+    from dpsim.collective import Site
+    from dpsim.machine import load_machine
+    from dpsim.record import Refused, build
+
+    settings = {"version": version, "algorithm": algorithm, "protocol": protocol}
+    try:
+        backend = build(Nccl, settings, file=True)
+    except Refused as error:
+        option = {"version": "--nccl"}.get(str(error.path[0]) if error.path else "", "")
+        where = option or (f"--{error.path[0]}" if error.path else "--nccl")
+        raise Refused(f"{where}: {error.message}") from None
+    curves = () if calibration is None else calibrated.load(calibration).curves
+    return Site(load_machine(cluster, Path()), backend, {}, curves)

@@ -1,0 +1,227 @@
+"""Tables and plot of `dpsim collective` and `dpsim check-nccl`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsim.report import canonical_json
+from dpsim.report.curve import GREY, SERIES, save, styled
+from dpsim.report.files import write_into
+from dpsim.report.tables import clean, signed, table
+from dpsim.units import show
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.console import Console
+    from rich.table import Table
+
+    from dpsim.checking import Check, Checked
+    from dpsim.collective import Group, Line, Site
+
+#: what `dpsim collective -o` writes
+FILES = ("collective.json", "busbw.png", "busbw.svg")
+WORDS = ("algorithm", "protocol", "bound by", "verdict", "sizes")
+_BANDWIDTH_TICKS = "{:,.10g}"
+
+
+def size_text(size: float) -> str:
+    """Bytes in the binary unit that divides them: "64 MiB"; plain bytes where none does."""
+    whole = int(size)
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if whole >= scale and whole % scale == 0:
+            return f"{whole // scale:,} {unit}"
+    return f"{whole:,} B"
+
+
+def print_collective(
+    operation: str, site: Site, groups: Sequence[Group], console: Console, out: Path | None
+) -> None:
+    """One table per number of nodes."""
+    for group in groups:
+        title = (
+            f"{operation} on {clean(site.machine.name)}: {group.ranks} ranks on {group.nodes} "
+            f"node{'s' * (group.nodes > 1)} ({group.kind})"
+        )
+        console.print(title, style="bold", markup=False, highlight=False)
+        console.print(group_table(group))
+    if out is not None:
+        console.print(f"written: {clean(out)}: {', '.join(FILES)}", markup=False)
+
+
+def group_table(group: Group) -> Table:
+    """The lines as nccl-tests prints them, with the interval and what limits."""
+    beside = any(line.measured for line in group.lines)
+    heads = ["size", "time us", "90 % interval us", "algbw GB/s", "busbw GB/s", *WORDS[:3]]
+    if beside:
+        heads += ["measured us", "error"]
+    return table(heads, [_cells(line, beside) for line in group.lines], left=WORDS)
+
+
+def _cells(line: Line, beside: bool) -> list[str]:
+    cells = [
+        size_text(line.size),
+        _us(line.seconds),
+        f"{_us(line.low)} … {_us(line.high)}",
+        f"{line.algbw / 1e9:,.2f}",
+        f"{line.busbw / 1e9:,.2f}",
+        line.algorithm,
+        line.protocol,
+        line.bound,
+    ]
+    if beside:
+        known = line.measured is not None and line.error is not None
+        cells += [_us(line.measured or 0.0), signed(line.error or 0.0)] if known else ["", ""]
+    return cells
+
+
+def _us(seconds: float) -> str:
+    """Microseconds to four digits, whole from 1,000 up."""
+    value = seconds * 1e6
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def write_collective(document: dict[str, object], groups: Sequence[Group], out: Path) -> None:
+    """Write `FILES` into folder `out`; none of them is ever there half-written."""
+
+    def render(folder: Path) -> None:
+        text = canonical_json(document) + "\n"
+        (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
+        title = f"{document['operation']} on {document['machine']}"
+        with styled():
+            save(make_figure(groups, title), folder / FILES[1], folder / FILES[2])
+
+    write_into(out, FILES, render)
+
+
+def make_figure(groups: Sequence[Group], title: str) -> Figure:
+    """Bus bandwidth over size with its 90 % interval, a line per number of nodes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 5.6), layout="constrained")
+    axes = figure.subplots()
+    figure.suptitle(clean(title), x=0.02, ha="left", fontsize=12)
+    for place, group in enumerate(groups):
+        _draw(axes, group, place)
+    axes.set(xscale="log", yscale="log", xlabel="size", ylabel="bus bandwidth [GB/s]")
+    _ticks(axes, groups)
+    figure.legend(loc="outside lower center", ncols=4, fontsize=9)
+    return figure
+
+
+def _draw(axes: Axes, group: Group, place: int) -> None:
+    colour = SERIES[place % len(SERIES)]
+    x = [line.size for line in group.lines]
+    busy = [line.busbw / 1e9 for line in group.lines]
+    ends = [
+        [line.busbw / 1e9 * line.seconds / end for line, end in zip(group.lines, side, strict=True)]
+        for side in ([n.high for n in group.lines], [n.low for n in group.lines])
+    ]
+    name = f"{group.nodes} node{'s' * (group.nodes > 1)}, {group.ranks} ranks"
+    axes.fill_between(x, ends[0], ends[1], color=colour, alpha=0.10, linewidth=0)
+    axes.plot(
+        x, busy, color=colour, marker="os^Dv"[place % 5], markersize=3.5, linewidth=1.6,
+        linestyle=("-", "--")[place // len(SERIES) % 2], label=name, gid=f"group-{place}",
+    )  # fmt: skip
+    known = [(n.size, n.busbw * n.seconds / n.measured / 1e9) for n in group.lines if n.measured]
+    if known:
+        axes.plot(
+            *zip(*known, strict=True), linestyle="none", marker="x", markersize=5, color=colour,
+            label=f"{name}, measured", gid=f"measured-{place}",
+        )  # fmt: skip
+
+
+def _ticks(axes: Axes, groups: Sequence[Group]) -> None:
+    """Sizes in binary units, at most ten of them; bandwidths in plain figures."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+
+    every = sorted({line.size for group in groups for line in group.lines})
+    shown = every[:: -(-len(every) // 10)]
+    axes.xaxis.set_major_locator(FixedLocator(shown))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(round(value))))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: _BANDWIDTH_TICKS.format(v)))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_locator(NullLocator())
+    axes.tick_params(colors=GREY)
+
+
+# -- is it normal? --------------------------------------------------------------------------------
+
+SAID = {
+    "normal": "normal: times lie where this cluster's should",
+    "low": "low: slower than this cluster should be",
+    "suspicious": "suspicious: faster than this cluster can be; another one was measured, "
+    "or more is wired than its machine file says",
+}
+
+
+def print_check(check: Check, steps: Sequence[str], console: Console) -> None:
+    """The verdict, why, what may be the cause, and what to run next."""
+    for found in check.tables:
+        _print_table(check, found, console)
+    if steps:
+        console.print("Run next:", style="bold", markup=False)
+        _say(console, [f"  - {clean(step)}" for step in steps])
+    _say(console, [f"Warning: {clean(text)}" for text in check.warnings], "yellow")
+    style = {"normal": "green", "low": "red", "suspicious": "yellow"}[check.verdict]
+    _say(console, [SAID[check.verdict]], style)
+
+
+def _print_table(check: Check, found: Checked, console: Console) -> None:
+    group = found.group
+    title = (
+        f"{clean(check.source)}: {found.operation}, {group.ranks} ranks on {group.nodes} "
+        f"node{'s' * (group.nodes > 1)} of {clean(check.site.machine.name)} ({group.kind})"
+    )
+    console.print(title, style="bold", markup=False, highlight=False)
+    heads = ("sizes", "rows", "measured/expected", "slower", "faster", "verdict")
+    rows = [
+        (
+            band.name, str(band.rows), f"{band.ratio:.2f}", f"{band.slower:.0%}",
+            f"{band.faster:.0%}", band.verdict,
+        )
+        for band in found.bands
+    ]  # fmt: skip
+    console.print(table(heads, rows, left=WORDS))
+    best = max(found.group.lines, key=lambda line: line.size)
+    assert best.measured is not None
+    _say(
+        console,
+        [
+            f"At {size_text(best.size)}: {best.busbw * best.seconds / best.measured / 1e9:,.4g} "
+            f"GB/s of bus bandwidth measured, {best.busbw / 1e9:,.4g} expected "
+            f"({best.busbw * best.seconds / best.high / 1e9:,.4g} … "
+            f"{best.busbw * best.seconds / best.low / 1e9:,.4g}); "
+            f"{show(best.measured, 's')} instead of {show(best.seconds, 's')}."
+        ],
+    )
+    _say(console, _causes(found))
+
+
+def _causes(found: Checked) -> list[str]:
+    if found.verdict != "low":
+        return []
+    if not found.causes:
+        return [
+            "None of the faults that dpsim can predict fits these times better than no fault: "
+            "look for other jobs on the network, throttled GPUs, or links at a lower rate."
+        ]
+    lines = ["Likely causes, by how well the same cluster with the fault fits the times:"]
+    for cause in found.causes:
+        factor = math.exp(cause.misfit)
+        mark = "likeliest" if cause.alike else "less likely"
+        meaning = clean(cause.fault.meaning)
+        lines.append(f"  - {mark}: {meaning} (times differ by a factor of {factor:.2f})")
+    return lines
+
+
+def _say(console: Console, lines: Sequence[str], style: str = "") -> None:
+    for line in lines:
+        console.print(line, style=style, markup=False, highlight=False)

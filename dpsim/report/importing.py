@@ -1,0 +1,39 @@
+"""What `dpsim import` prints: what each file said, and where every value is from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpsim.report.tables import brief, clean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpsim.importing import Imported
+
+_TITLES = {
+    "file": "read from the files",
+    "option": "said on the command line",
+    "preset": "not in the files, taken from the machine of --like",
+    "constant": "constants of NCCL",
+    "assumption": "assumed",
+}
+
+
+def print_import(imported: Imported, console: Console, out: Path | None) -> None:
+    """Files first, then every value by where it is from."""
+    for facts in imported.facts:
+        said = "; ".join(facts.notes)
+        console.print(f"{brief(facts.source, 80)} ({facts.format}): {clean(said)}", markup=False)
+    node = imported.document["node"]["family"]
+    console.print(f"node family: {node}", markup=False)
+    for how, title in _TITLES.items():
+        told = [item for item in imported.told if item.how == how]
+        if told:
+            console.print(f"{title}:", markup=False)
+        for item in told:
+            line = f"  {item.path}: {clean(item.value)} ({brief(item.source, 160)})"
+            console.print(line, markup=False, soft_wrap=True)
+    if out is not None:
+        console.print(f"written: {clean(out)}", markup=False)

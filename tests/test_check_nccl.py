@@ -1,0 +1,286 @@
+"""`dpsim check-nccl`: the rule on bands, faults that explain a curve, exit codes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from dpsim.backends.nccl import Nccl
+from dpsim.cli import _run
+from dpsim.collective import Line, Site, sizes
+from dpsim.curves import bus_factor
+from dpsim.diagnosis import MARGIN, Reading, bands, misfit, overall
+from dpsim.faults import faults
+from dpsim.machine import load_machine
+
+ROOT = Path(__file__).parent.parent
+DATA = ROOT / "tests" / "data" / "calibration"
+MIB = 2**20
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    """Runs the command in this process, in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpsim", *arguments])
+        code = _run()
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def text_of(lines: Sequence[Line], nodes: int, factor: float) -> str:
+    """What nccl-tests would print if every line took `factor` times as long."""
+    ranks = lines[0].ranks
+    head = "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    rows = [
+        f"#  Rank {r:2d} Group  0 Pid {100 + r} on node{r * nodes // ranks} device  {r % 8} "
+        "[0000:19:00] NVIDIA H100 80GB HBM3"
+        for r in range(ranks)
+    ]
+    rows += [head + "     time   algbw   busbw #wrong"]
+    busy = []
+    for line in lines:
+        time = line.seconds * factor
+        algorithm = line.size / time / 1e9
+        busy.append(algorithm * bus_factor(line.operation, ranks))
+        one = f"{time * 1e6:12.4f} {algorithm:9.4f} {busy[-1]:9.4f} 0"
+        rows.append(f"{line.size:.0f} {line.size // 4:.0f} float sum -1 {one} {one}")
+    rows.append(f"# Avg bus bandwidth    : {sum(busy) / len(busy):.4f}")
+    return "# Collective test starting: all_reduce_perf\n# Using devices\n" + "\n".join(rows) + "\n"
+
+
+def made_up(
+    folder: Path, factor: float = 1.0, *, nodes: int = 1, fault: str = "", machine: str = "dgx-h100"
+) -> str:
+    """The path of a file as the machine, or the machine with a fault, would give it."""
+    site = Site(load_machine(machine), Nccl())
+    if fault:
+        site = next(f.site for f in faults(site, nodes, 8) if f.name == fault)
+    group = site.group("all_reduce", 8 * nodes, nodes, sizes("1KiB:4GiB", 4))
+    path = folder / "measured.txt"
+    path.write_text(text_of(group.lines, nodes, factor), encoding="utf-8")
+    return str(path)
+
+
+# -- the rule -------------------------------------------------------------------------------------
+
+
+def test_a_band_is_low_or_suspicious_only_beyond_the_margin() -> None:
+    def verdict(measured: float) -> str:
+        return overall(bands([Reading(1024, measured, 10.0, 8.0, 15.0)] * 3))
+
+    assert verdict(10.0) == "normal"
+    assert verdict(15.0 * MARGIN * 0.999) == "normal"
+    assert verdict(15.0 * MARGIN * 1.001) == "low"
+    assert verdict(8.0 / MARGIN * 1.001) == "normal"
+    assert verdict(8.0 / MARGIN * 0.999) == "suspicious"
+
+
+def test_a_few_slow_rows_make_no_low_band() -> None:
+    fine, slow = Reading(1024, 10.0, 10.0, 8.0, 15.0), Reading(1024, 90.0, 10.0, 8.0, 15.0)
+    assert overall(bands([fine] * 2 + [slow] * 8)) == "normal"
+    assert overall(bands([fine] * 1 + [slow] * 9)) == "low"
+
+
+def test_large_sizes_are_low_at_a_multiple_whatever_the_interval_says() -> None:
+    """One row alone is no curve, and small sizes have no such bound."""
+    wide = Reading(64 * MIB, 26.0, 10.0, 1.0, 100.0)
+    assert overall(bands([wide] * 2)) == "low"
+    assert overall(bands([wide])) == "normal"
+    assert overall(bands([wide._replace(measured=24.0)] * 2)) == "normal"
+    assert overall(bands([wide._replace(size=1024)] * 2)) == "normal"
+
+
+def test_low_outweighs_suspicious_and_each_band_stands_alone() -> None:
+    fast = Reading(1024, 1.0, 10.0, 8.0, 15.0)
+    slow = Reading(2 * MIB, 90.0, 10.0, 8.0, 15.0)
+    fine = Reading(64 * 1024, 10.0, 10.0, 8.0, 15.0)
+    found = bands([slow, fast, fine])
+    assert [(b.name, b.verdict) for b in found] == [
+        ("< 32 KiB", "suspicious"), ("32 KiB-1 MiB", "normal"), ("1-64 MiB", "low"),
+    ]  # fmt: skip
+    assert overall(found) == "low"
+    assert overall(found[:2]) == "suspicious"
+
+
+def test_a_constant_factor_is_its_own_misfit() -> None:
+    assert misfit([2.0, 4.0], [2.0, 4.0]) == 0
+    assert misfit([2.0, 4.0], [1.0, 2.0]) == pytest.approx(math.log(2))
+    assert misfit([1.0, 2.0], [2.0, 4.0]) == pytest.approx(math.log(2))
+
+
+# -- faults ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "nodes"),
+    [
+        ("sockets", 2), ("sockets_on_one_nic", 4), ("one_nic", 4), ("no_nvlink", 1),
+        ("no_peer_to_peer", 1),
+    ],
+)  # fmt: skip
+def test_a_predicted_fault_is_found_again(cli: Cli, tmp_path: Path, fault: str, nodes: int) -> None:
+    path = made_up(tmp_path, fault=fault, nodes=nodes)
+    code, out, _ = cli("check-nccl", path, "--cluster", "dgx-h100", "--json")
+    assert code == 1
+    (table,) = json.loads(out)["tables"]
+    assert table["causes"][0]["name"] == fault
+    assert table["causes"][0]["misfit"] < 1e-3
+    assert table["causes"][0]["likeliest"]
+
+
+def test_every_fault_slows_the_largest_size() -> None:
+    site = Site(load_machine("dgx-h100"), Nccl())
+    healthy = site.group("all_reduce", 32, 4, [4096 * MIB]).lines[0].seconds
+    found = {f.name: f.site for f in faults(site, 4, 8)}
+    assert set(found) == {
+        "sockets", "sockets_on_one_nic", "one_nic", "half_of_the_nics", "no_nvlink",
+        "no_peer_to_peer",
+    }  # fmt: skip
+    for name, ill in found.items():
+        assert ill.group("all_reduce", 32, 4, [4096 * MIB]).lines[0].seconds > healthy, name
+
+
+def test_a_machine_has_only_the_faults_that_it_can_have() -> None:
+    def names(machine: str, nodes: int, per_node: int) -> set[str]:
+        site = Site(load_machine(machine), Nccl())
+        return {fault.name for fault in faults(site, nodes, per_node)}
+
+    assert names("dgx-h100", 1, 8) == {"no_nvlink", "no_peer_to_peer"}
+    assert "sockets" not in names("rack-10gbe", 2, 1)
+    assert "no_nvlink" not in names("l40s-8", 1, 8)
+    assert names("rtx4090-8", 1, 8) == set(), "its copies are staged already"
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("factor", "code", "verdict"),
+    [(1.0, 0, "normal"), (4.0, 1, "low"), (0.1, 1, "suspicious")],
+)
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_curve_is_normal_low_or_suspicious(
+    cli: Cli, tmp_path: Path, factor: float, code: int, verdict: str, nodes: int
+) -> None:
+    path = made_up(tmp_path, factor, nodes=nodes)
+    done, out, err = cli("check-nccl", path, "--cluster", "dgx-h100", "--json")
+    assert (done, err) == (code, "")
+    document = json.loads(out)
+    assert document["verdict"] == verdict
+    assert document["tables"][0]["nodes"] == nodes
+    for band in document["tables"][0]["bands"]:
+        assert band["ratio"] == pytest.approx(factor, rel=1e-3)
+    assert bool(document["next"]) == (verdict != "normal")
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "code"),
+    [
+        ("new-layout-gh200-8gpu-allreduce-starting-line.txt", "gh200-4", 0),
+        ("new-layout-gh200-8gpu-allreduce-slow-network.txt", "gh200-4", 1),
+        ("old-layout-a100-8gpu-allreduce.log", "dgx-a100", 0),
+        ("new-layout-h100-8gpu-allreduce-nccl-tests-extra-header.txt", "dgx-h100", 0),
+    ],
+)
+def test_real_files(cli: Cli, name: str, machine: str, code: int) -> None:
+    assert cli("check-nccl", str(DATA / name), "--cluster", machine)[0] == code
+
+
+def test_a_switched_off_network_plugin_looks_like_sockets(cli: Cli) -> None:
+    """The file was measured with the plugin for the fabric disabled, so NCCL used sockets."""
+    path = DATA / "new-layout-gh200-8gpu-allreduce-slow-network.txt"
+    _, out, _ = cli("check-nccl", str(path), "--cluster", "gh200-4", "--json")
+    causes = json.loads(out)["tables"][0]["causes"]
+    assert "sockets_on_one_nic" in [cause["name"] for cause in causes if cause["likeliest"]]
+
+
+def test_repetitions_are_one_table(cli: Cli) -> None:
+    """The file holds five runs of one test on four nodes over TCP."""
+    path = DATA / "new-layout-gke-v100-4node-repeat.out"
+    code, out, _ = cli("check-nccl", str(path), "--cluster", "v100-1x100g", "--json")
+    (table,) = json.loads(out)["tables"]
+    assert code == 1, "virtual machines over TCP are no servers with InfiniBand"
+    assert len(table["lines"]) == len({line["size_bytes"] for line in table["lines"]})
+    assert table["causes"][0]["name"] == "sockets"
+
+
+def test_text_says_the_verdict_the_causes_and_what_to_run_next(cli: Cli, tmp_path: Path) -> None:
+    path = made_up(tmp_path, fault="one_nic", nodes=4)
+    _, out, _ = cli("check-nccl", path, "--cluster", "dgx-h100")
+    assert "one NIC a node in use instead of 8" in out
+    for words in ("Run next", "NCCL_DEBUG=INFO", "ib_write_bw", "nvidia-smi topo -m", "low:"):
+        assert words in out
+
+
+def test_what_the_file_does_not_say_is_told(cli: Cli, tmp_path: Path) -> None:
+    path = Path(made_up(tmp_path))
+    text = "".join(
+        line
+        for line in path.read_text().splitlines(True)
+        if "Rank" not in line and "_perf" not in line
+    )
+    path.write_text(text, encoding="utf-8")
+    _, out, _ = cli("check-nccl", str(path), "--cluster", "dgx-h100", "--nodes", "2", "--json")
+    (table,) = json.loads(out)["tables"]
+    assert (table["ranks"], table["nodes"]) == (8, 2), "ranks follow from the bandwidths"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("old-layout-a100-8gpu-alltoall.log", "all_to_all is not modelled"),
+        ("old-layout-a100-1gpu-allreduce.log", "no curve"),
+        ("hta-nccl_data.json.gz", ""),
+        ("osu-allreduce-gke-cpu-4node.out", "is no text of nccl-tests"),
+        ("nothing.txt", "no such file"),
+    ],
+)
+def test_wrong_input_is_refused(cli: Cli, name: str, said: str) -> None:
+    code, out, err = cli("check-nccl", str(DATA / name), "--cluster", "dgx-a100")
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_a_file_of_more_ranks_than_nodes_hold_is_refused(cli: Cli, tmp_path: Path) -> None:
+    code, _, err = cli("check-nccl", made_up(tmp_path), "--cluster", "four-rtx4090")
+    assert code == 2
+    assert "4 GPUs a node" in err
+
+
+# -- the rates ------------------------------------------------------------------------------------
+
+
+def rates() -> ModuleType:
+    path = ROOT / "validation" / "check_nccl_rates.py"
+    spec = importlib.util.spec_from_file_location("check_nccl_rates", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_healthy_published_curves_are_seldom_doubted() -> None:
+    """The rows that ship; series are told apart by their name's CRC-32."""
+    from dpsim.accuracy.collective_validate import validated
+
+    (table,) = (ROOT / "validation" / "published").glob("*collectives*.csv")
+    found, _ = rates().judged(validated(table).outcomes)
+    healthy = [judged for judged in found if not judged.pathological]
+    doubted = [judged for judged in healthy if judged.verdict != "normal"]
+    assert len(healthy) > 30
+    assert len(doubted) <= 0.05 * len(healthy)

@@ -1,0 +1,209 @@
+"""`dpsim collective`: the closed forms of bandwidth, what is asked for, and what is written."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dpsim.backends.nccl import Nccl
+from dpsim.calibrated import Calibration, write
+from dpsim.cli import _run
+from dpsim.collective import Site, node_counts, sizes
+from dpsim.curves import MeasuredCurve
+from dpsim.machine import load_machine
+from dpsim.record import Refused
+
+DATA = Path(__file__).parent / "data" / "calibration"
+STARTING = DATA / "new-layout-gh200-8gpu-allreduce-starting-line.txt"
+MIB = 2**20
+
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
+    """Runs the command in this process, in an empty folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["dpsim", *arguments])
+        code = _run()
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+def site(machine: str = "dgx-h100", **settings: str) -> Site:
+    return Site(load_machine(machine), Nccl(**settings))
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("operation", "factor"),
+    [
+        ("all_reduce", lambda n: 2 * (n - 1) / n),
+        ("all_gather", lambda n: (n - 1) / n),
+        ("reduce_scatter", lambda n: (n - 1) / n),
+        ("broadcast", lambda n: 1.0),
+    ],
+)
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_bandwidths_follow_from_size_time_and_ranks(
+    operation: str, factor: Callable[[int], float], nodes: int
+) -> None:
+    n = 8 * nodes
+    for line in site().group(operation, n, nodes, [1024, MIB, 1024 * MIB]).lines:
+        assert line.algbw == line.size / line.seconds
+        assert line.busbw == pytest.approx(line.algbw * factor(n), rel=1e-12)
+        assert 0 < line.low <= line.seconds <= line.high
+
+
+def test_small_sizes_are_bound_by_latency_and_large_ones_by_a_kind_of_link() -> None:
+    small, large = site("dgx-a100").group("all_reduce", 16, 2, [1024, 4096 * MIB]).lines
+    assert small.bound == "latency"
+    assert large.bound in {"infiniband", "pcie", "nvlink"}
+    inside = site("dgx-a100").group("all_reduce", 8, 1, [4096 * MIB]).lines[0]
+    assert inside.bound == "nvlink"
+
+
+def test_a_forced_algorithm_and_protocol_are_those_of_every_line() -> None:
+    forced = site(algorithm="ring", protocol="simple")
+    lines = forced.group("all_reduce", 16, 2, sizes("1KiB:1GiB", 32)).lines
+    assert {(line.algorithm, line.protocol) for line in lines} == {("ring", "simple")}
+
+
+def test_times_are_those_of_the_backend() -> None:
+    place = site()
+    topology = place.topology(16, 2)
+    plan = Nccl().plan("all_gather", tuple(range(16)), 64.0 * MIB, topology)
+    assert place.group("all_gather", 16, 2, [64 * MIB]).lines[0].seconds == plan.seconds
+
+
+# -- what is asked for ----------------------------------------------------------------------------
+
+
+def test_node_counts_double_and_end_where_they_are_told_to() -> None:
+    assert node_counts("1:16") == (1, 2, 4, 8, 16)
+    assert node_counts("1:12") == (1, 2, 4, 8, 12)
+    assert node_counts("3:3") == (3,)
+    assert node_counts("8,1") == (8, 1)
+
+
+def test_sizes_are_those_of_nccl_tests() -> None:
+    """-b 1K -e 10K -f 2 measures 1, 2, 4 and 8 KiB: the end is met only if it is hit."""
+    assert sizes("1KiB:10KiB", 2) == (1024, 2048, 4096, 8192)
+    assert sizes("8 B:8 KiB", 32) == (8, 256, 8192)
+    assert sizes("3 MB") == (3_000_000,)
+
+
+@pytest.mark.parametrize("text", ["", "0", "4:1", "1:", "a", "1,1", "2.5", "-1", "9999999"])
+def test_wrong_node_counts_are_refused(text: str) -> None:
+    with pytest.raises(Refused, match="--nodes"):
+        node_counts(text)
+
+
+@pytest.mark.parametrize("text", ["", "1024", "8GiB:1KiB", "0 B:1 B", "1 s", "0.5 B", "2 PiB"])
+def test_wrong_sizes_are_refused(text: str) -> None:
+    with pytest.raises(Refused, match="--sizes"):
+        sizes(text)
+
+
+def test_ranks_that_do_not_fit_the_machine_are_refused() -> None:
+    with pytest.raises(Refused, match="evenly"):
+        site().topology(9, 2)
+    with pytest.raises(Refused, match="8 GPUs a node"):
+        site().topology(16, 1)
+    with pytest.raises(Refused, match="alone"):
+        site().group("all_reduce", 1, 1, [1024])
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def test_json_has_a_group_for_every_count_and_a_line_for_every_size(cli: Cli) -> None:
+    code, out, err = cli(
+        "collective", "all_reduce", "--cluster", "dgx-h100", "--nodes", "1:4", "--sizes",
+        "1MiB:64MiB", "--factor", "8", "--nccl", "2.21", "--json",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert [(g["nodes"], g["ranks"]) for g in document["groups"]] == [(1, 8), (2, 16), (4, 32)]
+    for group in document["groups"]:
+        assert [line["size_bytes"] for line in group["lines"]] == [MIB, 8 * MIB, 64 * MIB]
+
+
+def test_the_table_and_the_files_say_the_same(cli: Cli, tmp_path: Path) -> None:
+    asked = ("collective", "broadcast", "--cluster", "dgx-a100", "--sizes", "1MiB:4MiB")
+    code, out, _ = cli(*asked, "-o", "out")
+    assert code == 0
+    written = {path.name for path in (tmp_path / "out").iterdir()}
+    assert written == {"collective.json", "busbw.png", "busbw.svg"}
+    lines = json.loads((tmp_path / "out" / "collective.json").read_text())["groups"][0]["lines"]
+    for line in lines:
+        assert f"{line['busbw_bytes_per_s'] / 1e9:,.2f}" in out
+    first = (tmp_path / "out" / "busbw.svg").read_bytes()
+    cli(*asked, "-o", "out")
+    assert (tmp_path / "out" / "busbw.svg").read_bytes() == first
+
+
+def test_a_measured_file_stands_beside_the_prediction(cli: Cli) -> None:
+    code, out, _ = cli(
+        "collective", "all_reduce", "--cluster", "gh200-4", "--nodes", "1:2", "--sizes",
+        "1MiB:128MiB", "--compare", str(STARTING), "--json",
+    )  # fmt: skip
+    assert code == 0
+    one, two = json.loads(out)["groups"]
+    assert not any("measured_s" in line for line in one["lines"])
+    last = two["lines"][-1]
+    assert last["measured_s"] == pytest.approx(1907.9e-6, rel=1e-3)
+    assert last["error"] == pytest.approx(last["time_s"] / last["measured_s"] - 1)
+
+
+def test_a_comparison_with_another_rank_count_is_refused(cli: Cli) -> None:
+    code, out, err = cli(
+        "collective", "all_reduce", "--cluster", "gh200-4", "--nodes", "4", "--compare",
+        str(STARTING),
+    )  # fmt: skip
+    assert (code, out) == (2, "")
+    assert "all_reduce of 8 ranks" in err
+
+
+def test_measured_curves_replace_the_model(cli: Cli, tmp_path: Path) -> None:
+    points = ((1.0 * MIB, 1e-3, 1e-5), (16.0 * MIB, 2e-3, 1e-5))
+    curve = MeasuredCurve(operation="all_reduce", ranks=8, nodes=1, points=points)
+    made = Calibration(schema_version=1, title="two points", made_from=(), curves=(curve,))
+    (tmp_path / "my.yaml").write_text(write(made), encoding="utf-8")
+    code, out, err = cli(
+        "collective", "all_reduce", "--cluster", "dgx-h100", "--sizes", "1MiB:16MiB", "--factor",
+        "16", "--calibration", "my.yaml", "--json",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    lines = json.loads(out)["groups"][0]["lines"]
+    assert [line["time_s"] for line in lines] == pytest.approx([1e-3, 2e-3], rel=1e-9)
+    assert lines[0]["time_high_s"] <= 1e-3 * (1 + max(0.03, 1.645 * 0.01)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("all_to_all", "--cluster", "dgx-h100"), "all_to_all is not modelled"),
+        (("all_reduce", "--cluster", "dgx-h1000"), "dgx-h100"),
+        (("all_reduce", "--cluster", "dgx-h100", "--nccl", "9.9"), "--nccl"),
+        (("all_reduce", "--cluster", "dgx-h100", "--algorithm", "collnet"), "--algorithm"),
+        (("all_reduce", "--cluster", "dgx-h100", "--protocol", "fast"), "--protocol"),
+        (("all_reduce", "--cluster", "dgx-h100", "--compare", "nothing.txt"), "nothing.txt"),
+        (("all_reduce", "--cluster", "dgx-h100", "--calibration", "nothing.yaml"), "nothing.yaml"),
+        (("all_reduce",), "--cluster"),
+    ],
+)
+def test_wrong_input_is_refused(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    code, out, err = cli("collective", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
