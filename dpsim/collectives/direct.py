@@ -1,0 +1,41 @@
+"""Direct exchange: every rank sends to every other at once.
+
+A reduce-scatter sends each rank its part of the sum, an all-gather one's own part to everybody; an
+all-reduce is both.  Two rounds at most, the fewest bytes, and n - 1 messages of a rank at once.
+T = k (latency + (n-1)/n S / B), k = 2 for all-reduce, else 1.
+Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005) 49-66
+(pairwise exchange, with all its steps at once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsim.collectives import Algorithm, Stage, Transfer
+from dpsim.topology import Topology
+
+
+class Direct(Algorithm):
+    """All-reduce, all-gather and reduce-scatter over any number of ranks."""
+
+    operations = ("all_reduce", "all_gather", "reduce_scatter")
+    proportional = True
+
+    def stages(
+        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+    ) -> Iterator[Stage]:
+        part = size / len(ranks)
+        pairs = tuple(Transfer(a, b, part) for a in ranks for b in ranks if a != b)
+        yield Stage(_rounds(operation), pairs)
+
+    def seconds(
+        self, operation: str, n: int, size: float, latency: float, bandwidth: float
+    ) -> float:
+        return _rounds(operation) * (latency + (n - 1) / n * size / bandwidth)
+
+    def bytes_sent(self, operation: str, n: int, size: float) -> float:
+        return _rounds(operation) * (n - 1) / n * size
+
+
+def _rounds(operation: str) -> int:
+    return 2 if operation == "all_reduce" else 1

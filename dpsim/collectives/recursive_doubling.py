@@ -1,0 +1,46 @@
+"""Recursive doubling: in round i everybody exchanges all bytes with the partner 2^i away.
+
+The fewest rounds, and log2(n) times the bytes: for small messages.  p is the largest power of two
+of at most n; the n - p ranks beyond first send all their bytes to a partner and get the result at
+the end.
+T = log2(p) (latency + S / B), and 2 (latency + S / B) more where n > p.
+Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005) 49-66.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsim.collectives import Algorithm, Stage, Transfer
+from dpsim.collectives.halving_doubling import power_below
+from dpsim.topology import Topology
+
+
+class RecursiveDoubling(Algorithm):
+    """All-reduce over any number of ranks."""
+
+    operations = ("all_reduce",)
+    proportional = True
+
+    def stages(
+        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+    ) -> Iterator[Stage]:
+        n, p = len(ranks), power_below(len(ranks))
+        extra = [(ranks[p + k], ranks[k]) for k in range(n - p)]
+        if extra:
+            yield Stage(1, tuple(Transfer(a, b, size) for a, b in extra))
+        for level in range(p.bit_length() - 1):
+            pairs = (Transfer(ranks[i], ranks[i ^ (1 << level)], size) for i in range(p))
+            yield Stage(1, tuple(pairs))
+        if extra:
+            yield Stage(1, tuple(Transfer(b, a, size) for a, b in extra))
+
+    def seconds(
+        self, operation: str, n: int, size: float, latency: float, bandwidth: float
+    ) -> float:
+        p = power_below(n)
+        return (p.bit_length() - 1 + (2 if n > p else 0)) * (latency + size / bandwidth)
+
+    def bytes_sent(self, operation: str, n: int, size: float) -> float:
+        p = power_below(n)
+        return ((p.bit_length() - 1) * p + 2 * (n - p)) * size / n
