@@ -23,6 +23,7 @@ from _measure import (
     add_world_options,
     curve,
     joined,
+    leave,
     parse_sizes,
     positive,
 )
@@ -89,4 +90,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -19,7 +19,6 @@ import itertools
 import math
 import re
 import statistics
-import sys
 import threading
 import time
 import warnings
@@ -42,6 +41,7 @@ from _measure import (
     curve,
     joined,
     kept,
+    leave,
     parse_sizes,
     positive,
     reason,
@@ -814,4 +814,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
