@@ -397,3 +397,19 @@ def test_a_table_knows_its_series() -> None:
     series = Table("t", (), rows, ()).series
     assert [len(found) for found in series.values()] == [2, 1, 1]
     assert math.isclose(sum(map(len, series.values())), 4)
+
+
+def test_a_row_is_predicted_alike_whatever_came_before_it(tmp_path: Path) -> None:
+    """Rows on one cluster share its machine, and not the NCCL of another time."""
+    head = "series_id,model,accelerator,gpus_per_node,total_gpus,batch_per_gpu,precision,value,unit"
+    rows = [
+        f"{date},ResNet-50,NVIDIA V100-SXM2-16GB,8,{gpus},256,FP16 mixed,{gpus * 700},images/s,{date}"
+        for date in ("2018-10", "2024-06")
+        for gpus in (8, 16)
+    ]
+    for name, lines in (("both", rows), ("late", rows[2:])):
+        text = "\n".join([f"{head},data_date", *lines])
+        (tmp_path / f"{name}.csv").write_text(text, encoding="utf-8")
+    both, late = (validated_training(tmp_path / f"{name}.csv") for name in ("both", "late"))
+    assert both.predictions()[-1]["predicted"] == late.predictions()[-1]["predicted"]
+    assert both.predictions()[1]["predicted"] != both.predictions()[3]["predicted"]

@@ -98,8 +98,8 @@ _KEPT = 64
 
 
 def _share(case: Case) -> Case:
-    """`case`, with machine, topology and plans of an earlier case on the same cluster."""
-    key = repr(case.scenario.cluster)
+    """`case`, with what an earlier case on the same cluster and backend has worked out."""
+    key = repr((case.scenario.cluster, case.scenario.collective))
     if key not in _CLUSTERS:
         if len(_CLUSTERS) >= _KEPT:
             _CLUSTERS.pop(next(iter(_CLUSTERS)))
