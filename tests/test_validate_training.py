@@ -403,7 +403,8 @@ def test_a_row_is_predicted_alike_whatever_came_before_it(tmp_path: Path) -> Non
     """Rows on one cluster share its machine, and not the NCCL of another time."""
     head = "series_id,model,accelerator,gpus_per_node,total_gpus,batch_per_gpu,precision,value,unit"
     rows = [
-        f"{date},ResNet-50,NVIDIA V100-SXM2-16GB,8,{gpus},256,FP16 mixed,{gpus * 700},images/s,{date}"
+        f"{date},ResNet-50,NVIDIA V100-SXM2-16GB,8,{gpus},256,FP16 mixed,{gpus * 700},"
+        f"images/s,{date}"
         for date in ("2018-10", "2024-06")
         for gpus in (8, 16)
     ]
