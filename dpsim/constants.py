@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 from dpsim import yamlfile
-from dpsim.record import Natural, Refused, Text, build, record
+from dpsim.record import Natural, Refused, Text, build, dump, record
 from dpsim.units import Unit
 
 
@@ -55,6 +55,20 @@ def load(path: Path) -> Mapping[str, Constant]:
         except Refused as error:
             raise yamlfile.located(error, path.name, lines) from None
     return MappingProxyType(found)
+
+
+def text(head: str, constants: Mapping[str, Constant]) -> str:
+    """A file of `constants` that `load` reads; `head` becomes comments above them."""
+    comments = "".join(f"# {line}\n" for line in head.splitlines())
+    return comments + yamlfile.dump_yaml({name: dump(found) for name, found in constants.items()})
+
+
+def save(name: str, head: str, constants: Mapping[str, Constant]) -> Path:
+    """Let `constants` be the shipped ones called `name`, in this process too."""
+    target = folder() / f"{name}.yaml"
+    target.write_text(text(head, constants), encoding="utf-8")
+    shipped.cache_clear()
+    return target
 
 
 def folder() -> Path:

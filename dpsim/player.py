@@ -100,10 +100,10 @@ def step_time(
 
 
 def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[float]:
-    """Step times of several variants of `case`, whose own step time is `time`, in one pass.
+    """Step times of several variants of `case`, whose own step time is `time`.
 
     A variant stretches compute, or all of communication alike.  Where communicators share links
-    the pass leaves the sharing out, and the ratio to the unstretched lane is what counts.
+    this leaves the sharing out, and the ratio to the unstretched lane is what counts.
     """
     if any(v.latency != v.transfer for v in variants):
         raise ValueError("a lane stretches latency and transfer alike")

@@ -138,12 +138,17 @@ def _losses(case: Case, calibrated_at: int | None) -> Causes:
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
-    assert case.topology is not None
-    start, per_node = calibrated_at or 1, case.topology.gpus
-    inside = math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0))
+    inside = doublings_inside(case, calibrated_at or 1)
     if case.model.sample == "image" and inside:
         found["input pipeline"] = (1.0, 1.0 + inside * _width("images.loss"))
     return found
+
+
+def doublings_inside(case: Case, start: int) -> float:
+    """How often the ranks of a node have doubled since a run of `start` ranks."""
+    assert case.topology is not None
+    per_node = case.topology.gpus
+    return math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0))
 
 
 def _width(name: str) -> float:

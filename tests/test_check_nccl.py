@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -13,7 +12,6 @@ from types import ModuleType
 import pytest
 
 from dpsim.backends.nccl import Nccl
-from dpsim.cli import _run
 from dpsim.collective import Line, Site, sizes
 from dpsim.curves import bus_factor
 from dpsim.diagnosis import MARGIN, Reading, bands, misfit, overall
@@ -25,20 +23,6 @@ DATA = ROOT / "tests" / "data" / "calibration"
 MIB = 2**20
 
 Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    """Runs the command in this process, in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpsim", *arguments])
-        code = _run()
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 def text_of(lines: Sequence[Line], nodes: int, factor: float) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import dpsim
-from dpsim.cli import _run
 
 UNFIT = """
 model: {huggingface: llama-3-8b, sequence_length: 4096}
@@ -20,22 +19,6 @@ precision: {parameters: fp32, compute: bf16}
 batch: {per_device: 1}
 """
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture
-def cli(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> object:
-    """Runs the command in this process, in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpsim", *arguments])
-        code = _run()
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 def python(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 
 from dpsim.backends.nccl import Nccl
 from dpsim.calibrated import Calibration, write
-from dpsim.cli import _run
 from dpsim.collective import Site, node_counts, sizes
 from dpsim.curves import MeasuredCurve
 from dpsim.machine import load_machine
@@ -22,20 +20,6 @@ STARTING = DATA / "new-layout-gh200-8gpu-allreduce-starting-line.txt"
 MIB = 2**20
 
 Cli = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def cli(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    """Runs the command in this process, in an empty folder: (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["dpsim", *arguments])
-        code = _run()
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
 
 
 def site(machine: str = "dgx-h100", **settings: str) -> Site:

@@ -17,8 +17,8 @@ import pytest
 from dpsim import plugins
 from dpsim.backends.nccl import phase_of
 from dpsim.collectives import Algorithm, Stage, path, switch
+from dpsim.collectives._folding import power_below
 from dpsim.collectives.double_tree import DoubleTree, depths, two_trees
-from dpsim.collectives.halving_doubling import power_below
 from dpsim.collectives.nvls import Nvls
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
 from dpsim.fabrics import Network, NodeFabric

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dpsim import constants
 from dpsim.case import Case
 from dpsim.compute import DEFAULT_EFFICIENCY
 from dpsim.constants import Constant, shipped
@@ -118,3 +119,9 @@ def test_widths_are_those_of_device_dtype_and_size_where_enough_runs_are_known()
         fast, slow = (FITTED[f"interval.{name}.{end}"] for end in ("fast", "slow"))
         expected = (1 / (fast.value + fast.error), slow.value + slow.error)
         assert compute_range(one, False) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ["training", "nccl", "collective_error"])
+def test_constants_are_written_as_they_are_read(name: str, tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(constants.text("a head\nof two lines", shipped(name)), "utf-8")
+    assert dict(constants.load(tmp_path / "x.yaml")) == dict(shipped(name))

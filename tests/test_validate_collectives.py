@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpsim.accuracy import collective_curves as curves
@@ -541,6 +541,7 @@ def test_log_log_is_exact_on_a_power_of_the_size() -> None:
 
 
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=8), st.floats(-1, 9))
+@example([1.0, 0.0, -5e-324], 1.0)
 @settings(max_examples=200, deadline=None)
 def test_a_monotone_cubic_stays_between_its_neighbours(values: list[float], at: float) -> None:
     x, y = np.arange(float(len(values))), np.array(values)

@@ -53,12 +53,12 @@ class Level(NamedTuple):
 def level_of(rows: Sequence[Row]) -> Level | None:
     """What the smallest count of a series tells; None where that is nothing."""
     first = validate.calibration_row(rows)
-    if first is None or validate._unscored(first):
+    if first is None or validate.unscored(first):
         return None
     logs = []
     try:
         for share in SHARES:
-            point = point_of(validate._like(first, rows), {"efficiency": share})
+            point = point_of(validate.like(first, rows), {"efficiency": share})
             if point.stand_in or point.case.device is None:
                 return None
             logs.append(math.log(step_time(point.case) / point.step_time))

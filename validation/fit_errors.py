@@ -20,7 +20,12 @@ from dpsim.accuracy import collective_intervals as intervals
 from dpsim.accuracy.collective_intervals import Residual
 from dpsim.accuracy.collective_model import Answer, Question, answers
 from dpsim.accuracy.collective_table import read_collectives
-from dpsim.constants import Constant, folder
+from dpsim.constants import Constant, save
+
+HEAD = """\
+Measured over predicted time of collectives: the 5 % and 95 % points by kind of fabric
+and band of sizes (1: < 32 KiB, 2: < 1 MiB, 3: < 64 MiB, 4: the rest; any: all).
+Written by: """
 
 
 def residuals(paths: Iterable[Path]) -> list[Residual]:
@@ -34,26 +39,6 @@ def residuals(paths: Iterable[Path]) -> list[Residual]:
             log = float(np.log(row.measured / answer.seconds))
             found.append(Residual(row.series, answer.kind, intervals.band_of(row.size), log))
     return found
-
-
-def text_of(constants: Mapping[str, Constant], command: str) -> str:
-    """The constants as the file that ships."""
-    lines = [
-        "# Measured over predicted time of collectives: the 5 % and 95 % points by kind of fabric",
-        "# and band of sizes (1: < 32 KiB, 2: < 1 MiB, 3: < 64 MiB, 4: the rest; any: all).",
-        f"# Written by: {command}",
-    ]
-    for name, found in constants.items():
-        lines += [
-            f"{name}:",
-            f"  value: {found.value!r}",
-            f"  error: {found.error!r}",
-            f'  unit: "{found.unit}"',
-            f'  meaning: "{found.meaning}"',
-            f'  fitted_on: "{found.fitted_on}"',
-            f"  n: {found.n}",
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def coverage(residuals: Sequence[Residual], constants: Mapping[str, Constant]) -> float:
@@ -74,8 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     fit = [r for r in found if intervals.fitted_on(r.series)]
     constants = intervals.learn(fit)
     names = " ".join(path.name for path in tables)
-    target = folder() / f"{intervals.NAME}.yaml"
-    target.write_text(text_of(constants, f"python validation/fit_errors.py {names}"), "utf-8")
+    target = save(intervals.NAME, f"{HEAD}python validation/fit_errors.py {names}", constants)
     held = [r for r in found if not intervals.fitted_on(r.series)]
     for name, part in (("fitted on", fit), ("held out", held)):
         if part:

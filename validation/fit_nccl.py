@@ -22,7 +22,6 @@ import argparse
 import math
 import re
 import sys
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -32,7 +31,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from dpsim import plugins
+from dpsim import constants, plugins
+from dpsim.accuracy.collective_intervals import fitted_on
 from dpsim.accuracy.collective_table import Row, read_collectives
 from dpsim.accuracy.platforms import platform
 from dpsim.backends._nccl_graph import graph_of
@@ -41,10 +41,14 @@ from dpsim.backends._nccl_traffic import Traffic, traffic_of
 from dpsim.backends._nccl_tuning import Tuning
 from dpsim.backends.nccl import PLUGINS, version_of
 from dpsim.case import Case
+from dpsim.constants import Constant
 from dpsim.record import Refused
 from dpsim.scenario import load
 from dpsim.topology import Topology
 
+HEAD = """\
+Constants of the NCCL backend; written by validation/fit_nccl.py, never by hand.
+What they mean together: dpsim/backends/_nccl_time.py."""
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 _VERSION = re.compile(r"\b(?:NCCL|RCCL) (\d+\.\d+(?:\.\d+)?)\b")
 SPLIT = 1 << 20
@@ -328,7 +332,7 @@ def report(samples: list[Sample], values: dict[str, float], bare: bool = False) 
     logs = residuals(samples, values) if not bare else _bare(samples)
     for sample, log in zip(samples, logs, strict=True):
         size = ">= 1 MiB" if sample.row.size >= SPLIT else "< 1 MiB"
-        groups[sample.row.fabric, size, _even(sample)].append(math.exp(log) - 1)
+        groups[sample.row.fabric, size, fitted_on(sample.row.series)].append(math.exp(log) - 1)
     lines = []
     for key in sorted(groups):
         wrong = np.array(groups[key])
@@ -347,16 +351,11 @@ def _bare(samples: list[Sample]) -> np.ndarray:
     ])  # fmt: skip
 
 
-def _even(sample: Sample) -> bool:
-    return zlib.crc32(sample.row.series.encode()) % 2 == 0
-
-
-def yaml_of(samples: list[Sample], values: dict[str, float], errors: Mapping[str, float]) -> str:
-    """The constants as a file of dpsim.constants."""
-    lines = [
-        "# Constants of the NCCL backend; written by validation/fit_nccl.py, never by hand.",
-        "# What they mean together: dpsim/backends/_nccl_time.py.",
-    ]
+def constants_of(
+    samples: list[Sample], values: Mapping[str, float], errors: Mapping[str, float]
+) -> dict[str, Constant]:
+    """The constants with their errors, and what they rest on."""
+    found = {}
     for name, value in values.items():
         kind, short = name.split(".")
         prior = _prior(kind, short)
@@ -371,16 +370,15 @@ def yaml_of(samples: list[Sample], values: dict[str, float], errors: Mapping[str
             if short == "relay":
                 told = "read off one published curve (five GPUs of a DGX-1V), not fitted"
         error = value * (errors.get(f"{source}.{short}", 0.0) if rows else prior.sigma)
-        lines += [
-            f"{name}:",
-            f"  value: {value:.4g}",
-            f"  error: {error:.2g}",
-            f'  unit: "{prior.unit}"',
-            f'  meaning: "{prior.meaning}"',
-            f'  fitted_on: "{told}"',
-            f"  n: {len(rows)}",
-        ]
-    return "\n".join(lines) + "\n"
+        found[name] = Constant(
+            value=float(f"{value:.4g}"),
+            error=float(f"{error:.2g}"),
+            unit=prior.unit,
+            meaning=prior.meaning,
+            fitted_on=told,
+            n=len(rows),
+        )
+    return found
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -392,13 +390,14 @@ def main(arguments: list[str] | None = None) -> int:
     samples, refused = samples_of(read_collectives(options.table).rows)
     for reason, count in sorted(refused.items()):
         print(f"{count:5} rows left out: {reason}", file=sys.stderr)
-    fitting = [sample for sample in samples if _even(sample)]
+    fitting = [sample for sample in samples if fitted_on(sample.row.series)]
     values = fit_all(fitting, start())
     print("NCCL's own estimates:", report(samples, values, bare=True), sep="\n")
     print("fitted:", report(samples, values), sep="\n")
     if options.output:
         errors: dict[str, Any] = errors_of(fitting, values, options.bootstrap)
-        options.output.write_text(yaml_of(fitting, values, errors), encoding="utf-8")
+        found = constants_of(fitting, values, errors)
+        options.output.write_text(constants.text(HEAD, found), encoding="utf-8")
     return 0
 
 

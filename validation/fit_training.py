@@ -40,13 +40,11 @@ from dpsim.accuracy.collective_intervals import fitted_on
 from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, read_table
 from dpsim.backends import _nccl_time, nccl
-from dpsim.calibrate import level
 from dpsim.case import Stretch
-from dpsim.constants import Constant, folder, load
+from dpsim.constants import Constant, save, shipped
 from dpsim.engines import SimulationError
 from dpsim.player import lane_times, step_time
 from dpsim.record import Refused
-from dpsim.scenario import Calibrate
 
 #: values that are tried; between them the logarithms of step times are interpolated
 CONTENTION = (0.0, 0.4, 0.8, 1.2)
@@ -58,6 +56,9 @@ FINER = 17
 DRAWS = 200
 
 
+HEAD = """\
+What measured training runs alone can tell; written by validation/fit_training.py,
+never by hand."""
 Series = Iterable[Sequence[Row]]
 Known = dict[str, Constant]
 
@@ -78,10 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     series = list(read_table(options.table).series.values())
     for name in options.parts.split(","):
-        target = folder() / "training.yaml"
-        known = dict(load(target))
-        known |= PARTS[name](series, known, options.jobs)
-        target.write_text(text_of(known), encoding="utf-8")
+        known = dict(shipped("training"))
+        save("training", HEAD, known | PARTS[name](series, known, options.jobs))
+        _nccl_time.shipped.cache_clear()  # the next part is fitted with these constants
+        training_scenarios.forget_clusters()
     return 0
 
 
@@ -108,10 +109,8 @@ def fit_widths(series: Series, known: Known, jobs: int) -> Known:
     fitting = [m for m in found if fitted_on(m.series)]
     learned = _fit_intervals.learn(fitting, _told(fitting, "with a calibrated prediction"))
     widths = [learned[f"interval.{name}"].value for name in _fit_intervals.MEANINGS]
-    for part, rows in (
-        ("fitted on", fitting),
-        ("held out", [m for m in found if m not in fitting]),
-    ):
+    held = [m for m in found if not fitted_on(m.series)]
+    for part, rows in (("fitted on", fitting), ("held out", held)):
         low, high = _fit_intervals.ends(rows, widths)
         inside = np.mean(
             [a <= math.exp(m.log) <= b for a, b, m in zip(low, high, rows, strict=True)]
@@ -126,16 +125,12 @@ def fit_widths(series: Series, known: Known, jobs: int) -> Known:
 def _misses(rows: Sequence[Row]) -> list[_fit_intervals.Miss]:
     """What the calibrated predictions of a series miss."""
     first = validate.calibration_row(rows)
-    if first is None:
-        return []
-    try:
-        base = point_of(validate._like(first, rows))
-        scale = level(base.case, Calibrate(step_time=base.step_time)).scale
-    except (Refused, SimulationError, ValueError):
+    base, scale, _ = validate.calibrated(first, rows) if first else (None, None, "")
+    if base is None or scale is None:
         return []
     found = []
     for row in rows:
-        if row is first or validate._unscored(row):
+        if row is first or validate.unscored(row):
             continue
         with contextlib.suppress(Refused, SimulationError, ValueError):
             found.append(_miss(row, base, scale))
@@ -146,8 +141,6 @@ def _miss(row: Row, base: Point, scale: float) -> _fit_intervals.Miss:
     point = point_of(row)
     case = point.case.scaled(scale)
     time = step_time(case)
-    assert case.topology is not None
-    start, per_node = base.case.ranks, case.topology.gpus
     variants = [Stretch(latency=f, transfer=f) for f in uncertainty.collectives_range(case)]
     fast, slow = lane_times(case, variants, time) if case.ranks > 1 else (time, time)
     return _fit_intervals.Miss(
@@ -157,7 +150,7 @@ def _miss(row: Row, base: Point, scale: float) -> _fit_intervals.Miss:
         slow / time - 1.0,
         1.0 - fast / time,
         case.model.sample == "image",
-        math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0)),
+        uncertainty.doublings_inside(case, base.case.ranks),
     )
 
 
@@ -176,17 +169,15 @@ def residuals(
 
 def _of_series(rows: Sequence[Row], tried: Sequence[tuple[float, float, float]]) -> list[Residual]:
     first = validate.calibration_row(rows)
-    scored = [row for row in rows if row is not first and not validate._unscored(row)]
+    scored = [row for row in rows if row is not first and not validate.unscored(row)]
     if first is None or not scored:
         return []
     logs: dict[int, list[float]] = {row.number: [] for row in scored}
     for contention, spread, efficiency in tried:
         _set_efficiency(efficiency)
         compute = {"contention": contention, "spread": spread}
-        try:
-            base = point_of(validate._like(first, rows), compute)
-            scale = level(base.case, Calibrate(step_time=base.step_time)).scale
-        except (Refused, SimulationError, ValueError):
+        _, scale, _ = validate.calibrated(first, rows, compute)
+        if scale is None:
             return []
         for row in scored:
             logs[row.number].append(_log(row, compute, scale))
@@ -207,12 +198,12 @@ def _log(row: Row, compute: Mapping[str, float], scale: float) -> float:
 
 def _set_efficiency(value: float) -> None:
     """Let every prediction of this process take `value` for TCP over Ethernet."""
-    shipped = _SHIPPED()
-    changed = replace(shipped, values={**shipped.values, "ethernet.efficiency": value})
+    known = _SHIPPED()
+    changed = replace(known, values={**known.values, "ethernet.efficiency": value})
     if getattr(nccl.shipped, "efficiency", None) != value:
         nccl.shipped = lambda: changed
         nccl.shipped.efficiency = value
-        training_scenarios._CLUSTERS.clear()
+        training_scenarios.forget_clusters()
 
 
 _SHIPPED = _nccl_time.shipped
@@ -339,25 +330,6 @@ def _tell(name: str, value: object, found: Sequence[Residual], logs: Iterable[fl
                 f"median |error| {np.median(np.abs(np.expm1(own))):.1%}, "
                 f"median error {np.median(np.expm1(own)):+.1%}"
             )
-
-
-def text_of(constants: Mapping[str, Constant]) -> str:
-    """The constants as the file that ships."""
-    lines = [
-        "# What measured training runs alone can tell; written by validation/fit_training.py,",
-        "# never by hand.",
-    ]
-    for name, found in constants.items():
-        lines += [
-            f"{name}:",
-            f"  value: {found.value!r}",
-            f"  error: {found.error!r}",
-            f'  unit: "{found.unit}"',
-            f'  meaning: "{found.meaning}"',
-            f'  fitted_on: "{found.fitted_on}"',
-            f"  n: {found.n}",
-        ]
-    return "\n".join(lines) + "\n"
 
 
 PARTS = {

@@ -240,5 +240,7 @@ def _slopes(x: Array, y: Array) -> Array:
     for k in range(1, len(x) - 1):
         if rise[k - 1] * rise[k] > 0:
             before, after = 2 * step[k] + step[k - 1], step[k] + 2 * step[k - 1]
-            slopes[k] = (before + after) / (before / rise[k - 1] + after / rise[k])
+            # Multiplied out: dividing by a rise near 0 would overflow.
+            product = rise[k - 1] * rise[k]
+            slopes[k] = (before + after) * product / (before * rise[k] + after * rise[k - 1])
     return slopes

@@ -97,6 +97,11 @@ _CLUSTERS: dict[str, Case] = {}
 _KEPT = 64
 
 
+def forget_clusters() -> None:
+    """Work everything out anew: constants have changed."""
+    _CLUSTERS.clear()
+
+
 def _share(case: Case) -> Case:
     """`case`, with what an earlier case on the same cluster and backend has worked out."""
     key = repr((case.scenario.cluster, case.scenario.collective))

@@ -108,12 +108,6 @@ def series_of(row: Row) -> str:
     return "|".join(row.text(column) for column in columns if row.text(column))
 
 
-def is_training_table(columns: Iterable[str]) -> bool:
-    """Whether these columns are those of a training table."""
-    names = {ALIASES.get(c.strip().lower(), c.strip().lower()) for c in columns}
-    return "total_gpus" in names and bool(names & {"value", "step_time_s", "throughput_global"})
-
-
 def read_table(path: Path) -> Table:
     """The table in `path`.
 

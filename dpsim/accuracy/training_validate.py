@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -107,7 +107,7 @@ def play_series(rows: Sequence[Row], calibrate: str = "smallest") -> list[Outcom
     first = calibration_row(rows) if calibrate == "smallest" else None
     base, scale, failure = (None, None, "")
     if first is not None:
-        base, scale, failure = _calibrate(_like(first, rows))
+        base, scale, failure = calibrated(first, rows)
     outcomes = []
     for row in rows:
         if row is first:
@@ -119,7 +119,7 @@ def play_series(rows: Sequence[Row], calibrate: str = "smallest") -> list[Outcom
     return outcomes
 
 
-def _like(first: Row, rows: Sequence[Row]) -> Row:
+def like(first: Row, rows: Sequence[Row]) -> Row:
     """`first`, played like the series: one GPU exchanges nothing, whatever that is called."""
     if first.gpus > 1:
         return first
@@ -128,11 +128,14 @@ def _like(first: Row, rows: Sequence[Row]) -> Row:
     return replace(first, cells={**first.cells, **own})
 
 
-def _calibrate(row: Row) -> tuple[Point | None, float | None, str]:
-    """The point of a calibration row and the level of compute that it sets, or why not."""
+def calibrated(
+    first: Row, rows: Sequence[Row], compute: Mapping[str, Any] | None = None
+) -> tuple[Point | None, float | None, str]:
+    """The point of the calibration row `first` of `rows` and the level of compute that it sets, or
+    why not; `compute` is the scenario's section of that name."""
     assumed = ""
     try:
-        point = point_of(row)
+        point = point_of(like(first, rows), compute)
         assumed = "; ".join(note for note in point.notes if note.endswith("assumed"))
         found = level(point.case, Calibrate(step_time=point.step_time))
     except (Refused, SimulationError, ValueError) as error:
@@ -165,7 +168,7 @@ def _predicted(row: Row, base: Point | None, scale: float | None) -> Outcome:
         return Outcome(row.number, "refused", str(error))
     time = finite(played.step_time)
     ends = sorted((point.value(bounds.low or time * 1e-3), point.value(bounds.high)))
-    unfit = _unscored(row)
+    unfit = unscored(row)
     notes = [f"not scored: {unfit}"] if unfit else []
     scored = None if unfit else _scored(point, base, time, (ends[0], ends[1]))
     return Outcome(
@@ -175,7 +178,7 @@ def _predicted(row: Row, base: Point | None, scale: float | None) -> Outcome:
     )  # fmt: skip
 
 
-def _unscored(row: Row) -> str:
+def unscored(row: Row) -> str:
     """Why the error of this row says nothing; empty where it does."""
     if row.text("quality") not in ("A", "B", ""):
         return f"quality {row.text('quality')}"

@@ -16,7 +16,6 @@ from dpsim.topology import Topology
 
 #: most channels that a ring search keeps (2.30.7 src/init.cc)
 _MAX_CHANNELS = 32
-_FAST = ("nvlink", "nvswitch", "xgmi")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpsim.collectives import Algorithm, Stage, Transfer
+from dpsim.collectives._folding import folded, power_below
 from dpsim.topology import Topology
 
 
@@ -25,18 +26,12 @@ class HalvingDoubling(Algorithm):
     def stages(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
     ) -> Iterator[Stage]:
-        n, p = len(ranks), power_below(len(ranks))
-        extra = [(ranks[p + k], ranks[k]) for k in range(n - p)]
+        p = power_below(len(ranks))
         rounds = [
             Stage(1, tuple(Transfer(ranks[i], ranks[i ^ far], size * far / p) for i in range(p)))
             for far in (p >> level for level in range(1, p.bit_length()))
         ]
-        if extra:
-            yield Stage(1, tuple(Transfer(a, b, size) for a, b in extra))
-        yield from rounds
-        yield from reversed(rounds)
-        if extra:
-            yield Stage(1, tuple(Transfer(b, a, size) for a, b in extra))
+        yield from folded(ranks, size, [*rounds, *reversed(rounds)])
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float
@@ -49,8 +44,3 @@ class HalvingDoubling(Algorithm):
     def bytes_sent(self, operation: str, n: int, size: float) -> float:
         p = power_below(n)
         return (2 * (p - 1) * size + 2 * (n - p) * size) / n
-
-
-def power_below(n: int) -> int:
-    """The largest power of two that is at most `n`."""
-    return 1 << (n.bit_length() - 1)

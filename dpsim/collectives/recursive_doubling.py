@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpsim.collectives import Algorithm, Stage, Transfer
-from dpsim.collectives.halving_doubling import power_below
+from dpsim.collectives._folding import folded, power_below
 from dpsim.topology import Topology
 
 
@@ -25,15 +25,12 @@ class RecursiveDoubling(Algorithm):
     def stages(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
     ) -> Iterator[Stage]:
-        n, p = len(ranks), power_below(len(ranks))
-        extra = [(ranks[p + k], ranks[k]) for k in range(n - p)]
-        if extra:
-            yield Stage(1, tuple(Transfer(a, b, size) for a, b in extra))
-        for level in range(p.bit_length() - 1):
-            pairs = (Transfer(ranks[i], ranks[i ^ (1 << level)], size) for i in range(p))
-            yield Stage(1, tuple(pairs))
-        if extra:
-            yield Stage(1, tuple(Transfer(b, a, size) for a, b in extra))
+        p = power_below(len(ranks))
+        rounds = (
+            Stage(1, tuple(Transfer(ranks[i], ranks[i ^ far], size) for i in range(p)))
+            for far in (1 << level for level in range(p.bit_length() - 1))
+        )
+        yield from folded(ranks, size, rounds)
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float
