@@ -19,14 +19,28 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic_core import PydanticUndefined
 
-from dpsim import plugins, scenario
+from dpsim import cost, plugins, scenario
+from dpsim.convergence import Training
+from dpsim.jobs import SECTIONS as SECTIONS_OF_A_JOB
+from dpsim.jobs import JobEntry
 from dpsim.modelspec import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
+from dpsim.money import Priced
 from dpsim.plugins import Plugin
 from dpsim.precision import Optimizer, PrecisionSpec
 from dpsim.record import Check
+from dpsim.sampler import Sampler
 from dpsim.strategies import TorchVersion
 from dpsim.units import Unit, show
-from dpsim.variability import RandomSlow, Variability
+from dpsim.variability import (
+    CoTenant,
+    NotModelled,
+    Pauses,
+    RandomSlow,
+    SequenceLength,
+    Shared,
+    Variability,
+)
+from dpsim.variability._distribution import Drawn
 
 TARGET = Path(__file__).with_name("scenario.md")
 
@@ -69,6 +83,12 @@ MEANING = {
     "Scenario.optimizer": "which optimizer updates the parameters",
     "Scenario.compute": "how fast the device computes, where nothing was measured",
     "Scenario.recompute": "activations computed again in backward to save memory",
+    "Scenario.parallel": "how ranks split layers, stages and samples between them",
+    "Scenario.schedule": "in what order a pipeline works; left out: `one_f_one_b`",
+    "Scenario.stages": (
+        "the names of the layers of every stage; or `balanced`: the slowest stage is as fast as "
+        "can be; left out: equal counts of blocks (or layers)"
+    ),
     "Scenario.host": "work of the host",
     "Scenario.variability": "what makes ranks differ from one another",
     "Scenario.iteration": "which iteration is meant; `steady` is the settled sequence of steps",
@@ -88,7 +108,10 @@ MEANING = {
         "CSV of measured points, shown and scored beside the predictions; columns `ranks` and "
         "`step_time_s`, or `ranks`, `throughput` and `unit`"
     ),
-    "Scenario.price": "what the devices cost",
+    "Scenario.price": "what the devices cost, and what comes beside them",
+    "Scenario.energy": "electric power and its price",
+    "Scenario.training": "how much training is needed; points then say how long it takes",
+    "Scenario.startup": "what passes once, before the first step; points then have `startup_s`",
     "Cluster.machine": "a bundled machine, or a machine file below the scenario's folder",
     "Cluster.nodes": "number of nodes; this or `ranks`",
     "Cluster.ranks": "number of ranks; they fill the nodes in turn",
@@ -99,6 +122,8 @@ MEANING = {
     "Cluster.inter_node_kind": "what joins the nodes (ethernet is TCP sockets, ipoib TCP over "
     "InfiniBand); overrides the machine's",
     "Cluster.oversubscription": "of the leaf switches; overrides the machine's",
+    "Cluster.routing": "over the spine switches: `ecmp` hashes each flow to one of them, by "
+    "`seed`, `balanced` spreads all evenly; left out: the machine's own",
     "Batch.per_device": "samples per rank and micro-batch (weak scaling); 1 if neither is given",
     "Batch.global": "samples per step over all ranks (strong scaling)",
     "Batch.accumulation": "micro-batches per step",
@@ -108,14 +133,11 @@ MEANING = {
     "Calibrate.throughput": "a measured throughput of all ranks together",
     "Calibrate.file": "a CSV as for `measured`; only its smallest count is used",
     "Calibrate.ranks": "the count at which it was measured; the first point if left out",
-    "Price.per_device_hour": "what one device costs for one hour",
     "Optimizer.kind": "which optimizer",
     "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes",
-    "RandomSlow.probability": "of a rank to be slow",
-    "RandomSlow.factor": "on the compute of a slow rank",
-    "RandomSlow.per": "how often it is drawn",
     "HuggingFace.huggingface": "a `config.json` below the scenario's folder, or a bundled name",
     "HuggingFace.sequence_length": "tokens per sequence",
+    "HuggingFace.attention": "`flash`, or `math`: the scores of every pair of tokens are stored",
     "FromRecord.record": "a file of `dpsim measure` below the scenario's folder",
     "FromRecord.times": "left out: `recorded` on the recorded device, else `modelled`",
     "Explicit.layers": "the layers in registration order",
@@ -138,16 +160,44 @@ MEANING = {
     "Ddp.broadcast_buffers": "as in torch: rank 0's buffers are broadcast before forward",
     "Ddp.no_sync": "with accumulation, reduce in the last micro-batch only",
     "Fsdp.torch": "version whose behaviour is played",
-    "Fsdp.reshard_after_forward": "as in torch: free a group's parameters after its forward",
     "Fsdp.separate_reduce_scatter_group": "reduce-scatters have a communicator of their own",
     "Horovod.horovod": "version whose defaults are played",
     "Horovod.cycle_time": "in ms; left out: 1, before Horovod 0.21 it is 5",
     "Horovod.fusion_threshold": "in bytes, rounded up to 512 bytes a local rank; left out: "
     "128 MiB, before Horovod 0.21 it is 64 MiB",
     "Horovod.cache_capacity": "responses in the cache; 0: none, everything is negotiated",
-    "Horovod.hierarchical_allreduce": "only false is accepted",
+    "Horovod.hierarchical_allreduce": "inside nodes on devices, between nodes through hosts; needs "
+    "`local_size`",
     "Horovod.host_latency": "of one message between hosts in a negotiation",
     "Horovod.request_cost": "time of rank 0 for one tensor of one rank that is not cached",
+    "Mirrored.num_packs": "ranges that the concatenated gradients are cut into; 0: nothing is "
+    "packed",
+    "MultiWorkerMirrored.bytes_per_pack": "a pack is closed when it holds more; 0: one pack",
+    "MultiWorkerMirrored.implementation": "`ring` is refused",
+    "Pmap.xla_gpu_all_reduce_combine_threshold_bytes": "most bytes of a combined all-reduce",
+    "Pmap.xla_gpu_enable_latency_hiding_scheduler": "all-reduces start as gradients get ready",
+    "Megatron.use_distributed_optimizer": "optimizer states are sharded; gradients are "
+    "reduce-scattered and parameters gathered",
+    "Megatron.overlap_grad_reduce": "buckets are reduced beside backward",
+    "Megatron.overlap_param_gather": "buckets are gathered beside forward; needs the two above",
+    "Megatron.bucket_size": "elements at which a bucket is closed; left out: 4e7, or 1e6 a rank",
+    "Megatron.grad_reduce_in_fp32": "gradients are kept and reduced in fp32",
+    "Megatron.num_distributed_optimizer_instances": "groups of consecutive ranks, each of which "
+    "shares the states",
+    "Megatron.pad_buckets_for_high_nccl_busbw": "buckets end at multiples of 65,536 elements too",
+    "Zero.offload_optimizer": "`cpu`: optimizer states and updates are on the host",
+    "Zero.pcie_bandwidth": "between a device and its host, one way, pinned memory; left out: "
+    "12 GB/s",
+    "Zero.host_memory_bandwidth": "of a node, for the updates of all its ranks; left out: 100 GB/s",
+    "Zero.zero_quantized_weights": "ZeRO++: parameters are gathered in int8",
+    "Zero.zero_hpz_partition_size": "ZeRO++: backward gathers within groups of so many ranks",
+    "Zero.zero_quantized_gradients": "ZeRO++: gradients of matrices are exchanged in int4",
+    "Zero.local_world_size": "ranks of a node, for `zero_quantized_gradients`; left out: "
+    "`zero_hpz_partition_size`",
+    "Horovod.local_size": "ranks of a node, for `hierarchical_allreduce`; left out: the machine's",
+    "Horovod.op": "`adasum` is refused",
+    "Horovod.pcie_bandwidth": "between a device and its host, one way, for "
+    "`hierarchical_allreduce`",
     "Zero.stage": "what is sharded: 1 optimizer states, 2 gradients too, 3 parameters too",
     "Zero.as_shipped": "false: as in the paper",
     "Zero.reduce_bucket_size": "elements of a bucket of gradients",
@@ -156,7 +206,8 @@ MEANING = {
     "Zero.partition_size": "stage 1: optimizer states are sharded over groups of so many "
     "consecutive ranks; left out: over all",
     "Zero.contiguous_gradients": "gradients are copied into a buffer of the bucket's size",
-    "Zero.use_multi_rank_bucket_allreduce": "only true is accepted: one all-reduce per bucket",
+    "Zero.use_multi_rank_bucket_allreduce": "true: one all-reduce per bucket; false: "
+    "one reduce per rank that owns a part of it",
     "Zero.stage3_prefetch_bucket_size": "elements gathered ahead; left out: 5e7",
     "Zero.stage3_param_persistence_threshold": "parameters of at most so many elements are never "
     "given up; left out: 1e5",
@@ -165,8 +216,9 @@ MEANING = {
     "kept; left out: 1e9",
     "Nccl.version": 'whose rules choose, in quotes: `"2.18"`; left out: the newest known',
     "Nccl.algorithm": (
-        "`auto` chooses as NCCL does; `ring`, `tree`, `nvls` or `nvls_tree` as NCCL_ALGO; or "
-        "another algorithm of `dpsim/collectives`, on the links' own latencies"
+        "`auto` chooses as NCCL does; `ring`, `tree`, `nvls`, `nvls_tree`, `pat`, `collnet_chain` "
+        "or `collnet_direct` as NCCL_ALGO; or another algorithm of `dpsim/collectives`, on the "
+        "links' own latencies"
     ),
     "Nccl.protocol": "`auto`, `ll`, `ll128` or `simple`, as NCCL_PROTO",
     "Nccl.launch": "time before any byte moves; left out: the fitted one of the kind of link",
@@ -176,6 +228,28 @@ MEANING = {
         "TCP connections per channel: NCCL_SOCKET_NTHREADS times NCCL_NSOCKS_PERTHREAD"
     ),
     "Nccl.fitted": "`false`: NCCL's own estimates in place of the fitted constants",
+    "Nccl.sharp": (
+        "`true`: InfiniBand switches add (SHARP), as with NCCL's plug-in and "
+        "NCCL_COLLNET_ENABLE=1; in groups over several nodes, with NCCL 2.14 and newer"
+    ),
+    "Mpi.implementation": "the library whose default rules choose the algorithm",
+    "Mpi.version": 'whose rules, in quotes: `"4.0"` or `"5.0"` of Open MPI, `"3"` or `"4"` '
+    "of MPICH; left out: the newest known",
+    "Mpi.buffers": "where gradients are: in a GPU's memory (`device`) or on a processor (`host`)",
+    "Mpi.cuda_aware": "the library moves GPU buffers itself, without copies; not those it reduces",
+    "Mpi.latency": "of one message, as osu_latency measures it; left out: that of the links",
+    "Mpi.efficiency": "payload over a link's nominal bandwidth, as osu_bw measures it",
+    "Mpi.reduce": "bytes that a process adds up in a second",
+    "Mpi.copy": "rate of a copy between GPU and host; left out: that of the links between them",
+    "Mpi.copy_latency": "of such a copy",
+    "Mpi.shared_memory": "rate of a message between two processes of one node; left out: unknown, "
+    "one rank a node is accepted",
+    "ParameterServer.latency": "of one push or pull",
+    "ParameterServer.bandwidth": "of a worker's and of a server's link, one way; left out: "
+    "infinite",
+    "ParameterServer.servers": "how many servers there are, beside the ranks",
+    "ParameterServer.largest": "the fraction of all bytes on the busiest server; left out: "
+    "1/servers",
     "Gloo.latency": "of one message beside the links' own: system calls, wake-ups, TCP",
     "Gloo.efficiency": "payload over the links' bandwidth",
     "Gloo.reduce": "bytes of segments that one CPU thread adds up in a second",
@@ -186,17 +260,45 @@ MEANING = {
     "IdealRing.bandwidth": "of a rank, one way; left out: infinite",
 }
 
+DISTRIBUTION = """\
+How many times as long a computation takes, as a random number: `{kind: pareto, tail_index: 4}`.
+"""
+
+SCHEDULE = """\
+Micro-batches are `batch.accumulation`; stage c x pipeline + r is chunk c of rank r, unless the
+schedule folds the pipeline to a V.
+"""
+
+JOBS = """\
+Several jobs on one cluster, in place of the single job's sections: a list, or the name of a file
+below the scenario's folder that holds it.  `dpsim compare` predicts them; other commands take one
+job.  Each entry has a name, a weight and sections of its own, which stand in place of the file's;
+what is outside `jobs` is shared.  See [how to choose a cluster](howto/choose-a-cluster.md).
+"""
+
 SECTIONS = [
     ("cluster", scenario.Cluster),
     ("batch", scenario.Batch),
     ("precision", PrecisionSpec),
     ("optimizer", Optimizer),
     ("compute", scenario.Compute),
+    ("parallel", scenario.Parallel),
     ("host", scenario.Host),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
+    ("variability.shared", Shared),
+    ("variability.co_tenant", CoTenant),
+    ("variability.pauses", Pauses),
+    ("variability.sequence_length", SequenceLength),
     ("calibrate", scenario.Calibrate),
-    ("price", scenario.Price),
+    ("price", cost.Price),
+    ("price.purchase", cost.Purchase),
+    ("price.network", cost.NetworkPrice),
+    ("price.storage", cost.StoragePrice),
+    ("energy", cost.Energy),
+    ("training", Training),
+    ("training.sampler", Sampler),
+    ("startup", scenario.Startup),
 ]
 
 
@@ -213,10 +315,14 @@ def page() -> str:
     parts += [described(LayerSpec), *_plugins("model", Plugin("dpsim.models", "name"))]
     for key, cls in SECTIONS:
         parts += [f"## {key}\n", described(cls)]
+    parts += ["## distribution\n", DISTRIBUTION]
+    parts += _plugins("distribution", Plugin("dpsim.variability", "kind"))
+    parts += ["## schedule\n", SCHEDULE]
+    parts += _plugins("schedule", Plugin("dpsim.schedules", "kind"))
     parts += ["## strategy\n", *_plugins("strategy", Plugin("dpsim.strategies", "kind"))]
     parts += ["## collective\n", *_plugins("collective", Plugin("dpsim.backends", "backend"))]
-    refused = "\n".join(f"- `{key}`: {why}" for key, why in scenario.NOT_MODELLED.items())
-    parts += ["## Keys that are refused by name\n", refused + "\n"]
+    sections = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
+    parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {sections}.\n"]
     return "\n".join(parts)
 
 
@@ -299,8 +405,15 @@ def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
             return f"whole number, {mark.low:,} … {mark.high:,}"
         if isinstance(mark, Plugin):
             known = ", ".join(f"`{name}`" for name in plugins.names(mark.package))
-            key = {"kind": "strategy", "backend": "collective"}[mark.tag]
+            kinds = {"dpsim.variability": "distribution", "dpsim.backends": "collective"}
+            key = kinds.get(mark.package, "strategy")
             return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
+        if isinstance(mark, Drawn):
+            return f"{mark.unit.interval()}, or a [distribution](#distribution)"
+        if isinstance(mark, NotModelled):
+            return f"refused: {mark.reason}"
+        if isinstance(mark, Priced):
+            return f"amount of money, for example `{mark.example}`"
         if isinstance(mark, ModelSource):
             return "mapping, see [model](#model)"
         if isinstance(mark, scenario.Rate):

@@ -19,9 +19,10 @@ def bottleneck(case: Case, played: Played) -> str:
     nothing on the path explains.
     """
     step = played.timeline.last
-    variability = case.scenario.variability
+    if step.cast.programs[0].transfers:
+        return _of_pipeline(case, played)
     late = 0.0
-    if variability.random or variability.slow_ranks:
+    if case.scenario.variability.varies:
         late = max(step.duration - step_time(case, quiet=True), 0.0)
     sizes = dict.fromkeys(("compute", "network", "host"), 0.0)
     path = critical_path(step)
@@ -31,8 +32,27 @@ def bottleneck(case: Case, played: Played) -> str:
             sizes["network"] += span.end - span.start
         else:
             sizes["host" if span.op == "serial" else "compute"] += span.end - span.start
-    sizes["stragglers"] = late + max(step.duration - sum(sizes.values()), 0.0)
+    unexplained = max(step.duration - sum(sizes.values()), 0.0)
+    host = any(op.issue for op in step.cast.programs[0].ops)  # it may issue the first one late
+    sizes["host"] += unexplained if host else 0.0
+    sizes["stragglers"] = late + (0.0 if host else unexplained)
     sizes["compute"] -= late
+    largest = max(sizes, key=lambda name: sizes[name])
+    if largest == "compute":
+        return _compute_bound(case)
+    return _network_bound(case, played) if largest == "network" else largest
+
+
+def _of_pipeline(case: Case, played: Played) -> str:
+    """What most of the critical rank's time goes to: the path itself leads through all stages and
+    shows no bubble."""
+    split = played.timeline.mean_split()
+    sizes = {
+        "compute": split.compute,
+        "network": split.exposed_communication,
+        "pipeline_bubble": split.bubble,
+        "stragglers": split.stall,
+    }
     largest = max(sizes, key=lambda name: sizes[name])
     if largest == "compute":
         return _compute_bound(case)
@@ -49,9 +69,9 @@ def _compute_bound(case: Case) -> str:
 
 def _network_bound(case: Case, played: Played) -> str:
     """Latency, or the links inside or between nodes, whichever takes most of the collectives."""
-    cast = played.timeline.last.cast
+    cast = case.asked
     plans = [
-        case.costs.plan(op.operation, cast.peers(0, op.group), op.bytes)
+        case.costs.of(op, cast.peers(0, op.group))
         for op in cast.program(0).ops
         if op.stream != COMPUTE
     ]

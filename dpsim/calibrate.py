@@ -6,7 +6,9 @@ measured count equals the measured one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from dpsim.case import Case
 from dpsim.measured import MeasuredPoint, read_measured
@@ -25,8 +27,8 @@ class Level:
     step_time: float
 
 
-def level(first: Case, calibrate: Calibrate) -> Level:
-    """The level that makes the prediction equal the measurement.
+def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = step_time) -> Level:
+    """The level that makes the prediction equal the measurement; `play` tells a case's step time.
 
     Raises Refused where no level does, or only one beyond the device's peak.
     """
@@ -43,14 +45,20 @@ def level(first: Case, calibrate: Calibrate) -> Level:
         target = point.step_time(case.global_batch, case.tokens_per_sample, case.model.sample)
     except Refused as error:
         raise Refused(error.message, ("calibrate",)) from None
-    shortest = step_time(case.scaled(0.0))
+    _ = case.costs  # shared by all that follows
+
+    @cache
+    def time(scale: float) -> float:
+        return play(case.scaled(scale))
+
+    shortest = time(0.0)
     if target <= shortest:
         raise Refused(
             f"a step of {target:.4g} s is shorter than what communication and the optimizer alone "
             f"take ({shortest:.4g} s)",
             ("calibrate",),
         )
-    scale = _solve(case, target)
+    scale = _solve(time, target)
     _check_peak(case.scaled(scale))
     return Level(scale, point.ranks, target)
 
@@ -67,26 +75,30 @@ def _point(first: Case, calibrate: Calibrate) -> MeasuredPoint:
     return MeasuredPoint(ranks, value, unit, "calibrate.throughput")
 
 
-def _solve(case: Case, target: float) -> float:
-    """The root of step_time(scale) = target: it grows with scale, almost linearly."""
+def _solve(time: Callable[[float], float], target: float) -> float:
+    """The root of time(scale) = target: it grows with scale, almost linearly.
 
-    def time(scale: float) -> float:
-        return step_time(case.scaled(scale))
-
-    low, high = 0.0, 1.0
-    while time(high) < target:
-        low, high = high, high * 4.0
+    The secant through the two scales that come nearest, kept inside the bracket."""
+    known = {0.0: time(0.0), 1.0: time(1.0)}
+    while max(known.values()) < target:
+        high = max(known) * 4.0
         if high > 1e12:
             raise Refused("the model's compute takes no time, so no level fits", ("calibrate",))
+        known[high] = time(high)
     for _ in range(80):
-        a, b = time(low), time(high)
-        guess = low + (high - low) * (target - a) / (b - a) if b > a else (low + high) / 2
-        guess = min(max(guess, low + (high - low) * 1e-3), high - (high - low) * 1e-3)
-        now = time(guess)
-        if abs(now - target) <= 1e-10 * target:
-            return guess
-        low, high = (guess, high) if now < target else (low, guess)
-    return guess
+        nearest = sorted(known, key=lambda scale: abs(known[scale] - target))
+        if abs(known[nearest[0]] - target) <= 1e-10 * target:
+            break
+        low = max(scale for scale, found in known.items() if found <= target)
+        high = min(scale for scale, found in known.items() if found > target)
+        one, other = nearest[:2]
+        rise = known[other] - known[one]
+        guess = one + (other - one) * (target - known[one]) / rise if rise else low
+        guess = guess if low < guess < high else (low + high) / 2
+        if guess in known:
+            break
+        known[guess] = time(guess)
+    return min(known, key=lambda scale: abs(known[scale] - target))
 
 
 def _check_peak(case: Case) -> None:

@@ -1,9 +1,10 @@
 """A table of one collective over sizes and node counts, as nccl-tests prints it.
 
-Bus bandwidth is algorithm bandwidth times 2(n-1)/n for all-reduce, (n-1)/n for all-gather and
-reduce-scatter, 1 for broadcast (NVIDIA/nccl-tests doc/PERFORMANCE.md).  Sizes are full, unsharded
-buffers, as there.  Intervals are those of single collectives (`collective_intervals`), or of the
-measured curve where one serves (`coverage`).
+Bus bandwidth is algorithm bandwidth times 2(n-1)/n for all-reduce, (n-1)/n for all-gather,
+reduce-scatter and all-to-all, 1 for broadcast, reduce and send (NVIDIA/nccl-tests
+doc/PERFORMANCE.md).  Sizes are full, unsharded buffers, as there; of a send, the message, which
+every rank sends to the next, as sendrecv_perf does.  Intervals are those of single collectives
+(`collective_intervals`), or of the measured curve where one serves (`coverage`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.accuracy.collective_intervals import factors
+from dpsim.accuracy.collective_intervals import interval
 from dpsim.accuracy.collective_model import kind_of
 from dpsim.backends import Backend, Plan
 from dpsim.bottleneck import network_sizes
@@ -23,12 +24,15 @@ from dpsim.coverage import served_range
 from dpsim.curves import MeasuredCurve, bus_factor, merged
 from dpsim.engines.measured import MeasuredCosts
 from dpsim.machine import Machine
+from dpsim.network import together
 from dpsim.program import OPERATIONS
 from dpsim.record import Refused
 from dpsim.topology import Topology
 from dpsim.units import parse
 
 SCHEMA_VERSION = 1
+#: what nccl-tests calls otherwise
+_NCCL_TESTS = {"alltoall": "all_to_all", "sendrecv": "send"}
 #: most sizes, and most node counts, of one table
 MOST = 1000
 
@@ -42,6 +46,7 @@ class Line:
     algorithm, protocol  what the library chooses; no protocol where the algorithm has none
     bound      "latency", or the kind of link that takes most of the time
     measured   time of a measurement of the same group and size [s]; None: there is none
+    alone      time of one of several collectives at once if the others were not there [s]
     """
 
     operation: str
@@ -54,6 +59,7 @@ class Line:
     protocol: str
     bound: str
     measured: float | None = None
+    alone: float | None = None
 
     @property
     def algbw(self) -> float:
@@ -84,17 +90,24 @@ class Line:
         }
         if self.measured is not None:
             found |= {"measured_s": self.measured, "error": self.error}
+        if self.alone is not None:
+            found["alone_s"] = self.alone
         return found
 
 
 @dataclass(frozen=True)
 class Group:
-    """The lines of one number of nodes; `kind` is what joins its ranks."""
+    """The lines of one number of nodes; `kind` is what joins its ranks.
+
+    at_once  how many equal groups `ranks` are split into, each with a collective of its own; the
+             lines are those of the slowest one
+    """
 
     nodes: int
     ranks: int
     kind: str
     lines: tuple[Line, ...]
+    at_once: int = 1
 
 
 @dataclass(frozen=True)
@@ -140,7 +153,7 @@ class Site:
             plan = costs.plan(operation, everyone, size)
             if plan.seconds <= 0:
                 raise Refused(f"no time is known for {operation} of {size:,.0f} bytes")
-            low, high = factors(kind, size)
+            low, high = interval(operation, kind, size)
             served = costs.served(operation, everyone, size)
             if served is not None:
                 low, high = served_range(served, (low, high))
@@ -152,6 +165,68 @@ class Site:
                 )
             )  # fmt: skip
         return Group(nodes, ranks, kind, tuple(lines))
+
+    def groups(
+        self, operation: str, ranks: int, nodes: int, sizes: Iterable[float], count: int
+    ) -> Group:
+        """What `operation` takes in each of `count` groups at once, at every size.
+
+        Group k has every count-th rank from rank k on: with as many groups as GPUs a node, the
+        ranks of one place in all nodes, as in hierarchical and hybrid-sharded training.
+        """
+        check_operation(operation)
+        if self.curves:
+            raise Refused("--groups: measured curves are of one collective alone")
+        if count < 2 or ranks % count or ranks // count < 2:
+            raise Refused(f"--groups: {count} do not split {ranks} ranks evenly, at least 2 each")
+        topology = self.topology(ranks, nodes)
+        members = [tuple(range(k, ranks, count)) for k in range(count)]
+        kind, lines = kind_of(topology), []
+        for size in sizes:
+            plans = [self.backend.plan(operation, group, size, topology) for group in members]
+            ends = together(plans, lambda edge: topology.link(edge).bandwidth)
+            slowest = max(ends)
+            plan = plans[ends.index(slowest)]
+            low, high = interval(operation, kind, size)
+            algorithm, _, protocol = plan.algorithm.partition(" ")
+            lines.append(
+                Line(
+                    operation, ranks // count, size, slowest, slowest * low, slowest * high,
+                    algorithm, protocol, bound(plan, topology), alone=plan.seconds,
+                )
+            )  # fmt: skip
+        return Group(nodes, ranks, kind, tuple(lines), count)
+
+
+def tables(
+    site: Site, operation: str, counts: Iterable[int], sizes: Sequence[float], at_once: int = 1
+) -> tuple[Group, ...]:
+    """A group for each number of nodes, all GPUs of them in use; or so many groups at once."""
+    per_node = site.machine.gpus_per_node
+    if at_once == 1:
+        return tuple(site.group(operation, n * per_node, n, sizes) for n in counts)
+    return tuple(site.groups(operation, n * per_node, n, sizes, at_once) for n in counts)
+
+
+def routed(site: Site, routing: str, seed: int) -> Site:
+    """`site` with flows over its spine switches spread evenly ("balanced") or hashed ("ecmp")."""
+    if routing not in ("balanced", "ecmp"):
+        raise Refused(f"--routing: {routing[:40]!r} is neither balanced nor ecmp")
+    return replace(site, changes={**site.changes, "routing": routing, "seed": seed})
+
+
+def check_sharp(site: Site, counts: Sequence[int]) -> None:
+    """Refused where there is nothing that SHARP could do: all counts of nodes are one."""
+    if max(counts) == 1:
+        raise Refused(
+            f"--sharp: switches between nodes add; {site.machine.name} is asked for one node only, "
+            "--nodes 2:16 has several"
+        )
+
+
+def named(operation: str) -> str:
+    """`operation` by its name here, where nccl-tests has another."""
+    return _NCCL_TESTS.get(operation, operation)
 
 
 def check_operation(operation: str) -> None:
@@ -244,6 +319,8 @@ def compared(groups: Sequence[Group], curves: Sequence[Curve]) -> tuple[Group, .
     Sizes that were measured are matched exactly; a repeated size counts with its median.  Refused
     where no size of any group was measured.
     """
+    if any(group.at_once > 1 for group in groups):
+        raise Refused("--compare: a measurement is of one collective alone, not of --groups")
     found = tuple(_compared(group, curves) for group in groups)
     if not any(line.measured for group in found for line in group.lines):
         operation = groups[0].lines[0].operation
@@ -281,6 +358,7 @@ def document(operation: str, site: Site, groups: Sequence[Group]) -> dict[str, A
             {
                 "nodes": group.nodes,
                 "ranks": group.ranks,
+                **({"groups_at_once": group.at_once} if group.at_once > 1 else {}),
                 "kind": group.kind,
                 "lines": [line.document() for line in group.lines],
             }

@@ -7,7 +7,7 @@ CACM 52(4), 2009); the third is the floor that makes small layers launch-bound.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpsim.hardware import DTYPE_BYTES, Device
@@ -22,11 +22,17 @@ Recompute = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True)
 class LayerTime:
-    """Duration of one micro-batch's passes through one layer [s], and what bounds them."""
+    """Duration of one micro-batch's passes through one layer [s], what bounds them, and the share
+    of backward that makes gradients of weights (no later stage waits for it)."""
 
     forward: float
     backward: float
     bound: str
+    weight_share: float = 0.5
+
+    def scaled(self, factor: float) -> LayerTime:
+        """The same work, `factor` times as long."""
+        return replace(self, forward=self.forward * factor, backward=self.backward * factor)
 
 
 def layer_times(
@@ -36,11 +42,17 @@ def layer_times(
     samples: float,
     efficiency: float,
     recompute: Recompute,
+    *,
+    floor: bool = True,
 ) -> tuple[LayerTime, ...]:
     """Durations of every layer for a micro-batch of `samples` samples.
 
-    Raises ValueError where a layer states no duration and there is no device to derive one from.
+    `floor`: kernels take the device's launch overhead at least; not where the host's launches are
+    played by themselves (dpsim/host.py).  Raises ValueError where a layer states no duration and
+    there is no device to derive one from.
     """
+    if device is not None and not floor:
+        device = replace(device, launch_overhead=0.0)
     return tuple(
         _layer_time(layer, device, dtype, samples, efficiency, recompute) for layer in model.layers
     )
@@ -80,7 +92,18 @@ def _layer_time(
             2 * layer.kernels,
         )
     again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0
-    return LayerTime(forward, backward + again, bound)
+    if recompute == "selective" and device is not None and layer.again_kernels:
+        again, _ = _pass(
+            device,
+            dtype,
+            efficiency,
+            layer.again_flop * samples,
+            layer.again_bytes * samples,
+            0,
+            layer.again_kernels,
+        )
+    share = layer.weight_share * backward / (backward + again) if again else layer.weight_share
+    return LayerTime(forward, backward + again, bound, share)
 
 
 def _pass(

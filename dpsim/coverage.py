@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dpsim.case import Case
 from dpsim.engines.measured import MeasuredCosts, Served
-from dpsim.program import COMPUTE
+from dpsim.program import BARRIER
 
 #: repeated runs of nccl-tests on one machine differ by a few per cent at large sizes: 0.69 to 0.74
 #: GB/s over five runs of one log (converged-computing/google-performance-study, size-4)
@@ -45,10 +45,9 @@ def collectives(case: Case) -> Iterator[Collective]:
     costs, topology = case.costs, case.topology
     if not isinstance(costs, MeasuredCosts) or topology is None:
         return
-    iteration = case.scenario.iteration
-    cast = case.cast(None if iteration == "steady" else iteration)
+    cast = case.asked
     for op in cast.programs[cast.roles[0]].ops:
-        if op.stream == COMPUTE or not op.operation:
+        if op.kind != "collective" or op.operation == BARRIER:
             continue
         ranks = next((g for g in cast.groups[op.group] if 0 in g), ())
         if len(ranks) < 2 or op.bytes <= 0:
@@ -93,7 +92,7 @@ def notes(cases: Sequence[Case], jitter: float) -> list[str]:
             continue
         for text in _of(collectives(case)):
             said[f"calibration: {text}"] = None
-        own, steps = case.scenario.variability.jitter, case.calibration.jitter
+        own, steps = case.scenario.variability.spread, case.calibration.jitter
         if steps is not None and own != jitter and own == min(steps.jitter, 1.0):
             source = f"{steps.n} steps of {steps.ranks or 'unknown'} ranks"
             said[f"calibration: variability.jitter is {own:.2%}, measured on {source}"] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpsim.program import RECEIVE
 from dpsim.timeline import Span, Step
 
 #: ends within this of each other, relatively, count as equal when the path is followed back
@@ -14,7 +15,7 @@ def critical_path(step: Step) -> list[Span]:
     Followed back from the end: before an operation comes the one that ended when it started, on
     its own stream or among those it waits for; before a collective, on the rank that came last.
     What a communicator still carries of the previous step comes first.  Where an operation was
-    delayed the path has a gap of that length.
+    delayed, or the host had not issued it yet, the path has a gap of that length.
     """
     rank = step.critical_rank()
     index = step.cast.program(rank).end
@@ -32,7 +33,10 @@ def critical_path(step: Step) -> list[Span]:
             break
         found = _before(step, rank, index, start)
         if found is None:
-            path += _lagging(step, rank, span, start)
+            late = _lagging(step, rank, span, start)
+            found = None if late else _issued(step, rank, index, start)
+            path += late
+        if found is None:
             break
         rank, index = found
     return path[::-1]
@@ -42,7 +46,9 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
     """The operation that `index` on `rank` had to wait for, if one ended just when it started."""
     op = step.cast.program(rank).ops[index]
     ranks = [rank]
-    if op.kind == "collective":
+    if op.operation == RECEIVE:
+        ranks = [step.cast.pair(rank, op)[1][0]]
+    elif op.kind == "collective":
         group = step.cast.groups[op.group][step.cast.group_numbers[op.group][rank]]
         ranks.append(max(group, key=lambda other: _arrival(step, other, rank, index)))
     for other in ranks:
@@ -56,6 +62,17 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
             if abs(freed[candidate] - start) <= _TOUCH * max(start, 1e-9):
                 return other, candidate
     return None
+
+
+def _issued(step: Step, rank: int, index: int, start: float) -> tuple[int, int] | None:
+    """The last operation that ended before the host had issued `index`, which started late."""
+    program = step.cast.program(rank)
+    if not program.host_matters:
+        return None
+    role, column = step.place(rank)
+    ends = step.end[role][:, column]
+    known = [i for i in range(index) if float(ends[i]) < start]
+    return (rank, max(known, key=lambda i: (float(ends[i]), i))) if known else None
 
 
 def _counterpart(step: Step, other: int, rank: int, index: int) -> int:

@@ -160,7 +160,7 @@ def merged(points: Iterable[Point]) -> tuple[Point, ...]:
 
 def bus_factor(operation: str, ranks: int) -> float:
     """Bus over algorithm bandwidth (NVIDIA/nccl-tests doc/PERFORMANCE.md)."""
-    if operation in ("broadcast", "reduce"):
+    if operation in ("broadcast", "reduce", "send"):
         return 1.0
     return (2 if operation == "all_reduce" else 1) * (ranks - 1) / ranks
 

@@ -6,15 +6,20 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from dpsim.blame import affordable, blame, without
 from dpsim.case import Case, Stretch
 from dpsim.critical import critical_path
+from dpsim.cures import slowest_node, with_spares, without_ranks
 from dpsim.player import Played, step_time
 from dpsim.prediction import Prediction
+from dpsim.record import Refused
+from dpsim.schedules import peak_in_flight
 from dpsim.timeline import Span
 
 MAX_OPERATIONS = 10_000
 #: steps over which a what-if is compared with now, where anything is random
 PAIRED_STEPS = 8
+QUIET = "no stragglers"
 
 
 def explain(prediction: Prediction) -> dict[str, Any]:
@@ -36,16 +41,19 @@ def _explained(case: Case, played: Played) -> dict[str, Any]:
     keep = max(1, MAX_OPERATIONS // max(len(program.ops), 1))
     spans = step.spans(ranks[:keep])[:MAX_OPERATIONS]
     return {
-        "critical_rank": critical,
+        "critical_rank": step.cast.rank_of(critical),
         "operations": [_operation(span) for span in spans],
-        "orders": {str(rank): step.cast.program(rank).order() for rank in ranks[:keep]},
-        "peak_in_flight": [1] * step.cast.ranks,
+        "orders": {
+            str(step.cast.rank_of(rank)): step.cast.program(rank).order() for rank in ranks[:keep]
+        },
+        "peak_in_flight": _in_flight(case),
         "buckets": [
             {"name": name, "bytes": size, "tensors": list(tensors)}
             for name, size, tensors in program.buckets
         ],
         "critical_path": [_operation(span) for span in critical_path(step)],
         "what_if": what_if(case, played.step_time),
+        "blame": blame(case, played.step_time).document(),
     }
 
 
@@ -72,7 +80,8 @@ def what_if(case: Case, time: float) -> list[dict[str, Any]]:
     now = _short(case)
     result = []
     for name, (variant, samples) in _changes(case).items():
-        changed = time * variant() / now if now > 0 else 0.0
+        scale = 1.0 if name == QUIET else time / now if now > 0 else 0.0
+        changed = variant() * scale  # without any randomness there is nothing to pair
         gain = samples * time / changed - 1.0 if changed > 0 else None
         result.append({"change": name, "step_time_s": changed, "throughput_gain": gain})
     return result
@@ -91,17 +100,79 @@ def _changes(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
         changes["free communication"] = (lambda: _short(case.without_communication()), 1.0)
     changes["twice the batch"] = (lambda: _short(_twice_the_batch(case)), 2.0)
     changes["twice the compute speed"] = (lambda: _short(case, Stretch(compute=0.5)), 1.0)
-    if case.scenario.variability.random or case.scenario.variability.slow_ranks:
-        changes["no stragglers"] = (lambda: _short(case, quiet=True), 1.0)
+    if case.scenario.variability.varies:
+        changes[QUIET] = (lambda: _quiet(case), 1.0)
+    if case.scenario.host.launch and not case.scenario.host.captured:
+        changes["captured graphs"] = (lambda: _short(_captured(case)), 1.0)
+    return changes | _cures(case)
+
+
+def _quiet(case: Case) -> float:
+    """Step time if nothing varied; shares by speed would then be others."""
+    if not case.scenario.batch.by_speed:
+        return _short(case, quiet=True)
+    return _short(without(case, list(case.scenario.variability.causes)))
+
+
+def _captured(case: Case) -> Case:
+    host = dataclasses.replace(case.scenario.host, captured=True)
+    scenario = dataclasses.replace(case.scenario, host=host)
+    return Case(scenario, case.base, case.compute_scale).on_cluster_of(case)
+
+
+def _cures(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
+    """Without the slowest node, with samples by speed, and with spare nodes."""
+    changes: dict[str, tuple[Callable[[], float], float]] = {}
+    gone, batch = slowest_node(case), case.scenario.batch
+    variants: dict[str, Case] = {}
+    if gone is not None:
+        unit = "node" if case.topology is not None else "rank"
+        variants[f"without the slowest {unit}"] = without_ranks(case, gone)
+        if not (batch.by_speed or batch.per_rank or case.backup_workers):
+            variants["samples by speed"] = _by_speed(case)
+    for name, variant in variants.items():
+        try:
+            time, samples = _short(variant), variant.global_batch / case.global_batch
+        except Refused:  # it cannot be trained so: a batch, a group or a mesh that does not fit
+            continue
+        changes[name] = (lambda time=time: time, samples)  # type: ignore[misc]
+    for name, spared in with_spares(case).items():
+        changes[name] = (lambda other=spared: _paired(case, other), 1.0)  # type: ignore[misc]
     return changes
+
+
+def _by_speed(case: Case) -> Case:
+    batch = case.scenario.batch
+    size: dict[str, Any] = {"per_device": batch.per_device}
+    if not batch.weak:
+        size = {"global": batch.global_}
+    dealt = type(batch)(accumulation=batch.accumulation, by_speed=True, **size)
+    return Case(dataclasses.replace(case.scenario, batch=dealt), case.base, case.compute_scale)
+
+
+def _paired(case: Case, other: Case) -> float:
+    """Step time of `other` as `_short(case)` would have it, over as many draws as time allows."""
+    if not case.scenario.variability.random:
+        return _short(other)
+    steps = affordable(case)
+    now = step_time(case, at_most=steps)
+    return _short(case) * step_time(other, at_most=steps) / now if now > 0 else 0.0
 
 
 def _twice_the_batch(case: Case) -> Case:
     batch = case.scenario.batch
-    twice = (
-        {"per_device": (batch.per_device or 1) * 2}
-        if batch.weak
-        else {"global": (batch.global_ or 1) * 2}
-    )
-    doubled = type(batch)(accumulation=batch.accumulation, **twice)
+    twice: dict[str, Any] = {"global": (batch.global_ or 1) * 2}
+    if batch.weak:
+        per_rank = {rank: 2 * samples for rank, samples in (batch.per_rank or {}).items()}
+        twice = {"per_device": (batch.per_device or 1) * 2, "per_rank": per_rank or None}
+    doubled = type(batch)(accumulation=batch.accumulation, by_speed=batch.by_speed, **twice)
     return Case(dataclasses.replace(case.scenario, batch=doubled), case.base, case.compute_scale)
+
+
+def _in_flight(case: Case) -> list[int]:
+    """Micro-batches (of one stage each) whose activations every rank keeps at once."""
+    mesh = case.mesh
+    if mesh.plain:
+        return [1] * case.ranks
+    peaks = [peak_in_flight(acts) for acts in case.layout.acts(case.scenario.batch.accumulation)]
+    return [peaks[mesh.place(rank, "pipeline")] for rank in range(case.ranks)]

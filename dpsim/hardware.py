@@ -50,7 +50,8 @@ class Device:
     """One accelerator.  `peak` is dense FLOP/s per dtype, `memory` bytes, `memory_bandwidth` B/s.
 
     `launch_overhead` is the least time one kernel takes on the stream [s]; `power` is the board
-    power [W]; `compute_capability` is NVIDIA's, times ten (H100: 90), or 0.
+    power [W], `idle_power` what it draws with nothing to do [W], each 0 where unknown;
+    `compute_capability` is NVIDIA's, times ten (H100: 90), or 0.
     """
 
     name: Text
@@ -59,6 +60,7 @@ class Device:
     memory_bandwidth: BytesPerSecond
     launch_overhead: Seconds
     power: Watts = 0.0
+    idle_power: Watts = 0.0
     compute_capability: Natural = 0
 
     def __post_init__(self) -> None:

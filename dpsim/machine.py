@@ -7,16 +7,18 @@ import re
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import pydantic
 
 from dpsim import yamlfile
 from dpsim.fabrics import Network, NodeFabric
+from dpsim.fabrics._clos import Clos, Routing
 from dpsim.hardware import Device, NetworkKind
 from dpsim.plugins import Plugin, name_of
 from dpsim.record import Check, Count, Refused, Text, build, record, unknown
 from dpsim.topology import Topology
+from dpsim.units import Watts
 
 UpTo1024 = Annotated[int, Check(0, 1024)]
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -26,7 +28,8 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
 class Machine:
     """A node type and the network between such nodes.
 
-    `gpus_per_node` and `nics_per_node` are the defaults of :meth:`topology`; `sources` maps the
+    `gpus_per_node` and `nics_per_node` are the defaults of :meth:`topology`; `host_power` is what a
+    node draws without its devices [W], 0 where unknown; `sources` maps the
     path of a field ("node.nvlink.bandwidth", or a prefix of it) to the citation of its value.
     """
 
@@ -35,6 +38,7 @@ class Machine:
     device: Device
     gpus_per_node: Count
     nics_per_node: UpTo1024 = 0
+    host_power: Watts = 0.0
     node: Annotated[NodeFabric, Plugin("dpsim.fabrics", "family")]
     network: Annotated[Network, Plugin("dpsim.fabrics", "family")] | None = None
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -55,12 +59,16 @@ class Machine:
         inter_node_bandwidth: float | None = None,
         inter_node_kind: NetworkKind | None = None,
         oversubscription: float | None = None,
+        routing: Routing | None = None,
+        seed: int = 0,
     ) -> Topology:
         """`nodes` of these nodes, with some values replaced.
 
         inter_node_bandwidth  of each NIC, one way [B/s]; the PCIe slot of the NIC stays as it is
         inter_node_kind       what the NICs and switches are; their bandwidth stays as it is
         oversubscription      of the leaf switches, at least 1 [1]
+        routing               over the spine switches: balanced, or ecmp with its hash seeded by
+                              `seed`
 
         Refused, naming the field of the scenario, where this machine has no such value.
         """
@@ -74,6 +82,8 @@ class Machine:
             path = ("cluster", "oversubscription")
             _needed(network, "oversubscription", path)
             network = _replaced(network, path, oversubscription=oversubscription)
+        if routing is not None:
+            network = _routed(network, routing, seed)
         return Topology(
             self.node,
             network,
@@ -91,6 +101,17 @@ def _needed(network: Network | None, field: str, path: tuple[str | int, ...]) ->
     if field not in {f.name for f in dataclasses.fields(network)}:  # type: ignore[arg-type]
         raise Refused(f"a {name_of(network)} network has no {field}", path)
     return network
+
+
+def _routed(network: Network | None, routing: Routing, seed: int) -> Network | None:
+    """`network` with its flows spread evenly or hashed; a single switch has nothing to choose."""
+    path = ("cluster", "routing")
+    if not isinstance(network, Clos):
+        if routing == "balanced":
+            return network
+        what = "no network" if network is None else f"a {name_of(network)} network: one switch only"
+        raise Refused(f"ecmp needs several spine switches; this machine has {what}", path)
+    return cast(Network, _replaced(network, path, routing=routing, hash_seed=seed))
 
 
 def _replaced(value: Any, path: tuple[str | int, ...], **changes: Any) -> Any:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
+from dpsim.compute import Recompute
 from dpsim.hardware import DTYPE_BYTES, Device
-from dpsim.models import Model
+from dpsim.models import Layer, Model
 
 #: CUDA context, cuBLAS and cuDNN workspaces, NCCL buffers: 0.5-1 GB on NVIDIA data-centre cards
 RUNTIME_BYTES = 1e9
@@ -33,21 +34,95 @@ class MemoryUse:
         return max(0.0, self.total - self.capacity) if self.capacity is not None else 0.0
 
 
-def activation_bytes(
-    model: Model, samples: float, dtype: str, recompute: Literal["none", "selective", "full"]
-) -> float:
-    """Bytes kept from forward to backward for one micro-batch of `samples` samples.
+@dataclass(frozen=True)
+class Activations:
+    """Bytes of activations of one micro-batch on one rank.
 
-    With full recomputation the largest single layer is rematerialised beside the kept inputs.
+    kept      from its forward until its backward
+    rebuilt   the most that backward has beside them at one time, of what it computes again
+    whole     kept and everything computed again: what is there between the two halves of a backward
+              that is split, for both halves need it
     """
+
+    kept: float
+    rebuilt: float = 0.0
+    whole: float = 0.0
+
+    @property
+    def peak(self) -> float:
+        """With one micro-batch at a time."""
+        return self.kept + self.rebuilt
+
+
+def activations(model: Model, samples: float, dtype: str, recompute: Recompute) -> Activations:
+    """What a micro-batch of `samples` samples keeps.
+
+    Full recomputation keeps the inputs of blocks and rebuilds one block after the other
+    (Korthikanti et al., arXiv:2205.05198, section 5: 2 s b h bytes a block at 16 bit).  The largest
+    one counts in full beside all kept inputs; where that is the head, which is not recomputed, its
+    logits count twice and so stand for their gradients.  Selective recomputation rebuilds the
+    scores of one attention at a time.
+    """
+    width = samples * DTYPE_BYTES[dtype]
+    whole = sum(layer.activations for layer in model.layers)
+    least = [kept_elements(layer, recompute) for layer in model.layers]
+    rebuilt = 0.0
     if recompute == "full":
-        kept = sum(layer.activations_full for layer in model.layers)
-        kept += max((layer.activations for layer in model.layers), default=0.0)
+        rebuilt = max(_blocks(model))
     elif recompute == "selective":
-        kept = sum(layer.activations_selective or layer.activations for layer in model.layers)
-    else:
-        kept = sum(layer.activations for layer in model.layers)
-    return kept * samples * DTYPE_BYTES[dtype]
+        rebuilt = max(a.activations - b for a, b in zip(model.layers, least, strict=True))
+    kept = sum(least)
+    return Activations(kept * width, rebuilt * width, max(whole, kept) * width)
+
+
+def kept_elements(layer: Layer, recompute: Recompute) -> float:
+    """Elements per sample that `layer` keeps from its forward to its backward."""
+    if recompute == "full":
+        return layer.activations_full
+    if recompute == "selective":
+        return layer.activations_selective or layer.activations
+    return layer.activations
+
+
+def _blocks(model: Model) -> list[float]:
+    """Activations of what is recomputed at once: a layer that keeps its input, and the layers of
+    the same unit behind it that keep none."""
+    found: list[float] = []
+    unit = ""
+    for index in model.forward_order:
+        layer = model.layers[index]
+        if found and layer.unit and layer.unit == unit and not layer.activations_full:
+            found[-1] += layer.activations
+        else:
+            found.append(layer.activations)
+        unit = layer.unit
+    return found
+
+
+def in_flight_bytes(
+    acts: Iterable[tuple[int, str, int]], stages: Mapping[int, Activations]
+) -> float:
+    """The most activations that a pipeline rank has at once [B].
+
+    `acts` are its operations (stage, kind, micro-batch) in order, `stages` what one micro-batch has
+    in each of its stages: its forward keeps them until its backward has run, or W where that is
+    split; what backward computes again is there once, not for every micro-batch in flight.
+    """
+    now = most = 0.0
+    for stage, kind, _ in acts:
+        own = stages[stage]
+        if kind == "F":
+            now += own.kept
+        elif kind == "B":
+            most = max(most, now + own.rebuilt)
+            now -= own.kept
+        elif kind == "I":
+            most = max(most, now + own.rebuilt)
+            now += own.whole - own.kept
+        elif kind == "W":
+            now -= own.whole
+        most = max(most, now)
+    return most
 
 
 def memory_use(states: dict[str, float], activations: float, device: Device | None) -> MemoryUse:

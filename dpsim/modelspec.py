@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from dpsim.hardware import Device
 from dpsim.models import Architecture, Layer, Model, Tensor
-from dpsim.models._huggingface import read_config
+from dpsim.models._huggingface import Attention, read_config
 from dpsim.models._record import model_of, parse, same_device
 from dpsim.plugins import Plugin, name_of
 from dpsim.precision import Stored
@@ -46,15 +46,17 @@ class LayerSpec:
     def layer(self) -> Layer:
         given = self.parameters
         counts = (given,) if isinstance(given, int) else given
-        backward = self.backward
+        backward, share = self.backward, 0.5
         if backward is None:
             backward = (self.backward_input or 0.0) + (self.backward_weight or 0.0)
+            share = (self.backward_weight or 0.0) / backward if backward else 0.5
         return Layer(
             name=self.name,
             tensors=tuple(Tensor(f"t{k}", (count,)) for k, count in enumerate(counts) if count),
             forward=self.forward,
             backward=backward,
-            output=self.activation,
+            weight_share=share,
+            sends=self.activation,
             dtype=self.dtype,
         )
 
@@ -89,10 +91,14 @@ class Explicit:
 
 @record
 class HuggingFace:
-    """`huggingface` is a config.json below the scenario's folder, or a bundled name."""
+    """`huggingface` is a config.json below the scenario's folder, or a bundled name.
+
+    `attention: math` stores the scores of every pair of tokens; `flash` does not.
+    """
 
     huggingface: Text
     sequence_length: Annotated[int, Check(1, 10_000_000)]
+    attention: Attention = "flash"
 
     def model(self, base: Path) -> Model:
         text = _config_text(self.huggingface, base)
@@ -104,7 +110,10 @@ class HuggingFace:
             raise Refused(f"{self.huggingface} holds no JSON object", ("huggingface",))
         try:
             return read_config(
-                data, sequence_length=self.sequence_length, name=Path(self.huggingface).stem
+                data,
+                sequence_length=self.sequence_length,
+                name=Path(self.huggingface).stem,
+                attention=self.attention,
             )
         except Refused as error:
             raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None

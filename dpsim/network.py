@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import simpy
 
+from dpsim.backends import Plan
+
 #: flows whose remaining time is below this share of their own length end now: without it, equal
 #: flows would end one rounding error apart and multiply events
 _SAME_INSTANT = 1e-13
@@ -36,10 +38,9 @@ class _Flow:
 
     @cached_property
     def crossings(self) -> Mapping[Any, float]:
-        """How often the flow crosses each link, relative to its most loaded one, and once itself:
-        a sender may be slower than its links, and leaves the rest of them to others."""
+        """How often the flow crosses each link, relative to its most loaded one."""
         most = max(self.loads.values())
-        return {self: 1.0} | {link: load / most for link, load in self.loads.items() if load > 0.0}
+        return {link: load / most for link, load in self.loads.items() if load > 0.0}
 
 
 class Network:
@@ -49,6 +50,8 @@ class Network:
         self._env = env
         self._capacity = capacity
         self._flows: list[_Flow] = []
+        self._demand: dict[Any, float] = {}
+        self._full: set[Any] = set()
         self._updated = env.now
         self._version = 0
         self._pending = False
@@ -69,7 +72,13 @@ class Network:
         if alone is None:
             alone = max(load / self._capacity(link) for link, load in loads.items())
         self._advance()
-        self._flows.append(_Flow(loads, size, size, size / alone, done))
+        flow = _Flow(loads, size, size, size / alone, done)
+        self._flows.append(flow)
+        for link, crossing in flow.crossings.items():
+            demand = self._demand.get(link, 0.0) + crossing * flow.alone
+            self._demand[link] = demand
+            if demand > self._capacity(link) * (1.0 + _SAME_LEVEL):
+                self._full.add(link)
         self._replan()
         return done
 
@@ -87,25 +96,44 @@ class Network:
         self._version += 1
         if not self._pending:
             self._pending = True
-            self._env.process(self._plan())
+            self._later(0.0, self._plan)
 
-    def _plan(self) -> Generator[simpy.Event, Any, None]:
-        yield self._env.timeout(0)
+    def _later(self, delay: float, act: Callable[[], None]) -> None:
+        """Do `act` after `delay` seconds; a process would cost three events more."""
+        callbacks = self._env.timeout(delay).callbacks
+        assert callbacks is not None
+        callbacks.append(lambda _: act())
+
+    def _plan(self) -> None:
         self._pending = False
         self._advance()
         self._finish()
-        if len(self._flows) == 1:
-            self._flows[0].rate = self._flows[0].alone
-        elif self._flows:
-            rates = fair_rates([flow.crossings for flow in self._flows], self._room)
-            for flow, rate in zip(self._flows, rates, strict=True):
-                flow.rate = rate
+        self._share()
         if self._flows:
-            self._env.process(self._wake(self._version))
+            first = min(flow.left / flow.rate for flow in self._flows)
+            version = self._version
+            self._later(max(first, 0.0), lambda: self._wake(version))
 
-    def _wake(self, version: int) -> Generator[simpy.Event, Any, None]:
-        first = min(flow.left / flow.rate for flow in self._flows)
-        yield self._env.timeout(max(first, 0.0))
+    def _share(self) -> None:
+        """Set the rate of every flow.
+
+        A flow that crosses no link of which more is asked than it has goes at its own pace, and
+        the other links of those that do are never full.
+        """
+        full, slowed = self._full, []
+        for flow in self._flows:
+            flow.rate = flow.alone
+            if full and not full.isdisjoint(flow.crossings):
+                slowed.append(flow)
+        # its own pace is a limit too: a sender slower than its links leaves the rest to others
+        limits: list[dict[Any, float]] = [
+            {flow: 1.0} | {link: c for link, c in flow.crossings.items() if link in full}
+            for flow in slowed
+        ]
+        for flow, rate in zip(slowed, fair_rates(limits, self._room), strict=True):
+            flow.rate = rate
+
+    def _wake(self, version: int) -> None:
         if version == self._version:
             self._advance()
             soonest = min(flow.left / flow.rate for flow in self._flows)
@@ -118,9 +146,40 @@ class Network:
     def _finish(self) -> None:
         ended = [flow for flow in self._flows if flow.left <= flow.size * _SAME_INSTANT]
         if ended:
-            self._flows = [flow for flow in self._flows if flow not in ended]
+            gone = {id(flow) for flow in ended}
+            self._flows = [flow for flow in self._flows if id(flow) not in gone]
             for flow in ended:
                 flow.done.succeed()
+                self._release(flow)
+
+    def _release(self, flow: _Flow) -> None:
+        for link, crossing in flow.crossings.items():
+            self._demand[link] -= crossing * flow.alone
+            if self._demand[link] <= self._capacity(link) * (1.0 + _SAME_LEVEL):
+                self._full.discard(link)
+            # what is left when nobody crosses a link any more is rounding
+            if self._demand[link] <= _SAME_LEVEL * self._capacity(link):
+                del self._demand[link]
+
+
+def together(plans: Sequence[Plan], capacity: Callable[[Any], float]) -> tuple[float, ...]:
+    """When each of `plans` ends [s], if all start at once on links of `capacity` [B/s]."""
+    env = simpy.Environment()
+    network = Network(env, capacity)
+    ends = [0.0] * len(plans)
+
+    def played(number: int) -> Generator[simpy.Event, Any, None]:
+        yield env.timeout(plans[number].launch)
+        for phase in plans[number].phases:
+            yield env.timeout(phase.latency + (0.0 if phase.loads else phase.seconds))
+            if phase.loads:
+                yield network.transfer(phase.loads, phase.seconds, phase.size)
+        ends[number] = env.now
+
+    for number in range(len(plans)):
+        env.process(played(number))
+    env.run()
+    return tuple(ends)
 
 
 def fair_rates(

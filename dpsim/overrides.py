@@ -14,7 +14,7 @@ from dpsim.record import Refused
 
 MAX_POINTS = 10_000
 #: setting one says how large the cluster is, so it replaces the other
-_INSTEAD = {"cluster.nodes": "ranks", "cluster.ranks": "nodes"}
+INSTEAD = {"cluster.nodes": "ranks", "cluster.ranks": "nodes"}
 
 
 def sweep_changes(data: dict[str, Any]) -> tuple[dict[str, Any], ...]:
@@ -67,18 +67,24 @@ def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise Refused(f"--set {text}: write it as key.path=value")
-        parsed, _ = yamlfile.loads(value, f"--set {text}")
-        if key.strip() == "strategy.torch" and isinstance(parsed, int | float):
-            parsed = value.strip()  # 2.13 is a version, though YAML reads a number
+        parsed = value_of(key.strip(), value, f"--set {text}")
         try:
             _put(data, key.strip(), parsed)
         except Refused as error:
             raise Refused(f"--set {text}: {error.message}") from None
         changed[key.strip()] = text
         _unsweep(data, key.strip(), text)
-        if key.strip() in _INSTEAD:
-            _unsweep(data, f"cluster.{_INSTEAD[key.strip()]}", text)
+        if key.strip() in INSTEAD:
+            _unsweep(data, f"cluster.{INSTEAD[key.strip()]}", text)
     return changed
+
+
+def value_of(key: str, text: str, shown: str) -> Any:
+    """The value that `text`, as YAML, gives to `key`; errors call it `shown`."""
+    value, _ = yamlfile.loads(text, shown)
+    if key == "strategy.torch" and isinstance(value, int | float):
+        return text.strip()  # 2.13 is a version, though YAML reads a number
+    return value
 
 
 def _unsweep(data: dict[str, Any], key: str, text: str) -> None:
@@ -107,7 +113,7 @@ def _put(data: dict[str, Any], path: str, value: Any) -> None:
     if not item and not isinstance(here, dict):
         raise Refused(f"{path!r} leads into something that has no such key")
     here[last] = value
-    other = _INSTEAD.get(path)
+    other = INSTEAD.get(path)
     if other is not None and isinstance(here, dict) and value is not None:
         here.pop(other, None)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from dpsim import startup, training_run
 from dpsim._version import __version__
 from dpsim.bottleneck import bottleneck
 from dpsim.calibrate import Level, level
@@ -15,15 +17,18 @@ from dpsim.case import Case
 from dpsim.coverage import notes
 from dpsim.engines import SimulationError
 from dpsim.measured import read_measured
-from dpsim.memory import MemoryUse, activation_bytes, memory_use
+from dpsim.memory import Activations, MemoryUse, activations, in_flight_bytes, memory_use
 from dpsim.modelspec import below
 from dpsim.player import EVENT_BUDGET, Played, cross_check, estimate, play
-from dpsim.program import COMPUTE, Cast
+from dpsim.program import COMPUTE, RECEIVE, Cast
 from dpsim.record import Refused
 from dpsim.recording import measured_at, warnings_of
 from dpsim.scaling import laws
 from dpsim.scenario import Loaded, to_data
+from dpsim.stage_memory import cuts_that_fit
 from dpsim.uncertainty import efficiency_interval, interval
+from dpsim.uneven import ranks_of
+from dpsim.variability import PRESETS
 
 SCHEMA_VERSION = 1
 
@@ -67,21 +72,25 @@ class Prediction:
         return html
 
 
-def predict(loaded: Loaded) -> Prediction:
-    """The prediction of `loaded`; a refusal names the file and line at fault."""
+def predict(loaded: Loaded, found: Level | None = None) -> Prediction:
+    """The prediction of `loaded`; a refusal names the file and line at fault.
+
+    `found` is the level of compute where it is known already: a sweep calibrates once."""
     try:
-        return _predict(loaded)
+        return _predict(loaded, found)
     except Refused as error:
         raise loaded.located(error) from None
 
 
-def _predict(loaded: Loaded) -> Prediction:
+def _predict(loaded: Loaded, found: Level | None) -> Prediction:
     """Play every point of `loaded`.  Raises Refused where no point can be computed for a reason
     that lies in the input; a single point that cannot be computed carries its `error`."""
     cases = tuple(Case(point, loaded.base) for point in loaded.points)
     for case in cases[:1]:
         _ = case.model, case.machine  # what is wrong with these is wrong with all points
-    found = level(cases[0], loaded.scenario.calibrate) if loaded.scenario.calibrate else None
+        training_run.check(case)
+    if found is None and loaded.scenario.calibrate:
+        found = level(cases[0], loaded.scenario.calibrate)
     if found is not None:
         cases = tuple(case.scaled(found.scale) for case in cases)
     points: list[dict[str, Any]] = []
@@ -92,12 +101,14 @@ def _predict(loaded: Loaded) -> Prediction:
         try:
             budget, result = _play(case, budget)
             used = memory_of(case)
-            points.append(_point(case, result, used, found))
+            point = _point(case, result, used, found)
+            extra = {**training_run.fields(case, point), **startup.fields(case)}
+            points.append({**point, **extra})
         except (Refused, SimulationError, ValueError) as error:
             if len(cases) == 1:
                 raise _as_refusal(error) from None
             result, used = None, None
-            points.append({**_identity(case), "error": str(error)})
+            points.append({**identity(case), "error": str(error)})
         points[-1]["set"] = change
         played.append(result)
         memory.append(used)
@@ -105,7 +116,7 @@ def _predict(loaded: Loaded) -> Prediction:
         cross_check(
             min((c for c, p in zip(cases, played, strict=True) if p), key=lambda c: c.ranks)
         )
-    _relate(points)
+    relate(points)
     document = _document(loaded, cases, points, memory, found)
     return Prediction(loaded, document, cases, tuple(played), found, tuple(memory))
 
@@ -123,14 +134,38 @@ def _play(case: Case, budget: float) -> tuple[float, Played]:
 
 def memory_of(case: Case) -> MemoryUse:
     """Memory of the busiest rank."""
-    job = case.job(max(case.shares))
-    kept = activation_bytes(
-        case.model, job.samples, case.precision.compute, case.scenario.recompute
-    )
-    return memory_use(case.scenario.strategy.memory(job), kept, case.device)
+    if not case.mesh.plain:
+        found = (_stage_memory(case, row) for row in range(case.mesh.pipeline))
+        return max(found, key=lambda use: use.total)
+    if len(case.devices) == 1:
+        return _memory_of(case, max(case.shares), 0)
+    uses = [_memory_of(case, samples, kind) for samples, kind in case.parts]
+    return max(uses, key=lambda use: use.total / use.capacity if use.capacity else use.total)
 
 
-def _identity(case: Case) -> dict[str, Any]:
+def _memory_of(case: Case, samples: int, kind: int) -> MemoryUse:
+    """Memory of a rank with micro-batches of `samples` samples on the device number `kind`."""
+    job = case.job(samples, kind=kind)
+    own = activations(case.model, job.samples, case.precision.compute, case.scenario.recompute)
+    return memory_use(case.scenario.strategy.memory(job), own.peak, case.devices[kind])
+
+
+def _stage_memory(case: Case, row: int) -> MemoryUse:
+    """Memory of a rank of pipeline rank `row`: all its stages, and the activations of the
+    micro-batches that are in flight at once."""
+    scenario, layout, samples = case.scenario, case.layout, max(case.shares)
+    own: dict[int, Activations] = {}
+    states: dict[str, float] = {}
+    for stage in layout.held(row):
+        job = case.stage_job(stage, samples)
+        own[stage] = activations(job.model, job.samples, case.precision.compute, scenario.recompute)
+        for name, size in scenario.strategy.memory(job).items():
+            states[name] = states.get(name, 0.0) + size
+    acts = layout.acts(scenario.batch.accumulation)[row]
+    return memory_use(states, in_flight_bytes(acts, own), case.device)
+
+
+def identity(case: Case) -> dict[str, Any]:
     cluster = case.scenario.cluster
     ranks = cluster.ranks
     try:
@@ -143,13 +178,12 @@ def _point(case: Case, played: Played, used: MemoryUse, found: Level | None) -> 
     time = played.step_time
     bounds = interval(case, played, found.ranks if found else measured_at(case))
     split = played.timeline.mean_split()
-    cast = played.timeline.last.cast
+    cast = case.asked
     durations = sorted(played.timeline.durations)
     tokens = case.tokens_per_sample > 1
     samples = case.global_batch * (case.tokens_per_sample if tokens else 1)
-    price = case.scenario.price
     return {
-        **_identity(case),
+        **identity(case),
         "engine": played.engine,
         "engine_reason": played.reason,
         "step_time_s": time,
@@ -170,17 +204,46 @@ def _point(case: Case, played: Played, used: MemoryUse, found: Level | None) -> 
         "memory_parts": used.parts,
         "fits": used.fits,
         "bound_s": lower_bound(case, cast),
-        "cost_usd_per_hour": price.per_device_hour * case.ranks if price else None,
+        "cost_usd_per_hour": None,  # from the line items, see dpsim/training_run.py
         "bottleneck": bottleneck(case, played),
+        **_beside(case),
     }
+
+
+def _beside(case: Case) -> dict[str, Any]:
+    """What the strategy costs beside its steps: nothing, or `beside_step` with one entry each.
+
+    A collective over all ranks is costed on idle links."""
+    if not case.mesh.plain:
+        return {}
+    found = []
+    for cost in case.scenario.strategy.beside(case.job(max(case.shares))):
+        seconds = cost.seconds
+        moved = cost.operation and case.ranks > 1 and not case.backend.ideal
+        if moved and seconds is not None:
+            world = tuple(range(case.ranks))
+            seconds += case.costs.plan(cost.operation, world, cost.bytes).seconds
+        entry = {"name": cost.name, "per": cost.per, "seconds": seconds, "at_most_s": cost.at_most}
+        found.append(entry)
+    return {"beside_step": found} if found else {}
+
+
+def _strategy_notes(cases: Sequence[Case]) -> list[str]:
+    """What strategies say of themselves, each sentence once per number of ranks."""
+    found: dict[str, None] = {}
+    for case in cases:
+        if case.mesh.plain:
+            for text in case.scenario.strategy.notes(case.job(max(case.shares))):
+                found[f"{case.ranks} ranks: {text}"] = None
+    return list(found)
 
 
 def _mfu(case: Case, time: float) -> float | None:
     """Model FLOP utilisation: FLOP of forward and backward over what the devices could do."""
     if case.device is None or time <= 0 or not (flop := case.model.flop_per_sample()):
         return None
-    peak = case.device.peak_for(case.precision.compute) * case.ranks
-    share = flop * case.global_batch / (peak * time)
+    assert case.peak is not None
+    share = flop * case.global_batch / (case.peak * time)
     if share > 1:
         raise SimulationError(f"MFU of {share:.0%}: a step of {time} s is beyond the device's peak")
     return share
@@ -190,9 +253,9 @@ def _traffic(case: Case, cast: Cast) -> dict[str, float]:
     """Bytes that rank 0 sends in a step: payload, padding, control."""
     totals = {"payload": 0.0, "padding": 0.0, "control": 0.0}
     for op in cast.program(0).ops:
-        if op.stream == COMPUTE:
+        if op.stream == COMPUTE or op.operation == RECEIVE:
             continue
-        sent = case.costs.plan(op.operation, cast.peers(0, op.group), op.bytes).sent
+        sent = case.costs.of(op, cast.peers(0, op.group)).sent
         padding = sent * op.padding / op.bytes if op.bytes else 0.0
         totals["control" if op.control else "payload"] += sent - padding
         totals["padding"] += padding
@@ -209,29 +272,37 @@ def lower_bound(case: Case, cast: Cast) -> float:
 
     Where ranks vary, the compute of the fastest rank counts.
     """
-    program, fastest = cast.program(0), _fastest(case)
+    fastest = _fastest(case)
+    roles = range(len(cast.programs))
+    return max(_bound_of(case, cast, cast.members(role)[0], fastest) for role in roles)
+
+
+def _bound_of(case: Case, cast: Cast, rank: int, fastest: float) -> float:
+    """The bound that `rank` alone sets [s]."""
+    program = cast.program(rank)
     compute = sum(
         op.seconds * (fastest if op.scales else 1.0) for op in program.ops if op.stream == COMPUTE
     )
     streams: dict[str, float] = {}
     for op in program.ops:
         if op.stream != COMPUTE and not op.control:
-            cost = case.costs.plan(op.operation, cast.peers(0, op.group), op.bytes).seconds
+            cost = case.costs.of(op, cast.peers(rank, op.group)).seconds
             streams[op.stream] = streams.get(op.stream, 0.0) + cost / case.backend.concurrency
     return max(compute, *streams.values()) if streams else compute
 
 
 def _fastest(case: Case) -> float:
     """The smallest mean factor of any rank over the measured steps."""
-    if not case.scenario.variability.random and not case.scenario.variability.slow_ranks:
+    if not case.scenario.variability.varies:
         return 1.0
     request = case.plays()[0]
     total = sum(request.factors(step) for step in range(request.warmup, request.steps))
     return float(np.min(total)) / (request.steps - request.warmup)
 
 
-def _relate(points: list[dict[str, Any]]) -> None:
+def relate(points: list[dict[str, Any]]) -> None:
     """Speed-up and efficiency relative to the first point that has a throughput."""
+    training_run.relate(points)
     base = next((p for p in points if p.get("throughput_per_s")), None)
     for point in points:
         if base is None or not point.get("throughput_per_s"):
@@ -260,17 +331,14 @@ def _document(
     weak = batch.weak
     usable = all(p.get("efficiency") is not None for p in points if "error" not in p)
     usable = usable and len({_apart_from_ranks(case) for case in cases}) == 1
+    usable = usable and loaded.scenario.parallel.plain and len(cases[0].devices) == 1
     return {
         "schema_version": SCHEMA_VERSION,
         "dpsim_version": __version__,
         "name": loaded.name,
         "scenario": to_data(loaded.scenario),
         "scaling": "weak" if weak else "strong",
-        "held_constant": (
-            f"{batch.per_device or 1} samples per rank and micro-batch"
-            if weak
-            else f"global batch of {batch.global_} samples"
-        ),
+        "held_constant": _held_constant(loaded),
         "points": points,
         "laws": laws(cases, points, found is not None) if usable else {},
         "measured": _measured(loaded, cases, points, found),
@@ -278,9 +346,26 @@ def _document(
         "warnings": [
             *_altered(loaded),
             *_warnings(cases, points, memory, found),
-            *notes(_computed(cases, points), loaded.scenario.variability.jitter),
+            *_strategy_notes(_computed(cases, points)),
+            *training_run.warnings(cases, points),
+            *startup.warnings(_computed(cases, points)),
+            *notes(_computed(cases, points), loaded.scenario.variability.spread),
         ],
     }
+
+
+def _held_constant(loaded: Loaded) -> str:
+    """What all points share: the batch of a rank, that of all, or, where the sweep sets the batch,
+    the cluster (or nothing)."""
+    batch = loaded.scenario.batch
+    if not batch.weak and {point.batch.global_ for point in loaded.points} == {batch.global_}:
+        return f"global batch of {batch.global_} samples"
+    if any(point.batch != loaded.points[0].batch for point in loaded.points):
+        same = all(point.cluster == loaded.points[0].cluster for point in loaded.points)
+        return "the cluster" if same else "nothing"
+    if batch.weak:
+        return f"{batch.per_device or 1} samples per rank and micro-batch"
+    return f"global batch of {batch.global_} samples"
 
 
 def _apart_from_ranks(case: Case) -> str:
@@ -365,7 +450,32 @@ def _warnings(
     beyond = [r for r in cases[0].scenario.variability.slow_ranks or {} if r >= most]
     if beyond:
         warnings.append(f"variability.slow_ranks: no point has a rank {min(beyond)}")
-    for point, used in zip(points, memory, strict=True):
+    texts = cases[0].scenario.cluster.devices or {}
+    unmet = [text for text in texts if min(span[0] for span in ranks_of(text)) >= most]
+    if unmet:
+        warnings.append(f"cluster.devices: no point has a rank of {unmet[0]}")
+    hashed = {case.scenario.seed for case in cases if case.scenario.cluster.routing == "ecmp"}
+    if len(hashed) == 1:
+        warnings.append(
+            f"cluster.routing: with seed {hashed.pop()} one draw of which flows collide; sweep "
+            "over seed to see how much that is luck"
+        )
+    preset = cases[0].scenario.variability.preset
+    if preset is not None:
+        warnings.append(f"variability.preset {preset}: {PRESETS[preset].source}")
+    batch = cases[0].scenario.batch
+    if batch.by_speed or batch.per_rank:
+        warnings.append(
+            "uneven batches: where gradients are averaged over ranks, samples of a small batch "
+            "count more, unless the loss is scaled by the rank's share of the samples"
+        )
+    if sound and sound.backup_workers:
+        n, b = sound.ranks, sound.backup_workers
+        warnings.append(
+            f"backup workers: a step takes the first {n - b} of {n} gradients, and throughput "
+            "counts their samples only"
+        )
+    for case, point, used in zip(cases, points, memory, strict=True):
         if "error" in point:
             warnings.append(f"{point['ranks']} ranks: {point['error']}")
         elif used is not None and used.fits is False:
@@ -373,4 +483,16 @@ def _warnings(
                 f"{point['ranks']} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
                 f"{(used.capacity or 0) / 1e9:.1f} GB"
             )
+            warnings.extend(f"{point['ranks']} ranks: {text}" for text in _other_stages(case))
     return warnings
+
+
+def _other_stages(case: Case) -> list[str]:
+    """That another cut into stages would fit, where one would."""
+    for cut in () if case.mesh.plain else cuts_that_fit(case):
+        scenario = dataclasses.replace(case.scenario, stages=cut)
+        used = memory_of(Case(scenario, case.base, case.compute_scale))
+        if used.fits:
+            begins = ", ".join(stage[0] for stage in cut)
+            return [f"other stages fit, with {used.total / 1e9:.1f} GB; they begin with {begins}"]
+    return []

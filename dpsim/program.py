@@ -4,7 +4,9 @@ The execution model (docs/assumptions.md, A1-A6).  A rank has a host thread, a c
 one FIFO stream per communicator.  The host issues the operations in list order.  An operation
 starts when its stream has finished everything issued before it, the operations it waits for have
 ended, and the host has issued it.  A collective starts when its last participant has reached it
-and ends at the same time on all of them, so it is a barrier of its group.  An operation that
+and ends at the same time on all of them, so it is a barrier of its group.  A transfer goes from
+the first rank of a pair to the second: it starts when the sender has reached its `send`, whether
+or not the receiver has reached its `receive`, which ends with it.  An operation that
 `blocks_host` keeps the host from issuing the next one until it has ended.
 """
 
@@ -19,18 +21,23 @@ from typing import NamedTuple
 COMPUTE = "compute"
 #: kinds of work on the compute stream; the first three are slowed by a slow rank
 KINDS = ("forward", "backward", "optimizer", "copy", "serial", "wait")
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+SEND, RECEIVE = "send", "receive"
+#: operation of a collective that moves nothing: ranks wait for each other
+BARRIER = "barrier"
+OPERATIONS = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", SEND,
+)  # fmt: skip
 
 
 class Op(NamedTuple):
     """One operation of one rank.
 
     name       what traces show ("B3", "AR0")
-    kind       one of KINDS, or "collective"
+    kind       one of KINDS, "collective" or "transfer"
     stream     COMPUTE, or the communicator's name
     seconds    duration on this rank, for anything but a collective [s]
-    operation  one of OPERATIONS for a collective, else ""
-    group      name of the group of ranks that take part
+    operation  one of OPERATIONS or BARRIER for a collective, SEND or RECEIVE for a transfer
+    group      name of the group of ranks that take part: (sender, receiver) pairs for a transfer
     bytes      full, unsharded size of the collective, padding included [B]
     padding    bytes of it that are padding [B]
     control    the bytes are bookkeeping (maps, counters), not payload
@@ -40,6 +47,7 @@ class Op(NamedTuple):
     after_step waits for the previous step's end too (an all-gather of updated parameters)
     issue      host time to issue it [s]
     blocks_host  the host waits for its end
+    repeats    a collective is carried out so many times, one after the other
     """
 
     name: str
@@ -56,6 +64,7 @@ class Op(NamedTuple):
     after_step: bool = False
     issue: float = 0.0
     blocks_host: bool = False
+    repeats: int = 1
 
     @property
     def scales(self) -> bool:
@@ -65,10 +74,14 @@ class Op(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """The operations of one role in issue order; the step ends with the last compute operation."""
+    """The operations of one role in issue order; the step ends with the last compute operation.
+
+    `listing` is the order of a schedule, where one made the program.
+    """
 
     ops: tuple[Op, ...]
     buckets: tuple[tuple[str, float, tuple[str, ...]], ...] = ()
+    listing: str = ""
 
     def __post_init__(self) -> None:
         for index, op in enumerate(self.ops):
@@ -78,8 +91,10 @@ class Program:
                 raise ValueError(f"{op.name} has a negative duration, size or delay")
             if op.delay and not op.after:
                 raise ValueError(f"{op.name} is delayed after nothing")
-            if (op.kind == "collective") == (op.stream == COMPUTE):
+            if (op.kind in ("collective", "transfer")) == (op.stream == COMPUTE):
                 raise ValueError(f"{op.name}: collectives, and only they, run on communicators")
+            if (op.kind == "transfer") != (op.operation in (SEND, RECEIVE)):
+                raise ValueError(f"{op.name}: a transfer is sent or received")
         if not any(op.stream == COMPUTE for op in self.ops):
             raise ValueError("a program needs at least one compute operation")
 
@@ -102,6 +117,11 @@ class Program:
     def host_matters(self) -> bool:
         """Whether issuing operations costs host time or can block it."""
         return any(op.issue or op.blocks_host for op in self.ops)
+
+    @cached_property
+    def transfers(self) -> bool:
+        """Whether anything is sent or received."""
+        return any(op.kind == "transfer" for op in self.ops)
 
     @cached_property
     def awaited(self) -> frozenset[int]:
@@ -145,11 +165,12 @@ class Program:
                 for old in order
             ),
             self.buckets,
+            self.listing,
         )
 
     def order(self) -> str:
-        """The operations in issue order, by name."""
-        return " ".join(op.name for op in self.ops)
+        """The operations in issue order, by name; of a scheduled program, the schedule's own."""
+        return self.listing or " ".join(op.name for op in self.ops)
 
 
 @dataclass(frozen=True)
@@ -160,11 +181,13 @@ class Cast:
     roles     the role of every rank
     groups    name -> partition of (some of) the ranks; every group of the partition runs its own
               collective
+    real      where one player stands for several ranks that do the same: the first rank of each
     """
 
     programs: tuple[Program, ...]
     roles: tuple[int, ...]
     groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    real: tuple[int, ...] = ()
 
     @classmethod
     def uniform(cls, program: Program, ranks: int) -> Cast:
@@ -174,6 +197,10 @@ class Cast:
     @property
     def ranks(self) -> int:
         return len(self.roles)
+
+    def rank_of(self, player: int) -> int:
+        """The rank that player number `player` stands for, the first of several."""
+        return self.real[player] if self.real else player
 
     @cached_property
     def _members(self) -> tuple[tuple[int, ...], ...]:
@@ -202,6 +229,15 @@ class Cast:
     def peers(self, rank: int, group: str) -> tuple[int, ...]:
         """Who takes part with `rank` in collectives of `group`; nobody if it is in none."""
         return next((ranks for ranks in self.groups.get(group, ()) if rank in ranks), ())
+
+    def pair(self, rank: int, op: Op) -> tuple[int, tuple[int, int]]:
+        """The number of the pair of `op`, a transfer that `rank` takes part in, and the pair:
+        (sender, receiver).  Raises ValueError where it has no such part."""
+        number = self.group_numbers.get(op.group, {}).get(rank)
+        pair = self.groups[op.group][number] if number is not None else ()
+        if number is None or len(pair) != 2 or pair.index(rank) != (op.operation == RECEIVE):
+            raise ValueError(f"rank {rank} cannot {op.operation} in {op.group!r}: {op.name}")
+        return number, (pair[0], pair[1])
 
     def program(self, rank: int) -> Program:
         return self.programs[self.roles[rank]]

@@ -62,12 +62,17 @@ def dotted(path: tuple[str | int, ...]) -> str:
     return text
 
 
+#: names of records, which pydantic puts into the location of what is wrong inside a union
+_NAMES: set[str] = set()
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def record(cls: type[T]) -> type[T]:
     """Make `cls` an immutable, validated noun (see the module's docstring)."""
     config = ConfigDict(
         extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, populate_by_name=True
     )
+    _NAMES.add(cls.__name__)
     made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
     return cast("type[T]", made)
 
@@ -191,7 +196,8 @@ def _none_of(value: Any, expected: str) -> str:
 
 def _internal(part: str | int) -> bool:
     """Parts of pydantic's location that are its own and no key of the user's."""
-    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
+    scalars = ("str", "int", "float", "bool")
+    return isinstance(part, str) and ("[" in part or part in scalars or part in _NAMES)
 
 
 def unknown(name: str, known: list[str]) -> str:

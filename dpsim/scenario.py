@@ -13,25 +13,21 @@ from pydantic import Field
 
 from dpsim import calibrated, yamlfile
 from dpsim.backends import Backend
+from dpsim.convergence import Training
+from dpsim.cost import Energy, Price
 from dpsim.hardware import NetworkKind
 from dpsim.modelspec import ModelSource, below, dump_model
 from dpsim.overrides import apply_sets, sweep_changes, with_change
+from dpsim.placement import Axis, Mesh
 from dpsim.plugins import Plugin, name_of
 from dpsim.precision import Optimizer, PrecisionSpec
-from dpsim.record import Check, Count, Refused, Text, build, dotted, dump, record
+from dpsim.record import Check, Count, Flag, Refused, Text, build, dotted, dump, record
+from dpsim.schedules import Schedule
 from dpsim.strategies import Strategy
-from dpsim.units import BytesPerSecond, PositiveFraction, Seconds, Unit, UsdPerHour
-from dpsim.variability import Variability
+from dpsim.uneven import Ranks, disjoint
+from dpsim.units import BytesPerSecond, PositiveFraction, Seconds, Unit
+from dpsim.variability import Number, Variability
 
-#: keys of the file format that this version refuses by name, with what it does model
-NOT_MODELLED = {
-    "parallel": "tensor and pipeline parallelism are not modelled yet",
-    "schedule": "pipeline schedules are not modelled yet",
-    "stages": "pipeline stages are not modelled yet",
-    "jobs": "several jobs in one scenario are not modelled yet",
-    "training": "time to train is not modelled yet",
-    "energy": "energy is not modelled yet",
-}
 #: sections that say what is run; a measurement belongs to one choice of them
 EXPERIMENT = (
     "model",
@@ -42,12 +38,17 @@ EXPERIMENT = (
     "precision",
     "optimizer",
     "recompute",
+    "parallel",
+    "schedule",
+    "stages",
     "host",
 )
 Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e4)]
+#: characters of a file name beyond which systems refuse it
+LONGEST = 250
 _OF_A_MACHINE = (
     "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
-    "oversubscription",
+    "oversubscription", "routing", "devices",
 )  # fmt: skip
 
 
@@ -57,6 +58,11 @@ class Cluster:
 
     Without a machine, `ranks` alone: a worked toy.  `inter_node_bandwidth` is per NIC, one way;
     `inter_node_kind` says what the NICs are (ethernet: TCP sockets, ipoib: TCP over InfiniBand).
+    `routing`: `ecmp` sends each flow, from one NIC to another, over one spine switch, chosen by a
+    hash that the scenario's `seed` seeds, so that flows collide; `balanced` spreads them evenly.
+
+    devices  ranks that have another device than the others: `{8-15: v100}`; the links stay the
+             machine's
     """
 
     machine: Text | None = None
@@ -68,8 +74,14 @@ class Cluster:
     inter_node_bandwidth: BytesPerSecond | None = None
     inter_node_kind: NetworkKind | None = None
     oversubscription: Oversubscription | None = None
+    routing: Literal["balanced", "ecmp"] | None = None
+    devices: dict[Ranks, Text] | None = None
 
     def __post_init__(self) -> None:
+        try:
+            disjoint(list(self.devices or ()))
+        except Refused as error:
+            raise Refused(error.message, ("devices",)) from None
         if self.machine is None:
             for key in _OF_A_MACHINE:
                 if getattr(self, key) is not None:
@@ -81,17 +93,75 @@ class Cluster:
 
 
 @record
+class Parallel:
+    """Ranks = tensor x pipeline x data.
+
+    data      replicas of the model; left out: what the ranks leave
+    tensor    ranks that split every layer between them (column and row parallel)
+    pipeline  ranks that hold the layers one after the other
+    order     along which axis neighbouring ranks lie first, second, last
+    sequence_parallel   the ranks of a tensor group split the sequence too
+    blocking_sends      a stage goes on only when what it sent has arrived
+    """
+
+    tensor: Annotated[int, Check(1, 1024)] = 1
+    pipeline: Annotated[int, Check(1, 1024)] = 1
+    data: Count | None = None
+    order: tuple[Axis, Axis, Axis] = ("tensor", "data", "pipeline")
+    sequence_parallel: Flag = False
+    blocking_sends: Flag = False
+
+    def __post_init__(self) -> None:
+        if len(set(self.order)) < 3:
+            raise Refused("names every one of tensor, data and pipeline once", ("order",))
+        if self.sequence_parallel and self.tensor == 1:
+            raise Refused("needs tensor > 1", ("sequence_parallel",))
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is data parallelism only."""
+        return self.tensor == self.pipeline == 1
+
+    def mesh(self, ranks: int) -> Mesh:
+        """The mesh of `ranks` ranks.  Refused, with what would work, where they don't fit."""
+        own = self.tensor * self.pipeline
+        shown = f"tensor {self.tensor} x pipeline {self.pipeline}"
+        if ranks % own:
+            low = ranks // own * own
+            near = " or ".join(f"{n:,}" for n in (low, low + own) if n)
+            raise Refused(f"{shown} does not divide {ranks:,} ranks; {near} would", ("parallel",))
+        if self.data is not None and self.data * own != ranks:
+            raise Refused(
+                f"{shown} x data {self.data} is {own * self.data:,}, not {ranks:,} ranks; "
+                f"data: {ranks // own} would be (or leave data out)",
+                ("parallel", "data"),
+            )
+        return Mesh(self.tensor, ranks // own, self.pipeline, self.order)
+
+
+@record
 class Batch:
     """`per_device` samples per rank and micro-batch (weak scaling), or `global` samples per step
-    over all ranks (strong scaling); `accumulation` micro-batches make a step."""
+    over all ranks (strong scaling); `accumulation` micro-batches make a step.
+
+    by_speed  ranks get samples in proportion to their speed (device, `slow_ranks`, `slow_nodes`),
+              the global batch stays what it is
+    per_rank  ranks that get another number of samples than `per_device`: `{3: 24}`
+    """
 
     per_device: Annotated[int, Check(1, 10**7)] | None = None
     global_: Annotated[int, Check(1, 10**10)] | None = Field(default=None, alias="global")
     accumulation: Annotated[int, Check(1, 100_000)] = 1
+    by_speed: Flag = False
+    per_rank: dict[Number, Annotated[int, Check(1, 10**7)]] | None = None
 
     def __post_init__(self) -> None:
         if self.per_device is not None and self.global_ is not None:
             raise ValueError("give per_device (weak scaling) or global (strong scaling), not both")
+        if self.per_rank and (self.per_device is None or self.by_speed):
+            raise Refused("needs per_device, and goes without by_speed", ("per_rank",))
+        if self.by_speed and self.per_device is None and self.global_ is None:
+            raise Refused("needs per_device or global", ("by_speed",))
         if self.global_ is not None and self.global_ % self.accumulation:
             message = f"{self.global_} is not a multiple of accumulation {self.accumulation}"
             raise Refused(message, ("global",))
@@ -121,9 +191,28 @@ class Compute:
 
 @record
 class Host:
-    """`serial`: host time per step that no rank shares out."""
+    """What the host does in a step.
+
+    serial    host time per step that no rank shares out
+    launch    host time to issue one kernel (5 to 10 us in eager PyTorch): the host runs ahead of
+              the device and the longer of the two decides; left out: no layer takes less than the
+              device's launch overhead for each of its kernels
+    kernels   the share of eager execution's kernels that a compiler's fusion leaves
+    captured  the step is one captured graph (CUDA graph): one launch issues it
+    waits     the host waits for the end of every step, as printing the loss makes it
+    """
 
     serial: Seconds = 0.0
+    launch: Seconds | None = None
+    kernels: PositiveFraction = 1.0
+    captured: Flag = False
+    waits: Flag = False
+
+    def __post_init__(self) -> None:
+        given = {"kernels": self.kernels < 1, "captured": self.captured, "waits": self.waits}
+        for key, meant in given.items():
+            if meant and self.launch is None:
+                raise Refused("needs launch, the host time to issue one kernel", (key,))
 
 
 class Rate:
@@ -175,10 +264,20 @@ class Calibrate:
 
 
 @record
-class Price:
-    """`per_device_hour`: what one device costs for one hour."""
+class Startup:
+    """What passes once, before the first step, and is no part of any step: points then say
+    `startup_s`.  What DDP's constructor sends to all ranks is added; all else is given here.
 
-    per_device_hour: UsdPerHour
+    rendezvous      until all ranks have found each other
+    process_groups  until the communicators are there
+    load            of data and checkpoints
+    compile         of the model: compilation, capture of graphs
+    """
+
+    rendezvous: Seconds | None = None
+    process_groups: Seconds | None = None
+    load: Seconds | None = None
+    compile: Seconds | None = None
 
 
 Value = str | int | float | bool
@@ -198,6 +297,9 @@ class Scenario:
     optimizer: Optimizer = Optimizer()
     compute: Compute = Compute()
     recompute: Literal["none", "selective", "full"] = "none"
+    parallel: Parallel = Parallel()
+    schedule: Annotated[Schedule, Plugin("dpsim.schedules", "kind")] | None = None
+    stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()
     variability: Variability = Variability()
     iteration: Literal["steady"] | Annotated[int, Check(1, 10_000)] = "steady"
@@ -209,6 +311,9 @@ class Scenario:
     calibration: Text | None = None
     measured: Text | None = None
     price: Price | None = None
+    energy: Energy | None = None
+    training: Training | None = None
+    startup: Startup | None = None
 
     def __post_init__(self) -> None:
         if self.batch.per_device is None and self.batch.global_ is None:
@@ -232,6 +337,9 @@ class Scenario:
             raise Refused(
                 "measured curves need a machine, and a backend that models it", ("calibration",)
             )
+        for key in ("schedule", "stages"):
+            if getattr(self, key) is not None and self.parallel.pipeline == 1:
+                raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
         if self.detail == "rounds" and self.engine == "vectorised":
             raise Refused("rounds are played by engine: event only", ("detail",))
 
@@ -291,25 +399,32 @@ def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
     if not isinstance(data, dict):
         raise yamlfile.FileRefused("the file holds no mapping", shown=shown)
     changed = apply_sets(data, sets)
-    for key in data:
-        if key in NOT_MODELLED:
-            error = Refused(NOT_MODELLED[key], (key,))
-            raise yamlfile.located(error, shown, lines)
     try:
-        loaded = load(data, path.parent, path.stem, origins=_origins(shown, lines, changed))
+        loaded = load(data, path.parent, path.stem, origins=origins_of(shown, lines, changed))
         return replace(loaded, sets=changed)
     except Refused as error:
-        at = dotted(error.path)
-        for name, text in changed.items():
-            if at == name or at.startswith((name + ".", name + "[")) or name.startswith(at + "."):
-                raise Refused(f"--set {text}: {error}") from None
-        raise yamlfile.located(error, shown, lines) from None
+        raise placed(error, shown, lines, changed) from None
+
+
+def placed(
+    error: Refused, shown: str, lines: yamlfile.Lines, changed: Mapping[str, str]
+) -> Refused:
+    """`error` with the --set text at fault, else with the file and line of its key."""
+    at = dotted(error.path)
+    for name, text in changed.items():
+        if at == name or at.startswith((name + ".", name + "[")) or name.startswith(at + "."):
+            return Refused(f"--set {text}: {error}")
+    return yamlfile.located(error, shown, lines)
 
 
 def load(
     data: dict[str, Any], base: Path, name: str, *, origins: dict[str, str] | None = None
 ) -> Loaded:
     """A Loaded scenario from plain data."""
+    if "jobs" in data:
+        raise Refused(
+            "several jobs are predicted by `dpsim compare`; here a scenario has one job", ("jobs",)
+        )
     scenario = build(Scenario, data, file=True)
     changes = sweep_changes(data)
     rest = {key: value for key, value in data.items() if key != "sweep"}
@@ -361,7 +476,8 @@ def _with_jitter(scenario: Scenario, data: Mapping[str, Any], base: Path) -> Sce
     return replace(scenario, variability=replace(scenario.variability, jitter=jitter))
 
 
-def _origins(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str]) -> dict[str, str]:
+def origins_of(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str]) -> dict[str, str]:
+    """The file and line (or the --set text) that every key comes from."""
     found = {dotted(path): f"{shown}:{line}" for path, line in lines.items() if path}
     return found | {path: f"--set {text}" for path, text in changed.items()}
 
@@ -373,6 +489,8 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     data["strategy"] = {"kind": name_of(scenario.strategy), **dump(scenario.strategy)}
     if scenario.collective is not None:
         data["collective"] = {"backend": name_of(scenario.collective), **dump(scenario.collective)}
+    if scenario.schedule is not None:
+        data["schedule"] = {"kind": name_of(scenario.schedule), **dump(scenario.schedule)}
     if scenario.calibrate is not None and scenario.calibrate.throughput is not None:
         value, unit = scenario.calibrate.throughput
         data["calibrate"]["throughput"] = f"{value!r} {unit}/s"
@@ -393,6 +511,8 @@ def find(source: str | Path) -> Path:
     """The file of a path or of a bundled name ("quickstart", "worked/ddp_steady")."""
     path = Path(source)
     name = str(source)
+    if len(path.name) > LONGEST:
+        raise Refused(f"{name[:60]!r}… is no name of a file")
     if path.exists() or path.suffix in (".yaml", ".yml", ".json") or ".." in path.parts:
         return path
     bundled = folder() / f"{name.removeprefix('scenarios/')}.yaml"

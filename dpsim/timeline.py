@@ -8,9 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dpsim.program import COMPUTE, Cast
+from dpsim.program import BARRIER, COMPUTE, RECEIVE, SEND, Cast, Op
 
 Array = npt.NDArray[np.float64]
+#: durations that differ by less, as a share, are equal
+_SAME = 1e-9
 
 
 class Split(NamedTuple):
@@ -82,9 +84,11 @@ class Step:
             busy = (self.end[role][scaled] - self.start[role][scaled]).sum(axis=0)
             last = self.end[role][program.end] >= latest - 1e-12 * abs(latest)
             if last.any():
-                column = int(np.where(last, busy, -1.0).argmax())
-                worst.append((-float(busy[column]), self.cast.members(role)[column]))
-        return min(worst)[1]
+                most = float(busy[last].max())
+                column = int(np.flatnonzero(last & (busy >= most * (1 - _SAME)))[0])
+                worst.append((most, self.cast.members(role)[column]))
+        most = max(busy for busy, _ in worst)
+        return min(rank for busy, rank in worst if busy >= most * (1 - _SAME))
 
     def spans(self, ranks: tuple[int, ...]) -> list[Span]:
         """The operations of `ranks` in issue order, times from the step's start.
@@ -104,7 +108,7 @@ class Step:
                 times = (max(ready, self.origin), float(start[i]), float(end[i]))
                 result.append(
                     Span(
-                        rank,
+                        self.cast.rank_of(rank),
                         op.stream,
                         op.name,
                         op.operation or op.kind,
@@ -119,8 +123,10 @@ class Step:
         """The step's time on the critical rank, by cause.
 
         Time in which the compute stream works is compute (host-serial work is a stall); idle
-        time is exposed communication while one of the rank's collectives is running, and a stall
-        otherwise (it waits for a slower rank or for the host).
+        time is exposed communication while one of the rank's collectives is running or something
+        is sent to it.  What is left is a bubble where it ends with something received or with the
+        stages of a pipeline waiting for each other, and a stall otherwise (the rank waits for a
+        slower one or for the host).
         """
         rank = self.critical_rank()
         role, column = self.place(rank)
@@ -132,13 +138,31 @@ class Step:
         talking: list[tuple[float, float]] = []
         for i, op in enumerate(ops):
             a, b = max(float(start[i]), low), min(float(end[i]), high)
-            if b > a:
+            if b > a and op.operation != SEND:
                 kind = talking if op.stream != COMPUTE else stalled if op.kind == "serial" else busy
                 kind.append((a, b))
         talking += self._lagging(rank, low, high)
         compute = sum(b - a for a, b in busy)
         exposed = _length(_minus(_union(talking), _union(busy + stalled)))
-        return Split(compute, exposed, 0.0, (high - low) - compute - exposed)
+        idle = (high - low) - compute - exposed
+        bubble = 0.0
+        if self.cast.programs[role].transfers:
+            empty = _minus(self._bubbles(role, column), _union(busy + stalled + talking))
+            bubble = min(_length(empty), idle)
+        return Split(compute, exposed, bubble, idle - bubble)
+
+    def _bubbles(self, role: int, column: int) -> list[tuple[float, float]]:
+        """When the compute stream waits for another stage of a pipeline, on one rank."""
+        ops = self.cast.programs[role].ops
+        start, end = self.start[role][:, column], self.end[role][:, column]
+        before, found = self.origin, []
+        for i, op in enumerate(ops):
+            if op.stream != COMPUTE:
+                continue
+            if float(start[i]) > before and _awaits_stage(ops, end, i, before):
+                found.append((before, float(start[i])))
+            before = max(before, float(end[i]))
+        return found
 
     def _lagging(self, rank: int, low: float, high: float) -> list[tuple[float, float]]:
         """When collectives of the previous step were still running on `rank` in this one."""
@@ -177,6 +201,17 @@ class Timeline:
 
     def mean_split(self) -> Split:
         return Split(*(float(x) for x in np.mean(np.array(self.splits), axis=0)))
+
+
+def _awaits_stage(ops: tuple[Op, ...], end: Array, index: int, since: float) -> bool:
+    """Whether what an operation waits for after `since` goes back to another pipeline stage."""
+    while True:
+        gate = max(ops[index].after, key=lambda k: float(end[k]), default=None)
+        if gate is None or float(end[gate]) <= since:
+            return False
+        if ops[gate].operation in (RECEIVE, BARRIER):
+            return True
+        index = gate
 
 
 def _union(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:

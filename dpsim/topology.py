@@ -39,7 +39,8 @@ class Topology:
     ) -> None:
         if nodes > 1 and (network is None or nics == 0):
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))
-        self._node, self._network = node, network
+        self._node = node
+        self._network = network.settled(nics) if network is not None and nodes > 1 else network
         self.memo: dict[Any, Any] = {}  # what others worked out for this machine
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
         self.compute_capability = compute_capability
@@ -58,6 +59,25 @@ class Topology:
             self._network.build(graph, self.nodes, self.nics)
         _require_connected(graph)
         return graph
+
+    @cached_property
+    def balanced(self) -> Topology:
+        """The same machine with traffic spread evenly over equal paths between its switches.
+
+        That is what a library can plan with: it does not know which path a flow is hashed to.
+        """
+        network = None if self._network is None else self._network.balanced()
+        if network == self._network:
+            return self
+        return Topology(
+            self._node,
+            network,
+            nodes=self.nodes,
+            gpus=self.gpus,
+            nics=self.nics,
+            ranks=self.ranks,
+            compute_capability=self.compute_capability,
+        )
 
     @property
     def devices(self) -> tuple[Vertex, ...]:
@@ -128,6 +148,11 @@ class Topology:
         graph: nx.DiGraph[Vertex] = nx.DiGraph()
         self._build_node(graph, 0)
         return graph
+
+    @cached_property
+    def sockets(self) -> tuple[int, ...]:
+        """The CPU sockets of a node, by number; none where the machine file names none."""
+        return tuple(sorted(v[2] for v in self._first_node if v[0] == "socket"))
 
     @cached_property
     def _cables(self) -> nx.DiGraph[Vertex]:

@@ -23,6 +23,7 @@ ideal networks have none of these: their interval is the number.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpsim.case import Case, Stretch
@@ -40,6 +41,8 @@ Z90 = 1.645
 
 #: causes -> step time at their two ends, relative to the predicted one
 Causes = dict[str, tuple[float, float]]
+#: (case, its variants, its step time) -> theirs
+Lanes = Callable[[Case, Sequence[Stretch], float], list[float]]
 
 
 @dataclass(frozen=True)
@@ -51,21 +54,34 @@ class Interval:
     causes: Causes
 
 
-def interval(case: Case, played: Played, calibrated_at: int | None) -> Interval:
-    """The interval around `played`; independent causes add in quadrature."""
+def interval(
+    case: Case,
+    played: Played,
+    calibrated_at: int | None,
+    lanes: Lanes = lane_times,
+    *,
+    repeated: bool = True,
+) -> Interval:
+    """The interval around `played`; independent causes add in quadrature.
+
+    lanes     what tells the step times of variants of a case
+    repeated  at the calibrated count the very run was measured, not one of another mesh or batch
+    """
     time = played.step_time
     causes: Causes = {}
     variants = _variants(case, calibrated_at)
     asked = [v for group in variants.values() for v in group]
-    flat = lane_times(case, asked, time) if asked and time > 0 else []
+    flat = lanes(case, asked, time) if asked and time > 0 else []
     for k, name in enumerate(variants):
         if flat:
             causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
     if case.machine is not None:
-        causes |= _losses(case, calibrated_at)
+        causes |= _losses(case, calibrated_at, repeated)
     if len(played.timeline.durations) > 1 and time > 0:
         spread = _standard_error(played.timeline.durations) * Z90 / time
         causes["sampling"] = (1.0 - spread, 1.0 + spread)
+    if case.scenario.variability.drawn_once and time > 0:
+        causes["which are slow"] = _middle(played.timeline.durations, time)
     below, above = _quadrature(causes)
     return Interval(max(time * (1.0 - below), 0.0), time * (1.0 + above), causes)
 
@@ -131,10 +147,10 @@ def collectives_range(case: Case) -> tuple[float, float]:
     return learned["any.band_any.low"].value, learned["any.band_any.high"].value
 
 
-def _losses(case: Case, calibrated_at: int | None) -> Causes:
+def _losses(case: Case, calibrated_at: int | None, repeated: bool) -> Causes:
     """What no part of the model explains, by how far the case is from the calibrated count."""
     found: Causes = {}
-    if calibrated_at == case.ranks:
+    if calibrated_at == case.ranks and repeated:
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
@@ -154,6 +170,14 @@ def doublings_inside(case: Case, start: int) -> float:
 def _width(name: str) -> float:
     """A learned width."""
     return shipped("training")[f"interval.{name}"].value
+
+
+def _middle(durations: tuple[float, ...], time: float) -> tuple[float, float]:
+    """What 90 % of the steps take, relative to `time`.  Each has another draw of what lasts for a
+    run, so a real run lies as far from the mean as one step."""
+    ordered = sorted(durations)
+    beyond = len(ordered) // 20
+    return min(ordered[beyond] / time, 1.0), max(ordered[-1 - beyond] / time, 1.0)
 
 
 def _standard_error(values: tuple[float, ...]) -> float:

@@ -5,7 +5,8 @@
 
 An expected output has a tag:
 
-closed_form  the numbers follow from a formula or a hand-played timeline, named in `why`
+closed_form  the numbers follow from a formula or a hand-played timeline, named in `why`; `relative`
+             is how far a mean of random steps may be from it
 measured     measured points stand in the scenario; `worst_error` bounds the error against them
 peer         another program's numbers
 frozen       nothing but what the program said; it may change only with an entry in CHANGELOG.md
@@ -29,12 +30,19 @@ KEYS = (
     "padding_bytes_per_rank", "control_bytes_per_rank", "memory_bytes", "fits", "bound_s",
     "bottleneck",
 )  # fmt: skip
+#: kept where the scenario asks for them
+ASKED = ("steps", "samples", "epochs", "time_to_train_s", "cost_usd", "energy_kwh")
 RELATIVE = 1e-9
 
 
 def scenarios() -> list[Path]:
-    """All bundled scenarios, the main ones and the worked toys."""
-    return sorted([*SCENARIOS.glob("*.yaml"), *SCENARIOS.glob("worked/*.yaml")])
+    """All bundled scenarios: the main ones, the worked toys, and folders to compare."""
+    return sorted([*SCENARIOS.glob("*.yaml"), *SCENARIOS.glob("worked/*.yaml"), *folders()])
+
+
+def folders() -> list[Path]:
+    """Folders of candidates for `dpsim compare`: those that share something in `common/`."""
+    return sorted(path.parent for path in SCENARIOS.glob("*/common"))
 
 
 def expected_of(path: Path) -> Path:
@@ -45,12 +53,40 @@ def current(path: Path) -> dict[str, Any]:
     """What the program says now, reduced to what a golden keeps."""
     import dpsim
 
+    if path.is_dir():
+        return compared(path)
     document = dpsim.predict(dpsim.read(path)).document
-    points = [{key: point.get(key) for key in KEYS} for point in document["points"]]
+    points = [
+        {key: point.get(key) for key in KEYS} | {key: point[key] for key in ASKED if key in point}
+        for point in document["points"]
+    ]
     measured = [
         {"ranks": m["ranks"], "role": m["role"], "error": m["error"]} for m in document["measured"]
     ]
     return {"scaling": document["scaling"], "points": points, "measured": measured}
+
+
+#: what a golden keeps of a candidate, and of each of its jobs; nothing that is drawn
+COMPARED = ("name", "ranks", "step_time_s", "efficiency", "bottleneck", "memory_bytes", "fits",
+            "days", "cost_usd", "energy_kwh")  # fmt: skip
+JOB = ("name", "weight", "steps", "step_time_s", "step_time_low_s", "step_time_high_s",
+       "exposed_communication_s", "bytes_sent_per_rank", "memory_bytes", "efficiency",
+       "bottleneck")  # fmt: skip
+
+
+def compared(folder: Path) -> dict[str, Any]:
+    """What `dpsim compare` says of the candidates in `folder`."""
+    from dpsim.planning.candidates import asked, played
+    from dpsim.planning.compare import comparison, document
+
+    answer = document(comparison([played(each) for each in asked([folder])]))
+    points = [
+        {key: found[key] for key in COMPARED}
+        | {"jobs": [{key: job[key] for key in JOB} for job in found["jobs"]]}
+        for found in answer["candidates"]
+    ]
+    chosen = {key: answer[key] for key in ("by", "recommendation", "runner_up")}
+    return {**chosen, "points": points, "measured": []}
 
 
 def differences(want: Any, got: Any, where: str = "") -> list[str]:

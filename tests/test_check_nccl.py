@@ -226,7 +226,6 @@ def test_what_the_file_does_not_say_is_told(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("old-layout-a100-8gpu-alltoall.log", "all_to_all is not modelled"),
         ("old-layout-a100-1gpu-allreduce.log", "no curve"),
         ("hta-nccl_data.json.gz", ""),
         ("osu-allreduce-gke-cpu-4node.out", "is no text of nccl-tests"),

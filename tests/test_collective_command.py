@@ -36,6 +36,9 @@ def site(machine: str = "dgx-h100", **settings: str) -> Site:
         ("all_gather", lambda n: (n - 1) / n),
         ("reduce_scatter", lambda n: (n - 1) / n),
         ("broadcast", lambda n: 1.0),
+        ("reduce", lambda n: 1.0),
+        ("all_to_all", lambda n: (n - 1) / n),
+        ("send", lambda n: 1.0),
     ],
 )
 @pytest.mark.parametrize("nodes", [1, 2, 4])
@@ -137,6 +140,17 @@ def test_the_table_and_the_files_say_the_same(cli: Cli, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "busbw.svg").read_bytes() == first
 
 
+@pytest.mark.parametrize(
+    ("theirs", "ours"), [("alltoall", "all_to_all"), ("sendrecv", "send"), ("reduce", "reduce")]
+)
+def test_the_names_of_nccl_tests_are_understood(cli: Cli, theirs: str, ours: str) -> None:
+    asked = ("--cluster", "dgx-a100", "--nodes", "1:2", "--sizes", "1MiB:4MiB", "--json")
+    code, out, err = cli("collective", theirs, *asked)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["operation"] == ours
+    assert out == cli("collective", ours, *asked)[1]
+
+
 def test_a_measured_file_stands_beside_the_prediction(cli: Cli) -> None:
     code, out, _ = cli(
         "collective", "all_reduce", "--cluster", "gh200-4", "--nodes", "1:2", "--sizes",
@@ -174,13 +188,35 @@ def test_measured_curves_replace_the_model(cli: Cli, tmp_path: Path) -> None:
     assert lines[0]["time_high_s"] <= 1e-3 * (1 + max(0.03, 1.645 * 0.01)) * (1 + 1e-9)
 
 
+def test_switches_that_add_are_compared_by_one_option(cli: Cli) -> None:
+    """The same table with and without --sharp; inside a node nothing changes."""
+    asked = ("collective", "all_reduce", "--cluster", "dgx-a100", "--nodes", "1,16", "--json")
+    tables = []
+    for option in ((), ("--sharp",)):
+        code, out, err = cli(*asked, "--sizes", "256MiB", *option)
+        assert (code, err) == (0, "")
+        tables.append([group["lines"][0] for group in json.loads(out)["groups"]])
+    (one, many), (one_sharp, many_sharp) = tables
+    assert one == one_sharp
+    assert many_sharp["algorithm"] == "collnet_direct"
+    assert many_sharp["time_s"] < 0.7 * many["time_s"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("all_to_all", "--cluster", "dgx-h100"), "all_to_all is not modelled"),
+        (("gather", "--cluster", "dgx-h100"), "gather is not modelled"),
+        (("all_gather", "--cluster", "dgx-h100", "--algorithm", "pat"), "pat cannot do all_gather"),
         (("all_reduce", "--cluster", "dgx-h1000"), "dgx-h100"),
         (("all_reduce", "--cluster", "dgx-h100", "--nccl", "9.9"), "--nccl"),
         (("all_reduce", "--cluster", "dgx-h100", "--algorithm", "collnet"), "--algorithm"),
+        (("all_reduce", "--cluster", "dgx-h100", "--algorithm", "collnet_chain"), "--algorithm"),
+        (("all_reduce", "--cluster", "dgx-h100", "--sharp"), "--sharp: switches between nodes add"),
+        (("all_reduce", "--cluster", "dgx-h100", "--sharp", "--nccl", "2.13"), "--sharp"),
+        (
+            ("all_reduce", "--cluster", "rack-25gbe", "--nodes", "4", "--sharp"),
+            "needs InfiniBand switches",
+        ),
         (("all_reduce", "--cluster", "dgx-h100", "--protocol", "fast"), "--protocol"),
         (("all_reduce", "--cluster", "dgx-h100", "--compare", "nothing.txt"), "nothing.txt"),
         (("all_reduce", "--cluster", "dgx-h100", "--calibration", "nothing.yaml"), "nothing.yaml"),

@@ -16,11 +16,22 @@ import pytest
 
 from dpsim import plugins
 from dpsim.backends.nccl import phase_of
-from dpsim.collectives import Algorithm, Stage, path, switch
+from dpsim.collectives import (
+    Algorithm,
+    Stage,
+    Transfer,
+    aggregator,
+    collnet_chain,
+    collnet_direct,
+    nvls_sharp,
+    path,
+    switch,
+)
 from dpsim.collectives._folding import power_below
 from dpsim.collectives.double_tree import DoubleTree, depths, two_trees
 from dpsim.collectives.nvls import Nvls
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
+from dpsim.collectives.pat import Pat
 from dpsim.fabrics import Network, NodeFabric
 from dpsim.machine import load_machine
 from dpsim.plugins import Plugin
@@ -28,7 +39,10 @@ from dpsim.topology import Topology
 
 SIZE = 1.0e8
 #: bytes that the busiest rank must at least move, over (n-1)/n S; a switch that adds spares a pass
-LOWEST = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}
+LOWEST = {
+    "all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1,
+    "all_to_all": 1,
+}  # fmt: skip
 
 
 def star(nodes: int) -> Topology:
@@ -69,6 +83,10 @@ def world(topology: Topology) -> tuple[int, ...]:
 def total_sent(algorithm: Algorithm, operation: str, topology: Topology) -> float:
     """What one rank sends (mean), by the algorithm's own account."""
     n, nodes = topology.ranks, topology.nodes
+    for module in (collnet_chain, collnet_direct, nvls_sharp):
+        if type(algorithm).__module__ == module.__name__:
+            found: float = module.sent(operation, n // nodes, nodes, SIZE)
+            return found
     try:
         return algorithm.bytes_sent(operation, n, SIZE)
     except NotImplementedError:
@@ -103,7 +121,7 @@ def test_every_rank_ends_with_what_it_needs(
                 if target >= 0:
                     known[target] |= before[source] if source >= 0 else known[source]
     wanted = {0} if operation == "broadcast" else set(ranks)
-    assert all(known[rank] >= wanted for rank in ranks)
+    assert all(known[rank] >= wanted for rank in (ranks if operation != "reduce" else ranks[:1]))
 
 
 @pytest.mark.parametrize(("topology", "algorithm", "operation"), CASES)
@@ -208,7 +226,88 @@ def test_the_trees_need_few_rounds() -> None:
     assert rounds(64) < 2 * 63
 
 
+# -- parallel aggregated trees ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 6, 8, 13, 16, 31, 64])
+def test_parallel_trees_deliver_every_part_once(n: int) -> None:
+    """Part by part, as in figure 3 of the paper: a rank sends to the rank `far` further on what its
+    trees bring there, and has it already; nobody gets a part twice."""
+    held = {rank: {rank} for rank in range(n)}
+    for stage in Pat().stages("all_gather", tuple(range(n)), 1.0, star(n)):
+        far = (stage.transfers[0].target - stage.transfers[0].source) % n
+        sent = {
+            rank: {(rank - m) % n for m in range(0, n - far, 2 * far)} for rank in range(n)
+        }  # the trees in which this rank is at a multiple of 2 far
+        for source, _target, size in stage.transfers:
+            assert size == pytest.approx(len(sent[source]) / n, rel=1e-12)
+            assert sent[source] <= held[source]
+        for source, target, _size in stage.transfers:
+            assert not sent[source] & held[target]
+            held[target] |= sent[source]
+    assert all(parts == set(range(n)) for parts in held.values())
+
+
+@pytest.mark.parametrize("n", [2, 5, 8, 33])
+def test_parallel_trees_send_far_messages_first_and_small(n: int) -> None:
+    gathers = list(Pat().stages("all_gather", tuple(range(n)), SIZE, star(n)))
+    sizes = [stage.transfers[0].bytes for stage in gathers]
+    assert len(gathers) == math.ceil(math.log2(n))
+    assert sizes == sorted(sizes)
+    scatters = list(Pat().stages("reduce_scatter", tuple(range(n)), SIZE, star(n)))
+    back = [{(t.target, t.source, t.bytes) for t in stage.transfers} for stage in scatters]
+    assert back == [set(stage.transfers) for stage in reversed(gathers)]
+
+
 def test_power_below() -> None:
     found: dict[int, Any] = {n: power_below(n) for n in (1, 2, 3, 4, 7, 8, 9)}
     assert found == {1: 1, 2: 2, 3: 2, 4: 4, 7: 4, 8: 8, 9: 8}
     assert switch(0) < 0
+
+
+# -- switches between the nodes that add ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["collnet_chain", "collnet_direct", "nvls_sharp"])
+@pytest.mark.parametrize(("machine", "nics"), [("dgx-h100", 8), ("dgx-a100", 4)])
+def test_a_nic_sends_half_of_what_a_ring_needs(name: str, machine: str, nics: int) -> None:
+    """All-reduce of S over N nodes with k NICs: S/k out and in, where a ring has 2 (n-1)/n S/k."""
+    topology = load_machine(machine).topology(4, nics_per_node=nics)
+    algorithm = plugins.find("dpsim.collectives", name)()
+    loads: Counter[Any] = Counter()
+    for transfer in algorithm.traffic("all_reduce", world(topology), SIZE, topology):
+        for edge in path(transfer, topology):
+            loads[edge] += transfer.bytes
+    cables = {edge: load for edge, load in loads.items() if "leaf" in (edge[0][0], edge[1][0])}
+    assert len(cables) == 2 * 4 * nics
+    assert list(cables.values()) == pytest.approx([SIZE / nics] * len(cables), rel=1e-9)
+    assert all("spine" not in (edge[0][0], edge[1][0]) for edge in loads)
+
+
+def test_chains_load_every_nvlink_alike() -> None:
+    """Eight chains, each begun by another GPU: (2 - 2/g) S out of every GPU over NVLink."""
+    topology = load_machine("dgx-a100").topology(2)
+    out: Counter[int] = Counter()
+    algorithm = plugins.find("dpsim.collectives", "collnet_chain")()
+    for a, b, size in algorithm.traffic("all_reduce", world(topology), SIZE, topology):
+        if a >= 0 and b >= 0:
+            out[a] += size
+    assert list(out.values()) == pytest.approx([2 * 7 / 8 * SIZE] * 16, rel=1e-9)
+
+
+def test_ways_to_the_network_are_a_gpu_s_own_nic_and_leaf() -> None:
+    topology = load_machine("dgx-h100").topology(3)
+    up = path(Transfer(13, aggregator(5), 1.0), topology)
+    down = path(Transfer(aggregator(5), 13, 1.0), topology)
+    assert up[0][0] == ("gpu", 1, 5)
+    assert up[-1] == (("nic", 1, 5), ("leaf", 0, 5))
+    assert down == tuple((b, a) for a, b in reversed(up))
+
+
+def test_nodes_with_different_places_in_use_cannot_stream() -> None:
+    topology = load_machine("dgx-h100").topology(2)
+    for name in ("collnet_chain", "collnet_direct", "nvls_sharp"):
+        algorithm = plugins.find("dpsim.collectives", name)()
+        assert algorithm.applies((0, 3, 8, 11), topology)
+        assert not algorithm.applies((0, 3, 8, 12), topology)
+        assert not algorithm.applies((0, 1, 2, 3), topology)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,19 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from pydantic import ValidationError
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from dpsim.backends.ideal import Ideal
-from dpsim.compute import layer_times
+from dpsim.backends.ideal_ring import IdealRing
+from dpsim.compute import LayerTime, layer_times
 from dpsim.engines import Costs, Play, event, vectorised
 from dpsim.models import Layer, Model, Tensor
+from dpsim.models.resnet50 import ResNet50
 from dpsim.precision import Optimizer, Precision
 from dpsim.program import Cast, Op, Program
+from dpsim.record import Refused
 from dpsim.strategies import Job, TorchVersion
 from dpsim.strategies.ddp import Bucket, Ddp, assign_buckets
 from dpsim.timeline import Step
@@ -342,3 +348,246 @@ def test_buckets_of_a_live_run_are_the_predicted_ones(
     sizes = [[int(b[1]) for b in knobs.program(job, k).buckets] for k in (1, None)]
     assert sizes[0] == first
     assert sizes[1] == (rebuilt or sizes[0])
+
+
+# -- hooks, batch statistics, Join, optimizer in backward --------------------------------------
+
+
+def ring_bytes(program: Program, ranks: int) -> float:
+    """Payload that a rank of a ring sends in one step."""
+    ring = IdealRing(bandwidth=1e9)
+    return sum(
+        ring.plan(op.operation, tuple(range(ranks)), op.bytes, None).sent
+        for op in program.ops
+        if op.operation and not op.control
+    )
+
+
+@pytest.mark.parametrize("ranks", range(1, 65))
+def test_a_rank_of_a_ring_sends_twice_its_share_whatever_the_buckets(ranks: int) -> None:
+    for knobs in (Ddp(), Ddp(find_unused_parameters=True), Ddp(bucket_cap_mb_list=(1, 4))):
+        job = replace(job_of(toy(), micro_batches=3), ranks=ranks)
+        sent = ring_bytes(knobs.program(job, None), ranks)
+        assert sent == pytest.approx(2 * 57.75 * MIB * (ranks - 1) / ranks, rel=1e-12)
+    half = ring_bytes(Ddp(comm_hook="bf16").program(job, None), ranks)
+    assert half == pytest.approx(57.75 * MIB * (ranks - 1) / ranks, rel=1e-12)
+
+
+@pytest.mark.parametrize("hook", ["fp16", "bf16"])
+def test_a_compressing_hook_halves_fp32_buckets_and_casts_twice(hook: Any) -> None:
+    """Before: read 4 bytes an element, write 2, divide 2 in place; after: read 2, write 4."""
+    knobs, job = Ddp(comm_hook=hook), job_of(toy(), copy_bandwidth=1e12)
+    program = knobs.program(job, None)
+    assert [op.bytes / MIB for op in collectives(program)] == [3.25 / 2, 25, 4.5 / 2]
+    casts = {op.name: op.seconds for op in program.ops if op.name[0] in "HD"}
+    for k, mib in enumerate((3.25, 50, 4.5)):
+        elements = mib * MIB / 4
+        assert casts[f"H{k}"] == pytest.approx((4 + 2 + 2 * 2) * elements / 1e12)
+        assert casts[f"D{k}"] == pytest.approx((2 + 4) * elements / 1e12)
+    assert knobs.memory(job)["compressed buckets"] == pytest.approx(57.75 / 2 * MIB)
+
+
+def test_a_hook_leaves_16_bit_gradients_as_wide_as_they_are() -> None:
+    model = toy(dtypes=["bf16"] * 6)
+    program = Ddp(comm_hook="fp16").program(job_of(model), None)
+    plain = Ddp().program(job_of(model), None)
+    assert [op.bytes for op in collectives(program)] == [op.bytes for op in collectives(plain)]
+    assert Ddp(comm_hook="fp16").memory(job_of(model))["compressed buckets"] == 0
+
+
+def normed() -> Model:
+    """Three layers of 2 ms and 3 ms with 1 MiB each; the first two normalise 256 channels."""
+    layers = tuple(
+        Layer(name=f"c{i}", tensors=(Tensor("w", (MIB // 4,)),), forward=2e-3, backward=3e-3,
+              batch_norm=256 if i < 2 else 0)
+        for i in range(3)
+    )  # fmt: skip
+    return Model(name="normed", layers=layers)
+
+
+def test_batch_statistics_are_gathered_in_forward_and_reduced_in_backward() -> None:
+    """256 channels on 8 ranks: 8 x 513 elements forward, 512 backward, in fp32."""
+    job = replace(job_of(normed()), ranks=8)
+    program = Ddp(sync_batchnorm=True).program(job, None)
+    found = [(op.name, op.operation, op.bytes) for op in program.ops if op.name.startswith("SN")]
+    assert found == [
+        ("SN0", "all_gather", 4104 * 4),
+        ("SN1", "all_gather", 4104 * 4),
+        ("SN1'", "all_reduce", 512 * 4),
+        ("SN0'", "all_reduce", 512 * 4),
+    ]
+
+
+def test_batch_statistics_queue_behind_buckets_and_nothing_runs_beside_them() -> None:
+    """A bucket takes 8 ms and is issued 3 ms into backward; the statistics of the layer below
+    are reduced after it."""
+    cost = Ideal(latency=1e-3, bandwidth=MIB / 7e-3)
+    cast = Cast.uniform(Ddp(sync_batchnorm=True).program(job_of(normed()), None), 2)
+    play = Play(lambda k: cast, Costs(cost, None), 1, 0, lambda k: np.ones(2))
+    step = event.play(play).last
+    assert step.duration == pytest.approx(vectorised.play(play).last.duration, rel=1e-12)
+    times = {span.name: span for span in step.spans((0,))}
+    small = 1e-3 + 2 * 513 * 4 / (MIB / 7e-3)
+    assert times["F1"].start == pytest.approx(2e-3 + small)
+    begin = times["B2"].start
+    assert times["AR0"].end == pytest.approx(begin + 11e-3)
+    assert times["SN1'"].start == pytest.approx(begin + 11e-3)
+    assert times["B1"].start == pytest.approx(times["SN1'"].end)
+    assert times["B0"].start == pytest.approx(times["SN0'"].end)
+
+
+def test_resnet50_normalises_in_53_layers() -> None:
+    model = ResNet50().model()
+    job = Job(model, 8, (LayerTime(1e-3, 2e-3, "compute"),) * len(model.layers), 1, 32,
+              Precision(), Optimizer())  # fmt: skip
+    ops = Ddp(sync_batchnorm=True).program(job, None).ops
+    forward = [op.bytes for op in ops if op.operation == "all_gather"]
+    assert len(forward) == 53
+    assert sum(forward) == 4 * 8 * (2 * 26_560 + 53)
+    assert sum(op.name.startswith("SN") for op in ops) == 106
+
+
+@pytest.mark.parametrize("buffers", [(), (("fp32", 1000), ("int64", 10))])
+def test_join_adds_two_scalars_to_a_forward_and_a_rank_where_buffers_are_broadcast(
+    buffers: Any,
+) -> None:
+    program = Ddp(join=True).program(job_of(toy(buffers=buffers), control=True), None)
+    found = [(op.name, op.bytes) for op in program.ops if op.control]
+    around = [("join.rank", 8.0), ("buffers.fp32", 4000.0), ("buffers.int64", 80.0)]
+    assert found == [("join", 4.0), *(around if buffers else []), ("join.sync", 4.0)]
+
+
+def test_the_optimizer_in_backward_updates_what_has_been_reduced() -> None:
+    """1 ms for each 10 Mi parameters.  Backward ends at 20 ms, buckets of 3.25, 50 and 4.5 MiB
+    are there at 4.325, 22 and 23.45 ms."""
+    job = job_of(toy(), update=1e-3 / (10 * MIB))
+    program = Ddp(optimizer_in_backward=True).program(job, None)
+    times = {span.name: span for span in played(program).spans((0,))}
+    seconds = [mib * MIB / 4 * job.update for mib in (3.25, 50, 4.5)]
+    starts = [20e-3, 22e-3, max(22e-3 + seconds[1], 23.45e-3)]
+    for k, (start, length) in enumerate(zip(starts, seconds, strict=True)):
+        assert times[f"O{k}"].start == pytest.approx(start, rel=1e-9)
+        assert times[f"O{k}"].end == pytest.approx(start + length, rel=1e-9)
+    total = job.update * toy().parameters
+    assert played(Ddp().program(job, None)).duration == pytest.approx(23.45e-3 + total)
+    assert played(program).duration == pytest.approx(23.45e-3 + seconds[2])
+
+
+def test_without_no_sync_buckets_are_rebuilt_within_the_first_step() -> None:
+    knobs = Ddp(no_sync=False)
+    sizes = [op.bytes / MIB for op in collectives(knobs.program(job_of(toy(), micro_batches=2), 1))]
+    assert sizes == [57.75, 3.25, 50, 4.5]
+    static = replace(knobs, static_graph=True)
+    sizes = [
+        op.bytes / MIB for op in collectives(static.program(job_of(toy(), micro_batches=3), 1))
+    ]
+    assert sizes == [57.75, 57.75, 3.25, 50, 4.5]
+
+
+def test_a_list_of_caps_holds_from_the_first_iteration_on() -> None:
+    """Caps 4, 25, 25, …  Iteration 1 in registration order: p0+p1, p2, p3+p4+p5, launched in
+    reverse; then as gradients arrive: p5+p4+p3, p2, p1+p0."""
+    knobs = Ddp(bucket_cap_mb_list=(4, 25))
+    sizes = [
+        [op.bytes / MIB for op in collectives(knobs.program(job_of(toy()), k))] for k in (1, 2)
+    ]
+    assert sizes == [[23.25, 30, 4.5]] * 2
+    members = [[b[2] for b in knobs.program(job_of(toy()), k).buckets] for k in (1, 2)]
+    assert members[0][0] == ("p3.w", "p4.w", "p5.w")
+    assert members[1][0] == ("p5.w", "p4.w", "p3.w")
+
+
+def test_a_static_graph_reduces_its_map_in_the_first_backward() -> None:
+    job = job_of(toy(), control=True)
+    for iteration, expected in ((1, ["map", "AR0"]), (2, ["AR0"])):
+        program = Ddp(static_graph=True).program(job, iteration)
+        assert [op.name for op in collectives(program)] == expected
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "two hooks": (lambda: Ddp(comm_hook="fp16", optimizer_in_backward=True), "takes one hook"),
+    "two caps": (lambda: Ddp(bucket_cap_mb=5, bucket_cap_mb_list=(5,)), "one of the two"),
+    "no caps": (lambda: Ddp(bucket_cap_mb_list=()), "leave it out"),
+    "an old torch": (
+        lambda: Ddp(torch=TorchVersion((2, 4)), bucket_cap_mb_list=(5,)), "2.13 has"
+    ),
+    "a static graph inside no_sync": (
+        lambda: Ddp(static_graph=True).program(job_of(toy(), micro_batches=2), None), "torch itself"
+    ),
+    "no batch normalisation": (
+        lambda: Ddp(sync_batchnorm=True).program(job_of(toy()), None), "no batch normalisation"
+    ),
+    "Join over a pipeline": (lambda: Ddp(join=True).synchronisation(job_of(toy())), "split over"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_go_together_is_refused_with_the_reason(what: str) -> None:
+    make, reason = REFUSED[what]
+    with pytest.raises((Refused, ValidationError), match=reason):
+        make()
+
+
+def test_torch_itself_stops_where_a_static_graph_begins_inside_no_sync(
+    tmp_path: Path,
+) -> None:
+    """Why the combination is refused; and a second hook is."""
+    torch.multiprocessing.spawn(stopping_run, args=(str(tmp_path),), nprocs=1)
+    assert "expect_autograd_hooks_" in (tmp_path / "static").read_text()
+    assert "can only be called once" in (tmp_path / "hooks").read_text()
+
+
+def stopping_run(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=1)
+    module = DistributedDataParallel(torch.nn.Linear(2, 2), static_graph=True)
+    try:
+        with module.no_sync():
+            module(torch.ones(1, 2)).sum().backward()
+        module(torch.ones(1, 2)).sum().backward()
+        said = ""
+    except RuntimeError as error:
+        said = str(error)
+    Path(folder, "static").write_text(said)
+    module = DistributedDataParallel(torch.nn.Linear(2, 2))
+    said = ""
+    for _ in range(2):
+        try:
+            module.register_comm_hook(None, default_hooks.fp16_compress_hook)
+        except RuntimeError as error:
+            said = str(error)
+    Path(folder, "hooks").write_text(said)
+    os._exit(0)
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        Ddp(join=True),
+        Ddp(join=True, sync_batchnorm=True, comm_hook="fp16"),
+        Ddp(static_graph=True),
+        Ddp(no_sync=False),
+        Ddp(optimizer_in_backward=True, find_unused_parameters=True),
+    ],
+    ids=str,
+)
+def test_what_goes_before_forward_waits_for_the_step_before(knobs: Ddp) -> None:
+    """Both engines play the first four iterations alike, also where collectives slow compute."""
+    model = replace(normed(), buffers=(("fp32", 1000), ("int64", 10)))
+    micro_batches = 1 if knobs.static_graph else 2
+    job = job_of(model, control=True, micro_batches=micro_batches, update=1e-9)
+    casts = [Cast.uniform(knobs.program(job, k), 2) for k in (1, 2, 3, 4)]
+    costs = Costs(TOY_COST, None)
+    play = Play(lambda k: casts[k], costs, 4, 0, lambda k: np.ones(2), contention=0.3)
+    a, b = event.play(play), vectorised.play(play)
+    assert a.durations == pytest.approx(b.durations, rel=1e-9)
+
+
+def test_350_million_fp32_parameters_with_adam_take_7_gigabytes_or_5_6() -> None:
+    """4 + 4 + 8 bytes a parameter, and 4 of buckets unless gradients are views of them."""
+    layer = Layer(name="l", tensors=(Tensor("w", (350_000_000,)),), forward=0.0, backward=1.0)
+    job = replace(job_of(Model(name="m", layers=(layer,))), optimizer=Optimizer(kind="adam"))
+    assert sum(Ddp().memory(job).values()) == pytest.approx(7.0e9)
+    view = Ddp(gradient_as_bucket_view=True)
+    assert sum(view.memory(job).values()) == pytest.approx(5.6e9)
+    mixed = replace(job, precision=Precision(parameters="bf16", compute="bf16"))
+    assert sum(view.memory(mixed).values()) == pytest.approx(16 * 350e6)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from pydantic import ValidationError
 from torch.distributed.fsdp import fully_shard
 
 from dpsim.backends.ideal import Ideal
@@ -25,6 +27,7 @@ from dpsim.engines import Costs, Play, event, vectorised
 from dpsim.models import Layer, Model, Tensor
 from dpsim.precision import Optimizer, Precision
 from dpsim.program import Cast, Op, Program
+from dpsim.record import Refused, build
 from dpsim.strategies import Job, TorchVersion
 from dpsim.strategies.fsdp import Fsdp
 from dpsim.timeline import Step
@@ -291,3 +294,193 @@ def test_a_live_run_issues_the_predicted_collectives(reshard: bool, recorded: Pa
     ]
     expected = " ".join(f"{letters[op.operation]}:{int(op.bytes / 4)}" for op in ops)
     assert (recorded / f"{reshard}.txt").read_text() == expected
+
+
+# -- hybrid sharding, fewer ranks after forward, accumulation, dtypes ---------------------------
+
+
+def ring_bytes(strategy: Any, job: Job) -> float:
+    """Payload that a rank of rings sends in one step."""
+    ring = IdealRing(bandwidth=1e9)
+    groups = {"world": (tuple(range(job.ranks)),), **strategy.groups(job.ranks)}
+    return sum(
+        ring.plan(op.operation, groups[op.group][0], op.bytes - op.padding, None).sent
+        for op in strategy.program(job, None).ops
+        if op.operation
+    )
+
+
+@pytest.mark.parametrize("ranks", range(1, 65))
+def test_a_rank_of_a_ring_sends_the_published_multiples(ranks: int) -> None:
+    """3 Psi (N-1)/N resharding, 2 without; with shards of s and r replicas
+    3 Psi (s-1)/s + 2 (Psi/s) (r-1)/r."""
+    model = toy(1, 2)
+    size, job = 4.0 * model.parameters, job_of(model, ranks=ranks, control=True)
+    assert ring_bytes(Fsdp(), job) == pytest.approx(3 * size * (ranks - 1) / ranks, rel=1e-12)
+    kept = ring_bytes(Fsdp(reshard_after_forward=False), job)
+    assert kept == pytest.approx(2 * size * (ranks - 1) / ranks, rel=1e-12)
+    for s in (s for s in range(1, ranks + 1) if ranks % s == 0):
+        r = ranks // s
+        expected = 3 * size * (s - 1) / s + 2 * (size / s) * (r - 1) / r
+        assert ring_bytes(Fsdp(shard=s), job) == pytest.approx(expected, rel=1e-12)
+        fewer = size * (2 * (ranks - 1) / ranks + (s - 1) / s)
+        assert ring_bytes(Fsdp(reshard_after_forward=s), job) == pytest.approx(fewer, rel=1e-12)
+
+
+def test_hybrid_sharding_sends_the_worked_38_gigabytes() -> None:
+    """7e9 parameters in bf16, shards of 8, 4 replicas: 36.75 + 2.625 GB."""
+    precision = Precision(parameters="bf16", compute="bf16")
+    model = toy(1, 2, count=7_000_000_000 // 3)
+    job = job_of(model, ranks=32, precision=precision)
+    assert ring_bytes(Fsdp(shard=8), job) == pytest.approx(39.375e9, rel=1e-8)
+
+
+def test_hybrid_shards_are_consecutive_ranks_and_replicas_are_strided() -> None:
+    groups = Fsdp(shard=4).groups(8)
+    assert groups["shard"] == ((0, 1, 2, 3), (4, 5, 6, 7))
+    assert groups["replicate"] == ((0, 4), (1, 5), (2, 6), (3, 7))
+    assert Fsdp(shard=8).groups(8) == {}
+    assert Fsdp(shard=8, reshard_after_forward=4).groups(2) == {}  # fewer ranks: all share
+
+
+def hybrid_step(knobs: Fsdp, latency: float, **times: float) -> dict[str, Any]:
+    program = knobs.program(job_of(toy(**times), ranks=4), None)
+    cast = Cast((program,), (0,) * 4, {"world": ((0, 1, 2, 3),), **knobs.groups(4)})
+    play = Play(lambda k: cast, Costs(Ideal(latency=latency), None), 1, 0, lambda k: np.ones(4))
+    a, b = event.play(play), vectorised.play(play)
+    assert a.durations == pytest.approx(b.durations, rel=1e-9)
+    return {span.name: (span.start, span.end) for span in a.last.spans((0,))}
+
+
+def test_the_all_reduce_of_a_shard_runs_beside_the_next_gather() -> None:
+    """The overlapped timeline with shards of 2 and 2 replicas: each reduce-scatter is followed by
+    an all-reduce on another communicator; only the last one is exposed."""
+    found = hybrid_step(Fsdp(shard=2), 2, forward=3, backward=6)
+    for name, interval in OVERLAPPED.items():
+        assert found[name] == pytest.approx(interval, rel=1e-12), name
+    assert found["AR2"] == pytest.approx((19, 21))  # AG0' runs at the same time
+    assert found["AR1"] == pytest.approx((25, 27))
+    assert found["AR0"] == pytest.approx((31, 33))
+    assert found["O"][1] == pytest.approx(33)
+
+
+def test_parameters_kept_by_fewer_ranks_are_gathered_by_them_on_their_communicator() -> None:
+    knobs = Fsdp(reshard_after_forward=2)
+    assert knobs.groups(4)["post_forward"] == ((0, 1), (2, 3))
+    ops = knobs.program(job_of(toy(1, 2), ranks=4), None).ops
+    again = [op for op in ops if op.name.endswith("'") and op.operation]
+    assert [(op.name, op.group) for op in again] == [
+        ("AG2'", "post_forward"), ("AG1'", "post_forward"), ("AG0'", "post_forward"),
+    ]  # fmt: skip
+    assert {op.stream for op in again} == {"fsdp.post_forward"}
+    first = [op for op in ops if op.operation == "all_gather" and op not in again]
+    assert {(op.group, op.stream) for op in first} == {("world", "fsdp")}
+    # a rank copies its larger shard, half of the group, before backward's gather
+    copies = {op.name: i for i, op in enumerate(ops) if op.name.startswith("CP")}
+    assert set(copies) == {"CP0", "CP1", "CP2"}
+    assert all(op.after[0] >= copies[f"CP{op.name[2]}"] for op in again)
+
+
+@pytest.mark.parametrize(("asked", "like"), [(1, False), (4, True)])
+def test_one_and_all_ranks_are_torchs_other_words_for_false_and_true(
+    asked: int, like: bool
+) -> None:
+    job = job_of(toy(1, 2), ranks=4)
+    assert Fsdp(reshard_after_forward=asked).program(job, None) == Fsdp(
+        reshard_after_forward=like
+    ).program(job, None)
+
+
+def test_accumulation_modes() -> None:
+    job = job_of(toy(1, 2), micro_batches=2)
+    assert order(Fsdp(no_sync=False).program(job, None)) == (
+        "AG0.0 AG1.0 AG2.0 AG2.0' AG1.0' RS2.0 AG0.0' RS1.0 RS0.0 "
+        "AG0.1 AG1.1 AG2.1 AG2.1' AG1.1' RS2.1 AG0.1' RS1.1 RS0.1"
+    )
+    assert order(Fsdp(reshard_after_backward=False).program(job, None)) == (
+        "AG0.0 AG1.0 AG2.0 AG2.0' AG1.0' AG0.0' AG2.1' AG1.1' RS2.1 AG0.1' RS1.1 RS0.1"
+    )
+    both = Fsdp(reshard_after_backward=False, reshard_after_forward=False)
+    assert order(both.program(job, None)) == "AG0.0 AG1.0 AG2.0 RS2.1 RS1.1 RS0.1"
+    late = Fsdp(shard=2, no_sync=False, all_reduce_in_last=True)
+    job = job_of(toy(1, 2), micro_batches=2, ranks=4)
+    reduced = [n for n in order(late.program(job, None)).split() if n.startswith("AR")]
+    assert reduced == ["AR2.1", "AR1.1", "AR0.1"]
+
+
+def test_the_root_is_gathered_first_and_a_unit_on_raw_data_is_reduced_last() -> None:
+    program = Fsdp().program(job_of(toy(1, 2, units=("a", "b", ""))), None)
+    # group 0 is the root, which holds the last layer only; group 1's input needs no gradient
+    assert order(program) == "AG0 AG1 AG2 AG2' AG1' RS2 RS0 RS1"
+
+
+@pytest.mark.parametrize(("buffers", "awaited"), [(1, ["RS2", "RS1"]), (2, ["RS2"])])
+def test_compute_waits_for_reduce_scatters_beyond_the_kept_input_buffers(
+    buffers: int, awaited: list[str]
+) -> None:
+    knobs = Fsdp(reshard_after_forward=False, reduce_scatter_max_input_buffers=buffers)
+    ops = knobs.program(job_of(toy(1, 1)), None).ops
+    waits = [op for op in ops if op.name.startswith("wait.")]
+    assert [ops[op.after[0]].name for op in waits] == awaited
+    times = {s.name: s for s in played(Program(ops), 10.0).spans((0,))}
+    assert times["B0"].start == (times["RS2"].end if buffers == 1 else times["B1"].end)
+
+
+@pytest.mark.parametrize(
+    ("asked", "gathered"), [(False, 2 * (64 * 64 + 64)), (True, 64 * 64 + 2 * 64)]
+)
+def test_8_bit_compute_gathers_8_bit_matrices_only_where_asked(asked: bool, gathered: int) -> None:
+    tensors = (Tensor("weight", (64, 64)), Tensor("bias", (64,)))
+    layer = Layer(name="l", tensors=tensors, forward=1.0, backward=2.0, unit="a")
+    job = job_of(Model(name="m", layers=(layer,)), precision=Precision(compute="fp8"))
+    ops = Fsdp(float8_all_gather=asked).program(job, None).ops
+    assert {op.bytes for op in ops if op.operation == "all_gather"} == {gathered}
+    assert {op.bytes for op in ops if op.operation == "reduce_scatter"} == {2.0 * (64 * 64 + 64)}
+
+
+def test_memory_of_shards_and_of_what_is_gathered() -> None:
+    """Mixed-precision Adam keeps 16 bytes a parameter, over N; hybrid sharding over s."""
+    precision = Precision(parameters="bf16", compute="bf16")
+    job = replace(job_of(toy(1, 2), ranks=8, precision=precision), optimizer=Optimizer())
+    states = ("parameters", "gradients", "optimizer states")
+    for knobs, shards in ((Fsdp(), 8), (Fsdp(shard=2), 2), (Fsdp(shard=4), 4)):
+        parts = knobs.memory(job)
+        assert sum(parts[name] for name in states) == pytest.approx(16 * 3000 / shards)
+        assert parts["gathered parameters"] == 2 * (2000 + 2000)  # two outputs, two groups
+        assert parts["unsharded gradients"] == 2000
+        assert parts["reduce-scatter inputs"] == 2 * 2000
+    assert Fsdp(reshard_after_forward=False).memory(job)["gathered parameters"] == 6000 + 4000
+    kept = Fsdp(reshard_after_forward=2).memory(job)["gathered parameters"]
+    assert kept == 4000 + 6000 / 2 + 4000
+    wide = replace(job, precision=Precision(parameters="fp32", compute="bf16", reduce="bf16"))
+    assert Fsdp(shard=2).memory(wide)["all-reduce inputs"] == 6000 / 2
+    accumulating = replace(wide, micro_batches=4)
+    assert Fsdp().memory(accumulating)["unsharded gradients"] == 6000
+    assert Fsdp(no_sync=False).memory(accumulating)["unsharded gradients"] == 2000
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "shards that do not divide": (lambda: Fsdp(shard=3).groups(8), "do not split into groups of 3"),
+    "fewer ranks that do not divide": (
+        lambda: Fsdp(reshard_after_forward=3).groups(8), "true, false or a divisor of 8"
+    ),
+    "a late all-reduce without replicas": (
+        lambda: Fsdp(no_sync=False, all_reduce_in_last=True), "needs shard"
+    ),
+    "a late all-reduce of what is late": (
+        lambda: Fsdp(shard=2, all_reduce_in_last=True), "needs no_sync: false"
+    ),
+    "8-bit gathers of 16-bit compute": (
+        lambda: Fsdp(float8_all_gather=True).program(job_of(toy(1, 2)), None), "compute: fp8"
+    ),
+    "DDP's unused parameters": (
+        lambda: build(Fsdp, {"find_unused_parameters": True}), "unknown key"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_go_together_is_refused_with_the_reason(what: str) -> None:
+    make, reason = REFUSED[what]
+    with pytest.raises((Refused, ValidationError), match=reason):
+        make()

@@ -307,3 +307,44 @@ def test_a_scenario_names_it(tmp_path: Any) -> None:
 def test_settings_are_checked(tmp_path: Any) -> None:
     with pytest.raises(Refused, match="efficiency"):
         load(scenario(efficiency=1.5), tmp_path, "gloo")
+
+
+# -- reduce, all-to-all, send -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 3, 8])
+def test_a_reduce_is_a_pass_of_the_ring_and_a_gather(n: int) -> None:
+    """Two segments a rank: half of an all-reduce; then the cable of the root takes the rest."""
+    size = 2 * n * 65536.0
+    half = (n - 1) / n * size / (RATE * EFFICIENCY)
+    gathered = LATENCY + half
+    expected = half + LATENCY + 65536 / ADDING + gathered
+    assert seconds("reduce", hosts(n), size) == pytest.approx(expected, rel=1e-12)
+    sent = gloo().plan("reduce", tuple(range(n)), size, hosts(n)).sent
+    assert sent == pytest.approx((n - 1) / n * size * (1 + 1 / n))
+
+
+def test_a_large_reduce_sends_all_segments_but_two() -> None:
+    """gloo/reduce.cc: its loop goes over all segments, not over those of the other ranks only."""
+    size, n = 32.0 * MIB, 4
+    plan = gloo().plan("reduce", (0, 1, 2, 3), size, hosts(n))
+    assert plan.sent == pytest.approx(30 * MIB + 3 / 4 * 8 * MIB)
+    assert plan.phases[0].seconds == pytest.approx(30 * MIB / (RATE * EFFICIENCY))
+
+
+@pytest.mark.parametrize("n", [2, 5, 8])
+def test_an_all_to_all_fills_the_cables_once(n: int) -> None:
+    expected = LATENCY + (n - 1) / n * 1e6 / (RATE * EFFICIENCY)
+    assert seconds("all_to_all", hosts(n), 1e6) == pytest.approx(expected, rel=1e-12)
+    plan = gloo().plan("all_to_all", tuple(range(n)), 1e6, hosts(n))
+    assert plan.sent == pytest.approx((n - 1) / n * 1e6)
+
+
+def test_a_send_is_one_message_on_its_way() -> None:
+    topology = hosts(4, slow={3: RATE / 4})
+    expected = LATENCY + 1e6 / (RATE * EFFICIENCY)
+    for pair, factor in (((0, 2), 1), ((3, 0), 4), ((0, 3), 4)):
+        plan = gloo().plan("send", pair, 1e6, topology)
+        assert plan.seconds == pytest.approx(LATENCY + factor * (expected - LATENCY), rel=1e-12)
+        assert plan.sent == 1e6
+        assert {*(plan.phases[0].loads or {})} == {*topology.route(*pair)}

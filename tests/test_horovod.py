@@ -350,9 +350,83 @@ def test_the_fusion_buffer_is_as_large_as_the_threshold_if_anything_is_fused() -
     assert "fusion buffer" not in Horovod().memory(replace(job, ranks=1))
 
 
-def test_hierarchical_all_reduce_is_refused_with_the_reason() -> None:
-    with pytest.raises(Refused, match=r"strategy.hierarchical_allreduce: .*host memory"):
+# -- hierarchical all-reduce ------------------------------------------------------------------
+
+
+def hierarchical(ranks: int, local: int, **rest: Any) -> Program:
+    knobs = Horovod(hierarchical_allreduce=True, local_size=local, cycle_time=1000.0, **rest)
+    return knobs.program(job_of(ranks, control=True), 1)
+
+
+@pytest.mark.parametrize(("ranks", "local"), [(4, 2), (16, 8), (8, 8), (8, 1)])
+def test_a_hierarchical_all_reduce_scatters_crosses_and_gathers(ranks: int, local: int) -> None:
+    found = [op for op in hierarchical(ranks, local).ops if op.kind == "collective"]
+    size = found[0].bytes
+    assert [(op.operation, op.group, op.bytes) for op in found] == [
+        ("reduce_scatter", "local", size),
+        ("all_reduce", "cross", size / local),
+        ("all_gather", "local", size),
+    ]
+    groups = Horovod(hierarchical_allreduce=True, local_size=local).groups(ranks)
+    assert all(len(group) == local for group in groups["local"])
+    assert all(len(group) == ranks // local for group in groups["cross"])
+
+
+@pytest.mark.parametrize("local", [2, 4, 8])
+def test_a_rank_sends_the_same_however_it_is_split(local: int) -> None:
+    """2 (N-1)/N copies, as on one ring: 2 (L-1)/L inside and 2 (n-1)/n of 1/L across."""
+    knobs = f"strategy={{kind: horovod, hierarchical_allreduce: true, local_size: {local}}}"
+    point = first_step(knobs, "cluster.ranks=16", "engine=event").points[0]
+    expected = 2 * 15 / 16 * 140 * MiB
+    assert point["bytes_sent_per_rank"] == pytest.approx(expected, rel=1e-12)
+
+
+def test_parts_cross_the_hosts_at_the_rate_of_the_link() -> None:
+    slow, fast = (hierarchical(4, 2, pcie_bandwidth=rate) for rate in (1e9, 2e9))
+    for name in ("AR0", "AG0"):
+        a, b = (next(op for op in x.ops if op.name == name) for x in (slow, fast))
+        assert a.delay == pytest.approx(a.bytes / (1 if name == "AR0" else 2) / 1e9)
+        assert a.delay == pytest.approx(2 * b.delay)
+
+
+def test_hierarchical_engines_agree_under_jitter() -> None:
+    knobs = Horovod(hierarchical_allreduce=True, local_size=2, cycle_time=2.0,
+                    fusion_threshold=5_000_000)  # fmt: skip
+    job = job_of(6, control=True)
+    cast = Cast((knobs.program(job, None),), (0,) * 6,
+                {"world": (tuple(range(6)),), **knobs.groups(6)})  # fmt: skip
+    noise = Variability(jitter=0.2)
+    play = Play(lambda k: cast, Costs(Ideal(latency=1e-3, bandwidth=1e9), None), 4, 0,
+                lambda k: noise.factors(1, k, 6))  # fmt: skip
+    a, b = event.play(play), vectorised.play(play)
+    assert a.durations == pytest.approx(b.durations, rel=1e-9)
+
+
+def test_nodes_must_be_known_and_fit() -> None:
+    with pytest.raises(Refused, match=r"strategy.local_size: .*horovodrun -H"):
         read("worked/horovod_first_step", ("strategy.hierarchical_allreduce=true",))
+    with pytest.raises(Refused, match="6 ranks do not split into nodes of 4"):
+        Horovod(hierarchical_allreduce=True, local_size=4).groups(6)
+    with pytest.raises(Refused, match="a node has 8 ranks here, not 4"):
+        Horovod(local_size=4).program(replace(job_of(16), local_size=8), None)
+
+
+def test_adasum_is_refused_by_name() -> None:
+    with pytest.raises(Refused, match=r"strategy.op: Adasum .* average and sum are"):
+        read("worked/horovod_first_step", ("strategy.op=adasum",))
+    assert first_step("strategy.op=sum").step_time_s == pytest.approx(0.023)
+
+
+def test_uncached_requests_on_rank_0_grow_with_ranks_times_tensors() -> None:
+    """Iteration 1 of 1,024 ranks: each request of each other rank; cached, only the rounds."""
+    cost = {
+        (n, step): Horovod()._negotiation(job_of(n, control=True), 8, step)(8)
+        for n in (64, 128, 256, 512, 1024)
+        for step in (1, None)
+    }
+    for n in (64, 128, 256, 512):
+        assert cost[2 * n, 1] - cost[n, 1] == pytest.approx(3 * 20e-6 + n * 8 * 1e-6)
+        assert cost[2 * n, None] - cost[n, None] == pytest.approx(20e-6)
 
 
 def test_waiting_for_the_cycle_is_a_stall_and_the_host_limits() -> None:

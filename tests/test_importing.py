@@ -498,7 +498,7 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     xml = write(tmp_path, system(gpu(0, to(1, 4), 80) + gpu(1, to(0, 4), 80)))
     same = write(tmp_path, GOOD, "smi.txt")
     fewer = write(tmp_path, GOOD.replace("NV4", "NV2"), "fewer.txt")
-    with pytest.raises(Refused, match="disagree on NVLinks"):
+    with pytest.raises(Refused, match=r"topo\.xml and fewer\.txt disagree on NVLinks: GPU0"):
         import_machine([xml, fewer], device="a100-pcie-80gb")
     with pytest.raises(Refused, match=r"disagree on the number of GPUs: 2 .*8"):
         import_machine([xml, DATA / "h200-8gpu-8nic-ansi-escapes.txt"], device="h200")
@@ -506,6 +506,113 @@ def test_files_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
         import_machine([same, fewer], device="a100-pcie-80gb")
     with pytest.raises(Refused, match=r"M40 has none"):
         import_machine([fewer], device="m40", like="rack-pcie4")
+
+
+#: two GPUs and a NIC a NUMA node; GPU1 and NIC0 share a switch
+MATRIX = """\
+        GPU0    GPU1    GPU2    GPU3    NIC0    NIC1    CPU Affinity    NUMA Affinity
+GPU0     X      NODE    SYS     SYS     NODE    SYS     0-31            0
+GPU1    NODE     X      SYS     SYS     PXB     SYS     0-31            0
+GPU2    SYS     SYS      X      NODE    SYS     NODE    32-63           1
+GPU3    SYS     SYS     NODE     X      SYS     NODE    32-63           1
+NIC0    NODE    PXB     SYS     SYS      X      SYS
+NIC1    SYS     SYS     NODE    NODE    SYS      X
+
+NIC Legend:
+
+  NIC0: mlx5_0
+  NIC1: mlx5_1
+"""
+
+
+def bridge(number: int, *inside: str) -> str:
+    return (
+        f'<pci busid="0000:{0xE0 + number:02x}:00.0" class="0x060400" {GEN5}>'
+        f"{''.join(inside)}</pci>"
+    )
+
+
+def four(first: str, second: str) -> str:
+    return system(first, second).replace('gdr="1"', 'gdr="0"')
+
+
+def findings(folder: Path, xml: str, matrix: str = MATRIX) -> tuple[str, ...]:
+    files = [write(folder, xml), write(folder, matrix, "smi.txt")]
+    return import_machine(files, device="h100-pcie").findings
+
+
+def test_files_that_agree_on_places_tell_nothing(tmp_path: Path) -> None:
+    agreeing = four(gpu(0) + bridge(0, gpu(1), nic(0)), gpu(2) + gpu(3) + nic(1))
+    assert findings(tmp_path, agreeing) == ()
+    # a matrix whose cards are called otherwise says nothing of them
+    assert findings(tmp_path, agreeing, MATRIX.replace("mlx5_", "rocep")) == ()
+
+
+def test_a_nic_elsewhere_is_told_by_name(tmp_path: Path) -> None:
+    """NIC mlx5_0 is not below the switch of GPU1, and mlx5_1 is on the other NUMA node."""
+    moved = four(gpu(0) + bridge(0, gpu(1)) + nic(0) + nic(1), gpu(2) + gpu(3))
+    found = findings(tmp_path, moved)
+    assert found[1] == (
+        "GPU1 and mlx5_0 are on one NUMA node in topo.xml (taken), below one PCIe switch in smi.txt"
+    )
+    apart, node = "on different NUMA nodes", "on one NUMA node"
+    assert [line for line in found if "GPU2 and mlx5_1" in line] == [
+        f"GPU2 and mlx5_1 are {apart} in topo.xml (taken), {node} in smi.txt"
+    ]
+    assert len(found) == 1 + 4  # mlx5_1 is elsewhere for all four GPUs
+
+
+def test_a_gpu_on_another_numa_node_is_told_by_name(tmp_path: Path) -> None:
+    moved = four(gpu(0) + bridge(0, gpu(1), nic(0)) + gpu(2), gpu(3) + nic(1))
+    found = findings(tmp_path, moved)
+    named = {line.partition(" are ")[0] for line in found}
+    assert named == {
+        "GPU0 and GPU2", "GPU1 and GPU2", "GPU2 and GPU3", "GPU2 and mlx5_0", "GPU2 and mlx5_1"
+    }  # fmt: skip
+
+
+def test_behind_nvlinks_only_numa_nodes_are_compared(tmp_path: Path) -> None:
+    """NV4 hides whether two GPUs share a switch; CPU affinities tell their NUMA nodes."""
+    linked = MATRIX.replace(
+        "X      NODE    SYS     SYS     NODE", "X      NV4     SYS     SYS     NODE"
+    )
+    linked = linked.replace("GPU1    NODE ", "GPU1    NV4  ")
+    pair = to(1, 4), to(0, 4)
+    same = four(bridge(0, gpu(0, pair[0]), gpu(1, pair[1])) + nic(0), gpu(2) + gpu(3) + nic(1))
+    assert "GPU0 and GPU1" not in " ".join(findings(tmp_path, same, linked))
+    split = four(gpu(0, pair[0]) + nic(0), gpu(1, pair[1]) + gpu(2) + gpu(3) + nic(1))
+    assert any(line.startswith("GPU0 and GPU1 are on different NUMA nodes in topo.xml (taken), "
+                               "on one NUMA node or nearer in smi.txt")
+               for line in findings(tmp_path, split, linked))  # fmt: skip
+
+
+def test_pairs_with_other_counts_of_nvlinks_are_named(tmp_path: Path) -> None:
+    xml = write(tmp_path, system(gpu(0, to(1, 4), 80) + gpu(1, to(0, 4), 80)))
+    fewer = write(tmp_path, GOOD.replace("NV4", "NV2"), "fewer.txt")
+    with pytest.raises(Refused, match=r"GPU0 to GPU1: 4 NVLinks in topo\.xml, 2 in fewer\.txt"):
+        import_machine([xml, fewer], device="a100-pcie-80gb")
+
+
+def test_a_contradiction_is_a_finding_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = four(gpu(0) + bridge(0, gpu(1)) + nic(0), gpu(2) + gpu(3) + nic(1))
+    out = tmp_path / "mine.yaml"
+    files = [str(write(tmp_path, moved)), str(write(tmp_path, MATRIX, "smi.txt"))]
+    command = ["import", *files, "--device", "h100-pcie"]
+    assert app([*command, "-o", str(out)], standalone_mode=False) == 1
+    printed = capsys.readouterr().out
+    assert "the files contradict each other:\n  GPU1 and mlx5_0 are" in printed
+    assert load_machine(str(out)).gpus_per_node == 4
+    assert app([*command, "--json"], standalone_mode=False) == 1
+    assert len(json.loads(capsys.readouterr().out)["findings"]) == 1
+
+
+@pytest.mark.parametrize("device", ["l40s", "rtx4090"])
+def test_gpus_without_nvlink_have_none_whatever_a_file_says(device: str, tmp_path: Path) -> None:
+    xml = write(tmp_path, system(gpu(0, to(1, 4), 89) + gpu(1, to(0, 4), 89)))
+    with pytest.raises(Refused, match="has none"):
+        import_machine([xml], device=device)
 
 
 def test_readers_claim_by_content() -> None:

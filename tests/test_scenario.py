@@ -19,7 +19,11 @@ from dpsim.record import Refused
 from dpsim.report import canonical_json
 from dpsim.scenario import Loaded, find, folder, load, read, to_data
 
-BUNDLED = sorted(str(p.relative_to(folder()).with_suffix("")) for p in folder().rglob("*.yaml"))
+# those of one job; folders of candidates are read by tests/test_compare.py
+BUNDLED = sorted(
+    str(p.relative_to(folder()).with_suffix(""))
+    for p in (*folder().glob("*.yaml"), *folder().glob("worked/*.yaml"))
+)
 ROOT = Path(__file__).resolve().parent.parent
 TOY: dict[str, Any] = {
     "model": {

@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 
+from dpsim.accuracy.baselines import baselines, gradient_bytes, linear
 from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training_models import choose_model
 from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, Table, read_table
 from dpsim.accuracy.training_validate import calibration_row, validated_training
+from dpsim.calibrate import level
 from dpsim.player import step_time
 from dpsim.record import Refused
+from dpsim.scenario import Calibrate
 
 HEAD = (
     *("model", "accelerator", "gpus_per_node", "total_gpus"),
@@ -161,8 +164,10 @@ def test_a_model_without_name_or_size_is_refused() -> None:
     ("changes", "reason"),
     [
         ({"strategy": "parameter server"}, "a parameter server is not modelled"),
-        ({"strategy": "DP+TP+PP", "tp": 4}, "tensor parallelism is not modelled"),
-        ({"strategy": "DP+PP"}, "pipeline parallelism is not modelled"),
+        ({"strategy": "DP+TP+PP", "tp": 4}, "pp: pipeline parallelism of unknown size"),
+        ({"strategy": "DP+PP"}, "pp: pipeline parallelism of unknown size"),
+        ({"strategy": "DP+CP", "cp": 2}, "context parallelism is not modelled"),
+        ({"strategy": "DP, LoRA"}, "LoRA"),
         ({"strategy": "DP all-reduce", "compression": "1-bit Adam"}, "compressed communication"),
         ({"strategy": "decentralised DP (neighbor averaging)"}, "decentralised"),
         ({"strategy": "gossip"}, "'gossip' is not known"),
@@ -236,15 +241,230 @@ def test_batch_with_and_without_accumulation(tmp_path: Path) -> None:
     assert odd.data["batch"] == {"global": 28, "accumulation": 1}
 
 
+# -- tensor and pipeline parallelism --------------------------------------------------------------
+
+GPT = {
+    "model": "GPT h1024 L8", "accelerator": "NVIDIA A100-SXM4-80GB", "total_gpus": 16,
+    "seq_len": 512, "precision": "FP16", "framework": "Megatron-DeepSpeed",
+    "strategy": "DP+TP+PP", "strategy_detail": "1F1B", "tp": 2, "pp": 4, "dp": 2,
+    "batch_per_gpu": 2, "grad_accum": 32, "global_batch": 128, "value": 3.0, "unit": "s",
+}  # fmt: skip
+
+
+def test_a_mesh_is_read_from_its_columns(tmp_path: Path) -> None:
+    found = point(tmp_path, **GPT)
+    assert found.data["parallel"] == {"tensor": 2, "pipeline": 4}
+    assert found.data["schedule"] == {"kind": "one_f_one_b"}
+    assert found.data["batch"] == {"per_device": 2, "accumulation": 32}
+    assert (found.case.mesh.data, found.case.global_batch) == (2, 128)
+    assert found.strategy == "megatron+tp+pp"
+    assert not any("1F1B" in note for note in found.notes)
+    unsaid = point(tmp_path, **GPT | {"strategy_detail": ""})
+    assert any("1F1B without interleaving" in note for note in unsaid.notes)
+    plain = point(tmp_path, **GPT | {"tp": 1, "pp": 1, "dp": 16, "global_batch": 1024})
+    assert plain.case.mesh.plain
+    assert plain.strategy == "megatron"
+
+
+def test_micro_batches_follow_from_the_batches_where_they_can(tmp_path: Path) -> None:
+    found = point(tmp_path, **GPT | {"grad_accum": ""})
+    assert found.data["batch"] == {"per_device": 2, "accumulation": 32}
+    only_tensor = {"pp": 1, "dp": 8, "grad_accum": "", "batch_per_gpu": "", "strategy": "TP"}
+    found = point(tmp_path, **GPT | only_tensor)
+    assert found.data["batch"] == {"global": 128, "accumulation": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"dp": 4}, "tp x pp x dp is 32, which is not the row's 16 GPUs"),
+        ({"tp": 3}, "tp x pp x dp is 24"),
+        ({"pp": 32, "dp": ""}, "tp x pp x dp is 0"),
+        ({"grad_accum": "", "batch_per_gpu": ""}, "micro-batches are not stated"),
+        ({"grad_accum": "", "global_batch": ""}, "micro-batches are not stated"),
+        ({"grad_accum": "", "batch_per_gpu": 3}, "no whole number of micro-batches of 3"),
+        ({"tp": "4 or 8"}, "'4 or 8' is not one number"),
+        ({"cp": 2}, "context parallelism is not modelled"),
+        ({"strategy_detail": "tp-comm-overlap"}, "beside computation are not modelled"),
+        ({"strategy_detail": "2D + AsyncTP"}, "beside computation are not modelled"),
+        ({"strategy_detail": "interleaved, 3 chunks"}, "interleaved pipeline are not known"),
+    ],
+)
+def test_a_mesh_that_is_not_known_is_refused(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        point(tmp_path, **GPT | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"strategy": "FSDP+TP+PP"}, "fsdp is not modelled together with tensor or pipeline"),
+        (
+            {"strategy": "FSDP+TP, async TP", "pp": 1, "dp": 8, "global_batch": 512},
+            "fsdp is not modelled together",
+        ),
+        ({"shard": "ZeRO-2"}, "stage 2 exchanges in every micro-batch"),
+        ({"strategy_detail": "overlap-param-gather, overlap-grad-reduce"}, "overlap_param_gather"),
+        ({"model": "GPT h1024 L6"}, "6 blocks do not make 4 equal stages"),
+    ],
+)
+def test_what_a_mesh_cannot_take_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    row = GPT | changes
+    path = write(tmp_path / "t.csv", [tuple(row.values())], tuple(row))
+    (outcome,) = validated_training(path).outcomes
+    assert outcome.status == "refused"
+    assert reason in outcome.reason
+
+
+def test_megatron_exchanges_what_its_arguments_say(tmp_path: Path) -> None:
+    half = point(tmp_path, **GPT | {"precision": "FP16 mixed"})
+    assert half.data["precision"] == {"parameters": "fp16", "compute": "fp16"}
+    assert half.data["strategy"] == {"kind": "megatron"}
+    wide = point(tmp_path, **GPT | {"precision": "BF16"})
+    assert wide.data["precision"] == {"parameters": "bf16", "compute": "bf16"}
+    assert wide.data["strategy"] == {"kind": "megatron", "grad_reduce_in_fp32": True}
+    detail = "1F1B, distributed optimizer, overlap-grad-reduce"
+    assert point(tmp_path, **GPT | {"strategy_detail": detail}).data["strategy"] == {
+        "kind": "megatron",
+        "overlap_grad_reduce": True,
+        "use_distributed_optimizer": True,
+    }
+    zero = point(tmp_path, **GPT | {"shard": "ZeRO-1"})
+    assert zero.data["strategy"] == {"kind": "zero", "stage": 1}
+
+
+@pytest.mark.parametrize("stages", [5, 6, 7, 8, 9, 10, 12, 24])
+@pytest.mark.parametrize("billions", [22, 178, 205, 530])
+def test_a_stand_in_makes_equal_stages(billions: float, stages: int) -> None:
+    from dpsim.modelspec import load, make
+
+    data = choose_model(f"GPT {billions}B", "LLM", billions * 1e9, 2048, stages).data
+    assert data["blocks"] % stages == 0
+    assert data["hidden"] % 128 == 0
+    model = load(make(data, file=False), Path())
+    assert model.parameters == pytest.approx(billions * 1e9, rel=0.02)
+
+
+MESHES = [
+    {},
+    {"shard": "ZeRO-1"},
+    {"tp": 1, "dp": 4, "global_batch": 256},
+    {"tp": 8, "pp": 1, "strategy": "DP+TP"},
+    {"pp": 2, "dp": 4, "grad_accum": 33, "global_batch": 264},
+    {"strategy_detail": "1F1B, overlap-grad-reduce, distributed optimizer"},
+]
+
+
+@pytest.mark.parametrize("changes", MESHES, ids=str)
+def test_a_long_step_is_played_shortened_with_the_same_result(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    from dpsim.accuracy import training_play
+    from dpsim.case import Stretch
+
+    case = point(tmp_path, **GPT | changes).case
+    assert training_play._short(case) is not None
+    whole = training_play._played(case)
+    short = training_play.play(case)
+    assert short.step_time == pytest.approx(whole.step_time, rel=1e-9)
+    assert short.timeline.mean_split() == pytest.approx(whole.mean_split(), rel=1e-6, abs=1e-9)
+    variants = [Stretch(latency=2.0, transfer=2.0), Stretch(compute=1.3)]
+    lanes = training_play._played(case, ((1.0, 1.0), (1.0, 2.0), (1.3, 1.0))).lanes
+    found = training_play.lane_times(case, variants, whole.step_time)
+    assert found == pytest.approx(lanes[1:], rel=1e-9)
+
+
+def test_a_step_whose_length_is_no_straight_line_is_played_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dpsim.accuracy import training_play
+
+    case = point(tmp_path, **GPT).case
+    played = []
+    inner = training_play._played
+    monkeypatch.setattr(
+        training_play,
+        "_played",
+        lambda case, *rest: played.append(case.scenario.batch.accumulation) or inner(case, *rest),
+    )
+    assert training_play.step_time(case) == pytest.approx(inner(case).step_time, rel=1e-9)
+    assert max(played) < 32
+    monkeypatch.setattr(training_play, "STRAIGHT", -1.0)
+    assert training_play.step_time(case) == inner(case).step_time
+    assert played[-1] == 32
+
+
+@pytest.mark.parametrize("changes", MESHES, ids=str)
+def test_leaving_out_shared_links_hardly_shortens_a_step(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    from dpsim.accuracy import training_play
+    from dpsim.engines import event
+
+    case = point(tmp_path, **GPT | changes).case
+    shared = event.play(case.plays()[0]).step_time
+    assert shared * 0.995 <= training_play.step_time(case) <= shared * (1 + 1e-9)
+
+
+def mesh_table(tmp_path: Path) -> Path:
+    """A sweep of meshes at one count whose times are dpsim's own, at the first row's level."""
+    from dpsim.accuracy import training_play
+
+    first = point(tmp_path, **GPT)
+    scale = level(first.case, Calibrate(step_time=3.0), training_play.step_time).scale
+    rows = [GPT]
+    for changes in MESHES[1:]:
+        case = point(tmp_path, **GPT | changes).case.scaled(scale)
+        rows.append(GPT | changes | {"value": repr(training_play.step_time(case))})
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    lines = [
+        (*(row.get(name, "") for name in columns), "s", "predict" if k else "calib")
+        for k, row in enumerate(rows)
+    ]
+    return write(tmp_path / "mesh.csv", lines, (*columns, "series_id", "role"))
+
+
+def test_a_sweep_of_meshes_is_calibrated_on_one_of_them(tmp_path: Path) -> None:
+    found = validated_training(mesh_table(tmp_path))
+    assert found.document["status"] == {"calibrated": 1, "predicted": len(MESHES) - 1}
+    assert found.document["all"]["median_error"] < 1e-6
+    for outcome in found.outcomes[1:]:
+        assert outcome.low is not None
+        assert outcome.high is not None
+        assert outcome.predicted is not None
+        # wider than two runs of one mesh differ
+        assert outcome.low < 0.97 * outcome.predicted
+        assert outcome.high > 1.03 * outcome.predicted
+        assert "links are not shared" in outcome.reason
+
+
+def test_linear_scaling_grows_with_the_work(tmp_path: Path) -> None:
+    small = point(tmp_path, **GPT)
+    deep = point(tmp_path, **GPT | {"model": "GPT h1024 L16"})
+    ratio = deep.case.model.flop_per_sample() / small.case.model.flop_per_sample()
+    assert ratio > 1.2
+    assert linear(deep, small) == pytest.approx(3.0 * ratio, rel=1e-12)
+    long = point(tmp_path, **GPT | {"grad_accum": 64, "global_batch": 256})
+    assert linear(long, small) == pytest.approx(6.0, rel=1e-12)
+
+
+def test_baselines_reduce_a_ranks_own_gradients_over_its_replicas(tmp_path: Path) -> None:
+    found = point(tmp_path, **GPT)
+    assert gradient_bytes(found.case) == pytest.approx(found.case.model.parameters / 8 * 2)
+    alone = point(tmp_path, **GPT | {"tp": 4, "dp": 1, "global_batch": 64})
+    assert baselines(alone, alone)["alpha_beta"] == pytest.approx(alone.step_time)
+
+
 # -- a table of dpsim's own predictions -----------------------------------------------------------
 
 
 def own_table(tmp_path: Path, factor: float = 1.0) -> Path:
     """Rows at 1, 4, 8, 16 GPUs that say what dpsim predicts; `factor` on all but the first."""
     first = point(tmp_path, total_gpus=1, value=802.9)
-    from dpsim.calibrate import level
-    from dpsim.scenario import Calibrate
-
     scale = level(first.case, Calibrate(step_time=first.step_time)).scale
     rows: list[tuple[Any, ...]] = [(*RESNET[:3], 1, *RESNET[4:6], 802.9, "images/s")]
     for gpus in (4, 8, 16):

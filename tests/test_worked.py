@@ -23,10 +23,39 @@ STEPS = {
     "fsdp2_comm_bound": 0.036,
     "fsdp2_two_communicators": 0.032,
     "fsdp2_keep_gathered": 0.030,
+    "fsdp2_hybrid": 0.033,
+    "fsdp1_prefetch": 0.031,
+    "fsdp1_no_prefetch": 0.039,
+    "data_parallel": 0.03855,
+    "ddp_fp16_hook": 0.021225,
     "horovod_first_step": 0.023,
     "zero2_paper": 0.152,
     "zero2_deepspeed": 0.163,
+    "backup_workers": 1.3,
+    "samples_by_speed": 0.08,
+    "host_bound": 0.016,
+    "epoch_of_ten": 0.021,
+    "no_backup_workers": 4.0,
+    "mirrored": 0.026775,
+    "multi_worker_mirrored": 0.023775,
+    "pmap": 0.028775,
+    "pmap_lhs": 0.02145,
+    "megatron_distributed_optimizer": 0.03155,
+    "train_steps": 0.192,
+    "train_resnet50": 0.306,
+    "pipeline_gpipe": 0.033,
+    "pipeline_1f1b": 0.033,
+    "pipeline_interleaved2": 0.0285,
+    "pipeline_interleaved4": 0.02625,
+    "pipeline_zb1p": 0.027,
+    "pipeline_zb1p_uneven": 0.0282,
+    "pipeline_gpipe_latency": 0.0336,
+    "pipeline_1f1b_latency": 0.0346,
+    "pipeline_interleaved2_latency": 0.0299,
+    "pipeline_interleaved_p2m4": 0.0135,
 }
+#: means of random steps
+SAMPLED = ("slow_rank", "slow_rank_rare")
 FASTER_STEPS = {
     "ddp_steady": 0.021225,
     "ddp_first_iteration": 0.0238875,
@@ -40,7 +69,17 @@ def step(name: str, *sets: str) -> float:
 
 
 def test_every_worked_scenario_has_its_number() -> None:
-    assert {path.stem for path in (folder() / "worked").glob("*.yaml")} == set(STEPS)
+    known = {*STEPS, *SAMPLED}
+    assert {path.stem for path in (folder() / "worked").glob("*.yaml")} == known
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_random_steps_are_the_same_on_both_engines(name: str) -> None:
+    """The mean of all steps is compared with its closed form by tests/test_golden.py."""
+    few = ("variability.steps=5", "variability.random_slow={probability: 0.001, factor: 1.5}")
+    a, b = (step(name, f"engine={engine}", *few) for engine in ("event", "vectorised"))
+    assert a == pytest.approx(b, rel=1e-12)
+    assert a > 1.0
 
 
 @pytest.mark.parametrize("engine", ["event", "vectorised"])

@@ -15,11 +15,11 @@ import numpy as np
 from dpsim import uncertainty
 from dpsim.accuracy import training_validate as validate
 from dpsim.accuracy.collective_intervals import fitted_on
+from dpsim.accuracy.training_play import step_time
 from dpsim.accuracy.training_scenarios import point_of
 from dpsim.accuracy.training_table import Row
 from dpsim.constants import Constant
 from dpsim.engines import SimulationError
-from dpsim.player import step_time
 from dpsim.record import Refused
 
 #: shares that are tried; in between ln(predicted / measured) is linear in the share's logarithm

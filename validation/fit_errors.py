@@ -1,9 +1,10 @@
 """Learn how far measured collectives lie from their predictions, and write it into the package.
 
-    python validation/fit_errors.py TABLE [TABLE …]
+    python validation/fit_errors.py TABLE [TABLE …] [--only messages]
 
 reads tables as `dpsim validate` does, predicts every row without calibration, and writes the
-factors of the intervals to dpsim/calibrations/collective_error.yaml.  Series whose name has an odd
+factors of the intervals to dpsim/calibrations/collective_error.yaml; with `--only messages` those
+of sends and all-to-alls, while the others stay as they are.  Series whose name has an odd
 CRC-32 are held out: only their coverage is printed.
 """
 
@@ -20,7 +21,7 @@ from dpsim.accuracy import collective_intervals as intervals
 from dpsim.accuracy.collective_intervals import Residual
 from dpsim.accuracy.collective_model import Answer, Question, answers
 from dpsim.accuracy.collective_table import read_collectives
-from dpsim.constants import Constant, save
+from dpsim.constants import Constant, save, shipped
 
 HEAD = """\
 Measured over predicted time of collectives: the 5 % and 95 % points by kind of fabric
@@ -37,7 +38,8 @@ def residuals(paths: Iterable[Path]) -> list[Residual]:
         answer = known[Question.of(row)]
         if isinstance(answer, Answer):
             log = float(np.log(row.measured / answer.seconds))
-            found.append(Residual(row.series, answer.kind, intervals.band_of(row.size), log))
+            kind = intervals.pool(row.operation, answer.kind)
+            found.append(Residual(row.series, kind, intervals.band_of(row.size), log))
     return found
 
 
@@ -54,10 +56,18 @@ def coverage(residuals: Sequence[Residual], constants: Mapping[str, Constant]) -
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", nargs="+", type=Path)
-    tables = parser.parse_args(arguments).tables
+    parser.add_argument("--only", choices=("messages",))
+    options = parser.parse_args(arguments)
+    tables = options.tables
     found = residuals(tables)
+    kept: dict[str, Constant] = {}
+    if options.only:
+        begins = intervals.pool("send", "")
+        found = [r for r in found if r.kind.startswith(begins)]
+        known = shipped(intervals.NAME)
+        kept = {name: c for name, c in known.items() if not name.startswith(begins)}
     fit = [r for r in found if intervals.fitted_on(r.series)]
-    constants = intervals.learn(fit)
+    constants = kept | intervals.learn(fit)
     names = " ".join(path.name for path in tables)
     target = save(intervals.NAME, f"{HEAD}python validation/fit_errors.py {names}", constants)
     held = [r for r in found if not intervals.fitted_on(r.series)]

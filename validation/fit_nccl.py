@@ -1,6 +1,7 @@
 """Fit the constants of the NCCL backend to measured collectives and write them as YAML.
 
     python validation/fit_nccl.py TABLE [-o dpsim/calibrations/nccl.yaml] [--bootstrap 40]
+                                  [--only messages]
 
 TABLE is a CSV with the columns of `dpsim validate` for collectives (series_id, accelerator,
 gpus_per_node, nodes, ranks, fabric, interconnect_stated, library, algo, proto, collective,
@@ -11,6 +12,9 @@ Every constant belongs to a kind of link (and a protocol), none to a machine, a 
 The residual is log(predicted / measured) under a soft L1 loss, so that odd rows don't decide; the
 rows of one machine count as a dozen, however many there are.  Each constant has a prior.  Standard
 errors are bootstrapped over series.
+
+All-to-alls and sends have constants of their own (`dpsim/backends/_nccl_messages.py`), fitted after
+the others and beside them: with `--only messages` the others stay as they are in the file.
 
 The held-out series took no part in the fit, but they were seen while the model's form and some
 priors were chosen, so their errors are not those of a blind test.
@@ -23,7 +27,7 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,8 +39,9 @@ from dpsim import constants, plugins
 from dpsim.accuracy.collective_intervals import fitted_on
 from dpsim.accuracy.collective_table import Row, read_collectives
 from dpsim.accuracy.platforms import platform
+from dpsim.backends import _nccl_messages as messages
 from dpsim.backends._nccl_graph import graph_of
-from dpsim.backends._nccl_time import Constants, predicted
+from dpsim.backends._nccl_time import Constants, Time, predicted
 from dpsim.backends._nccl_traffic import Traffic, traffic_of
 from dpsim.backends._nccl_tuning import Tuning
 from dpsim.backends.nccl import PLUGINS, version_of
@@ -49,7 +54,7 @@ from dpsim.topology import Topology
 HEAD = """\
 Constants of the NCCL backend; written by validation/fit_nccl.py, never by hand.
 What they mean together: dpsim/backends/_nccl_time.py."""
-OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _VERSION = re.compile(r"\b(?:NCCL|RCCL) (\d+\.\d+(?:\.\d+)?)\b")
 SPLIT = 1 << 20
 #: how many rows the rows of one machine (small ones, large ones) count for, and how far machines
@@ -112,6 +117,20 @@ PRIORS: dict[str, Prior] = {
         "37 of 44.5 GB/s on five GPUs of a DGX-1V",
     ),
     "flow": Prior(3e9, 0.4, "B/s", "most that one TCP connection carries"),
+    "message_floor": Prior(8 * _US, 0.5, "s", "time of one launch of sends and receives"),
+    "message": Prior(0.3 * _US, 1.0, "s", "time of each message that a rank sends at once"),
+    "message_efficiency": Prior(
+        0.9, 0.3, "1", "share of the links' nominal bandwidth that sends and receives reach"
+    ),
+    "message_handshake": Prior(
+        5 * _US, 0.7, "s", "time of the handshakes of messages of more than 16 KiB in a node"
+    ),
+    "message_copy": Prior(
+        1e12, 0.8, "B/s", "rate at which a rank copies what it keeps of an all-to-all"
+    ),
+    "message_small": Prior(
+        10 * _US, 0.8, "s", "further time of each message that fits into a NIC's command"
+    ),
 }
 INSIDE = ("nvswitch", "nvlink", "xgmi", "pcie", "inter_socket")
 OUTSIDE = (
@@ -134,18 +153,40 @@ class Sample(NamedTuple):
     def kind(self) -> str:
         return self.tuning.graph.kind
 
+    def time(self, fitted: Constants) -> Time:
+        operation, size = self.row.operation, self.row.size
+        return predicted(fitted, self.tuning, self.traffic, operation, self.choice, size)
+
+
+class Posted(NamedTuple):
+    """A row of an all-to-all or send."""
+
+    row: Row
+    found: messages.Messages
+
+    @property
+    def kind(self) -> str:
+        return self.found.kind
+
+    def time(self, fitted: Constants) -> Time:
+        return messages.predicted(fitted, self.found, self.row.size)
+
+
+Fitted = Sample | Posted
+
 
 # -- rows to samples ------------------------------------------------------------------------------
 
 
-def samples_of(rows: Iterable[Row]) -> tuple[list[Sample], dict[str, int]]:
+def samples_of(rows: Iterable[Row]) -> tuple[list[Fitted], dict[str, int]]:
     """Rows whose machine and operation are modelled; why the others are not, with counts."""
-    found, refused = [], defaultdict(int)
+    found: list[Fitted] = []
+    refused: dict[str, int] = defaultdict(int)
     ordered = sorted(rows, key=lambda row: (row.ranks, row.accelerator, row.interconnect))
     for row in ordered:
         if not re.match("NCCL|RCCL", row.library) or row.excluded:
             continue
-        if row.operation not in OPERATIONS:
+        if row.operation not in (*OPERATIONS, *messages.OPERATIONS):
             refused[f"{row.operation} is not modelled"] += 1
             continue
         try:
@@ -155,13 +196,15 @@ def samples_of(rows: Iterable[Row]) -> tuple[list[Sample], dict[str, int]]:
     return found, dict(refused)
 
 
-def _sample(row: Row) -> Sample:
+def _sample(row: Row) -> Fitted:
     if row.fabric.startswith("unknown"):
         raise Refused("the fabric is not known")
     topology = _topology(
         row.accelerator, row.gpus_per_node, row.nodes, row.ranks, row.fabric, row.interconnect
     )
     ranks = tuple(range(topology.ranks))
+    if row.operation in messages.OPERATIONS:
+        return Posted(row, messages.messages_of(row.operation, ranks, topology))
     stated = _VERSION.search(row.library)
     tuning = Tuning(graph_of(topology, ranks), version_of(stated[1] if stated else ""))
     choices = tuning.choices(row.operation, row.size, row.algorithm or "auto", row.protocol)
@@ -213,6 +256,14 @@ def names_of(kind: str) -> list[str]:
     return shared + (["flow"] if kind in SOCKETS else [])
 
 
+def message_names_of(kind: str) -> list[str]:
+    """The constants of sends and receives that a kind has."""
+    found = ["message_floor", "message", "message_efficiency"]
+    if kind in INSIDE:
+        found += ["message_handshake", "message_copy"]
+    return found + (["message_small"] if kind == "slingshot" else [])
+
+
 def start() -> dict[str, float]:
     """All constants at their priors."""
     return {
@@ -220,6 +271,20 @@ def start() -> dict[str, float]:
         for kind in (*INSIDE, *OUTSIDE)
         for name in names_of(kind)
     }
+
+
+def message_priors(kind: str, values: Mapping[str, float]) -> dict[str, Prior]:
+    """Those of the constants of messages.  Launch and share of bandwidth are thought to be those of
+    other collectives on the same kind; between nodes a message is thought to cost some
+    microseconds, more where it goes through the hosts' TCP."""
+    found = {name: PRIORS[name] for name in message_names_of(kind)}
+    for name in ("floor", "efficiency"):
+        at = f"message_{name}"
+        found[at] = found[at]._replace(centre=values[f"{kind}.{name}"])
+    if kind in OUTSIDE:
+        cost = 15 * _US if kind in SOCKETS else 5 * _US
+        found["message"] = found["message"]._replace(centre=cost, sigma=0.8)
+    return found
 
 
 def _prior(kind: str, name: str) -> Prior:
@@ -241,28 +306,25 @@ def _prior(kind: str, name: str) -> Prior:
     return prior
 
 
-def residuals(samples: list[Sample], values: Mapping[str, float]) -> np.ndarray:
+def residuals(samples: Sequence[Fitted], values: Mapping[str, float]) -> np.ndarray:
     """log(predicted / measured) of every sample."""
     fitted = Constants(values)
     out = np.empty(len(samples))
     for place, sample in enumerate(samples):
-        time = predicted(
-            fitted, sample.tuning, sample.traffic, sample.row.operation, sample.choice,
-            sample.row.size,
-        )  # fmt: skip
+        time = sample.time(fitted)
         out[place] = math.log((time.floor + time.latency + time.transfer) / sample.row.measured)
     return out
 
 
 def fit(
-    samples: list[Sample], kinds: tuple[str, ...], values: dict[str, float]
+    samples: Sequence[Fitted], kind: str, priors_of: Mapping[str, Prior], values: dict[str, float]
 ) -> dict[str, float]:
-    """The constants of `kinds` that fit the samples of these kinds best, all else as it is."""
-    chosen = [s for s in samples if s.kind in kinds]
+    """The constants `priors_of` of `kind` that fit its samples best, all else as it is."""
+    chosen = [s for s in samples if s.kind == kind]
     if not chosen:
         return values
-    names = [f"{kind}.{name}" for kind in kinds for name in names_of(kind)]
-    priors = [_prior(*name.split(".")) for name in names]
+    names = [f"{kind}.{name}" for name in priors_of]
+    priors = list(priors_of.values())
     centres = np.log([p.centre for p in priors])
     sigmas = np.array([p.sigma for p in priors])
     weights = _weights(chosen)
@@ -282,7 +344,7 @@ def _soft(errors: np.ndarray) -> np.ndarray:
     return np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))
 
 
-def _weights(samples: list[Sample]) -> np.ndarray:
+def _weights(samples: Sequence[Fitted]) -> np.ndarray:
     """The rows of a machine are no independent measurements: together they count as at most
     INDEPENDENT of them."""
     rows: dict[Any, int] = defaultdict(int)
@@ -291,26 +353,49 @@ def _weights(samples: list[Sample]) -> np.ndarray:
     return np.array([math.sqrt(min(1.0, INDEPENDENT / rows[_machine(s)])) for s in samples])
 
 
-def _machine(sample: Sample) -> tuple[str, str, str, bool]:
+def _machine(sample: Fitted) -> tuple[str, str, str, bool]:
     row = sample.row
     large = row.size >= SPLIT
     return row.accelerator, row.fabric, row.interconnect, large
 
 
-def fit_all(samples: list[Sample], values: dict[str, float]) -> dict[str, float]:
+def fit_all(samples: Sequence[Fitted], values: dict[str, float]) -> dict[str, float]:
     """Kinds inside nodes first; the networks stand on them."""
+    chosen = [sample for sample in samples if isinstance(sample, Sample)]
     for kind in (*INSIDE, *OUTSIDE):
         if kind not in BORROWED:
-            values = fit(samples, (kind,), values)
-    for kind, source in BORROWED.items():
-        for name in names_of(kind):
-            values[f"{kind}.{name}"] = values[f"{source}.{name}"]
-    return values
+            values = fit(chosen, kind, {n: _prior(kind, n) for n in names_of(kind)}, values)
+    return _borrowed(values, names_of)
 
 
-def errors_of(samples: list[Sample], values: dict[str, float], times: int) -> dict[str, float]:
-    """Bootstrapped standard errors of the logarithms, over series."""
-    by_series: dict[str, list[Sample]] = defaultdict(list)
+def fit_messages(samples: Sequence[Fitted], values: dict[str, float]) -> dict[str, float]:
+    """The constants of sends and receives, where all others are `values`."""
+    chosen = [sample for sample in samples if isinstance(sample, Posted)]
+    for kind in (*INSIDE, *OUTSIDE):
+        if kind not in BORROWED:
+            priors = message_priors(kind, values)
+            start = {f"{kind}.{name}": prior.centre for name, prior in priors.items()}
+            values = fit(chosen, kind, priors, values | start)
+    return _borrowed(values, message_names_of)
+
+
+def _borrowed(values: dict[str, float], names: Callable[[str], Iterable[str]]) -> dict[str, float]:
+    found = {
+        f"{kind}.{name}": values[f"{source}.{name}"]
+        for kind, source in BORROWED.items()
+        for name in names(kind)
+    }
+    return values | found
+
+
+def errors_of(
+    samples: Sequence[Fitted],
+    values: dict[str, float],
+    times: int,
+    again: Callable[[Sequence[Fitted], dict[str, float]], dict[str, float]],
+) -> dict[str, float]:
+    """Bootstrapped standard errors of the logarithms, over series, of fits `again`."""
+    by_series: dict[str, list[Fitted]] = defaultdict(list)
     for sample in samples:
         by_series[sample.row.series].append(sample)
     names = sorted(by_series)
@@ -318,15 +403,14 @@ def errors_of(samples: list[Sample], values: dict[str, float], times: int) -> di
     runs = []
     for _ in range(times):
         drawn = random.choice(names, len(names))
-        again = [sample for name in drawn for sample in by_series[name]]
-        runs.append(fit_all(again, dict(values)))
+        runs.append(again([s for name in drawn for s in by_series[name]], dict(values)))
     return {name: float(np.std([np.log(run[name]) for run in runs])) for name in values}
 
 
 # -- what comes out -------------------------------------------------------------------------------
 
 
-def report(samples: list[Sample], values: dict[str, float], bare: bool = False) -> str:
+def report(samples: Sequence[Fitted], values: dict[str, float], bare: bool = False) -> str:
     """Median absolute errors by kind and size, fitted series and held-out ones."""
     groups: dict[tuple[str, str, bool], list[float]] = defaultdict(list)
     logs = residuals(samples, values) if not bare else _bare(samples)
@@ -344,41 +428,56 @@ def report(samples: list[Sample], values: dict[str, float], bare: bool = False) 
     return "\n".join(lines)
 
 
-def _bare(samples: list[Sample]) -> np.ndarray:
+def _bare(samples: Iterable[Fitted]) -> np.ndarray:
     return np.array([
         math.log(s.tuning.seconds(s.row.operation, *s.choice, s.row.size) / s.row.measured)
-        for s in samples
+        for s in samples if isinstance(s, Sample)
     ])  # fmt: skip
 
 
 def constants_of(
-    samples: list[Sample], values: Mapping[str, float], errors: Mapping[str, float]
+    samples: Sequence[Fitted],
+    values: Mapping[str, float],
+    errors: Mapping[str, float],
+    prior_of: Callable[[str, str], Prior],
 ) -> dict[str, Constant]:
     """The constants with their errors, and what they rest on."""
     found = {}
     for name, value in values.items():
         kind, short = name.split(".")
-        prior = _prior(kind, short)
+        prior = prior_of(kind, short)
         source = BORROWED.get(kind, kind)
         rows = [s for s in samples if s.kind == source]
-        series = len({s.row.series for s in rows})
-        told = f"{len(rows)} rows of {series} series of published measurements on {source}"
-        if kind in BORROWED:
-            told += f"; there are none on {kind}"
         if abs(math.log(value / prior.centre)) < 1e-3:  # no row moves it
-            rows, told = [], f"no measurement; the prior, with its width {prior.sigma:g} as error"
-            if short == "relay":
-                told = "read off one published curve (five GPUs of a DGX-1V), not fitted"
+            rows = []
         error = value * (errors.get(f"{source}.{short}", 0.0) if rows else prior.sigma)
         found[name] = Constant(
             value=float(f"{value:.4g}"),
             error=float(f"{error:.2g}"),
             unit=prior.unit,
             meaning=prior.meaning,
-            fitted_on=told,
+            fitted_on=_told(kind, short, rows, prior),
             n=len(rows),
         )
     return found
+
+
+def _told(kind: str, name: str, rows: Sequence[Fitted], prior: Prior) -> str:
+    """What the constant `name` of `kind` rests on; `rows` moved it."""
+    if rows:
+        what = " of all-to-alls" if name.startswith("message") else ""
+        series = len({s.row.series for s in rows})
+        source = BORROWED.get(kind, kind)
+        told = f"{len(rows)} rows of {series} series of published measurements{what} on {source}"
+        return told + (f"; there are none on {kind}" if kind in BORROWED else "")
+    if name == "relay":
+        return "read off one published curve (five GPUs of a DGX-1V), not fitted"
+    if name in ("message_floor", "message_efficiency"):
+        return (
+            "no measurement; that of other collectives on this kind, with the prior's width "
+            f"{prior.sigma:g} as error"
+        )
+    return f"no measurement; the prior, with its width {prior.sigma:g} as error"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -386,19 +485,58 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("table", type=Path)
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--bootstrap", type=int, default=40)
+    parser.add_argument("--only", choices=("messages",))
     options = parser.parse_args(arguments)
     samples, refused = samples_of(read_collectives(options.table).rows)
     for reason, count in sorted(refused.items()):
         print(f"{count:5} rows left out: {reason}", file=sys.stderr)
     fitting = [sample for sample in samples if fitted_on(sample.row.series)]
-    values = fit_all(fitting, start())
-    print("NCCL's own estimates:", report(samples, values, bare=True), sep="\n")
-    print("fitted:", report(samples, values), sep="\n")
+    kept = options.only == "messages"
+    found = _kept(options.output) if kept else _fitted(samples, fitting, options.bootstrap)
+    found |= _fitted_messages(samples, fitting, found, options.bootstrap)
     if options.output:
-        errors: dict[str, Any] = errors_of(fitting, values, options.bootstrap)
-        found = constants_of(fitting, values, errors)
         options.output.write_text(constants.text(HEAD, found), encoding="utf-8")
     return 0
+
+
+def _kept(file: Path | None) -> dict[str, Constant]:
+    """The constants of `file`, or else the shipped ones, but for those of messages."""
+    known = constants.load(file) if file else constants.shipped("nccl")
+    return {name: c for name, c in known.items() if ".message" not in name}
+
+
+def _fitted(
+    samples: Sequence[Fitted], fitting: Sequence[Fitted], times: int
+) -> dict[str, Constant]:
+    """The constants of all but messages."""
+    tuned = [sample for sample in samples if isinstance(sample, Sample)]
+    chosen = [sample for sample in fitting if isinstance(sample, Sample)]
+    values = fit_all(chosen, start())
+    print("NCCL's own estimates:", report(tuned, values, bare=True), sep="\n")
+    print("fitted:", report(tuned, values), sep="\n")
+    errors = errors_of(chosen, values, times, fit_all)
+    return constants_of(chosen, values, errors, _prior)
+
+
+def _fitted_messages(
+    samples: Sequence[Fitted],
+    fitting: Sequence[Fitted],
+    others: Mapping[str, Constant],
+    times: int,
+) -> dict[str, Constant]:
+    """The constants of messages, where `others` are what they are."""
+    posted = [sample for sample in samples if isinstance(sample, Posted)]
+    chosen = [sample for sample in fitting if isinstance(sample, Posted)]
+    fixed = {name: constant.value for name, constant in others.items()}
+    values = fit_messages(chosen, fixed)
+    print("messages:", report(posted, values), sep="\n")
+    errors = errors_of(chosen, values, times, lambda drawn, _: fit_messages(drawn, fixed))
+    return constants_of(
+        chosen,
+        {name: value for name, value in values.items() if name not in fixed},
+        errors,
+        lambda kind, name: message_priors(kind, fixed)[name],
+    )
 
 
 if __name__ == "__main__":

@@ -37,13 +37,13 @@ from dpsim import uncertainty
 from dpsim.accuracy import training_scenarios
 from dpsim.accuracy import training_validate as validate
 from dpsim.accuracy.collective_intervals import fitted_on
+from dpsim.accuracy.training_play import lane_times, step_time
 from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, read_table
 from dpsim.backends import _nccl_time, nccl
 from dpsim.case import Stretch
 from dpsim.constants import Constant, save, shipped
 from dpsim.engines import SimulationError
-from dpsim.player import lane_times, step_time
 from dpsim.record import Refused
 
 #: values that are tried; between them the logarithms of step times are interpolated
@@ -160,7 +160,9 @@ def _miss(row: Row, base: Point, scale: float) -> _fit_intervals.Miss:
 def residuals(
     series: Iterable[Sequence[Row]], tried: Sequence[tuple[float, float, float]], jobs: int
 ) -> list[Residual]:
-    """The residuals of all rows that are scored, at each (contention, spread, efficiency)."""
+    """The residuals of all rows that are scored, at each (contention, spread, efficiency).
+
+    Rows with tensor or pipeline parallelism say little about the three, and take long."""
     series = list(series)
     with ProcessPoolExecutor(jobs) as pool:
         found = pool.map(_of_series, series, [tried] * len(series), chunksize=2)
@@ -170,6 +172,7 @@ def residuals(
 def _of_series(rows: Sequence[Row], tried: Sequence[tuple[float, float, float]]) -> list[Residual]:
     first = validate.calibration_row(rows)
     scored = [row for row in rows if row is not first and not validate.unscored(row)]
+    scored = [row for row in scored if row.count("tp") * row.count("pp") == 1]
     if first is None or not scored:
         return []
     logs: dict[int, list[float]] = {row.number: [] for row in scored}

@@ -1,9 +1,10 @@
 """Baselines: what simpler methods predict for the same rows.
 
-linear      throughput per GPU stays what it was at the calibrated count
-alpha_beta  compute of the calibrated count, then one ring all-reduce of all gradients that
-            overlaps with nothing: 2 (n-1) (alpha + S / (n B)) on nominal links (Thakur et al.,
-            IJHPCA 19(1), 2005)
+linear      work per second and GPU stays what it was at the calibrated count: samples, and FLOP
+            where the model or its sequences are others
+alpha_beta  compute of the calibrated count, then one ring all-reduce of a rank's gradients over
+            all replicas that overlaps with nothing: 2 (n-1) (alpha + S / (n B)) on nominal links
+            (Thakur et al., IJHPCA 19(1), 2005)
 nccl_bare   the same with the time that NCCL's own cost model has for that all-reduce
 """
 
@@ -23,7 +24,7 @@ ALPHA = 5e-6
 def baselines(point: Point, calibrated: Point) -> dict[str, float]:
     """What the baselines predict for the step time of `point` [s]."""
     here, there = point.case, calibrated.case
-    work = here.global_batch / here.ranks / (there.global_batch / there.ranks)
+    work = linear(point, calibrated) / calibrated.step_time
     found = {"linear": calibrated.step_time * work}
     for name, reduce in (("alpha_beta", _alpha_beta), ("nccl_bare", _nccl_bare)):
         compute = max(calibrated.step_time - reduce(there), 0.0)
@@ -31,22 +32,37 @@ def baselines(point: Point, calibrated: Point) -> dict[str, float]:
     return found
 
 
+def linear(point: Point, calibrated: Point) -> float:
+    """The step time if every GPU did as much per second as at the calibrated count [s]."""
+    here, there = point.case, calibrated.case
+    work = here.global_batch / here.ranks / (there.global_batch / there.ranks)
+    flop = here.model.flop_per_sample(), there.model.flop_per_sample()
+    return calibrated.step_time * work * (flop[0] / flop[1] if all(flop) else 1.0)
+
+
 def gradient_bytes(case: Case) -> float:
-    """Bytes of all gradients, in the dtype that the parameters are kept in."""
-    return case.model.parameters * float(DTYPE_BYTES[case.precision.parameters])
+    """Bytes of one rank's gradients, in the dtype that the parameters are kept in."""
+    own = case.model.parameters / case.mesh.replica
+    return own * float(DTYPE_BYTES[case.precision.parameters])
+
+
+def _replicas(case: Case) -> tuple[int, ...]:
+    """The ranks that hold the same parameters as rank 0."""
+    return case.mesh.data_groups(0)[0]
 
 
 def _alpha_beta(case: Case) -> float:
-    n = case.ranks
+    group = _replicas(case)
+    n = len(group)
     if n == 1 or case.topology is None:
         return 0.0
-    return 2 * (n - 1) * (ALPHA + gradient_bytes(case) / (n * _narrowest(case.topology)))
+    return 2 * (n - 1) * (ALPHA + gradient_bytes(case) / (n * _narrowest(case.topology, group)))
 
 
-def _narrowest(topology: Topology) -> float:
-    """Nominal bandwidth that a ring over all ranks has [B/s]: the network's share of a node
+def _narrowest(topology: Topology, group: tuple[int, ...]) -> float:
+    """Nominal bandwidth that a ring over `group` has [B/s]: the network's share of a node
     where there are several nodes, else the first link out of a GPU."""
-    ring = [*range(topology.ranks), 0]
+    ring = [*group, group[0]]
     best = float("inf")
     for a, b in itertools.pairwise(ring):
         route = topology.route(a, b)
@@ -57,9 +73,8 @@ def _narrowest(topology: Topology) -> float:
 def _nccl_bare(case: Case) -> float:
     from dpsim.backends.nccl import Nccl
 
-    n = case.ranks
-    if n == 1 or case.topology is None:
+    group = _replicas(case)
+    if len(group) == 1 or case.topology is None:
         return 0.0
-    world = tuple(range(n))
-    plan = Nccl().plan("all_reduce", world, gradient_bytes(case), case.topology)
+    plan = Nccl().plan("all_reduce", group, gradient_bytes(case), case.topology)
     return plan.seconds

@@ -5,6 +5,10 @@ Uncalibrated predictions take a pair of factors per kind of fabric and band of s
 and 95 % points of measured over predicted on the series that are fitted on.  A series is fitted on
 if the CRC-32 of its name is even; odd ones are held out, and coverage is told for both.
 
+Sends and all-to-alls miss otherwise than collectives that a library tunes, so they have groups of
+their own (`pool`) and change none of the others.  Their constants rest on few series, which they
+meet too well; so their intervals are never narrower than those of other collectives there.
+
 Calibrated curves bring their own residuals: each of their points is predicted from the others.
 """
 
@@ -35,10 +39,17 @@ BANDS = (
 ENOUGH, SERIES = 20, 8
 ANY = "any"
 NAME = "collective_error"
+#: operations of which there was no series to fit on, and how much further their intervals go
+_UNFITTED, _BEYOND = ("reduce", "send"), 2.0
+#: operations that are messages between pairs, and what the names of their groups begin with
+_MESSAGES, _POOL = ("all_to_all", "send"), "messages_"
 
 
 class Residual(NamedTuple):
-    """One measured row against its prediction: the logarithm of measured / predicted."""
+    """One measured row against its prediction: the logarithm of measured / predicted.
+
+    kind   as `pool` has it
+    """
 
     series: str
     kind: str
@@ -53,6 +64,16 @@ def band_of(size: float) -> str:
 def fitted_on(series: str) -> bool:
     """Whether constants may be fitted on the series of this name; the others are held out."""
     return zlib.crc32(series.encode()) % 2 == 0
+
+
+def pool(operation: str, kind: str) -> str:
+    """The kind of link `kind` (or `ANY`) as the groups of `operation` name it."""
+    return _POOL + kind if operation in _MESSAGES else kind
+
+
+def _any_of(kind: str) -> str:
+    """The group of all fabrics that `kind` belongs to."""
+    return _POOL + ANY if kind.startswith(_POOL) else ANY
 
 
 def key(kind: str, band: str) -> str:
@@ -78,7 +99,7 @@ def _groups(residuals: Iterable[Residual]) -> dict[tuple[str, str], list[Residua
     """Residuals by kind and band, and by each alone, and all."""
     groups: dict[tuple[str, str], list[Residual]] = {}
     for found in residuals:
-        for kind in (found.kind, ANY):
+        for kind in (found.kind, _any_of(found.kind)):
             for band in (found.band, ANY):
                 groups.setdefault((kind, band), []).append(found)
     return groups
@@ -89,7 +110,9 @@ def _factors(kind: str, band: str, members: Sequence[Residual]) -> dict[str, Con
     for found in members:
         by_series.setdefault(found.series, []).append(found.log)
     series = [np.array(by_series[name]) for name in sorted(by_series)]
-    where = "any fabric" if kind == ANY else kind
+    where = "any fabric" if kind == _any_of(kind) else kind.removeprefix(_POOL)
+    if kind.startswith(_POOL):
+        where = f"sends and all-to-alls, {where}"
     sizes = "any size" if band == ANY else band
     made = {}
     for side, share in (("low", (1 - COVERAGE) / 2), ("high", (1 + COVERAGE) / 2)):
@@ -165,18 +188,46 @@ def factors(
 ) -> tuple[float, float]:
     """The interval around a prediction as two factors, low at most 1 and high at least 1.
 
-    They lie one standard error further out than the quantiles, for a new series is not one of
-    those that the quantiles were read off.  Where the group has too few residuals the kind's own
-    over all sizes, then the band's over all fabrics, then those of everything stand in.
+    `kind` is as `pool` has it.  The factors lie one standard error further out than the quantiles,
+    for a new series is not one of those that the quantiles were read off.  Where the group has too
+    few residuals the kind's own over all sizes, then the band's over all fabrics, then those of
+    everything stand in.
     """
     known = shipped(NAME) if constants is None else constants
-    band = band_of(size)
-    for group in (key(kind, band), key(kind, ANY), key(ANY, band), key(ANY, ANY)):
+    found = _found(kind, band_of(size), known)
+    if kind.startswith(_POOL):
+        others = factors(kind.removeprefix(_POOL), size, known)
+        found = found or others
+        return min(found[0], others[0]), max(found[1], others[1])
+    if found is None:
+        raise ValueError(f"{NAME} has no factors for any fabric")
+    return found
+
+
+def _found(kind: str, band: str, known: Mapping[str, Constant]) -> tuple[float, float] | None:
+    """The factors of the nearest group that there is."""
+    every = _any_of(kind)
+    for group in (key(kind, band), key(kind, ANY), key(every, band), key(every, ANY)):
         if f"{group}.low" in known:
-            low, high = known[f"{group}.low"], known[f"{group}.high"]
-            ends = (
-                low.value * math.exp(-low.error / low.value),
-                high.value * math.exp(high.error / high.value),
-            )
-            return min(ends[0], 1.0), max(ends[1], 1.0)
-    raise ValueError(f"{NAME} has no factors for any fabric")
+            return _wide(known[f"{group}.low"], known[f"{group}.high"])
+    return None
+
+
+def interval(operation: str, kind: str, size: float) -> tuple[float, float]:
+    """The factors of `operation` on `size` bytes over links of `kind` (or `ANY`).
+
+    They go further by `_BEYOND` for operations that were not fitted: of the reduces and sends that
+    were seen, all held out, many lie outside the plain ones.
+    """
+    low, high = factors(pool(operation, kind), size)
+    more = _BEYOND if operation in _UNFITTED else 1.0
+    return low / more, high * more
+
+
+def _wide(low: Constant, high: Constant) -> tuple[float, float]:
+    """A standard error further out than `low` and `high`, around 1."""
+    ends = (
+        low.value * math.exp(-low.error / low.value),
+        high.value * math.exp(high.error / high.value),
+    )
+    return min(ends[0], 1.0), max(ends[1], 1.0)

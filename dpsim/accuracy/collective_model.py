@@ -30,6 +30,8 @@ from dpsim.topology import Topology
 _VERSION = re.compile(r"\b[NR]CCL[ -]v?(\d+\.\d+(?:\.\d+)?)", re.IGNORECASE)
 #: what tables write where nobody forced an algorithm or protocol
 _FREE = ("", "auto", "default", "any", "none", "unknown", "not stated", "-")
+#: operations of which no library has an estimate of its own
+_UNTUNED = ("all_to_all", "send")
 #: libraries by their own names, and the backends that stand for them
 _LIBRARIES = (
     (r"\b[NR]CCL\b", "nccl"),
@@ -81,7 +83,7 @@ class Answer:
     latency, transfer  seconds without and with bytes on the move; the prediction is their sum
     bottleneck         a word of DESIGN's list: which of the network's parts takes most of it
     kind               what joins its ranks: the kind of link between nodes, else in the node
-    alpha_beta, bare   seconds that the two baselines say
+    alpha_beta, bare   seconds that the two baselines say; None: the library has no own estimate
     notes              what had to be assumed about the machine
     """
 
@@ -90,7 +92,7 @@ class Answer:
     bottleneck: str
     kind: str
     alpha_beta: float
-    bare: float
+    bare: float | None
     notes: tuple[str, ...] = ()
 
     @property
@@ -146,9 +148,16 @@ def _answer(question: Question) -> Answer:
         bottleneck=max(parts, key=lambda name: parts[name]),
         kind=kind_of(topology),
         alpha_beta=alpha_beta(question, topology),
-        bare=_plan(bare_backend(backend), question, topology).seconds,
+        bare=_bare(backend, question, topology),
         notes=notes,
     )
+
+
+def _bare(backend: Backend, question: Question, topology: Topology) -> float | None:
+    """What the library's own constants say; None where it has no estimate of this operation."""
+    if question.operation in _UNTUNED:
+        return None
+    return _plan(bare_backend(backend), question, topology).seconds
 
 
 def _plan(backend: Backend, question: Question, topology: Topology) -> Plan:
@@ -257,13 +266,19 @@ def kind_of(topology: Topology) -> str:
 
 
 def alpha_beta(question: Question, topology: Topology) -> float:
-    """The textbook ring on the machine's nominal numbers [s].
+    """The textbook formula on the machine's nominal numbers [s].
 
-    2(n-1)(a + S/(nB)) for all-reduce and broadcast, half of it for all-gather and reduce-scatter.
+    A ring: 2(n-1)(a + S/(nB)) for all-reduce, broadcast and reduce, half of it for all-gather and
+    reduce-scatter.  An all-to-all is the latter too, n-1 messages of S/n; a send is a + S/B.
     `a` is the latency of the slowest hop of a ring; B is what a node's NICs send together, but not
-    more than a GPU sends inside the node.
+    more than a GPU sends inside the node (of an all-to-all, a GPU's share of the NICs; of a send,
+    the narrowest link of its way).
     """
     n, last = topology.ranks, topology.ranks - 1
+    if question.operation == "send":
+        way = [topology.link(edge) for edge in topology.route(0, last)]
+        narrowest = min(link.bandwidth for link in way)
+        return sum(link.latency for link in way) + question.size / narrowest
     gpus = min(topology.gpus, n)
     hops = [topology.route(0, 1), topology.route(gpus - 1, gpus % n)]
     links = [[topology.link(edge) for edge in route] for route in hops]
@@ -273,8 +288,11 @@ def alpha_beta(question: Question, topology: Topology) -> float:
     if topology.nodes > 1:
         cables = [topology.link(edge) for edge in topology.route(0, last) if "nic" in _ends(edge)]
         outside = min(link.bandwidth for link in cables) * max(topology.nics, 1)
+        if question.operation == "all_to_all":
+            outside /= gpus
         bandwidth = min(narrow[0], outside) if gpus > 1 else outside
-    return Ring().seconds(question.operation, n, float(question.size), latency, bandwidth)
+    like = "all_gather" if question.operation == "all_to_all" else question.operation
+    return Ring().seconds(like, n, float(question.size), latency, bandwidth)
 
 
 def _ends(edge: Any) -> tuple[str, str]:

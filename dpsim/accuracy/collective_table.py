@@ -3,8 +3,9 @@
 A table is a CSV with one row per timed collective: who ran it (accelerator, gpus_per_node, nodes,
 ranks, fabric, library), what (collective, size_bytes) and how long it took (time_us).  Rows of one
 series_id make a curve.  Sizes count as nccl-tests do: the all-reduced or broadcast buffer, the
-gathered output, the full input of a reduce-scatter.  What cannot be read safely is refused with
-its line and column; what can, but looks odd, is loaded with a warning.
+gathered output, the full input of a reduce-scatter or an all-to-all, the message of a send.  What
+cannot be read safely is refused with its line and column; what can, but looks odd, is loaded with a
+warning.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _SAME = {
     "allgather": "all_gather",
     "reducescatter": "reduce_scatter",
     "bcast": "broadcast",
-    "all_to_all": "alltoall",
+    "alltoall": "all_to_all",
+    "sendrecv": "send",
+    "p2p": "send",
 }
 _YES_NO = {"": False, "0": False, "1": True, "false": False, "true": True}
 #: what a spreadsheet takes for the beginning of a formula, where the cell is no number

@@ -148,10 +148,12 @@ def _outcome(
         return Outcome(row, status if row.excluded or used else "refused", why)
     kind = answer.kind if isinstance(answer, Answer) else intervals.ANY
     around = widths.around(row.fabric, row.size) if own else None
-    low, high = around or intervals.factors(kind, row.size)
+    low, high = around or intervals.interval(row.operation, kind, row.size)
     baselines = {}
     if isinstance(answer, Answer):
-        baselines = {"alpha_beta": answer.alpha_beta, "nccl_bare": answer.bare}
+        baselines = {"alpha_beta": answer.alpha_beta}
+        if answer.bare is not None:
+            baselines["nccl_bare"] = answer.bare
     if own is not None and len({p.size for p in own.points}) > 1:
         baselines["log_log"] = curves.loglog(own.points, row.size)
     return Outcome(

@@ -7,6 +7,7 @@ then, and the row says so.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ _SHAPES = (
     (2.52e9, 2560, 32), (6.44e9, 4096, 32), (12.6e9, 5120, 40), (29.6e9, 7168, 48),
     (65e9, 9216, 64), (174e9, 12288, 96), (528e9, 20480, 105), (1007e9, 25600, 128),
 )  # fmt: skip
+#: tokens that a stand-in knows (GPT-2's), and how far its blocks may be from the usual number
+_VOCABULARY, _NEAR = 50257, 0.1
 #: words that tell a language model, and with it sequences as samples
 _LANGUAGE = re.compile(
     r"\b(llm|bert|gpt\d?|llama\d?|mpt|opt|bloom|electra|bart|roberta|t5|language|internlm|nemotron|"
@@ -66,9 +69,15 @@ class ModelChoice:
 
 
 def choose_model(
-    name: str, task: str, parameters: float | None, sequence_length: int | None
+    name: str,
+    task: str,
+    parameters: float | None,
+    sequence_length: int | None,
+    stages: int = 1,
 ) -> ModelChoice:
     """The model that a table calls `name`, with `parameters` parameters if it says so.
+
+    A stand-in has as many blocks as make `stages` equal stages.
 
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
@@ -81,7 +90,7 @@ def choose_model(
     if language:
         parameters = parameters or _stated_size(plain)
         tokens = sequence_length or (2048 if parameters and parameters > 1e9 else 512)
-        return _language(plain, name, parameters, tokens)
+        return _language(plain, name, parameters, tokens, stages)
     millions = _KNOWN_SIZES.get(re.sub(r"[^a-z0-9]", "", plain))
     count = parameters or (millions and millions * 1e6)
     if not count:
@@ -106,7 +115,9 @@ def _stated_size(plain: str) -> float | None:
     return float(sized[1]) * (1e9 if sized[2] == "b" else 1e6) if sized else None
 
 
-def _language(plain: str, name: str, parameters: float | None, tokens: int) -> ModelChoice:
+def _language(
+    plain: str, name: str, parameters: float | None, tokens: int, stages: int
+) -> ModelChoice:
     for pattern, config in _BUNDLED:
         if re.search(pattern, plain):
             return ModelChoice({"huggingface": config, "sequence_length": tokens}, True)
@@ -117,7 +128,7 @@ def _language(plain: str, name: str, parameters: float | None, tokens: int) -> M
         return ModelChoice(_transformer(width, blocks, heads, tokens), True)
     if not parameters:
         raise Refused(f"model {name!r} is not known and its parameters are not stated")
-    width, blocks = _shape(parameters)
+    width, blocks = _shape(parameters) if stages == 1 else _staged(parameters, stages)
     return ModelChoice(
         _transformer(width, blocks, _heads(width), tokens),
         True,
@@ -143,5 +154,28 @@ def _shape(parameters: float) -> tuple[int, int]:
     The usual shape nearest in size gives the width; the blocks follow from the parameters.
     """
     _, width, _ = min(_SHAPES, key=lambda shape: abs(shape[0] / parameters - 1.0))
-    blocks = round((parameters - 50257 * width) / (12 * width**2))
+    blocks = round((parameters - _VOCABULARY * width) / (12 * width**2))
     return width, max(blocks, 1)
+
+
+def _staged(parameters: float, stages: int) -> tuple[int, int]:
+    """The same, with blocks that make `stages` equal stages: of the multiples near the usual
+    number that which, with a width in steps of 128, comes nearest to the parameters."""
+    usual = _shape(parameters)[1]
+    nearest = max(round(usual / stages), 1) * stages
+    found = {(_width(parameters, nearest), nearest)}
+    for blocks in range(stages, 2 * usual + stages, stages):
+        if abs(blocks / usual - 1.0) <= _NEAR:
+            found.add((_width(parameters, blocks), blocks))
+    return min(found, key=lambda shape: (abs(_parameters(*shape) / parameters - 1.0), shape))
+
+
+def _width(parameters: float, blocks: int) -> int:
+    """The width of so many blocks, in steps of 128: the root of 12 L h^2 + V h."""
+    half = _VOCABULARY / (24 * blocks)
+    exact = math.sqrt(half**2 + parameters / (12 * blocks)) - half
+    return max(round(exact / 128), 1) * 128
+
+
+def _parameters(width: int, blocks: int) -> float:
+    return 12.0 * blocks * width**2 + _VOCABULARY * width

@@ -10,6 +10,7 @@ from typing import Any
 
 from dpsim import plugins
 from dpsim.accuracy.platforms import platform
+from dpsim.accuracy.training_mesh import RowMesh, mesh_of
 from dpsim.accuracy.training_models import ModelChoice, choose_model
 from dpsim.accuracy.training_table import RUN_TIMES, SAMPLES, TIMES, Row
 from dpsim.case import Case
@@ -24,7 +25,8 @@ _REFUSED = (
     (r"mg-wfbp", "MG-WFBP's merging of gradients is not modelled"),
     (r"bytescheduler", "ByteScheduler's partitioning and priorities are not modelled"),
     (r"hybrid|hsdp", "hybrid sharding is not modelled"),
-    (r"async|stale|local sgd|easgd", "asynchronous training is not modelled"),
+    (r"async(?![- ]?tp)|stale|local sgd|easgd", "asynchronous training is not modelled"),
+    (r"\blora\b", "LoRA, which trains a small part of the parameters, is not modelled"),
     (r"nn\.dataparallel|\bdataparallel\b", "nn.DataParallel is not modelled"),
 )
 _BATCH = {"convnet": 64, "language": 8, "large": 1}
@@ -69,17 +71,15 @@ def point_of(row: Row, compute: Mapping[str, Any] | None = None) -> Point:
     if (column := row.unclear()) is not None:
         raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
     notes: list[str] = []
-    for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
-        named = not row.text(axis) and re.search(rf"\b{axis}\b", row.text("strategy").lower())
-        if row.count(axis) > 1 or named:
-            raise Refused(f"{name} parallelism is not modelled ({row.text('strategy')})")
-    model = _model(row, notes)
+    mesh = mesh_of(row)
+    model = _model(row, mesh, notes)
     data: dict[str, Any] = {
+        **mesh.data(row, notes),
         "model": model.data,
         "strategy": _strategy(row, notes),
         "cluster": _cluster(row, notes),
         "precision": _precision(row, notes),
-        "batch": _batch(row, model, notes),
+        "batch": _batch(row, model, mesh, notes),
         "optimizer": {"kind": "adam" if model.language else "momentum"},
         "recompute": _recompute(row),
         "collective": {"backend": "nccl", "version": _nccl_version(row)},
@@ -89,7 +89,8 @@ def point_of(row: Row, compute: Mapping[str, Any] | None = None) -> Point:
     loaded = load(data, Path(), row.text("row_id") or f"line {row.line}")
     case = _share(Case(loaded.scenario, Path()))
     step_time, time = _measured(row, case)
-    return Point(row, case, data, step_time, time, data["strategy"]["kind"], tuple(notes))
+    strategy = data["strategy"]["kind"] + mesh.label
+    return Point(row, case, data, step_time, time, strategy, tuple(notes))
 
 
 #: what cases on the same cluster have in common; building a machine takes longer than playing it
@@ -113,13 +114,14 @@ def _share(case: Case) -> Case:
     return case.on_cluster_of(_CLUSTERS[key])
 
 
-def _model(row: Row, notes: list[str]) -> ModelChoice:
+def _model(row: Row, mesh: RowMesh, notes: list[str]) -> ModelChoice:
     millions, tokens = row.get("params_m"), row.get("seq_len")
     found = choose_model(
         row.text("model"),
         row.text("task"),
         millions * 1e6 if millions else None,
         int(tokens) if tokens else None,
+        mesh.pipeline,
     )
     if found.note:
         notes.append(found.note)
@@ -141,7 +143,9 @@ def _strategy(row: Row, notes: list[str]) -> dict[str, Any]:
         return _zero(int(match[1]), row, notes)
     if "horovod" in words and "no overlap" not in words:
         return _horovod(row, notes)
-    if not re.search(r"all-?reduce|\bddp\b|data.parallel|\bdp\b|^ \|", words):
+    if re.search(r"megatron", row.text("framework").lower()):
+        return _megatron(words, row)
+    if not re.search(r"all-?reduce|\bddp\b|data.parallel|\b[dtp]p\b|^ \|", words):
         raise Refused(f"strategy {row.text('strategy')!r} is not known")
     own = row.text("framework")
     if (
@@ -154,6 +158,23 @@ def _strategy(row: Row, notes: list[str]) -> dict[str, Any]:
         notes.append("gradients are exchanged after backward, in one bucket")
         return {"kind": "ddp", "bucket_cap_mb": 1_000_000}
     return {"kind": "ddp"}
+
+
+def _megatron(words: str, row: Row) -> dict[str, Any]:
+    """Megatron's own gradient exchange, with the switches that the row names.
+
+    Its parameters are in 16 bit, and so are gradients in fp16; in bf16 they are accumulated and
+    exchanged in fp32 (NVIDIA/Megatron-LM megatron/training/arguments.py, validate_args).
+    """
+    data = _known("megatron", row)
+    if "bf16" in row.text("precision").lower():
+        data["grad_reduce_in_fp32"] = True
+    for name in ("overlap_grad_reduce", "overlap_param_gather", "use_distributed_optimizer"):
+        if name.removeprefix("use_") in words.replace("-", "_").replace(" ", "_"):
+            data[name] = True
+    if data.get("overlap_param_gather"):  # only the distributed optimizer has it
+        data["use_distributed_optimizer"] = True
+    return data
 
 
 def _horovod(row: Row, notes: list[str]) -> dict[str, Any]:
@@ -256,6 +277,8 @@ def _precision(row: Row, notes: list[str]) -> dict[str, Any]:
     half = "bf16" if "bf16" in words else "fp16"
     if "fp8" in words:
         return {"parameters": "bf16", "compute": "fp8"}
+    if re.search(r"megatron", row.text("framework").lower()) and "fp32" not in words:
+        return {"parameters": half, "compute": half}
     if sharded and half == "bf16":
         return {"parameters": "fp32", "compute": "bf16", "reduce": "bf16"}
     if re.search(r"amp|mixed", words):
@@ -274,9 +297,9 @@ def _recompute(row: Row) -> str:
     return "selective" if "selective" in words else "none"
 
 
-def _batch(row: Row, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
-    batch, total, gpus = row.get("batch_per_gpu"), row.get("global_batch"), row.gpus
-    steps = row.get("grad_accum") or 1.0
+def _batch(row: Row, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:
+    batch, total, gpus = row.get("batch_per_gpu"), row.get("global_batch"), mesh.replicas
+    steps = row.get("grad_accum") or mesh.micro_batches(row) or 1.0
     if steps != int(steps):
         raise Refused(f"grad_accum: {steps} is not a whole number")
     accumulation = int(steps)

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.accuracy.baselines import baselines
+from dpsim.accuracy.baselines import baselines, linear
 from dpsim.accuracy.scores import Scored, count_band, finite, grouped, skill, summary
+from dpsim.accuracy.training_play import NOTE, lane_times, play, step_time
 from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, Table, read_table
 from dpsim.bottleneck import bottleneck
 from dpsim.calibrate import level
 from dpsim.engines import SimulationError
-from dpsim.player import play
 from dpsim.record import Refused
 from dpsim.scenario import Calibrate
 from dpsim.uncertainty import interval
@@ -137,7 +137,7 @@ def calibrated(
     try:
         point = point_of(like(first, rows), compute)
         assumed = "; ".join(note for note in point.notes if note.endswith("assumed"))
-        found = level(point.case, Calibrate(step_time=point.step_time))
+        found = level(point.case, Calibrate(step_time=point.step_time), step_time)
     except (Refused, SimulationError, ValueError) as error:
         return None, None, f"{assumed}, but {error}" if assumed else str(error)
     return point, found.scale, ""
@@ -162,7 +162,8 @@ def _predicted(row: Row, base: Point | None, scale: float | None) -> Outcome:
             )
         case = point.case.scaled(scale) if scale is not None else point.case
         played = play(case)
-        bounds = interval(case, played, base.case.ranks if base else None)
+        first = base.case.ranks if base else None
+        bounds = interval(case, played, first, lane_times, repeated=_repeated(point, base))
         limit = bottleneck(case, played)
     except (Refused, SimulationError, ValueError) as error:
         return Outcome(row.number, "refused", str(error))
@@ -170,12 +171,21 @@ def _predicted(row: Row, base: Point | None, scale: float | None) -> Outcome:
     ends = sorted((point.value(bounds.low or time * 1e-3), point.value(bounds.high)))
     unfit = unscored(row)
     notes = [f"not scored: {unfit}"] if unfit else []
+    notes += [NOTE] if played.reason == NOTE else []
     scored = None if unfit else _scored(point, base, time, (ends[0], ends[1]))
     return Outcome(
         row.number, "predicted", "; ".join([*notes, *point.notes]),
         point.value(point.step_time), point.value(time), ends[0], ends[1], limit,
         point.strategy, fabric_of(point), base is not None, scored,
     )  # fmt: skip
+
+
+def _repeated(point: Point, base: Point | None) -> bool:
+    """Whether the calibrated run had the mesh and, on any but a plain one, the micro-batches of
+    this one."""
+    if base is None or (point.case.mesh.plain and base.case.mesh.plain):
+        return True
+    return (point.case.mesh, point.data["batch"]) == (base.case.mesh, base.data["batch"])
 
 
 def unscored(row: Row) -> str:
@@ -196,8 +206,7 @@ def _scored(point: Point, base: Point | None, time: float, ends: tuple[float, fl
     if base is None:
         return Scored(*common)
     others = {name: point.value(t) for name, t in baselines(point, base).items()}
-    work = point.case.global_batch / point.case.ranks * base.case.ranks / base.case.global_batch
-    same = base.step_time * work
+    same = linear(point, base)
     return Scored(*common, 1.0 - same / point.step_time, 1.0 - same / time, others)
 
 

@@ -6,8 +6,9 @@ under ``collective:`` and whose `plan` turns (operation, ranks, bytes) into a `P
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dpsim.collectives import Stage
@@ -38,7 +39,8 @@ class Plan:
     """How one collective is carried out: phases one after the other.
 
     stages   makes the rounds behind the phases, for playing every round (None: there are none)
-    algorithm, sent   its name, and the bytes that a rank sends
+    algorithm, sent   its name, and the bytes that a rank sends (mean over ranks; of a send, what
+             its sender sends)
     """
 
     phases: tuple[Phase, ...]
@@ -48,14 +50,34 @@ class Plan:
     launch: float = 0.0
 
     @cached_property
-    def links(self) -> frozenset[Edge]:
-        """The links that carry its bytes."""
-        return frozenset(edge for phase in self.phases for edge in phase.loads or ())
+    def rates(self) -> dict[Edge, float]:
+        """The links that carry its bytes, and how fast at most on otherwise idle links [B/s]."""
+        found: dict[Edge, float] = {}
+        for phase in self.phases:
+            most = max((phase.loads or {}).values(), default=0.0)
+            for edge, load in (phase.loads or {}).items():
+                rate = phase.size * load / most / phase.seconds if phase.seconds else math.inf
+                found[edge] = max(found.get(edge, 0.0), rate if load else 0.0)
+        return found
 
     @cached_property
     def seconds(self) -> float:
         """Duration on otherwise idle links [s]."""
         return self.launch + sum(phase.latency + phase.seconds for phase in self.phases)
+
+    def repeated(self, times: int) -> Plan:
+        """The same collective `times` times, one after the other; its rounds are not kept."""
+        phases = tuple(
+            replace(
+                phase,
+                latency=phase.latency * times,
+                seconds=phase.seconds * times,
+                size=phase.size * times,
+                loads=phase.loads and {edge: load * times for edge, load in phase.loads.items()},
+            )
+            for phase in self.phases
+        )
+        return Plan(phases, None, self.algorithm, self.sent * times, self.launch * times)
 
 
 class Backend:
@@ -73,12 +95,23 @@ class Backend:
     def plan(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
     ) -> Plan:
-        """How to carry out `operation` on `size` bytes (full size) over `ranks`."""
+        """How to carry out `operation` on `size` bytes (full size) over `ranks`.
+
+        The root of a broadcast or reduce is the first of `ranks`.  A send goes from the first of
+        two ranks to the second; of more than two, each sends to the next and the last to the
+        first, all at once, as in nccl-tests' sendrecv.
+        """
         raise NotImplementedError
 
 
 def ring_payload(operation: str, n: int, size: float) -> float:
-    """Bytes that a rank of a ring sends: 2(n-1)/n S for all-reduce, (n-1)/n S otherwise."""
+    """Bytes that a rank sends, where none is sent that need not be (mean over ranks).
+
+    2(n-1)/n S for all-reduce, S for a send (what its sender sends), (n-1)/n S otherwise: of a
+    broadcast and a reduce all ranks but one send S, in an all-to-all each sends n-1 parts of S/n.
+    """
+    if operation == "send":
+        return size if n > 1 else 0.0
     return (2 if operation == "all_reduce" else 1) * (n - 1) * size / n
 
 

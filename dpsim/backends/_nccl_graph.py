@@ -29,6 +29,7 @@ class Graph:
     near              the NICs of the ring are on the GPUs' own PCIe switches
     switched          all GPUs of a node are on one NVSwitch
     nvlink            NCCL sees NVLink paths only inside a node
+    capability        of the GPUs, NVIDIA's times ten; 0: none is stated
     """
 
     ranks: int
@@ -46,6 +47,7 @@ class Graph:
     nvlink: bool
     nics: int
     local_bandwidth: float
+    capability: int = 0
 
     @property
     def column(self) -> int:
@@ -104,6 +106,7 @@ def _graph(topology: Topology, ranks: tuple[int, ...]) -> Graph:
         nvlink=inside in ("nvlink", "nvswitch", ""),
         nics=len({hop_nic(hop) for hop in outer if hop_nic(hop) is not None}),
         local_bandwidth=local,
+        capability=topology.compute_capability,
     )
 
 
@@ -167,7 +170,7 @@ def _local_bandwidth(topology: Topology, ranks: tuple[int, ...], inside: str) ->
     return sum(ring.bandwidth for ring in rings(topology, local)) / 1e9
 
 
-def _floor(value: float, speeds: tuple[float, ...]) -> float:
+def rounded_down(value: float, speeds: tuple[float, ...]) -> float:
     """The largest of `speeds` that is at most `value`; `value` itself below all of them."""
     return next((speed for speed in speeds if speed <= value * (1 + 1e-9)), value)
 
@@ -177,7 +180,7 @@ def _inside_channels(total: float, rings_found: int, arch: int) -> tuple[int, fl
     speeds = tables.INTRA_SPEEDS[max(arch - 1, 0)]
     if rings_found > 1:
         return rings_found, total / rings_found
-    speed = _floor(total, speeds)
+    speed = rounded_down(total, speeds)
     channels = max(int(total / speed + 1e-9), 1)
     if speed >= 25 and not (arch >= 2 and speed < 50 and channels > 4):
         return min(2 * channels, _MAX_CHANNELS), speed / 2
@@ -186,7 +189,7 @@ def _inside_channels(total: float, rings_found: int, arch: int) -> tuple[int, fl
 
 def _network_channels(speed: float, rings_found: int, arch: int) -> tuple[int, float]:
     """Channels and GB/s of each where rings leave the node, one a NIC."""
-    speed = _floor(speed, tables.INTER_SPEEDS[max(arch - 1, 0)])
+    speed = rounded_down(speed, tables.INTER_SPEEDS[max(arch - 1, 0)])
     if speed >= 25 and not (arch >= 2 and speed < 50 and rings_found > 4):
         return min(2 * rings_found, _MAX_CHANNELS), speed / 2
     return rings_found, speed

@@ -14,8 +14,15 @@ Row = tuple[float, float, float]
 PROTOCOLS = ("ll", "ll128", "simple")
 #: newest version whose constants are known, and the oldest that is accepted
 NEWEST, OLDEST = (2, 30), (2, 0)
-#: trees came with 2.4, LL128 with 2.5, NVLS with 2.17, NVLS trees with 2.18
-TREES, LL128, NVLS, NVLS_TREES = (2, 4), (2, 5), (2, 17), (2, 18)
+#: trees came with 2.4, LL128 with 2.5, NVLS with 2.17, NVLS trees with 2.18, PAT with 2.23
+TREES, LL128, NVLS, NVLS_TREES, PAT = (2, 4), (2, 5), (2, 17), (2, 18), (2, 23)
+#: CollNet Chain and Direct came with 2.14 (2.6 to 2.13 have one CollNet, which is none of them);
+#: SHARP's all-gathers and reduce-scatters with 2.20 (release notes of SHARP 3.5.2)
+COLLNET, SHARP_GATHERS = (2, 14), (2, 20)
+#: microseconds that each further GPU of a node adds to a CollNet Direct step inside the node
+DIRECT_ARITY = 0.4
+#: lowest compute capability (times ten) on which PAT is enabled
+PAT_CAPABILITY = 60
 
 
 @dataclass(frozen=True)
@@ -42,13 +49,19 @@ def _era(
     nvls_tree: float,
 ) -> Era:
     (tree, ring), nothing = nvlink, (0.0, 0.0, 0.0)
+    sharp = dict.fromkeys(("collnet_direct", "collnet_chain", "nvls_sharp"), nothing)
+    collnet = {"collnet_direct": (0.0, 0.0, 3.7), "collnet_chain": (0.0, 0.0, 2.8)}
     return Era(
         since,
-        {"tree": base[0], "ring": base[1], "nvls": nothing, "nvls_tree": nothing},
-        {"tree": tree, "ring": ring, "nvls": (0, 0, nvls), "nvls_tree": (0, 0, nvls)},
+        {"tree": base[0], "ring": base[1], "nvls": nothing, "nvls_tree": nothing,
+         "pat": (8.0, 8.0, 8.0), **sharp},
+        {"tree": tree, "ring": ring, "nvls": (0, 0, nvls), "nvls_tree": (0, 0, nvls),
+         "pat": (0, 0, 4.0), **collnet, "nvls_sharp": (0, 0, nvls)},
         {"tree": (1.0, 1.9, tree[2]), "ring": (1.0, 2.5, 5.7), "nvls": nothing,
-         "nvls_tree": nothing},
-        {"tree": net[0], "ring": net[1], "nvls": (0, 0, 18.0), "nvls_tree": (0, 0, nvls_tree)},
+         "nvls_tree": nothing, "pat": (0, 0, 4.0), **sharp, **collnet},
+        {"tree": net[0], "ring": net[1], "nvls": (0, 0, 18.0), "nvls_tree": (0, 0, nvls_tree),
+         "pat": (0, 0, 14.0), "collnet_direct": (0, 0, 31.0), "collnet_chain": (0, 0, 30.0),
+         "nvls_sharp": (0, 0, 18.0)},
     )  # fmt: skip
 
 

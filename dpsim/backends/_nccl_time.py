@@ -12,7 +12,12 @@ X       bytes over the busiest link at its nominal bandwidth, over the fitted sh
 F       2 f L sqrt(X / (L + X)): hops take longer once the buffers are full, as NCCL's own factors
         of 1.4 and 1.9 on a ring's latency say; f = 0.2 and 0.45 would be these factors at large
         sizes, and the root leads over to them.  A broadcast's chain adds for every further hop the
-        time of a piece, of which a channel's buffer holds eight
+        time of a piece, of which a channel's buffer holds eight; a reduce is taken for its mirror
+        image.  PAT, of which no measurement is known, has the ring's constants, and the share of
+        the bandwidth by which NCCL's own estimate lowers it
+
+Nor is a measurement known of switches that add (SHARP): their hops and shares are the network's,
+without c, for one stream goes on from every leaf, which none of another node's can meet.
 
 The constants, with errors and what they were fitted on, are in dpsim/calibrations/nccl.yaml; the
 program that fits them is validation/fit_nccl.py.
@@ -30,11 +35,13 @@ from dpsim import constants
 from dpsim.backends._nccl_graph import Graph
 from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
-from dpsim.backends._nccl_tuning import Tuning
+from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Tuning
 from dpsim.fabrics import Edge
 
 #: kinds whose bytes go through TCP connections
 SOCKETS = ("ethernet", "gvnic", "ipoib")
+#: algorithms whose buffers fill as a ring's do
+_RINGS = ("ring", "pat")
 #: kinds of which nothing is known: their links' own latency and bandwidth apply
 UNKNOWN = ("local",)
 
@@ -73,7 +80,7 @@ def shipped() -> Constants:
 
 def family(algorithm: str) -> str:
     """Which bandwidth share an algorithm has: `nvls` for what the switches reduce."""
-    return "nvls" if algorithm in ("nvls", "nvls_tree") else algorithm
+    return "nvls" if algorithm in ("nvls", "nvls_tree", "nvls_sharp") else algorithm
 
 
 def predicted(
@@ -89,7 +96,7 @@ def predicted(
     algorithm, protocol = choice
     graph = tuning.graph
     share = {kind: reached(fitted, kind, algorithm, protocol) for kind in traffic.paces}
-    if graph.nodes > 2 and graph.outside in share:
+    if graph.nodes > 2 and graph.outside in share and algorithm not in SHARP:
         share[graph.outside] *= (graph.nodes / 2) ** -fitted.of(graph.outside, "crowding")
     slowest = max(traffic.paces, key=lambda kind: traffic.paces[kind][0] / share[kind])
     pace, busiest = traffic.paces[slowest]
@@ -100,9 +107,9 @@ def predicted(
     latency = path_latency(fitted, tuning, operation, choice)
     fill = 0.0
     if transfer > 0:
-        share_paid = fitted.of(graph.kind, "ring_fill" if algorithm == "ring" else "fill")
+        share_paid = fitted.of(graph.kind, "ring_fill" if algorithm in _RINGS else "fill")
         fill = 2 * share_paid * latency * math.sqrt(transfer / (latency + transfer))
-    if operation == "broadcast":
+    if operation in ROOTED:
         fill += fitted.of(graph.kind, "chain") * _chain(graph, protocol, size) * transfer
     return Time(fitted.of(graph.kind, "floor"), latency + fill, transfer, share, busiest)
 
@@ -125,7 +132,7 @@ def reached(fitted: Constants, kind: str, algorithm: str, protocol: str) -> floa
         return fitted.of(kind, f"{protocol}_efficiency")
     if family(algorithm) == "nvls" and kind == "nvswitch":
         return fitted.of(kind, "nvls_efficiency")
-    return fitted.of(kind, "efficiency")
+    return fitted.of(kind, "efficiency") * (PAT_SHARE if algorithm == "pat" else 1.0)
 
 
 def path_latency(
@@ -136,7 +143,7 @@ def path_latency(
     graph = tuning.graph
     newest = Tuning(graph, NEWEST, tuning.post)
     steps, hops = newest.steps(algorithm, protocol), newest.hops(operation, algorithm)
-    if operation == "broadcast":
+    if operation in ROOTED:
         hops = hops._replace(inside=min(hops.inside, 1), between=min(hops.between, 1))
     total = 0.0
     if hops.inside and graph.inside:

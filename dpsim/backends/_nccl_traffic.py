@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from dpsim.backends import Phase
 from dpsim.backends._nccl_graph import edge_kind
@@ -40,7 +39,8 @@ def traffic_of(
     key = ("traffic", name, operation, ranks)
     if key not in topology.memo:
         scale = 1.0
-        if (name, operation) == ("ring", "broadcast"):  # NCCL's is a pipeline: S over every hop
+        if name == "ring" and operation in ("broadcast", "reduce"):
+            # NCCL's are pipelines: S over every hop
             scale = len(ranks) / (2 * (len(ranks) - 1))
         found = algorithm.traffic(operation, ranks, scale, topology)
         topology.memo[key] = _traffic(found, topology)
@@ -48,15 +48,19 @@ def traffic_of(
     return known
 
 
-def _traffic(transfers: Any, topology: Topology) -> Traffic:
+def _traffic(transfers: Iterable[Transfer], topology: Topology) -> Traffic:
     loads: dict[Edge, float] = {}
     kinds: dict[Edge, str] = {}
     for transfer in transfers:
         route = path(transfer, topology)
         for edge in route:
             loads[edge] = loads.get(edge, 0.0) + transfer.bytes
-        if any(edge not in kinds for edge in route) or _relays(route):
-            _name(kinds, route, topology)
+        name_edges(kinds, route, topology)
+    return summed(loads, kinds, topology)
+
+
+def summed(loads: dict[Edge, float], kinds: dict[Edge, str], topology: Topology) -> Traffic:
+    """The traffic of `loads`; edges that `kinds` does not name count as what they are."""
     paces: dict[str, tuple[float, Edge]] = {}
     nic = 0.0
     for edge, load in loads.items():
@@ -67,6 +71,12 @@ def _traffic(transfers: Any, topology: Topology) -> Traffic:
         if edge[0][0] == "nic" and edge[1][0] == "leaf":
             nic = max(nic, load)
     return Traffic(loads, kinds, paces, nic)
+
+
+def name_edges(kinds: dict[Edge, str], route: tuple[Edge, ...], topology: Topology) -> None:
+    """Note in `kinds` what the edges of `route` count as."""
+    if any(edge not in kinds for edge in route) or _relays(route):
+        _name(kinds, route, topology)
 
 
 def _relays(route: tuple[Edge, ...]) -> bool:

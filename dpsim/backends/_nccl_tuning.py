@@ -12,11 +12,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpsim.backends import _nccl_tables as tables
-from dpsim.backends._nccl_graph import Graph
+from dpsim.backends._nccl_graph import Graph, rounded_down
 from dpsim.backends._nccl_tables import Era
 
-ALGORITHMS = ("tree", "ring", "nvls", "nvls_tree")
+_ONE_PASS = ("all_gather", "reduce_scatter")
+_OLDEST_PAT = tables.PAT_CAPABILITY
+#: algorithms in which switches between the nodes add (SHARP); NCCL calls nvls_sharp NVLS too
+SHARP = ("collnet_direct", "collnet_chain", "nvls_sharp")
+ALGORITHMS = ("tree", "ring", "nvls", "nvls_tree", "pat", *SHARP)
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+#: operations with a root: NCCL has only rings for them, through which pieces pass like in a pipe
+ROOTED = ("broadcast", "reduce")
+#: what PAT reaches of the channels' bandwidth, by NCCL's own estimate
+PAT_SHARE = 0.75
 
 
 class Hops(NamedTuple):
@@ -39,11 +47,13 @@ class Tuning:
     """NCCL's model of one group at one version.
 
     post   time to post a network operation [us]: 1.0, and 2.0 on AMD x86 hosts
+    sharp  whether there is a plug-in for switches that add, and NCCL_COLLNET_ENABLE is set
     """
 
     graph: Graph
     version: tuple[int, int]
     post: float = 1.0
+    sharp: bool = False
 
     @property
     def era(self) -> Era:
@@ -74,13 +84,17 @@ class Tuning:
             return True
         if algorithm == "tree":
             return operation == "all_reduce" and version >= tables.TREES
+        if algorithm == "pat":
+            return protocol == "simple" and operation in _ONE_PASS and self._pat()
+        if algorithm in SHARP:
+            return protocol == "simple" and self._streams(operation, algorithm)
         if protocol != "simple" or not graph.switched or graph.arch < 2:
             return False
         if algorithm == "nvls":
             return (
                 version >= tables.NVLS
                 and graph.nodes == 1
-                and operation != "broadcast"
+                and operation not in ROOTED
                 and graph.per_node >= 2
             )
         several = graph.nodes > 1 and graph.per_node >= 2
@@ -91,14 +105,37 @@ class Tuning:
         near = graph.nodes == 1 or graph.near
         return graph.nvlink and near and graph.outside not in ("ethernet", "ipoib")
 
+    def _streams(self, operation: str, algorithm: str) -> bool:
+        """Whether the network's switches can carry out `operation` in this way."""
+        graph, version = self.graph, self.version
+        if not self.sharp or graph.nodes < 2 or version < tables.COLLNET:
+            return False
+        if algorithm == "collnet_chain":
+            return operation == "all_reduce"
+        if operation in _ONE_PASS:
+            if version < tables.SHARP_GATHERS or graph.nics < graph.per_node:
+                return False
+        elif operation != "all_reduce":
+            return False
+        newer = graph.arch >= 2 and version >= tables.NVLS_TREES
+        return graph.switched and (algorithm == "collnet_direct" or newer)
+
+    def _pat(self) -> bool:
+        """`ncclPatEnable`: one GPU a node.  A capability of 0 says that none is stated."""
+        graph = self.graph
+        alone = graph.nodes == graph.ranks > 1
+        return alone and self.version >= tables.PAT and not 0 < graph.capability < _OLDEST_PAT
+
     # -- bandwidth ------------------------------------------------------------------------------
 
     def bandwidth(self, operation: str, algorithm: str, protocol: str) -> float:
         """Algorithm bandwidth [GB/s]."""
         graph = self.graph
         n, arch, k = graph.ranks, graph.arch, graph.column
-        if algorithm in ("nvls", "nvls_tree"):
+        if algorithm in ("nvls", "nvls_tree", "nvls_sharp"):
             return self._in_network(operation, algorithm)
+        if algorithm in SHARP:
+            return self._collnet(operation, algorithm)
         inside = graph.tree_intra if algorithm == "tree" else graph.intra
         total = graph.channels * (inside if graph.nodes <= 2 else graph.inter)
         low = tables.LL_MAX[arch if graph.nodes == 1 else 0][k]
@@ -110,6 +147,8 @@ class Tuning:
                 total = min(share * total, graph.channels * tables.RING_LL128_CHANNEL[arch][k])
             passes = _PASSES.get(operation)
             return total * n / (passes * (n - 1)) if passes else total
+        if algorithm == "pat":
+            return PAT_SHARE * total
         total = min(0.92 * total, graph.channels * tables.TREE_CHANNEL[arch][k])
         if protocol == "ll":
             total = min(total / 3.8, low)
@@ -130,7 +169,22 @@ class Tuning:
             outside = graph.channels * graph.inter / heads * (2 if graph.nodes <= 2 else 1)
             cap = tables.NVLS_TREE_CHANNEL[graph.arch][graph.column]
             speed = min(inside, outside, cap)
+        elif algorithm == "nvls_sharp":
+            speed = min(inside, graph.channels * graph.inter / heads)
         return heads * speed * n / (passes * (n - 1))
+
+    def _collnet(self, operation: str, algorithm: str) -> float:
+        graph = self.graph
+        speeds = tables.INTER_SPEEDS[max(graph.arch - 1, 0)]
+        total = graph.channels * rounded_down(graph.tree_intra, speeds)
+        if operation in _ONE_PASS:
+            outside = 0.9 * graph.channels * graph.inter
+            return graph.per_node * min(total, outside) / max(graph.nics, 1)
+        if algorithm == "collnet_direct":
+            over = graph.per_node / max(graph.nics, 1)
+            total /= (over + 1) / 2
+            total *= 0.85 if graph.arch >= 2 else 1.0
+        return total / 2
 
     def _head_speed(self) -> float:
         """GB/s per head: what the GPU's NVLinks carry, shared out over the heads."""
@@ -152,7 +206,22 @@ class Tuning:
             return Hops(passes * (n - 1) - between, between)
         if algorithm == "tree":
             return Hops(2 * (graph.per_node - 1), 2 * deep)
+        if algorithm == "pat":
+            return Hops(0, self._pat_hops())
+        if algorithm == "collnet_chain":
+            return Hops(2 * (graph.per_node - 1), 1)
+        if algorithm == "collnet_direct":
+            others = graph.per_node - 1
+            further = others * tables.DIRECT_ARITY / self.steps(algorithm, "simple").inside
+            return Hops(2 * (min(1, others) + further), 1)
+        if algorithm == "nvls_sharp":
+            return Hops(1, 1)
         return Hops(1, 2 * deep if algorithm == "nvls_tree" else 0)
+
+    def _pat_hops(self) -> float:
+        """PAT's log2(N) steps of 1/3.5 of a network step each, and 2.8 us a rank, as such steps."""
+        step = self.steps("pat", "simple").between
+        return math.floor(math.log2(self.graph.nodes)) / 3.5 + 2.8 * self.graph.ranks / step
 
     def steps(self, algorithm: str, protocol: str) -> Hops:
         """Time of one step inside nodes and between them [us] (`hwLat`)."""
@@ -170,7 +239,7 @@ class Tuning:
         graph, era = self.graph, self.era
         place = tables.PROTOCOLS.index(protocol)
         base = era.base[algorithm][place]
-        if operation == "broadcast":
+        if operation in ROOTED:
             hw = era.nvlink if graph.nvlink else era.pcie
             one = (era.net if graph.nodes > 1 else hw)["ring"][place]
             return base + one

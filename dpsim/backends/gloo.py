@@ -1,7 +1,8 @@
 """gloo: CPU collectives over TCP, as PyTorch's ProcessGroupGloo uses them.
 
-Rules read in pytorch/gloo gloo/{allreduce,allgather,broadcast}.cc (commits 0fdde35a, 19f1d3ac,
-e0055310) and pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupGloo.cpp (commit 0069b729):
+Rules read in pytorch/gloo gloo/{allreduce,allgather,broadcast,reduce,alltoall}.cc (commits
+0fdde35a, 19f1d3ac, e0055310, 55b6bf77, 3d08580f) and pytorch/pytorch
+torch/csrc/distributed/c10d/ProcessGroupGloo.cpp (commit 0069b729):
 
 * All-reduce is a ring in rank order over segments.  The buffer has max(ceil(S / 1 MiB), 2P)
   segments, rounded up to a multiple of P; k = segments / P of them make a rank's chunk.
@@ -10,6 +11,10 @@ e0055310) and pytorch/pytorch torch/csrc/distributed/c10d/ProcessGroupGloo.cpp (
   added up.  So transfer, latency and the CPU's addition overlap two deep.
 * All-gather is such a ring with two segments a rank; a broadcast is a binomial tree of whole
   messages; a reduce-scatter is an all-reduce of which every rank keeps its part.
+* A reduce is the reduce-scatter of an all-reduce, but for its loop, which sends 2 segments fewer
+  than there are; then every rank sends its chunk to the root, all at once.
+* An all-to-all posts its P-1 messages at once, a send is one message; the hosts' own time for each
+  of many messages at once is not modelled, only that of one.
 * A process group has two worker threads, which take collectives off one queue in order; so two
   of them run at once and share the links (`Options`: two threads per device, one device).
 
@@ -24,7 +29,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated
 
-from dpsim.backends import Backend, Phase, Plan
+from dpsim.backends import Backend, Phase, Plan, ring_payload
 from dpsim.fabrics import Edge
 from dpsim.record import Check, Refused, record
 from dpsim.topology import Topology
@@ -71,6 +76,10 @@ class Gloo(Backend):
             onward = list(zip(ranks, ranks[1:] + ranks[:1], strict=True))
             gathered = self._phase(onward, 2 * (n - 1), size / (2 * n), 0.0, topology)
             return Plan((gathered,), None, "ring", (n - 1) * size / n)
+        if operation in ("all_to_all", "send"):
+            return self._messages(operation, ranks, size, topology)
+        if operation == "reduce":
+            return self._reduce(ranks, size, topology)
         per_rank = segments(size, n) // n
         count, segment = (n - 1) * per_rank, size / (n * per_rank)
         back = list(zip(ranks, ranks[-1:] + ranks[:-1], strict=True))
@@ -79,6 +88,28 @@ class Gloo(Backend):
             self._phase(back, count, segment, 0.0, topology),
         )
         return Plan(phases, None, "ring", 2 * count * segment)
+
+    def _messages(
+        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+    ) -> Plan:
+        """Messages that are all under way at once."""
+        n, part, hops = len(ranks), size, [(ranks[0], ranks[1])]
+        if operation == "all_to_all":
+            part, hops = size / n, [(a, b) for a in ranks for b in ranks if a != b]
+        elif n > 2:
+            hops = list(zip(ranks, ranks[1:] + ranks[:1], strict=True))
+        found = self._phase(hops, 1, part, 0.0, topology)
+        return Plan((found,), None, "direct", ring_payload(operation, n, size))
+
+    def _reduce(self, ranks: tuple[int, ...], size: float, topology: Topology) -> Plan:
+        n, found = len(ranks), segments(size, len(ranks))
+        back = list(zip(ranks, ranks[-1:] + ranks[:-1], strict=True))
+        segment = size / found
+        adding = self._phase(back, found - 2, segment, segment / self.reduce, topology)
+        to_root = [(rank, ranks[0]) for rank in ranks[1:]]
+        gathered = self._phase(to_root, 1, size / n, 0.0, topology)
+        sent = (found - 2) * segment + (n - 1) / n * size / n
+        return Plan((adding, gathered), None, "ring", sent)
 
     def _tree(self, ranks: tuple[int, ...], size: float, topology: Topology) -> Plan:
         """In round i the first 2^i ranks send to the ranks 2^i further on.

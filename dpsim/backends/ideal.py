@@ -1,7 +1,7 @@
 """Ideal: every operation takes latency + bytes/bandwidth, whatever the number of ranks.
 
-The toy of hand-checked examples: `bytes` is the full, unsharded size; one rank alone takes no
-time; communicators don't share anything.
+The toy of hand-checked examples: `bytes` is the full, unsharded size (of a send, the message); one
+rank alone takes no time; communicators don't share anything.
 """
 
 from __future__ import annotations

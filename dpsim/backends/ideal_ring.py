@@ -1,7 +1,10 @@
-"""Ideal ring: all-reduce takes 2(N-1)(latency + S/(N bandwidth)), half of it for the other two.
+"""Ideal ring: all-reduce takes 2(N-1)(latency + S/(N bandwidth)), half of it for most others.
 
-The textbook ring on private links (Patarasuk and Yuan 2009), without a machine.  A broadcast is
-latency + S/bandwidth.
+The textbook ring on private links (Patarasuk and Yuan 2009), without a machine.  All-gather and
+reduce-scatter are one pass of N-1 messages of S/N bytes.  So is an all-to-all, which is no ring: in
+round k every rank sends S/N bytes to the rank k further on (pairwise exchange; Thakur, Rabenseifner
+and Gropp 2005).  A broadcast, a reduce (its mirror image) and a send are latency + S/bandwidth: a
+pipeline of pieces too small to count.
 """
 
 from __future__ import annotations
@@ -10,6 +13,9 @@ from dpsim.backends import Plan, fixed
 from dpsim.backends._toy import Toy
 from dpsim.record import record
 from dpsim.topology import Topology
+
+#: operations of one message of all bytes, on every link that they cross
+_PIPELINES = ("broadcast", "reduce", "send")
 
 
 @record
@@ -20,7 +26,7 @@ class IdealRing(Toy):
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
     ) -> Plan:
         n = len(ranks)
-        if operation == "broadcast":
+        if operation in _PIPELINES:
             steps, piece = float(n > 1), size
         else:
             steps, piece = (2.0 if operation == "all_reduce" else 1.0) * (n - 1), size / n

@@ -1,10 +1,12 @@
-"""NCCL and RCCL: ring, double binary tree, NVSwitch reduction, in LL, LL128 and Simple.
+"""NCCL and RCCL: ring, double binary tree, NVSwitch reduction, PAT, in LL, LL128 and Simple;
+and the algorithms in which the network's switches add (SHARP), where asked for.
 
 NCCL's own model of the machine's graph chooses algorithm and protocol for every size, with the
 constants of the version asked for (`_nccl_tuning`, `_nccl_tables`).  What the choice then costs is
 its structure, hops and bytes over the links of the graph, with constants fitted per kind of link
 (`_nccl_time`, dpsim/calibrations/nccl.yaml).  Links of kind `local`, of which nothing is known,
-keep their own latency and bandwidth.  See docs/assumptions.md, A11 and A12.
+keep their own latency and bandwidth.  Sends, and the all-to-alls that are made of them, are outside
+NCCL's model and have their own (`_nccl_messages`).  See docs/assumptions.md, A11 and A12.
 """
 
 from __future__ import annotations
@@ -15,13 +17,23 @@ from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
 from dpsim import plugins
-from dpsim.backends import Backend, Phase, Plan
+from dpsim.backends import Backend, Phase, Plan, ring_payload
+from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import Graph, graph_of
+from dpsim.backends._nccl_sharp import check_network, check_settings
 from dpsim.backends._nccl_time import UNKNOWN, Time, predicted, reached, shipped
 from dpsim.backends._nccl_traffic import Traffic, scaled, shape, shapes_of, traffic_of
-from dpsim.backends._nccl_tuning import Choice, Tuning
-from dpsim.collectives import Algorithm, Stage
+from dpsim.backends._nccl_tuning import ROOTED, Choice, Tuning
+from dpsim.collectives import (
+    Algorithm,
+    Stage,
+    Transfer,
+    collnet_chain,
+    collnet_direct,
+    nvls_sharp,
+)
+from dpsim.collectives.direct import Direct
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
 from dpsim.fabrics import Edge
 from dpsim.record import Check, Natural, Refused, Text, record
@@ -29,14 +41,16 @@ from dpsim.topology import Topology
 from dpsim.units import Factor, Seconds
 
 #: NCCL's names of algorithms, and the plug-ins of dpsim/collectives that carry them out
-PLUGINS = {"ring": "ring", "tree": "double_tree", "nvls": "nvls", "nvls_tree": "nvls_tree"}
-#: algorithms of NCCL that are known and not modelled
-_MISSING = {
-    "collnet": "collnet is not modelled: it needs switches that reduce (SHARP) and their plugin",
-    "collnet_direct": "collnet_direct is not modelled: it needs SHARP switches",
-    "collnet_chain": "collnet_chain is not modelled: it needs SHARP switches",
-    "pat": "pat is not modelled",
-}
+PLUGINS = {
+    "ring": "ring", "tree": "double_tree", "nvls": "nvls", "nvls_tree": "nvls_tree", "pat": "pat",
+    "collnet_direct": "collnet_direct", "collnet_chain": "collnet_chain",
+    "nvls_sharp": "nvls_sharp",
+}  # fmt: skip
+#: what a rank sends, by operation, ranks a node, nodes and size
+_SENT = {
+    "collnet_direct": collnet_direct.sent, "collnet_chain": collnet_chain.sent,
+    "nvls_sharp": nvls_sharp.sent,
+}  # fmt: skip
 Sockets = Annotated[int, Check(1, 64)]
 
 
@@ -57,14 +71,18 @@ class Nccl(Backend):
     """NCCL as users set it.
 
     version     "2.0" … "2.30"; "" is the newest known
-    algorithm   auto, ring, tree, nvls or nvls_tree (NCCL_ALGO), or another plug-in of
-                dpsim/collectives, which then runs on the links' own latencies
+    algorithm   auto, ring, tree, nvls, nvls_tree, pat, collnet_chain or collnet_direct
+                (NCCL_ALGO), or another plug-in of dpsim/collectives, which then runs on the
+                links' own latencies.  Sends, and all-to-alls unless the plug-in has them, go on
+                as NCCL does them
     protocol    auto, ll, ll128 or simple (NCCL_PROTO)
     launch      time before any byte moves [s]; left out: the fitted one of the kind of link
     efficiency  a factor on the fitted share of the links' bandwidth (a measured machine's own)
     channels    most channels (NCCL_MAX_NCHANNELS); 0: as many as NCCL's search finds
     sockets     TCP connections per channel (NCCL_SOCKET_NTHREADS x NCCL_NSOCKS_PERTHREAD)
     fitted      whether times use the fitted constants; without them, they are NCCL's estimates
+    sharp       InfiniBand switches add: there is the plug-in, and NCCL_COLLNET_ENABLE=1 is set.
+                NVLS then spans nodes (as nvls_sharp); groups inside a node go on without
     """
 
     version: Text = ""
@@ -75,14 +93,13 @@ class Nccl(Backend):
     channels: Natural = 0
     sockets: Sockets = 1
     fitted: bool = True
+    sharp: bool = False
 
     def __post_init__(self) -> None:
-        version_of(self.version)
+        check_settings(self.sharp, self.algorithm, version_of(self.version))
         if self.protocol not in ("auto", *tables.PROTOCOLS):
             known = ", ".join(("auto", *tables.PROTOCOLS))
             raise Refused(f"no protocol {self.protocol[:60]!r}; there are {known}", ("protocol",))
-        if self.algorithm in _MISSING:
-            raise Refused(_MISSING[self.algorithm], ("algorithm",))
         if self.algorithm not in ("auto", *PLUGINS):
             try:
                 plugins.find("dpsim.collectives", self.algorithm)
@@ -100,11 +117,18 @@ class Nccl(Backend):
             return Plan((), None, "none", 0.0)
         assert topology is not None
         call = _Call(operation, ranks, size, topology)
+        if self.sharp and (graph := graph_of(topology, ranks)).nodes > 1:
+            check_network(graph, ranks, topology)
+        if operation in messages.OPERATIONS and not self._overridden(operation):
+            return self._messages(call)
         graph = self._graph(call)
         if self.algorithm not in ("auto", *PLUGINS):
             return self._on_plain_links(call, self.algorithm, graph)
-        tuning = Tuning(graph, version_of(self.version))
-        choices = tuning.choices(operation, size, self.algorithm, self.protocol)
+        tuning = Tuning(graph, version_of(self.version), sharp=self.sharp)
+        asked = self.algorithm
+        if asked == "nvls" and self.sharp and graph.nodes > 1:
+            asked = "nvls_sharp"
+        choices = tuning.choices(operation, size, asked, self.protocol)
         choices = [c for c in choices if _plugin(c.algorithm).applies(ranks, topology)]
         if not choices:
             raise self._refusal(call)
@@ -130,12 +154,12 @@ class Nccl(Backend):
         traffic = traffic_of(_plugin(choice.algorithm), name, call.operation, call.ranks,
                              call.topology)  # fmt: skip
         time = self._time(call, tuning, traffic, choice)
-        loads, peak = _loads(call, name, choice, traffic, time, self.efficiency)
+        loads, peak = _loads(call, name, choice.protocol, traffic, time, self.efficiency)
         busy = time.transfer / self.efficiency
         phase = Phase(time.latency, busy, loads, peak * call.size, time.busiest)
         launch = time.floor if self.launch is None else self.launch
         stages = None
-        if name == "ring" and call.operation != "broadcast" and call.size > 0:
+        if name == "ring" and call.operation not in ROOTED and call.size > 0:
             stages = _Rounds(call, time)
         label = f"{choice.algorithm} {choice.protocol}"
         return Plan((phase,), stages, label, _sent(call, choice.algorithm), launch)
@@ -150,6 +174,37 @@ class Nccl(Backend):
         busiest = max(traffic.paces.values())[1]
         share = dict.fromkeys(traffic.paces, 1.0)
         return Time(0.0, latency, max(choice.seconds - latency, 0.0), share, busiest)
+
+    # -- messages -------------------------------------------------------------------------------
+
+    def _overridden(self, operation: str) -> bool:
+        """Whether a plug-in of dpsim/collectives is asked for that has `operation`."""
+        if self.algorithm in ("auto", *PLUGINS):
+            return False
+        return operation in plugins.find("dpsim.collectives", self.algorithm).operations
+
+    def _messages(self, call: _Call) -> Plan:
+        found = messages.messages_of(call.operation, call.ranks, call.topology)
+        sent = ring_payload(call.operation, len(call.ranks), call.size)
+        if found.unknown:
+            make = _Posted(call)
+            phases = tuple(phase_of(stage, call.topology, self.efficiency) for stage in make())
+            return Plan(phases, make, "direct", sent, self.launch or 0.0)
+        if not self.fitted:
+            raise Refused(f"NCCL has no estimate of {call.operation}: its tuner knows no messages")
+        time = messages.predicted(shipped(), found, call.size, self.sockets)
+        loads, peak = self._message_loads(call, found.traffic, time)
+        busy = time.transfer / self.efficiency
+        phase = Phase(time.latency, busy, loads, peak * call.size, time.busiest)
+        launch = time.floor if self.launch is None else self.launch
+        return Plan((phase,), None, "direct", sent, launch)
+
+    def _message_loads(
+        self, call: _Call, traffic: Traffic, time: Time
+    ) -> tuple[dict[Edge, float], float]:
+        if call.operation == "send":  # a handful of links, and pairs without number
+            return _inflated(traffic, time, self.efficiency)
+        return _loads(call, "direct", "", traffic, time, self.efficiency)
 
     # -- any algorithm, round by round ----------------------------------------------------------
 
@@ -167,7 +222,7 @@ class Nccl(Backend):
         phases = tuple(found.phase(call.size, share) for found in shapes)
         factor = self.efficiency / share
         stages = _Plain(call, algorithm, factor)
-        sent = algorithm.bytes_sent(call.operation, len(call.ranks), call.size)
+        sent = _sent_by(call, name, algorithm)
         return Plan(phases, None if algorithm.in_network else stages, name, sent, launch)
 
 
@@ -207,6 +262,22 @@ class _Rounds:
         yield scaled(stage, factor, self.time.latency / stage.repeats)
 
 
+@dataclass(frozen=True)
+class _Posted:
+    """Makes the one round of messages that are posted together."""
+
+    call: _Call
+
+    def __call__(self) -> Iterator[Stage]:
+        ranks = self.call.ranks
+        if self.call.operation == "all_to_all":
+            yield from Direct().stages(*self.call)
+            return
+        after = ranks[1:] if len(ranks) == 2 else ranks[1:] + ranks[:1]
+        size = self.call.size
+        yield Stage(1, tuple(Transfer(a, b, size) for a, b in zip(ranks, after, strict=False)))
+
+
 def _plugin(algorithm: str) -> Algorithm:
     found: Algorithm = plugins.find("dpsim.collectives", PLUGINS[algorithm])()
     return found
@@ -214,27 +285,40 @@ def _plugin(algorithm: str) -> Algorithm:
 
 def _sent(call: _Call, algorithm: str) -> float:
     """Bytes that a rank sends (mean over ranks)."""
-    n = len(call.ranks)
-    if algorithm == "nvls_tree":
-        nodes = len({call.topology.node_of(rank) for rank in call.ranks})
-        return nvls_tree_sent(n // nodes, nodes, call.size)
-    if call.operation == "broadcast":
+    if call.operation in ROOTED:
+        n = len(call.ranks)
         return (n - 1) / n * call.size
-    return _plugin(algorithm).bytes_sent(call.operation, n, call.size)
+    return _sent_by(call, PLUGINS[algorithm], _plugin(algorithm))
+
+
+def _sent_by(call: _Call, name: str, algorithm: Algorithm) -> float:
+    """The same for the plug-in `name`, some of which need to know how the ranks lie in nodes."""
+    n = len(call.ranks)
+    nodes = len({call.topology.node_of(rank) for rank in call.ranks})
+    if name in _SENT:
+        return _SENT[name](call.operation, n // nodes, nodes, call.size)
+    if name == "nvls_tree":
+        return nvls_tree_sent(n // nodes, nodes, call.size)
+    return algorithm.bytes_sent(call.operation, n, call.size)
 
 
 def _loads(
-    call: _Call, name: str, choice: Choice, traffic: Traffic, time: Time, efficiency: float
+    call: _Call, name: str, protocol: str, traffic: Traffic, time: Time, efficiency: float
 ) -> tuple[dict[Edge, float], float]:
-    """What each link carries per byte of size, in bytes at its nominal bandwidth, and the most."""
+    """`_inflated`, worked out once for all sizes."""
     shares = tuple(sorted(time.share.items()))
-    key = ("nccl loads", name, call.operation, call.ranks, choice.protocol, shares, efficiency)
+    key = ("nccl loads", name, call.operation, call.ranks, protocol, shares, efficiency)
     if key not in call.topology.memo:
-        inflated = {kind: 1.0 / (share * efficiency) for kind, share in shares}
-        found = {edge: load * inflated[traffic.kinds[edge]] for edge, load in traffic.loads.items()}
-        call.topology.memo[key] = found, max(found.values())
+        call.topology.memo[key] = _inflated(traffic, time, efficiency)
     known: tuple[dict[Edge, float], float] = call.topology.memo[key]
     return known
+
+
+def _inflated(traffic: Traffic, time: Time, efficiency: float) -> tuple[dict[Edge, float], float]:
+    """What each link carries per byte of size, in bytes at its nominal bandwidth, and the most."""
+    inflated = {kind: 1.0 / (share * efficiency) for kind, share in time.share.items()}
+    found = {edge: load * inflated[traffic.kinds[edge]] for edge, load in traffic.loads.items()}
+    return found, max(found.values())
 
 
 def phase_of(stage: Stage, topology: Topology, efficiency: float = 1.0) -> Phase:

@@ -34,14 +34,28 @@ def _explain(error: Exception) -> int:
     """Print one message for `error` on stderr; returns the exit code."""
     name = type(error).__name__
     if hasattr(error, "format_message"):  # a usage error of the command line itself
-        print(f"dpsim: {error.format_message()}", file=sys.stderr)
+        print(f"dpsim: {_plain(error.format_message())}", file=sys.stderr)
         return REFUSED
     if name in ("Exit", "Abort"):
         return int(getattr(error, "exit_code", FINDING))
     code, prefix = _kind(error)
-    message = str(error).strip().splitlines() or [name]
+    message = _said(error).strip().splitlines() or [name]
     print(f"dpsim: {prefix}{' '.join(message)}"[:2000], file=sys.stderr)
     return code
+
+
+def _plain(message: str) -> str:
+    """A message about an option, in this program's words."""
+    for theirs, ours in (("greater", "least"), ("less", "most")):
+        message = message.replace(f"Input should be {theirs} than or equal to", f"at {ours}")
+    return message
+
+
+def _said(error: Exception) -> str:
+    """What `error` says; of the system's errors the file and the reason, without its number."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{str(error.filename)[:200]}: {error.strerror.lower()}"
+    return str(error)
 
 
 def _kind(error: Exception) -> tuple[int, str]:

@@ -8,12 +8,16 @@ from dpsim.cli import (
     calibrate,
     check_nccl,
     collective,
+    compare,
     explain,
     importing,
     measure,
+    plan,
     run,
     schema,
     show,
+    stragglers,
+    sweep,
     validate,
 )
 
@@ -26,7 +30,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("run")(run.run)
+app.command("sweep")(sweep.sweep)
+app.command("plan")(plan.plan)
 app.command("explain")(explain.explain)
+app.command("compare")(compare.compare)
 app.command("collective")(collective.collective)
 app.command("check-nccl")(check_nccl.check_nccl)
 app.command("calibrate")(calibrate.calibrate)
@@ -34,6 +41,7 @@ app.command("import")(importing.import_)
 app.command("measure")(measure.measure)
 app.command("show")(show.show)
 app.command("schema")(schema.schema)
+app.command("stragglers")(stragglers.stragglers)
 app.command("validate")(validate.validate)
 
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 Operation = Annotated[
     str,
     typer.Argument(
-        metavar="OPERATION", help="all_reduce, all_gather, reduce_scatter or broadcast."
+        metavar="OPERATION",
+        help="all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all (alltoall) or "
+        "send (sendrecv: every rank to the next).",
     ),
 ]
 Cluster = Annotated[
@@ -27,7 +29,12 @@ Factor = Annotated[int, typer.Option("--factor", min=2, help="From one size to t
 Version = Annotated[
     str, typer.Option("--nccl", metavar="VERSION", help="NCCL's version; default: the newest.")
 ]
-Algorithm = Annotated[str, typer.Option("--algorithm", help="auto, ring, tree, nvls, nvls_tree.")]
+Algorithm = Annotated[
+    str,
+    typer.Option(
+        "--algorithm", help="auto, ring, tree, nvls, nvls_tree, pat, collnet_chain, collnet_direct."
+    ),
+]
 Protocol = Annotated[str, typer.Option("--protocol", help="auto, ll, ll128, simple.")]
 Curves = Annotated[
     Path | None,
@@ -37,6 +44,21 @@ Compare = Annotated[
     Path | None,
     typer.Option("--compare", metavar="FILE", help="nccl-tests text to put beside it."),
 ]
+AtOnce = Annotated[
+    int,
+    typer.Option(
+        "--groups", min=1, metavar="N",
+        help="Split the ranks into N groups (every N-th rank), all with their collective at once.",
+    ),
+]  # fmt: skip
+Routing = Annotated[
+    str, typer.Option("--routing", help="balanced, or ecmp: flows are hashed to spine switches.")
+]
+Sharp = Annotated[
+    bool,
+    typer.Option("--sharp", help="InfiniBand switches add: SHARP plug-in, NCCL_COLLNET_ENABLE=1."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the hash of --routing ecmp.")]
 Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write JSON and plot there.")
@@ -54,6 +76,10 @@ def collective(
     protocol: Protocol = "auto",
     calibration: Curves = None,
     compare: Compare = None,
+    groups: AtOnce = 1,
+    routing: Routing = "",
+    seed: Seed = 0,
+    sharp: Sharp = False,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -62,27 +88,37 @@ def collective(
     from dpsim.report import canonical_json, console
     from dpsim.report import collective as report
 
+    operation = asked.named(operation)
     asked.check_operation(operation)
-    site = site_of(cluster, nccl, algorithm, protocol, calibration)
+    site = site_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
+    if routing:
+        site = asked.routed(site, routing, seed)
     counts, listed = asked.node_counts(nodes), asked.sizes(sizes, factor)
-    per_node = site.machine.gpus_per_node
-    groups = tuple(site.group(operation, n * per_node, n, listed) for n in counts)
+    if sharp:
+        asked.check_sharp(site, counts)
+    found = asked.tables(site, operation, counts, listed, groups)
     if compare is not None:
         from dpsim.calibration.readers import read_any
 
-        groups = asked.compared(groups, read_any(compare).curves)
-    document = asked.document(operation, site, groups)
+        found = asked.compared(found, read_any(compare).curves)
+    document = asked.document(operation, site, found)
     if out is not None:
-        report.write_collective(document, groups, out)
+        report.write_collective(document, found, out)
     if json:
         typer.echo(canonical_json(document))
     else:
-        report.print_collective(operation, site, groups, console(), out)
+        report.print_collective(operation, site, found, console(), out)
     return 0
 
 
 def site_of(
-    cluster: str, version: str, algorithm: str, protocol: str, calibration: Path | None = None
+    cluster: str,
+    version: str,
+    algorithm: str,
+    protocol: str,
+    calibration: Path | None = None,
+    *,
+    sharp: bool = False,
 ) -> Site:
     """The machine and the library that the options name."""
     from dpsim import calibrated
@@ -91,7 +127,9 @@ def site_of(
     from dpsim.machine import load_machine
     from dpsim.record import Refused, build
 
-    settings = {"version": version, "algorithm": algorithm, "protocol": protocol}
+    settings = {
+        "version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp,
+    }  # fmt: skip
     try:
         backend = build(Nccl, settings, file=True)
     except Refused as error:

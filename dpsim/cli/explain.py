@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from dpsim.cli.run import Json, Sets, Source, unfit
 
+Trace = Annotated[
+    Path | None,
+    typer.Option(
+        "--trace",
+        metavar="FILE",
+        help="Write the last point's timeline as a trace for Perfetto: one .json or .json.gz; "
+        "a folder gets one Kineto trace per rank.",
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="DIR", help="Write JSON, trace and pictures there."),
+]
 
-def explain(scenario: Source, sets: Sets = None, json: Json = False) -> int:
+
+def explain(
+    scenario: Source, sets: Sets = None, json: Json = False, out: Out = None, trace: Trace = None
+) -> int:
     """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
     from dpsim.explain import explain as explain_prediction
     from dpsim.prediction import predict
     from dpsim.report import canonical_json, console
     from dpsim.scenario import read
 
-    document = explain_prediction(predict(read(scenario, sets or ())))
+    if trace is not None:
+        from dpsim.report.trace import check_place
+
+        check_place(trace)
+    prediction = predict(read(scenario, sets or ()))
+    document = explain_prediction(prediction)
+    said = []
+    if out is not None or trace is not None:
+        from dpsim.report.explained import last_step, write_explanation, written
+        from dpsim.report.trace import write_trace
+
+        shown = last_step(prediction)
+        if out is not None:
+            write_explanation(document, shown, out)
+            said.append(written(shown, [out]))
+        if trace is not None:
+            said.append(written(shown, write_trace(shown, trace)))
     if json:
         typer.echo(canonical_json(document))
     else:
         from dpsim.report.tables import print_explanation
 
         print_explanation(document, console())
+        for line in said:
+            console().print(line, markup=False, highlight=False)
     return unfit(document["points"])

@@ -41,4 +41,4 @@ def import_(
         from dpsim.report.importing import print_import
 
         print_import(imported, console(), out)
-    return 0
+    return 1 if imported.findings else 0

@@ -7,10 +7,9 @@ import typer
 
 def schema() -> int:
     """Print the JSON Schema of scenario files (for editors)."""
-    from dpsim.record import json_schema
+    from dpsim.jobs import schema as of_files
     from dpsim.report import canonical_json
-    from dpsim.scenario import Scenario
 
     draft = "https://json-schema.org/draft/2020-12/schema"
-    typer.echo(canonical_json({"$schema": draft, **json_schema(Scenario)}))
+    typer.echo(canonical_json({"$schema": draft, **of_files()}))
     return 0

@@ -10,8 +10,8 @@ import typer
 Thing = Annotated[
     str,
     typer.Argument(
-        help="A machine (dgx-h100), a model (llama-3-8b), machines, models, scenarios, "
-        "measuring-programs, doctor."
+        help="A machine (dgx-h100), a model (llama-3-8b), a pipeline schedule (zb1p), machines, "
+        "models, schedules, scenarios, measuring-programs, doctor."
     ),
 ]
 Nodes = Annotated[int, typer.Option(min=1, max=64, help="Nodes of the machine to draw.")]

@@ -24,7 +24,7 @@ Out = Annotated[
     Path | None,
     typer.Option("-o", "--out", metavar="DIR", help="Write predictions.csv, plot and page there."),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", help="Processes; default: one per core.")]
+Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Processes; default: one per core.")]
 
 
 def validate(

@@ -18,8 +18,9 @@ from dpsim.topology import Topology
 class Transfer(NamedTuple):
     """One message of one round: ranks and bytes.
 
-    An end may be `switch(node)`, the NVSwitch complex of that node, which reduces what comes in
-    and sends one copy to each rank: then it is no message between two ranks.
+    An end may be `switch(node)`, the NVSwitch complex of that node, or `aggregator(tree)`, the
+    switches between the nodes: they reduce what comes in and send one copy to each rank.  Then it
+    is no message between two ranks.
     """
 
     source: int
@@ -43,15 +44,38 @@ def switch(node: int) -> int:
     return -1 - node
 
 
+#: numbers from here down name aggregation trees, those above and below 0 nodes' switches
+_AGGREGATORS = -(1 << 40)
+
+
+def aggregator(tree: int) -> int:
+    """How a transfer names the switches of the network that add up stream number `tree`."""
+    return _AGGREGATORS - tree
+
+
 def path(transfer: Transfer, topology: Topology) -> tuple[Edge, ...]:
     """The edges that `transfer` crosses."""
     source, target, _ = transfer
     if source >= 0 and target >= 0:
         return topology.route(source, target)
-    node = -1 - min(source, target)
-    gpu = ("gpu", node, max(source, target) % topology.gpus)
-    ends = (gpu, ("nvswitch", node, 0))
-    return (ends,) if source >= 0 else (ends[::-1],)
+    rank, other = max(source, target), min(source, target)
+    way = _to_leaf(rank, topology) if other <= _AGGREGATORS else _to_switch(rank, topology)
+    return way if source >= 0 else tuple((b, a) for a, b in reversed(way))
+
+
+def _to_switch(rank: int, topology: Topology) -> tuple[Edge, ...]:
+    node, gpu = divmod(rank, topology.gpus)
+    return ((("gpu", node, gpu), ("nvswitch", node, 0)),)
+
+
+def _to_leaf(rank: int, topology: Topology) -> tuple[Edge, ...]:
+    """From a GPU over its own NIC to the leaf switch, where its stream is added to others.
+
+    The way to the GPU of the same place in the next node begins so, also on rails.
+    """
+    route = topology.route(rank, (rank + topology.gpus) % (topology.nodes * topology.gpus))
+    last = next(k for k, (_, end) in enumerate(route) if end[0] == "leaf")
+    return route[: last + 1]
 
 
 class Algorithm:

@@ -45,7 +45,9 @@ def rings(topology: Topology, ranks: Iterable[int]) -> tuple[Ring, ...]:
     One node with an NVLink mesh: as many Hamiltonian cycles as its links allow, each one link
     wide.  One node otherwise: rank order.  Several nodes: node by node in rank order, one ring
     for every NIC in use, each entering and leaving a node through GPUs beside that NIC.
+    They are those of the machine with balanced up-links: no library knows where flows collide.
     """
+    topology = topology.balanced
     known = _CACHE.setdefault(topology, {})
     key = tuple(sorted(set(ranks)))
     if key not in known:

@@ -1,7 +1,8 @@
 """Direct exchange: every rank sends to every other at once.
 
-A reduce-scatter sends each rank its part of the sum, an all-gather one's own part to everybody; an
-all-reduce is both.  Two rounds at most, the fewest bytes, and n - 1 messages of a rank at once.
+An all-to-all sends each rank its part, a reduce-scatter each its part of the sum, an all-gather
+one's own part to everybody; an all-reduce is the last two.  Two rounds at most, the fewest bytes,
+and n - 1 messages of a rank at once.
 T = k (latency + (n-1)/n S / B), k = 2 for all-reduce, else 1.
 Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005) 49-66
 (pairwise exchange, with all its steps at once).
@@ -16,9 +17,9 @@ from dpsim.topology import Topology
 
 
 class Direct(Algorithm):
-    """All-reduce, all-gather and reduce-scatter over any number of ranks."""
+    """All-reduce, all-gather, reduce-scatter and all-to-all over any number of ranks."""
 
-    operations = ("all_reduce", "all_gather", "reduce_scatter")
+    operations = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
     proportional = True
 
     def stages(

@@ -1,8 +1,9 @@
 """Ring: every rank sends to its successor, n-1 rounds a pass.
 
 Reduce-scatter and all-gather are one pass over n-1 rounds of S/n bytes; all-reduce is both; a
-broadcast passes S/n pieces around in a pipeline of n-1 + n-1 rounds.
-T = k (n-1) (latency + S / (n bandwidth)), k = 2 for all-reduce and broadcast, else 1.
+broadcast passes S/n pieces around in a pipeline of n-1 + n-1 rounds, and a reduce does the same
+towards the root, adding on the way.
+T = k (n-1) (latency + S / (n bandwidth)), k = 1 for all-gather and reduce-scatter, else 2.
 Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 workstations", J. Parallel Distrib. Comput. 69 (2009) 117-124.
 """
@@ -15,13 +16,13 @@ from dpsim.collectives import Algorithm, Stage, Transfer
 from dpsim.collectives._order import rings
 from dpsim.topology import Topology
 
-_PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 2}
+_PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 2, "reduce": 2}
 
 
 class Ring(Algorithm):
     """Rings over the whole group, one per channel, each with its share of the bytes."""
 
-    operations = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+    operations = tuple(_PASSES)
     proportional = True
 
     def stages(

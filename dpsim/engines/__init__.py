@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsim.backends import Backend, Plan
-from dpsim.program import Cast
+from dpsim.program import BARRIER, RECEIVE, SEND, Cast, Op
 from dpsim.timeline import Array
 from dpsim.topology import Topology
+
+#: ranks that wait for each other and move nothing
+WAITING = Plan((), None, BARRIER, 0.0)
 
 
 class SimulationError(RuntimeError):
@@ -27,12 +30,19 @@ class NotApplicable(Exception):
 
 
 class Costs:
-    """Plans of collectives on one machine, each made once."""
+    """Plans of collectives on one machine, each made once.
+
+    contested   whether the vectorised engine has found itself not applicable with them: variants of
+                one case meet on the links as the case itself does
+    """
+
+    contested = False
 
     def __init__(self, backend: Backend, topology: Topology | None) -> None:
         self.backend = backend
         self.topology = topology
         self._plans: dict[tuple[str, tuple[int, ...], float], Plan] = {}
+        self._repeated: dict[tuple[str, tuple[int, ...], float, int], Plan] = {}
 
     @property
     def concurrency(self) -> int:
@@ -46,6 +56,18 @@ class Costs:
             check_time(plan.seconds, f"{operation} of {size:g} bytes")
             self._plans[key] = plan
         return self._plans[key]
+
+    def of(self, op: Op, ranks: tuple[int, ...]) -> Plan:
+        """How `ranks` carry out `op`, a collective or a transfer, with all its repeats."""
+        if op.operation == BARRIER:
+            return WAITING
+        operation = SEND if op.operation == RECEIVE else op.operation
+        if op.repeats == 1:
+            return self.plan(operation, ranks, op.bytes)
+        key = (operation, ranks, op.bytes, op.repeats)
+        if key not in self._repeated:
+            self._repeated[key] = self.plan(*key[:3]).repeated(op.repeats)
+        return self._repeated[key]
 
 
 @dataclass(frozen=True)

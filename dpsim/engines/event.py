@@ -15,6 +15,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import networkx as nx
@@ -25,7 +26,7 @@ from dpsim.backends import Plan
 from dpsim.collectives import Transfer
 from dpsim.engines import Play, SimulationError, check_time
 from dpsim.network import Network
-from dpsim.program import COMPUTE, Cast, Op
+from dpsim.program import COMPUTE, RECEIVE, Cast, Op
 from dpsim.timeline import Array, Split, Step, Timeline
 
 Events = Generator[simpy.Event, Any, None]
@@ -40,6 +41,15 @@ class _Meeting:
     group: tuple[int, ...]
     done: simpy.Event
     arrived: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Message:
+    """One transfer: its pair, and the event of its end; the event's value is when it started."""
+
+    pair: tuple[int, int]
+    done: simpy.Event
+    bytes: float | None = None
 
 
 @dataclass(eq=False)
@@ -71,14 +81,15 @@ class _Run:
         self.request, self.rounds, self.max_events = request, detail == "rounds", max_events
         self.env = simpy.Environment()
         topology = request.costs.topology
-        self.network = Network(self.env, lambda edge: topology.link(edge).bandwidth)  # type: ignore[union-attr]
+        self.network = Network(self.env, cache(lambda edge: topology.link(edge).bandwidth))  # type: ignore[union-attr]
         self.casts = [request.cast(k) for k in range(request.steps)]
         self.boards = [_board(cast) for cast in self.casts]
         self.factors = [request.factors(k) for k in range(request.steps)]
         self.done: dict[tuple[int, int, int], simpy.Event] = {}
         self.issued: dict[tuple[int, int, int], simpy.Event] = {}
         self.meetings: dict[tuple[Any, ...], _Meeting] = {}
-        self.waiting: dict[tuple[int, str], tuple[int, int, _Meeting | None]] = {}
+        self.messages: dict[tuple[Any, ...], _Message] = {}
+        self.waiting: dict[tuple[int, str], tuple[int, int, _Meeting | _Message | None]] = {}
         self.events = 0
         self.closed = 0
         self.finished: list[Step] = []
@@ -153,6 +164,8 @@ class _Run:
             ready = self.env.now
             if op.kind == "collective":
                 start = yield from self._meet(step, rank, index, op)
+            elif op.kind == "transfer":
+                start = yield from self._transfer_of(step, rank, index, op)
             else:
                 start = ready
                 yield from self._work(step, rank, op)
@@ -248,10 +261,38 @@ class _Run:
         self.waiting.pop((rank, op.stream), None)
         return start
 
+    def _transfer_of(
+        self, step: int, rank: int, index: int, op: Op
+    ) -> Generator[simpy.Event, Any, float]:
+        """Send, or wait for what is sent; returns when the transfer started."""
+        cast = self.casts[step]
+        try:
+            number, pair = cast.pair(rank, op)
+        except ValueError as error:
+            raise SimulationError(str(error)) from None
+        key = (step, op.stream, op.group, number, cast.program(rank).ordinals[index])
+        # whoever comes second takes the message away
+        message = self.messages.pop(key, None)
+        if message is None:
+            message = self.messages[key] = _Message(pair, self.env.event(), op.bytes)
+        elif message.bytes != op.bytes:
+            raise SimulationError(
+                f"rank {pair[0]} and rank {pair[1]} disagree on the bytes of {op.name}"
+            )
+        if op.operation == RECEIVE:
+            self.waiting[rank, op.stream] = (step, index, message)
+            start: float = yield message.done
+            self.waiting.pop((rank, op.stream), None)
+            return start
+        start = self.env.now
+        yield from self._by_phases(self.request.costs.of(op, pair))
+        message.done.succeed(start)
+        return start
+
     def _collective(self, key: tuple[Any, ...], meeting: _Meeting) -> Events:
         start = self.env.now
         op = meeting.op
-        plan = self.request.costs.plan(op.operation, meeting.group, op.bytes)
+        plan = self.request.costs.of(op, meeting.group)
         self._talk(meeting.group, +1)
         if self.rounds and plan.stages is not None:
             yield from self._by_rounds(plan, meeting.group)
@@ -342,13 +383,19 @@ class _Run:
     def _describe(self, place: tuple[int, str]) -> str:
         step, index, meeting = self.waiting[place]
         name = self.casts[step].program(place[0]).ops[index].name
-        missing = len(meeting.group) - len(meeting.arrived) if meeting else 0
-        for_whom = f" for {missing} of {len(meeting.group)} ranks" if meeting else ""
+        for_whom = ""
+        if isinstance(meeting, _Message):
+            for_whom = f" from rank {meeting.pair[0]}"
+        elif meeting is not None:
+            missing = len(meeting.group) - len(meeting.arrived)
+            for_whom = f" for {missing} of {len(meeting.group)} ranks"
         return f"rank {place[0]} {place[1]} at {name} of step {step}{for_whom}"
 
     def _blockers(self, rank: int, stream: str) -> list[tuple[int, str]]:
         """The (rank, stream) places that this one cannot go on without."""
         step, index, meeting = self.waiting[rank, stream]
+        if isinstance(meeting, _Message):
+            return [(meeting.pair[0], stream)]
         if meeting is not None:
             return [(other, stream) for other in meeting.group if other not in meeting.arrived]
         ops = self.casts[step].program(rank).ops

@@ -21,7 +21,7 @@ import numpy as np
 from dpsim.backends import Plan
 from dpsim.engines import NotApplicable, Play, SimulationError, check_time
 from dpsim.fabrics import Edge
-from dpsim.program import COMPUTE, Cast, Op
+from dpsim.program import COMPUTE, RECEIVE, SEND, Cast, Op
 from dpsim.timeline import Array, Split, Step, Timeline
 
 Lane = tuple[float, float]
@@ -103,7 +103,9 @@ class _Run:
         for role in self.roles:
             role.next, role.arrival = 0, None
             role.ends, role.starts, role.readies = [], [], []
-        self._talk: list[tuple[str, float, float, frozenset[Edge]]] = []
+        self._parted = False
+        self._talk: list[tuple[str, float, float, Plan]] = []
+        self._messages: dict[tuple[str, str, int], tuple[Array, Array]] = {}
         while any(r.next < len(p.ops) for r, p in zip(self.roles, cast.programs, strict=True)):
             moved = [self._advance(k, cast, factors) for k in range(len(self.roles))]
             if not (any(moved) | self._meet(cast)):
@@ -135,6 +137,7 @@ class _Run:
             programs, orders = [], []
             for program in asked.programs:
                 early = self.request.contention > 0 and not program.host_matters
+                early = early and not program.transfers  # a receive must not come before its turn
                 order = program.collectives_first if early else tuple(range(len(program.ops)))
                 programs.append(program.reordered(order) if early else program)
                 orders.append(order)
@@ -149,8 +152,14 @@ class _Run:
         own = factors[role.members.astype(int)]
         while role.next < len(ops) and role.arrival is None:
             op = ops[role.next]
+            if op.operation == RECEIVE and not self._sent(number, cast):
+                return moved
             ready = self._ready(role, op)
             role.readies.append(ready)
+            if op.kind == "transfer":
+                self._transfer(number, cast, ready)
+                moved = True
+                continue
             if op.kind == "collective":
                 role.arrival = ready
                 return True
@@ -162,6 +171,36 @@ class _Run:
             self._record(role, op, ready, end)
             moved = True
         return moved
+
+    def _message(self, number: int, cast: Cast) -> tuple[Array, Array]:
+        """Begin and end of the next transfer of a role, by receiver: arrays (lanes, ranks), not a
+        number where it has not been sent."""
+        program, index = cast.programs[number], self.roles[number].next
+        key = (program.ops[index].stream, program.ops[index].group, program.ordinals[index])
+        if key not in self._messages:
+            shape = (len(self.comm), cast.ranks)
+            self._messages[key] = np.full(shape, np.nan), np.full(shape, np.nan)
+        return self._messages[key]
+
+    def _sent(self, number: int, cast: Cast) -> bool:
+        columns = self.roles[number].members.astype(int)
+        return not np.isnan(self._message(number, cast)[1][:, columns]).any()
+
+    def _transfer(self, number: int, cast: Cast, ready: Array) -> None:
+        """Send, or take what has been sent."""
+        role, op = self.roles[number], cast.programs[number].ops[self.roles[number].next]
+        begin, end = self._message(number, cast)
+        receivers = role.members.astype(int)
+        if op.operation == SEND:
+            pairs = [_pair(cast, rank, op) for rank in receivers.tolist()]
+            receivers = np.array([pair[1] for pair in pairs])
+            plans = [self.request.costs.of(op, pair) for pair in pairs]
+            begin[:, receivers] = ready
+            end[:, receivers] = ready + self.comm[:, None] * [plan.seconds for plan in plans]
+            for pair, plan in zip(pairs, plans, strict=True):
+                name = op._replace(stream=f"{op.stream} of rank {pair[0]}")
+                self._note(name, plan, begin[:, pair[1]], end[:, pair[1]])
+        self._record(role, op, begin[:, receivers], end[:, receivers])
 
     def _ready(self, role: _Role, op: Op) -> Array:
         if op.issue:
@@ -210,7 +249,7 @@ class _Run:
     def _everyone(self, cast: Cast, op: Op) -> bool:
         """The usual case, without copies: one role, whose ranks form one group."""
         role = self.roles[0]
-        plan = self.request.costs.plan(op.operation, cast.groups[op.group][0], op.bytes)
+        plan = self.request.costs.of(op, cast.groups[op.group][0])
         assert role.arrival is not None
         begin = role.arrival.max(axis=1, keepdims=True)
         end = begin + plan.seconds * self.comm[:, None]
@@ -230,8 +269,8 @@ class _Run:
 
     def _note(self, op: Op, plan: Plan, begin: Array, end: Array) -> None:
         """Remember who used which links when, for the check that nobody shared them."""
-        if plan.links:
-            self._talk.append((op.stream, float(begin.flat[0]), float(end.flat[0]), plan.links))
+        if plan.rates:
+            self._talk.append((op.stream, float(begin.flat[0]), float(end.flat[0]), plan))
 
     def _try(self, cast: Cast, op: Op) -> bool:
         partition = cast.groups.get(op.group, ())
@@ -254,6 +293,7 @@ class _Run:
         for k in involved:
             arrival[:, self.roles[k].members.astype(int)] = self.roles[k].arrival
         start, end = np.zeros_like(arrival), np.zeros_like(arrival)
+        self._parted = self._parted or len(partition) > 1
         for group in partition:
             self._group(op, group, arrival, start, end)
         for k in involved:
@@ -267,7 +307,7 @@ class _Run:
     def _group(
         self, op: Op, group: tuple[int, ...], arrival: Array, start: Array, end: Array
     ) -> None:
-        plan = self.request.costs.plan(op.operation, group, op.bytes)
+        plan = self.request.costs.of(op, group)
         members = slice(None) if len(group) == arrival.shape[1] else list(group)
         begin = arrival[:, members].max(axis=1)
         finish = begin + plan.seconds * self.comm
@@ -276,20 +316,30 @@ class _Run:
         self._note(op, plan, begin, finish)
 
     def _check_sharing(self) -> None:
-        """Refuse where two collectives that may run at once load one link at the same time."""
-        if self.width == 1 and len({stream for stream, *_ in self._talk}) < 2:
+        """Refuse where collectives that may run at once ask more of a link than it has."""
+        if self.width == 1 and len({stream for stream, *_ in self._talk}) < 2 and not self._parted:
             return
-        ordered = sorted(self._talk, key=lambda talk: talk[1])
-        for i, (stream, _, end, links) in enumerate(ordered):
-            for other, begin, _, theirs in ordered[i + 1 :]:
-                if begin >= end:
-                    break
-                if (other != stream or self.width > 1) and not links.isdisjoint(theirs):
-                    pair = f"{stream} and {other}" if other != stream else f"two of {stream}"
-                    raise NotApplicable(
-                        f"{pair} share links at the same time; only engine: event "
-                        "shares bandwidth between them"
-                    )
+        busy: dict[Edge, list[tuple[float, str, float]]] = {}
+        for stream, begin, end, plan in sorted(self._talk, key=lambda talk: talk[1]):
+            for link, rate in plan.rates.items():
+                # those of one group begin when the one before has ended
+                rivals = [rival for rival in busy.get(link, ()) if rival[0] > begin]
+                if rivals and rate + sum(rival[2] for rival in rivals) > self._capacity(link):
+                    raise _shares(rivals[0][1], stream)
+                busy[link] = [*rivals, (end, stream, rate)]
+
+    def _capacity(self, link: Edge) -> float:
+        """Bandwidth of `link`, and a little for rounding [B/s]."""
+        topology = self.request.costs.topology
+        assert topology is not None
+        return topology.link(link).bandwidth * (1 + 1e-9)
+
+
+def _shares(one: str, other: str) -> NotApplicable:
+    pair = f"{one} and {other}" if one != other else f"two of {one}"
+    return NotApplicable(
+        f"{pair} share links at the same time; only engine: event shares bandwidth between them"
+    )
 
 
 def _contended(role: _Role, start: Array, end: Array, contention: float) -> Array:
@@ -336,6 +386,13 @@ def _first_lane(arrays: list[Array], ranks: int, order: tuple[int, ...]) -> Arra
     for row, array in zip(order, arrays, strict=True):
         result[row] = array[0]
     return result
+
+
+def _pair(cast: Cast, rank: int, op: Op) -> tuple[int, int]:
+    try:
+        return cast.pair(rank, op)[1]
+    except ValueError as error:
+        raise SimulationError(str(error)) from None
 
 
 def _require_members(cast: Cast, roles: list[_Role], op: Op, present: set[int]) -> None:

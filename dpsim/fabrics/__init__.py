@@ -55,6 +55,18 @@ class Network(Fabric):
 
     rails = False
 
+    def settled(self, nics: int) -> Network:
+        """This network with what follows from the number of NICs of a node filled in.
+
+        Raises Refused where it cannot be.
+        """
+        return self
+
+    def balanced(self) -> Network:
+        """This network as one that spreads traffic evenly over equal paths: what a library that
+        plans its transfers can know of it."""
+        return self
+
     def build(self, graph: nx.DiGraph[Vertex], nodes: int, nics: int) -> None:
         """Join NICs 0 … `nics` - 1 of nodes 0 … `nodes` - 1."""
         raise NotImplementedError

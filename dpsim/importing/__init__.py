@@ -129,4 +129,5 @@ def document(imported: Imported) -> dict[str, Any]:
             {"path": t.path, "value": t.value, "how": t.how, "source": t.source}
             for t in imported.told
         ],
+        "findings": list(imported.findings),
     }

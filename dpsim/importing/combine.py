@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from dpsim.hardware import Device, Link
-from dpsim.importing import nccl_xml
+from dpsim.importing import agreement, nccl_xml
 from dpsim.importing.facts import Facts, Nic, Place, Wires
 from dpsim.importing.wiring import (
     STEP,
@@ -34,10 +34,11 @@ T = TypeVar("T")
 
 #: one NVLink, one way [B/s], by the least compute capability; NVIDIA/nccl 2.30.7 src/graph/topo.h
 _NVLINK = ((100, 40.1e9), (90, 20.6e9), (87, 20e9), (86, 12e9), (80, 20e9), (70, 20e9), (60, 18e9))
-#: NVLinks that a GPU has at most: NVIDIA's whitepapers of P100, V100, TU102, A100, GA102,
-#: H100 and B200
-_MOST = ((90, 18), (87, 12), (86, 4), (80, 12), (75, 2), (70, 6), (60, 4))
-#: one xGMI link, one way [B/s]: ROCm/rccl src/graph/topo.h, *_XGMI_WIDTH
+#: NVLinks that a GPU has at most: NVIDIA's whitepapers of P100, V100, TU102, A100, GA102 ("four x4
+#: links"), H100 and B200; Orin, Ada and, from 11.0, Thor and the RTX cards of Blackwell have none
+_MOST = ((110, 0), (90, 18), (87, 0), (86, 4), (80, 12), (75, 2), (70, 6), (60, 4))
+#: one xGMI link, one way [B/s]: ROCm/rccl src/graph/topo.h (commit 08814b0a), ncclTopoXGMISpeed:
+#: MI200_, GFX94X_ and GFX95X_XGMI_WIDTH, and VEGA_XGMI_WIDTH for all others
 _XGMI = {"gfx908": 24e9, "gfx90a": 36e9, "gfx942": 48e9, "gfx950": 48e9}
 #: AMD's devices by architecture: the LLVM AMDGPU backend guide's table of processors
 _GCN = {
@@ -71,11 +72,13 @@ class Told:
 
 @dataclass(frozen=True)
 class Imported:
-    """The machine file to write, and where everything in it is from."""
+    """The machine file to write, where everything in it is from, and where files contradict each
+    other on places: one sentence for each pair of devices."""
 
     document: Document
     told: tuple[Told, ...]
     facts: tuple[Facts, ...]
+    findings: tuple[str, ...] = ()
 
 
 class _Ledger:
@@ -139,7 +142,9 @@ def combine(
         **({"network": network} if network is not None else {}),
         "sources": _sources(ledger.told, node, network),
     }
-    return Imported(document, tuple(ledger.told), tuple(facts))
+    taken = next(t.source for t in ledger.told if t.path == "node.host.layout")
+    findings = tuple(agreement.about_places(ledger.facts, taken))
+    return Imported(document, tuple(ledger.told), tuple(facts), findings)
 
 
 def _require_agreement(facts: Sequence[Facts]) -> None:
@@ -152,20 +157,9 @@ def _require_agreement(facts: Sequence[Facts]) -> None:
     if len(set(counts.values())) > 1:
         said = ", ".join(f"{n} in {source}" for source, n in counts.items())
         raise Refused(f"the files disagree on the number of GPUs: {said}")
-    listed = [f for f in facts if f.wires is not None]
-    if len(listed) == 2 and _seen(listed[0]) != _seen(listed[1]):
-        raise Refused(f"{listed[0].source} and {listed[1].source} disagree on NVLinks")
-
-
-def _seen(facts: Facts) -> dict[tuple[int, int], int]:
-    """NVLinks between pairs as nvidia-smi shows them: those to a switch lead to every GPU."""
-    wires = facts.wires
-    assert wires is not None
-    if not wires.to_switch:
-        return wires.pairs
-    every = range(len(wires.to_switch))
-    return {(a, b): min(wires.to_switch[a], wires.to_switch[b])
-            for a in every for b in every if a < b}  # fmt: skip
+    if found := agreement.about_links(facts):
+        files = " and ".join(f.source for f in facts if f.wires is not None)
+        raise Refused(f"{files} disagree on NVLinks: {agreement.listed(found)}")
 
 
 def _file_of(device: Device) -> str:
@@ -275,9 +269,14 @@ def _rate(wires: Wires, device: Device, ledger: _Ledger) -> float:
                           f"known: {', '.join(_XGMI)}")  # fmt: skip
         return _XGMI[gcn[0]]
     for low, rate in _NVLINK:
-        if device.compute_capability >= low:
+        if device.compute_capability >= low and _most(device):
             return rate
     raise Refused(f"the files list NVLinks, and {device.name} has none; name another --device")
+
+
+def _most(device: Device) -> int:
+    """NVLinks that `device` has at most."""
+    return next((count for low, count in _MOST if device.compute_capability >= low), 0)
 
 
 def _switched(wires: Wires, device: Device, gpus: int) -> Wires:
@@ -285,7 +284,7 @@ def _switched(wires: Wires, device: Device, gpus: int) -> Wires:
     counts all links of a GPU towards each of its peers then."""
     if wires.kind == "xgmi" or wires.to_switch:
         return wires
-    most = next(count for low, count in _MOST if device.compute_capability >= low)
+    most = _most(device)
     own = [sum(n for pair, n in wires.pairs.items() if gpu in pair) for gpu in range(gpus)]
     counts = set(wires.pairs.values())
     if max(own) <= most:

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from dpsim.hardware import NetworkKind
 
 Pair = tuple[int, int]
+#: how near two devices are, nearest first
+SWITCH, NODE, APART = "below one PCIe switch", "on one NUMA node", "on different NUMA nodes"
+#: one of the first two: NVLinks hide which
+TOGETHER = "on one NUMA node or nearer"
 
 
 def many(count: int, noun: str) -> str:
@@ -64,6 +68,7 @@ class Facts:
     uplinks       of each PCIe switch to its NUMA node, one way [B/s]
     between       bandwidth between NUMA nodes [B/s] and where it is from
     notes         sentences on what was read and what was left out
+    near          how near GPUs ("GPU0") and NICs (by name) are, where the file states it by pair
     """
 
     source: str
@@ -77,3 +82,4 @@ class Facts:
     uplinks: dict[str, float | None] = field(default_factory=dict)
     between: tuple[float, str] | None = None
     notes: tuple[str, ...] = ()
+    near: dict[tuple[str, str], str] = field(default_factory=dict)

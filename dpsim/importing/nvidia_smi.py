@@ -13,7 +13,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpsim.calibration.readers import text_content
-from dpsim.importing.facts import Facts, Nic, Place, Wires, many
+from dpsim.importing.facts import (
+    APART,
+    NODE,
+    SWITCH,
+    TOGETHER,
+    Facts,
+    Nic,
+    Place,
+    Wires,
+    many,
+)
 from dpsim.importing.nccl_xml import _kind
 from dpsim.record import Refused
 
@@ -134,6 +144,7 @@ def _facts(
         if matrix[a][b].startswith("NV")
     }
     places = _places(matrix, count, [_cpus(words) for words in rest[:count]])
+    called = [*names[:count], *(legend.get(name, name) for name in names[count:])]
     hangs = places if places is not None else (None,) * len(names)
     nics = tuple(
         Nic(legend.get(name, name), place, None, _kind(legend.get(name, name), None))
@@ -152,7 +163,25 @@ def _facts(
         nics=nics,
         uplinks={place.switch: None for place in places or () if place.switch is not None},
         notes=(f"{many(count, 'GPU')}, {many(len(nics), 'NIC')}, {joined}; {where}",),
+        near=_near(matrix, count, called, places),
     )
+
+
+def _near(
+    matrix: Matrix, gpus: int, called: list[str], places: tuple[Place, ...] | None
+) -> dict[tuple[str, str], str]:
+    """How near each GPU is to every other device; behind NVLinks as far as the places tell."""
+    found = {}
+    for a in range(gpus):
+        for b in range(a + 1, len(matrix)):
+            word = matrix[a][b]
+            if not word.startswith("NV"):
+                near = SWITCH if word in _BELOW_SWITCH else NODE
+                found[called[a], called[b]] = near if word in _BELOW_SOCKET else APART
+            elif places is not None:
+                same = places[a].socket == places[b].socket
+                found[called[a], called[b]] = TOGETHER if same else APART
+    return found
 
 
 def _cpus(behind: list[str]) -> str | None:

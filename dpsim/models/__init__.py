@@ -41,11 +41,19 @@ class Layer:
     activations   elements per sample kept from forward to backward, in the compute dtype
     activations_full   elements kept when the whole layer is recomputed (its input)
     activations_selective   elements kept when only attention is recomputed
-    output        elements per sample of its output (what a pipeline would send)
+    again_flop, again_bytes, again_kernels   the forward work that this recomputes in backward
+    replicated    elements of `activations` that every rank keeps when ranks split the layer between
+                  them but not the sequence (inputs and outputs of norms, dropout masks)
+    forward_sum, backward_sum   elements per sample that ranks which split the layer between them
+                  sum in either pass (outputs of row-parallel, inputs of column-parallel matrices)
+    output        elements per sample of its output (what a pipeline sends)
+    sends         bytes per sample of its output, where stated; it replaces `output`
     unit          layers of one transformer block share one unit (FSDP wraps units); "" is the root
     dtype         overrides the model's parameter dtype
     tied          name of an earlier-registered layer whose first tensor this layer uses too
     forward, backward  fixed durations per sample [s]; they replace the roofline
+    weight_share  share of backward that makes gradients of weights; the rest is for the input
+    batch_norm    channels of its batch normalisation; 0: it has none
     """
 
     name: Text
@@ -58,12 +66,21 @@ class Layer:
     activations: float = 0.0
     activations_full: float = 0.0
     activations_selective: float = 0.0
+    again_flop: float = 0.0
+    again_bytes: float = 0.0
+    again_kernels: Annotated[int, Check(0, 10**9)] = 0
+    replicated: float = 0.0
+    forward_sum: float = 0.0
+    backward_sum: float = 0.0
     output: float = 0.0
+    sends: float | None = None
     unit: Text = ""
     dtype: Text | None = None
     tied: Text | None = None
     forward: Seconds | None = None
     backward: Seconds | None = None
+    weight_share: float = 0.5
+    batch_norm: Annotated[int, Check(0, 10**9)] = 0
 
     @property
     def parameters(self) -> int:

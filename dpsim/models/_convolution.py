@@ -92,6 +92,7 @@ class Convolution(NamedTuple):
             activations_selective=kept,
             output=wrote,
             unit=self.unit,
+            batch_norm=self.channels * norm,
         )
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models._transformer import (
@@ -45,8 +45,14 @@ _SIZE_LIMIT = 10**7
 _LAYER_LIMIT = 10_000
 
 
-def read_config(data: Mapping[str, Any], *, sequence_length: int, name: str) -> Model:
-    """The model that `data` (a parsed `config.json`) describes, for sequences of that many tokens.
+Attention = Literal["flash", "math"]
+
+
+def read_config(
+    data: Mapping[str, Any], *, sequence_length: int, name: str, attention: Attention = "flash"
+) -> Model:
+    """The model that `data` (a parsed `config.json`) describes, for sequences of that many tokens;
+    `attention: math` stores the scores of every pair of tokens.
 
     One sample is one sequence.  Parameters are fp32 unless the trainer says otherwise: the file's
     `torch_dtype` states how weights were stored and is ignored.  Raises Refused naming the key.
@@ -54,7 +60,7 @@ def read_config(data: Mapping[str, Any], *, sequence_length: int, name: str) -> 
     if not isinstance(data, Mapping):
         raise Refused("a model configuration must be a mapping (a JSON object)")
     tokens = _whole(sequence_length, "sequence_length", _SIZE_LIMIT)
-    config = _Config(data, tokens)
+    config = _Config(data, tokens, stored=attention == "math")
     layers, order = _FAMILIES[_family(data)](config)
     return Model(name=name, layers=layers, forward_order=order, sample="sequence", tokens=tokens)
 
@@ -91,6 +97,7 @@ class _Config:
 
     data: Mapping[str, Any]
     tokens: int
+    stored: bool = False
 
     def size(self, *keys: str, default: int | None = None, high: int = _SIZE_LIMIT) -> int:
         """The integer under the first of `keys` (aliases must agree); null counts as absent."""
@@ -171,8 +178,9 @@ def _gpt2(config: _Config) -> Parts:
     f = config.size("n_inner", default=4 * h)
     vocabulary, s = config.size("vocab_size"), config.tokens
     block = Block(
-        h, heads, heads, head_dim, f, products=1, dropout=config.dropout("resid_pdrop", 0.1)
-    )
+        h, heads, heads, head_dim, f, products=1, dropout=config.dropout("resid_pdrop", 0.1),
+        stored=config.stored, score_dropout=config.dropout("attn_pdrop", 0.1),
+    )  # fmt: skip
     tables = (
         Tensor("wte.weight", (vocabulary, h)),
         Tensor("wpe.weight", (config.positions("n_positions", "max_position_embeddings"), h)),
@@ -213,7 +221,10 @@ def _bert(config: _Config) -> Parts:
     head_dim = config.share(h, heads, "hidden_size", "num_attention_heads")
     drop, s = config.dropout("hidden_dropout_prob", 0.1), config.tokens
     f = config.size("intermediate_size")
-    block = Block(h, heads, heads, head_dim, f, causal=False, dropout=drop)
+    block = Block(
+        h, heads, heads, head_dim, f, causal=False, dropout=drop, stored=config.stored,
+        score_dropout=config.dropout("attention_probs_dropout_prob", 0.1),
+    )  # fmt: skip
     rows = (
         ("word", config.size("vocab_size")),
         ("position", config.positions("max_position_embeddings")),
@@ -251,7 +262,10 @@ def _opt(config: _Config) -> Parts:
     h, heads, s = config.size("hidden_size"), config.size("num_attention_heads"), config.tokens
     head_dim = config.share(h, heads, "hidden_size", "num_attention_heads")
     drop, width = config.dropout("dropout", 0.1), config.size("word_embed_proj_dim", default=h)
-    block = Block(h, heads, heads, head_dim, config.size("ffn_dim"), dropout=drop)
+    block = Block(
+        h, heads, heads, head_dim, config.size("ffn_dim"), dropout=drop, stored=config.stored,
+        score_dropout=config.dropout("attention_dropout", 0.0),
+    )  # fmt: skip
     vocabulary = config.size("vocab_size")
     places = config.positions("max_position_embeddings") + 2
     tables: tuple[Tensor, ...] = (
@@ -358,6 +372,7 @@ def _rotary_block(family: _Rotary, config: _Config) -> Block:
         h, heads, kv_heads, head_dim, config.size("intermediate_size"),
         gated=True, rotary=True, dropout=family.fused and config.dropout("resid_pdrop", 0.0),
         products=1 if family.fused else 3, norms=family.norms, head_norms=family.head_norms,
+        stored=config.stored, score_dropout=config.dropout("attention_dropout", 0.0),
     )  # fmt: skip
 
 

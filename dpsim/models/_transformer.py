@@ -22,12 +22,22 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
   `megatron/training/theoretical_memory_usage.py`).  The log-sum-exp of flash attention (s * a) is
   left out.  Models without dropout keep no mask.  A norm on q and k keeps its input too, a second
   norm of a half keeps another h.
+* Without flash attention (`attention: math`) the scores of all s^2 pairs are stored, also of pairs
+  that a mask hides.  Kept in addition, per token: the output of the softmax (a s elements) and,
+  with dropout on it, a one-byte mask and the dropout's output (1.5 a s): 5 a s^2 bytes, or
+  2 a s^2 without dropout (Korthikanti et al., section 4.1).  Moved in addition, forward: the
+  product Q K^T writes a s, a fused scale, mask and softmax reads and writes them, the product with
+  V reads them: 4 a s; dropout reads a s and writes 1.5 a s.  The FLOP stay those above, though such
+  kernels compute masked pairs too: moving a pair's scores takes longer than computing it.  The
+  softmax runs in the compute dtype, as Megatron-LM's fused one; one in 32 bit keeps and moves more.
+  Keys and values that query heads share are not copied for each of them.
 * Kernels: one for each of the operations above (q/k/v products one or three, gate and up one or
-  two, rotary positions and norms of q and k two each); the head has four: product, widening,
-  log-softmax and loss.
+  two, rotary positions and norms of q and k two each); stored scores take two products, a softmax
+  and its dropout instead of one; the head has four: product, widening, log-softmax and loss.
 * Recomputing whole blocks keeps the block's input (s * h, on the attention layer).  Embedding,
   final norm and head lie outside the blocks and are not recomputed.  Recomputing attention alone
-  keeps what flash attention keeps.
+  (`recompute: selective`) keeps what flash attention keeps and, where scores were stored, does both
+  products, softmax and dropout again in backward; flash attention does so anyway.
 * Embedding keeps 8 bytes of token number per token (4 elements) and its mask; the head keeps its
   input and the logits in 32 bit, 2 V elements per token.
 """
@@ -45,7 +55,8 @@ class Block:
 
     `products` is the number of kernels that compute q, k and v (1 if fused); `norms` the norms per
     half; `head_norms` says that q and k are normalised; `window` the tokens one token looks back
-    at (0: all).
+    at (0: all).  `stored` says that scores are stored (no flash attention), `score_dropout` that
+    they have a dropout of their own.
     """
 
     hidden: int
@@ -61,6 +72,8 @@ class Block:
     norms: int = 1
     head_norms: bool = False
     window: int = 0
+    stored: bool = False
+    score_dropout: bool = False
 
     def pairs(self, tokens: int) -> float:
         """Pairs of tokens that attention computes in a sequence of `tokens`."""
@@ -68,6 +81,11 @@ class Block:
             return float(tokens) ** 2
         reach = min(self.window or tokens, tokens)
         return tokens * reach - reach**2 / 2
+
+    def scores(self, tokens: int) -> tuple[float, float]:
+        """Elements of stored scores that are kept, and moved in forward, per token."""
+        each = float(self.stored * self.heads * tokens)
+        return each * (1 + 1.5 * self.score_dropout), each * (4 + 2.5 * self.score_dropout)
 
 
 def matrix_flop(tensors: tuple[Tensor, ...], tokens: int) -> float:
@@ -84,17 +102,25 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
     moved = 2 * h * b.norms + b.products * h + turned + key + 2 * turned * (b.rotary + b.head_norms)
     moved += 2 * turned + query + h + 2 * h * b.dropout + 3 * h
     kept = h + h * b.norms + turned + key + query + turned * b.head_norms + 0.5 * h * b.dropout
+    scores_kept, scores_moved = b.scores(tokens)
+    more = b.stored * (2 + b.score_dropout)
     return Layer(
         name=f"{unit}.attention",
         tensors=tensors,
         forward_flop=flop,
         backward_flop=2 * flop,
-        forward_bytes=tokens * moved,
-        backward_bytes=2 * tokens * moved,
-        kernels=b.norms + b.products + 2 * (b.rotary + b.head_norms) + 3 + b.dropout,
-        activations=tokens * kept,
+        forward_bytes=tokens * (moved + scores_moved),
+        backward_bytes=2 * tokens * (moved + scores_moved),
+        kernels=b.norms + b.products + 2 * (b.rotary + b.head_norms) + 3 + b.dropout + more,
+        activations=tokens * (kept + scores_kept),
         activations_full=tokens * h,
         activations_selective=tokens * kept,
+        again_flop=4.0 * query * b.pairs(tokens) * b.stored,
+        again_bytes=tokens * (2 * turned + scores_moved) * b.stored,
+        again_kernels=b.stored + more,
+        replicated=tokens * (h + h * b.norms + 0.5 * h * b.dropout),
+        forward_sum=tokens * h,
+        backward_sum=tokens * h,
         output=tokens * h,
         unit=unit,
     )
@@ -119,6 +145,9 @@ def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> La
         kernels=b.norms + kernels_up + 3 + b.dropout,
         activations=tokens * kept,
         activations_selective=tokens * kept,
+        replicated=tokens * (h + h * b.norms + 0.5 * h * b.dropout),
+        forward_sum=tokens * h,
+        backward_sum=tokens * h,
         output=tokens * h,
         unit=unit,
     )
@@ -149,6 +178,8 @@ def embedding(
         activations=kept,
         activations_full=kept,
         activations_selective=kept,
+        replicated=kept,
+        forward_sum=tokens * hidden,
         output=tokens * hidden,
     )
 
@@ -174,6 +205,7 @@ def final_norm(name: str, hidden: int, tensors: tuple[Tensor, ...], tokens: int)
         activations=kept,
         activations_full=kept,
         activations_selective=kept,
+        replicated=kept,
         output=tokens * width,
     )
 
@@ -197,6 +229,8 @@ def head(name: str, width: int, vocabulary: int, tokens: int, *, tied: str | Non
         activations=kept,
         activations_full=kept,
         activations_selective=kept,
+        replicated=tokens * width,
+        backward_sum=tokens * width,
         output=tokens * vocabulary,
         tied=tied,
     )

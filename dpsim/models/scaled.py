@@ -62,5 +62,10 @@ def _scaled(layer: Layer, ratio: float, work: float) -> Layer:
         activations=layer.activations * work,
         activations_full=layer.activations_full * work,
         activations_selective=layer.activations_selective * work,
+        again_flop=layer.again_flop * work,
+        again_bytes=layer.again_bytes * work,
+        replicated=layer.replicated * work,
+        forward_sum=layer.forward_sum * work,
+        backward_sum=layer.backward_sum * work,
         output=layer.output * work,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from dpsim.models import Architecture, Model
-from dpsim.models._huggingface import read_config
+from dpsim.models._huggingface import Attention, read_config
 from dpsim.record import Check, record
 
 Size = Annotated[int, Check(1, 10**7)]
@@ -21,6 +21,7 @@ class Transformer(Architecture):
     kv_heads         key/value heads (llama); as many as heads without it
     vocabulary       rows of the embedding table
     sequence_length  tokens per sample
+    attention        flash, or math: the scores of every pair of tokens are stored
     """
 
     hidden: Size
@@ -31,6 +32,7 @@ class Transformer(Architecture):
     feed_forward: Size | None = None
     kv_heads: Size | None = None
     vocabulary: Size = 50257
+    attention: Attention = "flash"
 
     def model(self) -> Model:
         """The layers of this transformer.  Raises Refused where the dimensions do not divide."""
@@ -38,6 +40,7 @@ class Transformer(Architecture):
             self._config(),
             sequence_length=self.sequence_length,
             name=f"{self.family} h{self.hidden} L{self.blocks}",
+            attention=self.attention,
         )
 
     def _config(self) -> dict[str, Any]:

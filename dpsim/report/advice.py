@@ -8,17 +8,23 @@ from itertools import combinations
 from typing import NamedTuple
 
 from dpsim.case import Case
+from dpsim.engines import SimulationError
 from dpsim.hardware import DTYPE_BYTES
 from dpsim.machine import device_names, load_device
 from dpsim.memory import MemoryUse
 from dpsim.modelspec import HuggingFace, bundled_models
+from dpsim.player import estimate, play
 from dpsim.plugins import find, name_of
 from dpsim.precision import Precision, PrecisionSpec
 from dpsim.prediction import memory_of
 from dpsim.record import Refused
+from dpsim.scenario import Batch
+from dpsim.stage_memory import cuts_that_fit
 
 #: sentences at most; the rest are further pairs
 MOST = 8
+#: estimated seconds of event playing beyond which a change's throughput is not said
+MOST_SECONDS = 1.0
 
 
 class _Variant(NamedTuple):
@@ -38,24 +44,40 @@ def memory_advice(case: Case, used: MemoryUse) -> list[str]:
     if used.fits is not False:
         return []
     enough: set[int] = set()
-    found: list[str] = []
+    found: list[tuple[_Variant, MemoryUse]] = []
     for number, change in enumerate(_CHANGES):
         fitting = _first_that_fits(change(case))
         if fitting is not None:
             enough.add(number)
-            found.append(_sentence(*fitting))
+            found.append(fitting)
     rest = [change for number, change in enumerate(_CHANGES) if number not in enough]
     for first, second in combinations(rest, 2):
+        if len(found) >= MOST:
+            break
         fitting = _first_that_fits(_both(case, first, second))
         if fitting is not None:
-            found.append(_sentence(*fitting))
-    return found[:MOST]
+            found.append(fitting)
+    pace = _pace(case)
+    return [_sentence(*fitting, pace) for fitting in found[:MOST]]
 
 
-def _sentence(variant: _Variant, use: MemoryUse) -> str:
+def _sentence(variant: _Variant, use: MemoryUse, pace: float | None) -> str:
     capacity = (use.capacity or 0.0) / 1e9
-    cost = f" ({variant.cost})" if variant.cost else ""
+    now = _pace(variant.case) if pace else None
+    parts = [f"about {now / pace:.2g} x the throughput"] if pace and now else []
+    parts += [variant.cost] if variant.cost else []
+    cost = f" ({'; '.join(parts)})" if parts else ""
     return f"It fits with {variant.keys}: {use.total / 1e9:.1f} GB of {capacity:.1f} GB{cost}."
+
+
+def _pace(case: Case) -> float | None:
+    """Samples per second; None where playing the case would take long, or cannot be done."""
+    try:
+        if estimate(case) > MOST_SECONDS:
+            return None
+        return case.global_batch / play(case).step_time
+    except (Refused, SimulationError, ValueError, ZeroDivisionError):
+        return None
 
 
 def _first_that_fits(variants: Iterator[_Variant]) -> tuple[_Variant, MemoryUse] | None:
@@ -63,6 +85,8 @@ def _first_that_fits(variants: Iterator[_Variant]) -> tuple[_Variant, MemoryUse]
     for variant in variants:
         try:
             use = memory_of(variant.case)
+            if use.fits and not variant.case.mesh.plain:
+                _ = variant.case.asked  # refuses what the strategy or the schedule cannot take
         except (Refused, ValueError):
             continue
         if use.fits:
@@ -71,10 +95,14 @@ def _first_that_fits(variants: Iterator[_Variant]) -> tuple[_Variant, MemoryUse]
 
 
 def _both(case: Case, first: _Change, second: _Change) -> Iterator[_Variant]:
+    """The second change of what the first one made; where both set a key, the second counts."""
     for a in first(case):
         for b in second(a.case):
-            cost = "; ".join(text for text in (a.cost, b.cost) if text)
-            yield _Variant(f"{a.keys} and {b.keys}", cost, b.case)
+            cost = "; ".join(text for text in dict.fromkeys((a.cost, b.cost)) if text)
+            later = b.keys.split(" and ")
+            names = {text.partition(":")[0] for text in later}
+            kept = [t for t in a.keys.split(" and ") if t.partition(":")[0] not in names]
+            yield _Variant(" and ".join((*kept, *later)), cost, b.case)
 
 
 def _with(case: Case, **changes: object) -> Case:
@@ -89,33 +117,152 @@ def _bucket_view(case: Case) -> Iterator[_Variant]:
         yield _Variant("strategy.gradient_as_bucket_view: true", "", _with(case, strategy=changed))
 
 
+def _flash(case: Case) -> Iterator[_Variant]:
+    spec = case.scenario.model
+    if getattr(spec, "attention", None) == "math":
+        changed = dataclasses.replace(spec, attention="flash")
+        yield _Variant("model.attention: flash", "", _with(case, model=changed))
+
+
 def _recompute(case: Case) -> Iterator[_Variant]:
+    if case.scenario.recompute == "none" and any(x.again_kernels for x in case.model.layers):
+        cost = "attention scores once more"
+        yield _Variant("recompute: selective", cost, _with(case, recompute="selective"))
     if case.scenario.recompute != "full":
         cost = "one more forward pass per step"
         yield _Variant("recompute: full", cost, _with(case, recompute="full"))
 
 
 def _smaller_batch(case: Case) -> Iterator[_Variant]:
-    """A smaller batch per device; under strong scaling more micro-batches of the same batch."""
+    """More and smaller micro-batches of the same batch; or a smaller batch, where that is not
+    enough."""
     batch = case.scenario.batch
+    for factor in (2, 4, 8, 16, 32, 64, 128, 256):
+        more = _accumulated(case, factor)
+        if more is None:
+            continue
+        keys = f"batch.accumulation: {more.accumulation}"
+        if batch.weak:
+            keys = f"batch.per_device: {more.per_device} and {keys}"
+        yield _Variant(keys, "the same global batch", _with(case, batch=more))
+    size = (batch.per_device or 1) // 2 if batch.weak else 0
+    while size >= 1:
+        smaller = dataclasses.replace(batch, per_device=size)
+        cost = "a smaller global batch"
+        yield _Variant(f"batch.per_device: {size}", cost, _with(case, batch=smaller))
+        size //= 2
+
+
+def _accumulated(case: Case, factor: int) -> Batch | None:
+    """`factor` times as many micro-batches of the same batch, if it divides."""
+    batch = case.scenario.batch
+    count = batch.accumulation * factor
     if batch.weak:
-        size = (batch.per_device or 1) // 2
-        while size >= 1:
-            smaller = dataclasses.replace(batch, per_device=size)
-            cost = "a smaller global batch"
-            yield _Variant(f"batch.per_device: {size}", cost, _with(case, batch=smaller))
-            size //= 2
+        size, left = divmod(batch.per_device or 1, factor)
+        return None if left else dataclasses.replace(batch, per_device=size, accumulation=count)
+    whole = batch.global_ or 0
+    if whole % count or whole // count < case.mesh.data:
+        return None
+    return dataclasses.replace(batch, accumulation=count)
+
+
+def _stages(case: Case) -> Iterator[_Variant]:
+    """Another cut into pipeline stages: by time, then the fastest that fits."""
+    if case.scenario.parallel.pipeline == 1:
         return
-    count = batch.accumulation * 2
-    while (batch.global_ or 0) % count == 0 and (batch.global_ or 0) // count >= case.ranks:
-        more = dataclasses.replace(batch, accumulation=count)
-        yield _Variant(f"batch.accumulation: {count}", "", _with(case, batch=more))
-        count *= 2
+    if case.scenario.stages is None:
+        yield _Variant("stages: balanced", "", _with(case, stages="balanced"))
+    for cut in cuts_that_fit(case):
+        keys = f"stages that begin with {', '.join(stage[0] for stage in cut)}"
+        yield _Variant(keys, "", _with(case, stages=cut))
+
+
+def _sequence(case: Case) -> Iterator[_Variant]:
+    parallel = case.scenario.parallel
+    if parallel.tensor > 1 and not parallel.sequence_parallel:
+        changed = dataclasses.replace(parallel, sequence_parallel=True)
+        yield _Variant("parallel.sequence_parallel: true", "", _with(case, parallel=changed))
+
+
+def _tensor(case: Case) -> Iterator[_Variant]:
+    """Layers split over the GPUs of a node, and as many fewer replicas of the same batch."""
+    gpus = case.topology.gpus if case.topology else 1
+    for factor in (2, 4, 8):
+        tensor = case.scenario.parallel.tensor * factor
+        if tensor <= gpus and gpus % tensor == 0:
+            yield from _split(case, "tensor", tensor, factor)
+
+
+def _pipeline(case: Case) -> Iterator[_Variant]:
+    """Layers spread over more ranks, and as many fewer replicas of the same batch."""
+    for factor in (2, 4, 8, 16):
+        yield from _split(case, "pipeline", case.scenario.parallel.pipeline * factor, factor)
+
+
+def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[_Variant]:
+    """`axis` of `count` ranks, `factor` times as many as now; each replica takes `factor` times
+    the micro-batches, so that the global batch stays."""
+    scenario, parallel = case.scenario, case.scenario.parallel
+    many = scenario.batch.accumulation * factor
+    if case.mesh.data % factor or isinstance(scenario.stages, tuple):
+        return
+    if (scenario.batch.global_ or many) % many:
+        return
+    keys = f"parallel.{axis}: {count} and batch.accumulation: {many}"
+    wider = dataclasses.replace(parallel, **{axis: count})  # type: ignore[arg-type]
+    if parallel.data is not None:
+        wider = dataclasses.replace(wider, data=parallel.data // factor)
+        keys += f" and parallel.data: {wider.data}"
+    batch = dataclasses.replace(scenario.batch, accumulation=many)
+    split = _with(case, parallel=wider, batch=batch)
+    if name_of(scenario.strategy) in _WHOLE:
+        split = _with(split, strategy=find("dpsim.strategies", "ddp")())
+        keys += " and strategy: {kind: ddp}"
+    yield _Variant(keys, "the same global batch", split)
+    if axis == "pipeline" and scenario.stages is None:
+        cut = _with(split, stages="balanced")
+        yield _Variant(f"{keys} and stages: balanced", "the same global batch", cut)
+
+
+#: strategies that do not work with layers split over ranks
+_WHOLE = ("fsdp", "fsdp1")
+
+
+def _sharded_optimizer(case: Case) -> Iterator[_Variant]:
+    """Optimizer states shared out among the replicas; then, in DeepSpeed, gradients and parameters
+    too."""
+    strategy, kind = case.scenario.strategy, name_of(case.scenario.strategy)
+    if case.mesh.data == 1:
+        return
+    if kind == "megatron" and not getattr(strategy, "use_distributed_optimizer", True):
+        yield from _knobs(case, "", use_distributed_optimizer=True)
+    if kind == "ddp" and not case.mesh.plain:
+        sharded = find("dpsim.strategies", "zero")(stage=1)
+        yield _Variant("strategy: {kind: zero, stage: 1}", "", _with(case, strategy=sharded))
+    for stage in range(getattr(strategy, "stage", 3) + 1, 4) if kind == "zero" else ():
+        cost = "parameters are gathered in every pass" if stage == 3 else ""
+        yield from _knobs(case, cost, stage=stage)
+
+
+def _offload(case: Case) -> Iterator[_Variant]:
+    if getattr(case.scenario.strategy, "offload_optimizer", None) == "none":
+        yield from _knobs(case, "the host's CPUs update", offload_optimizer="cpu")
+
+
+def _knobs(case: Case, cost: str, **knobs: object) -> Iterator[_Variant]:
+    """The same strategy with other settings, unless it refuses them."""
+    try:
+        changed = dataclasses.replace(case.scenario.strategy, **knobs)  # type: ignore[type-var]
+    except (Refused, ValueError):
+        return
+    for key, value in knobs.items():
+        shown = str(value).lower()
+        yield _Variant(f"strategy.{key}: {shown}", cost, _with(case, strategy=changed))
 
 
 def _fsdp(case: Case) -> Iterator[_Variant]:
     strategy = case.scenario.strategy
-    if name_of(strategy) == "ddp" and case.ranks > 1:
+    if name_of(strategy) == "ddp" and case.ranks > 1 and case.mesh.plain:
         torch = getattr(strategy, "torch", None)
         sharded = find("dpsim.strategies", "fsdp")(**({"torch": torch} if torch else {}))
         yield _Variant("strategy: {kind: fsdp}", "", _with(case, strategy=sharded))
@@ -161,7 +308,9 @@ def _pure_16_bit(case: Case) -> Iterator[_Variant]:
 def _more_ranks(case: Case) -> Iterator[_Variant]:
     """The same sharded run on 2, 4, … 256 times as many devices, over 10 Gbit/s or better."""
     cluster = case.scenario.cluster
-    if name_of(case.scenario.strategy) != "fsdp" or case.machine is None:
+    if name_of(case.scenario.strategy) not in _SHARDED or case.machine is None:
+        return
+    if not case.mesh.plain:
         return
     single = case.machine.network is None
     for factor in (2, 4, 8, 16, 32, 64, 128, 256):
@@ -182,6 +331,10 @@ def _more_ranks(case: Case) -> Iterator[_Variant]:
                 f"gpus_per_node: 1, device: {_device_of(case)}, ranks: {ranks}}})"
             )
         yield _Variant(where, "", _with(case, cluster=more))
+
+
+#: strategies of which a rank keeps less where there are more ranks
+_SHARDED = ("fsdp", "fsdp1", "zero")
 
 
 def _device_of(case: Case) -> str | None:
@@ -211,9 +364,16 @@ def _smaller_model(case: Case) -> Iterator[_Variant]:
 
 _CHANGES: tuple[_Change, ...] = (
     _bucket_view,
+    _flash,
+    _stages,
     _recompute,
+    _sequence,
     _smaller_batch,
+    _sharded_optimizer,
     _fsdp,
+    _tensor,
+    _pipeline,
+    _offload,
     _fewer_states,
     _narrow_parameters,
     _pure_16_bit,

@@ -46,6 +46,9 @@ def print_collective(
             f"{operation} on {clean(site.machine.name)}: {group.ranks} ranks on {group.nodes} "
             f"node{'s' * (group.nodes > 1)} ({group.kind})"
         )
+        if group.at_once > 1:
+            each = group.ranks // group.at_once
+            title += f", {group.at_once} groups of {each} ranks at once; times of the slowest"
         console.print(title, style="bold", markup=False, highlight=False)
         console.print(group_table(group))
     if out is not None:
@@ -58,6 +61,8 @@ def group_table(group: Group) -> Table:
     heads = ["size", "time us", "90 % interval us", "algbw GB/s", "busbw GB/s", *WORDS[:3]]
     if beside:
         heads += ["measured us", "error"]
+    if group.at_once > 1:
+        heads += ["alone us", "slower by"]
     return table(heads, [_cells(line, beside) for line in group.lines], left=WORDS)
 
 
@@ -75,6 +80,8 @@ def _cells(line: Line, beside: bool) -> list[str]:
     if beside:
         known = line.measured is not None and line.error is not None
         cells += [_us(line.measured or 0.0), signed(line.error or 0.0)] if known else ["", ""]
+    if line.alone is not None:
+        cells += [_us(line.alone), f"x {line.seconds / line.alone:.2f}"]
     return cells
 
 

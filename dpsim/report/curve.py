@@ -313,7 +313,7 @@ def _bars(document: dict[str, Any]) -> Figure:
     shown = points[:MOST_BARS]
     figure = Figure(figsize=(8.0, 2.6 + 0.42 * len(shown)), layout="constrained")
     axes = figure.subplots()
-    scale, unit = _time_scale([p["step_time_s"] for p in shown])
+    scale, unit = time_scale([p["step_time_s"] for p in shown])
     for place, point in enumerate(shown):
         _bar(axes, place, point, scale)
     axes.set_yticks(range(len(shown)), [_bar_label(p) for p in shown])
@@ -332,7 +332,7 @@ def _bars(document: dict[str, Any]) -> Figure:
     return figure
 
 
-def _time_scale(times: list[float]) -> tuple[float, str]:
+def time_scale(times: list[float]) -> tuple[float, str]:
     """The factor from seconds, and the unit, for the longest of `times`."""
     longest = max(times, default=1.0)
     return next(((f, u) for f, u in ((1.0, "s"), (1e3, "ms")) if longest * f >= 1), (1e6, "us"))

@@ -78,7 +78,7 @@ def write_csv(document: dict[str, Any], path: Path) -> None:
     measured = {point["ranks"]: point for point in document["measured"]}
     rows = []
     for point in document["points"]:
-        row = _row(point)
+        row = flat(point)
         at = measured.pop(point["ranks"], None) if "error" not in point else None
         if at is not None:
             row |= {f"measured_{key}": at[key] for key in ("step_time_s", "error", "role")}
@@ -86,7 +86,7 @@ def write_csv(document: dict[str, Any], path: Path) -> None:
     pd.DataFrame(rows).to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
 
 
-def _row(point: dict[str, Any]) -> dict[str, Any]:
+def flat(point: dict[str, Any]) -> dict[str, Any]:
     """One point without nesting."""
     row: dict[str, Any] = {}
     for key, value in point.items():

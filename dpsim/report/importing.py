@@ -35,5 +35,9 @@ def print_import(imported: Imported, console: Console, out: Path | None) -> None
         for item in told:
             line = f"  {item.path}: {clean(item.value)} ({brief(item.source, 160)})"
             console.print(line, markup=False, soft_wrap=True)
+    if imported.findings:
+        console.print("the files contradict each other:", markup=False)
+    for finding in imported.findings:
+        console.print(f"  {clean(finding)}", markup=False, soft_wrap=True)
     if out is not None:
         console.print(f"written: {clean(out)}", markup=False)

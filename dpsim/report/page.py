@@ -131,10 +131,11 @@ def assumptions(document: dict[str, Any]) -> list[str]:
 def _files(scenario: dict[str, Any]) -> str:
     """Names of the files that the scenario refers to."""
     names = [scenario.get("measured"), (scenario.get("calibrate") or {}).get("file")]
+    names.append((scenario.get("price") or {}).get("file"))
     names += [scenario["cluster"].get("machine"), scenario["cluster"].get("device")]
     names += [scenario["model"].get("huggingface")]
     files = [
-        clean(n) for n in names if n and (n in names[:2] or re.search(r"[/.](ya?ml|json)?$", n))
+        clean(n) for n in names if n and (n in names[:3] or re.search(r"[/.](ya?ml|json)?$", n))
     ]
     return ", ".join(dict.fromkeys(files))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from dpsim.report.blame import print_blame
 from dpsim.units import show
 
 if TYPE_CHECKING:
@@ -85,6 +86,19 @@ def percent(share: float | None) -> str:
     return f"{share * 100:.1f} %" if 0.001 <= share < 0.9995 else f"{share * 100:.3g} %"
 
 
+def money(dollars: float) -> str:
+    """Dollars: whole cents, or four digits of what is less than ten cents."""
+    return f"{dollars:,.2f} usd" if dollars >= 0.1 or dollars == 0 else f"{dollars:.4g} usd"
+
+
+def duration(seconds: float) -> str:
+    """A long time in minutes, hours or days."""
+    for unit, scale in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * scale:
+            return f"{number(seconds / scale)} {unit}"
+    return show(seconds, "s", 3)
+
+
 def signed(share: float) -> str:
     """An error with its sign: "+5.4 %"."""
     return f"{share * 100:+.1f} %"
@@ -157,6 +171,8 @@ def sentences(prediction: Prediction) -> list[str]:
     """Why the curve is as it is: bend, law, measured points, engine."""
     document = prediction.document
     found = [*_bend(document), *_peak(document), *_law(document), *_measured(document)]
+    found += [*_training(document), *_epoch(document)]
+    found += [*_startup(document), *_beside(document)]
     return [*found, *_engines(document)]
 
 
@@ -235,6 +251,69 @@ def _measured(document: dict[str, Any]) -> list[str]:
             f"{calibration['scale']:.4g}); it is not counted as a prediction."
         )
     return found
+
+
+def _training(document: dict[str, Any]) -> list[str]:
+    """How much sooner training ends with more ranks, which is less than throughput grows where
+    larger batches need more samples."""
+    timed = [p for p in document["points"] if "time_to_train_s" in p and not settings(p)]
+    if len(timed) < 2:
+        return []
+    first, last = timed[0], max(timed, key=lambda p: p["ranks"])
+    times = {p["ranks"]: duration(p["time_to_train_s"]) for p in (first, last)}
+    text = (
+        f"Training takes {times[last['ranks']]} on {ranks(last['ranks'])}, "
+        f"{times[first['ranks']]} on {ranks(first['ranks'])}: "
+        f"{number(last['training_speedup'])} times as fast"
+    )
+    more = last["samples"] / first["samples"]
+    if more > 1.0005:
+        text += (
+            f", and not {number(last['throughput_per_s'] / first['throughput_per_s'])} times, for "
+            f"global batch {last['global_batch']:,} needs {number(more)} times the samples of "
+            f"{first['global_batch']:,}"
+        )
+    return [text + "."]
+
+
+def _beside(document: dict[str, Any]) -> list[str]:
+    """What the strategy costs beside its steps, at the largest count."""
+    told = [p for p in document["points"] if p.get("beside_step")]
+    if not told:
+        return []
+    last = max(told, key=lambda p: p["ranks"])
+    texts = []
+    for cost in last["beside_step"]:
+        seconds, most = cost["seconds"], cost["at_most_s"]
+        text = "unknown" if seconds is None else duration(seconds)
+        text += f", at most {duration(most)}" if most is not None else ""
+        texts.append(f"{cost['name']} ({text}) per {cost['per']}")
+    return [f"Beside the step, on {ranks(last['ranks'])}: {'; '.join(texts)}."]
+
+
+def _epoch(document: dict[str, Any]) -> list[str]:
+    """How an epoch is dealt to the ranks, at the largest count."""
+    told = [p for p in document["points"] if p.get("epoch")]
+    if not told:
+        return []
+    last = max(told, key=lambda p: p["ranks"])
+    dealt = last["epoch"]
+    text = f"An epoch on {ranks(last['ranks'])} has {dealt['samples']:,} samples"
+    text += f", {dealt['repeated']:,} of them twice" if dealt["repeated"] else ""
+    text += f", and leaves out {dealt['dropped']:,}" if dealt["dropped"] else ""
+    steps, tail = dealt["steps"], dealt["last_micro_batch"]
+    return [f"{text}: {steps:,} step{'s' * (steps != 1)}, the last micro-batch of {tail:,}."]
+
+
+def _startup(document: dict[str, Any]) -> list[str]:
+    """What passes before the first step, at the largest count."""
+    told = [p for p in document["points"] if p.get("startup_s")]
+    if not told:
+        return []
+    last = max(told, key=lambda p: p["ranks"])
+    parts = ", ".join(f"{name} {duration(s)}" for name, s in last["startup_parts"].items())
+    total = duration(last["startup_s"])
+    return [f"Before the first step, on {ranks(last['ranks'])}: {total}, once ({parts})."]
 
 
 def _engines(document: dict[str, Any]) -> list[str]:
@@ -342,8 +421,25 @@ def _row(point: dict[str, Any], unit: str) -> dict[str, str]:
         "exposed": show(point["exposed_communication_s"], "s", 3),
         "memory": show(point["memory_bytes"], "B", 3),
         "fits": {True: "yes", False: "NO", None: ""}[fits],
+        **_run_cells(point),
         "bottleneck": BOTTLENECKS.get(point["bottleneck"], clean(point["bottleneck"])),
     }
+
+
+def _run_cells(point: dict[str, Any]) -> dict[str, str]:
+    """What a training run takes; without one, what an hour costs; nothing where not asked for."""
+    cells = {}
+    if "time_to_train_s" in point:
+        cells["to train"] = duration(point["time_to_train_s"])
+    if "cost_usd" in point:
+        cells["cost"] = money(point["cost_usd"])
+    elif "cost" in point:
+        cells["cost"] = f"{money(point['cost']['usd_per_hour'])}/h"
+    if "energy_kwh" in point:
+        cells["energy"] = f"{number(point['energy_kwh'])} kWh"
+    elif "power_w" in point:
+        cells["power"] = f"{number(point['power_w'] / 1e3)} kW"
+    return cells
 
 
 def _interval(point: dict[str, Any]) -> str:
@@ -440,12 +536,36 @@ def _explain_point(point: dict[str, Any], console: Console) -> None:
     if buckets:
         _say(console, [_buckets(buckets)])
     changes = [c for c in point.get("what_if", ()) if c["throughput_gain"] is not None]
+    if "cost" in point:
+        headers, lines = cost_columns(point)
+        console.print(table(headers, lines, left=("item", "basis")))
     rows = [
         [clean(c["change"]), show(c["step_time_s"], "s"), signed(c["throughput_gain"])]
         for c in sorted(changes, key=lambda c: -c["throughput_gain"])
     ]
     if rows:
         console.print(table(("what if", "step time", "throughput"), rows, left=("what if",)))
+    if "blame" in point:
+        print_blame(point["blame"], console)
+
+
+def cost_columns(point: dict[str, Any]) -> Columns:
+    """Headers and rows of the line items of a point, in whole cents that add up."""
+    from decimal import Decimal
+
+    from dpsim.money import rounded
+
+    cost = point["cost"]
+    spans = {"usd_per_hour": "usd/h", "usd_per_run": "usd/run", "usd_per_year": "usd/year"}
+    shown = {key: title for key, title in spans.items() if cost[key] is not None}
+    columns = []
+    for key in shown:
+        cents = rounded([Decimal(repr(item[key])) for item in cost["items"]])
+        columns.append([f"{value:,}" for value in [*cents, sum(cents, Decimal(0))]])
+    names = [*(clean(item["name"]) for item in cost["items"]), "total"]
+    basis = [*(clean(item["basis"]) for item in cost["items"]), ""]
+    rows = [list(row) for row in zip(names, *columns, basis, strict=True)]
+    return ["item", *shown.values(), "basis"], rows
 
 
 def split_text(point: dict[str, Any]) -> str:

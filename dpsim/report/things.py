@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from dpsim.machine import Machine
     from dpsim.models import Layer, Model
 
-LISTS = ("machines", "models", "scenarios", "measuring-programs", "doctor")
+LISTS = ("machines", "models", "schedules", "scenarios", "measuring-programs", "doctor")
+#: what a machine is drawn to
+PICTURES = (".png", ".svg", ".pdf")
 DEPENDENCIES = (
     "simpy",
     "numpy",
@@ -40,10 +42,13 @@ def show_thing(
 ) -> None:
     """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names."""
     from dpsim.machine import machine_names
+    from dpsim.plugins import names
+    from dpsim.report.schedules import PACKAGE, show_schedule, show_schedules
 
     lists = {
         "machines": _machines,
         "models": _models,
+        "schedules": show_schedules,
         "scenarios": _scenarios,
         "measuring-programs": _measuring_programs,
         "doctor": _doctor,
@@ -54,8 +59,11 @@ def show_thing(
         _machine(thing, console, nodes, out)
     elif thing in model_names():
         _model(thing, console, sequence_length)
+    elif thing in names(PACKAGE):
+        show_schedule(thing, console)
     else:
-        raise Refused(_unknown(thing, [*LISTS, *machine_names(), *model_names()]))
+        known = [*LISTS, *machine_names(), *model_names(), *names(PACKAGE)]
+        raise Refused(_unknown(thing, known))
 
 
 def _unknown(thing: str, known: Sequence[str]) -> str:
@@ -156,6 +164,11 @@ def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
     from dpsim.report.machine_picture import draw_machine
 
     machine = load_machine(name, Path())
+    path = out if out is not None else Path(f"{machine.name}.png")
+    if path.is_dir():
+        raise Refused(f"--out {path}: is a folder, and a file is needed")
+    if path.suffix not in PICTURES:
+        raise Refused(f"--out {path}: a name ending in {', '.join(PICTURES)} is needed")
     count = nodes if machine.network is not None and machine.nics_per_node else 1
     _print(console, machine.name, style="bold")
     if machine.description:
@@ -163,9 +176,6 @@ def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
     console.print(table(("what", "value"), _machine_rows(machine), left=("what", "value")))
     headers = ("link", "number", "bandwidth one way", "latency")
     console.print(table(headers, _links(machine, count), left=("link",)))
-    path = out if out is not None else Path(f"{machine.name}.png")
-    if path.is_dir():
-        raise Refused(f"--out {path}: is a folder, and a file is needed")
     draw_machine(machine, count, path)
     if machine.sources:
         _print(console, "Sources:", *(f"- {key}: {text}" for key, text in machine.sources.items()))

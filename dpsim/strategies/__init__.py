@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from dpsim.compute import LayerTime
 from dpsim.hardware import DTYPE_BYTES
 from dpsim.models import Model
+from dpsim.plugins import name_of
 from dpsim.precision import Optimizer, Precision
 from dpsim.program import Op, Program
+from dpsim.record import Refused
 
 #: micro-batches from which on those that exchange nothing are folded into one
 FOLDED = 32
@@ -36,6 +38,9 @@ class Job:
     slowest       `times` on the slowest rank, which decides what all ranks do together; None:
                   they are `times`
     local_size    ranks on one node; None: all of them
+    stage         the stage of a pipeline that `model` is, counted in forward order
+    elsewhere     samples in one micro-batch of all ranks but rank 0, where ranks differ; None: the
+                  others have `samples` each
     """
 
     model: Model
@@ -51,6 +56,8 @@ class Job:
     update: float = 0.0
     slowest: tuple[LayerTime, ...] | None = None
     local_size: int | None = None
+    stage: int = 0
+    elsewhere: float | None = None
 
     def rounds(self, quiet: bool) -> Iterator[tuple[int, tuple[LayerTime, ...]]]:
         """The micro-batches of a step: number and layer times.
@@ -63,7 +70,7 @@ class Job:
             yield from ((m, self.times) for m in range(self.micro_batches))
             return
         many = last - 1
-        long = (LayerTime(t.forward * many, t.backward * many, t.bound) for t in self.times)
+        long = (t.scaled(many) for t in self.times)
         yield from ((0, self.times), (1, tuple(long)), (last, self.times))
 
     def copy_seconds(self, size: float) -> float:
@@ -72,6 +79,55 @@ class Job:
 
     def parameter_dtype(self, layer: int) -> str:
         return self.model.layers[layer].dtype or self.precision.parameters
+
+
+class Message(NamedTuple):
+    """One collective over the data-parallel replicas of a pipeline stage.
+
+    layer   index into the stage's layers: it may start when that layer's gradients are there
+    """
+
+    name: str
+    operation: str
+    bytes: float
+    layer: int
+    padding: float = 0.0
+
+
+@dataclass(frozen=True)
+class Synchronisation:
+    """How the replicas of a pipeline stage exchange gradients in the last micro-batch.
+
+    messages   in launch order; none launches before the one before it
+    overlap    they run beside backward; else they start when backward of the stage has ended
+    copies     seconds of copying into buckets after each layer's backward
+    copy_back  seconds of copying back after the last message
+    gathers    collectives after the optimizer (of updated parameters), which the next step awaits
+    share      share of the stage's parameters that one rank updates
+    """
+
+    messages: tuple[Message, ...]
+    overlap: bool = True
+    copies: tuple[float, ...] = ()
+    copy_back: float = 0.0
+    gathers: tuple[Message, ...] = ()
+    share: float = 1.0
+
+
+class Beside(NamedTuple):
+    """A cost that is no part of a step: `seconds` of its own (None: unknown), and a collective
+    over all ranks.
+
+    per      how often it occurs: "epoch", "checkpoint", "report", "restart", …
+    at_most  where the time varies or is unknown: its upper end [s]
+    """
+
+    name: str
+    per: str
+    seconds: float | None = 0.0
+    operation: str = ""
+    bytes: float = 0.0
+    at_most: float | None = None
 
 
 class Strategy:
@@ -87,9 +143,25 @@ class Strategy:
         """Groups of ranks beside "world" that collectives name: each a partition of the ranks."""
         return {}
 
+    def synchronisation(self, job: Job) -> Synchronisation:
+        """What the replicas of a stage do, where layers are split over ranks; `job` is one rank's
+        part of the stage, and its `ranks` are the replicas."""
+        raise Refused(
+            f"{name_of(self)} is not modelled together with tensor or pipeline parallelism; ddp is",
+            ("strategy", "kind"),
+        )
+
     def memory(self, job: Job) -> dict[str, float]:
         """Parameters, gradients, optimizer states and buffers on one device [B], by name."""
         raise NotImplementedError
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """What an answer should say about this strategy, as sentences."""
+        return ()
+
+    def beside(self, job: Job) -> tuple[Beside, ...]:
+        """What the system costs beside its steps."""
+        return ()
 
 
 class Issue:
@@ -114,8 +186,10 @@ class Issue:
     def last(self) -> int:
         return len(self.ops) - 1
 
-    def program(self, buckets: tuple[tuple[str, float, tuple[str, ...]], ...] = ()) -> Program:
-        return Program(tuple(self.ops), buckets)
+    def program(
+        self, buckets: tuple[tuple[str, float, tuple[str, ...]], ...] = (), listing: str = ""
+    ) -> Program:
+        return Program(tuple(self.ops), buckets, listing)
 
 
 def label(letter: str, index: int, micro_batch: int, micro_batches: int) -> str:

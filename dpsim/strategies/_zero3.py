@@ -1,8 +1,8 @@
 """What DeepSpeed's ZeRO-3 gathers, when, and what it keeps.
 
 Rules read in deepspeedai/DeepSpeed deepspeed/runtime/zero/partitioned_param_coordinator.py
-(commit edaa7221), played here in the order in which the host meets the modules of one forward and
-backward:
+(commit edaa7221) and held against runs of 0.19.8, played here in the order in which the host meets
+the modules of one forward and backward:
 
 * Fetch.  Before a module all of its parameters that are missing are gathered at once.
 * Prefetch.  Once one forward and backward has been recorded: the parameters that follow in the
@@ -55,14 +55,16 @@ def trace(
     limits: Limits,
     *,
     recorded: bool,
+    resident: bool = True,
 ) -> Trace:
     """Play the visits of modules in `order`, forward then backward.
 
     uses      per module, the parameters that it uses
     elements  per parameter
     recorded  whether an earlier forward and backward was recorded
+    resident  whether persistent parameters are there from the start
     """
-    return _Coordinator(order, uses, elements, limits, recorded).play()
+    return _Coordinator(order, uses, elements, limits, recorded, resident).play()
 
 
 class _Coordinator:
@@ -73,11 +75,12 @@ class _Coordinator:
         elements: Sequence[int],
         limits: Limits,
         recorded: bool,
+        resident: bool,
     ) -> None:
         self.order, self.uses, self.elements = order, uses, elements
         self.limits, self.recorded = limits, recorded
         self.persistent = persistent(elements, limits) if recorded else set()
-        self.there = set(self.persistent)
+        self.there = set(self.persistent) if resident else set()
         self.live = self.peak = 0
         self.queue = deque((p, step) for step, module in enumerate(order) for p in uses[module])
         self.fetched_for: dict[int, int] = {}

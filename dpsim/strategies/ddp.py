@@ -13,17 +13,29 @@ torch/nn/parallel/distributed.py (2.13-2.15):
 * Launch.  Bucket k launches when it is complete and bucket k-1 has launched; in a static graph's
   first iteration all launch when backward has ended.
 * The optimizer runs after the last bucket has been reduced and copied back.
+
+Hooks: ddp_comm_hooks/default_hooks.py, optimizer_overlap_hooks.py.  SyncBatchNorm:
+torch/nn/modules/_functions.py (forward gathers 2C + 1 statistics of every rank, backward reduces
+2C).  Join: torch/distributed/algorithms/join.py; a rank that has run out is not played.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from dpsim.hardware import DTYPE_BYTES
 from dpsim.program import Program
-from dpsim.record import Flag, record
-from dpsim.strategies import TORCH, Issue, Job, Strategy, Torch, label, state_bytes
+from dpsim.record import Check, Flag, Refused, record
+from dpsim.strategies import (
+    TORCH,
+    Job,
+    Message,
+    Strategy,
+    Synchronisation,
+    Torch,
+    state_bytes,
+)
+from dpsim.strategies._ddp_step import HOOK_BYTES, DdpStep
 from dpsim.strategies._gradients import Gradient, arrival, gradients_of
 from dpsim.units import Unit
 
@@ -32,7 +44,8 @@ DEFAULT_CAP_MB = 25.0  # MiB; reducer.hpp, kDefaultBucketBytesCap
 #: since this version an explicit bucket_cap_mb is the first bucket's cap too (pytorch/pytorch
 #: pull 121640, reviewed until mid-2024; 2.13 checked by running it)
 EXPLICIT_CAP_IS_FIRST = (2, 5)
-COMM = "ddp"
+#: bucket_cap_mb_list is there (2.13 checked by running it; earlier releases were not)
+CAP_LIST = (2, 13)
 Megabytes = Annotated[float, Unit("1", low=0.0, high=1e6, above=True)]
 
 
@@ -50,152 +63,162 @@ class Ddp(Strategy):
 
     `torch` is the version whose behaviour is played; `no_sync` accumulates locally over
     micro-batches and reduces in the last one only.
+
+    bucket_cap_mb_list  caps in MiB of the first, second, … bucket, in the first iteration too; the
+                        last one holds for all further ones (torch 2.13 and later)
+    comm_hook           `fp16` and `bf16` are torch's compressing hooks: gradients travel in 16 bit
+    sync_batchnorm      batch normalisation over all ranks (SyncBatchNorm)
+    join                inside torch's Join context, for uneven inputs, while all ranks have some
+    optimizer_in_backward  a bucket's parameters are updated when it has been reduced
+    backup_workers      a step takes the gradients of all ranks but so many, the first that are
+                        there, and drops the others (no knob of torch's)
     """
 
     torch: Torch = TORCH
     bucket_cap_mb: Megabytes | None = None
+    bucket_cap_mb_list: tuple[Megabytes, ...] | None = None
     find_unused_parameters: Flag = False
     static_graph: Flag = False
     gradient_as_bucket_view: Flag = False
     broadcast_buffers: Flag = True
     no_sync: Flag = True
+    comm_hook: Literal["none", "fp16", "bf16"] = "none"
+    sync_batchnorm: Flag = False
+    join: Flag = False
+    optimizer_in_backward: Flag = False
+    backup_workers: Annotated[int, Check(0, 1_048_575)] = 0
+
+    def __post_init__(self) -> None:
+        if self.bucket_cap_mb_list is not None:
+            self._accept_list(self.bucket_cap_mb_list)
+        if self.backup_workers and (self.sync_batchnorm or not self.no_sync):
+            raise Refused(
+                "every rank is needed where statistics or each micro-batch are exchanged",
+                ("backup_workers",),
+            )
+        if self.optimizer_in_backward and self.comm_hook != "none":
+            raise Refused(
+                "torch runs the optimizer in backward as a communication hook of its own and "
+                "takes one hook; comm_hook: none is accepted",
+                ("comm_hook",),
+            )
+
+    def _accept_list(self, caps: tuple[float, ...]) -> None:
+        where = ("bucket_cap_mb_list",)
+        if not caps:
+            raise Refused("an empty list says nothing; give caps in MiB, or leave it out", where)
+        if self.bucket_cap_mb is not None:
+            raise Refused("torch ignores bucket_cap_mb beside it; give one of the two", where)
+        if tuple(self.torch) < CAP_LIST:
+            known = ".".join(map(str, CAP_LIST))
+            raise Refused(f"torch {self.torch} is not known to have it; {known} has", where)
 
     def program(self, job: Job, iteration: int | None) -> Program:
         """Forward, backward with buckets launched in order, optimizer."""
-        issue = Issue(job)
-        self._prologue(issue, job, iteration)
-        gradients = gradients_of(job)
-        buckets = self.buckets(gradients, job, iteration)
-        for m, times in job.rounds(self.no_sync):
-            start = [self._buffers(issue, job)] if m == 0 or not self.no_sync else []
-            for place, i in enumerate(job.model.forward_order):
-                after = tuple(k for k in start if k is not None) if place == 0 else ()
-                issue.add(
-                    label("F", i, m, job.micro_batches),
-                    "forward",
-                    seconds=times[i].forward,
-                    after=after,
-                )
-            reduces = not self.no_sync or m == job.micro_batches - 1
-            late = self.static_graph and iteration == 1
-            sent = buckets if reduces else ()
-            self._backward(issue, replace(job, times=times), m, gradients, sent, late=late)
-        issue.add("O", "optimizer", seconds=job.update * job.model.parameters)
-        return issue.program(
-            tuple(
-                (f"AR{k} ({b.dtype})", float(b.bytes), tuple(gradients[t].name for t in b.tensors))
-                for k, b in enumerate(buckets)
+        self._accept(job)
+        return DdpStep(self, job, iteration).play()
+
+    def _accept(self, job: Job) -> None:
+        """Refuse what only shows with a job."""
+        if self.static_graph and self.no_sync and job.micro_batches > 1:
+            raise Refused(
+                "torch itself stops where a static graph begins inside no_sync "
+                "(reducer.cpp, expect_autograd_hooks_); no_sync: false, or no static_graph, is "
+                "accepted",
+                ("strategy", "static_graph"),
             )
-        )
-
-    def _prologue(self, issue: Issue, job: Job, iteration: int | None) -> None:
-        """Rank 0 broadcasts the rebuilt assignment once: two small messages, the host waits."""
-        rebuilt_in = 3 if self.static_graph else None if self.find_unused_parameters else 2
-        if job.control and rebuilt_in is not None and iteration == rebuilt_in:
-            for name in ("rebuild.sizes", "rebuild.indices"):
-                count = sum(len(layer.tensors) for layer in job.model.layers)
-                issue.collective(
-                    name,
-                    "broadcast",
-                    COMM,
-                    4.0 * count,
-                    control=True,
-                    blocks_host=True,
-                    after=(issue.last,) if issue.ops else (),
-                )
-
-    def _buffers(self, issue: Issue, job: Job) -> int | None:
-        """Rank 0's buffers are broadcast before forward, one message per dtype; forward waits."""
-        if not (job.control and self.broadcast_buffers and job.model.buffers):
-            return None
-        after = (issue.last,) if issue.ops else ()
-        for dtype, count in job.model.buffers:
-            size = count * DTYPE_BYTES.get(dtype, 8)
-            issue.collective(
-                f"buffers.{dtype}",
-                "broadcast",
-                COMM,
-                size,
-                control=True,
-                after=after,
-                after_step=True,
+        if self.sync_batchnorm and not any(layer.batch_norm for layer in job.model.layers):
+            raise Refused(
+                f"{job.model.name} has no batch normalisation that is known; of the bundled "
+                "models resnet50 has",
+                ("strategy", "sync_batchnorm"),
             )
-        return issue.last
-
-    def _backward(
-        self,
-        issue: Issue,
-        job: Job,
-        m: int,
-        gradients: list[Gradient],
-        buckets: tuple[Bucket, ...],
-        *,
-        late: bool,
-    ) -> None:
-        """Backward passes; each bucket's all-reduce is issued by the hook that makes it ready, or
-        (`late`) all of them when backward has ended."""
-        position = {layer: place for place, layer in enumerate(job.model.backward_order())}
-        due: dict[int, list[int]] = {}
-        launch = 0
-        for k, bucket in enumerate(buckets):
-            launch = max(launch, *(position[gradients[t].ready] for t in bucket.tensors))
-            if late:
-                launch = len(position) - 1
-            due.setdefault(launch, []).append(k)
-        reduced: list[int] = []
-        for place, i in enumerate(job.model.backward_order()):
-            issue.add(
-                label("B", i, m, job.micro_batches), "backward", seconds=job.times[i].backward
-            )
-            self._copy(
-                issue, job, f"C{i}", [g for g in gradients if g.ready == i] if buckets else []
-            )
-            trigger = (issue.last,)
-            for k in due.get(place, ()):
-                size = buckets[k].bytes
-                reduced.append(issue.collective(f"AR{k}", "all_reduce", COMM, size, after=trigger))
-        if buckets:
-            self._epilogue(issue, job, gradients, reduced)
-
-    def _epilogue(
-        self, issue: Issue, job: Job, gradients: list[Gradient], reduced: list[int]
-    ) -> None:
-        """The map of used parameters, the wait for every bucket, the copies back."""
-        if self.find_unused_parameters and not self.static_graph:
-            issue.collective("map", "all_reduce", COMM, 4.0 * len(gradients), control=True)
-        issue.add("W", "wait", after=tuple(reduced))
-        if not self.gradient_as_bucket_view:
-            self._copy(issue, job, "copy.back", gradients)
-
-    def _copy(self, issue: Issue, job: Job, name: str, gradients: list[Gradient]) -> None:
-        seconds = job.copy_seconds(sum(g.bytes for g in gradients))
-        if seconds:
-            issue.add(name, "copy", seconds=seconds)
 
     def buckets(
         self, gradients: list[Gradient], job: Job, iteration: int | None
     ) -> tuple[Bucket, ...]:
-        """The buckets of `iteration` in launch order."""
+        """The buckets of the `iteration`-th backward that reduces, in launch order."""
         sizes = [(g.dtype, g.bytes) for g in gradients]
-        rebuilt_from = 3 if self.static_graph else 2
-        rebuilds = self.static_graph or not self.find_unused_parameters
-        if rebuilds and (iteration is None or iteration >= rebuilt_from):
+        rebuilt = self.rebuilt_in
+        if rebuilt is not None and (iteration is None or iteration >= rebuilt):
             return assign_buckets(sizes, self.caps, arrival(gradients, job))
-        caps = () if rebuilds else self.caps
-        return assign_buckets(sizes, caps, None)[::-1]
+        one = rebuilt is not None and self.bucket_cap_mb_list is None
+        return assign_buckets(sizes, () if one else self.caps, None)[::-1]
+
+    def synchronisation(self, job: Job) -> Synchronisation:
+        """Buckets of one stage, which DDP wraps as a module of its own."""
+        self._accept_stage()
+        gradients = gradients_of(job)
+        order = list(job.model.backward_order())
+        position = {layer: place for place, layer in enumerate(order)}
+        sizes = [0.0] * len(job.model.layers)
+        for gradient in gradients:
+            sizes[gradient.ready] += gradient.bytes
+        back = 0.0 if self.gradient_as_bucket_view else sum(sizes)
+        messages, launch = [], 0
+        for k, bucket in enumerate(self.buckets(gradients, job, None)):
+            launch = max(launch, *(position[gradients[t].ready] for t in bucket.tensors))
+            size = self.wire_bytes(bucket)
+            messages.append(Message(f"AR{k}", "all_reduce", size, order[launch]))
+            before, after = self.cast_bytes(bucket)
+            sizes[order[launch]] += before
+            back += after
+        return Synchronisation(
+            tuple(messages),
+            copies=tuple(job.copy_seconds(size) for size in sizes),
+            copy_back=job.copy_seconds(back),
+        )
+
+    def _accept_stage(self) -> None:
+        for name in ("sync_batchnorm", "join", "optimizer_in_backward"):
+            if getattr(self, name):
+                raise Refused(
+                    "is not modelled where layers are split over ranks; false is accepted",
+                    ("strategy", name),
+                )
+
+    @property
+    def rebuilt_in(self) -> int | None:
+        """The backward before whose forward buckets are rebuilt, counted from 1; None: never."""
+        if self.static_graph:
+            return 3
+        return None if self.find_unused_parameters else 2
 
     @property
     def caps(self) -> tuple[int, ...]:
         """Caps of the first and of all later buckets [B]."""
+        if self.bucket_cap_mb_list is not None:
+            return tuple(int(cap * 1024 * 1024) for cap in self.bucket_cap_mb_list)
         cap = int((self.bucket_cap_mb or DEFAULT_CAP_MB) * 1024 * 1024)
         if self.bucket_cap_mb is not None and tuple(self.torch) >= EXPLICIT_CAP_IS_FIRST:
             return (cap,)
         return (FIRST_BUCKET, cap)
 
+    def wire_bytes(self, bucket: Bucket) -> float:
+        """Bytes of a bucket behind the communication hook."""
+        if self.comm_hook == "none":
+            return float(bucket.bytes)
+        width = DTYPE_BYTES[bucket.dtype]
+        return bucket.bytes * min(HOOK_BYTES, width) / width
+
+    def cast_bytes(self, bucket: Bucket) -> tuple[float, float]:
+        """What the hook copies before and after a bucket's all-reduce, each byte counted as read
+        and written: it casts S bytes to H (S + H moved), divides them by the number of ranks in
+        place (2 H), and casts back."""
+        if self.comm_hook == "none":
+            return 0.0, 0.0
+        size, wire = bucket.bytes, self.wire_bytes(bucket)
+        cast = (size + wire) / 2 if wire < size else 0.0
+        return cast + wire, cast
+
     def memory(self, job: Job) -> dict[str, float]:
         parts = state_bytes(job, 1.0)
         if not self.gradient_as_bucket_view:
             parts["DDP buckets"] = parts["gradients"]
+        if self.comm_hook != "none":  # futures hold what was reduced until backward has ended
+            found = self.buckets(gradients_of(job), job, None)
+            wires = [(self.wire_bytes(bucket), bucket.bytes) for bucket in found]
+            parts["compressed buckets"] = sum(wire for wire, size in wires if wire < size)
         return parts
 
 

@@ -14,6 +14,9 @@ fusion_buffer_manager.cc; commit 2626dc87, after 0.28) and in its CHANGELOG.md:
 * A response of several tensors is copied into the fusion buffer and out of it; a single tensor is
   reduced in place.  All-reduces run in order on one communicator.
 * `optimizer.step()` waits for all of them.  One process alone registers no hooks.
+* A hierarchical all-reduce (nccl_operations.cc, NCCLHierarchicalAllreduce) reduce-scatters inside
+  the node, copies a rank's part to the host, all-reduces it across the nodes with all ranks of the
+  same local rank, copies it back and gathers inside the node; the next response comes after it.
 
 The cycles are computed ahead, from the durations on the slowest rank (docs/assumptions.md, A31).
 """
@@ -25,13 +28,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import ceil, log2
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from dpsim.program import Program
-from dpsim.record import Check, Flag, Refused, record
+from dpsim.record import Check, Count, Flag, Refused, record
 from dpsim.strategies import Issue, Job, Strategy, TorchVersion, label, state_bytes
 from dpsim.strategies._gradients import Gradient, arrival, gradients_of
-from dpsim.units import Seconds, Unit
+from dpsim.strategies._offload import LINK
+from dpsim.units import BytesPerSecond, Seconds, Unit
 
 #: CHANGELOG.md, 0.21.0: cycle time from 5 ms to 1 ms, fusion threshold from 64 MB to 128 MB, and
 #: the batched copy kernel, which pads every tensor of a response to 16 bytes
@@ -44,6 +48,7 @@ THRESHOLD_UNIT = 64 * 8
 #: times closer than this, relatively, are one moment
 SAME = 1e-9
 COMM = "horovod"
+LOCAL, CROSS = "local", "cross"
 Milliseconds = Annotated[float, Unit("1", low=0.0, high=1e6)]
 Release = Annotated[TorchVersion, "Horovod version"]
 
@@ -71,7 +76,8 @@ class Horovod(Strategy):
     """Knobs as Horovod names them; `cycle_time` in ms and `fusion_threshold` in bytes.
 
     `horovod` is the version whose defaults are played; `host_latency` and `request_cost` say what
-    negotiation costs, which toys (A14) leave out.
+    negotiation costs, which toys (A14) leave out.  A hierarchical all-reduce needs `local_size`,
+    the ranks of a node, and copies through hosts at `pcie_bandwidth` (of a device, one way).
     """
 
     horovod: Release = TorchVersion((0, 28))
@@ -79,15 +85,23 @@ class Horovod(Strategy):
     fusion_threshold: Annotated[int, Check(0, 10**12)] | None = None
     cache_capacity: Annotated[int, Check(0, 10**9)] = 1024
     hierarchical_allreduce: Flag = False
+    local_size: Count | None = None
+    op: Literal["average", "sum", "adasum"] = "average"
     host_latency: Seconds = 20e-6
     request_cost: Seconds = 1e-6
+    pcie_bandwidth: BytesPerSecond = LINK
 
     def __post_init__(self) -> None:
-        if self.hierarchical_allreduce:
+        if self.op == "adasum":
             raise Refused(
-                "Horovod's hierarchical all-reduce goes through host memory between nodes, which "
-                "is not modelled; false is accepted",
-                ("hierarchical_allreduce",),
+                "Adasum combines gradients pair by pair with dot products at every level, which is "
+                "not modelled; average and sum are",
+                ("op",),
+            )
+        if self.hierarchical_allreduce and self.local_size is None:
+            raise Refused(
+                "a hierarchical all-reduce needs the ranks of a node (horovodrun -H host:slots)",
+                ("local_size",),
             )
 
     # -- knobs with their defaults ------------------------------------------------------------
@@ -104,6 +118,34 @@ class Horovod(Strategy):
         given = default if self.fusion_threshold is None else self.fusion_threshold
         unit = local_size * THRESHOLD_UNIT
         return -(-given // unit) * unit
+
+    def node(self, ranks: int) -> int:
+        """Ranks of a node for hierarchical all-reduces."""
+        size = min(self.local_size or ranks, ranks)
+        if ranks % size:
+            raise Refused(
+                f"{ranks} ranks do not split into nodes of {size}", ("strategy", "local_size")
+            )
+        return size
+
+    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """ "local": the ranks of a node; "cross": those with the same place in all nodes."""
+        if not self.hierarchical_allreduce:
+            return {}
+        size = self.node(ranks)
+        local = tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
+        return {LOCAL: local, CROSS: tuple(tuple(range(i, ranks, size)) for i in range(size))}
+
+    def _local(self, job: Job) -> int:
+        """Ranks of a node; the setting and the machine must agree."""
+        if self.local_size is None:
+            return job.local_size or job.ranks
+        size = min(self.local_size, job.ranks)
+        if job.local_size not in (None, size):
+            raise Refused(
+                f"a node has {job.local_size} ranks here, not {size}", ("strategy", "local_size")
+            )
+        return size
 
     # -- program ------------------------------------------------------------------------------
 
@@ -147,12 +189,35 @@ class Horovod(Strategy):
             name = label("B", i, m, job.micro_batches)
             ended.append(issue.add(name, "backward", seconds=job.times[i].backward))
             for k in due.get(place, ()):
-                reduced.append(_all_reduce(issue, job, k, launches[k], ended[own[k]]))
+                reduced.append(self._all_reduce(issue, job, k, launches[k], ended[own[k]]))
         if launches:
             issue.add("W", "wait", after=tuple(reduced))
             copied = sum(x.response.bytes for x in launches if len(x.response.tensors) > 1)
             if seconds := job.copy_seconds(copied):
                 issue.add("copy.out", "copy", seconds=seconds)
+
+    def _all_reduce(self, issue: Issue, job: Job, k: int, launch: Launch, after: int) -> int:
+        """Issue the all-reduce of a response; the index of its last operation."""
+        response = launch.response
+        copied = response.bytes if len(response.tensors) > 1 else 0
+        delay = max(launch.time - launch.ready, 0.0) + job.copy_seconds(copied)
+        size, padding = float(response.bytes), float(response.padding)
+        if not self.hierarchical_allreduce:
+            return issue.collective(
+                f"AR{k}", "all_reduce", COMM, size, padding=padding, after=(after,), delay=delay
+            )
+        ranks = self.node(job.ranks)
+        copy = size / ranks / self.pcie_bandwidth if job.control else 0.0
+        steps = (
+            (f"RS{k}", "reduce_scatter", size, padding, delay, LOCAL),
+            (f"AR{k}", "all_reduce", size / ranks, padding / ranks, copy, CROSS),
+            (f"AG{k}", "all_gather", size, padding, copy, LOCAL),
+        )
+        for name, operation, part, pad, wait, group in steps:
+            after = issue.collective(
+                name, operation, COMM, part, padding=pad, after=(after,), delay=wait, group=group
+            )
+        return after
 
     # -- cycles -------------------------------------------------------------------------------
 
@@ -174,7 +239,7 @@ class Horovod(Strategy):
         phase = 0.0
         if iteration != 1 and period > 0:
             phase = (ready[order[-1]] + period / 2) % period
-        limit = self.threshold(job.local_size or job.ranks)
+        limit = self.threshold(self._local(job))
         pad = PADDING if job.control and tuple(self.horovod) >= SINCE_0_21 else 1
         found = []
         for time, tensors in cycles([ready[t] for t in order], phase, self.cycle, cost):
@@ -207,22 +272,8 @@ class Horovod(Strategy):
         """States, and one fusion buffer as large as the threshold if anything is fused."""
         parts = state_bytes(job, 1.0)
         if any(len(x.response.tensors) > 1 for x in self.launches(job, None)):
-            parts["fusion buffer"] = float(self.threshold(job.local_size or job.ranks))
+            parts["fusion buffer"] = float(self.threshold(self._local(job)))
         return parts
-
-
-def _all_reduce(issue: Issue, job: Job, k: int, launch: Launch, after: int) -> int:
-    response = launch.response
-    copied = response.bytes if len(response.tensors) > 1 else 0
-    return issue.collective(
-        f"AR{k}",
-        "all_reduce",
-        COMM,
-        response.bytes,
-        padding=float(response.padding),
-        after=(after,),
-        delay=max(launch.time - launch.ready, 0.0) + job.copy_seconds(copied),
-    )
 
 
 def _ready_times(gradients: list[Gradient], job: Job) -> list[float]:

@@ -9,45 +9,59 @@ stage3.py, partitioned_param_coordinator.py; commit edaa7221):
 
 * Buckets count elements.  A gradient that would overfill the bucket flushes it first, so the flush
   comes when that gradient is ready; what is left is flushed when backward has ended.
-* Stages 1 and 2 all-reduce a bucket and copy out the owned slice.  Stage 2 does so in every
-  micro-batch while backward runs, stage 1 in the last one, after backward unless `overlap_comm`.
-  Without `overlap_comm` the reduction is on the compute stream; with it a flush first waits for the
-  reduction before it.  After the step one all-gather per dtype brings the parameters.
+* Stages 1 and 2 all-reduce a bucket and copy out the owned slice, or without
+  `use_multi_rank_bucket_allreduce` reduce the slices of a bucket to the ranks that own them.  Stage
+  2 does so in every micro-batch while backward runs, stage 1 in the last one, after backward unless
+  `overlap_comm`.  Without `overlap_comm` the reduction is on the compute stream; with it a flush
+  first waits for the reduction before it.  After the step one all-gather per dtype brings the
+  parameters.
 * Stage 3 reduce-scatters, at most two at a time beside compute, and gathers what the module
-  `_zero3` says.  Persistent parameters are gathered once after the step.
+  `_zero3` says.  Persistent parameters are gathered once after the step, one by one.
+* `offload_optimizer: cpu` keeps optimizer states on the host (`_offload`).
+* ZeRO++ (docs/_tutorials/zeropp.md, runtime/comm/coalesced_collectives.py): quantised weights are
+  gathered in int8; hpZ gathers in backward within groups of `zero_hpz_partition_size`; quantised
+  gradients of matrices are exchanged in int4 by an all-to-all inside the node, reduced, and by
+  another one between the nodes, and those of vectors are reduce-scattered as they are.
+* With a pipeline only stage 1 runs (runtime/pipe/engine.py refuses ZeRO-2 and 3); every stage has
+  its own buckets and gathers.  What a flush waits for inside backward, with `overlap_comm`, is left
+  out there: a message starts when its gradients are there and the one before it has ended.
+
+`tests/data/deepspeed` holds orders of DeepSpeed 0.19.8 that this module reproduces.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Annotated, Literal, NamedTuple
+from dataclasses import replace
+from typing import Annotated, Literal
 
-from dpsim.compute import LayerTime
+from dpsim.backends import ring_payload
 from dpsim.hardware import DTYPE_BYTES
-from dpsim.program import Program
+from dpsim.program import COMPUTE, Program
 from dpsim.record import Count, Flag, Refused, record
-from dpsim.strategies import Issue, Job, Strategy, label, state_bytes
-from dpsim.strategies._gradients import Gradient, arrival, gradients_of
-from dpsim.strategies._zero3 import Limits, Trace, persistent, trace
-from dpsim.units import Unit
+from dpsim.strategies import Job, Message, Strategy, Synchronisation, state_bytes
+from dpsim.strategies._gradients import arrival, gradients_of
+from dpsim.strategies._offload import LINK, MEMORY, Host
+from dpsim.strategies._zero3 import Limits
+from dpsim.strategies._zero_step import (
+    ACROSS,
+    NODE,
+    SECONDARY,
+    SELF,
+    SHARD,
+    ZeroStep,
+    assign_buckets,
+    consecutive,
+    gathered_after,
+    reduced_bytes,
+    traced,
+)
+from dpsim.units import BytesPerSecond, Unit
 
-COMM = "zero"
-SHARD = "shard"
 BUCKET = 500_000_000  # elements; config.py, reduce_bucket_size
 PREFETCH = 50_000_000  # elements; config.py, stage3_prefetch_bucket_size
 PERSISTENCE = 100_000  # elements; config.py, stage3_param_persistence_threshold
 LIVE = REUSE = 1_000_000_000  # elements; config.py, max_live_parameters, max_reuse_distance
-#: stage3.py: a flush waits until at most this many reduce-scatters are under way
-REDUCTIONS = 2
 Elements = Annotated[float, Unit("1", low=0.0, high=1e15)]
-
-
-class Bucket(NamedTuple):
-    """Gradients reduced together, in order of arrival, and the index of the gradient whose arrival
-    flushes them (None: the end of backward)."""
-
-    gradients: tuple[int, ...]
-    flushed_by: int | None
 
 
 @record
@@ -56,7 +70,9 @@ class Zero(Strategy):
 
     `overlap_comm` left out is true for stage 3 and false otherwise, as in DeepSpeed.
     `partition_size` shards the optimizer states of stage 1 over groups of so many ranks
-    (InternEvo's `zero1`).
+    (InternEvo's `zero1`).  `pcie_bandwidth` (of a device, one way) and `host_memory_bandwidth` (of
+    a node, for all of its ranks) say what offloading costs; `local_world_size`, the ranks of a
+    node, where quantised gradients are exchanged first.
     """
 
     stage: Literal[1, 2, 3] = 1
@@ -70,11 +86,22 @@ class Zero(Strategy):
     stage3_param_persistence_threshold: Elements | None = None
     stage3_max_live_parameters: Elements | None = None
     stage3_max_reuse_distance: Elements | None = None
+    offload_optimizer: Literal["none", "cpu"] = "none"
+    pcie_bandwidth: BytesPerSecond | None = None
+    host_memory_bandwidth: BytesPerSecond | None = None
+    zero_quantized_weights: Flag = False
+    zero_hpz_partition_size: Count = 1
+    zero_quantized_gradients: Flag = False
+    local_world_size: Count | None = None
 
     def __post_init__(self) -> None:
-        if not self.use_multi_rank_bucket_allreduce:
+        if not self.use_multi_rank_bucket_allreduce and (self.stage == 3 or not self.as_shipped):
             raise Refused(
-                "one reduce per owning rank is not modelled; true, one all-reduce per bucket, is",
+                "only stages 1 and 2 as shipped have it", ("use_multi_rank_bucket_allreduce",)
+            )
+        if not self.use_multi_rank_bucket_allreduce and self.partition_size is not None:
+            raise Refused(
+                "partition_size goes with one all-reduce per bucket only",
                 ("use_multi_rank_bucket_allreduce",),
             )
         given = [name for name in _STAGE_3 if getattr(self, name) is not None]
@@ -87,6 +114,36 @@ class Zero(Strategy):
             )
         if self.overlap_comm is False and not self.as_shipped:
             raise Refused("the paper overlaps reductions with backward", ("overlap_comm",))
+        self._check_plus()
+        self._check_offload()
+
+    def _check_plus(self) -> None:
+        """ZeRO++ belongs to stage 3 as shipped; its exchange of gradients needs a node's size."""
+        for name, plain in _PLUS.items():
+            if getattr(self, name) != plain and (self.stage != 3 or not self.as_shipped):
+                raise Refused("only stage 3 as shipped has ZeRO++", (name,))
+        if self.zero_quantized_gradients and self.node_ranks is None:
+            message = "quantised gradients are exchanged inside a node first; say how many ranks"
+            raise Refused(f"{message} it has", ("local_world_size",))
+        if self.local_world_size is not None and not self.zero_quantized_gradients:
+            raise Refused("only zero_quantized_gradients needs it", ("local_world_size",))
+
+    def _check_offload(self) -> None:
+        if self.offload_optimizer != "none" and not self.as_shipped:
+            raise Refused("the paper (as_shipped: false) offloads nothing", ("offload_optimizer",))
+        for name in ("pcie_bandwidth", "host_memory_bandwidth"):
+            if getattr(self, name) is not None and self.offload_optimizer == "none":
+                raise Refused("only offload_optimizer: cpu needs it", (name,))
+
+    @property
+    def node_ranks(self) -> int | None:
+        """Ranks of a node as the settings say it; hpZ's groups are nodes."""
+        hpz = self.zero_hpz_partition_size
+        return self.local_world_size or (hpz if hpz > 1 else None)
+
+    @property
+    def offloads(self) -> bool:
+        return self.offload_optimizer == "cpu"
 
     @property
     def overlaps(self) -> bool:
@@ -113,20 +170,119 @@ class Zero(Strategy):
         return size
 
     def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
-        """ "shard": consecutive ranks that share the optimizer states."""
-        size = self.shards(ranks)
-        if size == ranks:
-            return {}
-        return {SHARD: tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))}
+        """ "shard": consecutive ranks that share the optimizer states; "hpz": those that share a
+        secondary copy of the parameters; "node" and "across nodes": where quantised gradients are
+        exchanged; "self": every rank alone, for copies beside collectives."""
+        size, found = self.shards(ranks), {}
+        if size != ranks:
+            found[SHARD] = consecutive(ranks, size)
+        if self.zero_hpz_partition_size > 1:
+            found[SECONDARY] = consecutive(ranks, self._divides(ranks, "zero_hpz_partition_size"))
+        if self.zero_quantized_gradients:
+            size = self.node(ranks)
+            found[NODE] = consecutive(ranks, size)
+            found[ACROSS] = tuple(tuple(range(i, ranks, size)) for i in range(size))
+        if self.offloads:
+            found[SELF] = consecutive(ranks, 1)
+        return found
+
+    def _divides(self, ranks: int, name: str) -> int:
+        """The group size of that name, at most all ranks, into which they must split."""
+        size = min(getattr(self, name), ranks)
+        if ranks % size:
+            raise Refused(f"{ranks} ranks do not split into groups of {size}", ("strategy", name))
+        return int(size)
+
+    def node(self, ranks: int) -> int:
+        given = "zero_hpz_partition_size" if self.local_world_size is None else "local_world_size"
+        return self._divides(ranks, given)
+
+    def host(self, job: Job) -> Host | None:
+        """What copies to the host and updates there cost; None where nothing is offloaded."""
+        if not self.offloads:
+            return None
+        link = self.pcie_bandwidth or LINK
+        return Host(link, self.host_memory_bandwidth or MEMORY, job.local_size or job.ranks)
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """How far what DeepSpeed ships differs from the paper in what a rank sends."""
+        if not self.as_shipped or job.ranks == 1:
+            return ()
+        paper = Zero(stage=self.stage, as_shipped=False)
+        job = replace(job, control=False)
+        ships, said = self._sent(job), paper._sent(job)
+        if not said or abs(ships / said - 1) < 1e-9:
+            return ()
+        return (
+            f"ZeRO stage {self.stage} as DeepSpeed ships it sends {ships / 1e9:.4g} GB per rank "
+            f"and step, {ships / said:.3g} times the paper's {said / 1e9:.4g} GB "
+            "(as_shipped: false)",
+        )
+
+    def _sent(self, job: Job) -> float:
+        """Bytes that a rank sends in a steady step, by rings."""
+        groups = {"world": consecutive(job.ranks, job.ranks), **self.groups(job.ranks)}
+        return sum(
+            ring_payload(op.operation, len(groups[op.group][0]), op.bytes)
+            for op in self.program(job, None).ops
+            if op.stream != COMPUTE and op.bytes
+        )
 
     # -- program ------------------------------------------------------------------------------
 
     def program(self, job: Job, iteration: int | None) -> Program:
         """Forward and backward of every micro-batch, reductions, optimizer, all-gather."""
-        run = _Issued(self, job, iteration)
+        run = ZeroStep(self, job, iteration)
         for m, times in job.rounds(quiet=self.stage == 1):
             run.micro_batch(m, times)
         return run.finish()
+
+    def synchronisation(self, job: Job) -> Synchronisation:
+        """Reductions of one stage in the last micro-batch; the updated parameters are gathered."""
+        self._accept_stage(job)
+        gradients, order = gradients_of(job), list(job.model.backward_order())
+        came = arrival(gradients, job) if self.overlaps else list(range(len(gradients)))
+        copies = [0.0] * len(job.model.layers)
+        messages = []
+        for k, bucket in enumerate(assign_buckets(gradients, came, self.reduce_bucket_size)):
+            by = bucket.flushed_by if self.overlaps else None
+            layer = order[-1] if by is None else gradients[by].ready
+            size = sum(reduced_bytes(job, gradients[g]) for g in bucket.gradients)
+            name, operation = ("AR", "all_reduce") if self.as_shipped else ("RS", "reduce_scatter")
+            messages.append(Message(f"{name}{k}", operation, size, layer))
+        if self.overlaps and self.as_shipped and self.contiguous_gradients:
+            for gradient in gradients:
+                copies[gradient.ready] += job.copy_seconds(gradient.bytes)
+        gathers = (
+            Message(f"AG.{name}", "all_gather", size, order[-1])
+            for name, size in gathered_after(gradients)
+        )
+        return Synchronisation(
+            tuple(messages),
+            overlap=self.overlaps,
+            copies=tuple(copies),
+            gathers=tuple(gathers),
+            share=1.0 / self.shards(job.ranks),
+        )
+
+    def _accept_stage(self, job: Job) -> None:
+        """Refuse what is not modelled where layers are split over ranks."""
+        where = "with tensor or pipeline parallelism"
+        if self.stage != 1:
+            raise Refused(
+                f"stage {self.stage} exchanges in every micro-batch; {where} only stage 1 is "
+                "modelled, and with a pipeline DeepSpeed itself runs no other",
+                ("strategy", "stage"),
+            )
+        if self.shards(job.ranks) != job.ranks:
+            message = f"groups of fewer than all {job.ranks} replicas are not modelled {where}"
+            raise Refused(message, ("strategy", "partition_size"))
+        if not self.use_multi_rank_bucket_allreduce:
+            message = f"one reduce per owning rank is not modelled {where}; true is accepted"
+            raise Refused(message, ("strategy", "use_multi_rank_bucket_allreduce"))
+        if self.offloads:
+            message = f"offloading is not modelled {where}; none is accepted"
+            raise Refused(message, ("strategy", "offload_optimizer"))
 
     def memory(self, job: Job) -> dict[str, float]:
         """States by stage; DeepSpeed's fp32 copy of the gradients' shard and its buffers."""
@@ -139,9 +295,15 @@ class Zero(Strategy):
         if self.as_shipped:
             parts |= self._shipped_memory(job, parts)
         if self.stage == 3:
-            peak = _traced(self, job, recorded=True).peak
+            peak = traced(self.limits, job, recorded=True).peak
             width = max(DTYPE_BYTES[job.parameter_dtype(i)] for i in range(len(job.model.layers)))
             parts["gathered parameters"] = float(width * peak)
+        if self.zero_hpz_partition_size > 1:
+            size = self._divides(job.ranks, "zero_hpz_partition_size")
+            parts["secondary parameters"] = whole["parameters"] / size
+        if self.offloads:  # the shard's gradients and states are on the host
+            gone = ["optimizer states", "fp32 gradients", *["gradients"] * (self.stage >= 2)]
+            parts = {name: value for name, value in parts.items() if name not in gone}
         return parts
 
     def _shipped_memory(self, job: Job, parts: dict[str, float]) -> dict[str, float]:
@@ -173,222 +335,15 @@ class Zero(Strategy):
         return found
 
 
+#: ZeRO++'s settings and what they are without it
+_PLUS = {
+    "zero_quantized_weights": False,
+    "zero_hpz_partition_size": 1,
+    "zero_quantized_gradients": False,
+}
 _STAGE_3 = (
     "stage3_prefetch_bucket_size",
     "stage3_param_persistence_threshold",
     "stage3_max_live_parameters",
     "stage3_max_reuse_distance",
 )
-
-
-class _Issued:
-    """Issues the operations of one step."""
-
-    def __init__(self, knobs: Zero, job: Job, iteration: int | None) -> None:
-        self.knobs, self.job, self.iteration = knobs, job, iteration
-        self.issue = Issue(job)
-        self.gradients = gradients_of(job)
-        self.reduced: list[int] = []
-        self.waited = 0
-        self.named: list[tuple[str, float, tuple[str, ...]]] = []
-
-    def micro_batch(self, m: int, times: tuple[LayerTime, ...]) -> None:
-        knobs, job = self.knobs, self.job
-        last = m == job.micro_batches - 1
-        gathers = self._gathers(m)
-        self._forward(m, times, gathers)
-        if not (last or knobs.stage >= 2):
-            self._backward(m, times, gathers, ())
-        elif knobs.stage == 1 and not knobs.overlaps:
-            self._backward(m, times, gathers, ())
-            order = list(range(len(self.gradients)))
-            for bucket in assign_buckets(self.gradients, order, knobs.reduce_bucket_size):
-                self._reduce(bucket)
-        else:
-            order = arrival(self.gradients, job)
-            buckets = assign_buckets(self.gradients, order, knobs.reduce_bucket_size)
-            self._backward(m, times, gathers, buckets)
-
-    # -- gathering (stage 3) ------------------------------------------------------------------
-
-    def _gathers(self, m: int) -> _Gathers | None:
-        if self.knobs.stage != 3:
-            return None
-        recorded = self.knobs.as_shipped and not (self.iteration == 1 and m == 0)
-        return _Gathers(self, _traced(self.knobs, self.job, recorded=recorded), m)
-
-    def _forward(self, m: int, times: tuple[LayerTime, ...], gathers: _Gathers | None) -> None:
-        for i in self.job.model.forward_order:
-            after = gathers.visit() if gathers else ()
-            name = label("F", i, m, self.job.micro_batches)
-            self.issue.add(name, "forward", seconds=times[i].forward, after=after)
-
-    # -- reducing -----------------------------------------------------------------------------
-
-    def _backward(
-        self,
-        m: int,
-        times: tuple[LayerTime, ...],
-        gathers: _Gathers | None,
-        buckets: tuple[Bucket, ...],
-    ) -> None:
-        """Backward passes; a bucket is flushed by the backward that makes the gradient ready
-        which does not fit any more, the rest at the end."""
-        layers = list(self.job.model.backward_order())
-        due: dict[int | None, list[Bucket]] = {}
-        for bucket in buckets:
-            by = bucket.flushed_by
-            due.setdefault(None if by is None else self.gradients[by].ready, []).append(bucket)
-        for i in layers:
-            after = gathers.visit() if gathers else ()
-            name = label("B", i, m, self.job.micro_batches)
-            self.issue.add(name, "backward", seconds=times[i].backward, after=after)
-            if buckets and self.knobs.as_shipped and self.knobs.contiguous_gradients:
-                size = sum(g.bytes for g in self.gradients if g.ready == i)
-                if seconds := self.job.copy_seconds(size):
-                    self.issue.add(f"C{i}", "copy", seconds=seconds)
-            for bucket in due.get(i, ()):
-                self._reduce(bucket)
-        for bucket in due.get(None, ()):
-            self._reduce(bucket)
-
-    def _reduce(self, bucket: Bucket) -> None:
-        """One reduction, and what the compute stream waits for around it."""
-        scatter = self.knobs.stage == 3 or not self.knobs.as_shipped
-        if self.knobs.as_shipped and self.knobs.overlaps:
-            self._wait_until(REDUCTIONS if self.knobs.stage == 3 else 0)
-        number = len(self.reduced)
-        name = f"{'RS' if scatter else 'AR'}{number}"
-        size = sum(_reduced_bytes(self.job, self.gradients[g]) for g in bucket.gradients)
-        self.reduced.append(
-            self.issue.collective(
-                name,
-                "reduce_scatter" if scatter else "all_reduce",
-                COMM,
-                size,
-                after=(self.issue.last,) if self.issue.ops else (),
-            )
-        )
-        self.named.append((name, size, tuple(self.gradients[g].name for g in bucket.gradients)))
-        if not self.knobs.overlaps:
-            self._wait_until(0)
-
-    def _wait_until(self, under_way: int) -> None:
-        """The compute stream waits until at most so many reductions are under way."""
-        done = len(self.reduced) - under_way
-        if done > self.waited:
-            self.waited = done
-            self.issue.add(f"W{done - 1}", "wait", after=(self.reduced[done - 1],))
-
-    # -- the step -----------------------------------------------------------------------------
-
-    def finish(self) -> Program:
-        """Wait for all reductions, agree on overflow and norm, update the shard, gather."""
-        knobs, job, issue = self.knobs, self.job, self.issue
-        if self.reduced:
-            issue.add("W", "wait", after=(self.reduced[-1],))
-        if knobs.as_shipped and job.control:
-            for name, size in (("overflow", 1.0), ("norm", 4.0)):
-                agreed = issue.collective(
-                    name, "all_reduce", COMM, size, control=True, after=(issue.last,)
-                )
-                issue.add(f"W.{name}", "wait", after=(agreed,))
-        shards = knobs.shards(job.ranks)
-        issue.add("O", "optimizer", seconds=job.update * job.model.parameters / shards)
-        updated = issue.last
-        group = "world" if shards == job.ranks else SHARD
-        gathered = [
-            issue.collective(f"AG.{dtype}", "all_gather", COMM, size, after=(updated,), group=group)
-            for dtype, size in self._gathered_after()
-        ]
-        if gathered:
-            issue.add("W.parameters", "wait", after=tuple(gathered))
-        return issue.program(tuple(self.named))
-
-    def _gathered_after(self) -> Iterable[tuple[str, float]]:
-        """Bytes by dtype that are gathered when the shards have been updated."""
-        small = set(range(len(self.gradients)))
-        if self.knobs.stage == 3:
-            small = persistent([g.elements for g in self.gradients], self.knobs.limits)
-        sizes: dict[str, float] = {}
-        for index, gradient in enumerate(self.gradients):
-            if index in small:
-                sizes[gradient.dtype] = sizes.get(gradient.dtype, 0.0) + gradient.bytes
-        return sizes.items()
-
-
-class _Gathers:
-    """Issues the all-gathers of one forward and backward as modules are visited."""
-
-    def __init__(self, run: _Issued, plan: Trace, m: int) -> None:
-        self.run, self.visits, self.m = run, iter(plan.visits), m
-        self.uses = _uses(run.job)
-        self.by: dict[int, int] = {}  # parameter -> the gather that brought it
-        self.count = 0
-
-    def visit(self) -> tuple[int, ...]:
-        """The gathers that the next module of the trace waits for."""
-        visit = next(self.visits)
-        self._gather(visit.fetch)
-        needed = {self.by[p] for p in self.uses[visit.module] if p in self.by}
-        self._gather(visit.prefetch)
-        return tuple(sorted(needed))
-
-    def _gather(self, parameters: tuple[int, ...]) -> None:
-        if not parameters:
-            return
-        size = sum(self.run.gradients[p].bytes for p in parameters)
-        issue = self.run.issue
-        first = self.m == 0 and self.count == 0
-        name = label("AG", self.count, self.m, self.run.job.micro_batches)
-        gathered = issue.collective(name, "all_gather", COMM, size, after_step=first)
-        self.by.update(dict.fromkeys(parameters, gathered))
-        self.count += 1
-
-
-def assign_buckets(
-    gradients: list[Gradient], order: list[int], capacity: float
-) -> tuple[Bucket, ...]:
-    """Buckets over `gradients` arriving in `order`, one open per dtype.
-
-    A gradient that does not fit into `capacity` elements flushes the bucket before it is added; one
-    larger than that is alone.
-    """
-    open_: dict[str, list[int]] = {}
-    filled: dict[str, int] = {}
-    found = []
-    for index in order:
-        gradient = gradients[index]
-        members = open_.setdefault(gradient.dtype, [])
-        if members and filled[gradient.dtype] + gradient.elements > capacity:
-            found.append(Bucket(tuple(members), index))
-            members.clear()
-        filled[gradient.dtype] = gradient.elements + (filled[gradient.dtype] if members else 0)
-        members.append(index)
-    return (*found, *(Bucket(tuple(members), None) for members in open_.values()))
-
-
-def _reduced_bytes(job: Job, gradient: Gradient) -> float:
-    """Gradients travel in `precision.reduce` (DeepSpeed: communication_data_type) or their own
-    dtype."""
-    dtype = job.precision.reduce or gradient.dtype
-    return float(DTYPE_BYTES[dtype] * gradient.elements)
-
-
-def _uses(job: Job) -> list[list[int]]:
-    """Per layer, the indices of the parameters that it uses, tied ones included."""
-    found: list[list[int]] = []
-    first: dict[str, int] = {}
-    index = 0
-    for layer in job.model.layers:
-        first[layer.name] = index
-        own = list(range(index, index + len(layer.tensors)))
-        found.append(([first[layer.tied]] if layer.tied is not None else []) + own)
-        index += len(layer.tensors)
-    return found
-
-
-def _traced(knobs: Zero, job: Job, *, recorded: bool) -> Trace:
-    order = [*job.model.forward_order, *job.model.backward_order()]
-    elements = [g.elements for g in gradients_of(job)]
-    return trace(order, _uses(job), elements, knobs.limits, recorded=recorded)

@@ -95,6 +95,44 @@ def read(path: Path) -> Findings:
     )
 
 
+@dataclass(frozen=True)
+class Busy:
+    """Seconds of kernels other than NCCL's on one rank, by the profiler's step number."""
+
+    rank: int
+    seconds: dict[int, float]
+
+
+def busy(path: Path) -> Busy:
+    """How long the rank of the trace at `path` computed in each of its steps.
+
+    A kernel belongs to the step in which it was launched.
+    """
+    data = json_content(path)
+    events = data.get("traceEvents") if isinstance(data, dict) else None
+    if not isinstance(events, list):
+        raise Refused("has no list `traceEvents`")
+    trace = _sorted(events)
+    info = data.get("distributedInfo")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
+        raise Refused("does not say which rank it is (distributedInfo.rank)")
+    if not trace.compute or not trace.steps:
+        raise Refused("has no kernels in steps; profile CUDA, and call the profiler's step()")
+    seconds = {_step_number(step): 0.0 for step in trace.steps}
+    for kernel in trace.compute:
+        launch = trace.launches.get(kernel.args.get("correlation"))
+        step = _around(trace.steps, launch.start if launch else kernel.start)
+        if step is not None:
+            seconds[_step_number(step)] += (kernel.end - kernel.start) * 1e-6
+    return Busy(rank, {number: time for number, time in seconds.items() if time > 0})
+
+
+def _step_number(step: Event) -> int:
+    found = _STEP.fullmatch(step.name)
+    return int(found[1][:18]) if found else 0
+
+
 # -- events ------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,259 @@
+"""The rounds of MPI's algorithms, in the order of ranks.
+
+A round is so many equal repeats of messages that are under way together, and what a rank adds up
+after each.  In a tree a parent sends to all its children at once and shares its link among them.
+
+Sources: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19 (2005) 49-66;
+open-mpi/ompi ompi/mca/coll/base/coll_base_topo.c (0da975f6) for the trees, coll_base_bcast.c
+(07a69c33) for sending to all children at once, coll_base_{allreduce,allgather}.c; k-nomial trees
+have the radix 4, and chains the fan-out 0, which becomes 1: a pipeline of whole messages
+(ompi/mca/coll/tuned); Chen et al., CLUSTER 2005 (neighbour exchange).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+from dpsim.backends._mpi_rules import Rule
+from dpsim.collectives import Transfer
+from dpsim.collectives._folding import power_below
+from dpsim.collectives.halving_doubling import HalvingDoubling
+from dpsim.collectives.recursive_doubling import RecursiveDoubling
+from dpsim.record import Refused
+from dpsim.topology import Topology
+
+_RADIX = 4
+
+
+class Round(NamedTuple):
+    """`repeats` times these messages at once; then a rank adds up `added` bytes."""
+
+    repeats: int
+    transfers: tuple[Transfer, ...]
+    added: float = 0.0
+
+
+def rounds(
+    operation: str, rule: Rule, ranks: tuple[int, ...], size: float, topology: Topology
+) -> list[Round]:
+    """The rounds of `operation` on `size` bytes (full size) over `ranks`, as `rule` says."""
+    name = rule.algorithm
+    if operation == "all_reduce":
+        return _all_reduce(rule, ranks, size, topology)
+    if operation == "all_gather":
+        return _GATHERS[name](ranks, size)
+    if name in _PARENTS:
+        return _down(_PARENTS[name], ranks, size)
+    if name in ("pipeline", "chain"):
+        return _pipeline(ranks, size, rule.segment)
+    if name == "binomial_rounds":
+        return _binomial_rounds(ranks, size)
+    if name in ("scatter_recursive_doubling", "scatter_ring"):
+        return _scatter_gather(name, ranks, size)
+    raise Refused(
+        f"the library broadcasts {size:,.0f} bytes over {len(ranks)} ranks by {name}, which is not "
+        "modelled",
+        ("collective", "backend"),
+    )
+
+
+# -- all-reduce -----------------------------------------------------------------------------------
+
+
+def _all_reduce(rule: Rule, ranks: tuple[int, ...], size: float, topology: Topology) -> list[Round]:
+    name, n = rule.algorithm, len(ranks)
+    if name == "reduce_broadcast":
+        return _reduce_broadcast(ranks, size)
+    if name in ("recursive_doubling", "rabenseifner"):
+        plugin = RecursiveDoubling() if name == "recursive_doubling" else HalvingDoubling()
+        stages = list(plugin.stages("all_reduce", ranks, size, topology))
+        p = power_below(n)
+        levels = p.bit_length() - 1
+        adding = levels + (n > p)  # the first rounds add, the others pass on
+        return [
+            Round(s.repeats, s.transfers, s.transfers[0].bytes if k < adding else 0.0)
+            for k, s in enumerate(stages)
+        ]
+    chunk = size / n
+    count = math.ceil(chunk / rule.segment) if rule.segment else 1
+    piece = chunk / count
+    return [
+        Round((n - 1) * count, _onward(ranks, piece), piece),
+        Round(n - 1, _onward(ranks, chunk)),
+    ]
+
+
+def _reduce_broadcast(ranks: tuple[int, ...], size: float) -> list[Round]:
+    """Up a binomial tree, and down the tree by which Open MPI broadcasts."""
+    from dpsim.backends._mpi_rules import choose
+
+    n = len(ranks)
+    if n >= 2048:
+        message = f"reduce and broadcast of {n} ranks, which the library takes, is not modelled"
+        raise Refused(message, ("collective", "backend"))
+    down = _down(_in_order_parent, ranks, size)
+    up = [
+        Round(1, tuple(Transfer(b, a, s) for a, b, s in r.transfers), _most_into(r) * size)
+        for r in reversed(down)
+    ]
+    rule = choose("open_mpi", "5.0", "broadcast", n, size)
+    return up + _down(_PARENTS[rule.algorithm], ranks, size)
+
+
+def _most_into(level: Round) -> int:
+    """Children of the parent that has most of them."""
+    parents = [transfer.source for transfer in level.transfers]
+    return max(parents.count(parent) for parent in set(parents))
+
+
+def _onward(ranks: tuple[int, ...], piece: float) -> tuple[Transfer, ...]:
+    return tuple(Transfer(a, b, piece) for a, b in zip(ranks, ranks[1:] + ranks[:1], strict=True))
+
+
+# -- all-gather -----------------------------------------------------------------------------------
+
+
+def _ring_gather(ranks: tuple[int, ...], size: float) -> list[Round]:
+    return [Round(len(ranks) - 1, _onward(ranks, size / len(ranks)))]
+
+
+def _doubling_gather(ranks: tuple[int, ...], size: float) -> list[Round]:
+    n = len(ranks)
+    return [
+        Round(1, tuple(Transfer(ranks[i], ranks[i ^ far], size * far / n) for i in range(n)))
+        for far in (1 << level for level in range(n.bit_length() - 1))
+    ]
+
+
+def _bruck_gather(ranks: tuple[int, ...], size: float) -> list[Round]:
+    n = len(ranks)
+    return [
+        Round(1, tuple(
+            Transfer(ranks[i], ranks[i - far], min(far, n - far) * size / n) for i in range(n)
+        ))
+        for far in (1 << level for level in range((n - 1).bit_length()))
+    ]  # fmt: skip
+
+
+def _neighbour_gather(ranks: tuple[int, ...], size: float) -> list[Round]:
+    """Own block to one neighbour, then the last two blocks to one and the other in turn.
+
+    The rounds of one kind are given together; in time that makes no difference.
+    """
+    n = len(ranks)
+
+    def swaps(first: int, piece: float) -> tuple[Transfer, ...]:
+        pairs = [(ranks[i], ranks[(i + 1) % n]) for i in range(first, n + first, 2)]
+        return tuple(Transfer(*ends, piece) for a, b in pairs for ends in ((a, b), (b, a)))
+
+    later = n // 2 - 1
+    found = [Round(1, swaps(0, size / n))]
+    for first, count in ((1, (later + 1) // 2), (0, later // 2)):
+        if count:
+            found.append(Round(count, swaps(first, 2 * size / n)))
+    return found
+
+
+_GATHERS: dict[str, Callable[[tuple[int, ...], float], list[Round]]] = {
+    "ring": _ring_gather,
+    "recursive_doubling": _doubling_gather,
+    "bruck": _bruck_gather,
+    "neighbor_exchange": _neighbour_gather,
+    "two_ranks": _ring_gather,
+}
+
+
+# -- broadcast ------------------------------------------------------------------------------------
+
+
+def _binary_parent(place: int) -> int:
+    """Level by level; the children of a level of 2^k places are 2^k and 2^(k+1) further on."""
+    wide = 1 << ((place + 1).bit_length() - 2)
+    return place - wide if place < 3 * wide - 1 else place - 2 * wide
+
+
+def _binomial_parent(place: int) -> int:
+    """Without the highest bit."""
+    return place - (1 << (place.bit_length() - 1))
+
+
+def _in_order_parent(place: int) -> int:
+    """Without the lowest bit: the binomial tree of reductions."""
+    return place & (place - 1)
+
+
+def _knomial_parent(place: int) -> int:
+    """Without the lowest digit that is not 0."""
+    digit = 1
+    while place // digit % _RADIX == 0:
+        digit *= _RADIX
+    return place - place // digit % _RADIX * digit
+
+
+#: the place before each place of a tree whose root is 0
+_PARENTS: dict[str, Callable[[int], int]] = {
+    "linear": lambda place: 0,
+    "binary_tree": _binary_parent,
+    "binomial_tree": _binomial_parent,
+    "knomial_tree": _knomial_parent,
+}
+
+
+def _down(parent: Callable[[int], int], ranks: tuple[int, ...], size: float) -> list[Round]:
+    """A round for each level of the tree."""
+    n = len(ranks)
+    depth = [0] * n
+    levels: dict[int, list[Transfer]] = {}
+    for place in range(1, n):
+        above = parent(place)
+        depth[place] = depth[above] + 1
+        message = Transfer(ranks[above], ranks[place], size)
+        levels.setdefault(depth[place], []).append(message)
+    return [Round(1, tuple(levels[level])) for level in sorted(levels)]
+
+
+def _pipeline(ranks: tuple[int, ...], size: float, segment: int) -> list[Round]:
+    """A chain; the last segment is at its end after n - 2 rounds more than there are segments."""
+    n = len(ranks)
+    if not segment:
+        return [Round(1, (Transfer(a, b, size),)) for a, b in pairwise(ranks)]
+    count = max(math.ceil(size / segment), 1)
+    hops = tuple(Transfer(a, b, size / count) for a, b in pairwise(ranks))
+    return [Round(count + n - 2, hops)]
+
+
+def _binomial_rounds(ranks: tuple[int, ...], size: float) -> list[Round]:
+    """MPICH's order of sends: farthest first, so that after round k 2^k ranks have it."""
+    n = len(ranks)
+    return [
+        Round(1, tuple(Transfer(ranks[a], ranks[a + far], size) for a in _holders(n, far)))
+        for far in _halves(n)
+    ]
+
+
+def _scatter_gather(name: str, ranks: tuple[int, ...], size: float) -> list[Round]:
+    """Halves of halves down a binomial tree, then an all-gather."""
+    n = len(ranks)
+    if name == "scatter_recursive_doubling" and n.bit_count() != 1:
+        message = f"{name} over {n} ranks, no power of two, is not modelled"
+        raise Refused(message, ("collective", "backend"))
+    scatter = [
+        Round(1, tuple(
+            Transfer(ranks[a], ranks[a + far], (min(a + 2 * far, n) - a - far) * size / n)
+            for a in _holders(n, far)
+        ))
+        for far in _halves(n)
+    ]  # fmt: skip
+    ring = name == "scatter_ring"
+    return scatter + (_ring_gather(ranks, size) if ring else _doubling_gather(ranks, size))
+
+
+def _halves(n: int) -> Iterable[int]:
+    return (1 << level for level in reversed(range((n - 1).bit_length())))
+
+
+def _holders(n: int, far: int) -> Iterable[int]:
+    return (a for a in range(0, n, 2 * far) if a + far < n)

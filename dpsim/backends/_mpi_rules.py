@@ -1,0 +1,186 @@
+"""Which algorithm an MPI library chooses by default, by number of ranks and message size.
+
+Open MPI: the fixed rules of its component coll/tuned, for commutative operations
+(ompi/mca/coll/tuned/coll_tuned_decision_fixed.c).
+  4.0   the rules up to 4.0, made on a Myrinet cluster: open-mpi/ompi commit 010080ec; all-reduce
+        the same in 1.6.5
+  5.0   the tables since 4.1 (open-mpi/ompi pull requests 7730 and 7952): read in release 5.0 as
+        kept at BullSequana/OpenMPI5 commit c3318e2f
+MPICH:
+  3     the thresholds of its control variables: ALLREDUCE_SHORT_MSG_SIZE 2048 B,
+        BCAST_SHORT_MSG_SIZE 12288 B, BCAST_LONG_MSG_SIZE and ALLGATHER_LONG_MSG_SIZE 524288 B,
+        ALLGATHER_SHORT_MSG_SIZE 81920 B, BCAST_MIN_PROCS 8 (Thakur, Rabenseifner and Gropp, Int.
+        J. High Perform. Comput. Appl. 19 (2005) 49-66; pmodels/mpich src/mpi/coll, 3.x)
+  4     maint/tuning/coll/mpir/generic.json of pmodels/mpich commit 7e03fe85
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple
+
+from dpsim.record import Refused
+
+
+class Rule(NamedTuple):
+    """An algorithm and the size of its segments [B]; 0: messages are sent whole."""
+
+    algorithm: str
+    segment: int = 0
+
+
+#: (below so many ranks, ((below so many bytes, algorithm), ...)), the first that fits
+Table = tuple[tuple[float, tuple[tuple[float, str], ...]], ...]
+
+_RD, _RING, _SEG, _RAB, _TWO = (
+    "recursive_doubling", "ring", "segmented_ring", "rabenseifner", "reduce_broadcast",
+)  # fmt: skip
+_ALL_REDUCE_5: Table = (
+    (4, ((8, _RING), (4096, _RD), (8192, _RING), (16384, _RD), (65536, _RING), (262144, _SEG),
+         (inf, _RAB))),
+    (8, ((16, _RING), (8192, _RD), (inf, _RAB))),
+    (16, ((8192, _RD), (inf, _RAB))),
+    (32, ((64, _SEG), (4096, _RD), (inf, _RAB))),
+    (64, ((128, _SEG), (inf, _RAB))),
+    (128, ((262144, _RD), (inf, _RAB))),
+    (256, ((131072, _TWO), (262144, _RD), (inf, _RAB))),
+    (512, ((4096, _TWO), (inf, _RAB))),
+    (2048, ((2048, _TWO), (16384, _RD), (inf, _RAB))),
+    (4096, ((2048, _TWO), (4096, _SEG), (16384, _RD), (inf, _RAB))),
+    (inf, ((2048, _TWO), (16384, _SEG), (32768, _RD), (inf, _RAB))),
+)  # fmt: skip
+_BRUCK, _NEAR, _PAIR = "bruck", "neighbor_exchange", "two_ranks"
+#: by the bytes of one rank
+_ALL_GATHER_5: Table = (
+    (3, ((inf, _PAIR),)),
+    (32, ((inf, _RD),)),
+    (64, ((1024, _RD), (65536, _NEAR), (inf, _RING))),
+    (128, ((512, _RD), (65536, _NEAR), (inf, _RING))),
+    (256, ((512, _RD), (131072, _NEAR), (524288, _RING), (1048576, _NEAR), (inf, _RING))),
+    (512, ((32, _RD), (128, _BRUCK), (1024, _RD), (131072, _NEAR), (524288, _RING),
+           (1048576, _NEAR), (inf, _RING))),
+    (1024, ((64, _RD), (256, _BRUCK), (2048, _RD), (inf, _NEAR))),
+    (2048, ((4, _RD), (8, _BRUCK), (16, _RD), (32, _BRUCK), (256, _RD), (512, _BRUCK), (4096, _RD),
+            (inf, _NEAR))),
+    (4096, ((32, _BRUCK), (128, _RD), (512, _BRUCK), (4096, _RD), (inf, _NEAR))),
+    (inf, ((2, _RD), (8, _BRUCK), (16, _RD), (512, _BRUCK), (4096, _RD), (inf, _NEAR))),
+)  # fmt: skip
+_LINEAR, _CHAIN, _PIPE, _SPLIT, _BINARY, _BINOMIAL, _KNOMIAL, _SCATTER = (
+    "linear", "chain", "pipeline", "split_binary_tree", "binary_tree", "binomial_tree",
+    "knomial_tree", "scatter_recursive_doubling",
+)  # fmt: skip
+_BROADCAST_5: Table = (
+    (4, ((32, _PIPE), (256, _BINARY), (512, _PIPE), (1024, _KNOMIAL), (32768, _LINEAR),
+         (131072, _BINARY), (262144, _CHAIN), (524288, _LINEAR), (1048576, _BINOMIAL),
+         (inf, _BINARY))),
+    (8, ((64, _BINARY), (128, _BINOMIAL), (2048, _BINARY), (8192, _BINOMIAL), (1048576, _LINEAR),
+         (inf, _CHAIN))),
+    (16, ((8, _KNOMIAL), (64, _BINARY), (4096, _KNOMIAL), (16384, _BINARY), (32768, _BINOMIAL),
+          (inf, _LINEAR))),
+    (32, ((4096, _KNOMIAL), (1048576, _BINOMIAL), (inf, _SCATTER))),
+    (64, ((2048, _BINOMIAL), (inf, _KNOMIAL))),
+    (128, ((inf, _KNOMIAL),)),
+    (256, ((2, _BINOMIAL), (16384, _BINARY), (32768, _LINEAR), (65536, _BINARY), (inf, _KNOMIAL))),
+    (1024, ((16384, _KNOMIAL), (32768, _SPLIT), (inf, _KNOMIAL))),
+    (2048, ((524288, _KNOMIAL), (inf, _SCATTER))),
+    (4096, ((262144, _KNOMIAL), (inf, _SCATTER))),
+    (inf, ((8192, _KNOMIAL), (16384, _BINARY), (262144, _KNOMIAL), (inf, _SCATTER))),
+)  # fmt: skip
+
+
+def _by_table(table: Table, n: int, size: float) -> str:
+    sizes = next(sizes for below, sizes in table if n < below)
+    return next(name for below, name in sizes if size < below)
+
+
+def _power(n: int) -> bool:
+    return n.bit_count() == 1
+
+
+def _open_mpi_5(operation: str, n: int, size: float) -> Rule:
+    if operation == "all_reduce":
+        name = _by_table(_ALL_REDUCE_5, n, size)
+        fewer = size / 4 < n  # elements, taken to be of 4 bytes: rings then fall back so
+        return Rule(_RD if fewer and name in (_RING, _SEG) else name)
+    if operation == "broadcast":
+        return Rule(_by_table(_BROADCAST_5, n, size))
+    name = _by_table(_ALL_GATHER_5, n, size / n)
+    if name == _RD and not _power(n):
+        name = _BRUCK  # coll/base falls back so
+    if name == _NEAR and n % 2:
+        name = _RING
+    return Rule(name)
+
+
+def _open_mpi_4(operation: str, n: int, size: float) -> Rule:
+    if operation == "all_reduce":
+        if size < 10_000:
+            return Rule(_RD)
+        # elements of at least 4 bytes: fewer than ranks only where nobody's share is one
+        if size / 4 <= n:
+            return Rule(_TWO)
+        return Rule(_RING) if size <= n * 2**20 else Rule(_SEG, 2**20)
+    if operation == "all_gather":
+        if n == 2:
+            return Rule(_PAIR)
+        if size < 50_000:
+            return Rule(_RD if _power(n) else _BRUCK)
+        return Rule(_RING if n % 2 else _NEAR)
+    if size < 2048:
+        return Rule(_BINOMIAL)
+    if size < 370_728:
+        return Rule(_SPLIT, 1024)
+    if n < 1.6134e-6 * size + 2.1102:
+        return Rule(_PIPE, 128 * 1024)
+    if n < 13:
+        return Rule(_SPLIT, 8 * 1024)
+    if n < 2.3679e-6 * size + 1.1787:
+        return Rule(_PIPE, 64 * 1024)
+    return Rule(_PIPE, (16 if n < 3.2118e-6 * size + 8.7936 else 8) * 1024)
+
+
+def _mpich(operation: str, n: int, size: float, short: float) -> Rule:
+    """`short`: an all-reduce of at most so many bytes is recursive doubling."""
+    if operation == "all_reduce":
+        few = size / 4 < 1 << (n.bit_length() - 1)  # elements, taken to be of 4 bytes
+        return Rule(_RD if size <= short or few else _RAB)
+    if operation == "all_gather":
+        if _power(n) and size < 524_288:
+            return Rule(_RD)
+        return Rule(_BRUCK if size < 81_920 and not _power(n) else _RING)
+    return Rule("")  # a broadcast, whose thresholds differ between versions
+
+
+def _mpich_3(operation: str, n: int, size: float) -> Rule:
+    if operation != "broadcast":
+        return _mpich(operation, n, size, 2048)
+    if size < 12_288 or n < 8:
+        return Rule("binomial_rounds")
+    return Rule(_SCATTER if size < 524_288 and _power(n) else "scatter_ring")
+
+
+def _mpich_4(operation: str, n: int, size: float) -> Rule:
+    if operation != "broadcast":
+        return _mpich(operation, n, size, 8)
+    if n < 8 or size <= 12_288:
+        return Rule("binomial_rounds")
+    return Rule(_SCATTER if _power(n) and size <= 524_288 else "scatter_ring")
+
+
+OPERATIONS = ("all_reduce", "all_gather", "broadcast")
+#: by implementation and version, the newest last
+RULES: dict[str, dict[str, Callable[[str, int, float], Rule]]] = {
+    "open_mpi": {"4.0": _open_mpi_4, "5.0": _open_mpi_5},
+    "mpich": {"3": _mpich_3, "4": _mpich_4},
+}
+
+
+def choose(implementation: str, version: str, operation: str, n: int, size: float) -> Rule:
+    """What the library takes for `operation` on `size` bytes (full size) over `n` ranks."""
+    if operation not in OPERATIONS:
+        known = ", ".join((*OPERATIONS, "send"))
+        raise Refused(
+            f"backend mpi has no {operation}; there are {known}", ("collective", "backend")
+        )
+    return RULES[implementation][version](operation, n, size)

@@ -1,0 +1,102 @@
+"""`dpsim compare`: clusters or strategies side by side, how surely which is best, and what to
+measure before choosing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpsim.cli.run import Json, Sets
+
+if TYPE_CHECKING:
+    from dpsim.planning.candidates import Candidate
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SCENARIO …",
+        help="Files, bundled names, or folders (all *.yaml directly in them).",
+    ),
+]
+Vary = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--vary",
+        metavar="KEY=V1,V2,…",
+        help="A candidate for each value, e.g. strategy.kind=ddp,fsdp. Repeatable.",
+    ),
+]
+ByOption = Annotated[
+    str | None,
+    typer.Option(
+        "--by", metavar="cost|time|energy", help="What is best; default: cost, if all have prices."
+    ),
+]
+Ranks = Annotated[
+    int | None,
+    typer.Option(
+        "--ranks", min=1, max=1_048_576, help="Compare at so many ranks, not at the last point."
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")]
+Draws = Annotated[
+    int, typer.Option("--draws", min=100, max=1_000_000, help="Draws of what is not known.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="DIR", help="Write table, picture, page and JSON there."),
+]
+
+
+def compare(
+    scenarios: Sources,
+    sets: Sets = None,
+    vary: Vary = None,
+    by: ByOption = None,
+    ranks: Ranks = None,
+    seed: Seed = 0,
+    draws: Draws = 20_000,
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Compare SCENARIOs: step, memory, days, money and energy of each, and which is best."""
+    from typing import cast
+
+    from dpsim.planning import measure_next
+    from dpsim.planning.compare import UNITS, By, comparison, document
+    from dpsim.record import Refused
+    from dpsim.report import canonical_json, console
+    from dpsim.report.compare import print_comparison, write_comparison
+
+    if by is not None and by not in UNITS:
+        raise Refused(f"--by {by}: is none of {', '.join(UNITS)}")
+    candidates = _played(scenarios, sets, vary, ranks)
+    found = comparison(candidates, by=cast("By | None", by), seed=seed, draws=draws)
+    answer = document(found)
+    answer["measurements"] = measure_next.document(found)
+    answer["measure_next"] = next(iter(answer["measurements"]), None)
+    names = [] if out is None else write_comparison(answer, out)
+    if json:
+        typer.echo(canonical_json(answer))
+    else:
+        files = f"Written to {out}: {', '.join(names)}" if names else ""
+        print_comparison(answer, console(), files)
+    return int(any(not candidate.usable for candidate in candidates))
+
+
+def _played(
+    scenarios: list[str], sets: list[str] | None, vary: list[str] | None, ranks: int | None
+) -> list[Candidate]:
+    """The candidates, with a progress bar."""
+    from dpsim.planning.candidates import asked, played
+    from dpsim.report.sweep import progress
+
+    wanted = asked(scenarios, sets or (), vary or ())
+    found: list[Candidate] = []
+    with progress() as tell:
+        for each in wanted:
+            tell(len(found), len(wanted), ())
+            found.append(played(each, ranks))
+    return found

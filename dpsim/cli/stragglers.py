@@ -1,0 +1,42 @@
+"""`dpsim stragglers`: which rank is slow, since when, and what it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Files = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILES",
+        help="One table of rank, step, seconds (CSV, parquet), one trace of operations, or the "
+        "Kineto traces of all ranks.",
+    ),
+]
+Threshold = Annotated[
+    str, typer.Option("--threshold", metavar="SHARE", help="How much slower than typical is slow.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
+
+
+def stragglers(files: Files, threshold: Threshold = "5 %", json: Json = False) -> int:
+    """Say which ranks of FILES are slow and what they cost; exit code 1 where there are any."""
+    from dpsim.record import Refused
+    from dpsim.report import canonical_json, console
+    from dpsim.stragglers import analyse
+    from dpsim.units import parse
+
+    try:
+        share = parse(threshold, "1")
+    except ValueError as error:
+        raise Refused(f"--threshold: {error}") from None
+    found = analyse(files, share)
+    if json:
+        typer.echo(canonical_json(found.document()))
+    else:
+        from dpsim.report.stragglers import print_stragglers
+
+        print_stragglers(found, console())
+    return int(bool(found.stragglers))

@@ -1,0 +1,209 @@
+"""`dpsim sweep`: a grid of predictions, stored as they come, resumable, on one machine or many."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dpsim.cli.run import Json, Sets, unfit
+
+if TYPE_CHECKING:
+    from dpsim.planning.sweep import Plan, Swept
+
+Sources = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SCENARIO", help="A file or a bundled name; with --merge the folders of shards."
+    ),
+]
+Grids = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        metavar="KEY=V1,V2,…",
+        help="An axis: values, or a range 1:1024:x2 or 1:10:1. Repeatable.",
+    ),
+]
+Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Processes; default: one per core.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray", metavar="ADDRESS", help="Play on a Ray cluster: auto, local, or its address."
+    ),
+]
+Shard = Annotated[
+    str | None, typer.Option("--shard", metavar="I/N", help="Only every N-th point, from the I-th.")
+]
+Merge = Annotated[bool, typer.Option("--merge", help="Put the shards of a sweep together.")]
+Plots = Annotated[
+    list[str] | None,
+    typer.Option("--plot", metavar="FIELD", help="Plot a number of the points. Repeatable."),
+]
+Salvage = Annotated[
+    bool, typer.Option("--salvage", help="Keep the sound records of a damaged log.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("-o", "--out", metavar="DIR", help="Log and result; the same DIR goes on."),
+]
+
+
+def sweep(
+    sources: Sources,
+    grid: Grids = None,
+    sets: Sets = None,
+    jobs: Jobs = 0,
+    ray: Ray = None,
+    shard: Shard = None,
+    merge: Merge = False,
+    plot: Plots = None,
+    salvage: Salvage = False,
+    json: Json = False,
+    out: Out = None,
+) -> int:
+    """Predict SCENARIO at every point of a grid.
+
+    Points are stored as they come: the same command goes on after an interruption, and the result
+    is the same to the byte.
+    """
+    from dpsim.record import Refused
+
+    asked = {"--grid": grid, "--set": sets, "--ray": ray, "--shard": shard, "--salvage": salvage}
+    if merge:
+        return _merge(sources, [name for name, value in asked.items() if value], out, plot, json)
+    if len(sources) != 1:
+        raise Refused(f"{sources[1]}: one scenario is swept at a time")
+    needed = [name for name in ("--shard", "--salvage") if asked[name]] + ["--plot"] * bool(plot)
+    with _folder(out, needed) as folder:
+        try:
+            plan, part = _planned(sources[0], grid, sets, plot), _part(shard)
+            found = _swept(plan, folder, jobs, ray, part, plot, salvage)
+        except KeyboardInterrupt:
+            kept = f"what is in {out} stays, and the same command goes on"
+            _say(f"interrupted; {kept if out else 'nothing is kept without --out'}")
+            raise
+        return _end(found, out, plot or (), json)
+
+
+def _merge(
+    sources: Sequence[str],
+    given: Sequence[str],
+    out: Path | None,
+    plot: Sequence[str] | None,
+    json: bool,
+) -> int:
+    """Put the logs in the folders `sources` together."""
+    from dpsim.planning.sweep import merge
+    from dpsim.record import Refused
+
+    if given:
+        raise Refused(f"{given[0]}: the logs that --merge reads say it already; leave it out")
+    if out is None:
+        raise Refused("--merge: say with --out where the whole sweep is to be written")
+    return _end(merge([Path(source) for source in sources], out), out, plot or (), json)
+
+
+@contextlib.contextmanager
+def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
+    """Where the log goes: `out`, or a folder that is gone afterwards."""
+    import tempfile
+
+    from dpsim.record import Refused
+
+    if out is not None:
+        yield out
+    elif needed:
+        raise Refused(f"{needed[0]}: say with --out where to write")
+    else:
+        with tempfile.TemporaryDirectory(prefix="dpsim-sweep-") as folder:
+            yield Path(folder)
+
+
+def _planned(
+    source: str,
+    grid: Sequence[str] | None,
+    sets: Sequence[str] | None,
+    plot: Sequence[str] | None,
+) -> Plan:
+    """The plan, and whether its grid can be plotted."""
+    from dpsim.planning.sweep import plan_of
+    from dpsim.report.sweep import check_grid
+    from dpsim.scenario import read
+
+    plan = plan_of(read(source, sets or ()), grid or ())
+    if plot:
+        check_grid(plan.header["grid"])
+    _say(str(plan.grid))
+    return plan
+
+
+def _swept(
+    plan: Plan,
+    folder: Path,
+    jobs: int,
+    ray: str | None,
+    part: tuple[int, int],
+    plot: Sequence[str] | None,
+    salvage: bool,
+) -> Swept:
+    """Play, with a progress bar."""
+    from dpsim.planning.sweep import player, sweep
+    from dpsim.report.sweep import check_name, progress
+
+    with progress() as bar:
+
+        def tell(done: int, of: int, records: Sequence[dict[str, Any]]) -> None:
+            bar(done, of, records)
+            for field in plot or ():
+                check_name([record["point"] for record in records], field)
+
+        play = player(_processes(plan, jobs), ray)
+        return sweep(plan, folder, play, shard=part, salvage=salvage, tell=tell)
+
+
+def _processes(plan: Plan, jobs: int) -> int:
+    """As many as asked for, else as there are cores for this process; never more than points."""
+    import os
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(jobs or cores or 1, len(plan.grid))
+
+
+def _part(shard: str | None) -> tuple[int, int]:
+    """(i, n) of "i/n"."""
+    import re
+
+    from dpsim.record import Refused
+
+    found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard or "1/1")
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise Refused(f"--shard {shard}: write I/N with I from 1 to N, as in 3/16")
+    return int(found[1]), int(found[2])
+
+
+def _end(found: Swept, out: Path | None, plot: Sequence[str], json: bool) -> int:
+    """Write and print what there is; the exit code."""
+    from dpsim.report import canonical_json, console
+    from dpsim.report.sweep import print_sweep, write_sweep
+
+    for note in found.notes:
+        _say(f"note: {note}")
+    if found.missing:
+        stored, of = len(found.records), found.header["points"]
+        _say(f"{stored:,} of {of:,} points are in {out}; --merge puts the shards together")
+        return int(bool(found.lost))
+    names = [] if out is None else write_sweep(found.document, out, plot)
+    if json:
+        typer.echo(canonical_json(found.document))
+    else:
+        files = f"Written to {out}: {', '.join(names)}" if names else ""
+        print_sweep(found.document, console(), files)
+    return unfit(found.document["points"])
+
+
+def _say(text: str) -> None:
+    typer.echo(f"dpsim: {text}", err=True)

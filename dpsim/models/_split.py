@@ -1,0 +1,173 @@
+"""Parts of a model: the layers of one pipeline stage, and one rank's share of split layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate, groupby, pairwise
+
+from dpsim.models import Layer, Model, Tensor
+
+
+def stage_of(model: Model, indices: Sequence[int]) -> Model:
+    """The model of the layers `indices` alone, in registration order.
+
+    A layer whose tied tensor lies in another stage keeps a copy of it (Megatron-LM holds the
+    token table on the first and the last stage and sums its gradients; `shared_tables`).
+    """
+    order = sorted(indices)
+    names = {model.layers[i].name for i in order}
+    owners = {layer.name: layer for layer in model.layers}
+    layers = []
+    for i in order:
+        layer = model.layers[i]
+        if layer.tied is not None and layer.tied not in names:
+            table = owners[layer.tied].tensors[:1]
+            layer = replace(layer, tied=None, tensors=(*table, *layer.tensors))
+        layers.append(layer)
+    place = {old: new for new, old in enumerate(order)}
+    forward = tuple(place[i] for i in model.forward_order if i in place)
+    backward = tuple(place[i] for i in model.backward if i in place)
+    return replace(
+        model,
+        layers=tuple(layers),
+        forward_order=forward,
+        backward=backward,
+        arrival=_arrival(model, order),
+        recorded=None,
+    )
+
+
+def _arrival(model: Model, order: Sequence[int]) -> tuple[int, ...]:
+    """The recorded order of arrival of the tensors of the layers `order`, renumbered."""
+    if not model.arrival:
+        return ()
+    numbers, first, kept = {}, 0, 0
+    for i, layer in enumerate(model.layers):
+        for t in range(len(layer.tensors)):
+            if i in order:
+                numbers[first + t] = kept
+                kept += 1
+        first += len(layer.tensors)
+    return tuple(numbers[t] for t in model.arrival if t in numbers)
+
+
+def shared_tables(model: Model, stages: Sequence[Sequence[int]]) -> list[tuple[int, int, Tensor]]:
+    """(stage of the owner, stage of the user, tensor) of every tensor tied across two stages."""
+    home = {i: s for s, indices in enumerate(stages) for i in indices}
+    index = {layer.name: i for i, layer in enumerate(model.layers)}
+    found = []
+    for i, layer in enumerate(model.layers):
+        if layer.tied is not None and home[i] != home[index[layer.tied]]:
+            owner = model.layers[index[layer.tied]]
+            found += [(home[index[layer.tied]], home[i], t) for t in owner.tensors[:1]]
+    return found
+
+
+def blocks(model: Model) -> list[list[int]]:
+    """What a stage boundary may not cut: the layers of one unit, in forward order.  Layers outside
+    units go with the first unit (embeddings) or the last one (norm, head); without units, or where
+    a unit is visited twice, every layer stands alone."""
+    runs = [
+        (unit, list(layers))
+        for unit, layers in groupby(model.forward_order, key=lambda i: model.layers[i].unit)
+    ]
+    units = [unit for unit, _ in runs if unit]
+    if not units or len(set(units)) < len(units):
+        return [[i] for i in model.forward_order]
+    found: list[list[int]] = []
+    waiting: list[int] = []
+    for unit, layers in runs:
+        if unit:
+            found.append([*waiting, *layers])
+            waiting = []
+        elif found:
+            found[-1] += layers
+        else:
+            waiting = layers
+    return found
+
+
+def balanced(costs: Sequence[float], parts: int) -> list[int]:
+    """Where to cut `costs` into `parts` runs, none empty, so that the dearest is as cheap as can
+    be: the ends of the runs."""
+    total = [0.0, *accumulate(costs)]
+    return cheapest(len(costs), parts, lambda _, first, end: total[end] - total[first])
+
+
+def cheapest(count: int, parts: int, cost: Callable[[int, int, int], float]) -> list[int]:
+    """Where to cut `count` items into `parts` runs, none empty, so that the dearest is as cheap as
+    can be: the ends of the runs.  `cost` of (part, first, end) is that of a run as so manieth part.
+    Dynamic programming over (parts, end), O(parts count^2)."""
+    best = [cost(0, 0, end) for end in range(count + 1)]
+    cuts: list[list[int]] = []
+    for part in range(1, parts):
+        row, cut = [float("inf")] * (count + 1), [0] * (count + 1)
+        for end in range(part + 1, count + 1):
+            row[end], cut[end] = min(
+                (max(best[k], cost(part, k, end)), k) for k in range(part, end)
+            )
+        best = row
+        cuts.append(cut)
+    ends = [count]
+    for cut in reversed(cuts):
+        ends.append(cut[ends[-1]])
+    return ends[::-1]
+
+
+def equal(count: int, parts: int) -> list[int]:
+    """The ends of `parts` equal runs of `count`."""
+    return [count // parts * (k + 1) for k in range(parts)]
+
+
+def runs(items: Sequence[list[int]], ends: Sequence[int]) -> list[tuple[int, ...]]:
+    """`items` cut at `ends`, every run flattened."""
+    return [tuple(i for item in items[a:b] for i in item) for a, b in pairwise([0, *ends])]
+
+
+def tensor_part(model: Model, ranks: int, *, sequence: bool) -> Model:
+    """One rank's share of a model whose layers `ranks` ranks split between them.
+
+    Matrices are cut along their first or second dimension (column and row parallel; Shoeybi et
+    al., arXiv:1909.08053, section 3), vectors are kept whole.  With `sequence` parallelism the
+    parts between the matrices are cut along the sequence too (Korthikanti et al.,
+    arXiv:2205.05198, section 4.2.2).
+    """
+    return replace(
+        model, layers=tuple(_tensor_part(layer, ranks, sequence) for layer in model.layers)
+    )
+
+
+def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
+    whole = 0.0 if sequence else layer.replicated
+    timed = layer.forward is not None and layer.backward is not None
+
+    def share(elements: float) -> float:
+        return min(whole, elements) + (elements - min(whole, elements)) / ranks
+
+    return replace(
+        layer,
+        tensors=tuple(_cut(tensor, ranks, flat=timed) for tensor in layer.tensors),
+        forward_flop=layer.forward_flop / ranks,
+        backward_flop=layer.backward_flop / ranks,
+        forward_bytes=layer.forward_bytes / ranks,
+        backward_bytes=layer.backward_bytes / ranks,
+        activations=share(layer.activations),
+        activations_selective=share(layer.activations_selective),
+        activations_full=share(layer.activations_full),
+        again_flop=layer.again_flop / ranks,
+        again_bytes=layer.again_bytes / ranks,
+        forward=None if layer.forward is None else layer.forward / ranks,
+        backward=None if layer.backward is None else layer.backward / ranks,
+    )
+
+
+def _cut(tensor: Tensor, ranks: int, *, flat: bool) -> Tensor:
+    """One rank's part of a tensor, padded up where it does not divide."""
+    shape = tensor.shape
+    if len(shape) < 2 and not flat:
+        return tensor
+    rows = shape[0]
+    if rows % ranks and len(shape) > 1 and shape[1] % ranks == 0:
+        return Tensor(tensor.name, (rows, shape[1] // ranks, *shape[2:]))
+    return Tensor(tensor.name, (-(-rows // ranks), *shape[1:]))

@@ -1,0 +1,116 @@
+"""Money: text with a currency at the edge, exact decimals inside.
+
+An amount stays the text that was given, so that it is written back as it was, and its number is
+that text's, to the last digit.
+
+>>> price = Priced("h").convert("2.10 usd/h")
+>>> price, price.number, price.currency
+('2.10 usd/h', Decimal('2.10'), 'usd')
+>>> rounded([Decimal("0.333"), Decimal("0.333"), Decimal("0.334")])
+[Decimal('0.33'), Decimal('0.33'), Decimal('0.34')]
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from typing import Any, ParamSpec, TypeVar
+
+#: digits of intermediate results: sums and products of prices and counts are exact
+DIGITS = 60
+CENT = Decimal("0.01")
+#: most that a price may be
+MOST = Decimal(10) ** 12
+_TEXT = re.compile(r"\s*(\d{1,15}(?:\.\d{0,15})?)\s*([A-Za-z]{1,10})\s*(?:/\s*([A-Za-z]{1,4}))?\s*")
+_KWH = {"Wh": Decimal(1000), "kWh": Decimal(1), "MWh": Decimal("0.001")}
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def exactly(function: Callable[P, T]) -> Callable[P, T]:
+    """Let `function` compute with DIGITS digits."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        with localcontext() as context:
+            context.prec = DIGITS
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def decimal(value: float) -> Decimal:
+    """The decimal that `value` is written as: 0.1 is a tenth."""
+    return value if isinstance(value, Decimal) else Decimal(repr(value))
+
+
+class Money(str):
+    """An amount of money, as given: "2.10 usd/h"."""
+
+    __slots__ = ()
+
+    @property
+    def number(self) -> Decimal:
+        """Its number, per hour, per kWh or outright, in `currency`."""
+        found = _TEXT.fullmatch(self)
+        assert found is not None
+        return Decimal(found[1]) * _KWH.get(found[3] or "", Decimal(1))
+
+    @property
+    def currency(self) -> str:
+        found = _TEXT.fullmatch(self)
+        assert found is not None
+        return found[2].lower()
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Marks a field as an amount of money: "h" per hour, "kWh" per energy, "" outright."""
+
+    per: str = ""
+
+    @property
+    def example(self) -> str:
+        return {"h": "2.10 usd/h", "kWh": "0.12 usd/kWh", "": "250000 usd"}[self.per]
+
+    def convert(self, value: Any) -> Money:
+        """`value` as Money; ValueError says what would be accepted."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise ValueError(f"this is no amount of money; write for example {self.example!r}")
+        found = _TEXT.fullmatch(str(value)) if len(str(value)) <= 60 else None
+        if found is None:
+            shown = str(value)[:60]
+            raise ValueError(
+                f"{shown!r} is no amount with a currency; write for example {self.example!r}"
+            )
+        known = {"h": (None, "h"), "kWh": tuple(_KWH), "": (None,)}[self.per]
+        if found[3] not in known:
+            raise ValueError(f"{str(value)!r}: write for example {self.example!r}")
+        if Decimal(found[1]) > MOST:
+            raise ValueError(f"{str(value)!r} is more than {MOST:,}")
+        return Money(value)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        schema = {"type": "string", "examples": [self.example]}
+        return core_schema.no_info_plain_validator_function(
+            self.convert, metadata={"pydantic_js_functions": [lambda s, h: schema]}
+        )
+
+
+@exactly
+def rounded(amounts: Sequence[Decimal], unit: Decimal = CENT) -> list[Decimal]:
+    """`amounts` in whole `unit`s that add up to their rounded sum: what rounding down leaves over
+    goes to those that lost most (method of largest remainders)."""
+    floors = [(amount // unit) * unit for amount in amounts]
+    whole = sum(amounts, Decimal(0)).quantize(unit, ROUND_HALF_EVEN)
+    missing = int((whole - sum(floors, Decimal(0))) / unit)
+    order = sorted(range(len(amounts)), key=lambda k: (floors[k] - amounts[k], k))
+    for k in order[:missing]:
+        floors[k] += unit
+    return [floor.quantize(unit) for floor in floors]

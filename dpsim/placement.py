@@ -1,0 +1,84 @@
+"""Placement: which rank of a mesh of tensor x pipeline x data parallelism sits where.
+
+Ranks are numbered along the axes in `order`, the first one fastest, and fill the machine node by
+node.  NVIDIA/Megatron-LM (megatron/core/parallel_state.py, default order "tp-cp-ep-dp-pp") numbers
+tensor ranks first, so that they share a node, then data replicas, then pipeline stages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+Axis = Literal["tensor", "data", "pipeline"]
+ORDER: tuple[Axis, ...] = ("tensor", "data", "pipeline")
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Sizes of the axes, and the order in which ranks run along them."""
+
+    tensor: int = 1
+    data: int = 1
+    pipeline: int = 1
+    order: tuple[Axis, ...] = ORDER
+
+    @property
+    def ranks(self) -> int:
+        return self.tensor * self.data * self.pipeline
+
+    @property
+    def replica(self) -> int:
+        """Ranks that hold the model once."""
+        return self.tensor * self.pipeline
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is data parallelism only."""
+        return self.tensor == self.pipeline == 1
+
+    def size(self, axis: Axis) -> int:
+        found: int = getattr(self, axis)
+        return found
+
+    def _stride(self, axis: Axis) -> int:
+        stride = 1
+        for other in self.order:
+            if other == axis:
+                break
+            stride *= self.size(other)
+        return stride
+
+    def place(self, rank: int, axis: Axis) -> int:
+        """Where `rank` is along `axis`: 0, 1, …"""
+        return rank // self._stride(axis) % self.size(axis)
+
+    def rank(self, *, tensor: int, data: int, pipeline: int) -> int:
+        """The rank at a place of the mesh."""
+        places = {"tensor": tensor, "data": data, "pipeline": pipeline}
+        return sum(places[axis] * self._stride(axis) for axis in self.order)
+
+    def tensor_groups(self, pipeline: int) -> tuple[tuple[int, ...], ...]:
+        """Ranks of stage row `pipeline` that split layers between them, a group per replica."""
+        return tuple(
+            tuple(self.rank(tensor=t, data=d, pipeline=pipeline) for t in range(self.tensor))
+            for d in range(self.data)
+        )
+
+    def data_groups(self, pipeline: int) -> tuple[tuple[int, ...], ...]:
+        """Ranks of stage row `pipeline` that hold the same parameters, a group per tensor rank."""
+        return tuple(
+            tuple(self.rank(tensor=t, data=d, pipeline=pipeline) for d in range(self.data))
+            for t in range(self.tensor)
+        )
+
+    def pairs(self, source: int, target: int) -> tuple[tuple[int, int], ...]:
+        """(sender, receiver) from pipeline rank `source` to `target`, for all other places."""
+        return tuple(
+            (
+                self.rank(tensor=t, data=d, pipeline=source),
+                self.rank(tensor=t, data=d, pipeline=target),
+            )
+            for d, t in product(range(self.data), range(self.tensor))
+        )

@@ -1,0 +1,313 @@
+"""Candidates of a comparison: clusters or strategies, each predicted job by job at one point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpsim import plugins
+from dpsim.calibrate import level
+from dpsim.case import Case
+from dpsim.convergence import TrainingTime
+from dpsim.cost import Bill, Power
+from dpsim.engines import SimulationError
+from dpsim.jobs import Mix, MixedJob, read_mix, sources
+from dpsim.overrides import INSTEAD, with_change
+from dpsim.planning.grid import Axis, Grid, parse_axis
+from dpsim.player import step_time
+from dpsim.plugins import name_of
+from dpsim.prediction import identity, predict
+from dpsim.record import Refused
+from dpsim.scenario import Loaded, load
+from dpsim.training_run import check, cost_of, power_of, run_of
+
+#: candidates of one comparison
+MOST = 100
+#: sections whose other keys belong to the plug-in that one key names
+_PLUGINS = {"strategy.kind": "dpsim.strategies", "collective.backend": "dpsim.backends"}
+
+
+@dataclass(frozen=True)
+class PlayedJob:
+    """One job on one candidate, predicted.
+
+    weight      as the file gives it
+    point       what `dpsim run` says of the point
+    run         its training run; None where no training is asked for
+    bill, power what an hour costs and draws; None where not asked for
+    efficiency  throughput per rank over that of one rank (one replica) alone on the machine
+    """
+
+    name: str
+    weight: float
+    case: Case
+    point: dict[str, Any]
+    run: TrainingTime | None
+    bill: Bill | None
+    power: Power | None
+    efficiency: float | None
+
+    @property
+    def step_time(self) -> float:
+        return float(self.point["step_time_s"])
+
+    @property
+    def causes(self) -> dict[str, tuple[float, float]]:
+        """What each cause of uncertainty does to the step time, at its two ends, relative to it."""
+        return {name: (ends[0], ends[1]) for name, ends in self.point["interval_causes"].items()}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A cluster or a strategy, with its jobs; `error` says why it has no numbers."""
+
+    name: str
+    title: str
+    jobs: tuple[PlayedJob, ...]
+    several: bool = False
+    error: str = ""
+    size: dict[str, Any] | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether all jobs fit in memory; None where a capacity is not known."""
+        found = [job.point["fits"] for job in self.jobs]
+        return False if False in found else None if None in found else True
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can be chosen: it has numbers, and fits."""
+        return not self.error and self.fits is not False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A candidate before it is played, with `notes` on what of the file was left out."""
+
+    name: str
+    mix: Mix
+    notes: tuple[str, ...] = ()
+
+
+# -- what is compared -----------------------------------------------------------------------------
+
+
+def asked(
+    names: Sequence[str | Path], sets: Sequence[str] = (), vary: Sequence[str] = ()
+) -> list[Asked]:
+    """The candidates that files, bundled names and folders stand for, times the values of `vary`.
+
+    Raises Refused where a file is not right.
+    """
+    files = [file for name in names for file in sources(name)]
+    mixes = [read_mix(file, sets) for file in files]
+    labels = _labels([Path(file) for file in files])
+    if not vary:
+        found = [Asked(label, mix) for label, mix in zip(labels, mixes, strict=True)]
+    else:
+        axes = [_axis(text) for text in vary]
+        found = [
+            replace(made, name=" ".join(filter(None, (label if len(mixes) > 1 else "", made.name))))
+            for label, mix in zip(labels, mixes, strict=True)
+            for made in _varied(mix, axes)
+        ]
+    if len(found) > MOST:
+        raise Refused(f"{len(found)} candidates; at most {MOST} are compared")
+    if not found:
+        raise Refused("nothing to compare: give scenario files, bundled names or folders")
+    return found
+
+
+def _labels(files: Sequence[Path]) -> list[str]:
+    """Short names, all different: the file's, with its folder's where two are alike."""
+    names = [file.stem for file in files]
+    if len(set(names)) < len(names):
+        names = [f"{file.parent.name}/{file.stem}".lstrip("/") for file in files]
+    seen: dict[str, int] = {}
+    for place, name in enumerate(names):
+        seen[name] = seen.get(name, 0) + 1
+        names[place] = name if seen[name] == 1 else f"{name} #{seen[name]}"
+    return names
+
+
+def _axis(text: str) -> Axis:
+    try:
+        return parse_axis(text)
+    except Refused as error:
+        raise Refused(str(error).replace("--grid", "--vary", 1)) from None
+
+
+def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
+    """`mix` with every combination of the axes' values, called after them."""
+    for change in Grid(tuple(axes)):
+        name = " ".join(f"{key}={value}" for key, value in change.items())
+        changed = [_changed(job, change, f"--vary {name}") for job in mix.jobs]
+        notes = dict.fromkeys(note for _, said in changed for note in said)
+        yield Asked(name, replace(mix, jobs=tuple(job for job, _ in changed)), tuple(notes))
+
+
+def _changed(job: MixedJob, change: dict[str, Any], shown: str) -> tuple[MixedJob, list[str]]:
+    """`job` with `change`, and what was left out: another kind of strategy or backend keeps of its
+    section what it knows too."""
+    loaded = job.loaded
+    data = _unswept(with_change(loaded.data, change, ("--vary",)), change, shown)
+    notes = []
+    for key, package in _PLUGINS.items():
+        section, tag = key.split(".")
+        if key in change and isinstance(data.get(section), dict):
+            name = str(change[key])
+            kept = {tag, *_keys(package, name)}
+            left = [other for other in data[section] if other not in kept]
+            notes += [f"{section}.{other} is left out: {name} has no such key" for other in left]
+            data[section] = {k: v for k, v in data[section].items() if k in kept}
+    try:
+        again = load(data, loaded.base, job.name, origins=loaded.origins)
+    except Refused as error:
+        raise Refused(f"{shown}: {error}") from None
+    return replace(job, loaded=replace(again, sets=loaded.sets)), notes
+
+
+def _unswept(data: dict[str, Any], change: dict[str, Any], shown: str) -> dict[str, Any]:
+    """`data` whose sweep no longer sets what `change` does."""
+    sweep = data.get("sweep")
+    keys = {*change, *(f"cluster.{INSTEAD[key]}" for key in change if key in INSTEAD)}
+    if isinstance(sweep, list) and any(keys & set(point) for point in sweep):
+        raise Refused(f"{shown}: the points of the sweep set this key; leave one of them out")
+    if not isinstance(sweep, dict):
+        return data
+    rest = {key: values for key, values in sweep.items() if key not in keys}
+    return {k: v for k, v in data.items() if k != "sweep"} | ({"sweep": rest} if rest else {})
+
+
+def _keys(package: str, name: str) -> set[str]:
+    """The keys of plug-in `name`; none where there is no such plug-in, which loading refuses."""
+    if name not in plugins.names(package):
+        return set()
+    return set(plugins.find(package, name).__dataclass_fields__)
+
+
+# -- playing them ---------------------------------------------------------------------------------
+
+
+def played(wanted: Asked, ranks: int | None = None) -> Candidate:
+    """`wanted` with its jobs predicted, each at the last point of its sweep or at `ranks` ranks.
+
+    What is wrong with the input is raised; a point that cannot be computed leaves its error.
+    """
+    jobs, notes = [], list(wanted.notes)
+    for job in wanted.mix.jobs:
+        try:
+            made, said = _played(job, ranks)
+        except (SimulationError, _NoNumber) as error:
+            text = f"{job.name}: {error}" if wanted.mix.several else str(error)
+            return Candidate(
+                wanted.name, wanted.mix.title, (), wanted.mix.several, text, _size(job, ranks)
+            )
+        jobs.append(made)
+        notes += [f"{job.name}: {text}" if wanted.mix.several else text for text in said]
+    return Candidate(
+        wanted.name, wanted.mix.title, tuple(jobs), wanted.mix.several, warnings=tuple(notes)
+    )
+
+
+class _NoNumber(ValueError):
+    """A point that has no number, for a reason that is no mistake in the file."""
+
+
+def _size(job: MixedJob, ranks: int | None) -> dict[str, Any]:
+    return identity(Case(_at(job.loaded, ranks).points[0], job.loaded.base))
+
+
+def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
+    loaded = job.loaded
+    single = _at(loaded, ranks)
+    first, calibrate = Case(loaded.points[0], loaded.base), loaded.scenario.calibrate
+    try:
+        found = level(first, calibrate) if calibrate else None
+    except Refused as error:
+        raise loaded.located(error) from None
+    _check(single)
+    try:
+        prediction = predict(single, found)
+    except Refused as error:
+        raise _NoNumber(str(error)) from None
+    case, point = prediction.cases[0], prediction.points[0]
+    made = PlayedJob(
+        name=job.name,
+        weight=job.weight,
+        case=case,
+        point=point,
+        run=run_of(case, point),
+        bill=cost_of(case, point),
+        power=power_of(case, point),
+        efficiency=_efficiency(case, point),
+    )
+    return made, list(prediction.document["warnings"])
+
+
+def _check(loaded: Loaded) -> None:
+    """Refuse what is wrong with the file rather than with the point: the machine, the model, the
+    prices."""
+    case = Case(loaded.points[0], loaded.base)
+    try:
+        _ = case.model, case.machine
+        check(case)
+    except Refused as error:
+        raise loaded.located(error) from None
+
+
+def _at(loaded: Loaded, ranks: int | None) -> Loaded:
+    """`loaded` with one point: the last of its sweep, or the last with `ranks` ranks; where no
+    point has so many, the last one is played on as many ranks."""
+    chosen = len(loaded.points) - 1
+    if ranks is not None:
+        counts = [_ranks(point, loaded.base) for point in loaded.points]
+        alike = [place for place, count in enumerate(counts) if count == ranks]
+        if not alike:
+            change = {**loaded.changes[-1], "cluster.ranks": ranks}
+            change.pop("cluster.nodes", None)
+            rest = {k: v for k, v in loaded.data.items() if k not in ("sweep", "measured")}
+            data = with_change(rest, change, ())
+            again = load(data, loaded.base, loaded.name, origins=loaded.origins)
+            return replace(again, name=loaded.name, sets=loaded.sets)
+        chosen = alike[-1]
+    point = loaded.points[chosen]
+    scenario = replace(point, sweep=None, measured=None)
+    changes = (loaded.changes[chosen],) if loaded.changes else ({},)
+    return replace(loaded, scenario=scenario, points=(scenario,), changes=changes)
+
+
+def _ranks(point: Any, base: Path) -> int | None:
+    try:
+        return Case(point, base).ranks
+    except (Refused, ValueError):
+        return None
+
+
+def _efficiency(case: Case, point: dict[str, Any]) -> float | None:
+    """Throughput per rank over that of the smallest machine that holds one replica; None where
+    that has no number (backup workers, say)."""
+    try:
+        least = case.mesh.tensor * case.mesh.pipeline
+        if case.ranks == least:
+            return 1.0
+        alone = case.at_ranks(least)
+        base = alone.global_batch / least / step_time(alone)
+    except (Refused, SimulationError, ValueError, ZeroDivisionError):
+        return None
+    time = float(point["step_time_s"])
+    own = case.global_batch / case.ranks / time if time > 0 else math.inf
+    share = own / base
+    return share if math.isfinite(share) else None
+
+
+def strategy_of(job: PlayedJob) -> str:
+    """The kind of its strategy."""
+    return name_of(job.case.scenario.strategy)
+
+
+__all__ = ["Asked", "Candidate", "PlayedJob", "asked", "played", "strategy_of"]

@@ -1,0 +1,114 @@
+"""Causes of uncertainty that candidates share, and draws of them.
+
+A cause stretches a step by a factor whose 5 % and 95 % points are the ends that
+dpsim/uncertainty.py gives; between and beyond them its logarithm is linear in a standard normal
+number, with a slope of its own on either side of 0.  Candidates take the same number where it is
+the same mistake of the same model (A60): the level of compute of one kind of device in one dtype
+on one model, collectives of one backend over one kind of link, the decoding of one model's images
+beside one kind of device.  All else (run to run, sampling, which ranks are slow) is independent.
+Causes multiply.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsim.case import Case
+from dpsim.hardware import dtype_class
+from dpsim.plugins import name_of
+from dpsim.uncertainty import Z90
+
+Array = NDArray[np.float64]
+#: what a factor is at least, whatever an interval says
+SMALLEST = 1e-3
+#: nodes of the quadrature over what a measurement leaves open
+_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
+_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+
+
+@dataclass(frozen=True, order=True)
+class Cause:
+    """A cause and what it is about: equal ones are one unknown number."""
+
+    name: str
+    about: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} of {', '.join(self.about)}"
+
+
+@dataclass(frozen=True)
+class Factor:
+    """What `cause` does to one job of one candidate: the factors at its 5 % and 95 % points."""
+
+    cause: Cause
+    low: float
+    high: float
+
+    def of(self, z: Array) -> Array:
+        """The factor where the cause's standard normal number is `z`."""
+        low, high = np.log(max(self.low, SMALLEST)), np.log(max(self.high, SMALLEST))
+        found: Array = np.exp(np.where(z < 0, -z * low, z * high) / Z90)
+        return found
+
+    def expected(self, known: Array | float, left: float) -> Array:
+        """Its mean where all of its number is `known` but a share `left` of its standard deviation
+        (1: nothing is known)."""
+        sure = np.sqrt(1.0 - left**2)
+        at = sure * np.atleast_1d(np.asarray(known, dtype=float))[:, None] + left * _NODES
+        return np.asarray(self.of(at) @ _WEIGHTS, dtype=float)
+
+    @property
+    def mean(self) -> float:
+        return float(self.expected(0.0, 1.0)[0])
+
+
+def factors(case: Case, ends: dict[str, tuple[float, float]], own: Sequence[str]) -> list[Factor]:
+    """The factors of a job whose causes have `ends`; `own` names the job where nobody else shares
+    a cause with it."""
+    return [
+        Factor(Cause(name, _about(case, name, own)), low, high)
+        for name, (low, high) in ends.items()
+    ]
+
+
+def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
+    device = case.device.name if case.device else "no device"
+    if name.startswith("compute"):
+        return device, dtype_class(case.precision.compute), case.model.name
+    if name.startswith("collectives"):
+        source = case.scenario.calibration
+        known = (source,) if source and "measured" in name else ()
+        return name_of(case.backend), fabric_of(case), *known
+    if name == "input pipeline":
+        return device, case.model.name
+    return tuple(own)
+
+
+#: kinds of links inside a node
+_INSIDE = ("nvlink", "nvswitch", "xgmi", "pcie", "inter_socket")
+
+
+def fabric_of(case: Case) -> str:
+    """The kind of link that joins the nodes; in one node, that of the slowest link between the
+    first two ranks."""
+    topology = case.topology
+    if topology is None or topology.ranks == 1:
+        return "nothing"
+    last = topology.gpus if topology.ranks > topology.gpus else 1
+    links = [topology.link(edge) for edge in topology.route(0, last)]
+    between = [link for link in links if link.kind not in _INSIDE]
+    return min(between or links, key=lambda link: link.bandwidth).kind
+
+
+def numbers(cause: Cause, seed: int, count: int) -> Array:
+    """`count` standard normal numbers of `cause`: its own stream, whoever else is compared."""
+    text = "\0".join((str(seed), cause.name, *cause.about))
+    digest = hashlib.sha256(text.encode()).digest()
+    found: Array = np.random.default_rng(int.from_bytes(digest[:16], "big")).standard_normal(count)
+    return found

@@ -1,0 +1,277 @@
+"""Grids of changes to a scenario: axes such as ``cluster.nodes=1,2,4``, and their product.
+
+>>> axis = parse_axis("cluster.nodes=1:16:x2")
+>>> axis.values
+(1, 2, 4, 8, 16)
+>>> grid = Grid((axis, parse_axis("cluster.inter_node_bandwidth=25 Gbit/s,100 Gbit/s")))
+>>> str(grid)
+'10 points: cluster.nodes (5) x cluster.inter_node_bandwidth (2)'
+>>> grid.change(3)
+{'cluster.nodes': 2, 'cluster.inter_node_bandwidth': '100 Gbit/s'}
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from dpsim import yamlfile
+from dpsim.overrides import INSTEAD, value_of
+from dpsim.record import Refused, dotted
+
+#: points of one grid; all are in memory when the result is written
+MAX_GRID = 100_000
+#: keys that all points share, and why
+SHARED = {
+    "sweep": "the sweep itself cannot be swept",
+    "calibrate": "a sweep is calibrated once, on the scenario as it stands; use --set",
+    "measured": "a sweep is not laid over measured points",
+    "title": "the title is the same for all points",
+}
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_RANGE = re.compile(rf"({_NUMBER}):({_NUMBER}):(x?)({_NUMBER})(?:\s*([^\W\d]\S*|%))?")
+_OPEN, _CLOSE = "[{", "]}"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of a grid: its `name`, and what each of its steps sets."""
+
+    name: str
+    changes: tuple[dict[str, Any], ...]
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The value of each step; where a step sets several keys, the whole change."""
+        return tuple(change.get(self.name, change) for change in self.changes)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The product of axes; point number n varies the last axis fastest."""
+
+    axes: tuple[Axis, ...]
+
+    def __post_init__(self) -> None:
+        _check_order(self.axes)
+        if len(self) > MAX_GRID:
+            raise Refused(f"--grid: {self.counted()}; at most {MAX_GRID:,} are played in one sweep")
+
+    def __len__(self) -> int:
+        return math.prod(len(axis.changes) for axis in self.axes)
+
+    def __str__(self) -> str:
+        return self.counted()
+
+    def counted(self) -> str:
+        """The number of points and where it comes from."""
+        sizes = " x ".join(f"{axis.name} ({len(axis.changes):,})" for axis in self.axes)
+        points = len(self)
+        return f"{points:,} point{'s' * (points != 1)}: {sizes}"
+
+    def steps(self, number: int) -> tuple[int, ...]:
+        """The step on every axis of point `number`."""
+        found = []
+        for axis in reversed(self.axes):
+            number, step = divmod(number, len(axis.changes))
+            found.append(step)
+        return tuple(reversed(found))
+
+    def change(self, number: int) -> dict[str, Any]:
+        """What point `number` sets."""
+        change: dict[str, Any] = {}
+        for axis, step in zip(self.axes, self.steps(number), strict=True):
+            change |= axis.changes[step]
+        return change
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self.change(number) for number in range(len(self)))
+
+
+def _check_order(axes: Sequence[Axis]) -> None:
+    """A key is set by one axis, and never before an axis replaces what it is in."""
+    for first, second in itertools.combinations(axes, 2):
+        if first.name == second.name:
+            raise Refused(f"--grid {second.name}: is given twice; list all its values in one")
+        if INSTEAD.get(first.name) == second.name.rpartition(".")[2] and second.name in INSTEAD:
+            raise Refused(
+                f"--grid {second.name}: {first.name} says already how large the cluster is"
+            )
+        if first.name.startswith((f"{second.name}.", f"{second.name}[")):
+            raise Refused(
+                f"--grid {second.name}: replaces what {first.name} sets; give {second.name} first"
+            )
+
+
+# -- from text ------------------------------------------------------------------------------------
+
+
+def parse_axis(text: str) -> Axis:
+    """The axis of ``key=v1,v2,…``; a value is YAML, or a range.
+
+    ``1:10:1`` goes up by 1, ``1:1024:x2`` by a factor of 2, both up to and with the end; a unit
+    may follow: ``25:400:x2 Gbit/s``.
+    """
+    key, equals, values = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise Refused(f"--grid {text}: write it as key.path=value,value,…")
+    if (root := re.split(r"[.\[]", key)[0]) in SHARED:
+        raise Refused(f"--grid {text}: {SHARED[root]}")
+    found: list[Any] = []
+    for part in _split(values):
+        found.extend(_values(key, part, text))
+        if len(found) > MAX_GRID:
+            raise Refused(f"--grid {text}: more than {MAX_GRID:,} values")
+    twice = [value for value, times in Counter(map(repr, found)).items() if times > 1]
+    if twice:
+        raise Refused(f"--grid {text}: {twice[0]} is given twice")
+    return Axis(key, tuple({key: value} for value in found))
+
+
+def _split(text: str) -> list[str]:
+    """`text` at its commas, apart from those inside quotes and brackets."""
+    parts, depth, quote = [""], 0, ""
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"" and not parts[-1].strip():
+            quote = letter
+        elif letter in _OPEN + _CLOSE:
+            depth += 1 if letter in _OPEN else -1
+        if letter == "," and not quote and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _values(key: str, part: str, text: str) -> Iterator[Any]:
+    """The values that one part of an axis stands for."""
+    found = _RANGE.fullmatch(part.strip())
+    if found is not None:
+        first, last, factor, step, unit = found.groups()
+        yield from _ranged((first, last, step), bool(factor), unit, text)
+    elif re.fullmatch(rf"{_NUMBER}:{_NUMBER}", part.strip()):
+        low, high = part.strip().split(":")
+        raise Refused(
+            f"--grid {text}: {part.strip()} has no step; write {low}:{high}:1, or "
+            f"{low}:{high}:x2 to double"
+        )
+    elif not part.strip():
+        raise Refused(f"--grid {text}: an empty value; write null to set nothing")
+    else:
+        yield value_of(key, part, f"--grid {text}")
+
+
+def _ranged(numbers: Sequence[str], factor: bool, unit: str | None, text: str) -> Iterator[Any]:
+    """The values of a range, in decimal arithmetic: 0.1:0.3:0.1 is 0.1, 0.2, 0.3."""
+    first, last, step = (Decimal(number) for number in numbers)
+    if first > last:
+        raise Refused(f"--grid {text}: a range goes up; {first} is above {last}")
+    if step <= (1 if factor else 0) or (factor and first <= 0):
+        needed = "a factor above 1 and a start above 0" if factor else "a step above 0"
+        raise Refused(f"--grid {text}: a range needs {needed}")
+    whole = not any("." in number for number in numbers)
+    value = first
+    for _ in range(MAX_GRID + 1):
+        if value > last:
+            return
+        if unit is not None:
+            yield f"{value.normalize():f} {unit}"
+        else:
+            yield int(value) if whole else float(value)
+        value = value * step if factor else value + step
+
+
+def grid_of(data: Mapping[str, Any], texts: Sequence[str]) -> Grid:
+    """The grid of a scenario's own sweep (in `data`) and of the axes in `texts`, in this order.
+
+    An axis takes the place of the sweep's over the same key: what is asked for last, wins.
+    """
+    asked = tuple(parse_axis(text) for text in texts)
+    named = {axis.name for axis in asked}
+    named |= {f"cluster.{INSTEAD[name]}" for name in named & set(INSTEAD)}
+    own = []
+    for axis in _own(data.get("sweep")):
+        if axis.name in named:
+            continue
+        hidden = sorted(named & {key for change in axis.changes for key in change})
+        if hidden:
+            raise Refused(
+                f"--grid {hidden[0]}: the points of the scenario's sweep set this key; take them "
+                "out with --set sweep=null"
+            )
+        own.append(axis)
+    axes = (*own, *asked)
+    if not axes:
+        raise Refused("nothing is swept; give --grid key=value,value,… or a scenario with a sweep")
+    return Grid(axes)
+
+
+def _own(sweep: Any) -> Iterator[Axis]:
+    """The axes of a scenario's `sweep`: a grid, or a list of points."""
+    if isinstance(sweep, Mapping):
+        for key, values in sweep.items():
+            yield Axis(key, tuple({key: value} for value in values))
+    elif sweep:
+        keys = {key for change in sweep for key in change}
+        single = len(keys) == 1 and all(sweep)
+        yield Axis(keys.pop() if single else "sweep", tuple(dict(change) for change in sweep))
+
+
+# -- before anything is played --------------------------------------------------------------------
+
+
+def check(grid: Grid, accept: Callable[[dict[str, Any]], object]) -> None:
+    """Refuse a value with which no point of `grid` is accepted; `accept` raises Refused.
+
+    A value that goes with some values of the other axes only is no error: its other points say
+    what is wrong with them.
+    """
+    known: dict[int, Refused | None] = {}
+    for place, axis in enumerate(grid.axes):
+        for step, value in enumerate(axis.values):
+            first = None
+            for number in _with(grid, place, step):
+                if number not in known:
+                    known[number] = _refusal(accept, grid.change(number))
+                if known[number] is None:
+                    break
+                first = first or known[number]
+            else:
+                raise Refused(f"--grid {axis.name}={_shown(value)}: {_detail(first, axis.name)}")
+
+
+def _detail(error: Refused | None, name: str) -> str:
+    """What is wrong, and where unless it is at the axis itself."""
+    assert error is not None
+    return error.message if dotted(error.path) == name else str(error)
+
+
+def _shown(value: Any) -> str:
+    text = yamlfile.dump_yaml(value).strip().replace("\n", ", ")
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _with(grid: Grid, place: int, step: int) -> Iterator[int]:
+    """The numbers of the points at `step` of axis number `place`, in order."""
+    sizes = [len(axis.changes) for axis in grid.axes]
+    inner = math.prod(sizes[place + 1 :])
+    for outer in range(math.prod(sizes[:place])):
+        start = (outer * sizes[place] + step) * inner
+        yield from range(start, start + inner)
+
+
+def _refusal(accept: Callable[[dict[str, Any]], object], change: dict[str, Any]) -> Refused | None:
+    try:
+        accept(change)
+    except Refused as error:
+        return error
+    return None

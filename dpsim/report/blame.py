@@ -1,0 +1,60 @@
+"""Who is to blame: the loss of a step by cause and by rank, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dpsim.units import show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+CAUSES = {
+    "jitter": "jitter",
+    "random_slow": "ranks that are slow at random",
+    "slow_ranks": "slow ranks",
+    "slow_nodes": "slow nodes",
+    "shared": "what nodes or racks share",
+    "co_tenant": "other jobs on the nodes",
+    "sequence_length": "sequences of unequal length",
+    "pauses": "pauses",
+    "spread": "waiting for the slowest rank",
+    "host": "serial work of the host",
+    "communication": "communication",
+}
+
+
+def name_of(cause: str) -> str:
+    """ "slow_ranks[3]" as "slow rank 3"."""
+    name, _, number = cause.partition("[")
+    words = CAUSES.get(name, name)
+    return f"{words.removesuffix('s')} {number[:-1]}" if number else words
+
+
+def print_blame(found: dict[str, Any], console: Console) -> None:
+    """A table of causes, and a line of ranks; nothing where nothing is lost."""
+    from dpsim.report.tables import percent, table
+
+    whole = found["loss_s"]
+    if whole <= 1e-9 * found["quiet_s"] or not found["causes"]:
+        return
+    rows = [
+        [
+            name_of(c["cause"]),
+            show(c["loss_s"], "s"),
+            percent(c["loss_s"] / whole),
+            show(c["step_time_without_s"], "s"),
+        ]
+        for c in found["causes"]
+    ]
+    headers = ("lost to", "time", "share", "step without")
+    console.print(table(headers, rows, left=("lost to",)))
+    ranks = [
+        f"rank {r['rank']} {show(r['loss_s'], 's', 3)}"
+        if r["rank"] is not None
+        else f"all others {show(r['loss_s'], 's', 3)}"
+        for r in found["ranks"]
+    ]
+    if ranks:
+        text = f"Of what varies, by the rank that was waited for: {', '.join(ranks)}."
+        console.print(text, markup=False, highlight=False)

@@ -1,0 +1,378 @@
+"""Table, picture, page and files of a comparison."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpsim.report import canonical_json
+from dpsim.report.curve import BLACK, BLUE, GREY, SPLIT, save, styled, time_scale
+from dpsim.report.files import neutral, write_into
+from dpsim.report.page import inline, style
+from dpsim.report.tables import (
+    BOTTLENECKS,
+    Columns,
+    brief,
+    clean,
+    duration,
+    money,
+    number,
+    percent,
+    shortened,
+    table,
+)
+from dpsim.units import show
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.console import Console
+
+#: what `dpsim compare -o` writes
+FILES = ("comparison.json", "candidates.csv", "comparison.png", "comparison.svg", "index.html")
+#: pairs that are told in words
+MOST_PAIRS = 6
+_WHAT = {"cost": "costs", "time": "takes", "energy": "draws"}
+_LABELS = {"cost": "cost [usd]", "time": "time [{}]", "energy": "energy [kWh]"}
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+def worth(value: float, by: str) -> str:
+    """An objective with its unit."""
+    if by == "cost":
+        return _dollars(value)
+    return duration(value) if by == "time" else f"{number(value)} kWh"
+
+
+def _dollars(value: float) -> str:
+    """Dollars; without cents where there are thousands."""
+    return f"{value:,.0f} usd" if value >= 1000 else money(value)
+
+
+def _interval(low: float, high: float, by: str) -> str:
+    """Both ends, with the unit once where it is the same."""
+    if high - low <= 1e-9 * high:
+        return "exact"
+    a, b = worth(low, by), worth(high, by)
+    same = a.rpartition(" ")[2] == b.rpartition(" ")[2]
+    return f"{a.rpartition(' ')[0] if same else a}–{b}"
+
+
+def _probability(share: float, error: float) -> str:
+    """A probability from draws: never more certain than they are."""
+    return _share(share) + (f" ± {error * 100:.1f}" if error >= 0.0005 else "")
+
+
+def _share(share: float) -> str:
+    """A probability; a share of draws is never 0 or 1 for sure."""
+    if share > 0.999:
+        return "> 99.9 %"
+    return "< 0.1 %" if share < 0.001 else f"{share * 100:.1f} %"
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def step_columns(document: dict[str, Any]) -> Columns:
+    """A row per candidate (and job, where there are several): the step and what limits it."""
+    rows = []
+    for candidate in document["candidates"]:
+        if "error" in candidate:
+            rows.append({"candidate": clean(candidate["name"]), "step": "no number"})
+            continue
+        jobs = candidate["jobs"]
+        several = len(jobs) > 1
+        if not several:
+            rows.append(_step_row(candidate, clean(candidate["name"]), "", candidate["ranks"]))
+        for place, job in enumerate(jobs if several else ()):
+            name = clean(candidate["name"]) if place == 0 else ""
+            rows.append(
+                {
+                    **_step_row(job, name, clean(job["name"]), candidate["ranks"]),
+                    "of time": percent(job["share_of_time"]),
+                }
+            )
+    order = ("candidate", "job", "ranks", "step", "exposed", "sent/rank", "memory", "fits", "eff.",
+             "of time", "bottleneck")  # fmt: skip
+    used = [h for h in order if any(row.get(h) for row in rows)]
+    return used, [[row.get(h, "") for h in used] for row in rows]
+
+
+def _step_row(at: dict[str, Any], name: str, job: str, ranks: int) -> dict[str, str]:
+    return {
+        "candidate": name,
+        "job": job,
+        "ranks": f"{ranks:,}" if name else "",
+        "step": show(at["step_time_s"], "s"),
+        "exposed": show(at["exposed_communication_s"], "s", 3),
+        "sent/rank": show(at["bytes_sent_per_rank"], "B", 3),
+        "memory": show(at["memory_bytes"], "B", 3),
+        "fits": {True: "yes", False: "NO", None: ""}[at["fits"]],
+        "eff.": "" if at["efficiency"] is None else percent(at["efficiency"]),
+        "bottleneck": BOTTLENECKS.get(at["bottleneck"], clean(at["bottleneck"])),
+    }
+
+
+def choice_columns(document: dict[str, Any]) -> Columns:
+    """A row per candidate: what the work takes and costs, and how surely it is best."""
+    by = document["by"]
+    rows = []
+    for c in document["candidates"]:
+        row = {"candidate": clean(c["name"])}
+        if c["days"] is not None:
+            row["time"] = duration(c["days"] * 86400.0)
+        if c["cost_usd"] is not None:
+            row["cost"] = _dollars(c["cost_usd"])
+        elif c["usd_per_hour"] is not None:
+            row["cost"] = f"{money(c['usd_per_hour'])}/h"
+        if c["energy_kwh"] is not None:
+            row["energy"] = f"{number(c['energy_kwh'])} kWh"
+        if c["objective"] is not None:
+            row[f"mean {by}"] = worth(c["objective"], by)
+            row["90 % interval"] = _interval(c["objective_low"], c["objective_high"], by)
+            row["best"] = _probability(c["probability_best"], c["probability_best_error"])
+            row["expected regret"] = worth(c["expected_regret"], by)
+        else:
+            row["best"] = "cannot be chosen"
+        rows.append(row)
+    order = ("candidate", "time", "cost", "energy", f"mean {by}", "90 % interval", "best",
+             "expected regret")  # fmt: skip
+    used = [h for h in order if any(row.get(h) for row in rows)]
+    return used, [[row.get(h, "") for h in used] for row in rows]
+
+
+# -- sentences ------------------------------------------------------------------------------------
+
+
+def headline(document: dict[str, Any]) -> str:
+    """The answer in one sentence."""
+    name, second = document["recommendation"], document["runner_up"]
+    if name is None:
+        return "None of the candidates can be chosen: they do not fit in memory, or have no number."
+    found = _named(document, name)
+    by = document["by"]
+    takes = f"{clean(document['work'])} {_WHAT[by]} {worth(found['objective'], by)} in the mean"
+    if second is None:
+        return f"{clean(name)}: {takes}; there is nothing to choose between."
+    other = _named(document, second)
+    return (
+        f"Take {clean(name)}: {takes}, with {clean(second)} {worth(other['objective'], by)}; it is "
+        f"the best of all with a probability of {_share(found['probability_best'])}."
+    )
+
+
+def sentences(document: dict[str, Any]) -> list[str]:
+    """Regret, break-even price, pairs, and what to measure."""
+    name, by = document["recommendation"], document["by"]
+    if name is None or document["runner_up"] is None:
+        return []
+    found = _named(document, name)
+    lines = [
+        f"If it is wrong: choosing {clean(name)} loses {worth(found['expected_regret'], by)} in "
+        f"the mean (± {worth(found['expected_regret_error'], by)}) against knowing what is best."
+    ]
+    lines += _break_even(document)
+    if len(document["pairs"]) > 1:
+        lines += [
+            f"{clean(p['a'])} beats {clean(p['b'])} with a probability of "
+            f"{_share(p['probability_a_better'])}."
+            for p in document["pairs"][:MOST_PAIRS]
+        ]
+    return [*lines, *_measure(document)]
+
+
+def _named(document: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(c for c in document["candidates"] if c["name"] == name)
+    return found
+
+
+def _break_even(document: dict[str, Any]) -> list[str]:
+    price, second = document["break_even_price_usd"], document["runner_up"]
+    own = _named(document, second)["usd_per_device_hour"]
+    if own is None:
+        return []
+    if price is None:
+        return [
+            f"No price of its devices makes {clean(second)} as cheap: its other costs are more."
+        ]
+    return [
+        f"{clean(second)} would cost the same at {money(price)} per device-hour; now it is "
+        f"{money(own)}."
+    ]
+
+
+def _measure(document: dict[str, Any]) -> list[str]:
+    found, by = document["measure_next"], document["by"]
+    if found is None:
+        return ["No single measurement is expected to change the choice."]
+    return [
+        f"Measure next: {clean(found['what'])}. It lowers the expected regret by "
+        f"{worth(found['saves'], by)}, to {worth(found['expected_regret_after'], by)}."
+    ]
+
+
+# -- the terminal ---------------------------------------------------------------------------------
+
+
+def print_comparison(document: dict[str, Any], console: Console, files: str) -> None:
+    """The answer first, then the tables, then why and what to measure."""
+    console.print(headline(document), style="bold", markup=False, highlight=False)
+    console.print(table(*step_columns(document), left=("candidate", "job", "bottleneck")))
+    console.print(table(*choice_columns(document), left=("candidate",)))
+    for line in sentences(document):
+        console.print(line, markup=False, highlight=False)
+    if document["measure_next"]:
+        for command in document["measure_next"]["commands"]:
+            console.print(f"    {clean(command)}", markup=False, highlight=False, soft_wrap=True)
+    for text in shortened(document["warnings"], 12):
+        console.print(f"Warning: {clean(text)}", markup=False, highlight=False)
+    if files:
+        console.print(files, markup=False, highlight=False)
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def write_comparison(document: dict[str, Any], out: Path) -> list[str]:
+    """Write `FILES` into folder `out`, none of them ever half-written; returns their names."""
+
+    def render(folder: Path) -> None:
+        text = canonical_json(document) + "\n"
+        (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
+        _write_csv(document, folder / FILES[1])
+        with styled():
+            save(make_figure(document), folder / FILES[2], folder / FILES[3])
+        svg = (folder / FILES[3]).read_text(encoding="utf-8")
+        (folder / FILES[4]).write_text(page(document, svg), encoding="utf-8", newline="\n")
+
+    write_into(out, FILES, render)
+    return list(FILES)
+
+
+def _write_csv(document: dict[str, Any], path: Path) -> None:
+    """A row per candidate, jobs apart."""
+    rows = [{k: v for k, v in c.items() if k != "jobs"} for c in document["candidates"]]
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([[neutral(row.get(column)) for column in columns] for row in rows])
+
+
+def page(document: dict[str, Any], svg: str) -> str:
+    """The self-contained page of a comparison."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    source = (resources.files("dpsim.report") / "compare.html.j2").read_text(encoding="utf-8")
+    return environment.from_string(source).render(
+        style=Markup(style()),
+        work=clean(document["work"]),
+        headline=headline(document),
+        svg=Markup(inline(svg, headline(document))),
+        choice=choice_columns(document),
+        steps=step_columns(document),
+        reasons=sentences(document),
+        commands="\n".join(clean(c) for c in (document["measure_next"] or {}).get("commands", ())),
+        measurements=_measurements(document),
+        warnings=[clean(text) for text in shortened(document["warnings"], 30)],
+        draws=f"{document['draws']:,}",
+        seed=document["seed"],
+        version=document["dpsim_version"],
+    )
+
+
+def _measurements(document: dict[str, Any]) -> Columns:
+    by = document["by"]
+    rows = [
+        [clean(m["what"]), worth(m["saves"], by), worth(m["expected_regret_after"], by),
+         clean(", ".join(m["informs"]))]
+        for m in document["measurements"]
+    ]  # fmt: skip
+    return ["measurement", "saves", "regret left", "informs"], rows
+
+
+# -- the picture ----------------------------------------------------------------------------------
+
+
+def make_figure(document: dict[str, Any]) -> Figure:
+    """Above, what the work costs with its 90 % interval; below, where the step's time goes."""
+    from matplotlib.figure import Figure
+
+    shown = document["candidates"]
+    height = 3.0 + 0.75 * len(shown)
+    figure = Figure(figsize=(8.5, height), layout="constrained")
+    above, below = figure.subplots(2, 1)
+    _choice(above, document, shown)
+    _steps(below, shown)
+    for axes in (above, below):
+        axes.set_yticks(range(len(shown)), [brief(c["name"], 32) for c in shown])
+        axes.set_ylim(len(shown) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+    figure.suptitle(brief(_title(document), 90), x=0.02, ha="left", fontsize=11)
+    return figure
+
+
+def _title(document: dict[str, Any]) -> str:
+    best = document["recommendation"]
+    return "No candidate can be chosen" if best is None else f"Best by {document['by']}: {best}"
+
+
+def _choice(axes: Axes, document: dict[str, Any], shown: Sequence[dict[str, Any]]) -> None:
+    from matplotlib.ticker import FuncFormatter
+
+    by = document["by"]
+    ends = [c["objective_high"] for c in shown if c["objective_high"] is not None]
+    scale, unit = _time_unit(ends) if by == "time" else (1.0, "")
+    most = max(ends, default=1.0) * scale
+    for place, c in enumerate(shown):
+        if c["objective"] is None:
+            axes.text(0.0, place, "  cannot be chosen", va="center", fontsize=9, color=GREY)
+            continue
+        best = c["name"] == document["recommendation"]
+        middle = c["objective"] * scale
+        low, high = c["objective_low"] * scale, c["objective_high"] * scale
+        axes.barh(place, middle, height=0.5, color=BLUE if best else "#A9C9E0")
+        error = [[max(middle - low, 0.0)], [max(high - middle, 0.0)]]
+        axes.errorbar(middle, place, xerr=error, color=BLACK, capsize=3, linewidth=1.2)
+        said = f"best {_probability(c['probability_best'], c['probability_best_error'])}"
+        axes.text(high + 0.01 * most, place, f"  {said}", va="center", fontsize=9)
+    axes.set_xlim(0.0, most * 1.28)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    axes.set_xlabel(
+        f"mean {_LABELS[by].format(unit)} with 90 % interval: {clean(document['work'])}"
+    )
+
+
+def _time_unit(ends: Sequence[float]) -> tuple[float, str]:
+    """The unit in which long times are read."""
+    most = max(ends, default=0.0)
+    for unit, seconds in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if most >= 2 * seconds:
+            return 1.0 / seconds, unit
+    return time_scale(list(ends))
+
+
+def _steps(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
+    """Parts of the (mean) step."""
+    times = [c["step_time_s"] for c in shown if c["step_time_s"] is not None]
+    scale, unit = time_scale(times)
+    for place, c in enumerate(shown):
+        left = 0.0
+        for key, label, colour in SPLIT:
+            if c[key]:
+                width = c[key] * scale
+                axes.barh(place, width, left=left, height=0.5, color=colour, label=label)
+                left += width
+    axes.set_xlabel(f"time per step [{unit}]")
+    handles, labels = axes.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    if unique:
+        axes.legend(list(unique.values()), list(unique), loc="upper center",
+                    bbox_to_anchor=(0.5, -0.32), ncols=4, fontsize=8)  # fmt: skip

@@ -1,0 +1,55 @@
+"""Stragglers for people: one sentence, one table, and where the time goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dpsim.report.tables import number, percent, table
+from dpsim.units import show
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpsim.stragglers import Found
+
+#: rows of a table, and parts of a line
+SHOWN, PARTS = 12, 5
+
+
+def print_stragglers(found: Found, console: Console) -> None:
+    lost = 1.0 - found.ideal / found.original
+    lines = [
+        f"{found.ranks:,} ranks, {found.steps:,} steps: a step takes {show(found.original, 's')}; "
+        f"without stragglers it would take {show(found.ideal, 's')} "
+        f"({number(found.slowdown)} times as long; {percent(max(lost, 0.0))} of the time is lost)."
+    ]
+    _say(console, lines)
+    rows = [
+        [str(s.rank), _when(s.pattern, s.since, s.share), number(s.factor), show(s.cost, "s")]
+        for s in found.stragglers[:SHOWN]
+    ]
+    headers = ("rank", "slow", "times typical", "mending it gains")
+    if rows:
+        console.print(table(headers, rows, left=("slow",)))
+    else:
+        _say(console, ["No rank is slow."])
+    if len(found.stragglers) > SHOWN:
+        _say(console, [f"and {len(found.stragglers) - SHOWN} more ranks"])
+    for kind, parts in found.parts.items():
+        largest = sorted(parts.items(), key=lambda item: -item[1])[:PARTS]
+        text = ", ".join(f"{name} {show(gain, 's', 3)}" for name, gain in largest)
+        _say(console, [f"Made ideal alone, by {kind}: {text}."])
+    _say(console, [f"Note: {note}." for note in found.notes])
+
+
+def _when(pattern: str, since: int, share: float) -> str:
+    if pattern == "since a step":
+        return f"since step {since}"
+    if pattern == "at times":
+        return f"at times ({percent(share)} of the steps, first in step {since})"
+    return "all the time"
+
+
+def _say(console: Console, lines: list[str]) -> None:
+    for line in lines:
+        console.print(line, markup=False, highlight=False)

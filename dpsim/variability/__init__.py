@@ -1,0 +1,258 @@
+"""Variability: how much longer a rank takes in a step than it would on a quiet machine.
+
+A module of this folder is a distribution, its file name the name in scenarios:
+``jitter: {kind: pareto, tail_index: 4}``.  Causes multiply; pauses add.  Every cause draws from its
+own random stream, keyed by (seed, cause, step) and indexed by rank, so another rank or another
+cause shifts nobody's draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import BeforeValidator
+
+from dpsim.record import Check, Count, Refused, build, record
+from dpsim.timeline import Array
+from dpsim.units import Factor, Unit
+from dpsim.variability._causes import CoTenant, Pauses, RandomSlow, Shared, Site
+from dpsim.variability._distribution import Distribution, Drawn, Reader
+from dpsim.variability._files import read_numbers
+from dpsim.variability._lengths import Lengths, SequenceLength
+from dpsim.variability._order import expected_maximum, stream
+from dpsim.variability._presets import PRESETS, Name
+
+CONTRACT = Distribution
+
+
+def _whole(key: Any) -> Any:
+    """Keys of JSON are text."""
+    return int(key) if isinstance(key, str) and key.isdecimal() and len(key) < 8 else key
+
+
+Number = Annotated[int, Check(0, 1_048_575), BeforeValidator(_whole)]
+
+
+class NotModelled:
+    """Marks a key that is refused by name, with the reason."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def validate(value: Any) -> None:
+            if value is not None:
+                raise ValueError(self.reason)
+
+        return core_schema.no_info_plain_validator_function(
+            validate,
+            metadata={"pydantic_js_functions": [lambda schema, handler: {"type": "null"}]},
+        )
+
+
+@record
+class Variability:
+    """What makes ranks differ.  Causes multiply; what is drawn once for a run is drawn anew for
+    every played step, so that the mean is one over such machines.
+
+    jitter           per rank and step: standard deviation of a normal factor with mean 1, or any
+                     distribution of factors
+    slow_ranks       rank -> factor on all its compute, in every step
+    slow_nodes       node -> factor on the compute of all its ranks, in every step
+    random_slow      ranks that are slow now and then, or nodes that are slow throughout; one
+                     mapping or a list of them
+    shared           a factor that the ranks of a node, of a rack or all ranks share
+    co_tenant        other jobs on the same nodes
+    pauses           ranks that stop now and then
+    sequence_length  samples of unequal length
+    preset           published variability by name; keys that are given replace the preset's
+    nodes_per_rack   how many nodes make a rack
+    link_episodes    links that are slow for a while
+    steps            steps that are played where anything is random
+    """
+
+    jitter: Annotated[float | Distribution, Drawn(Unit("1", high=1.0))] = 0.0
+    slow_ranks: dict[Number, Factor] | None = None
+    slow_nodes: dict[Number, Factor] | None = None
+    random_slow: RandomSlow | tuple[RandomSlow, ...] | None = None
+    shared: Shared | None = None
+    co_tenant: CoTenant | None = None
+    pauses: Pauses | None = None
+    sequence_length: SequenceLength | None = None
+    preset: Name | None = None
+    nodes_per_rack: Count | None = None
+    link_episodes: Annotated[
+        None,
+        NotModelled(
+            "links that are slow for a while are not modelled; a link that is slow throughout is "
+            "part of the machine"
+        ),
+    ] = None
+    steps: Annotated[int, Check(1, 100_000)] = 100
+
+    def __post_init__(self) -> None:
+        every = self.pauses.every if self.pauses else None
+        if every is not None and every > self.steps:
+            message = f"{self.steps} steps don't hold one period of pauses; at least {every} do"
+            raise Refused(message, ("steps",))
+
+    # -- what there is ------------------------------------------------------------------------
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of a normal jitter; 0 where it is none."""
+        return self.jitter if isinstance(self.jitter, float | int) else 0.0
+
+    @property
+    def expanded(self) -> Variability:
+        """With the keys that its preset stands for."""
+        if self.preset is None:
+            return self
+        known = build(Variability, PRESETS[self.preset].keys)
+        missing = {
+            name: getattr(known, name)
+            for name in PRESETS[self.preset].keys
+            if not getattr(self, name)
+        }
+        return replace(self, preset=None, **missing)
+
+    @property
+    def slow(self) -> tuple[RandomSlow, ...]:
+        """`random_slow` as a list."""
+        given = self.random_slow
+        return given if isinstance(given, tuple) else (given,) if given else ()
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The names of what is there, in the order in which it is applied."""
+        whole = self.expanded
+        return tuple(name for name in CAUSES if getattr(whole, name))
+
+    @property
+    def random(self) -> bool:
+        """Whether steps differ from one another."""
+        return any(name not in FIXED for name in self.causes)
+
+    @property
+    def varies(self) -> bool:
+        """Whether ranks or steps differ at all."""
+        return bool(self.causes)
+
+    @property
+    def drawn_once(self) -> bool:
+        """Whether anything random lasts for the whole run."""
+        return any(cause.drawn_once for cause in self.expanded.slow)
+
+    def without(self, cause: str) -> Variability:
+        """The same without `cause`; "slow_ranks[3]" and "slow_nodes[3]" leave out one of them."""
+        whole = self.expanded
+        name, _, number = cause.partition("[")
+        left: Any = 0.0 if name == "jitter" else None
+        if number:
+            entries = getattr(whole, name).items()
+            left = {k: v for k, v in entries if k != int(number[:-1])} or None
+        changed: dict[str, Any] = {name: left}
+        return replace(whole, **changed)
+
+    # -- what it does -------------------------------------------------------------------------
+
+    def factors(self, seed: int, step: int, site: int | Site, read: Reader | None = None) -> Array:
+        """Multiplier of every rank's compute in step `step`, shape (ranks,)."""
+        place = Site(site) if isinstance(site, int) else site
+        return Variation(self, place, seed, read).factors(step)
+
+
+#: the causes in the order in which they are applied
+CAUSES = (
+    "jitter", "random_slow", "slow_ranks", "slow_nodes", "shared", "co_tenant", "sequence_length",
+    "pauses",
+)  # fmt: skip
+#: those that are the same in every step
+FIXED = ("slow_ranks", "slow_nodes")
+
+
+@dataclass
+class Variation:
+    """Variability at one place: files read, distributions made."""
+
+    variability: Variability
+    site: Site
+    seed: int
+    read: Reader | None = None
+    jitter: float | Distribution = field(init=False)
+    lengths: Lengths | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        whole = self.variability.expanded
+        read = self.read or _no_files
+        self.jitter = whole.jitter
+        if isinstance(whole.jitter, Distribution):
+            self.jitter = whole.jitter.resolved(read)
+        slow = tuple(_resolved(cause, read) for cause in whole.slow)
+        shared = _resolved(whole.shared, read) if whole.shared else None
+        self.variability = replace(whole, random_slow=slow or None, shared=shared)
+        if whole.sequence_length:
+            self.lengths = whole.sequence_length.lengths(read)
+        if whole.pauses and self.site.seconds <= 0:
+            raise Refused("there is no compute to pause", ("variability", "pauses"))
+        if whole.slow_nodes:
+            self.site.units("node")
+
+    @property
+    def fixed(self) -> dict[int, float]:
+        """Rank -> its factor in every step, where that is not 1."""
+        found = {
+            r: f for r, f in (self.variability.slow_ranks or {}).items() if r < self.site.ranks
+        }
+        for node, factor in (self.variability.slow_nodes or {}).items():
+            size = self.site.gpus or 1
+            for rank in range(node * size, min((node + 1) * size, self.site.ranks)):
+                found[rank] = found.get(rank, 1.0) * factor
+        return found
+
+    def factors(self, step: int, scale: float = 1.0) -> Array:
+        """Multiplier of every rank's compute in this step; `scale` multiplies all but pauses."""
+        v, site, seed = self.variability, self.site, self.seed
+        factors = np.ones(site.ranks)
+        if isinstance(self.jitter, Distribution):
+            factors *= self.jitter.sample(stream(seed, "jitter", step), site.ranks)
+        elif self.jitter:
+            draws = stream(seed, "jitter", step).standard_normal(site.ranks)
+            factors *= np.maximum(1.0 + self.jitter * draws, 0.0)
+        for k, cause in enumerate(v.slow):
+            name = "random_slow" if k == 0 else f"random_slow.{k}"
+            factors *= cause.factors(name, site, seed, step)
+        for rank, factor in self.fixed.items():
+            factors[rank] *= factor
+        for shared in (v.shared, v.co_tenant):
+            if shared:
+                factors *= shared.factors(site, seed, step)
+        if v.sequence_length and self.lengths:
+            factors *= v.sequence_length.factors(self.lengths, site, seed, step)
+        factors *= scale
+        if v.pauses:
+            factors += v.pauses.seconds(site, seed, step) / site.seconds
+        return factors
+
+
+def _resolved(cause: Any, read: Reader) -> Any:
+    """`cause` with the file of its distribution read."""
+    factor = cause.factor
+    return (
+        replace(cause, factor=factor.resolved(read)) if isinstance(factor, Distribution) else cause
+    )
+
+
+def _no_files(name: str) -> tuple[tuple[float, ...], str]:
+    raise Refused(f"{name[:60]!r}: files are read where there is a scenario", ("variability",))
+
+
+__all__ = [
+    "CAUSES", "CONTRACT", "PRESETS", "CoTenant", "Distribution", "NotModelled", "Pauses",
+    "RandomSlow", "SequenceLength", "Shared", "Site", "Variability", "Variation",
+    "expected_maximum", "read_numbers", "stream",
+]  # fmt: skip

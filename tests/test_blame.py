@@ -1,0 +1,127 @@
+"""Blame: the loss of a step by cause and by rank."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from dpsim.blame import MOST_EXACT, Blame, blame, causes
+from dpsim.case import Case
+from dpsim.player import play
+from dpsim.prediction import predict
+from dpsim.report.tables import print_explanation
+from dpsim.scenario import load
+
+TOY: dict[str, Any] = {
+    "model": {"layers": [{"name": "a", "parameters": 2_621_440, "forward": "0 s",
+                          "backward": "10 ms"}]},
+    "cluster": {"ranks": 4},
+    "collective": {"backend": "ideal", "latency": "1 ms", "bandwidth": "10 MiB/ms"},
+    "strategy": {"kind": "ddp"},
+    "optimizer": {"kind": "none"},
+}  # fmt: skip
+
+
+def of(**changes: Any) -> tuple[Blame, float]:
+    case = Case(load({**TOY, **changes}, Path(), "test").points[0], Path())
+    time = play(case).step_time
+    return blame(case, time), time
+
+
+def losses(found: Blame) -> dict[str, float]:
+    return {name: loss for name, (loss, _) in found.causes.items()}
+
+
+def test_causes_that_follow_one_another_are_to_blame_for_what_they_take() -> None:
+    """10 ms of compute, half as long again on rank 3, 2 ms of host, 1 + 1 ms of all-reduce."""
+    found, time = of(variability={"slow_ranks": {3: 1.5}}, host={"serial": "2 ms"})
+    assert time == pytest.approx(0.019)
+    assert found.quiet == pytest.approx(0.010)
+    assert losses(found) == pytest.approx(
+        {"slow_ranks[3]": 0.005, "host": 0.002, "communication": 0.002}
+    )
+    assert {name: left for name, (_, left) in found.causes.items()} == pytest.approx(
+        {"slow_ranks[3]": 0.014, "host": 0.017, "communication": 0.017}
+    )
+    assert found.ranks == pytest.approx({3: 0.005})
+
+
+def test_causes_that_hide_one_another_share_the_loss() -> None:
+    """Without either of two ranks that are 50 % slow nothing is gained, without both all is.  One
+    at 20 % and one at 50 %: the first 20 % are shared."""
+    found, _ = of(variability={"slow_ranks": {1: 1.5, 2: 1.5}}, collective={"backend": "free"})
+    assert losses(found)["slow_ranks[1]"] == pytest.approx(0.0025)
+    assert losses(found)["slow_ranks[2]"] == pytest.approx(0.0025)
+    assert found.causes["slow_ranks[1]"][1] == pytest.approx(0.015)
+    found, _ = of(variability={"slow_ranks": {1: 1.2, 2: 1.5}}, collective={"backend": "free"})
+    assert losses(found)["slow_ranks[1]"] == pytest.approx(0.001)
+    assert losses(found)["slow_ranks[2]"] == pytest.approx(0.004)
+
+
+RANDOM: dict[str, Any] = {
+    "jitter": 0.05,
+    "slow_ranks": {1: 1.2},
+    "random_slow": {"probability": 0.1, "factor": 1.5},
+    "pauses": {"duration": "3 ms", "every": 7},
+    "co_tenant": {"share": 0.1, "probability": 0.2},
+    "sequence_length": {"spread": 0.3},
+    "steps": 30,
+}
+
+
+@pytest.mark.parametrize("count", range(1, 7))
+def test_causes_sum_to_the_loss_and_ranks_to_what_varies(count: int) -> None:
+    chosen = dict(list(RANDOM.items())[:count])
+    found, time = of(variability={**chosen, "steps": 30})
+    whole = losses(found)
+    assert found.method == ("shapley" if len(whole) <= MOST_EXACT else "two orders")
+    assert len(whole) == count + 1
+    assert found.loss == pytest.approx(time - found.quiet)
+    assert found.quiet == pytest.approx(0.010)
+    assert sum(whole.values()) == pytest.approx(found.loss, abs=1e-12)
+    varied = sum(loss for name, loss in whole.items() if name != "communication")
+    assert sum(found.ranks.values()) == pytest.approx(varied, abs=1e-12)
+    assert found.document()["loss_s"] == found.loss
+
+
+def test_many_ranks_are_named_by_what_they_cost() -> None:
+    found, _ = of(cluster={"ranks": 100}, variability={"jitter": 0.05, "steps": 40})
+    named = [loss for rank, loss in found.ranks.items() if rank is not None]
+    assert len(named) == 10
+    assert named == sorted(named, reverse=True)
+    assert found.ranks[None] > 0
+
+
+def test_nothing_is_lost_where_nothing_varies() -> None:
+    found, time = of(cluster={"ranks": 1})
+    assert (found.causes, found.ranks, found.loss) == ({}, {}, 0.0)
+    assert found.quiet == time
+
+
+def test_the_spread_that_was_fitted_is_a_cause_only_where_it_is_used() -> None:
+    machine = {"cluster": {"machine": "dgx-1v", "nodes": 1}, "collective": {"backend": "nccl"}}
+    plain = Case(load({**TOY, **machine}, Path(), "test").points[0], Path())
+    assert causes(plain) == ("spread", "communication")
+    found = blame(plain, play(plain).step_time)
+    assert found.causes["spread"][0] == pytest.approx(0.010 * (plain.waiting - 1), rel=0.3)
+    varied = load({**TOY, **machine, "variability": {"slow_ranks": {0: 1.1}}}, Path(), "test")
+    case = Case(varied.points[0], Path())
+    assert causes(case) == ("slow_ranks[0]", "communication")
+    # leaving the slow rank out does not bring the spread back
+    assert blame(case, play(case).step_time).quiet == pytest.approx(0.010)
+
+
+def test_explain_tells_it_as_json_and_as_a_table() -> None:
+    changes = {"variability": {"slow_ranks": {3: 1.5}}}
+    document = predict(load({**TOY, **changes}, Path(), "test")).explain()
+    point = document["points"][0]["blame"]
+    assert [c["cause"] for c in point["causes"]] == ["slow_ranks[3]", "communication"]
+    assert point["ranks"] == [{"rank": 3, "loss_s": pytest.approx(0.005)}]
+    out = io.StringIO()
+    print_explanation(document, Console(file=out, width=120))
+    assert "slow rank 3" in out.getvalue()
+    assert "71.4 %" in out.getvalue()

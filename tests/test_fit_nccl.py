@@ -1,0 +1,101 @@
+"""The program that fits NCCL's constants finds those of made-up all-to-alls, and only those."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "validation"))
+
+import fit_nccl
+
+from dpsim import constants
+from dpsim.accuracy.collective_intervals import fitted_on
+from dpsim.accuracy.collective_table import read_collectives
+from dpsim.backends import _nccl_messages as messages
+from dpsim.backends._nccl_time import Constants, shipped
+from dpsim.machine import load_machine
+
+EVEN = [name for name in map(str, range(100)) if fitted_on(name)]
+TRUE = {
+    "nvswitch.message_floor": 14e-6,
+    "nvswitch.message": 0.8e-6,
+    "nvswitch.message_efficiency": 0.7,
+    "nvswitch.message_handshake": 3e-6,
+    "nvswitch.message_copy": 5e11,
+}
+HEAD = (
+    "series_id", "accelerator", "gpus_per_node", "nodes", "ranks", "fabric", "interconnect_stated",
+    "library", "collective", "size_bytes", "time_us",
+)  # fmt: skip
+
+
+def table(folder: Path, true: Mapping[str, float]) -> Path:
+    """All-to-alls in a node of 2, 4 and 8 A100 as `true` has them, in series that are fitted on."""
+    known = Constants({**shipped().values, **true})
+    path = folder / "table.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEAD)
+        for name, gpus in zip(EVEN, (2, 4, 8), strict=False):
+            topology = load_machine("dgx-a100").topology(1, gpus_per_node=gpus)
+            found = messages.messages_of("all_to_all", tuple(range(gpus)), topology)
+            for size in (2.0**k for k in range(9, 32)):
+                time = messages.predicted(known, found, size)
+                seconds = time.floor + time.latency + time.transfer
+                writer.writerow(
+                    [name, "NVIDIA A100-SXM4-80GB", gpus, 1, gpus, "nvlink_nvswitch", "",
+                     "NCCL 2.27.3", "alltoall", int(size), seconds * 1e6]
+                )  # fmt: skip
+    return path
+
+
+def test_constants_of_messages_are_found_again(tmp_path: Path) -> None:
+    """But for what the priors hold back: the rows of a machine count as a dozen each way."""
+    samples, refused = fit_nccl.samples_of(read_collectives(table(tmp_path, TRUE)).rows)
+    assert not refused
+    others = {
+        name: c.value for name, c in constants.shipped("nccl").items() if ".message" not in name
+    }
+    found = fit_nccl.fit_messages(samples, others)
+    for name in ("nvswitch.message_floor", "nvswitch.message_efficiency"):
+        assert found[name] == pytest.approx(TRUE[name], rel=0.15), name
+    for name in ("nvswitch.message", "nvswitch.message_handshake", "nvswitch.message_copy"):
+        ends = sorted((TRUE[name], fit_nccl.PRIORS[name.removeprefix("nvswitch.")].centre))
+        assert ends[0] < found[name] < ends[1], "few rows tell: between the prior and the truth"
+    assert np.median(abs(fit_nccl.residuals(samples, found))) < 0.05
+    assert abs(fit_nccl.residuals(samples, dict(shipped().values))).max() > 0.3
+    assert {name: found[name] for name in others} == others
+
+
+def test_fitting_messages_alone_leaves_all_others_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / "nccl.yaml"
+    shutil.copy(constants.folder() / "nccl.yaml", file)
+    before = constants.load(file)
+    arguments = [str(table(tmp_path, TRUE)), "-o", str(file), "--only", "messages"]
+    assert fit_nccl.main([*arguments, "--bootstrap", "2"]) == 0
+    after = constants.load(file)
+    assert list(after) == list(before)
+    for name, constant in after.items():
+        if ".message" not in name:
+            assert constant == before[name]
+    assert after["nvswitch.message_floor"].value == pytest.approx(14e-6, rel=0.2)
+    assert "all-to-alls on nvswitch" in after["nvswitch.message_floor"].fitted_on
+    assert after["pcie.message"].n == 0, "no row moves it"
+    text = file.read_text()
+    assert fit_nccl.main([*arguments, "--bootstrap", "2"]) == 0
+    assert file.read_text() == text
+
+
+def test_every_kind_has_constants_of_messages() -> None:
+    known = constants.shipped("nccl")
+    for kind in (*fit_nccl.INSIDE, *fit_nccl.OUTSIDE):
+        for name in fit_nccl.message_names_of(kind):
+            assert known[f"{kind}.{name}"].value > 0
+    assert fitted_on(EVEN[0])

@@ -1,0 +1,466 @@
+"""Memory of one device: activations, what is rebuilt, pipelines, cuts that fit, advice."""
+
+from __future__ import annotations
+
+import random
+import re
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import job_of
+
+from dpsim.case import Case
+from dpsim.compute import Recompute, layer_times
+from dpsim.machine import load_device
+from dpsim.memory import Activations, activations, in_flight_bytes, memory_use
+from dpsim.models import Layer, Model
+from dpsim.models._split import cheapest, tensor_part
+from dpsim.models.transformer import Transformer
+from dpsim.modelspec import HuggingFace
+from dpsim.prediction import _stage_memory, memory_of, predict
+from dpsim.record import Refused
+from dpsim.report.advice import memory_advice
+from dpsim.scenario import load
+from dpsim.stage_memory import cuts_that_fit
+from dpsim.strategies.ddp import Ddp
+
+MB = 1e6
+#: sequence, width and heads of GPT-3; 5 a s / h is 80
+GPT3 = {"hidden": 12288, "heads": 96, "sequence_length": 2048, "blocks": 1}
+
+
+def gpt(attention: str = "math", **rest: Any) -> Model:
+    return Transformer(**{**GPT3, "attention": attention, **rest}).model()
+
+
+def block(model: Model) -> tuple[Layer, Layer]:
+    """The two halves of the first block."""
+    first, second = (layer for layer in model.layers if layer.unit == "h.0")
+    return first, second
+
+
+def kept(model: Model, recompute: Recompute) -> float:
+    """Bytes at 16 bit that the first block keeps for one sample."""
+    alone = Model(name="block", layers=block(model))
+    return activations(alone, 1, "bf16", recompute).kept
+
+
+# -- activations of a block -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ranks", "sequence", "recompute", "expected"),
+    [
+        (1, False, "none", 2868.9),
+        (8, False, "none", 578.8),
+        (8, True, "none", 358.6),
+        (8, True, "selective", 107.0),
+        (8, False, "full", 50.3),
+        (8, True, "full", 6.3),
+    ],
+)
+def test_a_block_of_gpt_3_keeps_what_korthikantis_formulas_say(
+    ranks: int, sequence: bool, recompute: Recompute, expected: float
+) -> None:
+    """sbh(34 + 5as/h); sbh(10 + 24/t + 5as/(ht)); the first over t; 34sbh/t; 2sbh; 2sbh/t."""
+    part = tensor_part(gpt(), ranks, sequence=sequence)
+    assert kept(part, recompute) / MB == pytest.approx(expected, abs=0.05)
+
+
+@given(
+    heads=st.integers(1, 16),
+    size=st.sampled_from([8, 16, 64]),
+    wide=st.integers(1, 9000),
+    tokens=st.integers(1, 3000),
+    ranks=st.sampled_from([1, 2, 4, 8]),
+)
+def test_the_formulas_hold_for_any_block(
+    heads: int, size: int, wide: int, tokens: int, ranks: int
+) -> None:
+    """18 + 4 ffn/h is the general form of 34; of it 10 stays whole without sequence parallelism."""
+    h = heads * size
+    model = gpt(hidden=h, heads=heads, sequence_length=tokens, feed_forward=wide, vocabulary=9)
+    scores = 5 * heads * tokens**2
+    split = tokens * (8 * h + 4 * wide) + scores
+    plain = tensor_part(model, ranks, sequence=False)
+    assert kept(plain, "none") == pytest.approx(10 * tokens * h + split / ranks)
+    both = tensor_part(model, ranks, sequence=True)
+    assert kept(both, "none") == pytest.approx((10 * tokens * h + split) / ranks)
+    assert kept(both, "selective") == pytest.approx((10 * tokens * h + split - scores) / ranks)
+
+
+def test_activations_grow_with_the_square_of_the_sequence_unless_attention_is_flash() -> None:
+    def second_difference(attention: str, recompute: Recompute) -> float:
+        one, two, three = (
+            kept(gpt(attention, sequence_length=1024 * n), recompute) for n in (1, 2, 3)
+        )
+        return three - 2 * two + one
+
+    assert second_difference("math", "none") == 2 * 5 * 96 * 1024**2
+    assert second_difference("flash", "none") == 0
+    assert second_difference("math", "selective") == 0
+    assert second_difference("math", "full") == 0
+
+
+def test_selective_recomputation_keeps_what_flash_attention_keeps() -> None:
+    assert kept(gpt("math"), "selective") == kept(gpt("flash"), "none")
+    assert kept(gpt("flash"), "selective") == kept(gpt("flash"), "none")
+
+
+@pytest.mark.parametrize(("dropout", "pairs"), [(0.1, 5), (0.0, 2)])
+def test_torch_saves_the_bytes_that_stored_scores_are_said_to_take(
+    dropout: float, pairs: int
+) -> None:
+    """Softmax, one-byte mask and dropout's output of unfused attention, in bf16."""
+    heads, tokens, size = 4, 32, 8
+    query, key, value = (
+        torch.randn(heads, tokens, size, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
+    )
+    saved: dict[int, torch.Tensor] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        weights = torch.softmax(query @ key.transpose(-1, -2), -1)
+        if dropout:
+            weights, _ = torch.native_dropout(weights, dropout, True)
+        weights @ value
+    for own in (query, key, value):
+        saved.pop(own.untyped_storage().data_ptr())
+    found = sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+    assert found == pairs * heads * tokens**2
+    if not dropout:  # Llama has none
+        dims = {"family": "llama", "heads": heads, "hidden": heads * size, "vocabulary": 9}
+        math, flash = (gpt(kind, sequence_length=tokens, **dims) for kind in ("math", "flash"))
+        more = sum(x.activations for x in math.layers) - sum(x.activations for x in flash.layers)
+        assert 2 * more == found
+
+
+def test_torchs_flash_attention_saves_nothing_that_grows_with_the_square() -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    def saved_bytes(tokens: int) -> int:
+        found: dict[int, int] = {}
+        query, key, value = (
+            torch.randn(1, 2, tokens, 8, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)
+        )
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            found[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with (
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+            sdpa_kernel(SDPBackend.FLASH_ATTENTION),
+        ):
+            torch.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return sum(found.values())
+
+    assert saved_bytes(128) == 2 * saved_bytes(64)
+
+
+# -- their time -----------------------------------------------------------------------------------
+
+
+def test_stored_scores_move_more_with_more_kernels_and_the_same_flop() -> None:
+    (math, wide), (flash, same) = block(gpt("math")), block(gpt("flash"))
+    assert (math.forward_flop, math.backward_flop) == (flash.forward_flop, flash.backward_flop)
+    # the product writes, the softmax reads and writes, dropout reads and writes a mask of half a
+    # width beside its output, the second product reads
+    moved = 6.5 * 96 * 2048**2
+    assert math.forward_bytes - flash.forward_bytes == pytest.approx(moved)
+    assert math.backward_bytes - flash.backward_bytes == pytest.approx(2 * moved)
+    assert math.kernels - flash.kernels == 3
+    assert wide == same
+
+
+def test_selective_recomputation_does_the_scores_again_and_flash_attention_always_does() -> None:
+    device = load_device("a100-sxm-80gb", Path())
+
+    def backward(attention: str, recompute: Recompute) -> float:
+        model = gpt(attention)
+        at = model.layers.index(block(model)[0])
+        return layer_times(model, device, "bf16", 1, 0.5, recompute)[at].backward
+
+    # per element of a head: q, k, v read and the output written
+    moved = 2048 * 4 * 12288 + 6.5 * 96 * 2048**2
+    flop = 4 * 12288 * 2048**2 / 2
+    again = max(
+        2 * moved / device.memory_bandwidth,
+        flop / (0.5 * device.peak_for("bf16")),
+        4 * device.launch_overhead,
+    )
+    found = backward("math", "selective") - backward("math", "none")
+    assert found == pytest.approx(again, rel=1e-9)
+    assert backward("flash", "selective") == backward("flash", "none")
+
+
+def test_one_attention_at_a_time_is_rebuilt() -> None:
+    model = gpt(blocks=6)
+    whole, least = (activations(model, 2, "bf16", kind) for kind in ("none", "selective"))
+    assert whole.kept - least.kept == pytest.approx(6 * least.rebuilt)
+    assert least.rebuilt == 2 * 5 * 96 * 2048**2
+    assert (whole.rebuilt, whole.peak) == (0, whole.kept)
+
+
+# -- embedding, head, tensor parallelism ----------------------------------------------------------
+
+
+def test_embedding_and_head_keep_what_megatrons_estimator_says() -> None:
+    """8 s b + s b h, and 4 s b h (1 + V/h) with the final norm; all of the head's logits, and none
+    of the inputs, are split by tensor parallelism."""
+    s, h, v = 2048, 12288, 51200
+    model = gpt(vocabulary=v)
+    first, norm, head = model.layers[0], *model.layers[-2:]
+    assert 2 * first.activations == 8 * s + s * h
+    assert 2 * (norm.activations + head.activations) == 4 * s * h * (1 + v / h)
+    part = tensor_part(model, 8, sequence=False).layers[-1]
+    assert 2 * part.activations == 2 * s * h + 4 * s * v / 8
+    assert part.activations_full == part.activations  # the head is not recomputed
+
+
+def test_full_recomputation_rebuilds_whole_blocks() -> None:
+    model = gpt(blocks=4, vocabulary=100)
+    found = activations(model, 1, "bf16", "full")
+    outside = sum(2 * layer.activations for layer in model.layers if not layer.unit)
+    assert found.kept == pytest.approx(4 * 2 * 2048 * 12288 + outside)
+    assert found.rebuilt == pytest.approx(kept(model, "none"))
+
+
+# -- states ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("view", "expected"), [(False, 7.0e9), (True, 5.6e9)])
+def test_350_million_parameters_under_ddp_take_7_gb_and_5_6_with_views(
+    view: bool, expected: float
+) -> None:
+    job = job_of(8, sizes=(100_000_000, 250_000_000))
+    used = memory_use(Ddp(gradient_as_bucket_view=view).memory(job), 0.0, None)
+    assert used.total == pytest.approx(expected, rel=1e-12)
+    assert used.fits is None
+
+
+# -- pipelines ------------------------------------------------------------------------------------
+
+
+def equal_stages(p: int, m: int, schedule: dict[str, Any], chunks: int = 1) -> Case:
+    """p stages (or p times `chunks`) that keep 1,000 fp32 elements for each micro-batch."""
+
+    class Inline(HuggingFace):
+        def model(self, base: Path) -> Model:
+            layer = {"forward": 1e-3, "backward": 2e-3, "activations": 1000 / chunks}
+            layers = tuple(Layer(name=f"s{k}", **layer) for k in range(p * chunks))
+            return Model(name="equal", layers=layers)
+
+    data = {
+        "model": Inline(huggingface="inline", sequence_length=1),
+        "cluster": {"ranks": p},
+        "parallel": {"pipeline": p},
+        "schedule": schedule,
+        "collective": {"backend": "free"},
+        "strategy": {"kind": "ddp"},
+        "batch": {"accumulation": m},
+    }
+    return Case(load(data, Path(), "").points[0], Path())
+
+
+def in_flight(case: Case, row: int) -> float:
+    """Micro-batches of a whole rank's layers that pipeline rank `row` keeps at once."""
+    return _stage_memory(case, row).parts["activations"] / 4000
+
+
+@pytest.mark.parametrize("v", [1, 2, 4])
+def test_interleaving_keeps_1_plus_p_minus_1_over_pv_as_much(v: int) -> None:
+    p, m = 4, 8
+    kind = {"kind": "interleaved_1f1b", "chunks": v} if v > 1 else {"kind": "one_f_one_b"}
+    case = equal_stages(p, m, kind, v)
+    for row in range(p):
+        now = ((v - 1) * p + 2 * (p - 1 - row) + 1) / v if v > 1 else p - row
+        assert in_flight(case, row) == pytest.approx(now)
+    if v > 1:
+        assert in_flight(case, 0) == pytest.approx(p * (1 + (p - 1) / (p * v)))
+
+
+@pytest.mark.parametrize(("kind", "first", "last"), [("gpipe", 8, 8), ("zb1p", 4, 4)])
+def test_gpipe_keeps_all_micro_batches_and_zero_bubble_p_on_every_rank(
+    kind: str, first: float, last: float
+) -> None:
+    case = equal_stages(4, 8, {"kind": kind})
+    assert (in_flight(case, 0), in_flight(case, 3)) == (first, last)
+
+
+def test_stages_keep_the_inputs_of_blocks_in_flight_and_rebuild_one_block() -> None:
+    data = {
+        "model": {"name": "transformer", "hidden": 256, "blocks": 8, "heads": 4,
+                  "sequence_length": 128, "vocabulary": 64},
+        "cluster": {"machine": "dgx-a100", "ranks": 4},
+        "parallel": {"pipeline": 4},
+        "strategy": {"kind": "ddp"},
+        "batch": {"per_device": 2, "accumulation": 8},
+        "precision": {"parameters": "bf16", "compute": "bf16"},
+        "recompute": "full",
+    }  # fmt: skip
+    case = Case(load(data, Path(), "").points[0], Path())
+    sample = 2 * 128 * 256  # bytes of one input of a block
+    for row in (1, 2):  # without embedding and head
+        found = _stage_memory(case, row).parts["activations"]
+        assert found == 2 * ((4 - row) * 2 * sample + 34 * 128 * 256)
+
+
+def test_a_backward_in_two_halves_holds_what_it_rebuilt_until_the_second() -> None:
+    own = {0: Activations(kept=10.0, rebuilt=7.0, whole=25.0)}
+    once = in_flight_bytes([(0, "F", 0), (0, "F", 1), (0, "B", 0), (0, "B", 1)], own)
+    assert once == 27
+    halves = [(0, "F", 0), (0, "F", 1), (0, "I", 0), (0, "I", 1), (0, "W", 0), (0, "W", 1)]
+    assert in_flight_bytes(halves, own) == 50
+
+
+# -- cuts into stages -----------------------------------------------------------------------------
+
+
+def test_the_cut_found_is_the_best_of_all_cuts() -> None:
+    draw = random.Random(3)
+    for _ in range(60):
+        count, parts = draw.randint(1, 8), draw.randint(1, 4)
+        if parts > count:
+            continue
+        costs = [draw.uniform(0, 1) for _ in range(count)]
+        weights = [draw.uniform(1, 4) for _ in range(parts)]
+
+        def cost(
+            part: int,
+            first: int,
+            end: int,
+            costs: list[float] = costs,
+            weights: list[float] = weights,
+        ) -> float:
+            return weights[part] * sum(costs[first:end])
+
+        def worst(ends: tuple[int, ...], cost: Any = cost) -> float:
+            return max(cost(k, a, b) for k, (a, b) in enumerate(pairwise((0, *ends))))
+
+        all_ = (worst((*inner, count)) for inner in combinations(range(1, count), parts - 1))
+        assert worst(tuple(cheapest(count, parts, cost))) == pytest.approx(min(all_))
+
+
+PIPELINE = {
+    "model": {"huggingface": "llama-2-7b", "sequence_length": 4096},
+    "cluster": {"machine": "dgx-h100", "nodes": 1},
+    "parallel": {"pipeline": 8},
+    "strategy": {"kind": "ddp"},
+    "precision": {"parameters": "bf16", "compute": "bf16"},
+    "batch": {"per_device": 5, "accumulation": 16},
+}
+
+
+@pytest.mark.parametrize("stages", [None, "balanced"])
+def test_a_cut_that_fits_is_named_where_that_by_time_does_not(stages: str | None) -> None:
+    found = predict(load({**PIPELINE, "stages": stages}, Path(), "llama"))
+    assert found.points[0]["fits"] is False
+    warning = next(w for w in found.document["warnings"] if "other stages fit" in w)
+    cut = next(iter(cuts_that_fit(found.cases[0])))
+    assert warning.endswith(", ".join(stage[0] for stage in cut))
+    data = {**PIPELINE, "stages": [list(stage) for stage in cut]}
+    followed = predict(load(data, Path(), "llama")).points[0]
+    assert followed["fits"] is True
+    assert f"{followed['memory_bytes'] / 1e9:.1f} GB" in warning
+    # more layers on late ranks, which keep fewer micro-batches
+    sizes = [len(stage) for stage in cut]
+    assert sizes[0] < sizes[-1]
+
+
+def test_no_cut_is_named_where_none_fits_or_a_rank_has_several_stages() -> None:
+    data = {**PIPELINE, "batch": {"per_device": 64, "accumulation": 16}}
+    found = predict(load(data, Path(), "llama"))
+    assert not any("other stages" in w for w in found.document["warnings"])
+    several = {**PIPELINE, "schedule": {"kind": "interleaved_1f1b", "chunks": 2}}
+    assert not list(cuts_that_fit(Case(load(several, Path(), "").points[0], Path())))
+
+
+# -- advice ---------------------------------------------------------------------------------------
+
+
+def advised(data: dict[str, Any]) -> list[str]:
+    case = Case(load(data, Path(), "").points[0], Path())
+    used = memory_of(case)
+    assert used.fits is False
+    return memory_advice(case, used)
+
+
+def gigabytes(data: dict[str, Any]) -> str:
+    case = Case(load(data, Path(), "").points[0], Path())
+    return f": {memory_of(case).total / 1e9:.1f} GB of "
+
+
+GPT2 = {
+    "model": {"huggingface": "gpt2-xl", "sequence_length": 1024, "attention": "math"},
+    "cluster": {"machine": "dgx-h100", "nodes": 1},
+    "strategy": {"kind": "ddp"},
+    "precision": {"parameters": "fp32", "compute": "bf16"},
+    "batch": {"per_device": 8},
+}
+
+
+def test_flash_attention_or_recomputing_scores_is_advised_where_scores_are_stored() -> None:
+    lines = advised(GPT2)
+    flash = next(line for line in lines if "model.attention: flash" in line)
+    assert gigabytes({**GPT2, "model": {**GPT2["model"], "attention": "flash"}}) in flash
+    selective = next(line for line in lines if "recompute: selective" in line)
+    assert gigabytes({**GPT2, "recompute": "selective"}) in selective
+    smaller = next(line for line in lines if "batch.per_device: 4" in line)
+    assert gigabytes({**GPT2, "batch": {"per_device": 4, "accumulation": 2}}) in smaller
+
+
+def test_splitting_layers_keeps_the_batch_and_can_be_followed() -> None:
+    data = {
+        **GPT2,
+        "model": {"huggingface": "llama-3-8b", "sequence_length": 8192},
+        "batch": {"per_device": 1},
+    }
+    lines = advised(data)
+    for axis in ("tensor", "pipeline"):
+        line = next(x for x in lines if f"with parallel.{axis}: " in x)
+        count = int(re.search(rf"parallel.{axis}: (\d+)", line)[1])  # type: ignore[index]
+        followed = {
+            **data, "parallel": {axis: count}, "batch": {"per_device": 1, "accumulation": count},
+        }  # fmt: skip
+        assert gigabytes(followed) in line
+        point = predict(load(followed, Path(), "")).points[0]
+        assert (point["global_batch"], point["fits"]) == (8, True)
+
+
+def test_sharding_more_and_offloading_are_advised_for_zero() -> None:
+    data = {
+        **GPT2,
+        "model": {"huggingface": "llama-2-7b", "sequence_length": 512},
+        "strategy": {"kind": "zero", "stage": 1},
+        "batch": {"per_device": 1},
+        "cluster": {"machine": "dgx-h100", "ranks": 2},
+    }
+    lines = advised(data)
+    for key, value in (("stage", 2), ("offload_optimizer", "cpu")):
+        line = next(x for x in lines if f"strategy.{key}: {value}" in x)
+        assert gigabytes({**data, "strategy": {**data["strategy"], key: value}}) in line
+        assert "the throughput" in line
+
+
+def test_what_a_change_does_to_the_throughput_is_played() -> None:
+    line = next(x for x in advised(GPT2) if "recompute: selective" in x)
+    now, then = (
+        predict(load({**GPT2, "recompute": kind}, Path(), "")).step_time_s
+        for kind in ("none", "selective")
+    )
+    assert f"about {now / then:.2g} x the throughput" in line
+
+
+def test_attention_is_flash_or_math() -> None:
+    data = {**GPT2, "model": {**GPT2["model"], "attention": "eager"}}
+    with pytest.raises(Refused, match="attention"):
+        load(data, Path(), "")

@@ -1,0 +1,360 @@
+"""Tensor, pipeline and data parallelism together: programs, times, memory, refusals."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipelines import step as played_by_hand
+
+from dpsim.case import Case
+from dpsim.engines import event, vectorised
+from dpsim.models._split import balanced
+from dpsim.placement import Mesh
+from dpsim.prediction import Prediction, predict
+from dpsim.record import Refused
+from dpsim.scenario import load
+
+MS = 1e-3
+
+
+def toy(
+    p: int,
+    m: int,
+    schedule: dict[str, Any] | None = None,
+    *,
+    forward: float = 1.0,
+    backward: float = 2.0,
+    layers: int | None = None,
+    **rest: Any,
+) -> dict[str, Any]:
+    """One layer per stage that takes `forward` and `backward` ms; nothing else takes time."""
+    schedule = schedule or {"kind": "one_f_one_b"}
+    count = layers or p * schedule.get("chunks", 1)
+    spec = {"parameters": 0, "forward": f"{forward} ms", "backward": f"{backward} ms"}
+    return {
+        "model": {"dtype": "fp32", "layers": [{"name": f"s{k}", **spec} for k in range(count)]},
+        "cluster": {"ranks": p},
+        "parallel": {"pipeline": p},
+        "schedule": schedule,
+        "collective": {"backend": "free"},
+        "strategy": {"kind": "ddp"},
+        "optimizer": {"kind": "none"},
+        "batch": {"accumulation": m},
+        **rest,
+    }
+
+
+def predicted(data: dict[str, Any]) -> Prediction:
+    return predict(load(data, Path(), "toy"))
+
+
+def step_time(data: dict[str, Any], engine: str = "vectorised") -> float:
+    return predicted({**data, "engine": engine}).step_time_s
+
+
+def refusal(data: dict[str, Any]) -> str:
+    with pytest.raises(Refused) as caught:
+        predicted(data)
+    return str(caught.value)
+
+
+# -- times ----------------------------------------------------------------------------------------
+
+
+def test_a_step_of_gpipe_and_1f1b_takes_m_plus_p_minus_1_rounds() -> None:
+    draw = random.Random(7)
+    for _ in range(256):
+        p, m = draw.randint(2, 8), draw.randint(1, 12)
+        forward, backward = draw.uniform(0.01, 5), draw.uniform(0.01, 9)
+        kind = draw.choice(["gpipe", "one_f_one_b"])
+        case = Case(
+            load(toy(p, m, {"kind": kind}, forward=forward, backward=backward), Path(), "").points[
+                0
+            ],
+            Path(),
+        )
+        found = vectorised.play(case.plays()[0]).step_time
+        assert found == pytest.approx((m + p - 1) * (forward + backward) * MS, rel=1e-9)
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.3])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"kind": "gpipe"},
+        {"kind": "one_f_one_b"},
+        {"kind": "interleaved_1f1b", "chunks": 2},
+        {"kind": "zb1p"},
+        {"kind": "looped_bfs", "chunks": 2},
+        {"kind": "zbv"},
+    ],
+    ids=lambda s: s["kind"],
+)
+def test_a_schedule_takes_what_an_independent_player_says(
+    schedule: dict[str, Any], latency: float
+) -> None:
+    p, m = 4, 8
+    data = toy(p, m, schedule, forward=1.0, backward=2.0, layers=None)
+    loaded = load(data, Path(), "toy")
+    found = loaded.scenario.schedule
+    assert found is not None
+    v = found.chunks
+    layers = [
+        {"name": f"s{k}", "forward": f"{1 / v} ms", "backward": f"{2 / v} ms"} for k in range(p * v)
+    ]
+    data["model"]["layers"] = layers
+    if latency:
+        data["collective"] = {"backend": "ideal", "latency": f"{latency} ms", "bandwidth": "1 GB/s"}
+    spans = played_by_hand(found, p, m, latency=latency * MS)
+    wanted = max(span.end for span in spans)
+    for engine in ("event", "vectorised"):
+        assert step_time(data, engine) == pytest.approx(wanted, rel=1e-9)
+
+
+def test_both_engines_agree_where_ranks_vary_and_replicas_exchange() -> None:
+    draw = random.Random(3)
+    for _ in range(12):
+        p, d, m = draw.choice([2, 4]), draw.choice([1, 2, 3]), draw.choice([4, 8])
+        data = toy(p, m, {"kind": draw.choice(["gpipe", "one_f_one_b", "zb1p"])}, layers=2 * p)
+        for layer in data["model"]["layers"]:
+            layer |= {"parameters": draw.randint(0, 10**6), "activation": "1 MB"}
+            layer["forward"] = f"{draw.uniform(0.1, 2)} ms"
+        data |= {
+            "cluster": {"ranks": p * d},
+            "collective": {"backend": "ideal", "latency": "0.2 ms", "bandwidth": "2 GB/s"},
+            "variability": {"jitter": "10 %", "steps": 5},
+        }
+        one, other = (step_time(data, engine) for engine in ("event", "vectorised"))
+        assert one == pytest.approx(other, rel=1e-9)
+
+
+def test_a_bubble_is_told_from_communication_and_from_waiting() -> None:
+    latency = {"backend": "ideal", "latency": "0.5 ms", "bandwidth": "1 GB/s"}
+    point = predicted({**toy(4, 4, {"kind": "gpipe"}), "collective": latency}).points[0]
+    # the first and the last rank wait through 2 x 3 hops, of which the last one is on its way to
+    # the critical rank 0
+    assert point["step_time_s"] == pytest.approx((7 * 3 + 6 * 0.5) * MS, rel=1e-12)
+    parts = ("compute_s", "exposed_communication_s", "bubble_s", "stall_s")
+    assert sum(point[k] for k in parts) == pytest.approx(point["step_time_s"], rel=1e-12)
+    assert point["compute_s"] == pytest.approx(12 * MS)
+    assert point["exposed_communication_s"] == pytest.approx(0.5 * MS)
+    assert point["bubble_s"] == pytest.approx(11.5 * MS)
+    assert point["stall_s"] == pytest.approx(0, abs=1e-12)
+
+
+def test_a_pipeline_with_few_micro_batches_is_limited_by_its_bubble() -> None:
+    assert predicted(toy(8, 2)).points[0]["bottleneck"] == "pipeline_bubble"
+    assert predicted(toy(2, 32)).points[0]["bottleneck"] == "compute"
+
+
+def test_a_sender_that_waits_for_its_messages_is_slower() -> None:
+    data = toy(4, 8) | {
+        "collective": {"backend": "ideal", "latency": "0.4 ms", "bandwidth": "1 GB/s"}
+    }
+    blocking = {**data, "parallel": {"pipeline": 4, "blocking_sends": True}}
+    for engine in ("event", "vectorised"):
+        assert step_time(blocking, engine) > step_time(data, engine) + 2 * 0.4 * MS
+
+
+def test_the_slowest_stage_sets_the_pace() -> None:
+    data = toy(4, 100)
+    data["model"]["layers"][2] |= {"forward": "2 ms", "backward": "4 ms"}
+    # 100 rounds of the slow stage, and at least the way there of the first micro-batch and the way
+    # back of the last one; at most one micro-batch through the whole pipeline
+    assert (100 * 6 + 2 * 1 + 2 * 2) * MS <= step_time(data) <= (99 * 6 + 3 * 3 + 6) * MS
+
+
+def test_micro_batches_grow_with_their_samples() -> None:
+    data = toy(4, 8) | {"batch": {"per_device": 3, "accumulation": 8}}
+    assert step_time(data) == pytest.approx(3 * 33 * MS, rel=1e-9)
+    assert predicted(data).points[0]["global_batch"] == 24
+
+
+# -- gradients of replicas ------------------------------------------------------------------------
+
+
+def test_replicas_exchange_gradients_after_the_last_micro_batch() -> None:
+    # 2 stages, 2 replicas, 4 MB of gradients a stage over 1 GB/s: 4 ms after the last backward,
+    # which ends on stage 1 one forward and one backward earlier than on stage 0
+    data = toy(2, 4, {"kind": "gpipe"}, backward=2.0)
+    for layer in data["model"]["layers"]:
+        layer["parameters"] = 10**6
+    data |= {
+        "cluster": {"ranks": 4},
+        "collective": {"backend": "ideal", "latency": "0 ms", "bandwidth": "1 GB/s"},
+    }
+    for engine in ("event", "vectorised"):
+        assert step_time(data, engine) == pytest.approx((5 * 3 + 4) * MS, rel=1e-9)
+    point = predicted(data).points[0]
+    # a ring of two sends what it holds once; rank 0 sends 4 activations of 0 bytes
+    assert point["bytes_sent_per_rank"] == pytest.approx(4e6)
+
+
+def test_a_tensor_tied_across_stages_is_summed_between_them() -> None:
+    config = {
+        "model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 32,
+        "vocab_size": 1000,
+    }  # fmt: skip
+    case = Case(load(_gpt(config, pipeline=2, nodes=1), Path(), "").points[0], Path())
+    cast = case.cast(None)
+    sums = [op for op in cast.program(0).ops if op.name.startswith("table")]
+    assert [(op.operation, op.bytes) for op in sums] == [("all_reduce", 1000 * 64 * 4)]
+    assert cast.peers(0, sums[0].group) == (0, 4)
+
+
+# -- layers split over ranks ----------------------------------------------------------------------
+
+
+def _gpt(config: dict[str, Any] | str, *, nodes: int, **parallel: Any) -> dict[str, Any]:
+    return {
+        "model": _Inline(config) if isinstance(config, dict) else {"huggingface": config},
+        "cluster": {"machine": "dgx-a100", "nodes": nodes},
+        "parallel": parallel,
+        "strategy": {"kind": "ddp"},
+        "batch": {"per_device": 1, "accumulation": 4},
+    }
+
+
+def _Inline(config: dict[str, Any]) -> Any:  # noqa: N802
+    """A model from a configuration that is in no file."""
+    from dpsim.models._huggingface import read_config
+    from dpsim.modelspec import HuggingFace
+
+    class Inline(HuggingFace):
+        def model(self, base: Path) -> Any:
+            return read_config(config, sequence_length=32, name="inline")
+
+    return Inline(huggingface="inline", sequence_length=32)
+
+
+def test_ranks_that_split_a_layer_sum_what_they_put_out() -> None:
+    data = toy(2, 1) | {
+        "parallel": {"tensor": 2},
+        "schedule": None,
+        "collective": {"backend": "ideal", "latency": "1 ms", "bandwidth": "1 GB/s"},
+        "cluster": {"ranks": 2},
+    }
+    data.pop("schedule")
+    for layer in data["model"]["layers"]:
+        layer["activation"] = "1 MB"
+    # two layers, half of 1 + 2 ms each, and an all-reduce of 1 + 1 ms each way
+    for engine in ("event", "vectorised"):
+        assert step_time(data, engine) == pytest.approx((2 * 1.5 + 4 * 2) * MS, rel=1e-12)
+
+
+def test_ranks_in_lockstep_are_played_as_one_with_the_same_result() -> None:
+    data = _gpt("gpt2-large", nodes=4, tensor=4, pipeline=2) | {
+        "model": {"huggingface": "gpt2-large", "sequence_length": 512}
+    }
+    case = Case(load(data, Path(), "").points[0], Path())
+    (alike, *_) = case.plays()
+    assert alike.cast(0).ranks == 2
+    full = case.cast(None)
+    whole = event.Play(
+        lambda _: full, case.costs, 2, 0, lambda _: alike.factors(0)[:1].repeat(32), case.contention
+    )
+    assert event.play(whole).step_time == pytest.approx(event.play(alike).step_time, rel=1e-9)
+
+
+def test_sequence_parallelism_keeps_less_and_sends_the_same() -> None:
+    plain = _gpt("gpt2-xl", nodes=1, tensor=8)
+    plain["model"] = {"huggingface": "gpt2-xl", "sequence_length": 1024}
+    split = {**plain, "parallel": {"tensor": 8, "sequence_parallel": True}}
+    one, other = predicted(plain).points[0], predicted(split).points[0]
+    assert one["memory_parts"]["activations"] > 2 * other["memory_parts"]["activations"]
+    assert one["bytes_sent_per_rank"] == pytest.approx(other["bytes_sent_per_rank"], rel=1e-6)
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def test_activations_in_flight_are_kept_and_the_busiest_rank_counts() -> None:
+    data = _gpt("gpt2-xl", nodes=1, pipeline=4)
+    data["model"] = {"huggingface": "gpt2-xl", "sequence_length": 1024}
+    data["batch"]["accumulation"] = 8
+    kept = {}
+    for kind in ("gpipe", "one_f_one_b"):
+        data["schedule"] = {"kind": kind}
+        kept[kind] = predicted(data).memory[0].parts["activations"]  # type: ignore[union-attr]
+    alone = predicted({k: v for k, v in data.items() if k not in ("parallel", "schedule")})
+    whole = alone.memory[0].parts["activations"]  # type: ignore[union-attr]
+    # GPipe keeps all 8 micro-batches of a quarter of the model (the last one has the logits), 1F1B
+    # at most 4 of the first quarter
+    assert 2 * whole < kept["gpipe"] < 4 * whole
+    assert kept["one_f_one_b"] < kept["gpipe"] / 1.9
+
+
+# -- placement ------------------------------------------------------------------------------------
+
+
+def test_tensor_ranks_lie_side_by_side_then_replicas_then_stages() -> None:
+    mesh = Mesh(tensor=2, data=3, pipeline=2)
+    assert mesh.tensor_groups(0) == ((0, 1), (2, 3), (4, 5))
+    assert mesh.data_groups(0) == ((0, 2, 4), (1, 3, 5))
+    assert mesh.pairs(0, 1) == ((0, 6), (1, 7), (2, 8), (3, 9), (4, 10), (5, 11))
+
+
+def test_every_rank_has_one_place_in_any_order() -> None:
+    for order in (("tensor", "data", "pipeline"), ("pipeline", "tensor", "data")):
+        mesh = Mesh(2, 3, 4, order)  # type: ignore[arg-type]
+        places = {
+            (mesh.place(r, "tensor"), mesh.place(r, "data"), mesh.place(r, "pipeline")): r
+            for r in range(mesh.ranks)
+        }
+        assert len(places) == 24
+        assert all(mesh.rank(tensor=t, data=d, pipeline=p) == r for (t, d, p), r in places.items())
+
+
+def test_tensor_ranks_on_two_nodes_cost_more_than_stages_on_two_nodes() -> None:
+    near = _gpt("gpt2-xl", nodes=2, tensor=8, pipeline=2)
+    near["model"] = {"huggingface": "gpt2-xl", "sequence_length": 1024}
+    far = {**near, "parallel": {**near["parallel"], "order": ["pipeline", "data", "tensor"]}}
+    assert step_time(far, "auto") > 1.1 * step_time(near, "auto")
+
+
+def test_balanced_stages_have_the_least_greatest_cost() -> None:
+    assert balanced([5, 1, 1, 1, 1, 1], 2) == [1, 6]
+    assert balanced([1, 1, 1, 1], 4) == [1, 2, 3, 4]
+    data = toy(2, 50, layers=5)
+    data["model"]["layers"][0] |= {"forward": "4 ms", "backward": "8 ms"}
+    even = {**data, "stages": [["s0", "s1", "s2"], ["s3", "s4"]]}
+    assert step_time({**data, "stages": "balanced"}) < 0.75 * step_time(even)
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused_with_what_would() -> None:
+    assert "at most 4 stages" in refusal(toy(8, 8, layers=4))
+    assert "2, 3, 6 would" in refusal(toy(4, 8, layers=6))
+    wrong = toy(4, 8) | {"cluster": {"ranks": 6}}
+    assert "does not divide 6 ranks; 4 or 8 would" in refusal(wrong)
+    wrong = toy(4, 8) | {"parallel": {"pipeline": 4, "data": 2}}
+    assert "data: 1 would be" in refusal(wrong)
+    assert "dualpipe_v accepts at least 8" in refusal(toy(4, 6, {"kind": "dualpipe_v"}, layers=8))
+    assert "pipeline" in refusal({**toy(4, 8), "parallel": {}})
+    assert "fsdp is not modelled together" in refusal({**toy(4, 8), "strategy": {"kind": "fsdp"}})
+    assert "iteration" in refusal({**toy(4, 8), "iteration": 1})
+    stages = [["s0"], ["s1"], ["s3"], ["s2"]]
+    assert "in the order of forward" in refusal({**toy(4, 8), "stages": stages})
+    assert "no layer is called 'x'" in refusal({**toy(4, 8), "stages": [["x"], *stages[1:]]})
+    convnet = {**toy(2, 2), "model": {"name": "resnet50"}, "parallel": {"tensor": 2}}
+    convnet |= {"cluster": {"machine": "dgx-a100", "ranks": 2}}
+    convnet.pop("schedule")
+    convnet.pop("collective")
+    assert "modelled for transformers" in refusal(convnet)
+
+
+def test_explain_spells_the_order_and_the_peaks() -> None:
+    point = json.loads(json.dumps(predicted(toy(4, 8)).explain()))["points"][0]
+    assert point["orders"]["0"] == "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7"
+    assert point["orders"]["1"] == "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7"
+    assert point["orders"]["3"] == " ".join(f"F{m} B{m}" for m in range(8))
+    assert point["peak_in_flight"] == [4, 3, 2, 1]
+    point = predicted(toy(2, 4, {"kind": "interleaved_1f1b", "chunks": 2})).explain()["points"][0]
+    assert point["orders"]["0"] == "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3"
+    assert point["orders"]["1"] == "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3"
