@@ -287,7 +287,8 @@ def needed(training: Training, batch: int, tokens_per_sample: int = 1) -> Need:
 def _samples(training: Training, batch: int, tokens_per_sample: int) -> float:
     if training.tokens is not None:
         if tokens_per_sample <= 1:
-            raise Refused("samples of this model are not made of tokens", ("training", "tokens"))
+            message = "samples of this model are not made of tokens; say samples, or epochs"
+            raise Refused(message, ("training", "tokens"))
         return training.tokens / tokens_per_sample
     if training.samples is not None:
         return training.samples

@@ -144,12 +144,15 @@ def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, 
     if kind == "literal_error":
         return Refused(_none_of(value, str(context.get("expected", ""))), where)
     if kind in _NEEDED:
-        return Refused(f"{_brief(value)} where {_NEEDED[kind]} is needed", where)
+        keys = sorted(_fields_at(cls, first["loc"])) if kind in _RECORDS and first["loc"] else []
+        hint = f"; its keys: {', '.join(keys)}" if keys else ""
+        return Refused(f"{_brief(value)} where {_NEEDED[kind]} is needed{hint}", where)
     if kind == "invalid_key":
         return Refused(unknown(str(where[-1]), _fields_at(cls, first["loc"][:-1])), where)
     return Refused(first["msg"].removeprefix("Value error, "), where)
 
 
+_RECORDS = ("dataclass_type", "dataclass_exact_type")
 _NEEDED = {
     "string_type": "text",
     "bool_type": "true or false",
@@ -202,7 +205,8 @@ def _internal(part: str | int) -> bool:
 
 def unknown(name: str, known: list[str]) -> str:
     """The sentence for a key that does not exist, naming the nearest that does."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    meant = name.replace("gpu", "device")  # the word of the scenario file
+    near = difflib.get_close_matches(meant if meant in known else name, known, n=1, cutoff=0.6)
     if near:
         return f"unknown key; did you mean {near[0]!r}?"
     return f"unknown key; known here: {', '.join(sorted(known)) or 'none'}"

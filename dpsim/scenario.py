@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -129,7 +130,8 @@ class Parallel:
         if ranks % own:
             low = ranks // own * own
             near = " or ".join(f"{n:,}" for n in (low, low + own) if n)
-            raise Refused(f"{shown} does not divide {ranks:,} ranks; {near} would", ("parallel",))
+            many = f"{ranks:,} rank{'s' * (ranks != 1)}"
+            raise Refused(f"{shown} does not divide {many}; {near} would", ("parallel",))
         if self.data is not None and self.data * own != ranks:
             raise Refused(
                 f"{shown} x data {self.data} is {own * self.data:,}, not {ranks:,} ranks; "
@@ -518,10 +520,23 @@ def find(source: str | Path) -> Path:
     bundled = folder() / f"{name.removeprefix('scenarios/')}.yaml"
     if not path.is_absolute() and bundled.is_file():
         return bundled
-    known = sorted(p.stem for p in folder().glob("*.yaml"))
+    if not path.is_absolute() and (folder() / name).is_dir():
+        raise Refused(
+            f"{name!r} is a folder of scenarios ({', '.join(_stems(folder() / name))}); "
+            f"`dpsim compare {name}` compares them"
+        )
+    known = _stems(folder())
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = f"did you mean {near[0]!r}? " if near else ""
     raise Refused(
-        f"no scenario file {name!r}, and no such bundled scenario; bundled: {', '.join(known)}"
+        f"no scenario file {name!r}, and no such bundled scenario; {hint}"
+        f"bundled: {', '.join(known)}"
     )
+
+
+def _stems(place: Path) -> list[str]:
+    """Names of the scenarios in folder `place`."""
+    return sorted(file.stem for file in place.glob("*.yaml"))
 
 
 __all__ = ["Loaded", "Scenario", "find", "load", "read", "to_data"]

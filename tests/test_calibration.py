@@ -643,7 +643,7 @@ def test_links_and_traffic_stay_those_of_the_plan(tmp_path: Path) -> None:
     without = Case(loaded(tmp_path, calibration=None).points[0], tmp_path).costs
     world = tuple(range(8))
     a, b = (costs.plan("all_reduce", world, 1e6) for costs in (with_curve, without))
-    assert (a.links, a.sent, a.algorithm) == (b.links, b.sent, b.algorithm)
+    assert (set(a.rates), a.sent, a.algorithm) == (set(b.rates), b.sent, b.algorithm)
     assert a.seconds != b.seconds
 
 

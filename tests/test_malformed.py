@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 
 from dpsim.cli import _run
 from dpsim.plugins import names
+from dpsim.scenario import Cluster
 
 LAYER = "{name: a, parameters: 1000, forward: 1 ms, backward: 2 ms}"
 TOY = {
@@ -1391,7 +1393,12 @@ WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
         f"there are {', '.join(names('dpsim.strategies'))}",
     ),
     (TOY, {"batch": "{globl: 8}"}, "6: batch.globl: unknown key; did you mean 'global'?"),
-    (TOY, {"cluster": "[2]"}, "2: cluster: [2] where a mapping is needed"),
+    (
+        TOY,
+        {"cluster": "[2]"},
+        "2: cluster: [2] where a mapping is needed; its keys: "
+        + ", ".join(sorted(f.name for f in dataclasses.fields(Cluster))),
+    ),
     (
         TOY,
         {"precision": "{parameters: fp23, compute: fp32}"},

@@ -18,6 +18,7 @@ from dpsim import plugins
 from dpsim.accuracy.collective_table import Row
 from dpsim.accuracy.platforms import platform
 from dpsim.backends import Backend, Plan
+from dpsim.backends.nccl import Nccl
 from dpsim.bottleneck import network_sizes
 from dpsim.case import Case
 from dpsim.collectives.ring import Ring
@@ -154,10 +155,11 @@ def _answer(question: Question) -> Answer:
 
 
 def _bare(backend: Backend, question: Question, topology: Topology) -> float | None:
-    """What the library's own constants say; None where it has no estimate of this operation."""
-    if question.operation in _UNTUNED:
+    """What NCCL's own constants say; None for another library, or an operation that NCCL has no
+    estimate of."""
+    if question.operation in _UNTUNED or not isinstance(backend, Nccl):
         return None
-    return _plan(bare_backend(backend), question, topology).seconds
+    return _plan(backend.bare(), question, topology).seconds
 
 
 def _plan(backend: Backend, question: Question, topology: Topology) -> Plan:
@@ -196,13 +198,6 @@ def backend_of(library: str, algorithm: str, protocol: str) -> Backend:
         stated["version"] = version[1]
     made: Backend = build(cls, stated, file=True)
     return made
-
-
-def bare_backend(backend: Backend) -> Backend:
-    """`backend` with its library's own constants, nothing fitted, where it tells the two apart."""
-    bare = getattr(backend, "bare", None)
-    found: Backend = bare() if callable(bare) else backend
-    return found
 
 
 # -- where ----------------------------------------------------------------------------------------

@@ -50,8 +50,10 @@ class Nvls(Algorithm):
 
 def switched(ranks: tuple[int, ...], topology: Topology) -> bool:
     """Whether every node's ranks, at least two, sit on one NVSwitch."""
-    for node in {topology.node_of(rank) for rank in ranks}:
-        mine = [rank % topology.gpus for rank in ranks if topology.node_of(rank) == node]
+    nodes: dict[int, list[int]] = {}
+    for rank in ranks:
+        nodes.setdefault(topology.node_of(rank), []).append(rank % topology.gpus)
+    for mine in nodes.values():
         if len(mine) < 2:
             return False
         hop = topology.inside(("gpu", 0, mine[0]), ("gpu", 0, mine[1]))

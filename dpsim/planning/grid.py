@@ -164,6 +164,11 @@ def _values(key: str, part: str, text: str) -> Iterator[Any]:
             f"--grid {text}: {part.strip()} has no step; write {low}:{high}:1, or "
             f"{low}:{high}:x2 to double"
         )
+    elif re.fullmatch(rf"{_NUMBER}:{_NUMBER}:.*", part.strip()):
+        raise Refused(
+            f"--grid {text}: {part.strip()} is no range; write 1:10:3 (steps), 1:1024:x2 "
+            "(doubling) or 25:400:x2 Gbit/s (with a unit)"
+        )
     elif not part.strip():
         raise Refused(f"--grid {text}: an empty value; write null to set nothing")
     else:
@@ -246,7 +251,15 @@ def check(grid: Grid, accept: Callable[[dict[str, Any]], object]) -> None:
                     break
                 first = first or known[number]
             else:
-                raise Refused(f"--grid {axis.name}={_shown(value)}: {_detail(first, axis.name)}")
+                at_fault = _at_fault(grid, first)
+                shown = axis.name + f"={_shown(value)}" if at_fault in ("", axis.name) else at_fault
+                raise Refused(f"--grid {shown}: {_detail(first, at_fault or axis.name)}")
+
+
+def _at_fault(grid: Grid, error: Refused | None) -> str:
+    """The axis whose own key is what `error` is about; "" if it is about something else."""
+    at = dotted(error.path) if error is not None else ""
+    return next((axis.name for axis in grid.axes if axis.name == at), "")
 
 
 def _detail(error: Refused | None, name: str) -> str:

@@ -98,7 +98,8 @@ def parse_wanted(text: str, option: str = "--require") -> Wanted:
     try:
         limit = _limit(field, value)
     except ValueError as error:
-        raise Refused(f"{option} {text}: {error}") from None
+        shown = text if option == "--require" else value
+        raise Refused(f"{option} {shown}: {error}") from None
     return Wanted(field, sign in (">=", "≥"), limit, option)
 
 
@@ -130,6 +131,8 @@ def _limit(field: str, text: str) -> float:
         if found is None:
             raise ValueError(f"{text!r} is no energy; write for example '50000 kWh'")
         return float(found[1]) * _KWH[found[2]]
+    if kind == "s" and re.fullmatch(r"[0-9.]+", text):
+        raise ValueError(f"{text!r} has no unit; write for example '300 ms', '10 min' or '30 d'")
     if kind:
         return parse(text, kind)
     rate = _RATE.fullmatch(text)
@@ -209,7 +212,10 @@ def check_fields(fields: Sequence[str], point: Mapping[str, Any], option: str) -
         if field == "fits" or value_of(point, field) is not None:
             continue
         if (asked := _ASKED.get(field)) is not None:
-            raise Refused(f"{option} {field}: needs {asked} in the scenario")
+            raise Refused(
+                f"{option} {field}: needs {asked} in the scenario, as in "
+                "scenarios/worked/train_resnet50.yaml"
+            )
         top = field.partition(".")[0]
         if top in point:
             what = "has no value here" if point[top] is None else "is no number"

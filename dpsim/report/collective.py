@@ -62,7 +62,7 @@ def group_table(group: Group) -> Table:
     if beside:
         heads += ["measured us", "error"]
     if group.at_once > 1:
-        heads += ["alone us", "slower by"]
+        heads += ["alone us", "slower"]
     return table(heads, [_cells(line, beside) for line in group.lines], left=WORDS)
 
 

@@ -559,7 +559,7 @@ def _scaled(document: Document, field: str) -> _Scaled:
 
 def _draw_require(axes: Axes, document: Document) -> None:
     """The field over the key, its 90 % interval, the limit, and where the limit is met."""
-    from matplotlib.ticker import FuncFormatter, NullLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     asked, answer = document["question"], document["answer"]
     key, field = asked["vary"], _fields(document)[0]
@@ -579,6 +579,7 @@ def _draw_require(axes: Axes, document: Document) -> None:
         axes.axvline(_plain(found["text"]), color=colour, linewidth=1.2, label=label)
     if min(x) > 0 and max(x) >= 8 * min(x):
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
         axes.xaxis.set_minor_locator(NullLocator())
     unit = str(points[0]["set"][key]).partition(" ")[2]
@@ -622,7 +623,8 @@ def _draw_front(axes: Axes, document: Document) -> None:
             (y_field, y_scale, axes.axhline),
         ):
             if one["field"] == field:
-                draw(one["limit"] * scale.factor, color=GREY, linewidth=1.2, linestyle="--")
+                draw(one["limit"] * scale.factor, color=GREY, linewidth=1.2, linestyle="--",
+                     label="required")  # fmt: skip
     if document["answer"]:
         x, y = place(document["answer"]["point"])
         axes.plot([x], [y], "D", color=ORANGE, markersize=8, label="to take", gid="answer")

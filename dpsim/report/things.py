@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import itertools
+import re
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -129,13 +130,16 @@ def _scenarios(console: Console) -> None:
 
     rows = []
     for path in sorted(folder().rglob("*.yaml")):
-        first = path.read_text(encoding="utf-8").lstrip().split("\n", 1)[0]
-        about = (
-            first.lstrip("# ") if first.startswith("#") else first.partition("title:")[2].strip()
-        )
+        if path.parent.name == "common":  # what the candidates of a folder share
+            continue
+        text = path.read_text(encoding="utf-8").lstrip()
+        comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+        about = " ".join(line.lstrip("# ") for line in comment)
+        about = about or text.split("\n", 1)[0].partition("title:")[2].strip()
+        about = re.split(r"(?<=[.?]) |(?<=.{14}): ", about)[0]
         rows.append([path.relative_to(folder()).with_suffix("").as_posix(), clean(about)])
     console.print(table(("scenario", "about"), rows, left=("scenario", "about")))
-    _print(console, "dpsim run SCENARIO predicts one.")
+    _print(console, "dpsim run SCENARIO predicts one; dpsim compare FOLDER compares those of one.")
 
 
 def measuring_programs() -> Path:
@@ -254,10 +258,10 @@ def _model(name: str, console: Console, sequence_length: int) -> None:
 def units(model: Model) -> list[list[str]]:
     """Per unit: parameters, FLOP and activations; equal neighbours share a row."""
     whole: list[tuple[str, tuple[float, ...]]] = []
-    for name, members in groupby(model.layers, key=_unit):
+    for name, members in itertools.groupby(model.layers, key=_unit):
         whole.append((name, _sums(list(members))))
     rows = []
-    for sums, same in groupby(whole, key=lambda item: item[1]):
+    for sums, same in itertools.groupby(whole, key=lambda item: item[1]):
         names = [name for name, _ in same]
         label = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} times)"
         rows.append(

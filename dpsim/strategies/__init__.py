@@ -147,7 +147,8 @@ class Strategy:
         """What the replicas of a stage do, where layers are split over ranks; `job` is one rank's
         part of the stage, and its `ranks` are the replicas."""
         raise Refused(
-            f"{name_of(self)} is not modelled together with tensor or pipeline parallelism; ddp is",
+            f"{name_of(self)} is not modelled together with tensor or pipeline parallelism; ddp, "
+            "zero (stage 1) and megatron are",
             ("strategy", "kind"),
         )
 
