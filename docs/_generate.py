@@ -406,6 +406,7 @@ def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
         if isinstance(mark, Plugin):
             known = ", ".join(f"`{name}`" for name in plugins.names(mark.package))
             kinds = {"dpsim.variability": "distribution", "dpsim.backends": "collective"}
+            kinds["dpsim.schedules"] = "schedule"
             key = kinds.get(mark.package, "strategy")
             return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
         if isinstance(mark, Drawn):

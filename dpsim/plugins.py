@@ -83,8 +83,8 @@ class Plugin:
     def make(self, data: Any, *, file: bool) -> Any:
         if not isinstance(data, Mapping):
             shown = "nothing" if data is None else f"{str(data)[:60]!r}"
-            known = isinstance(data, str) and data in names(self.package)
-            hint = f"; write {{{self.tag}: {data}}}" if known else ""
+            named = isinstance(data, str) and data in names(self.package)
+            hint = f"; write {{{self.tag}: {data}}}" if named else ""
             raise Refused(f"{shown} where a mapping with {self.tag!r} is needed{hint}")
         if self.tag not in data:
             known = ", ".join(names(self.package))

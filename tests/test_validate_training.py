@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dpsim.accuracy import training_play
 from dpsim.accuracy.baselines import baselines, gradient_bytes, linear
 from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training_models import choose_model
@@ -19,6 +20,7 @@ from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, Table, read_table
 from dpsim.accuracy.training_validate import calibration_row, validated_training
 from dpsim.calibrate import level
+from dpsim.engines import SimulationError
 from dpsim.player import step_time
 from dpsim.record import Refused
 from dpsim.scenario import Calibrate
@@ -190,13 +192,125 @@ def test_what_is_not_modelled_is_refused_by_name(
 @pytest.mark.parametrize(
     ("strategy", "kind"),
     [
-        ("", "ddp"), ("DDP all-reduce (NCCL)", "ddp"), ("FSDP FULL_SHARD", "fsdp"),
+        ("", "ddp"), ("DDP all-reduce (NCCL)", "ddp"), ("FSDP FULL_SHARD", "fsdp1"),
         ("Horovod all-reduce (NCCL)", "horovod"), ("ZeRO-1 data parallel", "zero"),
         ("ZeRO-3 data parallel", "zero"), ("data parallel all-reduce (NCCL)", "ddp"),
     ],
 )  # fmt: skip
 def test_strategies_by_name(tmp_path: Path, strategy: str, kind: str) -> None:
     assert point(tmp_path, strategy=strategy).strategy == kind
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"strategy": "FSDP (fully_shard)"}, {"kind": "fsdp"}),
+        ({"strategy": "HSDP", "shard": "shard=8"}, {"kind": "fsdp", "shard": 8}),
+        ({"strategy": "FSDP SHARD_GRAD_OP"},
+         {"kind": "fsdp1", "sharding_strategy": "SHARD_GRAD_OP"}),
+        ({"strategy": "FSDP HYBRID_SHARD"},
+         {"kind": "fsdp1", "sharding_strategy": "HYBRID_SHARD", "shard": 8}),
+        ({"strategy": "FSDP _HYBRID_SHARD_ZERO2", "shard": "group=4"},
+         {"kind": "fsdp1", "sharding_strategy": "_HYBRID_SHARD_ZERO2", "shard": 4}),
+        ({"strategy": "FSDP", "framework": "Composer"},
+         {"kind": "fsdp1", "backward_prefetch": "BACKWARD_POST"}),
+        ({"strategy": "nn.DataParallel"}, {"kind": "data_parallel"}),
+        ({"strategy": "DistributedDataParallel all-reduce"}, {"kind": "ddp"}),
+        ({"strategy": "MirroredStrategy"}, {"kind": "mirrored"}),
+        ({"strategy": "MultiWorkerMirroredStrategy"}, {"kind": "multi_worker_mirrored"}),
+        ({"strategy": "data parallel", "framework": "JAX 0.4 (pmap)"}, {"kind": "pmap"}),
+        ({"strategy": "Horovod hierarchical all-reduce"},
+         {"kind": "horovod", "hierarchical_allreduce": True, "local_size": 8}),
+        ({"strategy": "DDP", "compression": "fp16"}, {"kind": "ddp", "comm_hook": "fp16"}),
+        ({"strategy": "DDP", "compression": "BF16 compression hook"},
+         {"kind": "ddp", "comm_hook": "bf16"}),
+        ({"strategy": "DDP", "strategy_detail": "fp16_compress_hook", "compression": "none"},
+         {"kind": "ddp", "comm_hook": "fp16"}),
+        ({"strategy": "DDP", "compression": "none (fp32 gradients)"}, {"kind": "ddp"}),
+        ({"strategy": "ZeRO-2, ZeRO-Offload", "framework": "DeepSpeed"},
+         {"kind": "zero", "stage": 2, "offload_optimizer": "cpu"}),
+    ],
+)  # fmt: skip
+def test_a_system_is_played_with_the_knobs_that_its_row_names(
+    tmp_path: Path, changes: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    assert point(tmp_path, **changes).data["strategy"] == expected
+
+
+def test_zero_plus_plus_has_the_parts_that_are_named(tmp_path: Path) -> None:
+    plus = {"total_gpus": 16, "nodes": 2, "framework": "DeepSpeed", "shard": "ZeRO-3"}
+    every = {
+        "kind": "zero", "stage": 3, "zero_quantized_weights": True, "zero_hpz_partition_size": 8,
+        "zero_quantized_gradients": True, "local_world_size": 8,
+    }  # fmt: skip
+    quantised = "INT8 weights / INT4 gradients (ZeRO++)"
+    whole = point(tmp_path, **plus, strategy="ZeRO++", compression=quantised)
+    assert whole.data["strategy"] == every
+    assert any("hpZ's groups are nodes, 8 ranks" in note for note in whole.notes)
+    named = point(tmp_path, **plus, strategy="ZeRO++", strategy_detail="qwZ+hpZ+qgZ")
+    assert named.data["strategy"] == every
+    weights = point(tmp_path, **plus, strategy="ZeRO-3", strategy_detail="qwZ only")
+    assert weights.data["strategy"] == {"kind": "zero", "stage": 3, "zero_quantized_weights": True}
+    with pytest.raises(Refused, match="gpus_per_node is not stated"):
+        point(tmp_path, **plus | {"gpus_per_node": ""}, strategy="ZeRO++")
+
+
+def test_quantised_exchange_takes_less_time_than_the_whole_one(tmp_path: Path) -> None:
+    row = {
+        "model": "GPT h1024 L4", "total_gpus": 16, "nodes": 2, "framework": "DeepSpeed",
+        "inter_node": "10 GbE", "inter_gbits_s_per_node": 10, "precision": "FP16", "seq_len": 512,
+        "batch_per_gpu": 1, "shard": "ZeRO-3", "value": 1.0, "unit": "s",
+    }  # fmt: skip
+    plain = point(tmp_path, **row, strategy="ZeRO-3 data parallel").case
+    plus = point(tmp_path, **row, strategy="ZeRO++").case
+    assert step_time(plus) < step_time(plain)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"strategy": "HSDP"}, "groups of unknown size; shard=N in column shard"),
+        ({"strategy": "FSDP HYBRID_SHARD", "gpus_per_node": ""}, "groups of unknown size"),
+        ({"strategy": "Horovod hierarchical all-reduce", "gpus_per_node": ""}, "gpus_per_node"),
+        ({"strategy": "Horovod", "strategy_detail": "Adasum"}, "Adasum"),
+        ({"strategy": "Horovod", "compression": "fp16"}, "fp16 with horovod"),
+        ({"strategy": "DDP", "compression": "8-bit floats"}, "8-bit floats with ddp"),
+        ({"strategy": "DDP", "compression": "topk k=1"}, "compressed communication"),
+        ({"strategy": "DDP", "compression": "onebit"}, "compressed communication"),
+        ({"strategy": "ZeRO-Infinity, NVMe"}, "NVMe is not modelled"),
+        ({"strategy": "MultiWorkerMirroredStrategy, RING over gRPC"}, "gRPC"),
+    ],
+)
+def test_a_knob_that_is_missing_or_not_modelled_is_refused_by_name(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(Refused, match=reason):
+        point(tmp_path, **changes)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [("nn.DataParallel", "DataParallel is one process"), ("MirroredStrategy", "one node")],
+)
+def test_a_system_of_one_node_is_refused_on_two(tmp_path: Path, strategy: str, reason: str) -> None:
+    row = dict(zip(HEAD, RESNET, strict=True)) | {"total_gpus": 16, "strategy": strategy}
+    path = write(tmp_path / "t.csv", [tuple(row.values())], tuple(row))
+    (outcome,) = validated_training(path).outcomes
+    assert outcome.status == "refused"
+    assert reason in outcome.reason
+
+
+@pytest.mark.parametrize(("tokens", "length"), [(1024, 1024), (2048, 2048), (4096, 2048)])
+def test_a_batch_in_tokens_without_seq_len_assumes_no_sequence_longer_than_it(
+    tmp_path: Path, tokens: int, length: int
+) -> None:
+    found = point(
+        tmp_path, model="GPT 6.7B", params_m=6700, precision="FP16", batch_unit="tokens",
+        batch_per_gpu=f"{tokens} tokens", global_batch=8 * tokens, value=1.0, unit="s",
+    )  # fmt: skip
+    assert found.data["model"]["sequence_length"] == length
+    assert found.data["batch"] == {"per_device": tokens // length, "accumulation": 1}
+    assert any(f"sequences of {length:,} tokens are assumed" in note for note in found.notes)
 
 
 def test_another_frameworks_exchange_is_told(tmp_path: Path) -> None:
@@ -634,3 +748,36 @@ def test_a_row_is_predicted_alike_whatever_came_before_it(tmp_path: Path) -> Non
     both, late = (validated_training(tmp_path / f"{name}.csv") for name in ("both", "late"))
     assert both.predictions()[-1]["predicted"] == late.predictions()[-1]["predicted"]
     assert both.predictions()[1]["predicted"] != both.predictions()[3]["predicted"]
+
+
+# -- communicators that share links ---------------------------------------------------------------
+
+HSDP = {
+    "model": "GPT h1024 L4", "total_gpus": 16, "nodes": 2, "seq_len": 512, "batch_per_gpu": 1,
+    "precision": "FP16", "accelerator": "NVIDIA A100-SXM4-80GB", "inter_node": "10 GbE",
+    "inter_gbits_s_per_node": 10, "strategy": "HSDP", "shard": "shard=8", "value": 1.0, "unit": "s",
+}  # fmt: skip
+
+
+def test_shared_links_are_played_event_by_event_where_that_is_affordable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = point(tmp_path, **HSDP).case
+    played = training_play.play(case)
+    assert played.engine == "event"
+    assert training_play.step_time(case) == pytest.approx(played.step_time, rel=1e-12)
+    monkeypatch.setattr("dpsim.player.EVENT_BUDGET", 0.0)
+    with pytest.raises(SimulationError, match="communicators of fsdp share links"):
+        training_play.play(case)
+
+
+def test_zero_plus_plus_beyond_that_says_that_links_are_not_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = point(tmp_path, **HSDP | {"strategy": "ZeRO++", "shard": "ZeRO-3"}).case
+    exact = training_play.play(case)
+    assert exact.engine == "event"
+    monkeypatch.setattr("dpsim.player.EVENT_BUDGET", 0.0)
+    unshared = training_play.play(case)
+    assert unshared.reason == training_play.NOTE
+    assert 0.5 * exact.step_time < unshared.step_time <= exact.step_time

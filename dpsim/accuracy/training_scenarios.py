@@ -8,27 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpsim import plugins
 from dpsim.accuracy.platforms import platform
 from dpsim.accuracy.training_mesh import RowMesh, mesh_of
 from dpsim.accuracy.training_models import ModelChoice, choose_model
+from dpsim.accuracy.training_strategies import date_of, strategy_of
 from dpsim.accuracy.training_table import RUN_TIMES, SAMPLES, TIMES, Row
 from dpsim.case import Case
 from dpsim.record import Refused
 from dpsim.scenario import load
 
-#: what is refused, by words of the columns strategy, strategy_detail, framework and compression
-_REFUSED = (
-    (r"decentrali|neighbou?r aver", "decentralised averaging is not modelled"),
-    (r"parameter.server|\bps\b|byteps", "a parameter server is not modelled"),
-    (r"1-bit|powersgd|\bdgc\b|int8 weights|zero\+\+", "compressed communication is not modelled"),
-    (r"mg-wfbp", "MG-WFBP's merging of gradients is not modelled"),
-    (r"bytescheduler", "ByteScheduler's partitioning and priorities are not modelled"),
-    (r"hybrid|hsdp", "hybrid sharding is not modelled"),
-    (r"async(?![- ]?tp)|stale|local sgd|easgd", "asynchronous training is not modelled"),
-    (r"\blora\b", "LoRA, which trains a small part of the parameters, is not modelled"),
-    (r"nn\.dataparallel|\bdataparallel\b", "nn.DataParallel is not modelled"),
-)
 _BATCH = {"convnet": 64, "language": 8, "large": 1}
 
 
@@ -76,7 +64,7 @@ def point_of(row: Row, compute: Mapping[str, Any] | None = None) -> Point:
     data: dict[str, Any] = {
         **mesh.data(row, notes),
         "model": model.data,
-        "strategy": _strategy(row, notes),
+        "strategy": strategy_of(row, notes),
         "cluster": _cluster(row, notes),
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
@@ -115,89 +103,37 @@ def _share(case: Case) -> Case:
 
 
 def _model(row: Row, mesh: RowMesh, notes: list[str]) -> ModelChoice:
-    millions, tokens = row.get("params_m"), row.get("seq_len")
-    found = choose_model(
-        row.text("model"),
-        row.text("task"),
-        millions * 1e6 if millions else None,
-        int(tokens) if tokens else None,
-        mesh.pipeline,
-    )
-    if found.note:
-        notes.append(found.note)
+    tokens = row.get("seq_len")
+    found = _chosen(row, mesh, int(tokens) if tokens else None)
     if found.language and not tokens:
         length = found.data["sequence_length"]
+        most = _tokens_per_gpu(row, mesh)
+        if most and most < length:  # a sequence cannot be longer than all tokens of a GPU
+            found, length = _chosen(row, mesh, most), most
         notes.append(f"sequences of {length:,} tokens are assumed")
+    if found.note:
+        notes.append(found.note)
     return found
 
 
-def _strategy(row: Row, notes: list[str]) -> dict[str, Any]:
-    columns = ("strategy", "strategy_detail", "framework", "compression", "shard")
-    words = " | ".join(row.text(column) for column in columns).lower()
-    for pattern, reason in _REFUSED:
-        if re.search(pattern, words):
-            raise Refused(f"{reason} ({row.text('strategy')})")
-    if re.search(r"fsdp|full_shard", words):
-        return {"kind": "fsdp"}
-    if match := re.search(r"zero-?([123])", words):
-        return _zero(int(match[1]), row, notes)
-    if "horovod" in words and "no overlap" not in words:
-        return _horovod(row, notes)
-    if re.search(r"megatron", row.text("framework").lower()):
-        return _megatron(words, row)
-    if not re.search(r"all-?reduce|\bddp\b|data.parallel|\b[dtp]p\b|^ \|", words):
-        raise Refused(f"strategy {row.text('strategy')!r} is not known")
-    own = row.text("framework")
-    if (
-        own
-        and "no overlap" not in words
-        and not re.search(r"pytorch|torch|lightning|accelerate", own.lower())
-    ):
-        notes.append(f"{own}'s own gradient exchange is played as PyTorch DDP's")
-    if "no overlap" in words:
-        notes.append("gradients are exchanged after backward, in one bucket")
-        return {"kind": "ddp", "bucket_cap_mb": 1_000_000}
-    return {"kind": "ddp"}
+def _chosen(row: Row, mesh: RowMesh, tokens: int | None) -> ModelChoice:
+    millions = row.get("params_m")
+    count = millions * 1e6 if millions else None
+    return choose_model(row.text("model"), row.text("task"), count, tokens, mesh.pipeline)
 
 
-def _megatron(words: str, row: Row) -> dict[str, Any]:
-    """Megatron's own gradient exchange, with the switches that the row names.
-
-    Its parameters are in 16 bit, and so are gradients in fp16; in bf16 they are accumulated and
-    exchanged in fp32 (NVIDIA/Megatron-LM megatron/training/arguments.py, validate_args).
-    """
-    data = _known("megatron", row)
-    if "bf16" in row.text("precision").lower():
-        data["grad_reduce_in_fp32"] = True
-    for name in ("overlap_grad_reduce", "overlap_param_gather", "use_distributed_optimizer"):
-        if name.removeprefix("use_") in words.replace("-", "_").replace(" ", "_"):
-            data[name] = True
-    if data.get("overlap_param_gather"):  # only the distributed optimizer has it
-        data["use_distributed_optimizer"] = True
-    return data
+def _in_tokens(row: Row) -> bool:
+    return "token" in row.text("batch_unit").lower()
 
 
-def _horovod(row: Row, notes: list[str]) -> dict[str, Any]:
-    """Horovod, with the defaults before 0.21 (2020-11-23) where the run is older than that."""
-    data = _known("horovod", row)
-    if "no tensor fusion" in row.text("strategy_detail").lower():
-        data["fusion_threshold"] = 0
-    if (date := _date(row)) and date < "2020-11":
-        notes.append(f"Horovod's defaults before 0.21, as the run is of {date}")
-        data["horovod"] = "0.20"
-    return data
-
-
-def _date(row: Row) -> str:
-    """When it was run, "2020-06": as stated, else the month of NVIDIA's container, else that of
-    the source's commit; empty where nothing tells."""
-    container = re.search(r"\b(\d\d)\.(0[1-9]|1[0-2])\b", row.text("framework"))
-    stated = row.text("data_date")
-    if re.match(r"20\d\d-\d\d", stated):
-        return stated[:7]
-    if container and 17 <= int(container[1]) <= 40:
-        return f"20{container[1]}-{container[2]}"
-    return row.text("source_commit_date")[:7]
+def _tokens_per_gpu(row: Row, mesh: RowMesh) -> int | None:
+    """Tokens of a micro-batch on one replica, where batches are counted in tokens."""
+    if not _in_tokens(row):
+        return None
+    batch, total = row.get("batch_per_gpu"), row.get("global_batch")
+    if batch is None and total is not None:
+        batch = total / mesh.replicas / (row.get("grad_accum") or 1.0)
+    return int(batch) if batch else None
 
 
 #: NCCL inside PyTorch's own binaries (pytorch/pytorch, third_party/nccl and
@@ -224,26 +160,9 @@ def _nccl_version(row: Row) -> str:
     if torch:
         found = [v for low, v in _BUNDLED_NCCL if low <= (int(torch[1]), int(torch[2]))]
         return found[-1] if found else "2.3"
-    date = _date(row)
+    date = date_of(row)
     found = [v for since, v in _RELEASED if since <= date] if date else []
     return found[-1] if found else ""
-
-
-def _zero(stage: int, row: Row, notes: list[str]) -> dict[str, Any]:
-    data = {**_known("zero", row), "stage": stage}
-    own = row.text("framework")
-    if stage < 3 and own and "deepspeed" not in own.lower():
-        notes.append(f"{own}'s ZeRO is played as DeepSpeed's with overlap_comm")
-        data["overlap_comm"] = True
-    if match := re.search(r"group=(\d+)", row.text("shard")):
-        data["partition_size"] = int(match[1])
-    return data
-
-
-def _known(kind: str, row: Row) -> dict[str, Any]:
-    if kind not in plugins.names("dpsim.strategies"):
-        raise Refused(f"{kind} is not modelled ({row.text('strategy')})")
-    return {"kind": kind}
 
 
 def _cluster(row: Row, notes: list[str]) -> dict[str, Any]:
@@ -303,8 +222,8 @@ def _batch(row: Row, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dic
     if steps != int(steps):
         raise Refused(f"grad_accum: {steps} is not a whole number")
     accumulation = int(steps)
-    if "token" in row.text("batch_unit").lower():
-        tokens = row.get("seq_len")
+    if _in_tokens(row):
+        tokens = row.get("seq_len") or (model.data["sequence_length"] if model.language else None)
         if not tokens:
             raise Refused("a batch in tokens needs seq_len")
         batch = batch and batch / tokens

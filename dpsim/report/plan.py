@@ -579,7 +579,8 @@ def _draw_require(axes: Axes, document: Document) -> None:
         axes.axvline(_plain(found["text"]), color=colour, linewidth=1.2, label=label)
     if min(x) > 0 and max(x) >= 8 * min(x):
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        steps = (1.0, 2.0, 5.0) if max(x) < 1000 * min(x) else (1.0,)
+        axes.xaxis.set_major_locator(LogLocator(subs=steps))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
         axes.xaxis.set_minor_locator(NullLocator())
     unit = str(points[0]["set"][key]).partition(" ")[2]
