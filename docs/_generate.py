@@ -33,7 +33,7 @@ from dpsim.strategies import TorchVersion
 from dpsim.units import Unit, show
 from dpsim.variability import (
     CoTenant,
-    NotModelled,
+    LinkEpisodes,
     Pauses,
     RandomSlow,
     SequenceLength,
@@ -289,6 +289,7 @@ SECTIONS = [
     ("variability.shared", Shared),
     ("variability.co_tenant", CoTenant),
     ("variability.pauses", Pauses),
+    ("variability.link_episodes", LinkEpisodes),
     ("variability.sequence_length", SequenceLength),
     ("calibrate", scenario.Calibrate),
     ("price", cost.Price),
@@ -411,8 +412,6 @@ def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
             return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
         if isinstance(mark, Drawn):
             return f"{mark.unit.interval()}, or a [distribution](#distribution)"
-        if isinstance(mark, NotModelled):
-            return f"refused: {mark.reason}"
         if isinstance(mark, Priced):
             return f"amount of money, for example `{mark.example}`"
         if isinstance(mark, ModelSource):

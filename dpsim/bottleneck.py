@@ -8,6 +8,7 @@ from itertools import pairwise
 from dpsim.backends import Phase, Plan
 from dpsim.case import Case
 from dpsim.critical import critical_path
+from dpsim.engines import leaves
 from dpsim.player import Played, step_time
 from dpsim.program import COMPUTE
 
@@ -91,7 +92,5 @@ def network_sizes(plans: Iterable[Plan]) -> dict[str, float]:
 
 def _where(phase: Phase) -> str:
     """Whether the busiest link of `phase` leads out of a node; a toy's one network counts so."""
-    if phase.busiest is None:
-        return "inter_node_network"
-    kinds = {vertex[0] for vertex in phase.busiest}
-    return "inter_node_network" if kinds & {"nic", "leaf", "spine"} else "intra_node_network"
+    outside = phase.busiest is None or leaves(phase.busiest)
+    return "inter_node_network" if outside else "intra_node_network"

@@ -571,19 +571,19 @@ class Case:
         costs = self.costs
         if stretch and (stretch.latency, stretch.transfer) != (1.0, 1.0):
             costs = Stretched(self.costs, stretch.latency, stretch.transfer)
-        slow = self.contention
+        slow, network = self.contention, _calm if quiet else self.variation.network
         if not self.mesh.plain:
             costs, steady = self._bundled(costs) if alike else (costs, self.cast(None))
         iteration = self.scenario.iteration
         if iteration != "steady":
             casts = {k: self.cast(k + 1) for k in _distinct(iteration)}
             cast = _last_known(casts)
-            return [Play(cast, costs, iteration, iteration - 1, factors, slow)]
+            return [Play(cast, costs, iteration, iteration - 1, factors, slow, network)]
         if self.mesh.plain:
             steady = self.cast(None)
         if variability.random and not quiet:
             steps = min(variability.steps, at_most or variability.steps)
-            return [Play(lambda _: steady, costs, steps + 2, 2, factors, slow)]
+            return [Play(lambda _: steady, costs, steps + 2, 2, factors, slow, network)]
         plays = [Play(lambda _: steady, costs, n, n // 2, factors, slow) for n in _SETTLING]
         if not self.mesh.plain:  # all ranks wait for each other: steps hardly overlap
             plays.insert(0, Play(lambda _: steady, costs, 2, 0, factors, slow))
@@ -692,6 +692,10 @@ def _too_many(ranks: int, per_node: int) -> str:
 def innermost(strategy: Strategy) -> Strategy:
     """The strategy that a wrapper plays."""
     return innermost(strategy.inner) if isinstance(strategy, Wrapper) else strategy
+
+
+def _calm(step: int) -> float:
+    return 1.0
 
 
 def _distinct(iteration: int) -> range:

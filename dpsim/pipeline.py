@@ -287,10 +287,12 @@ class _Rank:
         if self.layout.mesh.tensor == 1:
             return
         sizes: dict[float, int] = {}
-        passes = (True,) if forward else (False, True) if self.layout.recompute else (False,)
         for i in layers:
-            for way in passes:
-                size = _exchanged(job, job.model.layers[i], forward=way)
+            layer = job.model.layers[i]
+            # what keeps all its activations is not computed again: embedding, final norm, head
+            again = self.layout.recompute and layer.activations_full < layer.activations
+            for way in (True,) if forward else (False, True) if again else (False,):
+                size = _exchanged(job, layer, forward=way)
                 if size:
                     sizes[size] = sizes.get(size, 0) + 1
         for size, count in sizes.items():

@@ -113,7 +113,11 @@ def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[flo
     request = case.plays(at_most=FEW if case.contention else None)[0]
     # beside contention lanes drift apart, and what each meets is found faster one by one
     groups = [(lane,) for lane in lanes] if case.contention else [lanes]
-    played = [vectorised.play(request, lanes=group, sharing=False).lanes for group in groups]
+    try:
+        played = [vectorised.play(request, lanes=group, sharing=False).lanes for group in groups]
+    except NotApplicable:  # one pass cannot follow their order
+        each = (None, *variants)
+        played = [tuple(step_time(case, stretch=one, at_most=FEW) for one in each)]
     own, *found = (time for times in played for time in times)
     return [time * value / own if own else value for value in found]
 

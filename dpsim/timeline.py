@@ -209,7 +209,8 @@ def _awaits_stage(ops: tuple[Op, ...], end: Array, index: int, since: float) -> 
         gate = max(ops[index].after, key=lambda k: float(end[k]), default=None)
         if gate is None or float(end[gate]) <= since:
             return False
-        if ops[gate].operation in (RECEIVE, BARRIER):
+        # all ranks of a mesh wait for each other in a barrier, or to agree on the gradients' norm
+        if ops[gate].operation in (RECEIVE, BARRIER) or ops[gate].control:
             return True
         index = gate
 

@@ -78,7 +78,7 @@ def interval(
     if case.machine is not None:
         causes |= _losses(case, calibrated_at, repeated)
     if len(played.timeline.durations) > 1 and time > 0:
-        spread = _standard_error(played.timeline.durations) * Z90 / time
+        spread = _standard_error(played.timeline.durations, _episode(case)) * Z90 / time
         causes["sampling"] = (1.0 - spread, 1.0 + spread)
     if case.scenario.variability.drawn_once and time > 0:
         causes["which are slow"] = _middle(played.timeline.durations, time)
@@ -180,7 +180,22 @@ def _middle(durations: tuple[float, ...], time: float) -> tuple[float, float]:
     return min(ordered[beyond] / time, 1.0), max(ordered[-1 - beyond] / time, 1.0)
 
 
-def _standard_error(values: tuple[float, ...]) -> float:
-    mean = sum(values) / len(values)
-    variance = sum((v - mean) ** 2 for v in values) / (len(values) - 1)
-    return math.sqrt(variance / len(values))
+def _episode(case: Case) -> int:
+    """Steps that share the draws of co-tenants or links: the most of any cause; 1 without."""
+    whole = case.scenario.variability.expanded
+    causes = (getattr(whole, name, None) for name in ("co_tenant", "link_episodes"))
+    return max((cause.episode for cause in causes if cause), default=1)
+
+
+def _standard_error(values: tuple[float, ...], together: int = 1) -> float:
+    """Standard error of the mean of `values`, of which `together` neighbours share their draws:
+    that of independent groups of so many (batch means).  Fewer than two groups say nothing of how
+    groups differ; the values then count one by one."""
+    count = len(values) // together
+    if count < 2:
+        together, count = 1, len(values)
+    used = values[len(values) - count * together :]
+    means = [sum(used[k * together : (k + 1) * together]) / together for k in range(count)]
+    mean = sum(means) / count
+    variance = sum((v - mean) ** 2 for v in means) / (count - 1)
+    return math.sqrt(variance / count)

@@ -78,6 +78,8 @@ def answer(*names: Any, by: Any = None, seed: int = 0, vary: Any = (), **options
     return text
 
 
+FREE = "collective: {backend: free}\n"
+TRAINED = "    training: {samples: 1000, largest_batch: 1000}\n"
 STEP_1, STEP_2 = 0.0110004, 0.0210004  # 10 or 20 ms of backward, 1 ms, 4 kB at 10 GB/s
 
 
@@ -274,6 +276,19 @@ def test_a_candidate_without_a_number_stays_and_is_not_chosen(tmp_path: Path) ->
     assert found["candidates"][0]["ranks"] == 8
     assert found["candidates"][0]["probability_best"] == 0
     assert any("no number" in text for text in found["warnings"])
+
+
+def test_steps_that_take_no_time_are_compared_where_the_work_is_known(tmp_path: Path) -> None:
+    """Nothing divides by the time of all runs; jobs that take none have equal parts of it."""
+    free = mix("0 s", "0 s", ("1", "3"), "", TRAINED).replace(IDEAL, FREE)
+    paths = write(tmp_path, free=free, slow=mix("10 ms", "20 ms", ("1", "3"), "", TRAINED))
+    found = answer(*paths, by="time")
+    assert found["recommendation"] == "free"
+    assert found["candidates"][0]["days"] == 0.0
+    assert [job["share_of_time"] for job in found["candidates"][0]["jobs"]] == [0.5, 0.5]
+    price = "price: {per_device_hour: 2 usd/h}\n"
+    same = answer(*write(tmp_path, a=free + price, b=free + price))
+    assert same["break_even_price_usd"] is None
 
 
 BIG = """\

@@ -636,8 +636,8 @@ MORE: list[Case] = [
     (
         "link episodes",
         {"variability": "{link_episodes: {}}"},
-        "variability.link_episodes",
-        "links that are slow for a while are not modelled; a link",
+        "variability.link_episodes.factor",
+        "is missing",
     ),
     (
         "steps 0",

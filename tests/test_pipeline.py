@@ -358,3 +358,63 @@ def test_explain_spells_the_order_and_the_peaks() -> None:
     point = predicted(toy(2, 4, {"kind": "interleaved_1f1b", "chunks": 2})).explain()["points"][0]
     assert point["orders"]["0"] == "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3"
     assert point["orders"]["1"] == "1F0 1F1 3F0 3B0 3F1 3B1 1F2 1B0 1F3 1B1 3F2 3B2 3F3 3B3 1B2 1B3"
+
+
+# -- ranks that split layers, where replicas differ or groups cross nodes -----------------------
+
+
+@pytest.mark.parametrize("engine", ["event", "vectorised"])
+def test_replicas_with_other_batches_split_layers_among_themselves(engine: str) -> None:
+    # 3 samples over 2 replicas: each replica's ranks exchange activations of 2 samples or of 1
+    data = {
+        **toy(1, 1, layers=1, forward=2.0, backward=4.0),
+        "cluster": {"ranks": 4},
+        "parallel": {"tensor": 2},
+        "collective": {"backend": "ideal", "latency": "0 s", "bandwidth": "1 GB/s"},
+        "batch": {"global": 3},
+        "engine": engine,
+    }
+    del data["schedule"]
+    data["model"]["layers"][0]["activation"] = "1 MB"
+    # 2 samples: half of 6 ms each, and a ring of two sums 2 MB, both ways
+    assert predicted(data).step_time_s == pytest.approx((6.0 + 2 * 2.0) * MS, rel=1e-9)
+
+
+def test_a_gather_beside_computing_leaves_an_interval() -> None:
+    # tensor groups of 3 on nodes of 8: activations are put together while others are computed,
+    # which one pass over the ranks cannot follow under contention
+    data = _gpt("gpt2-large", nodes=3, tensor=3, pipeline=4) | {
+        "model": {"huggingface": "llama-2-70b", "sequence_length": 4096},
+        "cluster": {"machine": "dgx-h100", "nodes": 3},
+        "strategy": {
+            "kind": "megatron",
+            "use_distributed_optimizer": True,
+            "overlap_grad_reduce": True,
+        },
+        "precision": {"parameters": "bf16", "compute": "bf16"},
+        "batch": {"per_device": 1, "accumulation": 8},
+    }
+    point = predicted(data).points[0]
+    assert point["step_time_low_s"] < point["step_time_s"] < point["step_time_high_s"]
+
+
+def test_only_what_is_computed_again_exchanges_activations_again() -> None:
+    found = {}
+    for recompute in ("none", "full"):
+        data = _gpt("gpt2-large", nodes=1, tensor=4, pipeline=1) | {"recompute": recompute}
+        data["model"] = {"huggingface": "gpt2-large", "sequence_length": 512}
+        case = Case(load(data, Path(), "").points[0], Path())
+        ops = case.cast(None).programs[0].ops
+        found[recompute] = sum(op.repeats for op in ops if op.stream == "tensor")
+    # 36 blocks of 2 exchanges, in 4 micro-batches; embedding and head are not computed again
+    assert found["none"] == 4 * (2 * 2 * 36 + 2)
+    assert found["full"] == found["none"] + 4 * 2 * 36
+
+
+def test_waiting_for_the_norm_of_later_stages_is_a_bubble() -> None:
+    # one replica: the last stage ends first, and then only agrees with the others on the norm
+    data = _gpt("gpt2-large", nodes=1, tensor=2, pipeline=4)
+    data["model"] = {"huggingface": "gpt2-large", "sequence_length": 512}
+    point = predicted(data).points[0]
+    assert point["stall_s"] == 0.0
+    assert point["bubble_s"] > 0.3 * point["compute_s"]

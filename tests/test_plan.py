@@ -190,6 +190,13 @@ def test_at_90_percent_the_worse_end_of_the_interval_holds() -> None:
     assert value_at(loaded, less, "step_time_high_s") > 1.2
 
 
+def test_a_run_that_takes_no_time_has_no_interval_of_device_hours() -> None:
+    point = {"device_hours": 0.0, "time_to_train_s": 0.0}
+    point |= {"time_to_train_low_s": 0.0, "time_to_train_high_s": 0.0}
+    assert ends_of(point, "device_hours") is None
+    assert parse_wanted("device_hours<=3").margin(point, sure=True) == 1.0
+
+
 def test_efficiency_is_relative_to_the_first_point_of_the_sweep_as_in_a_run() -> None:
     loaded = scenario(RACK, sweep={"cluster.ranks": [4, 8, 16]})
     bench = bench_of(loaded)

@@ -20,7 +20,7 @@ from dpsim.record import Refused, build, dump
 from dpsim.scenario import load
 from dpsim.timeline import Array
 from dpsim.variability import (
-    CAUSES,
+    OF_COMPUTE,
     PRESETS,
     Distribution,
     RandomSlow,
@@ -215,10 +215,10 @@ def factors(keys: dict[str, Any], site: Site = SITE, seed: int = 0, count: int =
 
 
 def test_every_cause_is_tested() -> None:
-    assert tuple(EACH) == CAUSES
+    assert tuple(EACH) == OF_COMPUTE
 
 
-@pytest.mark.parametrize("name", CAUSES)
+@pytest.mark.parametrize("name", OF_COMPUTE)
 def test_a_cause_changes_something_and_leaves_when_left_out(name: str) -> None:
     variability = build(Variability, {name: EACH[name]})
     assert variability.causes == (name,)
@@ -228,14 +228,14 @@ def test_a_cause_changes_something_and_leaves_when_left_out(name: str) -> None:
     assert variability.without(name) == Variability()
 
 
-@pytest.mark.parametrize("name", [name for name in CAUSES if name != "pauses"])
+@pytest.mark.parametrize("name", [name for name in OF_COMPUTE if name != "pauses"])
 def test_another_cause_shifts_nobodys_draws(name: str) -> None:
     others = {key: value for key, value in EACH.items() if key not in (name, "pauses")}
     together = factors({**others, name: EACH[name]})
     assert together == pytest.approx(factors(others) * factors({name: EACH[name]}), rel=1e-12)
 
 
-@pytest.mark.parametrize("name", [n for n in CAUSES if n not in ("slow_ranks", "slow_nodes")])
+@pytest.mark.parametrize("name", [n for n in OF_COMPUTE if n not in ("slow_ranks", "slow_nodes")])
 def test_another_rank_shifts_nobodys_draws(name: str) -> None:
     few = factors({name: EACH[name]})
     more = factors({name: EACH[name]}, Site(40, 4, 2, 1.0, 4))
@@ -303,6 +303,59 @@ def test_neighbours_stay_for_an_episode() -> None:
     assert (blocks[0] != blocks[1]).any()
 
 
+def test_steps_of_an_episode_are_no_independent_draws() -> None:
+    """Steps 2 … 1001 hold a hundred episodes, each one draw of a rank that is busy or not."""
+    tenant = {"share": 0.5, "probability": 0.3, "episode": 10}
+    played = answer(cluster={"ranks": 1}, variability={"co_tenant": tenant, "steps": 1000})
+    low, high = played.points[0]["interval_causes"]["sampling"]
+    mean = 1.3  # of factors 1 and 2
+    expected = 1.645 * math.sqrt(0.3 * 0.7 / 100) / mean
+    assert (high - low) / 2 == pytest.approx(expected, rel=0.25)
+
+
+EPISODES = {"factor": 3, "probability": 0.3, "episode": 4, "per": "all"}
+
+
+def test_bytes_take_longer_in_an_episode_of_the_network() -> None:
+    # compute 1 s, then an all-reduce of 0.2 s for its latency and 0.5 s for its bytes
+    toy = {
+        "model": {
+            "dtype": "fp32",
+            "layers": [{"name": "a", "parameters": 125, "forward": "0 s", "backward": "1 s"}],
+        },
+        "collective": {"backend": "ideal", "latency": "0.2 s", "bandwidth": "1 kB/s"},
+        "variability": {"link_episodes": EPISODES, "steps": 40},
+    }
+    for engine in ("event", "vectorised"):
+        played = answer(engine=engine, **toy).played[0]
+        assert played is not None
+        found = np.array(played.timeline.durations)
+        assert sorted(set(found.round(9))) == [1.7, 2.7]
+        blocks = found[2:38].reshape(9, 4)  # two steps are not measured
+        assert (blocks.round(9) == blocks[:, :1].round(9)).all()
+
+
+def test_links_are_slow_as_often_as_said_and_the_slowest_counts() -> None:
+    keys = {"link_episodes": {**EPISODES, "episode": 1, "per": "node"}}
+    variation = Variation(build(Variability, keys), Site(12, gpus=4), 0)
+    found = np.array([variation.network(step) for step in range(4000)])
+    assert set(found) == {1.0, 3.0}
+    assert (found > 1).mean() == pytest.approx(1 - 0.7**3, abs=0.03)
+
+
+def test_an_episode_between_nodes_leaves_nvlink_alone() -> None:
+    vary = {"link_episodes": {**EPISODES, "probability": 1.0, "per": "node"}, "steps": 3}
+    times = {}
+    for nodes in (1, 2):
+        for name, variability in (("calm", {}), ("slow", vary)):
+            times[nodes, name] = answer(
+                model={"name": "resnet50"}, cluster={"machine": "dgx-a100", "nodes": nodes},
+                collective={"backend": "nccl"}, compute={"spread": 0.0}, variability=variability,
+            ).step_time_s  # fmt: skip
+    assert times[1, "slow"] == pytest.approx(times[1, "calm"], rel=1e-9)
+    assert times[2, "slow"] > times[2, "calm"] * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("together", [True, False])
 def test_pauses_cost_more_when_ranks_are_out_of_step(together: bool) -> None:
     """10 ranks pause 0.2 s every 50 steps: 0.2/50 a step if all at once; else in every step that
@@ -335,7 +388,7 @@ def test_which_of_equal_ranks_are_slow_does_not_matter() -> None:
     assert times == {1.5}
 
 
-@pytest.mark.parametrize("name", [name for name in CAUSES if name != "slow_nodes"])
+@pytest.mark.parametrize("name", [name for name in OF_COMPUTE if name != "slow_nodes"])
 def test_a_cause_that_only_slows_down_never_makes_steps_shorter(name: str) -> None:
     slowing = {
         "jitter": {"kind": "exponential", "tail": 0.1},
@@ -518,7 +571,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sequence_length": {}}, "either spread"),
     ({"sequence_length": {"spread": 0.5, "padded": True, "cure": "packing"}}, "no padding"),
     ({"sequence_length": {"file": "f.csv"}}, "length and count"),
-    ({"link_episodes": {}}, "are not modelled"),
+    ({"link_episodes": {"factor": 2, "probability": 0.1}}, "has no nodes"),
+    ({"link_episodes": {"factor": 2, "probability": 2}}, "probability"),
     ({"preset": "megascal"}, "did you mean 'megascale'"),
 ]
 

@@ -8,17 +8,23 @@ to 1e-9 relative.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpsim.backends import Backend, Plan
+from dpsim.backends import Backend, Phase, Plan
+from dpsim.fabrics import Edge
 from dpsim.program import BARRIER, RECEIVE, SEND, Cast, Op
 from dpsim.timeline import Array
 from dpsim.topology import Topology
 
 #: ranks that wait for each other and move nothing
 WAITING = Plan((), None, BARRIER, 0.0)
+
+
+def leaves(edge: Edge) -> bool:
+    """Whether a link leads out of a node."""
+    return bool({vertex[0] for vertex in edge} & {"nic", "leaf", "spine"})
 
 
 class SimulationError(RuntimeError):
@@ -42,6 +48,7 @@ class Costs:
         self.backend = backend
         self.topology = topology
         self._plans: dict[tuple[str, tuple[int, ...], float], Plan] = {}
+        self._slowed: dict[tuple[int, float], tuple[Plan, Plan]] = {}
         self._repeated: dict[tuple[str, tuple[int, ...], float, int], Plan] = {}
 
     @property
@@ -56,6 +63,30 @@ class Costs:
             check_time(plan.seconds, f"{operation} of {size:g} bytes")
             self._plans[key] = plan
         return self._plans[key]
+
+    def slowed(self, plan: Plan, factor: float) -> Plan:
+        """`plan` where bytes between nodes take `factor` times as long; no rounds are kept."""
+        if factor == 1.0:
+            return plan
+        key = (id(plan), factor)
+        if key not in self._slowed:
+            phases = tuple(self._slowed_phase(phase, factor) for phase in plan.phases)
+            self._slowed[key] = plan, replace(plan, phases=phases, stages=None)
+        return self._slowed[key][1]
+
+    def _slowed_phase(self, phase: Phase, factor: float) -> Phase:
+        """As slow as its links between nodes are now, if those are the slowest; a toy has one
+        network."""
+        if not phase.loads or self.topology is None:
+            inside = phase.busiest is not None and not leaves(phase.busiest)
+            return phase if inside else replace(phase, seconds=phase.seconds * factor)
+        times = {
+            edge: load / self.topology.link(edge).bandwidth for edge, load in phase.loads.items()
+        }
+        most = max(times.values())
+        outside = max((time for edge, time in times.items() if leaves(edge)), default=0.0)
+        longer = factor * outside / most if most else 1.0
+        return replace(phase, seconds=phase.seconds * max(longer, 1.0))
 
     def of(self, op: Op, ranks: tuple[int, ...]) -> Plan:
         """How `ranks` carry out `op`, a collective or a transfer, with all its repeats."""
@@ -80,6 +111,7 @@ class Play:
     factors   step -> multiplier of every rank's compute [ranks]
     contention  how much slower a rank computes while a collective moves its bytes: the part of an
               operation that runs beside one takes 1 + contention times as long
+    network   step -> how many times as long bytes between nodes take
     """
 
     cast: Callable[[int], Cast]
@@ -88,6 +120,7 @@ class Play:
     warmup: int
     factors: Callable[[int], Array]
     contention: float = 0.0
+    network: Callable[[int], float] = lambda _: 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < self.steps:

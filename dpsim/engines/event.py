@@ -85,6 +85,7 @@ class _Run:
         self.casts = [request.cast(k) for k in range(request.steps)]
         self.boards = [_board(cast) for cast in self.casts]
         self.factors = [request.factors(k) for k in range(request.steps)]
+        self.slow = [_slowing(request, k) for k in range(request.steps)]
         self.done: dict[tuple[int, int, int], simpy.Event] = {}
         self.issued: dict[tuple[int, int, int], simpy.Event] = {}
         self.meetings: dict[tuple[Any, ...], _Meeting] = {}
@@ -285,14 +286,16 @@ class _Run:
             self.waiting.pop((rank, op.stream), None)
             return start
         start = self.env.now
-        yield from self._by_phases(self.request.costs.of(op, pair))
+        costs = self.request.costs
+        yield from self._by_phases(costs.slowed(costs.of(op, pair), self.slow[step]))
         message.done.succeed(start)
         return start
 
     def _collective(self, key: tuple[Any, ...], meeting: _Meeting) -> Events:
         start = self.env.now
         op = meeting.op
-        plan = self.request.costs.of(op, meeting.group)
+        costs = self.request.costs
+        plan = costs.slowed(costs.of(op, meeting.group), self.slow[key[0]])
         self._talk(meeting.group, +1)
         if self.rounds and plan.stages is not None:
             yield from self._by_rounds(plan, meeting.group)
@@ -408,6 +411,10 @@ class _Run:
 
 def _streams(casts: list[Cast], rank: int) -> list[str]:
     return list(dict.fromkeys(s for cast in casts for s in cast.program(rank).streams))
+
+
+def _slowing(request: Play, step: int) -> float:
+    return check_time(request.network(step), f"the network's slowing in step {step}")
 
 
 def _board(cast: Cast) -> _Board:

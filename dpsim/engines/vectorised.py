@@ -25,6 +25,7 @@ from dpsim.program import COMPUTE, RECEIVE, SEND, Cast, Op
 from dpsim.timeline import Array, Split, Step, Timeline
 
 Lane = tuple[float, float]
+_Meeting = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
 
 @dataclass(eq=False)
@@ -92,12 +93,14 @@ class _Run:
         ]
         self.finish = np.zeros(shape)
         self._orders: dict[int, tuple[Cast, Cast, tuple[tuple[int, ...], ...]]] = {}
+        self._meetings: dict[tuple[int, str], dict[int, _Meeting]] = {}
         self._last: Step | None = None
 
     def step(self, number: int, origin: float) -> Step:
         asked = self.request.cast(number)
         cast, orders = self._order(asked)
         factors = self.request.factors(number)
+        self.slow = self.request.network(number)
         if not (factors >= 0).all():
             raise SimulationError(f"step {number} has a compute factor that is no factor")
         for role in self.roles:
@@ -172,6 +175,10 @@ class _Run:
             moved = True
         return moved
 
+    def _plan(self, op: Op, ranks: tuple[int, ...]) -> Plan:
+        """How `ranks` carry out `op` in this step."""
+        return self.request.costs.slowed(self.request.costs.of(op, ranks), self.slow)
+
     def _message(self, number: int, cast: Cast) -> tuple[Array, Array]:
         """Begin and end of the next transfer of a role, by receiver: arrays (lanes, ranks), not a
         number where it has not been sent."""
@@ -194,7 +201,7 @@ class _Run:
         if op.operation == SEND:
             pairs = [_pair(cast, rank, op) for rank in receivers.tolist()]
             receivers = np.array([pair[1] for pair in pairs])
-            plans = [self.request.costs.of(op, pair) for pair in pairs]
+            plans = [self._plan(op, pair) for pair in pairs]
             begin[:, receivers] = ready
             end[:, receivers] = ready + self.comm[:, None] * [plan.seconds for plan in plans]
             for pair, plan in zip(pairs, plans, strict=True):
@@ -243,13 +250,13 @@ class _Run:
         met = False
         for k in waiting:
             if self.roles[k].arrival is not None:
-                met |= self._try(cast, cast.programs[k].ops[self.roles[k].next])
+                met |= self._try(cast, k, cast.programs[k].ops[self.roles[k].next])
         return met
 
     def _everyone(self, cast: Cast, op: Op) -> bool:
         """The usual case, without copies: one role, whose ranks form one group."""
         role = self.roles[0]
-        plan = self.request.costs.of(op, cast.groups[op.group][0])
+        plan = self._plan(op, cast.groups[op.group][0])
         assert role.arrival is not None
         begin = role.arrival.max(axis=1, keepdims=True)
         end = begin + plan.seconds * self.comm[:, None]
@@ -272,13 +279,26 @@ class _Run:
         if plan.rates:
             self._talk.append((op.stream, float(begin.flat[0]), float(end.flat[0]), plan))
 
-    def _try(self, cast: Cast, op: Op) -> bool:
+    def _meeting(self, cast: Cast, number: int, name: str) -> _Meeting:
+        """The roles that role `number` meets in groups of that name, itself among them, and these
+        groups; roles that share no group need not agree on anything."""
+        if (id(cast), name) not in self._meetings:
+            graph: nx.Graph[int] = nx.Graph()
+            for group in cast.groups[name]:
+                nx.add_path(graph, dict.fromkeys(cast.roles[rank] for rank in group))
+            found = self._meetings[id(cast), name] = {}
+            for roles in nx.connected_components(graph):
+                groups = tuple(g for g in cast.groups[name] if cast.roles[g[0]] in roles)
+                found |= dict.fromkeys(roles, (tuple(sorted(roles)), groups))
+        return self._meetings[id(cast), name][number]
+
+    def _try(self, cast: Cast, number: int, op: Op) -> bool:
         partition = cast.groups.get(op.group, ())
         if len(self.roles) == 1 and len(partition) == 1 and len(partition[0]) == cast.ranks:
             return self._everyone(cast, op)
         present = {rank for group in partition for rank in group}
         _require_members(cast, self.roles, op, present)
-        involved = [k for k, r in enumerate(self.roles) if int(r.members[0]) in present]
+        involved, groups = self._meeting(cast, number, op.group)
         for k in involved:
             role = self.roles[k]
             theirs = cast.programs[k].ops[role.next] if role.arrival is not None else None
@@ -294,7 +314,7 @@ class _Run:
             arrival[:, self.roles[k].members.astype(int)] = self.roles[k].arrival
         start, end = np.zeros_like(arrival), np.zeros_like(arrival)
         self._parted = self._parted or len(partition) > 1
-        for group in partition:
+        for group in groups:
             self._group(op, group, arrival, start, end)
         for k in involved:
             role = self.roles[k]
@@ -307,7 +327,7 @@ class _Run:
     def _group(
         self, op: Op, group: tuple[int, ...], arrival: Array, start: Array, end: Array
     ) -> None:
-        plan = self.request.costs.of(op, group)
+        plan = self._plan(op, group)
         members = slice(None) if len(group) == arrival.shape[1] else list(group)
         begin = arrival[:, members].max(axis=1)
         finish = begin + plan.seconds * self.comm

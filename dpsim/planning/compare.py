@@ -342,7 +342,7 @@ def _candidate(found: Comparison, i: int) -> dict[str, Any]:
         "fits": candidate.fits,
         **_totals(jobs, found.work.trained),
         "jobs": [
-            _job(job, n, s / sum(seconds)) for job, n, s in zip(jobs, steps, seconds, strict=True)
+            _job(job, n, share) for job, n, share in zip(jobs, steps, _parts(seconds), strict=True)
         ],
     }
 
@@ -358,7 +358,13 @@ _NOTHING: dict[str, None] = dict.fromkeys(
 
 
 def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
-    return sum(v * w for v, w in zip(values, weights, strict=True)) / sum(weights)
+    return sum(v * w for v, w in zip(values, _parts(weights), strict=True))
+
+
+def _parts(amounts: Sequence[float]) -> list[float]:
+    """The share of each in the sum; equal ones where all are 0, as where no step takes time."""
+    whole = sum(amounts)
+    return [amount / whole if whole else 1.0 / len(amounts) for amount in amounts]
 
 
 def _totals(jobs: Sequence[PlayedJob], trained: bool) -> dict[str, float | None]:
@@ -488,7 +494,7 @@ def break_even(found: Comparison) -> float | None:
         job.case.ranks * term.seconds / HOUR * math.prod(f.mean for f in term.factors)
         for job, term in zip(other.jobs, found.terms[found.runner_up], strict=True)
     )
-    price = (target - beside) / hours
+    price = (target - beside) / hours if hours > 0 else 0.0
     return price if price > 0 else None
 
 

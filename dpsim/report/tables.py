@@ -586,10 +586,12 @@ def split_text(point: dict[str, Any]) -> str:
 
 
 def _buckets(buckets: Sequence[dict[str, Any]]) -> str:
-    shown = [
-        f"{show(b['bytes'], 'B', 3)} ({len(b['tensors'])} tensor{'s' * (len(b['tensors']) != 1)})"
-        for b in buckets[:10]
-    ]
+    def shown_as(bucket: dict[str, Any]) -> str:
+        count = len(bucket["tensors"])  # of a pipeline's buckets only the bytes are known
+        tensors = f" ({count} tensor{'s' * (count != 1)})" if count else ""
+        return f"{show(bucket['bytes'], 'B', 3)}{tensors}"
+
+    shown = [shown_as(bucket) for bucket in buckets[:10]]
     more = f", and {len(buckets) - 10} more" if len(buckets) > 10 else ""
     kind = "parameter group" if buckets[0]["name"].startswith("group") else "bucket"
     count = f"{len(buckets)} {kind}{'s' * (len(buckets) != 1)}"

@@ -17,7 +17,14 @@ from pydantic import BeforeValidator
 from dpsim.record import Check, Count, Refused, build, record
 from dpsim.timeline import Array
 from dpsim.units import Factor, Unit
-from dpsim.variability._causes import CoTenant, Pauses, RandomSlow, Shared, Site
+from dpsim.variability._causes import (
+    CoTenant,
+    LinkEpisodes,
+    Pauses,
+    RandomSlow,
+    Shared,
+    Site,
+)
 from dpsim.variability._distribution import Distribution, Drawn, Reader
 from dpsim.variability._files import read_numbers
 from dpsim.variability._lengths import Lengths, SequenceLength
@@ -33,25 +40,6 @@ def _whole(key: Any) -> Any:
 
 
 Number = Annotated[int, Check(0, 1_048_575), BeforeValidator(_whole)]
-
-
-class NotModelled:
-    """Marks a key that is refused by name, with the reason."""
-
-    def __init__(self, reason: str) -> None:
-        self.reason = reason
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        def validate(value: Any) -> None:
-            if value is not None:
-                raise ValueError(self.reason)
-
-        return core_schema.no_info_plain_validator_function(
-            validate,
-            metadata={"pydantic_js_functions": [lambda schema, handler: {"type": "null"}]},
-        )
 
 
 @record
@@ -71,7 +59,7 @@ class Variability:
     sequence_length  samples of unequal length
     preset           published variability by name; keys that are given replace the preset's
     nodes_per_rack   how many nodes make a rack
-    link_episodes    links that are slow for a while
+    link_episodes    links between nodes that are slow for a while
     steps            steps that are played where anything is random
     """
 
@@ -85,13 +73,7 @@ class Variability:
     sequence_length: SequenceLength | None = None
     preset: Name | None = None
     nodes_per_rack: Count | None = None
-    link_episodes: Annotated[
-        None,
-        NotModelled(
-            "links that are slow for a while are not modelled; a link that is slow throughout is "
-            "part of the machine"
-        ),
-    ] = None
+    link_episodes: LinkEpisodes | None = None
     steps: Annotated[int, Check(1, 100_000)] = 100
 
     def __post_init__(self) -> None:
@@ -166,11 +148,12 @@ class Variability:
         return Variation(self, place, seed, read).factors(step)
 
 
-#: the causes in the order in which they are applied
-CAUSES = (
+#: the causes that make compute longer, in the order in which they are applied
+OF_COMPUTE = (
     "jitter", "random_slow", "slow_ranks", "slow_nodes", "shared", "co_tenant", "sequence_length",
     "pauses",
 )  # fmt: skip
+CAUSES = (*OF_COMPUTE, "link_episodes")
 #: those that are the same in every step
 FIXED = ("slow_ranks", "slow_nodes")
 
@@ -194,7 +177,10 @@ class Variation:
             self.jitter = whole.jitter.resolved(read)
         slow = tuple(_resolved(cause, read) for cause in whole.slow)
         shared = _resolved(whole.shared, read) if whole.shared else None
-        self.variability = replace(whole, random_slow=slow or None, shared=shared)
+        links = _resolved(whole.link_episodes, read) if whole.link_episodes else None
+        self.variability = replace(
+            whole, random_slow=slow or None, shared=shared, link_episodes=links
+        )
         if whole.sequence_length:
             self.lengths = whole.sequence_length.lengths(read)
         if whole.pauses and self.site.seconds <= 0:
@@ -213,6 +199,11 @@ class Variation:
             for rank in range(node * size, min((node + 1) * size, self.site.ranks)):
                 found[rank] = found.get(rank, 1.0) * factor
         return found
+
+    def network(self, step: int) -> float:
+        """How many times as long bytes between nodes take in this step."""
+        episodes = self.variability.link_episodes
+        return episodes.slowest(self.site, self.seed, step) if episodes else 1.0
 
     def factors(self, step: int, scale: float = 1.0) -> Array:
         """Multiplier of every rank's compute in this step; `scale` multiplies all but pauses."""
@@ -252,7 +243,7 @@ def _no_files(name: str) -> tuple[tuple[float, ...], str]:
 
 
 __all__ = [
-    "CAUSES", "CONTRACT", "PRESETS", "CoTenant", "Distribution", "NotModelled", "Pauses",
-    "RandomSlow", "SequenceLength", "Shared", "Site", "Variability", "Variation",
+    "CAUSES", "CONTRACT", "OF_COMPUTE", "PRESETS", "CoTenant", "Distribution", "LinkEpisodes",
+    "Pauses", "RandomSlow", "SequenceLength", "Shared", "Site", "Variability", "Variation",
     "expected_maximum", "read_numbers", "stream",
 ]  # fmt: skip

@@ -122,6 +122,36 @@ class CoTenant:
 
 
 @record
+class LinkEpisodes:
+    """Links out of nodes that are slow for a while.  A collective or transfer between nodes moves
+    its bytes as slowly as the slowest of them: one slow link is in every ring.
+
+    factor       how many times as long bytes take on a link in an episode; a number or a
+                 distribution
+    probability  of a link to be in an episode
+    episode      steps of an episode
+    per          what has a link of its own; `all`: the whole network is slow at once
+    """
+
+    factor: FactorOrDraw
+    probability: PositiveFraction
+    episode: Annotated[int, Check(1, 100_000)] = 1
+    per: Literal["rank", "node", "all"] = "node"
+
+    def slowest(self, site: Site, seed: int, step: int) -> float:
+        """How many times as long bytes between nodes take in this step."""
+        number = step // self.episode
+        count, _ = site.units(self.per)
+        slow = stream(seed, "link_episodes", number).random(count) < self.probability
+        if not slow.any():
+            return 1.0
+        if not isinstance(self.factor, Distribution):
+            return max(self.factor, 1.0)
+        drawn = self.factor.sample(stream(seed, "link_episodes.factor", number), count)
+        return max(float(drawn[slow].max()), 1.0)
+
+
+@record
 class Pauses:
     """Every rank stops for `duration` now and then: garbage collection, a checkpoint of the host.
 
