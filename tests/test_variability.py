@@ -344,7 +344,10 @@ def test_links_are_slow_as_often_as_said_and_the_slowest_counts() -> None:
 
 
 def test_an_episode_between_nodes_leaves_nvlink_alone() -> None:
-    vary = {"link_episodes": {**EPISODES, "probability": 1.0, "per": "node"}, "steps": 3}
+    vary = {
+        "link_episodes": {**EPISODES, "probability": 1.0, "per": "node", "episode": 1},
+        "steps": 3,
+    }
     times = {}
     for nodes in (1, 2):
         for name, variability in (("calm", {}), ("slow", vary)):
@@ -573,6 +576,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sequence_length": {"file": "f.csv"}}, "length and count"),
     ({"link_episodes": {"factor": 2, "probability": 0.1}}, "has no nodes"),
     ({"link_episodes": {"factor": 2, "probability": 2}}, "probability"),
+    ({"co_tenant": {"share": 0.5, "probability": 0.1, "episode": 60}}, "at least 120 do"),
     ({"preset": "megascal"}, "did you mean 'megascale'"),
 ]
 

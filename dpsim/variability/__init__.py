@@ -81,6 +81,11 @@ class Variability:
         if every is not None and every > self.steps:
             message = f"{self.steps} steps don't hold one period of pauses; at least {every} do"
             raise Refused(message, ("steps",))
+        for name in ("co_tenant", "link_episodes"):
+            cause = getattr(self, name)
+            if cause is not None and 2 * cause.episode > self.steps:
+                message = f"{self.steps} steps don't hold two episodes of {name}; at least "
+                raise Refused(f"{message}{2 * cause.episode} do", ("steps",))
 
     # -- what there is ------------------------------------------------------------------------
 
