@@ -147,11 +147,12 @@ def estimate(case: Case) -> float:
 
 
 def _operations(case: Case) -> float:
-    """Operations of all ranks in all steps of the first play of `case`."""
+    """Operations in all steps of the first play of `case`, of all that play: ranks in lockstep are
+    one player."""
     request = case.plays()[0]
-    programs = request.cast(0).programs
-    mean = sum(len(program.ops) for program in programs) / len(programs)
-    return request.steps * case.ranks * mean
+    cast = request.cast(0)
+    mean = sum(len(program.ops) for program in cast.programs) / len(cast.programs)
+    return request.steps * cast.ranks * mean
 
 
 def _event(case: Case) -> Callable[[Play], Timeline]:
