@@ -22,9 +22,9 @@ def measure(scenario: str, ranks: int, engine: str, steps: int) -> dict[str, flo
     """Play `steps` steps of `scenario` on `ranks` ranks and say what it cost."""
     from dataclasses import replace
 
-    from dpsim.case import Case
-    from dpsim.engines import event, vectorised
-    from dpsim.scenario import read
+    from dpsim.cases.case import Case
+    from dpsim.describe.scenario import read
+    from dpsim.play import event, vectorised
 
     loaded = read(scenario, [f"cluster={{machine: dgx-h100, ranks: {ranks}}}", "sweep=null"])
     case = Case(loaded.points[0], loaded.base)

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from dpsim.case import Case
-from dpsim.network import fair_rates
-from dpsim.scenario import read
+from dpsim.cases.case import Case
+from dpsim.describe.scenario import read
+from dpsim.play.network import fair_rates
 
 
 def seconds(work: Callable[[], Any]) -> float:

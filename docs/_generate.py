@@ -19,18 +19,20 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic_core import PydanticUndefined
 
-from dpsim import cost, plugins, scenario
-from dpsim.convergence import Training
-from dpsim.jobs import SECTIONS as SECTIONS_OF_A_JOB
-from dpsim.jobs import JobEntry
-from dpsim.modelspec import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
-from dpsim.money import Priced
-from dpsim.plugins import Plugin
-from dpsim.precision import Optimizer, PrecisionSpec
-from dpsim.record import Check
-from dpsim.sampler import Sampler
-from dpsim.strategies import TorchVersion
-from dpsim.units import Unit, show
+from dpsim.compile.strategies import TorchVersion
+from dpsim.core import plugins
+from dpsim.core.plugins import Plugin
+from dpsim.core.record import Check
+from dpsim.core.units import Unit, show
+from dpsim.describe import scenario
+from dpsim.describe.convergence import Training
+from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
+from dpsim.describe.jobs import JobEntry
+from dpsim.describe.sampler import Sampler
+from dpsim.models.precision import Optimizer, PrecisionSpec
+from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
+from dpsim.money import items as cost
+from dpsim.money.currency import Priced
 from dpsim.variability import (
     CoTenant,
     LinkEpisodes,
@@ -40,7 +42,7 @@ from dpsim.variability import (
     Shared,
     Variability,
 )
-from dpsim.variability._distribution import Drawn
+from dpsim.variability.distributions import Drawn
 
 TARGET = Path(__file__).with_name("scenario.md")
 
@@ -313,15 +315,15 @@ def page() -> str:
     parts += ["### model: huggingface\n", described(HuggingFace)]
     parts += ["### model: record\n", described(FromRecord)]
     parts += ["### model: layers\n", described(Explicit), "Each entry of `layers`:\n"]
-    parts += [described(LayerSpec), *_plugins("model", Plugin("dpsim.models", "name"))]
+    parts += [described(LayerSpec), *_plugins("model", Plugin("models", "name"))]
     for key, cls in SECTIONS:
         parts += [f"## {key}\n", described(cls)]
     parts += ["## distribution\n", DISTRIBUTION]
-    parts += _plugins("distribution", Plugin("dpsim.variability", "kind"))
+    parts += _plugins("distribution", Plugin("variability", "kind"))
     parts += ["## schedule\n", SCHEDULE]
-    parts += _plugins("schedule", Plugin("dpsim.schedules", "kind"))
-    parts += ["## strategy\n", *_plugins("strategy", Plugin("dpsim.strategies", "kind"))]
-    parts += ["## collective\n", *_plugins("collective", Plugin("dpsim.backends", "backend"))]
+    parts += _plugins("schedule", Plugin("schedules", "kind"))
+    parts += ["## strategy\n", *_plugins("strategy", Plugin("strategies", "kind"))]
+    parts += ["## collective\n", *_plugins("collective", Plugin("backends", "backend"))]
     sections = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {sections}.\n"]
     return "\n".join(parts)
@@ -406,8 +408,8 @@ def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
             return f"whole number, {mark.low:,} … {mark.high:,}"
         if isinstance(mark, Plugin):
             known = ", ".join(f"`{name}`" for name in plugins.names(mark.package))
-            kinds = {"dpsim.variability": "distribution", "dpsim.backends": "collective"}
-            kinds["dpsim.schedules"] = "schedule"
+            kinds = {"variability": "distribution", "dpsim.backends": "collective"}
+            kinds["schedules"] = "schedule"
             key = kinds.get(mark.package, "strategy")
             return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
         if isinstance(mark, Drawn):

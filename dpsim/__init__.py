@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from dpsim._version import __version__
 
 if TYPE_CHECKING:
-    from dpsim.prediction import Prediction, predict
-    from dpsim.record import Refused
-    from dpsim.scenario import Scenario, read
+    from dpsim.core.record import Refused
+    from dpsim.describe.scenario import Scenario, read
+    from dpsim.predict.prediction import Prediction, predict
 
 __all__ = ["Prediction", "Refused", "Scenario", "__version__", "predict", "read"]
 
 _WHERE = {
-    "Prediction": "dpsim.prediction",
-    "predict": "dpsim.prediction",
-    "Refused": "dpsim.record",
-    "Scenario": "dpsim.scenario",
-    "read": "dpsim.scenario",
+    "Prediction": "dpsim.predict.prediction",
+    "predict": "dpsim.predict.prediction",
+    "Refused": "dpsim.core.record",
+    "Scenario": "dpsim.describe.scenario",
+    "read": "dpsim.describe.scenario",
 }
 
 

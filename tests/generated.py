@@ -15,10 +15,10 @@ from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_ty
 
 from hypothesis import strategies as st
 
-from dpsim import plugins
-from dpsim.case import Case
-from dpsim.prediction import Prediction, predict
-from dpsim.scenario import load
+from dpsim.cases.case import Case
+from dpsim.core import plugins
+from dpsim.describe.scenario import load
+from dpsim.predict.prediction import Prediction, predict
 
 T = TypeVar("T")
 Data = dict[str, Any]
@@ -164,7 +164,7 @@ def model_on_machine(source: Source) -> Data:
 def knobs(source: Source, kind: str) -> Data:
     """A few of the knobs of strategy `kind`, changed."""
     found: Data = {}
-    hints = get_type_hints(plugins.find("dpsim.strategies", kind))
+    hints = get_type_hints(plugins.find("strategies", kind))
     for name, hint in hints.items():
         if name in ("tag", "options") or not chance(source, 15):
             continue
@@ -311,7 +311,7 @@ def scenario(source: Source, *, varied: int = 25) -> Data:
         }
         if backend := backend_on_machine(source):
             data["collective"] = backend
-    kind = source.one_of(("ddp", *plugins.names("dpsim.strategies")))
+    kind = source.one_of(("ddp", *plugins.names("strategies")))
     data["strategy"] = {"kind": kind, **knobs(source, kind)}
     data["batch"] = batch(source, ranks)
     data["optimizer"] = {"kind": source.one_of(("none", "sgd", "momentum", "adam"))}

@@ -17,7 +17,7 @@ from typing import Any
 
 import simpy
 
-from dpsim.program import Cast, Op
+from dpsim.compile.program import Cast, Op
 
 Times = dict[tuple[int, int, int], tuple[float, float]]
 Link = tuple[str, int]

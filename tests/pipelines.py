@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from itertools import pairwise
 
-from dpsim.schedules import Act, Schedule, spell
-from dpsim.timeline import Span
+from dpsim.compile.schedules import Act, Schedule, spell
+from dpsim.compile.timeline import Span
 
 SECONDS = {"F": 1e-3, "B": 2e-3, "I": 1e-3, "W": 1e-3}
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from dpsim.blame import MOST_EXACT, Blame, blame, causes
-from dpsim.case import Case
-from dpsim.player import play
-from dpsim.prediction import predict
+from dpsim.cases.case import Case
+from dpsim.describe.scenario import load
+from dpsim.predict.blame import MOST_EXACT, Blame, blame, causes
+from dpsim.predict.player import play
+from dpsim.predict.prediction import predict
 from dpsim.report.tables import print_explanation
-from dpsim.scenario import load
 
 TOY: dict[str, Any] = {
     "model": {"layers": [{"name": "a", "parameters": 2_621_440, "forward": "0 s",

@@ -27,19 +27,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsim import calibrated, cli, scenario
-from dpsim.calibration.findings import Curve, Findings, StepTime
-from dpsim.calibration.fitting import calibrate, fit_line
-from dpsim.calibration.gathering import gather, save
-from dpsim.calibration.readers import MAX_RATIO, read_any, readers
-from dpsim.case import Case
-from dpsim.coverage import AWAY, SMALLEST, network_range
-from dpsim.curves import MeasuredCurve, bus_factor, merged
-from dpsim.engines.measured import MeasuredCosts
-from dpsim.prediction import Prediction, predict
-from dpsim.record import Refused
-from dpsim.uncertainty import NETWORK_PRIOR
-from dpsim.yamlfile import FileRefused
+from dpsim import cli
+from dpsim.backends.curves import MeasuredCurve, bus_factor, merged
+from dpsim.backends.curves import file as calibrated
+from dpsim.cases.case import Case
+from dpsim.cases.coverage import AWAY, SMALLEST, network_range
+from dpsim.core.record import Refused
+from dpsim.core.yamlfile import FileRefused
+from dpsim.describe import scenario
+from dpsim.measurements.calibration.findings import Curve, Findings, StepTime
+from dpsim.measurements.calibration.fitting import calibrate, fit_line
+from dpsim.measurements.calibration.gathering import gather, save
+from dpsim.measurements.readers import MAX_RATIO, read_any, readers
+from dpsim.play.measured import MeasuredCosts
+from dpsim.predict.prediction import Prediction, predict
+from dpsim.predict.uncertainty import NETWORK_PRIOR
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(__file__).resolve().parent / "data" / "calibration"

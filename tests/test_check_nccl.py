@@ -11,12 +11,12 @@ from types import ModuleType
 
 import pytest
 
+from dpsim.backends.curves import bus_factor
 from dpsim.backends.nccl import Nccl
-from dpsim.collective import Line, Site, sizes
-from dpsim.curves import bus_factor
-from dpsim.diagnosis import MARGIN, Reading, bands, misfit, overall
-from dpsim.faults import faults
-from dpsim.machine import load_machine
+from dpsim.checks.collective import Line, Site, sizes
+from dpsim.checks.diagnosis import MARGIN, Reading, bands, misfit, overall
+from dpsim.checks.faults import faults
+from dpsim.machines.machine import load_machine
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data" / "calibration"

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from dpsim.backends.curves import MeasuredCurve
+from dpsim.backends.curves.file import Calibration, write
 from dpsim.backends.nccl import Nccl
-from dpsim.calibrated import Calibration, write
-from dpsim.collective import Site, node_counts, sizes
-from dpsim.curves import MeasuredCurve
-from dpsim.machine import load_machine
-from dpsim.record import Refused
+from dpsim.checks.collective import Site, node_counts, sizes
+from dpsim.core.record import Refused
+from dpsim.machines.machine import load_machine
 
 DATA = Path(__file__).parent / "data" / "calibration"
 STARTING = DATA / "new-layout-gh200-8gpu-allreduce-starting-line.txt"

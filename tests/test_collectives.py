@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from dpsim import plugins
 from dpsim.backends.nccl import phase_of
 from dpsim.collectives import (
     Algorithm,
@@ -32,10 +31,11 @@ from dpsim.collectives.double_tree import DoubleTree, depths, two_trees
 from dpsim.collectives.nvls import Nvls
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
 from dpsim.collectives.pat import Pat
-from dpsim.fabrics import Network, NodeFabric
-from dpsim.machine import load_machine
-from dpsim.plugins import Plugin
-from dpsim.topology import Topology
+from dpsim.core import plugins
+from dpsim.core.plugins import Plugin
+from dpsim.machines.fabrics import Network, NodeFabric
+from dpsim.machines.machine import load_machine
+from dpsim.machines.topology import Topology
 
 SIZE = 1.0e8
 #: bytes that the busiest rank must at least move, over (n-1)/n S; a switch that adds spares a pass
@@ -51,7 +51,7 @@ def star(nodes: int) -> Topology:
     inside = {"family": "explicit", "vertices": ["gpu0", "nic0"],
               "links": [{"from": "gpu0", "to": "nic0", **wire}]}  # fmt: skip
     cable = {"bandwidth": "10 GB/s", "latency": "3 us"}
-    make = Plugin("dpsim.fabrics", "family").make
+    make = Plugin("fabrics", "family").make
     node: NodeFabric = make(inside, file=True)
     network: Network = make({"family": "star", "link": cable}, file=True)
     return Topology(node, network, nodes=nodes, gpus=1, nics=1)
@@ -67,12 +67,12 @@ GROUPS = {
     "2 x 8 V100": load_machine("dgx-1v").topology(2),
 }
 CASES = [
-    pytest.param(topology, plugins.find("dpsim.collectives", name)(), operation,
+    pytest.param(topology, plugins.find("collectives", name)(), operation,
                  id=f"{name} {operation} over {label}")
     for label, topology in GROUPS.items()
-    for name in plugins.names("dpsim.collectives")
-    for operation in plugins.find("dpsim.collectives", name).operations
-    if plugins.find("dpsim.collectives", name)().applies(tuple(range(topology.ranks)), topology)
+    for name in plugins.names("collectives")
+    for operation in plugins.find("collectives", name).operations
+    if plugins.find("collectives", name)().applies(tuple(range(topology.ranks)), topology)
 ]  # fmt: skip
 
 
@@ -167,10 +167,10 @@ def test_transfers_follow_the_wires(
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 7, 8, 12, 16])
-@pytest.mark.parametrize("name", plugins.names("dpsim.collectives"))
+@pytest.mark.parametrize("name", plugins.names("collectives"))
 def test_closed_forms_hold_on_a_star(name: str, n: int) -> None:
     """One way there are two wires in the nodes and two cables: 10 us, and 10 GB/s."""
-    topology, algorithm = star(n), plugins.find("dpsim.collectives", name)()
+    topology, algorithm = star(n), plugins.find("collectives", name)()
     if not algorithm.applies(world(topology), topology):
         return
     for operation in algorithm.operations:
@@ -273,7 +273,7 @@ def test_power_below() -> None:
 def test_a_nic_sends_half_of_what_a_ring_needs(name: str, machine: str, nics: int) -> None:
     """All-reduce of S over N nodes with k NICs: S/k out and in, where a ring has 2 (n-1)/n S/k."""
     topology = load_machine(machine).topology(4, nics_per_node=nics)
-    algorithm = plugins.find("dpsim.collectives", name)()
+    algorithm = plugins.find("collectives", name)()
     loads: Counter[Any] = Counter()
     for transfer in algorithm.traffic("all_reduce", world(topology), SIZE, topology):
         for edge in path(transfer, topology):
@@ -288,7 +288,7 @@ def test_chains_load_every_nvlink_alike() -> None:
     """Eight chains, each begun by another GPU: (2 - 2/g) S out of every GPU over NVLink."""
     topology = load_machine("dgx-a100").topology(2)
     out: Counter[int] = Counter()
-    algorithm = plugins.find("dpsim.collectives", "collnet_chain")()
+    algorithm = plugins.find("collectives", "collnet_chain")()
     for a, b, size in algorithm.traffic("all_reduce", world(topology), SIZE, topology):
         if a >= 0 and b >= 0:
             out[a] += size
@@ -307,7 +307,7 @@ def test_ways_to_the_network_are_a_gpu_s_own_nic_and_leaf() -> None:
 def test_nodes_with_different_places_in_use_cannot_stream() -> None:
     topology = load_machine("dgx-h100").topology(2)
     for name in ("collnet_chain", "collnet_direct", "nvls_sharp"):
-        algorithm = plugins.find("dpsim.collectives", name)()
+        algorithm = plugins.find("collectives", name)()
         assert algorithm.applies((0, 3, 8, 11), topology)
         assert not algorithm.applies((0, 3, 8, 12), topology)
         assert not algorithm.applies((0, 1, 2, 3), topology)

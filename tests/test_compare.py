@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 
 import dpsim
-from dpsim.jobs import read_mix, schema, sources
+from dpsim.core.record import Refused
+from dpsim.describe.jobs import read_mix, schema, sources
+from dpsim.describe.scenario import folder
 from dpsim.planning import measure_next
 from dpsim.planning.candidates import Candidate, asked, played
 from dpsim.planning.causes import Cause, Factor, numbers
 from dpsim.planning.compare import Comparison, Term, Work, comparison, document
-from dpsim.record import Refused
+from dpsim.predict.uncertainty import Z90
 from dpsim.report.compare import FILES, make_figure, page, print_comparison, write_comparison
-from dpsim.scenario import folder
-from dpsim.uncertainty import Z90
 
 PHI = NormalDist().cdf
 LAYER = "{name: a, parameters: 1000, forward: 0 s, backward: %s}"

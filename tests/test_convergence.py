@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import dpsim
-from dpsim.convergence import (
+from dpsim.core.record import Refused, build
+from dpsim.describe.convergence import (
     RULES,
     ConvergencePoint,
     Training,
@@ -25,9 +26,8 @@ from dpsim.convergence import (
     tasks,
     time_to_train,
 )
-from dpsim.record import Refused, build
+from dpsim.describe.scenario import load
 from dpsim.report.tables import sentences
-from dpsim.scenario import load
 
 #: Emin, Bcrit and the largest relative error, worked out independently from the same points
 TABLE = {

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import dpsim
-from dpsim.cost import (
+from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import load, to_data
+from dpsim.money.currency import CENT, Money, Priced, rounded
+from dpsim.money.items import (
     YEAR,
     Bill,
     Energy,
@@ -29,12 +32,9 @@ from dpsim.cost import (
     device_hours,
     power,
 )
-from dpsim.money import CENT, Money, Priced, rounded
-from dpsim.pricelist import read_quote
-from dpsim.record import Refused, build
+from dpsim.money.prices import read_quote
+from dpsim.predict.training_run import cost_of, switch_ports, usage_of
 from dpsim.report.tables import cost_columns, print_explanation, print_run, run_columns
-from dpsim.scenario import load, to_data
-from dpsim.training_run import cost_of, switch_ports, usage_of
 
 PRICES = Path(__file__).parent / "data" / "prices"
 USAGE = Usage(

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsim.case import Case
-from dpsim.cures import slowest_node, with_spares, without_ranks
-from dpsim.explain import explain, what_if
-from dpsim.player import play, step_time
-from dpsim.prediction import predict
-from dpsim.record import Refused
-from dpsim.scenario import load
-from dpsim.uneven import disjoint, proportional, ranks_of
+from dpsim.cases.case import Case
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.describe.uneven import disjoint, proportional, ranks_of
+from dpsim.predict.cures import slowest_node, with_spares, without_ranks
+from dpsim.predict.explain import explain, what_if
+from dpsim.predict.player import play, step_time
+from dpsim.predict.prediction import predict
 
 TOY: dict[str, Any] = {
     "model": {"layers": [{"name": "a", "parameters": 1000, "forward": "0 s",

@@ -12,21 +12,21 @@ from torch._utils import _take_tensors  # type: ignore[attr-defined]
 
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
-from dpsim.compute import layer_times
-from dpsim.engines import Costs, Play, event, vectorised
-from dpsim.models import Layer, Model, Tensor
-from dpsim.precision import Optimizer, Precision
-from dpsim.program import Cast, Program
-from dpsim.record import Refused
-from dpsim.strategies import Job
-from dpsim.strategies.data_parallel import (
+from dpsim.compile.program import Cast, Program
+from dpsim.compile.strategies import Job
+from dpsim.compile.strategies.data_parallel import (
     BUFFER,
     DataParallel,
     broadcast_chunks,
     reduce_chunks,
 )
-from dpsim.strategies.ddp import Ddp
-from dpsim.timeline import Step
+from dpsim.compile.strategies.ddp import Ddp
+from dpsim.compile.timeline import Step
+from dpsim.core.record import Refused
+from dpsim.models import Layer, Model, Tensor
+from dpsim.models.compute import layer_times
+from dpsim.models.precision import Optimizer, Precision
+from dpsim.play import Costs, Play, event, vectorised
 
 MIB = 1024 * 1024
 

@@ -23,16 +23,16 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
-from dpsim.compute import LayerTime, layer_times
-from dpsim.engines import Costs, Play, event, vectorised
+from dpsim.compile.program import Cast, Op, Program
+from dpsim.compile.strategies import Job, TorchVersion
+from dpsim.compile.strategies.ddp import Bucket, Ddp, assign_buckets
+from dpsim.compile.timeline import Step
+from dpsim.core.record import Refused
 from dpsim.models import Layer, Model, Tensor
-from dpsim.models.resnet50 import ResNet50
-from dpsim.precision import Optimizer, Precision
-from dpsim.program import Cast, Op, Program
-from dpsim.record import Refused
-from dpsim.strategies import Job, TorchVersion
-from dpsim.strategies.ddp import Bucket, Ddp, assign_buckets
-from dpsim.timeline import Step
+from dpsim.models.architectures.resnet50 import ResNet50
+from dpsim.models.compute import LayerTime, layer_times
+from dpsim.models.precision import Optimizer, Precision
+from dpsim.play import Costs, Play, event, vectorised
 
 MIB = 1024 * 1024
 SIZES = (0.5, 4.0, 30.0, 20.0, 3.0, 0.25)

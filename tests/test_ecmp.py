@@ -16,16 +16,16 @@ from dpsim.backends.nccl import Nccl, phase_of
 from dpsim.collectives import Stage
 from dpsim.collectives._order import rings
 from dpsim.collectives.halving_doubling import HalvingDoubling
-from dpsim.fabrics._clos import Clos, flow_hash
-from dpsim.machine import load_machine
-from dpsim.network import Network
-from dpsim.plugins import Plugin
-from dpsim.record import Refused
-from dpsim.topology import Topology
+from dpsim.core.plugins import Plugin
+from dpsim.core.record import Refused
+from dpsim.machines.fabrics._clos import Clos, flow_hash
+from dpsim.machines.machine import load_machine
+from dpsim.machines.topology import Topology
+from dpsim.play.network import Network
 
 CABLE = 10e9
 SIZE = 1e9
-MAKE: Callable[..., Any] = Plugin("dpsim.fabrics", "family").make
+MAKE: Callable[..., Any] = Plugin("fabrics", "family").make
 
 
 def fabric(

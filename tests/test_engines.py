@@ -13,26 +13,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from dpsim import plugins
 from dpsim.backends import Backend, Phase, Plan
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.nccl import Nccl
 from dpsim.collectives.hierarchical import two_level
 from dpsim.collectives.ring import Ring
-from dpsim.compute import layer_times
-from dpsim.engines import Costs, NotApplicable, Play, SimulationError, event, vectorised
-from dpsim.fabrics.explicit import Explicit, Wire
-from dpsim.fabrics.star import Star
-from dpsim.hardware import Link
+from dpsim.compile.program import KINDS, OPERATIONS, SEND, Cast, Op, Program
+from dpsim.compile.strategies import Job, Strategy
+from dpsim.compile.strategies.ddp import Ddp
+from dpsim.compile.strategies.fsdp import Fsdp
+from dpsim.compile.timeline import Timeline
+from dpsim.core import plugins
+from dpsim.core.errors import SimulationError
+from dpsim.machines.devices import Link
+from dpsim.machines.fabrics.explicit import Explicit, Wire
+from dpsim.machines.fabrics.star import Star
+from dpsim.machines.topology import Topology
 from dpsim.models import Layer, Model, Tensor
-from dpsim.network import Network, fair_rates
-from dpsim.precision import Optimizer, Precision
-from dpsim.program import KINDS, OPERATIONS, SEND, Cast, Op, Program
-from dpsim.strategies import Job, Strategy
-from dpsim.strategies.ddp import Ddp
-from dpsim.strategies.fsdp import Fsdp
-from dpsim.timeline import Timeline
-from dpsim.topology import Topology
+from dpsim.models.compute import layer_times
+from dpsim.models.precision import Optimizer, Precision
+from dpsim.play import Costs, NotApplicable, Play, event, vectorised
+from dpsim.play.network import Network, fair_rates
 from dpsim.variability import Variability
 
 ENGINES = [event, vectorised]
@@ -175,11 +176,11 @@ def test_engines_agree_on_random_programs_and_splits_sum_to_the_step(play: Play)
 @pytest.mark.parametrize("contention", [0.0, 0.7])
 @pytest.mark.parametrize("steady", [True, False], ids=["steady state", "first iterations"])
 @pytest.mark.parametrize("micro_batches", [1, 2])
-@pytest.mark.parametrize("name", plugins.names("dpsim.strategies"))
+@pytest.mark.parametrize("name", plugins.names("strategies"))
 def test_engines_agree_on_every_strategy_under_jitter(
     name: str, micro_batches: int, steady: bool, contention: float
 ) -> None:
-    strategy = plugins.find("dpsim.strategies", name)()
+    strategy = plugins.find("strategies", name)()
     job = job_of(4, micro_batches=micro_batches, buffers=True)
     casts = [Cast.uniform(strategy.program(job, None if steady else k + 1), 4) for k in range(5)]
     noise = Variability(jitter=0.1)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from dpsim import plugins
 from dpsim.backends.nccl import phase_of
-from dpsim.machine import load_machine
-from dpsim.prediction import predict
-from dpsim.scenario import load, read
+from dpsim.core import plugins
+from dpsim.describe.scenario import load, read
+from dpsim.machines.machine import load_machine
+from dpsim.predict.prediction import predict
 
 HOWTO = Path(__file__).resolve().parent.parent / "docs" / "howto"
 SIZE = 1.0e8
@@ -94,7 +94,7 @@ def test_a_collective_is_one_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("n", [2, 4, 8])
 def test_the_collective_of_the_page_keeps_its_closed_form(n: int) -> None:
     """On single-GPU nodes at one switch, where every pair has its own links."""
-    algorithm = plugins.find("dpsim.collectives", "butterfly")()
+    algorithm = plugins.find("collectives", "butterfly")()
     topology = load_machine("rack-10gbe").topology(n, gpus_per_node=1)
     route = topology.route(0, 1)
     latency = sum(topology.link(edge).latency for edge in route)
@@ -122,7 +122,7 @@ def test_a_machine_is_one_file(tmp_path: Path) -> None:
     check_points(found.points)
 
 
-@pytest.mark.parametrize("kind", plugins.names("dpsim.strategies"))
+@pytest.mark.parametrize("kind", plugins.names("strategies"))
 def test_parts_of_a_step_add_up(kind: str) -> None:
     sweep = {"cluster.ranks": [1, 2, 8], "batch.accumulation": [1, 3]}
     check_points(

@@ -8,12 +8,12 @@ from typing import Any
 import networkx as nx
 import pytest
 
-from dpsim.fabrics import Network, NodeFabric
-from dpsim.fabrics.fat_tree import FatTree
-from dpsim.fabrics.rail_optimized import RailOptimized
-from dpsim.plugins import Plugin, find, names
-from dpsim.record import Refused, dump
-from dpsim.topology import Topology
+from dpsim.core.plugins import Plugin, find, names
+from dpsim.core.record import Refused, dump
+from dpsim.machines.fabrics import Network, NodeFabric
+from dpsim.machines.fabrics.fat_tree import FatTree
+from dpsim.machines.fabrics.rail_optimized import RailOptimized
+from dpsim.machines.topology import Topology
 
 PCIE = {"bandwidth": "12 GB/s", "latency": "2.85 us", "kind": "pcie"}
 NVLINK = {"bandwidth": "20 GB/s", "latency": "3.4 us", "kind": "nvlink"}
@@ -54,14 +54,14 @@ NETWORKS: dict[str, dict[str, Any]] = {
 
 
 def make(family: str, **fields: Any) -> Any:
-    plugin = Plugin("dpsim.fabrics", "family")
+    plugin = Plugin("fabrics", "family")
     return plugin.make({"family": family, **(NODES | NETWORKS)[family], **fields}, file=True)
 
 
 def test_every_family_is_covered() -> None:
-    known = names("dpsim.fabrics")
-    assert {n for n in known if issubclass(find("dpsim.fabrics", n), NodeFabric)} == set(NODES)
-    assert {n for n in known if issubclass(find("dpsim.fabrics", n), Network)} == set(NETWORKS)
+    known = names("fabrics")
+    assert {n for n in known if issubclass(find("fabrics", n), NodeFabric)} == set(NODES)
+    assert {n for n in known if issubclass(find("fabrics", n), Network)} == set(NETWORKS)
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -94,7 +94,7 @@ def check(topology: Topology) -> None:
 @pytest.mark.parametrize("family", [*NODES, *NETWORKS])
 def test_dump_reads_back(family: str) -> None:
     fabric = make(family)
-    again = Plugin("dpsim.fabrics", "family").make({"family": family, **dump(fabric)}, file=True)
+    again = Plugin("fabrics", "family").make({"family": family, **dump(fabric)}, file=True)
     assert again == fabric
 
 

@@ -15,12 +15,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "validation"))
 
 import fit_nccl
 
-from dpsim import constants
 from dpsim.accuracy.collective_intervals import fitted_on
 from dpsim.accuracy.collective_table import read_collectives
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends._nccl_time import Constants, shipped
-from dpsim.machine import load_machine
+from dpsim.core import constants
+from dpsim.machines.machine import load_machine
 
 EVEN = [name for name in map(str, range(100)) if fitted_on(name)]
 TRUE = {

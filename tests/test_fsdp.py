@@ -22,15 +22,15 @@ from torch.distributed.fsdp import fully_shard
 
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
-from dpsim.compute import layer_times
-from dpsim.engines import Costs, Play, event, vectorised
+from dpsim.compile.program import Cast, Op, Program
+from dpsim.compile.strategies import Job, TorchVersion
+from dpsim.compile.strategies.fsdp import Fsdp
+from dpsim.compile.timeline import Step
+from dpsim.core.record import Refused, build
 from dpsim.models import Layer, Model, Tensor
-from dpsim.precision import Optimizer, Precision
-from dpsim.program import Cast, Op, Program
-from dpsim.record import Refused, build
-from dpsim.strategies import Job, TorchVersion
-from dpsim.strategies.fsdp import Fsdp
-from dpsim.timeline import Step
+from dpsim.models.compute import layer_times
+from dpsim.models.precision import Optimizer, Precision
+from dpsim.play import Costs, Play, event, vectorised
 
 
 def toy(

@@ -17,16 +17,16 @@ from pydantic import ValidationError
 
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
-from dpsim.compute import layer_times
-from dpsim.engines import Costs, Play, event, vectorised
+from dpsim.compile.program import Cast, Program
+from dpsim.compile.strategies import Job
+from dpsim.compile.strategies.fsdp import Fsdp
+from dpsim.compile.strategies.fsdp1 import Fsdp1
+from dpsim.compile.timeline import Step
+from dpsim.core.record import Refused, build
 from dpsim.models import Layer, Model, Tensor
-from dpsim.precision import Optimizer, Precision
-from dpsim.program import Cast, Program
-from dpsim.record import Refused, build
-from dpsim.strategies import Job
-from dpsim.strategies.fsdp import Fsdp
-from dpsim.strategies.fsdp1 import Fsdp1
-from dpsim.timeline import Step
+from dpsim.models.compute import layer_times
+from dpsim.models.precision import Optimizer, Precision
+from dpsim.play import Costs, Play, event, vectorised
 
 
 def toy(

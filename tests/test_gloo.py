@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from dpsim.backends.gloo import Gloo, pipelined, segments
 from dpsim.backends.ideal import Ideal
-from dpsim.engines import Costs, NotApplicable, Play, event, vectorised
-from dpsim.fabrics._host import HostTree
-from dpsim.fabrics.pcie_tree import PcieTree
-from dpsim.fabrics.star import Star
-from dpsim.hardware import Link
-from dpsim.prediction import predict
-from dpsim.program import Cast, Op, Program
-from dpsim.record import Refused
-from dpsim.scenario import load
-from dpsim.timeline import Timeline
-from dpsim.topology import Topology
+from dpsim.compile.program import Cast, Op, Program
+from dpsim.compile.timeline import Timeline
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.machines.devices import Link
+from dpsim.machines.fabrics._host import HostTree
+from dpsim.machines.fabrics.pcie_tree import PcieTree
+from dpsim.machines.fabrics.star import Star
+from dpsim.machines.topology import Topology
+from dpsim.play import Costs, NotApplicable, Play, event, vectorised
+from dpsim.predict.prediction import predict
 
 RATE, EFFICIENCY, LATENCY, ADDING = 12.5e6, 0.94, 1e-4, 1e9
 MIB = 1024 * 1024

@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 from dpsim.backends.ideal import Ideal
-from dpsim.compute import layer_times
-from dpsim.engines import Costs, Play, event, vectorised
+from dpsim.compile.program import Cast, Program
+from dpsim.compile.strategies import Job
+from dpsim.compile.strategies._gradients import Gradient
+from dpsim.compile.strategies.horovod import Horovod, cycles, fuse
+from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import load, read
 from dpsim.models import Layer, Model, Tensor
-from dpsim.precision import Optimizer, Precision
-from dpsim.prediction import Prediction, predict
-from dpsim.program import Cast, Program
-from dpsim.record import Refused, build
-from dpsim.scenario import load, read
-from dpsim.strategies import Job
-from dpsim.strategies._gradients import Gradient
-from dpsim.strategies.horovod import Horovod, cycles, fuse
+from dpsim.models.compute import layer_times
+from dpsim.models.precision import Optimizer, Precision
+from dpsim.play import Costs, Play, event, vectorised
+from dpsim.predict.prediction import Prediction, predict
 from dpsim.variability import Variability
 
 MiB = 1024 * 1024

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpsim.blame import blame
-from dpsim.case import Case
-from dpsim.critical import critical_path
-from dpsim.explain import what_if
-from dpsim.player import play
-from dpsim.prediction import predict
-from dpsim.record import Refused
-from dpsim.scenario import load
+from dpsim.cases.case import Case
+from dpsim.compile.critical import critical_path
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.predict.blame import blame
+from dpsim.predict.explain import what_if
+from dpsim.predict.player import play
+from dpsim.predict.prediction import predict
 
 SMALL: dict[str, Any] = {
     "model": {"huggingface": "bert-base-uncased.json", "sequence_length": 128},

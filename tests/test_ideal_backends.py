@@ -8,7 +8,7 @@ from dpsim.backends import ring_payload
 from dpsim.backends.free import Free
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
-from dpsim.program import OPERATIONS
+from dpsim.compile.program import OPERATIONS
 
 SIZE, LATENCY, BANDWIDTH = 8e6, 1e-3, 1e9
 MILLISECOND = 1e-3

@@ -9,12 +9,19 @@ from typing import Any
 import pytest
 
 from dpsim.cli.app import app
-from dpsim.importing import import_machine, name_for, nccl_xml, nvidia_smi, read, text_of
-from dpsim.importing.combine import Imported
-from dpsim.importing.facts import Facts
-from dpsim.machine import load_machine
-from dpsim.record import Refused
-from dpsim.yamlfile import loads
+from dpsim.core.record import Refused
+from dpsim.core.yamlfile import loads
+from dpsim.machines.machine import load_machine
+from dpsim.measurements.importing import (
+    import_machine,
+    name_for,
+    nccl_xml,
+    nvidia_smi,
+    read,
+    text_of,
+)
+from dpsim.measurements.importing.combine import Imported
+from dpsim.measurements.importing.facts import Facts
 
 DATA = Path(__file__).parent / "data" / "topology"
 CPU = 'arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"'

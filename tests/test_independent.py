@@ -14,20 +14,20 @@ import pytest
 from independent import Player, Star, shares
 
 from dpsim.backends.nccl import Nccl
-from dpsim.compute import layer_times
-from dpsim.engines import Costs, Play, event
-from dpsim.fabrics.explicit import Explicit, Wire
-from dpsim.fabrics.star import Star as StarNetwork
-from dpsim.hardware import Link
+from dpsim.compile.program import Cast, Op, Program
+from dpsim.compile.strategies import Job, Strategy
+from dpsim.compile.strategies.ddp import Ddp
+from dpsim.compile.strategies.fsdp import Fsdp
+from dpsim.compile.strategies.horovod import Horovod
+from dpsim.compile.strategies.zero import Zero
+from dpsim.machines.devices import Link
+from dpsim.machines.fabrics.explicit import Explicit, Wire
+from dpsim.machines.fabrics.star import Star as StarNetwork
+from dpsim.machines.topology import Topology
 from dpsim.models import Layer, Model, Tensor
-from dpsim.precision import Optimizer, Precision
-from dpsim.program import Cast, Op, Program
-from dpsim.strategies import Job, Strategy
-from dpsim.strategies.ddp import Ddp
-from dpsim.strategies.fsdp import Fsdp
-from dpsim.strategies.horovod import Horovod
-from dpsim.strategies.zero import Zero
-from dpsim.topology import Topology
+from dpsim.models.compute import layer_times
+from dpsim.models.precision import Optimizer, Precision
+from dpsim.play import Costs, Play, event
 
 BANDWIDTH, LATENCY, LAUNCH = 10e9, 2e-6, 8.4e-6
 TOLERANCE = 1e-9

@@ -26,15 +26,15 @@ import pytest
 from generated import Data, case_of, predicted, scenarios
 from hypothesis import HealthCheck, assume, given, settings
 
-from dpsim.case import Case, Stretch
-from dpsim.critical import critical_path
-from dpsim.engines import NotApplicable, Play, event, vectorised
-from dpsim.prediction import Prediction
-from dpsim.program import COMPUTE, RECEIVE, SEND, Cast, Op, Program
-from dpsim.record import Refused
+from dpsim.cases.case import Case, Stretch
+from dpsim.compile.critical import critical_path
+from dpsim.compile.program import COMPUTE, RECEIVE, SEND, Cast, Op, Program
+from dpsim.compile.timeline import Step, Timeline
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load, to_data
+from dpsim.play import NotApplicable, Play, event, vectorised
+from dpsim.predict.prediction import Prediction
 from dpsim.report import canonical_json
-from dpsim.scenario import load, to_data
-from dpsim.timeline import Step, Timeline
 
 BOTTLENECKS = {
     "compute", "memory_bandwidth", "intra_node_network", "inter_node_network", "network_latency",
@@ -189,7 +189,7 @@ def test_hash_seeds_change_no_byte() -> None:
     """The document of a dozen scenarios, in processes with different PYTHONHASHSEED."""
     code = (
         "import generated\n"
-        "from dpsim.record import Refused\n"
+        "from dpsim.core.record import Refused\n"
         "from dpsim.report import canonical_json\n"
         "for seed in range(100, 112):\n"
         "    try:\n"

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from toys import job_of, play_of, volume
 
-from dpsim.engines import event, vectorised
-from dpsim.hardware import DTYPE_BYTES
-from dpsim.prediction import predict
-from dpsim.record import build
-from dpsim.scenario import read
-from dpsim.strategies.pmap import OPERANDS, THRESHOLD, Pmap, combine
+from dpsim.compile.strategies.pmap import OPERANDS, THRESHOLD, Pmap, combine
+from dpsim.core.record import build
+from dpsim.describe.scenario import read
+from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.play import event, vectorised
+from dpsim.predict.prediction import predict
 
 RECORDED = json.loads((Path(__file__).parent / "data" / "xla" / "combined.json").read_text())
 CASES = [(part["threshold"], case) for part in RECORDED for case in part["cases"]]

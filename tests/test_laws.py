@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dpsim.laws import amdahl, fit_usl, gustafson, isoefficiency, karp_flatt, usl, usl_peak
+from dpsim.predict.laws import amdahl, fit_usl, gustafson, isoefficiency, karp_flatt, usl, usl_peak
 from dpsim.variability import RandomSlow, Variability
 
 SEED = 11

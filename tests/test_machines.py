@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 from test_fabrics import check
 
-from dpsim import yamlfile
-from dpsim.machine import data_folder, device_names, load_device, load_machine, machine_names
-from dpsim.record import Refused
+from dpsim.core import yamlfile
+from dpsim.core.record import Refused
+from dpsim.machines.machine import (
+    data_folder,
+    device_names,
+    load_device,
+    load_machine,
+    machine_names,
+)
 from dpsim.report.machine_picture import draw_machine
 
 FILES = sorted(data_folder().rglob("*.yaml"))

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from dpsim.cli import _run
-from dpsim.plugins import names
-from dpsim.scenario import Cluster
+from dpsim.core.plugins import names
+from dpsim.describe.scenario import Cluster
 
 LAYER = "{name: a, parameters: 1000, forward: 1 ms, backward: 2 ms}"
 TOY = {
@@ -1390,7 +1390,7 @@ WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
         TOY,
         {"strategy": "{kind: dpp}"},
         "4: strategy.kind: no 'dpp' in strategies; did you mean 'ddp'? "
-        f"there are {', '.join(names('dpsim.strategies'))}",
+        f"there are {', '.join(names('strategies'))}",
     ),
     (TOY, {"batch": "{globl: 8}"}, "6: batch.globl: unknown key; did you mean 'global'?"),
     (

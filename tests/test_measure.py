@@ -22,13 +22,13 @@ import numpy as np
 import pytest
 
 from dpsim import cli
-from dpsim.case import Case
-from dpsim.measuring import files, runner
+from dpsim.cases.case import Case
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import read
+from dpsim.measurements.recorder import files, runner
 from dpsim.models import Model
-from dpsim.models._record import SPREAD, Recording, model_of, parse, same_device
-from dpsim.prediction import predict
-from dpsim.record import Refused
-from dpsim.scenario import read
+from dpsim.models.recorded import SPREAD, Recording, model_of, parse, same_device
+from dpsim.predict.prediction import predict
 
 ROOT = Path(__file__).resolve().parent.parent
 WORLDS = (1, 8, 1024)
@@ -660,8 +660,9 @@ def test_a_scenario_that_was_edited_is_not_written_over(tmp_path: Path) -> None:
 
 
 def test_dpsim_starts_without_torch() -> None:
-    modules = "dpsim.cli.app, dpsim.cli.measure, dpsim.measuring.runner, dpsim.measuring.files"
-    inside = "dpsim.measuring.inside.recorder, dpsim.measuring.inside.patches"
+    modules = "dpsim.cli.app, dpsim.cli.measure, dpsim.measurements.recorder.runner"
+    recorder = "dpsim.measurements.recorder"
+    inside = f"{recorder}.files, {recorder}.inside.recorder, {recorder}.inside.patches"
     code = f"import sys, {modules}, {inside}; sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
     assert done.returncode == 0

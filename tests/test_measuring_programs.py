@@ -25,8 +25,8 @@ from typing import Any
 import pytest
 import torch
 
-from dpsim.calibration.readers import measurement, read_any
-from dpsim.record import Refused
+from dpsim.core.record import Refused
+from dpsim.measurements.readers import measurement, read_any
 from dpsim.report.things import load_named
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from toys import collectives, job_of, play_of, sent, spans, volume
 
-from dpsim.engines import event, vectorised
-from dpsim.prediction import predict
-from dpsim.record import Refused, build
-from dpsim.scenario import read
-from dpsim.strategies._gradients import gradients_of
-from dpsim.strategies.megatron import Megatron, fill
+from dpsim.compile.strategies._gradients import gradients_of
+from dpsim.compile.strategies.megatron import Megatron, fill
+from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import read
+from dpsim.play import event, vectorised
+from dpsim.predict.prediction import predict
 
 DISTRIBUTED = {"use_distributed_optimizer": True}
 OVERLAP = {"overlap_grad_reduce": True}

@@ -14,20 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import job_of
 
-from dpsim.case import Case
-from dpsim.compute import Recompute, layer_times
-from dpsim.machine import load_device
-from dpsim.memory import Activations, activations, in_flight_bytes, memory_use
+from dpsim.cases.case import Case
+from dpsim.cases.stage_memory import cuts_that_fit
+from dpsim.compile.strategies.ddp import Ddp
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Model
-from dpsim.models._split import cheapest, tensor_part
-from dpsim.models.transformer import Transformer
-from dpsim.modelspec import HuggingFace
-from dpsim.prediction import _stage_memory, memory_of, predict
-from dpsim.record import Refused
+from dpsim.models.architectures.transformer import Transformer
+from dpsim.models.compute import Recompute, layer_times
+from dpsim.models.memory import Activations, activations, in_flight_bytes, memory_use
+from dpsim.models.section import HuggingFace
+from dpsim.models.split import cheapest, tensor_part
+from dpsim.predict.prediction import _stage_memory, memory_of, predict
 from dpsim.report.advice import memory_advice
-from dpsim.scenario import load
-from dpsim.stage_memory import cuts_that_fit
-from dpsim.strategies.ddp import Ddp
 
 MB = 1e6
 #: sequence, width and heads of GPT-3; 5 a s / h is 80

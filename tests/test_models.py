@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import dpsim.models
+from dpsim.core.plugins import find, names
+from dpsim.core.record import Refused, build
 from dpsim.models import Model
-from dpsim.models._huggingface import read_config
-from dpsim.models.resnet50 import ResNet50
-from dpsim.models.vgg16 import VGG16
-from dpsim.plugins import find, names
-from dpsim.record import Refused, build
+from dpsim.models.architectures.resnet50 import ResNet50
+from dpsim.models.architectures.vgg16 import VGG16
+from dpsim.models.huggingface import read_config
 
 CONFIGS = Path(dpsim.models.__file__).parent / "configs"
 
@@ -71,9 +71,9 @@ def forward(model: Model) -> float:
 
 
 def test_image_networks_are_found_by_their_file_names() -> None:
-    assert {"resnet50", "vgg16"} <= set(names("dpsim.models"))
-    assert find("dpsim.models", "resnet50") is ResNet50
-    assert not any(name.startswith("_") for name in names("dpsim.models"))
+    assert {"resnet50", "vgg16"} <= set(names("models"))
+    assert find("models", "resnet50") is ResNet50
+    assert not any(name.startswith("_") for name in names("models"))
 
 
 def test_resnet50_counts() -> None:

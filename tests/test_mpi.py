@@ -11,16 +11,16 @@ from dpsim.backends import Plan
 from dpsim.backends._mpi_rounds import Round, rounds
 from dpsim.backends._mpi_rules import RULES, Rule, choose
 from dpsim.backends.mpi import Mpi
-from dpsim.fabrics import Edge
-from dpsim.fabrics._host import HostTree
-from dpsim.fabrics.pcie_tree import PcieTree
-from dpsim.fabrics.star import Star
-from dpsim.hardware import Link
-from dpsim.machine import load_machine
-from dpsim.prediction import predict
-from dpsim.record import Refused, build
-from dpsim.scenario import load
-from dpsim.topology import Topology
+from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import load
+from dpsim.machines.devices import Link
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.fabrics._host import HostTree
+from dpsim.machines.fabrics.pcie_tree import PcieTree
+from dpsim.machines.fabrics.star import Star
+from dpsim.machines.machine import load_machine
+from dpsim.machines.topology import Topology
+from dpsim.predict.prediction import predict
 
 B, ALPHA, GAMMA, PCIE = 10e9, 5e-6, 20e9, 12e9
 MIB = 2**20
@@ -357,7 +357,7 @@ def test_what_is_not_known_is_refused_by_name() -> None:
 
 
 def test_copies_need_a_socket_in_the_machine_file() -> None:
-    from dpsim.fabrics.explicit import Explicit, Wire
+    from dpsim.machines.fabrics.explicit import Explicit, Wire
 
     wires = (Wire(**{"from": "gpu0", "to": "nic0", "bandwidth": 1e15}),)
     node = Explicit(vertices=("gpu0", "nic0"), links=wires)

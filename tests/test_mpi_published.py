@@ -17,11 +17,11 @@ import pytest
 from dpsim.backends._mpi_rounds import rounds
 from dpsim.backends._mpi_rules import Rule, choose
 from dpsim.backends.mpi import Mpi
-from dpsim.fabrics._host import HostTree
-from dpsim.fabrics.pcie_tree import PcieTree
-from dpsim.fabrics.star import Star
-from dpsim.hardware import Link
-from dpsim.topology import Topology
+from dpsim.machines.devices import Link
+from dpsim.machines.fabrics._host import HostTree
+from dpsim.machines.fabrics.pcie_tree import PcieTree
+from dpsim.machines.fabrics.star import Star
+from dpsim.machines.topology import Topology
 
 TABLE = Path(__file__).parent.parent / "validation" / "published" / "collectives.csv"
 #: of both clusters, per node and one way: InfiniBand NDR200, Slingshot 200

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dpsim import constants
 from dpsim.backends import Plan
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
@@ -16,13 +15,14 @@ from dpsim.backends import nccl as backend
 from dpsim.backends._nccl_graph import graph_of
 from dpsim.backends._nccl_tuning import Tuning, tree_correction
 from dpsim.backends.nccl import Nccl
-from dpsim.engines import Costs, Play, event
-from dpsim.fabrics import Edge
-from dpsim.machine import load_machine
-from dpsim.plugins import Plugin
-from dpsim.program import Cast, Op, Program
-from dpsim.record import Refused, build
-from dpsim.topology import Topology
+from dpsim.compile.program import Cast, Op, Program
+from dpsim.core import constants
+from dpsim.core.plugins import Plugin
+from dpsim.core.record import Refused, build
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.machine import load_machine
+from dpsim.machines.topology import Topology
+from dpsim.play import Costs, Play, event
 
 #: bus bandwidth of all-reduce on GPUs 0 … k-1 of a DGX-1V [GB/s]: VIA-Research/vTrain's table
 DGX_1V = {2: 22.5, 3: 45, 4: 85, 5: 37, 6: 46, 7: 87, 8: 134}
@@ -426,7 +426,7 @@ def test_switches_that_add_work_behind_links_of_which_nothing_is_known() -> None
     links = [{"from": a, "to": b, **wire} for a, b in pairs]
     made = {"family": "explicit", "vertices": ["gpu0", "gpu1", "nic0"], "links": links}
     cable = {"bandwidth": "5 GB/s", "latency": "2 us", "kind": "infiniband"}
-    make = Plugin("dpsim.fabrics", "family").make
+    make = Plugin("fabrics", "family").make
     network = make({"family": "star", "link": cable}, file=True)
     topology = Topology(make(made, file=True), network, nodes=3, gpus=2, nics=1)
     backend = Nccl(sharp=True, algorithm="collnet_chain", fitted=False)
@@ -606,7 +606,7 @@ def test_messages_on_links_of_which_nothing_is_known_take_their_own_numbers() ->
     wire = {"bandwidth": "10 GB/s", "latency": "2 us"}
     links = [{"from": f"gpu{a}", "to": f"gpu{b}", **wire} for a, b in ((0, 1), (0, 2), (1, 2))]
     made = {"family": "explicit", "vertices": ["gpu0", "gpu1", "gpu2"], "links": links}
-    node = Plugin("dpsim.fabrics", "family").make(made, file=True)
+    node = Plugin("fabrics", "family").make(made, file=True)
     topology = Topology(node, None, nodes=1, gpus=3, nics=0)
     assert seconds(topology, 3e9, "all_to_all") == pytest.approx(2e-6 + 0.1, rel=1e-9)
     sent = Nccl().plan("send", (0, 1), 1e9, topology)

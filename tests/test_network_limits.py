@@ -11,19 +11,19 @@ import pytest
 import simpy
 
 from dpsim.backends.nccl import Nccl, phase_of
-from dpsim.collective import Site
+from dpsim.checks.collective import Site
 from dpsim.collectives.halving_doubling import HalvingDoubling
-from dpsim.machine import load_machine
-from dpsim.network import Network, together
-from dpsim.plugins import Plugin
-from dpsim.topology import Topology
+from dpsim.core.plugins import Plugin
+from dpsim.machines.machine import load_machine
+from dpsim.machines.topology import Topology
+from dpsim.play.network import Network, together
 
 SIZE = 1e9
 PORT = 10e9
 COMPARED = str(
     Path(__file__).parent / "data/calibration/new-layout-gh200-8gpu-allreduce-starting-line.txt"
 )
-MAKE: Callable[..., Any] = Plugin("dpsim.fabrics", "family").make
+MAKE: Callable[..., Any] = Plugin("fabrics", "family").make
 
 
 def server(nic: str = "12 GB/s", nics: int = 1, nodes: int = 2, **network: Any) -> Topology:

@@ -11,12 +11,12 @@ from dpsim.backends.ideal_ring import IdealRing
 from dpsim.backends.nccl import Nccl, phase_of
 from dpsim.backends.parameter_server import ParameterServer as Servers
 from dpsim.collectives.parameter_server import ParameterServer
-from dpsim.machine import load_machine
-from dpsim.plugins import Plugin
-from dpsim.prediction import predict
-from dpsim.record import Refused, build
-from dpsim.scenario import load
-from dpsim.topology import Topology
+from dpsim.core.plugins import Plugin
+from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import load
+from dpsim.machines.machine import load_machine
+from dpsim.machines.topology import Topology
+from dpsim.predict.prediction import predict
 
 S, B, ALPHA = 1e8, 10e9, 10e-6
 
@@ -26,7 +26,7 @@ def star(nodes: int) -> Topology:
     wire = {"from": "gpu0", "to": "nic0", "bandwidth": "20 GB/s", "latency": "2 us"}
     inside = {"family": "explicit", "vertices": ["gpu0", "nic0"], "links": [wire]}
     cable = {"family": "star", "link": {"bandwidth": "10 GB/s", "latency": "3 us"}}
-    make = Plugin("dpsim.fabrics", "family").make
+    make = Plugin("fabrics", "family").make
     return Topology(make(inside, file=True), make(cable, file=True), nodes=nodes, gpus=1, nics=1)
 
 

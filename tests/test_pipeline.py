@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pipelines import step as played_by_hand
 
-from dpsim.case import Case
-from dpsim.engines import event, vectorised
-from dpsim.models._split import balanced
-from dpsim.placement import Mesh
-from dpsim.prediction import Prediction, predict
-from dpsim.record import Refused
-from dpsim.scenario import load
+from dpsim.cases.case import Case
+from dpsim.compile.placement import Mesh
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.models.split import balanced
+from dpsim.play import event, vectorised
+from dpsim.predict.prediction import Prediction, predict
 
 MS = 1e-3
 
@@ -221,8 +221,8 @@ def _gpt(config: dict[str, Any] | str, *, nodes: int, **parallel: Any) -> dict[s
 
 def _Inline(config: dict[str, Any]) -> Any:  # noqa: N802
     """A model from a configuration that is in no file."""
-    from dpsim.models._huggingface import read_config
-    from dpsim.modelspec import HuggingFace
+    from dpsim.models.huggingface import read_config
+    from dpsim.models.section import HuggingFace
 
     class Inline(HuggingFace):
         def model(self, base: Path) -> Any:

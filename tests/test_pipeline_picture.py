@@ -10,16 +10,16 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from pipelines import SECONDS, step
 
+from dpsim.compile.schedules.gpipe import GPipe
+from dpsim.compile.schedules.interleaved_1f1b import Interleaved1F1B
+from dpsim.compile.schedules.one_f_one_b import OneFOneB
+from dpsim.compile.schedules.zb1p import ZB1P
+from dpsim.compile.timeline import Span
 from dpsim.report import arrivals as late
 from dpsim.report import pipeline
 from dpsim.report.arrivals import Arrivals, arrivals, draw_arrivals, lateness
 from dpsim.report.curve import styled
 from dpsim.report.pipeline import Block, alike, draw_pipeline, gaps, rows_of, spans_of
-from dpsim.schedules.gpipe import GPipe
-from dpsim.schedules.interleaved_1f1b import Interleaved1F1B
-from dpsim.schedules.one_f_one_b import OneFOneB
-from dpsim.schedules.zb1p import ZB1P
-from dpsim.timeline import Span
 
 
 def bars(figure: Figure, name: str) -> int:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from dpsim.backends import ring_payload
-from dpsim.case import Case
-from dpsim.engines import event, vectorised
-from dpsim.program import Op, Program
-from dpsim.record import Refused
-from dpsim.scenario import load
-from dpsim.strategies import Job
-from dpsim.strategies.fsdp import Fsdp
-from dpsim.strategies.megatron import Megatron
-from dpsim.strategies.zero import Zero
+from dpsim.cases.case import Case
+from dpsim.compile.program import Op, Program
+from dpsim.compile.strategies import Job
+from dpsim.compile.strategies.fsdp import Fsdp
+from dpsim.compile.strategies.megatron import Megatron
+from dpsim.compile.strategies.zero import Zero
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.play import event, vectorised
 
 MS = 1e-3
 #: parameters of a layer; the layers of a stage differ in width

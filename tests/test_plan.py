@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsim import yamlfile
+from dpsim.core import yamlfile
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Loaded, load, read
 from dpsim.planning.bench import Bench, bench_of
 from dpsim.planning.choose import choose, tune, tune_axes
 from dpsim.planning.knobs import knob_of, sensible
 from dpsim.planning.plan import Answer, document, largest, require, searched
 from dpsim.planning.search import edge, holds, largest_whole, pareto, run_of, spaced
 from dpsim.planning.wanted import Wanted, ends_of, parse_wanted
-from dpsim.prediction import predict
-from dpsim.record import Refused
+from dpsim.predict.prediction import predict
 from dpsim.report.plan import answer_text, columns_of, files_of, make_figure, question_text
-from dpsim.scenario import Loaded, load, read
 
 Cli = Callable[..., tuple[int, str, str]]
 

@@ -9,10 +9,10 @@ import pytest
 
 from dpsim.accuracy import _vocabulary
 from dpsim.accuracy.platforms import Platform, platform
-from dpsim.hardware import NetworkKind
-from dpsim.machine import load_device, load_machine, machine_names
-from dpsim.record import Refused, build
-from dpsim.scenario import Cluster
+from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import Cluster
+from dpsim.machines.devices import NetworkKind
+from dpsim.machines.machine import load_device, load_machine, machine_names
 
 IB: NetworkKind = "infiniband"
 PCIE = "GPU model not stated in repo (32-GPU cluster, PCIe; paper arXiv 2005.13247)"

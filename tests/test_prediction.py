@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import dpsim
-from dpsim.laws import amdahl
-from dpsim.prediction import predict
-from dpsim.record import Refused
-from dpsim.scenario import load
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.predict.laws import amdahl
+from dpsim.predict.prediction import predict
 
 TOY: dict[str, Any] = {
     "model": {

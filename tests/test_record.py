@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsim.record import Count, Flag, Natural, Refused, Text, build, dotted, dump, record
-from dpsim.units import Bytes, BytesPerSecond, Factor, Fraction, Seconds
-from dpsim.yamlfile import dump_yaml, loads
+from dpsim.core.record import Count, Flag, Natural, Refused, Text, build, dotted, dump, record
+from dpsim.core.units import Bytes, BytesPerSecond, Factor, Fraction, Seconds
+from dpsim.core.yamlfile import dump_yaml, loads
 
 
 @record

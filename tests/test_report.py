@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 import dpsim
-from dpsim.memory import MemoryUse
-from dpsim.prediction import Prediction, memory_of
-from dpsim.record import Refused
+from dpsim.core.record import Refused
+from dpsim.models.memory import MemoryUse
+from dpsim.predict.prediction import Prediction, memory_of
 from dpsim.report.advice import memory_advice
 from dpsim.report.curve import bounds, make_figure
 from dpsim.report.files import write_all

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from dpsim.collectives._order import rings
-from dpsim.machine import load_machine, machine_names
-from dpsim.topology import Topology
+from dpsim.machines.machine import load_machine, machine_names
+from dpsim.machines.topology import Topology
 
 # Total ring bandwidth that NCCL reaches on GPUs 0 … k-1 of a DGX-1V [GB/s].
 DGX_1V = {2: 22.5, 3: 45, 4: 85, 5: 37, 6: 46, 7: 87, 8: 134}

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from dpsim.prediction import predict
-from dpsim.record import Refused
+from dpsim.core.record import Refused
+from dpsim.describe.sampler import Sampler, epoch_of
+from dpsim.describe.scenario import load
+from dpsim.predict.prediction import predict
 from dpsim.report.tables import sentences
-from dpsim.sampler import Sampler, epoch_of
-from dpsim.scenario import load
 
 #: 10 ms a sample, an optimizer that takes none, collectives of 1 ms
 TOY: dict[str, Any] = {

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsim import yamlfile
-from dpsim.prediction import predict
-from dpsim.record import Refused
+from dpsim.core import yamlfile
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Loaded, find, folder, load, read, to_data
+from dpsim.predict.prediction import predict
 from dpsim.report import canonical_json
-from dpsim.scenario import Loaded, find, folder, load, read, to_data
 
 # those of one job; folders of candidates are read by tests/test_compare.py
 BUNDLED = sorted(

@@ -23,17 +23,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules as torch_schedules
 
-from dpsim import plugins
-from dpsim.record import Refused
-from dpsim.schedules import MAX_ACTS, Act, Schedule, peak_in_flight, spell
-from dpsim.schedules.dualpipe_v import DualPipeV
-from dpsim.schedules.gpipe import GPipe
-from dpsim.schedules.interleaved_1f1b import Interleaved1F1B
-from dpsim.schedules.looped_bfs import LoopedBFS
-from dpsim.schedules.naive import Naive
-from dpsim.schedules.one_f_one_b import OneFOneB
-from dpsim.schedules.zb1p import ZB1P
-from dpsim.schedules.zbv import ZBV
+from dpsim.compile.schedules import MAX_ACTS, Act, Schedule, peak_in_flight, spell
+from dpsim.compile.schedules.dualpipe_v import DualPipeV
+from dpsim.compile.schedules.gpipe import GPipe
+from dpsim.compile.schedules.interleaved_1f1b import Interleaved1F1B
+from dpsim.compile.schedules.looped_bfs import LoopedBFS
+from dpsim.compile.schedules.naive import Naive
+from dpsim.compile.schedules.one_f_one_b import OneFOneB
+from dpsim.compile.schedules.zb1p import ZB1P
+from dpsim.compile.schedules.zbv import ZBV
+from dpsim.core import plugins
+from dpsim.core.record import Refused
 
 HOWTO = Path(__file__).resolve().parent.parent / "docs" / "howto"
 SCHEDULES: tuple[Schedule, ...] = (
@@ -425,9 +425,9 @@ def test_lists_of_nothing_and_of_too_much_are_refused(schedule: Schedule) -> Non
         schedule.lists(4, MAX_ACTS)
 
 
-@pytest.mark.parametrize("kind", plugins.names("dpsim.schedules"))
+@pytest.mark.parametrize("kind", plugins.names("schedules"))
 def test_every_schedule_is_known_by_its_file_and_checks_its_knobs(kind: str) -> None:
-    plugin = plugins.Plugin("dpsim.schedules", "kind")
+    plugin = plugins.Plugin("schedules", "kind")
     schedule = plugin.make({"kind": kind}, file=True)
     assert isinstance(schedule, Schedule)
     assert plugins.name_of(schedule) == kind
@@ -454,17 +454,18 @@ def test_lists_are_spelt_with_stages_where_a_rank_holds_several() -> None:
 def eager(tmp_path: Path) -> Iterator[Schedule]:
     """The schedule of the how-to page, as if its file lay in the package."""
     page = (HOWTO / "add-a-schedule.md").read_text("utf-8")
-    found = re.search(r"`dpsim/schedules/(\w+)\.py`:\n\n```python\n(.*?)```", page, re.DOTALL)
+    code = r"`dpsim/compile/schedules/(\w+)\.py`:\n\n```python\n(.*?)```"
+    found = re.search(code, page, re.DOTALL)
     assert found is not None
     (tmp_path / f"{found[1]}.py").write_text(found[2], encoding="utf-8")
-    package = importlib.import_module("dpsim.schedules")
+    package = importlib.import_module("dpsim.compile.schedules")
     package.__path__.append(str(tmp_path))
     plugins.names.cache_clear()
     importlib.invalidate_caches()
-    yield plugins.find("dpsim.schedules", found[1])()
+    yield plugins.find("schedules", found[1])()
     plugins.names.cache_clear()
     package.__path__.remove(str(tmp_path))
-    sys.modules.pop(f"dpsim.schedules.{found[1]}", None)
+    sys.modules.pop(f"dpsim.compile.schedules.{found[1]}", None)
     vars(package).pop(found[1], None)
 
 
@@ -479,7 +480,7 @@ def test_a_schedule_is_one_file(eager: Schedule) -> None:
 def test_show_lists_the_schedules_and_prints_one(cli: Callable[..., tuple[int, str, str]]) -> None:
     code, out, _ = cli("show", "schedules")
     assert code == 0
-    assert all(kind in out for kind in plugins.names("dpsim.schedules"))
+    assert all(kind in out for kind in plugins.names("schedules"))
     code, out, _ = cli("show", "one_f_one_b")
     assert code == 0
     for acts in OneFOneB().lists(4, 8):

@@ -11,11 +11,11 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsim.case import Case
-from dpsim.prediction import Prediction, predict
+from dpsim.cases.case import Case
+from dpsim.describe.scenario import load
+from dpsim.predict.prediction import Prediction, predict
+from dpsim.predict.startup import BROADCAST, MESSAGE, broadcasts
 from dpsim.report.tables import sentences
-from dpsim.scenario import load
-from dpsim.startup import BROADCAST, MESSAGE, broadcasts
 
 MIB = 1024 * 1024
 TOY: dict[str, Any] = {

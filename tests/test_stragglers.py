@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from dpsim.cli import DONE, ENVIRONMENT, FINDING, REFUSED, _run
-from dpsim.record import Refused
-from dpsim.stragglers import Found, analyse, of_times
-from dpsim.stragglers._operations import COMPUTE, graph_of, ideal, lengths, play
-from dpsim.stragglers._read import read
-from dpsim.stragglers._table import Times
+from dpsim.core.record import Refused
+from dpsim.measurements.stragglers import Found, analyse, of_times
+from dpsim.measurements.stragglers._operations import COMPUTE, graph_of, ideal, lengths, play
+from dpsim.measurements.stragglers._read import read
+from dpsim.measurements.stragglers._table import Times
 
 DATA = Path(__file__).parent / "data"
 EXCERPT = DATA / "straggler" / "trace-ST-excerpt.csv"

@@ -23,13 +23,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import read
 from dpsim.planning import log as logs
 from dpsim.planning.grid import MAX_GRID, Axis, Grid, check, grid_of, parse_axis
 from dpsim.planning.log import Damaged, frame, parse, read_log, writing
 from dpsim.planning.sweep import Plan, Swept, merge, plan_of, play_point, player, sweep
 from dpsim.planning.workers import TRIES, Lost, in_processes
-from dpsim.prediction import predict
-from dpsim.record import Refused
+from dpsim.predict.prediction import predict
 from dpsim.report.sweep import (
     check_field,
     check_grid,
@@ -38,7 +39,6 @@ from dpsim.report.sweep import (
     scale_of,
     write_sweep,
 )
-from dpsim.scenario import read
 
 Cli = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parent.parent

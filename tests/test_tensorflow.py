@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from toys import collectives, job_of, play_of, volume
 
-from dpsim.engines import event, vectorised
-from dpsim.prediction import predict
-from dpsim.record import Refused
-from dpsim.scenario import read
-from dpsim.strategies._gradients import gradients_of
-from dpsim.strategies.mirrored import Mirrored, cut
-from dpsim.strategies.multi_worker_mirrored import MultiWorkerMirrored, group
+from dpsim.compile.strategies._gradients import gradients_of
+from dpsim.compile.strategies.mirrored import Mirrored, cut
+from dpsim.compile.strategies.multi_worker_mirrored import MultiWorkerMirrored, group
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import read
+from dpsim.play import event, vectorised
+from dpsim.predict.prediction import predict
 
 MiB = 1024 * 1024
 ENGINES = ["event", "vectorised"]

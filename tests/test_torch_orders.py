@@ -29,14 +29,14 @@ from torch.distributed.fsdp.api import BackwardPrefetch, MixedPrecision, Shardin
 from torch.nn.modules._functions import SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from dpsim.compute import layer_times
+from dpsim.compile.program import Op
+from dpsim.compile.strategies import Job, Strategy
+from dpsim.compile.strategies.ddp import Ddp
+from dpsim.compile.strategies.fsdp import Fsdp
+from dpsim.compile.strategies.fsdp1 import Fsdp1
 from dpsim.models import Layer, Model, Tensor
-from dpsim.precision import Optimizer, Precision
-from dpsim.program import Op
-from dpsim.strategies import Job, Strategy
-from dpsim.strategies.ddp import Ddp
-from dpsim.strategies.fsdp import Fsdp
-from dpsim.strategies.fsdp1 import Fsdp1
+from dpsim.models.compute import layer_times
+from dpsim.models.precision import Optimizer, Precision
 
 MODELS = 36  # of each framework
 ITERATIONS = 4

@@ -13,14 +13,14 @@ import pytest
 from pipelines import step
 
 import dpsim
-from dpsim.calibration.readers import kineto
-from dpsim.prediction import Prediction
-from dpsim.record import Refused
+from dpsim.compile.schedules.interleaved_1f1b import Interleaved1F1B
+from dpsim.compile.timeline import Span
+from dpsim.core.record import Refused
+from dpsim.measurements.readers import kineto
+from dpsim.predict.prediction import Prediction
 from dpsim.report import trace as writer
 from dpsim.report.explained import FILES, last_step
 from dpsim.report.trace import Played, trace, write_trace
-from dpsim.schedules.interleaved_1f1b import Interleaved1F1B
-from dpsim.timeline import Span
 
 Cli = Callable[..., tuple[int, str, str]]
 SCENARIOS = (

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from dpsim import constants
-from dpsim.case import Case
-from dpsim.compute import DEFAULT_EFFICIENCY
-from dpsim.constants import Constant, shipped
-from dpsim.player import play
-from dpsim.scenario import load
-from dpsim.uncertainty import REPEATED, compute_range, interval
+from dpsim.cases.case import Case
+from dpsim.core import constants
+from dpsim.core.constants import Constant, shipped
+from dpsim.describe.scenario import load
+from dpsim.models.compute import DEFAULT_EFFICIENCY
+from dpsim.predict.player import play
+from dpsim.predict.uncertainty import REPEATED, compute_range, interval
 from dpsim.variability import expected_maximum
 
 FITTED = shipped("training")

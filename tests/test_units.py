@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsim.units import Unit, exact, parse, show
+from dpsim.core.units import Unit, exact, parse, show
 
 DIMENSIONS = ["s", "B", "B/s", "FLOP", "FLOP/s", "W", "usd/h", "1"]
 

@@ -25,8 +25,8 @@ from dpsim.accuracy.collective_intervals import Residual
 from dpsim.accuracy.collective_model import Answer, Question
 from dpsim.accuracy.collective_validate import ADDED, predictions, validate_collectives, validated
 from dpsim.backends.nccl import Nccl
-from dpsim.constants import Constant
-from dpsim.record import Refused
+from dpsim.core.constants import Constant
+from dpsim.core.record import Refused
 from dpsim.report.collective_accuracy import draw_collectives, make_figure, print_collectives
 
 COLUMNS = (

@@ -19,11 +19,11 @@ from dpsim.accuracy.training_models import choose_model
 from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, Table, read_table
 from dpsim.accuracy.training_validate import calibration_row, validated_training
-from dpsim.calibrate import level
-from dpsim.engines import SimulationError
-from dpsim.player import step_time
-from dpsim.record import Refused
-from dpsim.scenario import Calibrate
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Calibrate
+from dpsim.predict.level import level
+from dpsim.predict.player import step_time
 
 HEAD = (
     *("model", "accelerator", "gpus_per_node", "total_gpus"),
@@ -144,7 +144,7 @@ def test_models_by_name(name: str, millions: float | None, expected: dict[str, A
 
 @pytest.mark.parametrize("billions", [0.125, 0.355, 1.3, 6.7, 13, 30, 70, 175, 530, 1000])
 def test_a_decoder_of_unknown_shape_has_about_the_parameters_stated(billions: float) -> None:
-    from dpsim.modelspec import load, make
+    from dpsim.models.section import load, make
 
     found = choose_model(f"LLM {billions}B", "LLM pre-training", billions * 1e9, 2048)
     model = load(make(found.data, file=False), Path())
@@ -454,7 +454,7 @@ def test_megatron_exchanges_what_its_arguments_say(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stages", [5, 6, 7, 8, 9, 10, 12, 24])
 @pytest.mark.parametrize("billions", [22, 178, 205, 530])
 def test_a_stand_in_makes_equal_stages(billions: float, stages: int) -> None:
-    from dpsim.modelspec import load, make
+    from dpsim.models.section import load, make
 
     data = choose_model(f"GPT {billions}B", "LLM", billions * 1e9, 2048, stages).data
     assert data["blocks"] % stages == 0
@@ -478,7 +478,7 @@ def test_a_long_step_is_played_shortened_with_the_same_result(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     from dpsim.accuracy import training_play
-    from dpsim.case import Stretch
+    from dpsim.cases.case import Stretch
 
     case = point(tmp_path, **GPT | changes).case
     assert training_play._short(case) is not None
@@ -517,7 +517,7 @@ def test_leaving_out_shared_links_hardly_shortens_a_step(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     from dpsim.accuracy import training_play
-    from dpsim.engines import event
+    from dpsim.play import event
 
     case = point(tmp_path, **GPT | changes).case
     shared = event.play(case.plays()[0]).step_time
@@ -766,7 +766,7 @@ def test_shared_links_are_played_event_by_event_where_that_is_affordable(
     played = training_play.play(case)
     assert played.engine == "event"
     assert training_play.step_time(case) == pytest.approx(played.step_time, rel=1e-12)
-    monkeypatch.setattr("dpsim.player.EVENT_BUDGET", 0.0)
+    monkeypatch.setattr("dpsim.predict.player.EVENT_BUDGET", 0.0)
     with pytest.raises(SimulationError, match="communicators of fsdp share links"):
         training_play.play(case)
 
@@ -777,7 +777,7 @@ def test_zero_plus_plus_beyond_that_says_that_links_are_not_shared(
     case = point(tmp_path, **HSDP | {"strategy": "ZeRO++", "shard": "ZeRO-3"}).case
     exact = training_play.play(case)
     assert exact.engine == "event"
-    monkeypatch.setattr("dpsim.player.EVENT_BUDGET", 0.0)
+    monkeypatch.setattr("dpsim.predict.player.EVENT_BUDGET", 0.0)
     unshared = training_play.play(case)
     assert unshared.reason == training_play.NOTE
     assert 0.5 * exact.step_time < unshared.step_time <= exact.step_time

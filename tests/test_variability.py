@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dpsim.case import Case
-from dpsim.plugins import find, names
-from dpsim.prediction import Prediction, predict
-from dpsim.record import Refused, build, dump
-from dpsim.scenario import load
-from dpsim.timeline import Array
+from dpsim.cases.case import Case
+from dpsim.core.arrays import Array
+from dpsim.core.plugins import find, names
+from dpsim.core.record import Refused, build, dump
+from dpsim.describe.scenario import load
+from dpsim.predict.prediction import Prediction, predict
 from dpsim.variability import (
     OF_COMPUTE,
     PRESETS,
@@ -30,7 +30,7 @@ from dpsim.variability import (
     read_numbers,
     stream,
 )
-from dpsim.variability._distribution import Distribution as Contract
+from dpsim.variability.distributions import Distribution as Contract
 
 TOY: dict[str, Any] = {
     "model": {"layers": [{"name": "a", "parameters": 1, "forward": "0 s", "backward": "1 s"}]},
@@ -70,12 +70,12 @@ MADE: list[tuple[str, dict[str, float], Any]] = [
 
 
 def made(name: str, values: dict[str, float]) -> Distribution:
-    return find("dpsim.variability", name)(**values)
+    return find("variability", name)(**values)
 
 
 def test_every_distribution_of_the_folder_is_tested() -> None:
     known = {name for name, _, _ in MADE} | {"bernoulli", "empirical"}
-    assert known == set(names("dpsim.variability"))
+    assert known == set(names("variability"))
 
 
 @pytest.mark.parametrize(("name", "values", "true"), MADE)
@@ -187,7 +187,7 @@ def test_a_step_takes_as_long_as_the_slowest_of_n_with_a_heavy_tail(ranks: int, 
 
 def means(kind: dict[str, Any], count: int, ranks: int) -> tuple[float, float]:
     """Mean of the played steps and its standard error."""
-    from dpsim.engines import vectorised
+    from dpsim.play import vectorised
 
     quick = case(cluster={"ranks": ranks}, variability={"jitter": kind, "steps": count})
     found = np.array(vectorised.play(quick.plays()[0]).durations)

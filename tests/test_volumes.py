@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from toys import job_of, sent
 
-from dpsim.plugins import find
-from dpsim.prediction import predict
-from dpsim.record import build
-from dpsim.scenario import read
+from dpsim.core.plugins import find
+from dpsim.core.record import build
+from dpsim.describe.scenario import read
+from dpsim.predict.prediction import predict
 
 #: settings -> copies of the gradients, copies of the parameters, in one micro-batch
 SYSTEMS: list[tuple[str, dict[str, Any], int]] = [
@@ -58,7 +58,7 @@ SYSTEMS: list[tuple[str, dict[str, Any], int]] = [
 
 
 def strategy_of(kind: str, given: dict[str, Any]) -> Any:
-    return build(find("dpsim.strategies", kind), given)
+    return build(find("strategies", kind), given)
 
 
 @pytest.mark.parametrize("control", [False, True])

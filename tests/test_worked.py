@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsim.prediction import predict
-from dpsim.scenario import folder, read
+from dpsim.describe.scenario import folder, read
+from dpsim.predict.prediction import predict
 
 FASTER = 'collective.bandwidth="20 MiB/ms"'
 STEPS = {

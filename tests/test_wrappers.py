@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from dpsim.plugins import find, names
-from dpsim.prediction import predict
-from dpsim.record import Refused, build
+from dpsim.compile.strategies.accelerate import Accelerate
+from dpsim.compile.strategies.ddp import Ddp
+from dpsim.compile.strategies.fsdp import Fsdp
+from dpsim.compile.strategies.fsdp1 import Fsdp1
+from dpsim.compile.strategies.lightning import Lightning
+from dpsim.compile.strategies.ray_train import RayTrain
+from dpsim.compile.strategies.zero import Zero
+from dpsim.core.plugins import find, names
+from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import load, read, to_data
+from dpsim.predict.prediction import predict
 from dpsim.report.tables import sentences
-from dpsim.scenario import load, read, to_data
-from dpsim.strategies.accelerate import Accelerate
-from dpsim.strategies.ddp import Ddp
-from dpsim.strategies.fsdp import Fsdp
-from dpsim.strategies.fsdp1 import Fsdp1
-from dpsim.strategies.lightning import Lightning
-from dpsim.strategies.ray_train import RayTrain
-from dpsim.strategies.zero import Zero
 
 
 def point(strategy: str, *sets: str) -> dict[str, Any]:
@@ -237,8 +237,8 @@ def test_every_key_that_the_page_names_exists() -> None:
             if line.startswith("| ") and line.count(" | ") == 1]  # fmt: skip
     found = {key for _, cell in rows for key in re.findall(r"`(?:\w+\.)?(\w+)(?::[^`]*)?`", cell)}
     known = {"strategy", "options", "precision", "null"}
-    for name in names("dpsim.strategies"):
-        known |= {field.name for field in dataclasses.fields(find("dpsim.strategies", name))}
+    for name in names("strategies"):
+        known |= {field.name for field in dataclasses.fields(find("strategies", name))}
     known |= {"nodes", "ranks", "gpus_per_node", "per_device", "accumulation", "global"}
     unknown = {
         key for key in found if key not in known and not key.startswith(("xla_gpu_", "dpsim"))

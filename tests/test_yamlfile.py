@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsim.record import Refused
-from dpsim.yamlfile import FileRefused, dump_yaml, load, loads, located
+from dpsim.core.record import Refused
+from dpsim.core.yamlfile import FileRefused, dump_yaml, load, loads, located
 
 
 def refusal(text: str) -> str:

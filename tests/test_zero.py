@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 
 from dpsim.backends.ideal import Ideal
-from dpsim.compute import layer_times, optimizer_seconds
-from dpsim.engines import Costs, Play, event, vectorised
-from dpsim.machine import load_device
+from dpsim.compile.program import Cast, Program
+from dpsim.compile.strategies import Job
+from dpsim.compile.strategies._gradients import Gradient
+from dpsim.compile.strategies._offload import Host
+from dpsim.compile.strategies._zero3 import Limits, Trace, trace
+from dpsim.compile.strategies._zero_step import assign_buckets
+from dpsim.compile.strategies.zero import Zero
+from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import read
+from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Model, Tensor
-from dpsim.precision import Optimizer, Precision
-from dpsim.prediction import predict
-from dpsim.program import Cast, Program
-from dpsim.record import Refused, build
-from dpsim.scenario import read
-from dpsim.strategies import Job
-from dpsim.strategies._gradients import Gradient
-from dpsim.strategies._offload import Host
-from dpsim.strategies._zero3 import Limits, Trace, trace
-from dpsim.strategies._zero_step import assign_buckets
-from dpsim.strategies.zero import Zero
+from dpsim.models.compute import layer_times, optimizer_seconds
+from dpsim.models.precision import Optimizer, Precision
+from dpsim.play import Costs, Play, event, vectorised
+from dpsim.predict.prediction import predict
 from dpsim.variability import Variability
 
 GB = 1e9

@@ -9,13 +9,13 @@ import numpy as np
 
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
-from dpsim.compute import layer_times
-from dpsim.engines import Costs, Play
+from dpsim.compile.program import COMPUTE, Cast, Program
+from dpsim.compile.strategies import Job, Strategy
+from dpsim.compile.timeline import Timeline
 from dpsim.models import Layer, Model, Tensor
-from dpsim.precision import Optimizer, Precision
-from dpsim.program import COMPUTE, Cast, Program
-from dpsim.strategies import Job, Strategy
-from dpsim.timeline import Timeline
+from dpsim.models.compute import layer_times
+from dpsim.models.precision import Optimizer, Precision
+from dpsim.play import Costs, Play
 from dpsim.variability import Variability
 
 SIZES = (300_000, 900_000, 2_500_000, 400_000)

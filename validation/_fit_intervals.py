@@ -1,9 +1,9 @@
 """Learn the widths of intervals from what calibrated predictions miss.
 
 What collectives explain is taken off first: their own range comes from measured collectives
-(`dpsim/calibrations/collective_error.yaml`).  Each width is then the 95 % point, over series of
+(`dpsim/core/fitted/collective_error.yaml`).  Each width is then the 95 % point, over series of
 equal weight, of what is left: one run in twenty lies outside at either end.
-`dpsim/uncertainty.py` says what each width is and puts them together again.
+`dpsim/predict/uncertainty.py` says what each width is and puts them together again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.constants import Constant
-from dpsim.timeline import Array
+from dpsim.core.arrays import Array
+from dpsim.core.constants import Constant
 
 SHARE = 0.95
 DRAWS = 200
@@ -48,7 +48,7 @@ class Miss(NamedTuple):
 
 
 def ends(misses: Sequence[Miss], widths: Sequence[float]) -> tuple[Array, Array]:
-    """The ends of the intervals relative to the predictions, as `dpsim.uncertainty` makes them."""
+    """The ends of intervals over the predictions, as `dpsim.predict.uncertainty` makes them."""
     fast, slow, images = widths
     lost = np.array([m.inside * images if m.images else 0.0 for m in misses])
     slower, faster = (np.array([getattr(m, end) for m in misses]) for end in ("slower", "faster"))

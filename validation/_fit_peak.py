@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsim import uncertainty
 from dpsim.accuracy import training_validate as validate
 from dpsim.accuracy.collective_intervals import fitted_on
 from dpsim.accuracy.training_play import step_time
 from dpsim.accuracy.training_scenarios import point_of
 from dpsim.accuracy.training_table import Row
-from dpsim.constants import Constant
-from dpsim.engines import SimulationError
-from dpsim.record import Refused
+from dpsim.core.constants import Constant
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.predict import uncertainty
 
 #: shares that are tried; in between ln(predicted / measured) is linear in the share's logarithm
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.95)

@@ -3,9 +3,9 @@
     python validation/check_nccl_rates.py TABLE [TABLE …]
 
 reads tables of measured collectives as `dpsim validate` does and applies the rule of
-dpsim/diagnosis.py to every series.  A series is pathological where at least half of its rows are
-marked so; in the others marked rows are left out.  Rates are printed apart for series whose name
-has an even CRC-32, on which the rule and the intervals are chosen, and for the others.
+dpsim/checks/diagnosis.py to every series.  A series is pathological where at least half of its rows
+are marked so; in the others marked rows are left out.  Rates are printed apart for series whose
+name has an even CRC-32, on which the rule and the intervals are chosen, and for the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from dpsim.accuracy.collective_figures import Outcome
 from dpsim.accuracy.collective_intervals import fitted_on
 from dpsim.accuracy.collective_validate import validated
-from dpsim.diagnosis import Reading, Verdict, bands, overall
+from dpsim.checks.diagnosis import Reading, Verdict, bands, overall
 
 
 class Judged(NamedTuple):

@@ -5,7 +5,7 @@
 reads a table with the columns nodes, concurrent_jobs, size_bytes and avg_latency_us: identical
 ring all-reduces, started together on the same nodes.  Two numbers are fitted, on the rows of 1 job
 and of the most jobs: what one flow reaches, and what a link carries.  All rows are then played on
-`dpsim.network`'s shared links.
+`dpsim.play.network`'s shared links.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import simpy
 
 from dpsim.backends import ring_payload
-from dpsim.network import Network
+from dpsim.play.network import Network
 
 
 class Row(NamedTuple):

@@ -3,7 +3,7 @@
     python validation/fit_errors.py TABLE [TABLE …] [--only messages]
 
 reads tables as `dpsim validate` does, predicts every row without calibration, and writes the
-factors of the intervals to dpsim/calibrations/collective_error.yaml; with `--only messages` those
+factors of the intervals to dpsim/core/fitted/collective_error.yaml; with `--only messages` those
 of sends and all-to-alls, while the others stay as they are.  Series whose name has an odd
 CRC-32 are held out: only their coverage is printed.
 """
@@ -21,7 +21,7 @@ from dpsim.accuracy import collective_intervals as intervals
 from dpsim.accuracy.collective_intervals import Residual
 from dpsim.accuracy.collective_model import Answer, Question, answers
 from dpsim.accuracy.collective_table import read_collectives
-from dpsim.constants import Constant, save, shipped
+from dpsim.core.constants import Constant, save, shipped
 
 HEAD = """\
 Measured over predicted time of collectives: the 5 % and 95 % points by kind of fabric

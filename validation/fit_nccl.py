@@ -1,6 +1,6 @@
 """Fit the constants of the NCCL backend to measured collectives and write them as YAML.
 
-    python validation/fit_nccl.py TABLE [-o dpsim/calibrations/nccl.yaml] [--bootstrap 40]
+    python validation/fit_nccl.py TABLE [-o dpsim/core/fitted/nccl.yaml] [--bootstrap 40]
                                   [--only messages]
 
 TABLE is a CSV with the columns of `dpsim validate` for collectives (series_id, accelerator,
@@ -35,7 +35,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from dpsim import constants, plugins
 from dpsim.accuracy.collective_intervals import fitted_on
 from dpsim.accuracy.collective_table import Row, read_collectives
 from dpsim.accuracy.platforms import platform
@@ -45,11 +44,12 @@ from dpsim.backends._nccl_time import Constants, Time, predicted
 from dpsim.backends._nccl_traffic import Traffic, traffic_of
 from dpsim.backends._nccl_tuning import Tuning
 from dpsim.backends.nccl import PLUGINS, version_of
-from dpsim.case import Case
-from dpsim.constants import Constant
-from dpsim.record import Refused
-from dpsim.scenario import load
-from dpsim.topology import Topology
+from dpsim.cases.case import Case
+from dpsim.core import constants, plugins
+from dpsim.core.constants import Constant
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.machines.topology import Topology
 
 HEAD = """\
 Constants of the NCCL backend; written by validation/fit_nccl.py, never by hand.
@@ -212,7 +212,7 @@ def _sample(row: Row) -> Fitted:
         raise Refused(f"{row.algorithm} {row.protocol} does not exist there")
     name, protocol, _ = choices[0]
     plugin = PLUGINS[name]
-    algorithm = plugins.find("dpsim.collectives", plugin)()
+    algorithm = plugins.find("collectives", plugin)()
     traffic = traffic_of(algorithm, plugin, row.operation, ranks, topology)
     return Sample(row, tuning, traffic, (name, protocol))
 

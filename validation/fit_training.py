@@ -2,7 +2,7 @@
 
     python validation/fit_training.py TABLE [--jobs 2] [--parts sockets,compute,…]
 
-reads a table as `dpsim validate` does, and renews dpsim/calibrations/training.yaml.  The parts are
+reads a table as `dpsim validate` does, and renews dpsim/core/fitted/training.yaml.  The parts are
 fitted one after the other, each with the constants of the parts before it:
 
 sockets     the share of plain Ethernet that NCCL's connections reach
@@ -33,7 +33,6 @@ import _fit_intervals
 import _fit_peak
 import numpy as np
 
-from dpsim import uncertainty
 from dpsim.accuracy import training_scenarios
 from dpsim.accuracy import training_validate as validate
 from dpsim.accuracy.collective_intervals import fitted_on
@@ -41,10 +40,11 @@ from dpsim.accuracy.training_play import lane_times, step_time
 from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, read_table
 from dpsim.backends import _nccl_time, nccl
-from dpsim.case import Stretch
-from dpsim.constants import Constant, save, shipped
-from dpsim.engines import SimulationError
-from dpsim.record import Refused
+from dpsim.cases.case import Stretch
+from dpsim.core.constants import Constant, save, shipped
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.predict import uncertainty
 
 #: values that are tried; between them the logarithms of step times are interpolated
 CONTENTION = (0.0, 0.4, 0.8, 1.2)

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsim.record import Refused
+from dpsim.core.record import Refused
 
 if TYPE_CHECKING:
     from dpsim.accuracy.collective_validate import Validated as ValidatedCollectives

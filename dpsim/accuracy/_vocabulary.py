@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpsim.hardware import NetworkKind
+from dpsim.machines.devices import NetworkKind
 
 
 @dataclass(frozen=True)

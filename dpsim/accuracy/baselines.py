@@ -13,9 +13,9 @@ from __future__ import annotations
 import itertools
 
 from dpsim.accuracy.training_scenarios import Point
-from dpsim.case import Case
-from dpsim.hardware import DTYPE_BYTES
-from dpsim.topology import Topology
+from dpsim.cases.case import Case
+from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.machines.topology import Topology
 
 #: start-up of one message that textbooks take for a network [s]
 ALPHA = 5e-6

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsim.accuracy.collective_table import Row
-from dpsim.record import Refused
-from dpsim.timeline import Array
+from dpsim.core.arrays import Array
+from dpsim.core.record import Refused
 
 #: what makes a curve: its series, and whatever else must be equal
 Curve = tuple[str, str, int, int]

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpsim.accuracy.collective_intervals import BANDS, band_of, fitted_on
 from dpsim.accuracy.collective_table import Row
-from dpsim.timeline import Array
+from dpsim.core.arrays import Array
 
 MIB = 2**20
 ALL = "all"

@@ -1,7 +1,7 @@
 """How far a measured collective may lie from its prediction: widths learned from residuals.
 
 Uncalibrated predictions take a pair of factors per kind of fabric and band of sizes from
-``dpsim/calibrations/collective_error.yaml``, which ``validation/fit_errors.py`` writes: the 5 %
+``dpsim/core/fitted/collective_error.yaml``, which ``validation/fit_errors.py`` writes: the 5 %
 and 95 % points of measured over predicted on the series that are fitted on.  A series is fitted on
 if the CRC-32 of its name is even; odd ones are held out, and coverage is told for both.
 
@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.constants import Constant, shipped
-from dpsim.timeline import Array
+from dpsim.core.arrays import Array
+from dpsim.core.constants import Constant, shipped
 
 #: share of measurements that an interval should hold
 COVERAGE = 0.90

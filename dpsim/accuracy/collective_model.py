@@ -14,19 +14,19 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpsim import plugins
 from dpsim.accuracy.collective_table import Row
 from dpsim.accuracy.platforms import platform
 from dpsim.backends import Backend, Plan
 from dpsim.backends.nccl import Nccl
-from dpsim.bottleneck import network_sizes
-from dpsim.case import Case
+from dpsim.cases.case import Case
 from dpsim.collectives.ring import Ring
-from dpsim.engines import check_time
-from dpsim.program import OPERATIONS
-from dpsim.record import Refused, build
-from dpsim.scenario import load
-from dpsim.topology import Topology
+from dpsim.compile.program import OPERATIONS
+from dpsim.core import plugins
+from dpsim.core.record import Refused, build
+from dpsim.describe.scenario import load
+from dpsim.machines.topology import Topology
+from dpsim.play import check_time
+from dpsim.predict.bottleneck import network_sizes
 
 _VERSION = re.compile(r"\b[NR]CCL[ -]v?(\d+\.\d+(?:\.\d+)?)", re.IGNORECASE)
 #: what tables write where nobody forced an algorithm or protocol
@@ -180,12 +180,12 @@ def backend_of(library: str, algorithm: str, protocol: str) -> Backend:
 
     Refused by name where no backend models it.
     """
-    known = plugins.names("dpsim.backends")
+    known = plugins.names("backends")
     name = next((b for pattern, b in _LIBRARIES if re.search(pattern, library, re.I)), None)
     if name is None or name not in known:
         models = "NCCL and RCCL are" + (", gloo is too" if "gloo" in known else "")
         raise Refused(f"{library} is not modelled; {models}")
-    cls = plugins.find("dpsim.backends", name)
+    cls = plugins.find("backends", name)
     settings = {"algorithm": algorithm.lower().replace("nvlstree", "nvls_tree")}
     settings["protocol"] = protocol.lower()
     stated = {key: value for key, value in settings.items() if value not in _FREE}

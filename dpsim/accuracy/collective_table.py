@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
-from dpsim.record import Refused, unknown
+from dpsim.core.record import Refused, unknown
 
 NEEDED = (
     "accelerator", "gpus_per_node", "nodes", "ranks", "fabric", "library", "collective",

@@ -19,7 +19,7 @@ from dpsim.accuracy.collective_curves import Curve, Point, Through
 from dpsim.accuracy.collective_figures import Outcome, by, figures, half, summary
 from dpsim.accuracy.collective_model import Answer, Answers, Question, answers
 from dpsim.accuracy.collective_table import CollectiveTable, Row, read_collectives
-from dpsim.record import Refused
+from dpsim.core.record import Refused
 
 SCHEMA_VERSION = 1
 #: columns that predictions.csv adds, in their order

@@ -15,10 +15,10 @@ from typing import Any
 
 from dpsim.accuracy import _vocabulary as words
 from dpsim.accuracy._vocabulary import Accelerator, Board, Node
-from dpsim.fabrics.explicit import Explicit
-from dpsim.hardware import NetworkKind
-from dpsim.machine import Machine, load_device, load_machine
-from dpsim.record import Refused
+from dpsim.core.record import Refused
+from dpsim.machines.devices import NetworkKind
+from dpsim.machines.fabrics.explicit import Explicit
+from dpsim.machines.machine import Machine, load_device, load_machine
 
 #: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
 _LARGEST_BOX = 16

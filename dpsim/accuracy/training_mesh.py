@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsim.accuracy.training_table import Row
-from dpsim.record import Refused
+from dpsim.core.record import Refused
 
 #: words for exchanges of a tensor group that run beside what is computed
 _BESIDE = r"tp[- ]comm[- ]overlap|async[- ]?tp"

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from dpsim.record import Refused
+from dpsim.core.record import Refused
 
 #: bundled configurations by what their names must contain
 _BUNDLED = (

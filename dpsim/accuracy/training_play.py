@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsim import player
-from dpsim.case import Case, Stretch
-from dpsim.engines import NotApplicable, SimulationError, vectorised
-from dpsim.player import Played
-from dpsim.timeline import Split, Timeline
+from dpsim.cases.case import Case, Stretch
+from dpsim.compile.timeline import Split, Timeline
+from dpsim.core.errors import SimulationError
+from dpsim.play import NotApplicable, vectorised
+from dpsim.predict import player
+from dpsim.predict.player import Played
 
 #: how far a third short step may lie off the line through the first two, relatively
 STRAIGHT = 1e-6
@@ -63,7 +64,7 @@ def _shared(case: Case) -> Played:
 
 
 def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[float]:
-    """Step times of variants of `case`, as `dpsim.player.lane_times`."""
+    """Step times of variants of `case`, as `dpsim.predict.player.lane_times`."""
     if case.mesh.plain:
         return player.lane_times(case, variants, time)
     if any(v.latency != v.transfer for v in variants):

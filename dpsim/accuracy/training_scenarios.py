@@ -13,9 +13,9 @@ from dpsim.accuracy.training_mesh import RowMesh, mesh_of
 from dpsim.accuracy.training_models import ModelChoice, choose_model
 from dpsim.accuracy.training_strategies import date_of, strategy_of
 from dpsim.accuracy.training_table import RUN_TIMES, SAMPLES, TIMES, Row
-from dpsim.case import Case
-from dpsim.record import Refused
-from dpsim.scenario import load
+from dpsim.cases.case import Case
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
 
 _BATCH = {"convnet": 64, "language": 8, "large": 1}
 

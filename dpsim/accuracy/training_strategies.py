@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dpsim import plugins
 from dpsim.accuracy.training_table import Row
-from dpsim.record import Refused
+from dpsim.core import plugins
+from dpsim.core.record import Refused
 
 #: what is refused, by words of the columns strategy, strategy_detail, framework and compression
 _REFUSED = (
@@ -264,6 +264,6 @@ def _compress(data: dict[str, Any], words: str, row: Row) -> None:
 
 
 def _known(kind: str, row: Row) -> dict[str, Any]:
-    if kind not in plugins.names("dpsim.strategies"):
+    if kind not in plugins.names("strategies"):
         raise Refused(f"{kind} is not modelled ({row.text('strategy')})")
     return {"kind": kind}

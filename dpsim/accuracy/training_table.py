@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dpsim.record import Refused
+from dpsim.core.record import Refused
 
 #: the largest table, and the largest number of rows, that are read
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000

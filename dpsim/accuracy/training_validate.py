@@ -15,12 +15,12 @@ from dpsim.accuracy.scores import Scored, count_band, finite, grouped, skill, su
 from dpsim.accuracy.training_play import NOTE, lane_times, play, step_time
 from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, Table, read_table
-from dpsim.bottleneck import bottleneck
-from dpsim.calibrate import level
-from dpsim.engines import SimulationError
-from dpsim.record import Refused
-from dpsim.scenario import Calibrate
-from dpsim.uncertainty import interval
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Calibrate
+from dpsim.predict.bottleneck import bottleneck
+from dpsim.predict.level import level
+from dpsim.predict.uncertainty import interval
 
 SCHEMA_VERSION = 1
 #: columns that predictions.csv adds, in their order

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from dpsim.collectives import Stage
-from dpsim.fabrics import Edge
-from dpsim.topology import Topology
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.topology import Topology
 
 
 @dataclass(frozen=True)

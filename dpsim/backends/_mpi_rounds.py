@@ -22,8 +22,8 @@ from dpsim.collectives import Transfer
 from dpsim.collectives._folding import power_below
 from dpsim.collectives.halving_doubling import HalvingDoubling
 from dpsim.collectives.recursive_doubling import RecursiveDoubling
-from dpsim.record import Refused
-from dpsim.topology import Topology
+from dpsim.core.record import Refused
+from dpsim.machines.topology import Topology
 
 _RADIX = 4
 

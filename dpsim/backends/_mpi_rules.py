@@ -20,7 +20,7 @@ from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
-from dpsim.record import Refused
+from dpsim.core.record import Refused
 
 
 class Rule(NamedTuple):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from dpsim.backends import _nccl_tables as tables
 from dpsim.collectives._order import Ring, rings
-from dpsim.fabrics import Edge
-from dpsim.topology import Topology
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.topology import Topology
 
 #: most channels that a ring search keeps (2.30.7 src/init.cc)
 _MAX_CHANNELS = 32

@@ -19,7 +19,7 @@ F       2 f L sqrt(X / (L + X)): hops take longer once the buffers are full, as 
 Nor is a measurement known of switches that add (SHARP): their hops and shares are the network's,
 without c, for one stream goes on from every leaf, which none of another node's can meet.
 
-The constants, with errors and what they were fitted on, are in dpsim/calibrations/nccl.yaml; the
+The constants, with errors and what they were fitted on, are in dpsim/core/fitted/nccl.yaml; the
 program that fits them is validation/fit_nccl.py.
 """
 
@@ -31,12 +31,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from dpsim import constants
 from dpsim.backends._nccl_graph import Graph
 from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
 from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Tuning
-from dpsim.fabrics import Edge
+from dpsim.core import constants
+from dpsim.machines.fabrics import Edge
 
 #: kinds whose bytes go through TCP connections
 SOCKETS = ("ethernet", "gvnic", "ipoib")

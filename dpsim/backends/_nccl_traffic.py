@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dpsim.backends import Phase
 from dpsim.backends._nccl_graph import edge_kind
 from dpsim.collectives import Algorithm, Stage, Transfer, path
-from dpsim.fabrics import Edge
-from dpsim.topology import Topology
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.topology import Topology
 
 #: NVLinks of a way through a third GPU, which passes the bytes on
 RELAYED = "relayed nvlink"

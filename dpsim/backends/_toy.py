@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpsim.backends import Backend
-from dpsim.record import record
-from dpsim.units import BytesPerSecond, Seconds
+from dpsim.core.record import record
+from dpsim.core.units import BytesPerSecond, Seconds
 
 
 @record

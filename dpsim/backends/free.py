@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dpsim.backends import Backend, Plan, fixed
-from dpsim.record import record
-from dpsim.topology import Topology
+from dpsim.core.record import record
+from dpsim.machines.topology import Topology
 
 
 @record

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dpsim.backends import Plan, fixed
 from dpsim.backends._toy import Toy
-from dpsim.record import record
-from dpsim.topology import Topology
+from dpsim.core.record import record
+from dpsim.machines.topology import Topology
 
 #: operations of one message of all bytes, on every link that they cross
 _PIPELINES = ("broadcast", "reduce", "send")

@@ -26,10 +26,10 @@ from dpsim.backends import Backend, Phase, Plan
 from dpsim.backends._mpi_rounds import Round, rounds
 from dpsim.backends._mpi_rules import RULES, choose
 from dpsim.collectives import Transfer
-from dpsim.fabrics import Edge
-from dpsim.record import Refused, Text, record
-from dpsim.topology import Topology
-from dpsim.units import BytesPerSecond, PositiveFraction, Seconds
+from dpsim.core.record import Refused, Text, record
+from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.topology import Topology
 
 Route = Callable[[int, int], tuple[Edge, ...]]
 _REDUCES = ("all_reduce",)

@@ -4,7 +4,7 @@ and the algorithms in which the network's switches add (SHARP), where asked for.
 NCCL's own model of the machine's graph chooses algorithm and protocol for every size, with the
 constants of the version asked for (`_nccl_tuning`, `_nccl_tables`).  What the choice then costs is
 its structure, hops and bytes over the links of the graph, with constants fitted per kind of link
-(`_nccl_time`, dpsim/calibrations/nccl.yaml).  Links of kind `local`, of which nothing is known,
+(`_nccl_time`, dpsim/core/fitted/nccl.yaml).  Links of kind `local`, of which nothing is known,
 keep their own latency and bandwidth.  Sends, and the all-to-alls that are made of them, are outside
 NCCL's model and have their own (`_nccl_messages`).  See docs/assumptions.md, A11 and A12.
 """
@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
-from dpsim import plugins
 from dpsim.backends import Backend, Phase, Plan, ring_payload
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
@@ -25,20 +24,14 @@ from dpsim.backends._nccl_sharp import check_network, check_settings
 from dpsim.backends._nccl_time import UNKNOWN, Time, predicted, reached, shipped
 from dpsim.backends._nccl_traffic import Traffic, scaled, shape, shapes_of, traffic_of
 from dpsim.backends._nccl_tuning import ROOTED, Choice, Tuning
-from dpsim.collectives import (
-    Algorithm,
-    Stage,
-    Transfer,
-    collnet_chain,
-    collnet_direct,
-    nvls_sharp,
-)
+from dpsim.collectives import Algorithm, Stage, Transfer, collnet_chain, collnet_direct, nvls_sharp
 from dpsim.collectives.direct import Direct
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
-from dpsim.fabrics import Edge
-from dpsim.record import Check, Natural, Refused, Text, record
-from dpsim.topology import Topology
-from dpsim.units import Factor, Seconds
+from dpsim.core import plugins
+from dpsim.core.record import Check, Natural, Refused, Text, record
+from dpsim.core.units import Factor, Seconds
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.topology import Topology
 
 #: NCCL's names of algorithms, and the plug-ins of dpsim/collectives that carry them out
 PLUGINS = {
@@ -102,7 +95,7 @@ class Nccl(Backend):
             raise Refused(f"no protocol {self.protocol[:60]!r}; there are {known}", ("protocol",))
         if self.algorithm not in ("auto", *PLUGINS):
             try:
-                plugins.find("dpsim.collectives", self.algorithm)
+                plugins.find("collectives", self.algorithm)
             except Refused as error:
                 raise Refused(f"{error.message}, tree and auto", ("algorithm",)) from None
 
@@ -181,7 +174,7 @@ class Nccl(Backend):
         """Whether a plug-in of dpsim/collectives is asked for that has `operation`."""
         if self.algorithm in ("auto", *PLUGINS):
             return False
-        return operation in plugins.find("dpsim.collectives", self.algorithm).operations
+        return operation in plugins.find("collectives", self.algorithm).operations
 
     def _messages(self, call: _Call) -> Plan:
         found = messages.messages_of(call.operation, call.ranks, call.topology)
@@ -210,7 +203,7 @@ class Nccl(Backend):
 
     def _on_plain_links(self, call: _Call, name: str, graph: Graph) -> Plan:
         """Rounds on the links' own latencies, with the share of bandwidth that Simple reaches."""
-        algorithm: Algorithm = plugins.find("dpsim.collectives", name)()
+        algorithm: Algorithm = plugins.find("collectives", name)()
         applies = algorithm.applies(call.ranks, call.topology)
         if call.operation not in algorithm.operations or not applies:
             raise self._refusal(call)
@@ -279,7 +272,7 @@ class _Posted:
 
 
 def _plugin(algorithm: str) -> Algorithm:
-    found: Algorithm = plugins.find("dpsim.collectives", PLUGINS[algorithm])()
+    found: Algorithm = plugins.find("collectives", PLUGINS[algorithm])()
     return found
 
 

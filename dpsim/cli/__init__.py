@@ -59,8 +59,8 @@ def _said(error: Exception) -> str:
 
 
 def _kind(error: Exception) -> tuple[int, str]:
-    from dpsim.engines import SimulationError
-    from dpsim.record import Refused
+    from dpsim.core.errors import SimulationError
+    from dpsim.core.record import Refused
 
     if isinstance(error, Refused):
         return REFUSED, ""

@@ -38,7 +38,7 @@ def calibrate(
     operation: Operation = None,
 ) -> int:
     """Read the measurements in FILES; scenarios use the result with `calibration: FILE`."""
-    from dpsim.calibration.gathering import gather, save
+    from dpsim.measurements.calibration.gathering import gather, save
     from dpsim.report import canonical_json, console
 
     gathered = gather(files, title, operation=operation, ranks=ranks, nodes=nodes)

@@ -23,7 +23,7 @@ def check_nccl(
     json: Json = False,
 ) -> int:
     """Compare FILE with what the cluster should reach; exit code 1 where it is not normal."""
-    from dpsim.checking import check, next_steps
+    from dpsim.checks.check_nccl import check, next_steps
     from dpsim.cli.collective import site_of
     from dpsim.report import canonical_json, console
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dpsim.collective import Site
+    from dpsim.checks.collective import Site
 
 Operation = Annotated[
     str,
@@ -84,7 +84,7 @@ def collective(
     out: Out = None,
 ) -> int:
     """Print time and bandwidth of OPERATION by size, a table per number of nodes."""
-    from dpsim import collective as asked
+    from dpsim.checks import collective as asked
     from dpsim.report import canonical_json, console
     from dpsim.report import collective as report
 
@@ -98,7 +98,7 @@ def collective(
         asked.check_sharp(site, counts)
     found = asked.tables(site, operation, counts, listed, groups)
     if compare is not None:
-        from dpsim.calibration.readers import read_any
+        from dpsim.measurements.readers import read_any
 
         found = asked.compared(found, read_any(compare).curves)
     document = asked.document(operation, site, found)
@@ -121,11 +121,11 @@ def site_of(
     sharp: bool = False,
 ) -> Site:
     """The machine and the library that the options name."""
-    from dpsim import calibrated
+    from dpsim.backends.curves import file as calibrated
     from dpsim.backends.nccl import Nccl
-    from dpsim.collective import Site
-    from dpsim.machine import load_machine
-    from dpsim.record import Refused, build
+    from dpsim.checks.collective import Site
+    from dpsim.core.record import Refused, build
+    from dpsim.machines.machine import load_machine
 
     settings = {
         "version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp,

@@ -64,9 +64,9 @@ def compare(
     """Compare SCENARIOs: step, memory, days, money and energy of each, and which is best."""
     from typing import cast
 
+    from dpsim.core.record import Refused
     from dpsim.planning import measure_next
     from dpsim.planning.compare import UNITS, By, comparison, document
-    from dpsim.record import Refused
     from dpsim.report import canonical_json, console
     from dpsim.report.compare import print_comparison, write_comparison
 

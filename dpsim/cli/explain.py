@@ -28,10 +28,10 @@ def explain(
     scenario: Source, sets: Sets = None, json: Json = False, out: Out = None, trace: Trace = None
 ) -> int:
     """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
-    from dpsim.explain import explain as explain_prediction
-    from dpsim.prediction import predict
+    from dpsim.describe.scenario import read
+    from dpsim.predict.explain import explain as explain_prediction
+    from dpsim.predict.prediction import predict
     from dpsim.report import canonical_json, console
-    from dpsim.scenario import read
 
     if trace is not None:
         from dpsim.report.trace import check_place

@@ -29,7 +29,7 @@ def import_(
     files: Files, device: Device = None, like: Like = None, out: Out = None, json: Json = False
 ) -> int:
     """Read the node that FILES describe; scenarios use the result with `cluster.machine: FILE`."""
-    from dpsim.importing import document, import_machine, name_for, save
+    from dpsim.measurements.importing import document, import_machine, name_for, save
     from dpsim.report import canonical_json, console
 
     imported = import_machine(files, device=device, like=like, name=name_for(out))

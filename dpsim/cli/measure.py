@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dpsim.models._record import Recording
+    from dpsim.models.recorded import Recording
 
 Command = Annotated[
     list[str],
@@ -38,13 +38,13 @@ def measure(
     flops: Flops = True,
 ) -> int:
     """Run a DDP training script, unchanged, as rank 0 of WORLD_SIZE ranks, and record its steps."""
-    from dpsim.measuring import files, runner
+    from dpsim.measurements.recorder import files, runner
 
     what = runner.target(command)
     place = out or Path(f"{what.title}.json")
     files.check(place)
     if machine is not None:
-        from dpsim.machine import load_machine
+        from dpsim.machines.machine import load_machine
 
         load_machine(machine, place.parent)
     document = runner.record(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
@@ -54,8 +54,8 @@ def measure(
 
 
 def _summary(found: Recording, place: Path, machine: str | None) -> None:
-    from dpsim.measuring.files import scenario_file
-    from dpsim.units import show
+    from dpsim.core.units import show
+    from dpsim.measurements.recorder.files import scenario_file
 
     sizes = ", ".join(f"{bucket.bytes / 2**20:.4g}" for bucket in found.steady_buckets[:8])
     more = ", …" if len(found.steady_buckets) > 8 else ""

@@ -83,11 +83,11 @@ def plan(
 
     Exit code 1: nothing that was searched will do; the answer says by how much and what binds.
     """
+    from dpsim.describe.scenario import read
     from dpsim.planning.bench import bench_of
     from dpsim.planning.plan import document
     from dpsim.report import canonical_json, console
     from dpsim.report.plan import files_of, print_plan, progress, write_plan
-    from dpsim.scenario import read
 
     asked = _asked(require, vary, deadline, budget, minimise, largest, tune)
     loaded = read(scenario, sets or ())
@@ -126,8 +126,8 @@ def _asked(
     tune: str | None,
 ) -> _Asked:
     """Which question the options ask; Refused where they ask two, or none."""
+    from dpsim.core.record import Refused
     from dpsim.planning.wanted import parse_wanted
-    from dpsim.record import Refused
 
     wanted = [parse_wanted(text) for text in require or ()]
     limits = {"--deadline": ("time_to_train_s", deadline), "--budget": ("cost_usd", budget)}

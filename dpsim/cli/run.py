@@ -25,9 +25,9 @@ Out = Annotated[
 
 def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None) -> int:
     """Predict every point of SCENARIO: step time, speed-up, memory, and what limits it."""
-    from dpsim.prediction import predict
+    from dpsim.describe.scenario import read
+    from dpsim.predict.prediction import predict
     from dpsim.report import canonical_json, console
-    from dpsim.scenario import read
 
     prediction = predict(read(scenario, sets or ()))
     if out is not None:

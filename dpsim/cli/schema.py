@@ -7,7 +7,7 @@ import typer
 
 def schema() -> int:
     """Print the JSON Schema of scenario files (for editors)."""
-    from dpsim.jobs import schema as of_files
+    from dpsim.describe.jobs import schema as of_files
     from dpsim.report import canonical_json
 
     draft = "https://json-schema.org/draft/2020-12/schema"

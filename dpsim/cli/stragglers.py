@@ -23,10 +23,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON docum
 
 def stragglers(files: Files, threshold: Threshold = "5 %", json: Json = False) -> int:
     """Say which ranks of FILES are slow and what they cost; exit code 1 where there are any."""
-    from dpsim.record import Refused
+    from dpsim.core.record import Refused
+    from dpsim.core.units import parse
+    from dpsim.measurements.stragglers import analyse
     from dpsim.report import canonical_json, console
-    from dpsim.stragglers import analyse
-    from dpsim.units import parse
 
     try:
         share = parse(threshold, "1")

@@ -70,7 +70,7 @@ def sweep(
     Points are stored as they come: the same command goes on after an interruption, and the result
     is the same to the byte.
     """
-    from dpsim.record import Refused
+    from dpsim.core.record import Refused
 
     asked = {"--grid": grid, "--set": sets, "--ray": ray, "--shard": shard, "--salvage": salvage}
     if merge:
@@ -97,8 +97,8 @@ def _merge(
     json: bool,
 ) -> int:
     """Put the logs in the folders `sources` together."""
+    from dpsim.core.record import Refused
     from dpsim.planning.sweep import merge
-    from dpsim.record import Refused
 
     if given:
         raise Refused(f"{given[0]}: the logs that --merge reads say it already; leave it out")
@@ -112,7 +112,7 @@ def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
     """Where the log goes: `out`, or a folder that is gone afterwards."""
     import tempfile
 
-    from dpsim.record import Refused
+    from dpsim.core.record import Refused
 
     if out is not None:
         yield out
@@ -130,9 +130,9 @@ def _planned(
     plot: Sequence[str] | None,
 ) -> Plan:
     """The plan, and whether its grid can be plotted."""
+    from dpsim.describe.scenario import read
     from dpsim.planning.sweep import plan_of
     from dpsim.report.sweep import check_grid
-    from dpsim.scenario import read
 
     plan = plan_of(read(source, sets or ()), grid or ())
     if plot:
@@ -177,7 +177,7 @@ def _part(shard: str | None) -> tuple[int, int]:
     """(i, n) of "i/n"."""
     import re
 
-    from dpsim.record import Refused
+    from dpsim.core.record import Refused
 
     found = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", shard or "1/1")
     if found is None or not 1 <= int(found[1]) <= int(found[2]):

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from dpsim.fabrics import Edge
-from dpsim.topology import Topology
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.topology import Topology
 
 
 class Transfer(NamedTuple):
@@ -81,7 +81,7 @@ def _to_leaf(rank: int, topology: Topology) -> tuple[Edge, ...]:
 class Algorithm:
     """Contract of this folder."""
 
-    #: operations it has, of dpsim.program.OPERATIONS
+    #: operations it has, of dpsim.compile.program.OPERATIONS
     operations: tuple[str, ...] = ()
     #: all its transfers grow in proportion to the size (so its routes are worked out only once)
     proportional: bool = False

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise, permutations
 from weakref import WeakKeyDictionary
 
-from dpsim.fabrics import Edge
-from dpsim.topology import Topology
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.topology import Topology
 
 _SEARCH_LIMIT = 8  # GPUs; above, rings are not searched
 _PACK_LIMIT = 50_000  # combinations of cycles tried

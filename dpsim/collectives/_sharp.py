@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from dpsim.collectives import Stage, Transfer, aggregator
-from dpsim.topology import Topology
+from dpsim.machines.topology import Topology
 
 Ranks = tuple[int, ...]
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from dpsim.collectives import Algorithm, Stage, Transfer
 from dpsim.collectives._order import rings
 from dpsim.collectives._sharp import alike, through_network
-from dpsim.topology import Topology
+from dpsim.machines.topology import Topology
 
 
 class _Chains(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from dpsim.collectives import Algorithm, Stage, Transfer
 from dpsim.collectives._sharp import alike, heads, nodes_of, through_network
-from dpsim.topology import Topology
+from dpsim.machines.topology import Topology
 
 
 class CollnetDirect(Algorithm):

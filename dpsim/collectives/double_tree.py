@@ -22,7 +22,7 @@ from itertools import groupby
 
 from dpsim.collectives import Algorithm, Stage, Transfer
 from dpsim.collectives._order import rings
-from dpsim.topology import Topology
+from dpsim.machines.topology import Topology
 
 #: pieces of a pipelined transfer; NCCL has S / (channels x chunk) of them, at least one
 PIECES = 8

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from dpsim.collectives import Algorithm, Stage, Transfer
 from dpsim.collectives._folding import folded, power_below
-from dpsim.topology import Topology
+from dpsim.machines.topology import Topology
 
 
 class HalvingDoubling(Algorithm):

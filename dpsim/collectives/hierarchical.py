@@ -16,7 +16,7 @@ from itertools import groupby
 
 from dpsim.collectives import Algorithm, Stage, Transfer
 from dpsim.collectives.ring import ring_round
-from dpsim.topology import Topology
+from dpsim.machines.topology import Topology
 
 
 class Hierarchical(Algorithm):

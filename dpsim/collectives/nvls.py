@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpsim.collectives import Algorithm, Stage, Transfer, switch
-from dpsim.topology import Topology
+from dpsim.machines.topology import Topology
 
 
 class Nvls(Algorithm):

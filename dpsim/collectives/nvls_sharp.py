@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dpsim.collectives import Algorithm, Stage
 from dpsim.collectives._sharp import alike, nodes_of, through_network
 from dpsim.collectives.nvls import switched, through_switch
-from dpsim.topology import Topology
+from dpsim.machines.topology import Topology
 
 
 class NvlsSharp(Algorithm):

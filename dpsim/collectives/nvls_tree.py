@@ -13,7 +13,7 @@ from itertools import groupby
 from dpsim.collectives import Algorithm, Stage, Transfer
 from dpsim.collectives.double_tree import DoubleTree
 from dpsim.collectives.nvls import switched, through_switch
-from dpsim.topology import Topology
+from dpsim.machines.topology import Topology
 
 
 class NvlsTree(Algorithm):

@@ -1,9 +1,7 @@
 """Models: what one training step must compute, and which gradients it leaves.
 
-Contract.  A plug-in module of this folder holds one `Architecture`: a record whose fields are its
-keys in a scenario (``model: {name: resnet50, image_size: 224}``) and whose `model()` returns a
-`Model`.  All work is **per sample** (an image, or a sequence of `sequence_length` tokens); a
-micro-batch of n samples costs n times as much.
+All work is **per sample** (an image, or a sequence of `sequence_length` tokens); a micro-batch of n
+samples costs n times as much.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Annotated, NamedTuple
 
-from dpsim.record import Check, Text, record
-from dpsim.units import Seconds
+from dpsim.core.record import Check, Text, record
+from dpsim.core.units import Seconds
 
 
 class Tensor(NamedTuple):
@@ -187,16 +185,3 @@ class Model:
                 owner = index[layer.tied]
                 last[owner] = max(last[owner], i, key=lambda k: position[k])
         return tuple(last)
-
-
-class Architecture:
-    """Contract of this folder: a record with `model()`."""
-
-    tag = "name"
-
-    def model(self) -> Model:
-        """The layers of this architecture with these settings."""
-        raise NotImplementedError
-
-
-CONTRACT = Architecture

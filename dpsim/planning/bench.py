@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dpsim.calibrate import Level, level
-from dpsim.case import Case
-from dpsim.engines import SimulationError
-from dpsim.memory import MemoryUse
-from dpsim.overrides import INSTEAD, value_of, with_change
-from dpsim.prediction import identity, memory_of, predict, relate
-from dpsim.record import Refused
-from dpsim.scenario import Loaded, Scenario, load
+from dpsim.cases.case import Case
+from dpsim.core.errors import SimulationError
+from dpsim.core.overrides import INSTEAD, value_of, with_change
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Loaded, Scenario, load
+from dpsim.models.memory import MemoryUse
+from dpsim.predict.level import Level, level
+from dpsim.predict.prediction import identity, memory_of, predict, relate
 
 Change = Mapping[str, Any]
 Point = dict[str, Any]

@@ -8,26 +8,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dpsim import plugins
-from dpsim.calibrate import level
-from dpsim.case import Case
-from dpsim.convergence import TrainingTime
-from dpsim.cost import Bill, Power
-from dpsim.engines import SimulationError
-from dpsim.jobs import Mix, MixedJob, read_mix, sources
-from dpsim.overrides import INSTEAD, with_change
+from dpsim.cases.case import Case
+from dpsim.core import plugins
+from dpsim.core.errors import SimulationError
+from dpsim.core.overrides import INSTEAD, with_change
+from dpsim.core.plugins import name_of
+from dpsim.core.record import Refused
+from dpsim.describe.convergence import TrainingTime
+from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
+from dpsim.describe.scenario import Loaded, load
+from dpsim.money.items import Bill, Power
 from dpsim.planning.grid import Axis, Grid, parse_axis
-from dpsim.player import step_time
-from dpsim.plugins import name_of
-from dpsim.prediction import identity, predict
-from dpsim.record import Refused
-from dpsim.scenario import Loaded, load
-from dpsim.training_run import check, cost_of, power_of, run_of
+from dpsim.predict.level import level
+from dpsim.predict.player import step_time
+from dpsim.predict.prediction import identity, predict
+from dpsim.predict.training_run import check, cost_of, power_of, run_of
 
 #: candidates of one comparison
 MOST = 100
 #: sections whose other keys belong to the plug-in that one key names
-_PLUGINS = {"strategy.kind": "dpsim.strategies", "collective.backend": "dpsim.backends"}
+_PLUGINS = {"strategy.kind": "strategies", "collective.backend": "dpsim.backends"}
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """Causes of uncertainty that candidates share, and draws of them.
 
 A cause stretches a step by a factor whose 5 % and 95 % points are the ends that
-dpsim/uncertainty.py gives; between and beyond them its logarithm is linear in a standard normal
-number, with a slope of its own on either side of 0.  Candidates take the same number where it is
-the same mistake of the same model (A60): the level of compute of one kind of device in one dtype
-on one model, collectives of one backend over one kind of link, the decoding of one model's images
-beside one kind of device.  All else (run to run, sampling, which ranks are slow) is independent.
-Causes multiply.
+dpsim/predict/uncertainty.py gives; between and beyond them its logarithm is linear in a standard
+normal number, with a slope of its own on either side of 0.  Candidates take the same number where
+it is the same mistake of the same model (A60): the level of compute of one kind of device in one
+dtype on one model, collectives of one backend over one kind of link, the decoding of one model's
+images beside one kind of device.  All else (run to run, sampling, which ranks are slow) is
+independent. Causes multiply.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsim.case import Case
-from dpsim.hardware import dtype_class
-from dpsim.plugins import name_of
-from dpsim.uncertainty import Z90
+from dpsim.cases.case import Case
+from dpsim.core.plugins import name_of
+from dpsim.machines.devices import dtype_class
+from dpsim.predict.uncertainty import Z90
 
 Array = NDArray[np.float64]
 #: what a factor is at least, whatever an interval says

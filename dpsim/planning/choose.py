@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from dpsim.core.record import Refused
 from dpsim.planning.bench import Bench, Point, any_relative
 from dpsim.planning.grid import Axis, Grid, check, parse_axis
 from dpsim.planning.knobs import TRIED, knob_of, sensible, ways_of
 from dpsim.planning.plan import Answer, checked, limits, marked, missed
 from dpsim.planning.search import pareto
 from dpsim.planning.wanted import Wanted, check_fields, margin_of, value_of
-from dpsim.record import Refused
-from dpsim.uncertainty import efficiency_interval
+from dpsim.predict.uncertainty import efficiency_interval
 
 #: what may be minimised by a short name
 OBJECTIVES = {"cost": "cost_usd", "time": "time_to_train_s", "energy": "energy_kwh"}

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from dpsim._version import __version__
+from dpsim.core.record import Refused
 from dpsim.planning.candidates import Candidate, PlayedJob
 from dpsim.planning.causes import Array, Cause, Factor, factors, numbers
-from dpsim.record import Refused
 
 SCHEMA_VERSION = 1
 DAY, HOUR, KWH = 86_400.0, 3600.0, 3.6e6

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from dpsim import yamlfile
-from dpsim.overrides import INSTEAD, value_of
-from dpsim.record import Refused, dotted
+from dpsim.core import yamlfile
+from dpsim.core.overrides import INSTEAD, value_of
+from dpsim.core.record import Refused, dotted
 
 #: points of one grid; all are in memory when the result is written
 MAX_GRID = 100_000

@@ -1,6 +1,6 @@
 """What a plan varies: a numeric key of the scenario, with its unit, its limits and its text.
 
->>> from dpsim.scenario import read
+>>> from dpsim.describe.scenario import read
 >>> knob = knob_of(read("quickstart").scenario, "cluster.inter_node_bandwidth", "--vary")
 >>> knob.dimension, knob.text(12.5e9), knob.value("25 Gbit/s")
 ('B/s', '100 Gbit/s', 3125000000.0)
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from dpsim.money import Priced
-from dpsim.overrides import INSTEAD
-from dpsim.record import Check, Refused, unknown
-from dpsim.scenario import Scenario
-from dpsim.units import Unit, parse
+from dpsim.core.overrides import INSTEAD
+from dpsim.core.record import Check, Refused, unknown
+from dpsim.core.units import Unit, parse
+from dpsim.describe.scenario import Scenario
+from dpsim.money.currency import Priced
 
 #: digits of a value that is tried, and of one that is said
 TRIED, SAID = 6, 4

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpsim.record import Refused
+from dpsim.core.record import Refused
 
 FORMAT = 1
 NAME, LOCK = "sweep.log", "sweep.lock"

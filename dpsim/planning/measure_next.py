@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from dpsim.case import Case
-from dpsim.coverage import SMALLEST, network_range
-from dpsim.engines import SimulationError
+from dpsim.cases.case import Case
+from dpsim.cases.coverage import SMALLEST, network_range
+from dpsim.compile.program import BARRIER
+from dpsim.core.errors import SimulationError
+from dpsim.core.plugins import name_of
+from dpsim.core.record import Refused
 from dpsim.planning.candidates import Candidate, PlayedJob, strategy_of
 from dpsim.planning.causes import Array, Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
-from dpsim.plugins import name_of
-from dpsim.prediction import memory_of
-from dpsim.program import BARRIER
-from dpsim.record import Refused
-from dpsim.uncertainty import collectives_range, compute_range
+from dpsim.predict.prediction import memory_of
+from dpsim.predict.uncertainty import collectives_range, compute_range
 
 #: nccl-tests' programs
 PROGRAMS = {

@@ -13,9 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from dpsim._version import __version__
-from dpsim.engines import SimulationError
-from dpsim.memory import MemoryUse
-from dpsim.overrides import INSTEAD
+from dpsim.core.errors import SimulationError
+from dpsim.core.overrides import INSTEAD
+from dpsim.core.plugins import name_of
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Loaded, to_data
+from dpsim.models.memory import MemoryUse
 from dpsim.planning.bench import Bench, Change, Point
 from dpsim.planning.grid import parse_axis
 from dpsim.planning.knobs import TRIED, Knob, knob_of, unit_in, with_unit
@@ -29,9 +32,6 @@ from dpsim.planning.search import (
     spaced,
 )
 from dpsim.planning.wanted import Wanted, check_fields, margin_of, value_of
-from dpsim.plugins import name_of
-from dpsim.record import Refused
-from dpsim.scenario import Loaded, to_data
 
 SCHEMA_VERSION = 1
 #: GPUs up to which the size of a cluster is searched if nobody says

@@ -16,18 +16,18 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from dpsim import yamlfile
 from dpsim._version import __version__
-from dpsim.calibrate import Level, level
-from dpsim.case import Case
-from dpsim.engines import SimulationError
-from dpsim.overrides import with_change
+from dpsim.cases.case import Case
+from dpsim.core import yamlfile
+from dpsim.core.errors import SimulationError
+from dpsim.core.overrides import with_change
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Loaded, load, to_data
 from dpsim.planning.grid import Axis, Grid, check, grid_of
 from dpsim.planning.log import FORMAT, NAME, Log, Record, read_log, writing
 from dpsim.planning.workers import Lost, Player, here, in_processes
-from dpsim.prediction import identity, predict, relate
-from dpsim.record import Refused
-from dpsim.scenario import Loaded, load, to_data
+from dpsim.predict.level import Level, level
+from dpsim.predict.prediction import identity, predict, relate
 
 SCHEMA_VERSION = 1
 #: keys of the scenario that are no part of a point

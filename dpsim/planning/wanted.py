@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dpsim.record import Refused
-from dpsim.units import parse, show
+from dpsim.core.record import Refused
+from dpsim.core.units import parse, show
 
 #: fields that compare a point with another one
 RELATIVE = ("efficiency", "speedup", "training_speedup")

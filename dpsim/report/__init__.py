@@ -21,7 +21,7 @@ def _checked(value: Any, where: str) -> Any:
     if isinstance(value, (list, tuple)):
         return [_checked(item, f"{where}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        from dpsim.engines import SimulationError
+        from dpsim.core.errors import SimulationError
 
         raise SimulationError(f"{where} is {value}, which is no number")
     return value

@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from dpsim.case import Case
-from dpsim.engines import SimulationError
-from dpsim.hardware import DTYPE_BYTES
-from dpsim.machine import device_names, load_device
-from dpsim.memory import MemoryUse
-from dpsim.modelspec import HuggingFace, bundled_models
-from dpsim.player import estimate, play
-from dpsim.plugins import find, name_of
-from dpsim.precision import Precision, PrecisionSpec
-from dpsim.prediction import memory_of
-from dpsim.record import Refused
-from dpsim.scenario import Batch
-from dpsim.stage_memory import cuts_that_fit
+from dpsim.cases.case import Case
+from dpsim.cases.stage_memory import cuts_that_fit
+from dpsim.core.errors import SimulationError
+from dpsim.core.plugins import find, name_of
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Batch
+from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.machines.machine import device_names, load_device
+from dpsim.models.memory import MemoryUse
+from dpsim.models.precision import Precision, PrecisionSpec
+from dpsim.models.section import HuggingFace, bundled_models
+from dpsim.predict.player import estimate, play
+from dpsim.predict.prediction import memory_of
 
 #: sentences at most; the rest are further pairs
 MOST = 8
@@ -216,7 +216,7 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[_Variant]
     batch = dataclasses.replace(scenario.batch, accumulation=many)
     split = _with(case, parallel=wider, batch=batch)
     if name_of(scenario.strategy) in _WHOLE:
-        split = _with(split, strategy=find("dpsim.strategies", "ddp")())
+        split = _with(split, strategy=find("strategies", "ddp")())
         keys += " and strategy: {kind: ddp}"
     yield _Variant(keys, "the same global batch", split)
     if axis == "pipeline" and scenario.stages is None:
@@ -237,7 +237,7 @@ def _sharded_optimizer(case: Case) -> Iterator[_Variant]:
     if kind == "megatron" and not getattr(strategy, "use_distributed_optimizer", True):
         yield from _knobs(case, "", use_distributed_optimizer=True)
     if kind == "ddp" and not case.mesh.plain:
-        sharded = find("dpsim.strategies", "zero")(stage=1)
+        sharded = find("strategies", "zero")(stage=1)
         yield _Variant("strategy: {kind: zero, stage: 1}", "", _with(case, strategy=sharded))
     for stage in range(getattr(strategy, "stage", 3) + 1, 4) if kind == "zero" else ():
         cost = "parameters are gathered in every pass" if stage == 3 else ""
@@ -264,7 +264,7 @@ def _fsdp(case: Case) -> Iterator[_Variant]:
     strategy = case.scenario.strategy
     if name_of(strategy) == "ddp" and case.ranks > 1 and case.mesh.plain:
         torch = getattr(strategy, "torch", None)
-        sharded = find("dpsim.strategies", "fsdp")(**({"torch": torch} if torch else {}))
+        sharded = find("strategies", "fsdp")(**({"torch": torch} if torch else {}))
         yield _Variant("strategy: {kind: fsdp}", "", _with(case, strategy=sharded))
 
 

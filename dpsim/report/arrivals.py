@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dpsim.program import COMPUTE, RECEIVE, SEND
+from dpsim.compile.program import COMPUTE, RECEIVE, SEND
+from dpsim.compile.timeline import Span
+from dpsim.core.units import show
 from dpsim.report.curve import BLACK, BLUE, ORANGE, YELLOW, save, styled, time_scale
 from dpsim.report.tables import brief, clean
-from dpsim.timeline import Span
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

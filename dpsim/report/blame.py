@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dpsim.units import show
+from dpsim.core.units import show
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsim.curves import MeasuredCurve, bus_factor
+from dpsim.backends.curves import MeasuredCurve, bus_factor
+from dpsim.core.units import show
 from dpsim.report.tables import brief, clean, percent
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsim.calibrated import Calibration
-    from dpsim.calibration.gathering import Gathered
+    from dpsim.backends.curves.file import Calibration
+    from dpsim.measurements.calibration.gathering import Gathered
 
 #: layers that are printed; the file has all of them
 SHOWN = 12

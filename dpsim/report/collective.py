@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsim.core.units import show
 from dpsim.report import canonical_json
 from dpsim.report.curve import GREY, SERIES, save, styled
 from dpsim.report.files import write_into
 from dpsim.report.tables import clean, signed, table
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from dpsim.checking import Check, Checked
-    from dpsim.collective import Group, Line, Site
+    from dpsim.checks.check_nccl import Check, Checked
+    from dpsim.checks.collective import Group, Line, Site
 
 #: what `dpsim collective -o` writes
 FILES = ("collective.json", "busbw.png", "busbw.svg")

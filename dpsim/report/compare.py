@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpsim.core.units import show
 from dpsim.report import canonical_json
 from dpsim.report.curve import BLACK, BLUE, GREY, SPLIT, save, styled, time_scale
 from dpsim.report.files import neutral, write_into
@@ -24,7 +25,6 @@ from dpsim.report.tables import (
     shortened,
     table,
 )
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,15 +8,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.laws import amdahl
+from dpsim.core.units import show
+from dpsim.predict.laws import amdahl
 from dpsim.report.tables import PARTS, brief, number, percent, ranks, scaling_title, settings
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dpsim.prediction import Prediction
+    from dpsim.predict.prediction import Prediction
 
 #: Okabe and Ito, "Color universal design", 2008: told apart with any colour vision
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.record import Refused
+from dpsim.core.record import Refused
 from dpsim.report import canonical_json
 from dpsim.report.files import write_into
 from dpsim.report.trace import Played, played, write_trace
 
 if TYPE_CHECKING:
-    from dpsim.prediction import Prediction
+    from dpsim.predict.prediction import Prediction
 
 FILES = (
     "explanation.json",

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.record import Refused
+from dpsim.core.record import Refused
 from dpsim.report import canonical_json
 from dpsim.report.tables import FILES
 
 if TYPE_CHECKING:
-    from dpsim.prediction import Prediction
+    from dpsim.predict.prediction import Prediction
 
 #: what a spreadsheet takes for the beginning of a formula
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")

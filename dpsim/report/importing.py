@@ -10,7 +10,7 @@ from dpsim.report.tables import brief, clean
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsim.importing import Imported
+    from dpsim.measurements.importing import Imported
 
 _TITLES = {
     "file": "read from the files",

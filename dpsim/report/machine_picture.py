@@ -8,10 +8,10 @@ from typing import Any
 
 import networkx as nx
 
-from dpsim.fabrics import Edge, Vertex
-from dpsim.hardware import Link
-from dpsim.machine import Machine
-from dpsim.units import show
+from dpsim.core.units import show
+from dpsim.machines.devices import Link
+from dpsim.machines.fabrics import Edge, Vertex
+from dpsim.machines.machine import Machine
 
 _COLOURS = {
     "nvlink": "#3a9a2f",

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from dpsim.core.yamlfile import dump_yaml
 from dpsim.report.tables import (
     brief,
     clean,
@@ -22,12 +23,11 @@ from dpsim.report.tables import (
     sentences,
     shortened,
 )
-from dpsim.yamlfile import dump_yaml
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from dpsim.prediction import Prediction
+    from dpsim.predict.prediction import Prediction
 
 _TEXT = ("setting", "bottleneck")
 

@@ -14,7 +14,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpsim.program import COMPUTE, RECEIVE, SEND
+from dpsim.compile.program import COMPUTE, RECEIVE, SEND
+from dpsim.compile.timeline import Span
+from dpsim.core.units import show
 from dpsim.report.curve import (
     BLACK,
     BLUE,
@@ -29,8 +31,6 @@ from dpsim.report.curve import (
     time_scale,
 )
 from dpsim.report.tables import brief, clean, percent
-from dpsim.timeline import Span
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

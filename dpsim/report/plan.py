@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from dpsim.core.units import show
 from dpsim.planning.wanted import ends_of, said, value_of
 from dpsim.report import canonical_json
 from dpsim.report.curve import BLUE, GREEN, GREY, ORANGE, save, styled
@@ -26,7 +27,6 @@ from dpsim.report.tables import (
     split_text,
     table,
 )
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

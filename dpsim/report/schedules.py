@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from dpsim.plugins import find, names
+from dpsim.compile.schedules import Schedule, peak_in_flight, spell
+from dpsim.core.plugins import find, names
 from dpsim.report.tables import table
-from dpsim.schedules import Schedule, peak_in_flight, spell
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-PACKAGE = "dpsim.schedules"
+PACKAGE = "schedules"
 #: the pipeline shown; every schedule exists for it
 RANKS, MICRO_BATCHES = 4, 8
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from dpsim.core.units import show
 from dpsim.report.tables import number, percent, table
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsim.stragglers import Found
+    from dpsim.measurements.stragglers import Found
 
 #: rows of a table, and parts of a line
 SHOWN, PARTS = 12, 5

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.record import Refused
+from dpsim.core.record import Refused
+from dpsim.core.units import parse
 from dpsim.report import canonical_json
 from dpsim.report.curve import GREY, SERIES, save, styled, time_scale
 from dpsim.report.files import flat, neutral, write_into
 from dpsim.report.tables import brief, clean, number, run_columns, table
-from dpsim.units import parse
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,14 +9,14 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from dpsim.core.units import show
 from dpsim.report.blame import print_blame
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from dpsim.prediction import Prediction
+    from dpsim.predict.prediction import Prediction
 
 BOTTLENECKS = {
     "compute": "compute",
@@ -553,7 +553,7 @@ def cost_columns(point: dict[str, Any]) -> Columns:
     """Headers and rows of the line items of a point, in whole cents that add up."""
     from decimal import Decimal
 
-    from dpsim.money import rounded
+    from dpsim.money.currency import rounded
 
     cost = point["cost"]
     spans = {"usd_per_hour": "usd/h", "usd_per_run": "usd/run", "usd_per_year": "usd/year"}

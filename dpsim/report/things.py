@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.record import Refused
+from dpsim.core.record import Refused
+from dpsim.core.units import show
 from dpsim.report.tables import clean, table
-from dpsim.units import show
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsim.hardware import Link
-    from dpsim.machine import Machine
+    from dpsim.machines.devices import Link
+    from dpsim.machines.machine import Machine
     from dpsim.models import Layer, Model
 
 LISTS = ("machines", "models", "schedules", "scenarios", "measuring-programs", "doctor")
@@ -42,8 +42,8 @@ def show_thing(
     thing: str, console: Console, *, nodes: int, sequence_length: int, out: Path | None
 ) -> None:
     """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names."""
-    from dpsim.machine import machine_names
-    from dpsim.plugins import names
+    from dpsim.core.plugins import names
+    from dpsim.machines.machine import machine_names
     from dpsim.report.schedules import PACKAGE, show_schedule, show_schedules
 
     lists = {
@@ -82,10 +82,10 @@ def configs() -> Path:
 
 def model_names() -> tuple[str, ...]:
     """Architectures and bundled Hugging Face files."""
-    from dpsim.plugins import names
+    from dpsim.core.plugins import names
 
     bundled = (path.stem for path in configs().glob("*.json"))
-    return tuple(sorted({*names("dpsim.models"), *bundled}))
+    return tuple(sorted({*names("models"), *bundled}))
 
 
 def _print(console: Console, *lines: str, style: str = "") -> None:
@@ -94,7 +94,7 @@ def _print(console: Console, *lines: str, style: str = "") -> None:
 
 
 def _machines(console: Console) -> None:
-    from dpsim.machine import load_machine, machine_names
+    from dpsim.machines.machine import load_machine, machine_names
 
     rows = []
     for name in machine_names():
@@ -106,9 +106,9 @@ def _machines(console: Console) -> None:
 
 
 def _models(console: Console) -> None:
-    from dpsim.plugins import names
+    from dpsim.core.plugins import names
 
-    architectures = names("dpsim.models")
+    architectures = names("models")
     rows = [
         [
             name,
@@ -126,7 +126,7 @@ def _models(console: Console) -> None:
 
 
 def _scenarios(console: Console) -> None:
-    from dpsim.scenario import folder
+    from dpsim.describe.scenario import folder
 
     rows = []
     for path in sorted(folder().rglob("*.yaml")):
@@ -164,7 +164,7 @@ def _measuring_programs(console: Console) -> None:
 
 
 def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
-    from dpsim.machine import load_machine
+    from dpsim.machines.machine import load_machine
     from dpsim.report.machine_picture import draw_machine
 
     machine = load_machine(name, Path())
@@ -187,7 +187,7 @@ def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
 
 
 def _machine_rows(machine: Machine) -> list[list[str]]:
-    from dpsim.plugins import name_of
+    from dpsim.core.plugins import name_of
 
     device = machine.device
     peak = ", ".join(f"{dtype} {show(value, 'FLOP/s')}" for dtype, value in device.peak.items())
@@ -223,17 +223,17 @@ def _links(machine: Machine, nodes: int) -> list[list[str]]:
 
 def load_named(name: str, sequence_length: int) -> Model:
     """The architecture, or the bundled Hugging Face file, called `name`."""
-    from dpsim.modelspec import HuggingFace
-    from dpsim.plugins import find, names
+    from dpsim.core.plugins import find, names
+    from dpsim.models.section import HuggingFace
 
-    if name in names("dpsim.models"):
-        model: Model = find("dpsim.models", name)().model()
+    if name in names("models"):
+        model: Model = find("models", name)().model()
         return model
     return HuggingFace(huggingface=f"{name}.json", sequence_length=sequence_length).model(configs())
 
 
 def _model(name: str, console: Console, sequence_length: int) -> None:
-    from dpsim.hardware import DTYPE_BYTES
+    from dpsim.machines.devices import DTYPE_BYTES
 
     model = load_named(name, sequence_length)
     forward = sum(layer.forward_flop for layer in model.layers)

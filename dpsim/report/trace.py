@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.program import BARRIER, COMPUTE, RECEIVE, SEND
-from dpsim.record import Refused
-from dpsim.timeline import Span, Step
+from dpsim.compile.program import BARRIER, COMPUTE, RECEIVE, SEND
+from dpsim.compile.timeline import Span, Step
+from dpsim.core.record import Refused
 
 #: operations that are written; of larger steps some ranks are kept whole
 MAX_SPANS = 50_000
@@ -56,7 +56,7 @@ class Played:
     spans   of whole ranks
     end     when the step ended on the slowest rank [s]
     ranks   how many ranks there were
-    groups  name -> partition of the ranks, as in dpsim.program.Cast
+    groups  name -> partition of the ranks, as in dpsim.compile.program.Cast
     title   a name for the trace
     device  the name of the device, where it is known
     """

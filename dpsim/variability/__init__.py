@@ -14,24 +14,15 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator
 
-from dpsim.record import Check, Count, Refused, build, record
-from dpsim.timeline import Array
-from dpsim.units import Factor, Unit
-from dpsim.variability._causes import (
-    CoTenant,
-    LinkEpisodes,
-    Pauses,
-    RandomSlow,
-    Shared,
-    Site,
-)
-from dpsim.variability._distribution import Distribution, Drawn, Reader
-from dpsim.variability._files import read_numbers
-from dpsim.variability._lengths import Lengths, SequenceLength
-from dpsim.variability._order import expected_maximum, stream
-from dpsim.variability._presets import PRESETS, Name
-
-CONTRACT = Distribution
+from dpsim.core.arrays import Array
+from dpsim.core.record import Check, Count, Refused, build, record
+from dpsim.core.units import Factor, Unit
+from dpsim.variability.causes import CoTenant, LinkEpisodes, Pauses, RandomSlow, Shared, Site
+from dpsim.variability.distributions import Distribution, Drawn, Reader
+from dpsim.variability.draws import expected_maximum, stream
+from dpsim.variability.files import read_numbers
+from dpsim.variability.lengths import Lengths, SequenceLength
+from dpsim.variability.presets import PRESETS, Name
 
 
 def _whole(key: Any) -> Any:
@@ -248,7 +239,7 @@ def _no_files(name: str) -> tuple[tuple[float, ...], str]:
 
 
 __all__ = [
-    "CAUSES", "CONTRACT", "OF_COMPUTE", "PRESETS", "CoTenant", "Distribution", "LinkEpisodes",
+    "CAUSES", "OF_COMPUTE", "PRESETS", "CoTenant", "Distribution", "LinkEpisodes",
     "Pauses", "RandomSlow", "SequenceLength", "Shared", "Site", "Variability", "Variation",
     "expected_maximum", "read_numbers", "stream",
 ]  # fmt: skip

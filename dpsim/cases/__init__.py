@@ -1,0 +1,1 @@
+"""Cases: one point of a scenario, compiled."""

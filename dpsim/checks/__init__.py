@@ -1,0 +1,1 @@
+"""Checks: is something measured normal: a collective, a cluster."""

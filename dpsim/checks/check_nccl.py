@@ -1,0 +1,169 @@
+"""What `dpsim check-nccl` does: a file of nccl-tests against what the cluster should reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dpsim._version import __version__
+from dpsim.backends.curves import Point, merged
+from dpsim.checks.collective import Group, Line, Site
+from dpsim.checks.diagnosis import Band, Reading, Verdict, bands, overall
+from dpsim.checks.faults import Explanation, explained
+from dpsim.compile.program import OPERATIONS
+from dpsim.core.record import Refused
+from dpsim.measurements.calibration.findings import Curve
+from dpsim.measurements.readers import HEAD_BYTES, content, nccl_tests, read_any
+
+SCHEMA_VERSION = 1
+#: what tells more where the machine is another than the named one, and where no fault fits
+OTHER_MACHINE = (
+    "nvidia-smi topo -m: is this the node that the cluster's name stands for?",
+    "dpsim show machines: is another one closer?  Were the ranks on as many nodes as assumed?",
+)
+UNKNOWN = (
+    "NCCL_DEBUG=INFO: which network, how many NICs and channels, P2P or SHM between GPUs?",
+    "nvidia-smi -q -d CLOCK,PERFORMANCE during the test: are GPUs throttled?",
+    "run the test again on other nodes, and on pairs of nodes, with nobody else on the network",
+)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One table of the file, judged."""
+
+    operation: str
+    group: Group
+    bands: tuple[Band, ...]
+    causes: tuple[Explanation, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return overall(self.bands)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A file and the site that it is compared with."""
+
+    source: str
+    site: Site
+    tables: tuple[Checked, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst one of the tables."""
+        return overall(band for table in self.tables for band in table.bands)
+
+    def document(self) -> dict[str, Any]:
+        """Everything as plain data, in SI units."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "dpsim_version": __version__,
+            "file": self.source,
+            "machine": self.site.machine.name,
+            "verdict": self.verdict,
+            "tables": [_document(table) for table in self.tables],
+            "next": next_steps(self.tables),
+            "warnings": list(self.warnings),
+        }
+
+
+def check(
+    path: Path,
+    site: Site,
+    *,
+    operation: str | None = None,
+    ranks: int | None = None,
+    nodes: int | None = None,
+) -> Check:
+    """Judge every table of the nccl-tests text at `path`; what it doesn't say is given.
+
+    Raises Refused where the file is no such text, or does not fit the machine.
+    """
+    found = read_any(path).told(operation, ranks, nodes)
+    if not nccl_tests.claims(path, content(path, HEAD_BYTES)):
+        raise Refused(f"{path.name}: is no {nccl_tests.ACCEPTS}")
+    if not found.curves:
+        raise Refused(f"{path.name}: has no curve of a collective; text of nccl-tests is needed")
+    modelled = [curve for curve in found.curves if curve.operation in (*OPERATIONS, None)]
+    if not modelled:
+        other = found.curves[0].operation
+        raise Refused(f"{path.name}: {other} is not modelled; there are {', '.join(OPERATIONS)}")
+    left = sorted({c.operation or "" for c in found.curves if c not in modelled})
+    warnings = [*found.warnings, *(f"{name} is not modelled and left out" for name in left)]
+    tables = tuple(_checked(path.name, curve, site) for curve in _pooled(modelled))
+    return Check(path.name, site, tables, tuple(warnings))
+
+
+def _pooled(curves: Sequence[Curve]) -> list[Curve]:
+    """One curve per operation and group: repetitions count with their median, size by size."""
+    groups: dict[tuple[str | None, int | None, int | None], list[Point]] = {}
+    for curve in curves:
+        key = (curve.operation, curve.ranks, curve.nodes)
+        groups.setdefault(key, []).extend(curve.points)
+    return [Curve(*key, merged(points)) for key, points in groups.items()]
+
+
+def _checked(name: str, curve: Curve, site: Site) -> Checked:
+    if curve.operation is None:
+        raise Refused(f"{name}: does not say which operation it is; say --operation")
+    if curve.ranks is None:
+        raise Refused(f"{name}: does not say how many ranks there are; say --ranks")
+    nodes = curve.nodes or -(-curve.ranks // site.machine.gpus_per_node)
+    sizes = [size for size, _, _ in curve.points]
+    expected = site.group(curve.operation, curve.ranks, nodes, sizes)
+    lines = tuple(
+        replace(line, measured=seconds)
+        for line, (_, seconds, _) in zip(expected.lines, curve.points, strict=True)
+    )
+    group = replace(expected, lines=lines)
+    judged = bands(reading(line) for line in lines)
+    causes = explained(site, group) if overall(judged) == "low" else []
+    return Checked(curve.operation, group, judged, tuple(causes))
+
+
+def reading(line: Line) -> Reading:
+    """A measured line as the rule takes it."""
+    assert line.measured is not None
+    return Reading(line.size, line.measured, line.seconds, line.low, line.high)
+
+
+def _document(table: Checked) -> dict[str, Any]:
+    return {
+        "operation": table.operation,
+        "ranks": table.group.ranks,
+        "nodes": table.group.nodes,
+        "kind": table.group.kind,
+        "verdict": table.verdict,
+        "bands": [band._asdict() for band in table.bands],
+        "causes": [
+            {
+                "name": cause.fault.name,
+                "meaning": cause.fault.meaning,
+                "misfit": cause.misfit,
+                "likeliest": cause.alike,
+                "next": list(cause.fault.next),
+            }
+            for cause in table.causes
+        ],
+        "lines": [line.document() for line in table.group.lines],
+    }
+
+
+def next_steps(tables: Sequence[Checked]) -> list[str]:
+    """What to run next, without repetitions: for the likeliest causes, else for the verdict."""
+    steps: list[str] = []
+    for table in tables:
+        likely = [step for cause in table.causes if cause.alike for step in cause.fault.next]
+        if table.verdict == "suspicious":
+            steps += OTHER_MACHINE
+        elif table.verdict == "low":
+            steps += likely or UNKNOWN
+    return list(dict.fromkeys(steps))
+
+
+__all__ = ["Check", "Checked", "check", "next_steps", "reading"]

@@ -1,0 +1,155 @@
+"""Faults of a cluster that a curve of a collective can show, each as a machine that has it.
+
+A fault is not guessed from a threshold: the same machine is predicted with the fault, and the one
+whose curve is nearest in the logarithm of time is the likeliest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpsim.checks.collective import Group, Site
+from dpsim.checks.diagnosis import misfit
+from dpsim.core.record import Refused
+from dpsim.machines.fabrics._host import HostedNode
+from dpsim.machines.fabrics.pcie_tree import PcieTree
+
+#: share of a PCIe link's rate that copies staged through host memory reach: 5.5 of 12 GB/s on
+#: PCIe Gen3 x16 (huggingface/transformers#9371, two GPUs without peer-to-peer access)
+STAGED = 5.5 / 12.0
+#: kinds of network that bypass the host's TCP stack
+_BYPASS = ("infiniband", "roce", "omni_path", "slingshot", "efa", "tcpx")
+#: faults whose misfits differ by less are not told apart by times alone [1]: repeated runs of
+#: nccl-tests differ by a few per cent (`SMALLEST` in dpsim/cases/coverage.py)
+ALIKE = 0.05
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that may be wrong: its name, what it means, what to run next, and the site."""
+
+    name: str
+    meaning: str
+    next: tuple[str, ...]
+    site: Site
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How well a fault explains the measured times.
+
+    misfit  root mean square of ln(measured / predicted with the fault) [1]
+    alike   the likeliest one, or not to be told apart from it by times alone
+    """
+
+    fault: Fault
+    misfit: float
+    alike: bool
+
+
+SOCKETS = (
+    "NCCL_DEBUG=INFO: a line `NET/Socket` where `NET/IB` (or `NET/OFI`, `NET/Libfabric`) is meant",
+    "is NCCL_IB_DISABLE or NCCL_NET set?  which interface does NCCL_SOCKET_IFNAME choose?",
+    "ibstat or ibv_devinfo: are the ports Active, and inside the container too?",
+    "ib_write_bw between two nodes: what one NIC reaches without NCCL",
+)
+NICS = (
+    "NCCL_DEBUG=INFO: the line `NET/IB : Using [0]… [1]…` lists every NIC in use; count them",
+    "is NCCL_IB_HCA set to a part of the NICs?  ibstat: are all ports Active at their full rate?",
+    "nvidia-smi topo -m: has each GPU a NIC at PIX or PXB?",
+    "ib_write_bw -d NAME on every NIC in turn",
+)
+PEERS = (
+    "NCCL_DEBUG=INFO: lines `via SHM` where `via P2P` or `NVLS` is meant; is NCCL_P2P_DISABLE set?",
+    "nvidia-smi topo -m: NV# between GPUs (not PHB, NODE or SYS)?  nvidia-smi nvlink -s",
+    "p2pBandwidthLatencyTest of CUDA samples; are ACS and the IOMMU off for peer-to-peer?",
+    "on NVSwitch: systemctl status nvidia-fabricmanager",
+)
+
+
+def faults(site: Site, nodes: int, per_node: int) -> Iterator[Fault]:
+    """The faults that this machine can have on so many nodes with so many ranks each."""
+    if nodes > 1:
+        yield from _outside(site)
+    if per_node > 1:
+        yield from _inside(site)
+
+
+def _outside(site: Site) -> Iterator[Fault]:
+    link = getattr(site.machine.network, "link", None)
+    kind = site.changes.get("inter_node_kind") or getattr(link, "kind", None)
+    if kind in _BYPASS:
+        yield Fault(
+            "sockets", f"TCP sockets between nodes instead of {kind}", SOCKETS,
+            _changed(site, inter_node_kind="ethernet"),
+        )  # fmt: skip
+    nics = site.changes.get("nics_per_node") or site.machine.nics_per_node
+    if kind in _BYPASS and nics > 1:
+        yield Fault(
+            "sockets_on_one_nic", f"TCP sockets over one interface instead of {kind}", SOCKETS,
+            _changed(site, inter_node_kind="ethernet", nics_per_node=1),
+        )  # fmt: skip
+    if nics > 1:
+        yield Fault(
+            "one_nic", f"one NIC a node in use instead of {nics}", NICS,
+            _changed(site, nics_per_node=1),
+        )  # fmt: skip
+    if nics > 3:
+        yield Fault(
+            "half_of_the_nics", f"{nics // 2} NICs a node in use instead of {nics}", NICS,
+            _changed(site, nics_per_node=nics // 2),
+        )  # fmt: skip
+
+
+def _inside(site: Site) -> Iterator[Fault]:
+    node = site.machine.node
+    if not isinstance(node, HostedNode):
+        return
+    host = node.host
+    wired = not isinstance(node, PcieTree) or bool(node.bridges)
+    if wired:
+        yield Fault(
+            "no_nvlink", "PCIe between the GPUs of a node instead of NVLink", PEERS,
+            _with_node(site, PcieTree(host=host)),
+        )  # fmt: skip
+    if not wired and host.nic is not None and host.gpu.bandwidth < host.nic.bandwidth:
+        return  # the machine's own numbers are those of staging already
+    slow = replace(host.gpu, bandwidth=host.gpu.bandwidth * STAGED)
+    yield Fault(
+        "no_peer_to_peer", "copies through host memory between the GPUs of a node", PEERS,
+        _with_node(site, PcieTree(host=replace(host, gpu=slow))),
+    )  # fmt: skip
+
+
+def _changed(site: Site, **changes: Any) -> Site:
+    return replace(site, changes={**site.changes, **changes}, curves=())
+
+
+def _with_node(site: Site, node: PcieTree) -> Site:
+    return replace(site, machine=replace(site.machine, node=node), curves=())
+
+
+def explained(site: Site, group: Group) -> list[Explanation]:
+    """The faults that explain the measured lines of `group` better than no fault, best first."""
+    lines = [line for line in group.lines if line.measured]
+    measured = [line.measured or 0.0 for line in lines]
+    healthy = misfit(measured, [line.seconds for line in lines])
+    sizes = [line.size for line in lines]
+    found: list[tuple[float, Fault]] = []
+    for fault in faults(site, group.nodes, group.ranks // group.nodes):
+        times = _times(fault, group, sizes)
+        if times is not None:
+            found.append((misfit(measured, times), fault))
+    better = sorted((pair for pair in found if pair[0] < healthy - ALIKE), key=lambda p: p[0])
+    return [Explanation(fault, error, error <= better[0][0] + ALIKE) for error, fault in better]
+
+
+def _times(fault: Fault, group: Group, sizes: Sequence[float]) -> list[float] | None:
+    """Times with the fault [s]; None where the machine cannot be built so."""
+    try:
+        found = fault.site.group(group.lines[0].operation, group.ranks, group.nodes, sizes)
+    except Refused:
+        return None
+    return [line.seconds for line in found.lines]

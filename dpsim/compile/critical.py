@@ -1,0 +1,107 @@
+"""The critical path of a step: the chain of operations that its duration is made of."""
+
+from __future__ import annotations
+
+from dpsim.compile.program import RECEIVE
+from dpsim.compile.timeline import Span, Step
+
+#: ends within this of each other, relatively, count as equal when the path is followed back
+_TOUCH = 1e-9
+
+
+def critical_path(step: Step) -> list[Span]:
+    """The chain of operations that ends with the step on its critical rank.
+
+    Followed back from the end: before an operation comes the one that ended when it started, on
+    its own stream or among those it waits for; before a collective, on the rank that came last.
+    What a communicator still carries of the previous step comes first.  Where an operation was
+    delayed, or the host had not issued it yet, the path has a gap of that length.
+    """
+    rank = step.critical_rank()
+    index = step.cast.program(rank).end
+    path: list[Span] = []
+    spans: dict[int, list[Span]] = {}
+    while True:
+        if rank not in spans:
+            spans[rank] = step.spans((rank,))
+        span = spans[rank][index]
+        if span.end > span.start or not path:
+            path.append(span)
+        role, column = step.place(rank)
+        start = float(step.start[role][index, column])
+        if start <= step.origin * (1 + _TOUCH):
+            break
+        found = _before(step, rank, index, start)
+        if found is None:
+            late = _lagging(step, rank, span, start)
+            found = None if late else _issued(step, rank, index, start)
+            path += late
+        if found is None:
+            break
+        rank, index = found
+    return path[::-1]
+
+
+def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] | None:
+    """The operation that `index` on `rank` had to wait for, if one ended just when it started."""
+    op = step.cast.program(rank).ops[index]
+    ranks = [rank]
+    if op.operation == RECEIVE:
+        ranks = [step.cast.pair(rank, op)[1][0]]
+    elif op.kind == "collective":
+        group = step.cast.groups[op.group][step.cast.group_numbers[op.group][rank]]
+        ranks.append(max(group, key=lambda other: _arrival(step, other, rank, index)))
+    for other in ranks:
+        own = _counterpart(step, other, rank, index)
+        role, column = step.place(other)
+        ops, ends = step.cast.program(other).ops, step.end[role][:, column]
+        same = [i for i in range(own) if ops[i].stream == op.stream][-1:]
+        freed = {i: float(ends[i]) for i in same}
+        freed |= {i: float(ends[i]) + ops[own].delay for i in ops[own].after}
+        for candidate in sorted(freed, key=lambda i: -freed[i]):
+            if abs(freed[candidate] - start) <= _TOUCH * max(start, 1e-9):
+                return other, candidate
+    return None
+
+
+def _issued(step: Step, rank: int, index: int, start: float) -> tuple[int, int] | None:
+    """The last operation that ended before the host had issued `index`, which started late."""
+    program = step.cast.program(rank)
+    if not program.host_matters:
+        return None
+    role, column = step.place(rank)
+    ends = step.end[role][:, column]
+    known = [i for i in range(index) if float(ends[i]) < start]
+    return (rank, max(known, key=lambda i: (float(ends[i]), i))) if known else None
+
+
+def _counterpart(step: Step, other: int, rank: int, index: int) -> int:
+    """The operation of `other` that is the same collective as `index` of `rank`."""
+    mine, theirs = step.cast.program(rank), step.cast.program(other)
+    if mine is theirs:
+        return index
+    op, ordinal = mine.ops[index], mine.ordinals[index]
+    for i, candidate in enumerate(theirs.ops):
+        same = (candidate.stream, candidate.group) == (op.stream, op.group)
+        if same and theirs.ordinals[i] == ordinal:
+            return i
+    return index
+
+
+def _arrival(step: Step, other: int, rank: int, index: int) -> float:
+    role, column = step.place(other)
+    return float(step.ready[role][_counterpart(step, other, rank, index), column])
+
+
+def _lagging(step: Step, rank: int, span: Span, start: float) -> list[Span]:
+    """The previous step's collective that kept the communicator busy until `start`."""
+    if step.previous is None or span.stream == "compute":
+        return []
+    shift = step.origin - step.previous.origin
+    for before in step.previous.spans((rank,)):
+        end = before.end - shift
+        if before.stream == span.stream and abs(end - span.start) <= _TOUCH * max(start, 1e-9):
+            begin = max(before.start - shift, 0.0)
+            name = f"{before.name} (previous step)"
+            return [before._replace(name=name, ready=begin, start=begin, end=end)]
+    return []

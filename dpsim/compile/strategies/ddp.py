@@ -1,0 +1,253 @@
+"""PyTorch DistributedDataParallel.
+
+Rules read in pytorch/pytorch torch/csrc/distributed/c10d/reducer.{hpp,cpp} and
+torch/nn/parallel/distributed.py (2.13-2.15):
+
+* Buckets.  Walk the parameter tensors; per dtype one open bucket; append, then close it when its
+  bytes reach the cap (so it overshoots, and a tensor is never split).  The first bucket of a dtype
+  has the first cap, all others the second.
+* Order.  The first iteration has one bucket per dtype and hence no overlap.  The buckets are
+  rebuilt once, before iteration 2, in the order in which gradients arrived.  With
+  find_unused_parameters they never are: registration order, then the list of buckets reversed.
+  With static_graph they are rebuilt before iteration 3.
+* Launch.  Bucket k launches when it is complete and bucket k-1 has launched; in a static graph's
+  first iteration all launch when backward has ended.
+* The optimizer runs after the last bucket has been reduced and copied back.
+
+Hooks: ddp_comm_hooks/default_hooks.py, optimizer_overlap_hooks.py.  SyncBatchNorm:
+torch/nn/modules/_functions.py (forward gathers 2C + 1 statistics of every rank, backward reduces
+2C).  Join: torch/distributed/algorithms/join.py; a rank that has run out is not played.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, NamedTuple
+
+from dpsim.compile.program import Program
+from dpsim.compile.strategies import (
+    TORCH,
+    Job,
+    Message,
+    Strategy,
+    Synchronisation,
+    Torch,
+    state_bytes,
+)
+from dpsim.compile.strategies._ddp_step import HOOK_BYTES, DdpStep
+from dpsim.compile.strategies._gradients import Gradient, arrival, gradients_of
+from dpsim.core.record import Check, Flag, Refused, record
+from dpsim.core.units import Unit
+from dpsim.machines.devices import DTYPE_BYTES
+
+FIRST_BUCKET = 1024 * 1024  # bytes; reducer.hpp, kDefaultFirstBucketBytes
+DEFAULT_CAP_MB = 25.0  # MiB; reducer.hpp, kDefaultBucketBytesCap
+#: since this version an explicit bucket_cap_mb is the first bucket's cap too (pytorch/pytorch
+#: pull 121640, reviewed until mid-2024; 2.13 checked by running it)
+EXPLICIT_CAP_IS_FIRST = (2, 5)
+#: bucket_cap_mb_list is there (2.13 checked by running it; earlier releases were not)
+CAP_LIST = (2, 13)
+Megabytes = Annotated[float, Unit("1", low=0.0, high=1e6, above=True)]
+
+
+class Bucket(NamedTuple):
+    """Tensors reduced together: indices into the list of tensors, bytes, and dtype."""
+
+    tensors: tuple[int, ...]
+    bytes: int
+    dtype: str
+
+
+@record
+class Ddp(Strategy):
+    """Knobs as torch names them; `bucket_cap_mb` in MiB, None is the default [1, 25].
+
+    `torch` is the version whose behaviour is played; `no_sync` accumulates locally over
+    micro-batches and reduces in the last one only.
+
+    bucket_cap_mb_list  caps in MiB of the first, second, … bucket, in the first iteration too; the
+                        last one holds for all further ones (torch 2.13 and later)
+    comm_hook           `fp16` and `bf16` are torch's compressing hooks: gradients travel in 16 bit
+    sync_batchnorm      batch normalisation over all ranks (SyncBatchNorm)
+    join                inside torch's Join context, for uneven inputs, while all ranks have some
+    optimizer_in_backward  a bucket's parameters are updated when it has been reduced
+    backup_workers      a step takes the gradients of all ranks but so many, the first that are
+                        there, and drops the others (no knob of torch's)
+    """
+
+    torch: Torch = TORCH
+    bucket_cap_mb: Megabytes | None = None
+    bucket_cap_mb_list: tuple[Megabytes, ...] | None = None
+    find_unused_parameters: Flag = False
+    static_graph: Flag = False
+    gradient_as_bucket_view: Flag = False
+    broadcast_buffers: Flag = True
+    no_sync: Flag = True
+    comm_hook: Literal["none", "fp16", "bf16"] = "none"
+    sync_batchnorm: Flag = False
+    join: Flag = False
+    optimizer_in_backward: Flag = False
+    backup_workers: Annotated[int, Check(0, 1_048_575)] = 0
+
+    def __post_init__(self) -> None:
+        if self.bucket_cap_mb_list is not None:
+            self._accept_list(self.bucket_cap_mb_list)
+        if self.backup_workers and (self.sync_batchnorm or not self.no_sync):
+            raise Refused(
+                "every rank is needed where statistics or each micro-batch are exchanged",
+                ("backup_workers",),
+            )
+        if self.optimizer_in_backward and self.comm_hook != "none":
+            raise Refused(
+                "torch runs the optimizer in backward as a communication hook of its own and "
+                "takes one hook; comm_hook: none is accepted",
+                ("comm_hook",),
+            )
+
+    def _accept_list(self, caps: tuple[float, ...]) -> None:
+        where = ("bucket_cap_mb_list",)
+        if not caps:
+            raise Refused("an empty list says nothing; give caps in MiB, or leave it out", where)
+        if self.bucket_cap_mb is not None:
+            raise Refused("torch ignores bucket_cap_mb beside it; give one of the two", where)
+        if tuple(self.torch) < CAP_LIST:
+            known = ".".join(map(str, CAP_LIST))
+            raise Refused(f"torch {self.torch} is not known to have it; {known} has", where)
+
+    def program(self, job: Job, iteration: int | None) -> Program:
+        """Forward, backward with buckets launched in order, optimizer."""
+        self._accept(job)
+        return DdpStep(self, job, iteration).play()
+
+    def _accept(self, job: Job) -> None:
+        """Refuse what only shows with a job."""
+        if self.static_graph and self.no_sync and job.micro_batches > 1:
+            raise Refused(
+                "torch itself stops where a static graph begins inside no_sync "
+                "(reducer.cpp, expect_autograd_hooks_); no_sync: false, or no static_graph, is "
+                "accepted",
+                ("strategy", "static_graph"),
+            )
+        if self.sync_batchnorm and not any(layer.batch_norm for layer in job.model.layers):
+            raise Refused(
+                f"{job.model.name} has no batch normalisation that is known; of the bundled "
+                "models resnet50 has",
+                ("strategy", "sync_batchnorm"),
+            )
+
+    def buckets(
+        self, gradients: list[Gradient], job: Job, iteration: int | None
+    ) -> tuple[Bucket, ...]:
+        """The buckets of the `iteration`-th backward that reduces, in launch order."""
+        sizes = [(g.dtype, g.bytes) for g in gradients]
+        rebuilt = self.rebuilt_in
+        if rebuilt is not None and (iteration is None or iteration >= rebuilt):
+            return assign_buckets(sizes, self.caps, arrival(gradients, job))
+        one = rebuilt is not None and self.bucket_cap_mb_list is None
+        return assign_buckets(sizes, () if one else self.caps, None)[::-1]
+
+    def synchronisation(self, job: Job) -> Synchronisation:
+        """Buckets of one stage, which DDP wraps as a module of its own."""
+        self._accept_stage()
+        gradients = gradients_of(job)
+        order = list(job.model.backward_order())
+        position = {layer: place for place, layer in enumerate(order)}
+        sizes = [0.0] * len(job.model.layers)
+        for gradient in gradients:
+            sizes[gradient.ready] += gradient.bytes
+        back = 0.0 if self.gradient_as_bucket_view else sum(sizes)
+        messages, launch = [], 0
+        for k, bucket in enumerate(self.buckets(gradients, job, None)):
+            launch = max(launch, *(position[gradients[t].ready] for t in bucket.tensors))
+            size = self.wire_bytes(bucket)
+            messages.append(Message(f"AR{k}", "all_reduce", size, order[launch]))
+            before, after = self.cast_bytes(bucket)
+            sizes[order[launch]] += before
+            back += after
+        return Synchronisation(
+            tuple(messages),
+            copies=tuple(job.copy_seconds(size) for size in sizes),
+            copy_back=job.copy_seconds(back),
+        )
+
+    def _accept_stage(self) -> None:
+        for name in ("sync_batchnorm", "join", "optimizer_in_backward"):
+            if getattr(self, name):
+                raise Refused(
+                    "is not modelled where layers are split over ranks; false is accepted",
+                    ("strategy", name),
+                )
+
+    @property
+    def rebuilt_in(self) -> int | None:
+        """The backward before whose forward buckets are rebuilt, counted from 1; None: never."""
+        if self.static_graph:
+            return 3
+        return None if self.find_unused_parameters else 2
+
+    @property
+    def caps(self) -> tuple[int, ...]:
+        """Caps of the first and of all later buckets [B]."""
+        if self.bucket_cap_mb_list is not None:
+            return tuple(int(cap * 1024 * 1024) for cap in self.bucket_cap_mb_list)
+        cap = int((self.bucket_cap_mb or DEFAULT_CAP_MB) * 1024 * 1024)
+        if self.bucket_cap_mb is not None and tuple(self.torch) >= EXPLICIT_CAP_IS_FIRST:
+            return (cap,)
+        return (FIRST_BUCKET, cap)
+
+    def wire_bytes(self, bucket: Bucket) -> float:
+        """Bytes of a bucket behind the communication hook."""
+        if self.comm_hook == "none":
+            return float(bucket.bytes)
+        width = DTYPE_BYTES[bucket.dtype]
+        return bucket.bytes * min(HOOK_BYTES, width) / width
+
+    def cast_bytes(self, bucket: Bucket) -> tuple[float, float]:
+        """What the hook copies before and after a bucket's all-reduce, each byte counted as read
+        and written: it casts S bytes to H (S + H moved), divides them by the number of ranks in
+        place (2 H), and casts back."""
+        if self.comm_hook == "none":
+            return 0.0, 0.0
+        size, wire = bucket.bytes, self.wire_bytes(bucket)
+        cast = (size + wire) / 2 if wire < size else 0.0
+        return cast + wire, cast
+
+    def memory(self, job: Job) -> dict[str, float]:
+        parts = state_bytes(job, 1.0)
+        if not self.gradient_as_bucket_view:
+            parts["DDP buckets"] = parts["gradients"]
+        if self.comm_hook != "none":  # futures hold what was reduced until backward has ended
+            found = self.buckets(gradients_of(job), job, None)
+            wires = [(self.wire_bytes(bucket), bucket.bytes) for bucket in found]
+            parts["compressed buckets"] = sum(wire for wire, size in wires if wire < size)
+        return parts
+
+
+def assign_buckets(
+    sizes: list[tuple[str, int]], caps: tuple[int, ...], order: list[int] | None
+) -> tuple[Bucket, ...]:
+    """Buckets over tensors of (dtype, bytes), walked in `order` (registration order if None).
+
+    `caps` are the caps of a dtype's first, second, … bucket, the last one for all further ones;
+    without caps a dtype has one bucket.  Buckets still open at the end follow the closed ones, the
+    dtype met last first.  In registration order the buckets are sorted by their first tensor.
+    """
+    open_: dict[str, list[int]] = {}
+    filled: dict[str, int] = {}
+    place: dict[str, int] = {}
+    closed: list[Bucket] = []
+    for index in order if order is not None else range(len(sizes)):
+        dtype, size = sizes[index]
+        if dtype not in open_:
+            open_[dtype], filled[dtype], place[dtype] = [], 0, 0
+        open_[dtype].append(index)
+        filled[dtype] += size
+        if caps and filled[dtype] >= caps[min(place[dtype], len(caps) - 1)]:
+            closed.append(Bucket(tuple(open_[dtype]), filled[dtype], dtype))
+            open_[dtype], filled[dtype] = [], 0
+            place[dtype] += 1
+    for dtype in reversed(open_):
+        if open_[dtype]:
+            closed.append(Bucket(tuple(open_[dtype]), filled[dtype], dtype))
+    if order is None:
+        closed.sort(key=lambda bucket: min(bucket.tensors))
+    return tuple(closed)

@@ -1,0 +1,215 @@
+"""PyTorch FSDP2 (``fully_shard``).
+
+Rules read in pytorch/pytorch torch/distributed/fsdp/_fully_shard/ (_fsdp_param_group.py,
+_fsdp_state.py, _fsdp_collectives.py, _fsdp_init.py; 2.13-2.15).  One parameter group per unit, plus
+a root group for what no unit holds:
+
+* Forward: the root's gather comes first.  Gather group i, wait, copy out, compute, free.  The
+  gather of group i+1 may start no earlier than the copy-out of group i-1 (two buffers), so at most
+  two gathers run ahead.
+* Backward: the gather of the next group is issued when the backward of this one begins; after a
+  group's backward the compute stream waits until at most `reduce_scatter_max_input_buffers` (1)
+  reduce-scatter inputs are alive, copies in, and reduce-scatters.
+* The root stays gathered after forward.  It is reduced when backward has ended, and after it a
+  unit whose input needs no gradient.
+* All-gathers and reduce-scatters share one communicator and run in issue order.
+* The first gather of a step waits for the previous optimizer step.
+* Hybrid sharding: a reduce-scatter is followed by an all-reduce of the shard over the replicas, on
+  a communicator of its own.
+* Resharding to fewer ranks: after forward a rank copies its larger shard; backward gathers over
+  those ranks only, on their communicator.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Annotated
+
+from dpsim.compile.program import Program
+from dpsim.compile.strategies import TORCH, Job, Strategy, Torch, state_bytes
+from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
+from dpsim.compile.strategies._units import (
+    Partition,
+    Unit,
+    consecutive,
+    hybrid,
+    shards_of,
+    units_of,
+)
+from dpsim.core.record import Check, Count, Flag, Refused, record
+from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.models import Tensor
+
+#: since this version reduce_dtype=None means the parameters' own dtype, before it the compute
+#: dtype (_fsdp_api.py)
+REDUCE_IN_PARAMETER_DTYPE = (2, 15)
+#: 8-bit formats hold matrices only, with dimensions divisible by so many elements (pytorch/ao
+#: torchao/float8/README.md)
+FLOAT8_MULTIPLE = 16
+
+
+@record
+class Fsdp(Strategy):
+    """Knobs as torch names them; `separate_reduce_scatter_group` gives reduce-scatters a
+    communicator of their own (`set_separate_reduce_scatter_group`).
+
+    shard                  hybrid sharding: so many consecutive ranks share the parameters, the
+                           others replicate them; left out, or fewer ranks than that: all share
+    reshard_after_forward  as in torch: free a group's parameters after its forward; a number:
+                           keep them shared by so many ranks until backward
+    no_sync                with accumulation, reduce in the last micro-batch only
+                           (`set_requires_gradient_sync`)
+    all_reduce_in_last     hybrid sharding with `no_sync: false`: all-reduce in the last
+                           micro-batch only (`set_requires_all_reduce`)
+    reshard_after_backward  false: with accumulation, parameters stay gathered after backward of
+                           all but the last micro-batch (`set_reshard_after_backward`)
+    reduce_scatter_max_input_buffers  inputs of reduce-scatters that are kept at a time
+    float8_all_gather      torchao's `enable_fsdp_float8_all_gather`: with `precision.compute: fp8`
+                           matrices inside units are gathered at 1 byte an element
+    """
+
+    torch: Torch = TORCH
+    reshard_after_forward: Flag | Count = True
+    separate_reduce_scatter_group: Flag = False
+    shard: Count | None = None
+    no_sync: Flag = True
+    all_reduce_in_last: Flag = False
+    reshard_after_backward: Flag = True
+    reduce_scatter_max_input_buffers: Annotated[int, Check(1, 1000)] = 1
+    float8_all_gather: Flag = False
+
+    def __post_init__(self) -> None:
+        if self.all_reduce_in_last and (self.no_sync or self.shard is None):
+            need = "no_sync: false" if self.no_sync else "shard, for hybrid sharding"
+            raise Refused(f"changes nothing; it needs {need}", ("all_reduce_in_last",))
+
+    # -- groups of ranks ----------------------------------------------------------------------
+
+    def shards(self, ranks: int) -> int:
+        """How many ranks share the parameters."""
+        return shards_of(self.shard, ranks)
+
+    def kept_by(self, shards: int) -> int | None:
+        """How many ranks share a group's parameters between forward and backward; None: every
+        rank keeps them whole.  One of `shards` ranks only is torch's word for that too."""
+        asked = self.reshard_after_forward
+        if isinstance(asked, bool):
+            return shards if asked else None
+        asked = min(asked, shards)  # as with `shard`, for curves that begin with fewer ranks
+        if shards % asked:
+            raise Refused(
+                f"{shards} ranks that share the parameters do not split into groups of {asked}; "
+                f"true, false or a divisor of {shards} is accepted",
+                ("strategy", "reshard_after_forward"),
+            )
+        return None if asked == 1 < shards else asked
+
+    def groups(self, ranks: int) -> dict[str, Partition]:
+        """Groups of hybrid sharding, and of resharding to fewer ranks."""
+        size = self.shards(ranks)
+        found = hybrid(size, ranks)
+        kept = self.kept_by(size)
+        if kept is not None and kept < size:
+            found[AFTER] = consecutive(kept, ranks)
+        return found
+
+    # -- program ------------------------------------------------------------------------------
+
+    def program(self, job: Job, iteration: int | None) -> Program:
+        """Forward and backward of every micro-batch, reduce-scatters, optimizer."""
+        if self.float8_all_gather and job.precision.compute != "fp8":
+            raise Refused(
+                f"parameters are computed with in {job.precision.compute}; it needs "
+                "precision.compute: fp8",
+                ("strategy", "float8_all_gather"),
+            )
+        return Fsdp2Step(self, job, self._groups(job)).play()
+
+    def _reduce_dtype(self, job: Job, layer: int) -> str:
+        if job.precision.reduce is not None:
+            return job.precision.reduce
+        if tuple(self.torch) >= REDUCE_IN_PARAMETER_DTYPE:
+            return job.parameter_dtype(layer)
+        return gather_dtype(job, layer)
+
+    def _groups(self, job: Job) -> tuple[Group, ...]:
+        """Groups that have parameters, in forward order; the root comes first."""
+        return tuple(self._group(job, unit) for unit in units_of(job.model))
+
+    def _group(self, job: Job, unit: Unit) -> Group:
+        gather = reduce = gather_padding = reduce_padding = gradient = stored = 0.0
+        for i in unit.layers:
+            own = DTYPE_BYTES[gather_dtype(job, i)]
+            gradient += own * job.model.layers[i].parameters
+            stored += DTYPE_BYTES[job.parameter_dtype(i)] * job.model.layers[i].parameters
+            rs = DTYPE_BYTES[self._reduce_dtype(job, i)]
+            for tensor in job.model.layers[i].tensors:
+                eight = self.float8_all_gather and not unit.root and _fits_float8(tensor)
+                ag = DTYPE_BYTES["fp8"] if eight else own
+                extra = _padding(tensor, self.shards(job.ranks)) if job.control else 0
+                gather += ag * tensor.elements
+                reduce += rs * tensor.elements
+                gather_padding += ag * extra
+                reduce_padding += rs * extra
+        return Group(
+            unit.layers, gather, reduce, gather_padding, reduce_padding, gradient, stored,
+            unit.root, unit.raw,
+        )  # fmt: skip
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def memory(self, job: Job) -> dict[str, float]:
+        """Shards, and the transient buffers at their largest: the root gathered throughout, two
+        gather outputs and two unsharded groups beside it, the root's and one group's unsharded
+        gradients, and the inputs of the last reduce-scatters."""
+        groups = self._groups(job)
+        shards = self.shards(job.ranks)
+        parts = state_bytes(job, 1.0 / shards)
+        sizes = sorted((g.gather for g in groups if not g.root), reverse=True) or [0.0]
+        root = sum(g.gather for g in groups if g.root)
+        parts["gathered parameters"] = root + self._kept(job, sizes, shards) + sum(sizes[:2])
+        parts["unsharded gradients"] = self._gradients(job, groups)
+        inputs = sorted((g.reduce for g in groups if not g.root), reverse=True)
+        last = [g.reduce for g in groups if g.root] + inputs
+        alive = self.reduce_scatter_max_input_buffers + 1
+        parts["reduce-scatter inputs"] = sum(last[:alive])
+        if shards < job.ranks and any(g.reduce != g.stored for g in groups):
+            # held until backward has ended, beside the gradients that are cast from them
+            parts["all-reduce inputs"] = sum(g.reduce for g in groups) / shards
+        return parts
+
+    def _kept(self, job: Job, sizes: list[float], shards: int) -> float:
+        """Unsharded parameters outside the root: two groups, or what is never given up."""
+        fewer = self.kept_by(shards)
+        if fewer is None or (job.micro_batches > 1 and not self.reshard_after_backward):
+            return sum(sizes)
+        return sum(sizes[:2]) + (sum(sizes) / fewer if fewer < shards else 0.0)
+
+    def _gradients(self, job: Job, groups: tuple[Group, ...]) -> float:
+        """Unsharded gradients: all of them while micro-batches accumulate, in the wider of the
+        compute and the reduce dtype; else the root's and those of the largest group."""
+        if job.micro_batches > 1 and self.no_sync:
+            return sum(max(g.gradient, g.reduce) for g in groups)
+        root = sum(g.gradient for g in groups if g.root)
+        return root + max((g.gradient for g in groups if not g.root), default=0.0)
+
+
+def gather_dtype(job: Job, layer: int) -> str:
+    """Parameters travel in the compute dtype where that is narrower than their own.
+
+    With 8-bit matrix products they are cast from 16 bit where they are used: torchao gathers them
+    so unless `enable_fsdp_float8_all_gather` is set (pytorch/ao torchao/float8/config.py).
+    """
+    compute, own = job.precision.compute, job.parameter_dtype(layer)
+    compute = "bf16" if compute == "fp8" else compute
+    return compute if DTYPE_BYTES[compute] < DTYPE_BYTES[own] else own
+
+
+def _fits_float8(tensor: Tensor) -> bool:
+    return len(tensor.shape) == 2 and all(size % FLOAT8_MULTIPLE == 0 for size in tensor.shape)
+
+
+def _padding(tensor: Tensor, ranks: int) -> int:
+    """Elements added so that dimension 0 splits evenly over the ranks."""
+    rows = tensor.shape[0] if tensor.shape else 1
+    return (-rows) % ranks * prod(tensor.shape[1:])

@@ -1,0 +1,349 @@
+"""ZeRO stages 1 to 3, as DeepSpeed ships them (`as_shipped`) or as in the paper.
+
+Paper: Rajbhandari et al., ZeRO, arXiv:1910.02054.  Gradients are reduce-scattered while backward
+runs, and the updated shards gathered after the step; stage 3 gathers every layer before its
+forward and before its backward.
+
+As shipped, read in deepspeedai/DeepSpeed deepspeed/runtime/zero/ (config.py, stage_1_and_2.py,
+stage3.py, partitioned_param_coordinator.py; commit edaa7221):
+
+* Buckets count elements.  A gradient that would overfill the bucket flushes it first, so the flush
+  comes when that gradient is ready; what is left is flushed when backward has ended.
+* Stages 1 and 2 all-reduce a bucket and copy out the owned slice, or without
+  `use_multi_rank_bucket_allreduce` reduce the slices of a bucket to the ranks that own them.  Stage
+  2 does so in every micro-batch while backward runs, stage 1 in the last one, after backward unless
+  `overlap_comm`.  Without `overlap_comm` the reduction is on the compute stream; with it a flush
+  first waits for the reduction before it.  After the step one all-gather per dtype brings the
+  parameters.
+* Stage 3 reduce-scatters, at most two at a time beside compute, and gathers what the module
+  `_zero3` says.  Persistent parameters are gathered once after the step, one by one.
+* `offload_optimizer: cpu` keeps optimizer states on the host (`_offload`).
+* ZeRO++ (docs/_tutorials/zeropp.md, runtime/comm/coalesced_collectives.py): quantised weights are
+  gathered in int8; hpZ gathers in backward within groups of `zero_hpz_partition_size`; quantised
+  gradients of matrices are exchanged in int4 by an all-to-all inside the node, reduced, and by
+  another one between the nodes, and those of vectors are reduce-scattered as they are.
+* With a pipeline only stage 1 runs (runtime/pipe/engine.py refuses ZeRO-2 and 3); every stage has
+  its own buckets and gathers.  What a flush waits for inside backward, with `overlap_comm`, is left
+  out there: a message starts when its gradients are there and the one before it has ended.
+
+`tests/data/deepspeed` holds orders of DeepSpeed 0.19.8 that this module reproduces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from dpsim.backends import ring_payload
+from dpsim.compile.program import COMPUTE, Program
+from dpsim.compile.strategies import Job, Message, Strategy, Synchronisation, state_bytes
+from dpsim.compile.strategies._gradients import arrival, gradients_of
+from dpsim.compile.strategies._offload import LINK, MEMORY, Host
+from dpsim.compile.strategies._zero3 import Limits
+from dpsim.compile.strategies._zero_step import (
+    ACROSS,
+    NODE,
+    SECONDARY,
+    SELF,
+    SHARD,
+    ZeroStep,
+    assign_buckets,
+    consecutive,
+    gathered_after,
+    reduced_bytes,
+    traced,
+)
+from dpsim.core.record import Count, Flag, Refused, record
+from dpsim.core.units import BytesPerSecond, Unit
+from dpsim.machines.devices import DTYPE_BYTES
+
+BUCKET = 500_000_000  # elements; config.py, reduce_bucket_size
+PREFETCH = 50_000_000  # elements; config.py, stage3_prefetch_bucket_size
+PERSISTENCE = 100_000  # elements; config.py, stage3_param_persistence_threshold
+LIVE = REUSE = 1_000_000_000  # elements; config.py, max_live_parameters, max_reuse_distance
+Elements = Annotated[float, Unit("1", low=0.0, high=1e15)]
+
+
+@record
+class Zero(Strategy):
+    """Settings as DeepSpeed names them, sizes in elements; `as_shipped: false` is the paper's.
+
+    `overlap_comm` left out is true for stage 3 and false otherwise, as in DeepSpeed.
+    `partition_size` shards the optimizer states of stage 1 over groups of so many ranks
+    (InternEvo's `zero1`).  `pcie_bandwidth` (of a device, one way) and `host_memory_bandwidth` (of
+    a node, for all of its ranks) say what offloading costs; `local_world_size`, the ranks of a
+    node, where quantised gradients are exchanged first.
+    """
+
+    stage: Literal[1, 2, 3] = 1
+    as_shipped: Flag = True
+    reduce_bucket_size: Annotated[float, Unit("1", low=0.0, high=1e15, above=True)] = BUCKET
+    overlap_comm: Flag | None = None
+    contiguous_gradients: Flag = True
+    use_multi_rank_bucket_allreduce: Flag = True
+    partition_size: Count | None = None
+    stage3_prefetch_bucket_size: Elements | None = None
+    stage3_param_persistence_threshold: Elements | None = None
+    stage3_max_live_parameters: Elements | None = None
+    stage3_max_reuse_distance: Elements | None = None
+    offload_optimizer: Literal["none", "cpu"] = "none"
+    pcie_bandwidth: BytesPerSecond | None = None
+    host_memory_bandwidth: BytesPerSecond | None = None
+    zero_quantized_weights: Flag = False
+    zero_hpz_partition_size: Count = 1
+    zero_quantized_gradients: Flag = False
+    local_world_size: Count | None = None
+
+    def __post_init__(self) -> None:
+        if not self.use_multi_rank_bucket_allreduce and (self.stage == 3 or not self.as_shipped):
+            raise Refused(
+                "only stages 1 and 2 as shipped have it", ("use_multi_rank_bucket_allreduce",)
+            )
+        if not self.use_multi_rank_bucket_allreduce and self.partition_size is not None:
+            raise Refused(
+                "partition_size goes with one all-reduce per bucket only",
+                ("use_multi_rank_bucket_allreduce",),
+            )
+        given = [name for name in _STAGE_3 if getattr(self, name) is not None]
+        if given and (self.stage != 3 or not self.as_shipped):
+            where = f"stage {self.stage}" if self.stage != 3 else "the paper (as_shipped: false)"
+            raise Refused(f"{where} has no such setting; only DeepSpeed's stage 3 has", (given[0],))
+        if self.partition_size is not None and (self.stage != 1 or not self.as_shipped):
+            raise Refused(
+                "only stage 1 as shipped shards over groups of ranks", ("partition_size",)
+            )
+        if self.overlap_comm is False and not self.as_shipped:
+            raise Refused("the paper overlaps reductions with backward", ("overlap_comm",))
+        self._check_plus()
+        self._check_offload()
+
+    def _check_plus(self) -> None:
+        """ZeRO++ belongs to stage 3 as shipped; its exchange of gradients needs a node's size."""
+        for name, plain in _PLUS.items():
+            if getattr(self, name) != plain and (self.stage != 3 or not self.as_shipped):
+                raise Refused("only stage 3 as shipped has ZeRO++", (name,))
+        if self.zero_quantized_gradients and self.node_ranks is None:
+            message = "quantised gradients are exchanged inside a node first; say how many ranks"
+            raise Refused(f"{message} it has", ("local_world_size",))
+        if self.local_world_size is not None and not self.zero_quantized_gradients:
+            raise Refused("only zero_quantized_gradients needs it", ("local_world_size",))
+
+    def _check_offload(self) -> None:
+        if self.offload_optimizer != "none" and not self.as_shipped:
+            raise Refused("the paper (as_shipped: false) offloads nothing", ("offload_optimizer",))
+        for name in ("pcie_bandwidth", "host_memory_bandwidth"):
+            if getattr(self, name) is not None and self.offload_optimizer == "none":
+                raise Refused("only offload_optimizer: cpu needs it", (name,))
+
+    @property
+    def node_ranks(self) -> int | None:
+        """Ranks of a node as the settings say it; hpZ's groups are nodes."""
+        hpz = self.zero_hpz_partition_size
+        return self.local_world_size or (hpz if hpz > 1 else None)
+
+    @property
+    def offloads(self) -> bool:
+        return self.offload_optimizer == "cpu"
+
+    @property
+    def overlaps(self) -> bool:
+        if self.overlap_comm is None:
+            return self.stage == 3 or not self.as_shipped
+        return self.overlap_comm
+
+    @property
+    def limits(self) -> Limits:
+        """What governs gathering in stage 3; the paper keeps and prefetches nothing."""
+        if not self.as_shipped:
+            return Limits(0, 0, 0, 0)
+        defaults = (PREFETCH, PERSISTENCE, LIVE, REUSE)
+        values = (getattr(self, name) for name in _STAGE_3)
+        return Limits(*(int(d if v is None else v) for v, d in zip(values, defaults, strict=True)))
+
+    def shards(self, ranks: int) -> int:
+        """How many ranks share the optimizer states."""
+        size = min(self.partition_size or ranks, ranks)
+        if ranks % size:
+            raise Refused(
+                f"{ranks} ranks do not split into groups of {size}", ("strategy", "partition_size")
+            )
+        return size
+
+    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """ "shard": consecutive ranks that share the optimizer states; "hpz": those that share a
+        secondary copy of the parameters; "node" and "across nodes": where quantised gradients are
+        exchanged; "self": every rank alone, for copies beside collectives."""
+        size, found = self.shards(ranks), {}
+        if size != ranks:
+            found[SHARD] = consecutive(ranks, size)
+        if self.zero_hpz_partition_size > 1:
+            found[SECONDARY] = consecutive(ranks, self._divides(ranks, "zero_hpz_partition_size"))
+        if self.zero_quantized_gradients:
+            size = self.node(ranks)
+            found[NODE] = consecutive(ranks, size)
+            found[ACROSS] = tuple(tuple(range(i, ranks, size)) for i in range(size))
+        if self.offloads:
+            found[SELF] = consecutive(ranks, 1)
+        return found
+
+    def _divides(self, ranks: int, name: str) -> int:
+        """The group size of that name, at most all ranks, into which they must split."""
+        size = min(getattr(self, name), ranks)
+        if ranks % size:
+            raise Refused(f"{ranks} ranks do not split into groups of {size}", ("strategy", name))
+        return int(size)
+
+    def node(self, ranks: int) -> int:
+        given = "zero_hpz_partition_size" if self.local_world_size is None else "local_world_size"
+        return self._divides(ranks, given)
+
+    def host(self, job: Job) -> Host | None:
+        """What copies to the host and updates there cost; None where nothing is offloaded."""
+        if not self.offloads:
+            return None
+        link = self.pcie_bandwidth or LINK
+        return Host(link, self.host_memory_bandwidth or MEMORY, job.local_size or job.ranks)
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """How far what DeepSpeed ships differs from the paper in what a rank sends."""
+        if not self.as_shipped or job.ranks == 1:
+            return ()
+        paper = Zero(stage=self.stage, as_shipped=False)
+        job = replace(job, control=False)
+        ships, said = self._sent(job), paper._sent(job)
+        if not said or abs(ships / said - 1) < 1e-9:
+            return ()
+        return (
+            f"ZeRO stage {self.stage} as DeepSpeed ships it sends {ships / 1e9:.4g} GB per rank "
+            f"and step, {ships / said:.3g} times the paper's {said / 1e9:.4g} GB "
+            "(as_shipped: false)",
+        )
+
+    def _sent(self, job: Job) -> float:
+        """Bytes that a rank sends in a steady step, by rings."""
+        groups = {"world": consecutive(job.ranks, job.ranks), **self.groups(job.ranks)}
+        return sum(
+            ring_payload(op.operation, len(groups[op.group][0]), op.bytes)
+            for op in self.program(job, None).ops
+            if op.stream != COMPUTE and op.bytes
+        )
+
+    # -- program ------------------------------------------------------------------------------
+
+    def program(self, job: Job, iteration: int | None) -> Program:
+        """Forward and backward of every micro-batch, reductions, optimizer, all-gather."""
+        run = ZeroStep(self, job, iteration)
+        for m, times in job.rounds(quiet=self.stage == 1):
+            run.micro_batch(m, times)
+        return run.finish()
+
+    def synchronisation(self, job: Job) -> Synchronisation:
+        """Reductions of one stage in the last micro-batch; the updated parameters are gathered."""
+        self._accept_stage(job)
+        gradients, order = gradients_of(job), list(job.model.backward_order())
+        came = arrival(gradients, job) if self.overlaps else list(range(len(gradients)))
+        copies = [0.0] * len(job.model.layers)
+        messages = []
+        for k, bucket in enumerate(assign_buckets(gradients, came, self.reduce_bucket_size)):
+            by = bucket.flushed_by if self.overlaps else None
+            layer = order[-1] if by is None else gradients[by].ready
+            size = sum(reduced_bytes(job, gradients[g]) for g in bucket.gradients)
+            name, operation = ("AR", "all_reduce") if self.as_shipped else ("RS", "reduce_scatter")
+            messages.append(Message(f"{name}{k}", operation, size, layer))
+        if self.overlaps and self.as_shipped and self.contiguous_gradients:
+            for gradient in gradients:
+                copies[gradient.ready] += job.copy_seconds(gradient.bytes)
+        gathers = (
+            Message(f"AG.{name}", "all_gather", size, order[-1])
+            for name, size in gathered_after(gradients)
+        )
+        return Synchronisation(
+            tuple(messages),
+            overlap=self.overlaps,
+            copies=tuple(copies),
+            gathers=tuple(gathers),
+            share=1.0 / self.shards(job.ranks),
+        )
+
+    def _accept_stage(self, job: Job) -> None:
+        """Refuse what is not modelled where layers are split over ranks."""
+        where = "with tensor or pipeline parallelism"
+        if self.stage != 1:
+            raise Refused(
+                f"stage {self.stage} exchanges in every micro-batch; {where} only stage 1 is "
+                "modelled, and with a pipeline DeepSpeed itself runs no other",
+                ("strategy", "stage"),
+            )
+        if self.shards(job.ranks) != job.ranks:
+            message = f"groups of fewer than all {job.ranks} replicas are not modelled {where}"
+            raise Refused(message, ("strategy", "partition_size"))
+        if not self.use_multi_rank_bucket_allreduce:
+            message = f"one reduce per owning rank is not modelled {where}; true is accepted"
+            raise Refused(message, ("strategy", "use_multi_rank_bucket_allreduce"))
+        if self.offloads:
+            message = f"offloading is not modelled {where}; none is accepted"
+            raise Refused(message, ("strategy", "offload_optimizer"))
+
+    def memory(self, job: Job) -> dict[str, float]:
+        """States by stage; DeepSpeed's fp32 copy of the gradients' shard and its buffers."""
+        whole, shard = state_bytes(job, 1.0), state_bytes(job, 1.0 / self.shards(job.ranks))
+        parts = {
+            "parameters": (shard if self.stage == 3 else whole)["parameters"],
+            "gradients": (shard if self.stage >= 2 else whole)["gradients"],
+            "optimizer states": shard["optimizer states"],
+        }
+        if self.as_shipped:
+            parts |= self._shipped_memory(job, parts)
+        if self.stage == 3:
+            peak = traced(self.limits, job, recorded=True).peak
+            width = max(DTYPE_BYTES[job.parameter_dtype(i)] for i in range(len(job.model.layers)))
+            parts["gathered parameters"] = float(width * peak)
+        if self.zero_hpz_partition_size > 1:
+            size = self._divides(job.ranks, "zero_hpz_partition_size")
+            parts["secondary parameters"] = whole["parameters"] / size
+        if self.offloads:  # the shard's gradients and states are on the host
+            gone = ["optimizer states", "fp32 gradients", *["gradients"] * (self.stage >= 2)]
+            parts = {name: value for name, value in parts.items() if name not in gone}
+        return parts
+
+    def _shipped_memory(self, job: Job, parts: dict[str, float]) -> dict[str, float]:
+        """The step needs the shard's gradients in fp32 where parameters are narrower (stage 3
+        keeps them so); the contiguous buffer exists twice where stages 1 and 2 overlap.
+
+        stage_1_and_2.py and stage3.py, the estimators of their memory: 2 and 0 + 18/N bytes a
+        parameter with fp16 and Adam.
+        """
+        widths = [DTYPE_BYTES[job.parameter_dtype(i)] for i in range(len(job.model.layers))]
+        found = {}
+        fp32 = sum(
+            4.0 * layer.parameters / self.shards(job.ranks)
+            for width, layer in zip(widths, job.model.layers, strict=True)
+            if width < 4
+        )
+        if self.stage == 3:
+            narrow = sum(
+                width * layer.parameters / job.ranks
+                for width, layer in zip(widths, job.model.layers, strict=True)
+                if width < 4
+            )
+            found["gradients"] = parts["gradients"] - narrow + fp32
+        elif fp32:
+            found["fp32 gradients"] = fp32
+        if self.contiguous_gradients:
+            buffers = 2 if self.overlaps and self.stage < 3 else 1
+            found["gradient buffers"] = buffers * self.reduce_bucket_size * max(widths)
+        return found
+
+
+#: ZeRO++'s settings and what they are without it
+_PLUS = {
+    "zero_quantized_weights": False,
+    "zero_hpz_partition_size": 1,
+    "zero_quantized_gradients": False,
+}
+_STAGE_3 = (
+    "stage3_prefetch_bucket_size",
+    "stage3_param_persistence_threshold",
+    "stage3_max_live_parameters",
+    "stage3_max_reuse_distance",
+)

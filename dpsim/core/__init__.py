@@ -1,0 +1,1 @@
+"""Core: units, records, plug-ins, strict files, overrides, fitted constants."""

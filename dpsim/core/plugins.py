@@ -1,0 +1,148 @@
+"""Extensions: a module is a plug-in, its file name is its name in scenarios.
+
+``dpsim/compile/strategies/ddp.py`` is what ``strategy: {kind: ddp}`` means.  Nothing is registered:
+the folder is the list.  Another package adds one with an entry point of the group
+``dpsim.strategies`` (or ``dpsim.collectives``, …: ``dpsim.`` and a key of FOLDERS) that names a
+module.  A plug-in module holds exactly one public subclass of its folder's contract class.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.metadata
+import importlib.util
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import ModuleType
+from typing import Any
+
+from dpsim.core.record import Refused, build, json_schema, unknown
+
+#: what can be extended -> the package whose modules are its plug-ins
+FOLDERS = {
+    "models": "dpsim.models.architectures",
+    "strategies": "dpsim.compile.strategies",
+    "schedules": "dpsim.compile.schedules",
+    "backends": "dpsim.backends",
+    "collectives": "dpsim.collectives",
+    "fabrics": "dpsim.machines.fabrics",
+    "variability": "dpsim.variability.distributions",
+}
+
+
+@lru_cache(maxsize=64)
+def names(folder: str) -> tuple[str, ...]:
+    """Names of all plug-ins of `folder` ("strategies"), sorted."""
+    spec = importlib.util.find_spec(FOLDERS[folder])
+    places = list(spec.submodule_search_locations or []) if spec else []
+    own = [
+        m.name for m in pkgutil.iter_modules(places) if not m.name.startswith("_") and not m.ispkg
+    ]
+    return tuple(sorted({*own, *_elsewhere(folder)}))
+
+
+@lru_cache(maxsize=64)
+def _elsewhere(folder: str) -> Mapping[str, str]:
+    """Plug-ins of other packages: name -> module.  Looking them up takes milliseconds."""
+    return {p.name: p.value for p in importlib.metadata.entry_points(group=f"dpsim.{folder}")}
+
+
+def find(folder: str, name: str) -> type[Any]:
+    """The class of plug-in `name` of `folder`; Refused, naming what exists, if there is none."""
+    known = names(folder)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise Refused(f"no {name[:60]!r} in {folder}; {hint}there are {', '.join(known)}")
+    return _class_in(_module(folder, name), contract(folder))
+
+
+def contract(folder: str) -> type[Any]:
+    """The class that every plug-in of `folder` derives from."""
+    found: type[Any] = importlib.import_module(FOLDERS[folder]).CONTRACT
+    return found
+
+
+def _module(folder: str, name: str) -> ModuleType:
+    return importlib.import_module(_elsewhere(folder).get(name, f"{FOLDERS[folder]}.{name}"))
+
+
+def _class_in(module: ModuleType, contract: type) -> type[Any]:
+    found = [
+        value
+        for key, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, contract)
+        and value.__module__ == module.__name__
+        and not key.startswith("_")
+    ]
+    if len(found) != 1:
+        raise Refused(
+            f"{module.__name__} must hold exactly one {contract.__name__}, not {len(found)}"
+        )
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """Marks a field that holds a plug-in: ``{kind: ddp, …}`` becomes an instance of ddp's class.
+
+    `folder` is a key of FOLDERS, `tag` the key that names the plug-in.
+    """
+
+    folder: str
+    tag: str
+
+    def make(self, data: Any, *, file: bool) -> Any:
+        if not isinstance(data, Mapping):
+            shown = "nothing" if data is None else f"{str(data)[:60]!r}"
+            named = isinstance(data, str) and data in names(self.folder)
+            hint = f"; write {{{self.tag}: {data}}}" if named else ""
+            raise Refused(f"{shown} where a mapping with {self.tag!r} is needed{hint}")
+        if self.tag not in data:
+            known = ", ".join(names(self.folder))
+            raise Refused(f"is missing; one of {known}", (self.tag,))
+        name = data[self.tag]
+        if not isinstance(name, str):
+            raise Refused(f"{str(name)[:60]!r} is not a name", (self.tag,))
+        try:
+            cls = find(self.folder, name)
+        except Refused as error:
+            raise Refused(error.message, (self.tag,)) from None
+        rest = {key: value for key, value in data.items() if key != self.tag}
+        return build(cls, rest, file=file)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def validate(value: Any, info: Any) -> Any:
+            if isinstance(value, contract(self.folder)):
+                return value
+            return self.make(value, file=bool((info.context or {}).get("file")))
+
+        return core_schema.with_info_plain_validator_function(
+            validate,
+            metadata={"pydantic_js_functions": [lambda schema, handler: self.json_schema()]},
+        )
+
+    def json_schema(self) -> dict[str, Any]:
+        options = []
+        for name in names(self.folder):
+            cls = find(self.folder, name)
+            schema = json_schema(cls)
+            schema["properties"] = {self.tag: {"const": name}, **schema.get("properties", {})}
+            schema["required"] = [self.tag, *schema.get("required", [])]
+            options.append(schema)
+        return {"oneOf": options}
+
+
+def name_of(value: Any) -> str:
+    """The name under which scenarios know the plug-in instance (or class) `value`."""
+    cls = value if isinstance(value, type) else type(value)
+    return cls.__module__.rpartition(".")[2]
+
+
+__all__ = ["FOLDERS", "Plugin", "contract", "find", "name_of", "names", "unknown"]

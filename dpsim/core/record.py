@@ -1,0 +1,315 @@
+"""The one way to declare an immutable, validated noun.
+
+A ``@record`` class is a frozen, keyword-only pydantic dataclass: its fields are its constructor
+arguments, each is checked against its annotation (units and ranges included), unknown names are
+refused, and ``dataclasses.replace`` checks again.  Rules that link fields go into
+``__post_init__`` and raise ValueError with one sentence.
+
+>>> from dpsim.core.units import Seconds
+>>> @record
+... class Probe:
+...     latency: Seconds
+>>> Probe(latency="5 us").latency
+5e-06
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import (
+    Annotated,
+    Any,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import pydantic
+from pydantic import ConfigDict, Strict, TypeAdapter
+from pydantic_core import core_schema
+
+from dpsim.core.units import Unit, exact
+
+__all__ = ["Check", "Count", "Flag", "Natural", "Refused", "Text", "build", "dump", "record"]
+
+T = TypeVar("T")
+
+
+class Refused(ValueError):
+    """Input that dpsim refuses: what, where, and what would be accepted (exit code 2)."""
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message, path)  # what copies and other processes rebuild it from
+        self.message = message
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
+
+
+def dotted(path: tuple[str | int, ...]) -> str:
+    """("model", "layers", 0, "name") as "model.layers[0].name"."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+#: names of records, which pydantic puts into the location of what is wrong inside a union
+_NAMES: set[str] = set()
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def record(cls: type[T]) -> type[T]:
+    """Make `cls` an immutable, validated noun (see the module's docstring)."""
+    config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, populate_by_name=True
+    )
+    _NAMES.add(cls.__name__)
+    made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
+    return cast("type[T]", made)
+
+
+@dataclass(frozen=True)
+class Check:
+    """Marks an integer field with its inclusive range; the message states the range."""
+
+    low: int
+    high: int
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        def validate(value: Any) -> int:
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ValueError(f"{str(value)[:60]!r} is not a whole number")
+            if not self.low <= value <= self.high:
+                shown = value if abs(value) < 10**30 else "a huge number"
+                raise ValueError(f"{shown} is not in {self.low:,} … {self.high:,}")
+            return value
+
+        return core_schema.no_info_plain_validator_function(
+            validate,
+            metadata={
+                "pydantic_js_functions": [
+                    lambda schema, handler: {
+                        "type": "integer",
+                        "minimum": self.low,
+                        "maximum": self.high,
+                    }
+                ]
+            },
+        )
+
+
+Count = Annotated[int, Check(1, 1_048_576)]
+Natural = Annotated[int, Check(0, 10**15)]
+Flag = Annotated[bool, Strict()]
+Text = Annotated[str, Strict()]
+
+
+def build(cls: type[T], data: Any, *, file: bool = False, path: tuple[str | int, ...] = ()) -> T:
+    """An instance of record `cls` from plain `data` (mappings, lists, text, numbers).
+
+    With `file` quantities must be text with a unit.  Raises Refused naming the field.
+    """
+    if not isinstance(data, Mapping):
+        raise Refused(f"{_brief(data)} where a mapping is needed", path)
+    try:
+        return TypeAdapter(cls).validate_python(dict(data), context={"file": file})
+    except pydantic.ValidationError as error:
+        raise _refusal(cls, error, path) from None
+
+
+def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, ...]) -> Refused:
+    """The first complaint of `error` as one sentence at one place."""
+    first = _choose(error.errors(include_url=False, include_context=True))
+    where = path + tuple(part for part in first["loc"] if not _internal(part))
+    kind, value = first["type"], first.get("input")
+    if kind in _STRANGE:
+        return Refused(unknown(str(where[-1]), _fields_at(cls, first["loc"][:-1])), where)
+    if kind in _MISSING:
+        return Refused("is missing", where)
+    context = first.get("ctx") or {}
+    cause = context.get("error")
+    if isinstance(cause, Refused):
+        return Refused(cause.message, where + cause.path)
+    if isinstance(cause, ValueError):
+        return Refused(str(cause), where)
+    if kind == "literal_error":
+        return Refused(_none_of(value, str(context.get("expected", ""))), where)
+    if kind in _NEEDED:
+        keys = sorted(_fields_at(cls, first["loc"])) if kind in _RECORDS and first["loc"] else []
+        hint = f"; its keys: {', '.join(keys)}" if keys else ""
+        return Refused(f"{_brief(value)} where {_NEEDED[kind]} is needed{hint}", where)
+    if kind == "invalid_key":
+        return Refused(unknown(str(where[-1]), _fields_at(cls, first["loc"][:-1])), where)
+    return Refused(first["msg"].removeprefix("Value error, "), where)
+
+
+_RECORDS = ("dataclass_type", "dataclass_exact_type")
+_NEEDED = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "tuple_type": "a list",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "dataclass_type": "a mapping",
+    "dataclass_exact_type": "a mapping",
+}
+
+
+def _choose(errors: list[Any]) -> Any:
+    """The complaint that helps most: an unknown key rather than what is missing beside it, and
+    of the branches of a union the one that went furthest."""
+    first = errors[0]
+    near = [e for e in errors if _user(e)[: len(_user(first))] == _user(first)]
+    if first["type"] in _MISSING:
+        above = _user(first)[:-1]
+        strange = [e for e in errors if e["type"] in _STRANGE and _user(e)[:-1] == above]
+        return strange[0] if strange else first
+    if first["type"] == "literal_error" and not isinstance(first.get("input"), str):
+        near = near[1:] or near
+    return max(near, key=lambda e: len(_user(e)))  # the first of equals
+
+
+_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
+_STRANGE = ("unexpected_keyword_argument", "extra_forbidden")
+
+
+def _user(error: Any) -> tuple[str | int, ...]:
+    return tuple(part for part in error["loc"] if not _internal(part))
+
+
+def _none_of(value: Any, expected: str) -> str:
+    known = [name.strip("'") for name in re.split(r", | or ", expected)]
+    near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.6)
+    if len(known) == 1:
+        return f"{_brief(value)} is not accepted; write {known[0]!r}, or leave it out"
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{_brief(value)} is none of {', '.join(known)}{hint}"
+
+
+def _internal(part: str | int) -> bool:
+    """Parts of pydantic's location that are its own and no key of the user's."""
+    scalars = ("str", "int", "float", "bool")
+    return isinstance(part, str) and ("[" in part or part in scalars or part in _NAMES)
+
+
+def unknown(name: str, known: list[str]) -> str:
+    """The sentence for a key that does not exist, naming the nearest that does."""
+    meant = name.replace("gpu", "device")  # the word of the scenario file
+    near = difflib.get_close_matches(meant if meant in known else name, known, n=1, cutoff=0.6)
+    if near:
+        return f"unknown key; did you mean {near[0]!r}?"
+    return f"unknown key; known here: {', '.join(sorted(known)) or 'none'}"
+
+
+def _fields_at(cls: Any, loc: tuple[str | int, ...]) -> list[str]:
+    """Field names of the record reached from `cls` along `loc` (best effort, for a hint)."""
+    for part in loc:
+        if isinstance(part, str) and dataclasses.is_dataclass(cls):
+            hint = get_type_hints(cls, include_extras=False).get(part)
+            candidates = [hint, *get_args(hint)]
+            cls = next((c for c in candidates if dataclasses.is_dataclass(c)), cls)
+    return list(_keys(cls)) if dataclasses.is_dataclass(cls) else []
+
+
+def _keys(cls: Any) -> Iterator[str]:
+    """The keys that files use for the fields of record `cls`."""
+    for field in dataclasses.fields(cls):
+        known = getattr(cls, "__pydantic_fields__", {}).get(field.name)
+        yield getattr(known, "alias", None) or field.name
+
+
+def _brief(value: Any) -> str:
+    if value is None:
+        return "nothing"
+    text = str(value).lower() if isinstance(value, bool) else f"{value!r}"
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def json_schema(cls: type) -> dict[str, Any]:
+    """JSON Schema of record `cls` in one piece, without references."""
+    schema: dict[str, Any] = TypeAdapter(cls).json_schema(by_alias=True)
+    parts = schema.pop("$defs", {})
+
+    def whole(value: Any) -> Any:
+        if isinstance(value, dict):
+            name = value.get("$ref", "").removeprefix("#/$defs/")
+            rest = {key: whole(item) for key, item in value.items() if key != "$ref"}
+            return {**whole(parts[name]), **rest} if name else rest
+        return [whole(item) for item in value] if isinstance(value, list) else value
+
+    result: dict[str, Any] = whole(schema)
+    return result
+
+
+def dump(value: Any) -> Any:
+    """`value` as plain data that `build` reads back to an equal record (defaults left out)."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        hints = get_type_hints(type(value), include_extras=True)
+        result = {name: value.__class__.__dict__[name] for name in _tags(type(value))}
+        for field, current in _changed(value):
+            result[_alias(value, field.name)] = _dump_field(hints[field.name], current)
+        return result
+    if isinstance(value, Mapping):
+        return {key: dump(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [dump(item) for item in value]
+    return value
+
+
+def _alias(value: Any, name: str) -> str:
+    """The key under which files know the field (`global` is no Python name)."""
+    return getattr(value.__pydantic_fields__[name], "alias", None) or name
+
+
+def _tags(cls: Any) -> list[str]:
+    return [cls.tag] if isinstance(getattr(cls, "tag", None), str) and hasattr(cls, cls.tag) else []
+
+
+def _changed(value: Any) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+    for field in dataclasses.fields(value):
+        current = getattr(value, field.name)
+        default: Any = field.default
+        factory: Any = field.default_factory
+        if default is dataclasses.MISSING and factory is not dataclasses.MISSING:
+            default = factory()
+        if default is dataclasses.MISSING or current != default:
+            yield field, current
+
+
+def _dump_field(hint: Any, current: Any) -> Any:
+    unit = unit_of(hint)
+    return dump(current) if unit is None else _with_unit(unit, current)
+
+
+def _with_unit(unit: Unit, value: Any) -> Any:
+    if isinstance(value, float):
+        return exact(value, unit.dimension)
+    if isinstance(value, Mapping):
+        return {key: _with_unit(unit, item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_with_unit(unit, item) for item in value]
+    return dump(value)
+
+
+def unit_of(hint: Any) -> Unit | None:
+    """The Unit inside an annotation such as ``Seconds | None`` or ``dict[str, FlopPerSecond]``."""
+    if get_origin(hint) is Annotated:
+        for mark in get_args(hint)[1:]:
+            if isinstance(mark, Unit):
+                return mark
+    for inner in get_args(hint):
+        found = unit_of(inner)
+        if found is not None:
+            return found
+    return None

@@ -1,0 +1,1 @@
+"""Describe: the scenario, its sweep, its jobs, its measured points."""

@@ -1,0 +1,1 @@
+"""Machines: devices, links, fabrics, topology, machine files."""

@@ -1,0 +1,84 @@
+"""Devices and links: what one accelerator can do and what one wire carries."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dpsim.core.record import Natural, Text, record
+from dpsim.core.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Watts
+
+DTYPE_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+
+#: what joins nodes.  ethernet is TCP sockets over Ethernet, gvnic the same over Google's virtual
+#: NIC, ipoib TCP over InfiniBand or another fast fabric, tcpx Google's GPUDirect-TCPX; the others
+#: move data without the host's TCP stack
+NetworkKind = Literal[
+    "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "efa", "tcpx"
+]
+#: every kind of wire; nvlink to xgmi are inside a node
+LinkKind = Literal["nvlink", "nvswitch", "pcie", "inter_socket", "xgmi", "local", NetworkKind]
+
+
+@record
+class Link:
+    """A directed edge of a machine: bandwidth one way [B/s], latency [s] and its kind.
+
+    `kind` is one of nvlink, nvswitch, pcie, inter_socket, xgmi, local and, between nodes,
+    infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, efa, tcpx (see `NetworkKind`).
+    """
+
+    bandwidth: BytesPerSecond
+    latency: Seconds = 0.0
+    kind: LinkKind = "local"
+
+
+def dtype_class(dtype: str) -> str:
+    """ "half" for both 16-bit floats, which tensor cores multiply equally fast, else `dtype`."""
+    return "half" if dtype in ("fp16", "bf16") else dtype
+
+
+#: architectures by the least compute capability, times ten (CUDA C++ Programming Guide 12.4,
+#: section 16, "Compute Capabilities")
+_GENERATIONS = (
+    (30, "kepler"), (50, "maxwell"), (60, "pascal"), (70, "volta"), (75, "turing"), (80, "ampere"),
+    (89, "ada"), (90, "hopper"), (100, "blackwell"),
+)  # fmt: skip
+
+
+@record
+class Device:
+    """One accelerator.  `peak` is dense FLOP/s per dtype, `memory` bytes, `memory_bandwidth` B/s.
+
+    `launch_overhead` is the least time one kernel takes on the stream [s]; `power` is the board
+    power [W], `idle_power` what it draws with nothing to do [W], each 0 where unknown;
+    `compute_capability` is NVIDIA's, times ten (H100: 90), or 0.
+    """
+
+    name: Text
+    peak: dict[str, FlopPerSecond]
+    memory: Bytes
+    memory_bandwidth: BytesPerSecond
+    launch_overhead: Seconds
+    power: Watts = 0.0
+    idle_power: Watts = 0.0
+    compute_capability: Natural = 0
+
+    def __post_init__(self) -> None:
+        for dtype in self.peak:
+            if dtype not in DTYPE_BYTES:
+                raise ValueError(f"peak: unknown dtype {dtype!r}; known: {', '.join(DTYPE_BYTES)}")
+
+    @property
+    def generation(self) -> str:
+        """NVIDIA's name of its architecture, in small letters, by compute capability; "other"
+        where there is none."""
+        known = [name for low, name in _GENERATIONS if low <= self.compute_capability]
+        return known[-1] if known else "other"
+
+    def peak_for(self, dtype: str) -> float:
+        """Peak FLOP/s for arithmetic in `dtype`; ValueError names the dtypes the device states."""
+        if dtype not in self.peak:
+            raise ValueError(
+                f"{self.name} states no peak for {dtype}; it has {', '.join(self.peak)}"
+            )
+        return self.peak[dtype]

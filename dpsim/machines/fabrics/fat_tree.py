@@ -1,0 +1,22 @@
+"""Leaf and spine: all NICs of a node on one leaf switch."""
+
+from __future__ import annotations
+
+from dpsim.core.record import record
+from dpsim.machines.fabrics import Vertex
+from dpsim.machines.fabrics._clos import Clos
+
+
+@record
+class FatTree(Clos):
+    """A two-level fat tree (Leiserson, "Fat-trees", IEEE Trans. Computers C-34, 1985).
+
+    Fields: see :class:`dpsim.machines.fabrics._clos.Clos`.  The bisection bandwidth, one way, is
+    half of the NICs times `link.bandwidth` over `oversubscription`.
+    """
+
+    def leaf_of(self, nic: Vertex) -> Vertex:
+        return ("leaf", nic[1] // self.nodes_per_leaf)
+
+    def ports(self, nics: int) -> int:
+        return self.nodes_per_leaf * nics

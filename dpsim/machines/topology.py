@@ -1,0 +1,230 @@
+"""Topology: a machine of so many nodes, as a graph with ranks, routes and capacities."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import networkx as nx
+
+from dpsim.core.record import Refused
+from dpsim.machines.devices import Link
+from dpsim.machines.fabrics import Edge, Network, NodeFabric, Vertex
+
+_OUTSIDE = ("leaf", "spine")
+
+
+class Topology:
+    """`nodes` equal nodes of a machine.
+
+    graph    NetworkX DiGraph (see :mod:`dpsim.machines.fabrics`); every edge has a `link`
+    devices  the GPU vertex of every rank, node by node
+    compute_capability  of its GPUs, NVIDIA's times ten (H100: 90), or 0 where there is none
+
+    Everything is computed on first use.  Routes and links need one node and the cables only, so
+    that a machine of thousands of nodes stays cheap until someone asks for its whole `graph`.
+    """
+
+    def __init__(
+        self,
+        node: NodeFabric,
+        network: Network | None,
+        *,
+        nodes: int,
+        gpus: int,
+        nics: int,
+        ranks: int | None = None,
+        compute_capability: int = 0,
+    ) -> None:
+        if nodes > 1 and (network is None or nics == 0):
+            raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))
+        self._node = node
+        self._network = network.settled(nics) if network is not None and nodes > 1 else network
+        self.memo: dict[Any, Any] = {}  # what others worked out for this machine
+        self.nodes, self.gpus, self.nics = nodes, gpus, nics
+        self.compute_capability = compute_capability
+        self.ranks = nodes * gpus if ranks is None else ranks
+        if not 1 <= self.ranks <= nodes * gpus:
+            message = f"{self.ranks} ranks on {nodes} nodes of {gpus} GPUs"
+            raise Refused(message, ("cluster", "ranks"))
+
+    @cached_property
+    def graph(self) -> nx.DiGraph[Vertex]:
+        """The whole machine.  Refused where a pair of its GPUs cannot reach each other."""
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
+        for number in range(self.nodes):
+            self._build_node(graph, number)
+        if self._network is not None and self.nodes > 1:
+            self._network.build(graph, self.nodes, self.nics)
+        _require_connected(graph)
+        return graph
+
+    @cached_property
+    def balanced(self) -> Topology:
+        """The same machine with traffic spread evenly over equal paths between its switches.
+
+        That is what a library can plan with: it does not know which path a flow is hashed to.
+        """
+        network = None if self._network is None else self._network.balanced()
+        if network == self._network:
+            return self
+        return Topology(
+            self._node,
+            network,
+            nodes=self.nodes,
+            gpus=self.gpus,
+            nics=self.nics,
+            ranks=self.ranks,
+            compute_capability=self.compute_capability,
+        )
+
+    @property
+    def devices(self) -> tuple[Vertex, ...]:
+        return tuple(("gpu", r // self.gpus, r % self.gpus) for r in range(self.ranks))
+
+    def node_of(self, rank: int) -> int:
+        return rank // self.gpus
+
+    def nic_of(self, gpu: int) -> int:
+        """The NIC through which GPU number `gpu` of a node leaves it."""
+        return self._nics[gpu]
+
+    def link(self, edge: Edge) -> Link:
+        (a, b) = edge
+        if a[0] in _OUTSIDE or b[0] in _OUTSIDE:
+            found: Link = self._cables.edges[edge]["link"]
+        else:
+            found = self._first_node.edges[_moved(edge, 0)]["link"]
+        return found
+
+    def route(self, source: int, target: int) -> tuple[Edge, ...]:
+        """The edges that a message from rank `source` to rank `target` crosses, in order.
+
+        Inside a node: an NVLink of the two GPUs; else two NVLinks through a third GPU; else the
+        shortest way over switches and sockets.  Between nodes: the NICs nearest to both GPUs.
+        Where the network has rails, the message first goes over NVLink to the GPU beside the NIC
+        of the target's rail (NCCL does the same since 2.12, "PXN").
+        """
+        (a, i), (b, j) = divmod(source, self.gpus), divmod(target, self.gpus)
+        if a == b:
+            return tuple(_moved(edge, a) for edge in self.inside(("gpu", 0, i), ("gpu", 0, j)))
+        assert self._network is not None
+        into = self.nic_of(j)
+        way_out = self._way_out(i, into)
+        path = self._network.route(("nic", a, way_out[-1][1][2]), ("nic", b, into))
+        return (
+            *(_moved(edge, a) for edge in way_out),
+            *pairwise(path),
+            *(_moved(edge, b) for edge in self.inside(("nic", 0, into), ("gpu", 0, j))),
+        )
+
+    def _way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
+        """From GPU number `gpu` of node 0 to the NIC that it sends through to NIC `rail`."""
+        if (gpu, rail) not in self._ways_out:
+            self._ways_out[gpu, rail] = self._find_way_out(gpu, rail)
+        return self._ways_out[gpu, rail]
+
+    def _find_way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
+        own = self.nic_of(gpu)
+        if self._network is not None and self._network.rails and own != rail:
+            for other in range(self.gpus):
+                if self.nic_of(other) == rail:
+                    hop = self.inside(("gpu", 0, gpu), ("gpu", 0, other))
+                    if all(self.link(e).kind in ("nvlink", "nvswitch") for e in hop):
+                        return (*hop, *self.inside(("gpu", 0, other), ("nic", 0, rail)))
+        return self.inside(("gpu", 0, gpu), ("nic", 0, own))
+
+    def _build_node(self, graph: nx.DiGraph[Vertex], number: int) -> None:
+        try:
+            self._node.build(graph, number, self.gpus, self.nics)
+        except Refused:
+            raise
+        except ValueError as error:
+            raise Refused(str(error), ("cluster", "gpus_per_node")) from None
+
+    @cached_property
+    def _first_node(self) -> nx.DiGraph[Vertex]:
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
+        self._build_node(graph, 0)
+        return graph
+
+    @cached_property
+    def sockets(self) -> tuple[int, ...]:
+        """The CPU sockets of a node, by number; none where the machine file names none."""
+        return tuple(sorted(v[2] for v in self._first_node if v[0] == "socket"))
+
+    @cached_property
+    def _cables(self) -> nx.DiGraph[Vertex]:
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
+        if self._network is not None and self.nodes > 1:
+            self._network.build(graph, self.nodes, self.nics)
+        return graph
+
+    @cached_property
+    def _paths(self) -> dict[tuple[Vertex, Vertex], tuple[Edge, ...]]:
+        return {}
+
+    @cached_property
+    def _ways_out(self) -> dict[tuple[int, int], tuple[Edge, ...]]:
+        return {}
+
+    @cached_property
+    def _nics(self) -> tuple[int, ...]:
+        return tuple(self._node.nic_of(gpu, self.gpus, self.nics) for gpu in range(self.gpus))
+
+    def inside(self, source: Vertex, target: Vertex) -> tuple[Edge, ...]:
+        """The edges from `source` to `target`, both vertices of node 0 (see `route`)."""
+        if (source, target) not in self._paths:
+            graph = self._first_node
+            path = _relayed(graph, source, target) or _shortest(graph, source, target)
+            self._paths[source, target] = tuple(pairwise(path))
+        return self._paths[source, target]
+
+
+def _relayed(graph: nx.DiGraph[Vertex], source: Vertex, target: Vertex) -> list[Vertex] | None:
+    """Two wires through a third GPU, where no wire joins the two GPUs: the widest such way.
+
+    NCCL takes these too (path type NVB, NVIDIA/nccl 2.30.7 src/graph/paths.cc).
+    """
+    if (source[0], target[0]) != ("gpu", "gpu") or graph.has_edge(source, target):
+        return None
+
+    def width(middle: Vertex) -> float:
+        ends: list[Link] = [graph.edges[e]["link"] for e in ((source, middle), (middle, target))]
+        return min(link.bandwidth for link in ends)
+
+    between = [v for v in graph.successors(source) if v[0] == "gpu" and graph.has_edge(v, target)]
+    return [source, max(between, key=width), target] if between else None
+
+
+def _shortest(graph: nx.DiGraph[Vertex], source: Vertex, target: Vertex) -> list[Vertex]:
+    """Fewest hops, then the widest, never through another GPU or NIC."""
+    inner = nx.subgraph_view(
+        graph, filter_node=lambda v: v in (source, target) or v[0] not in ("gpu", "nic")
+    )
+    try:
+        path: list[Vertex] = nx.shortest_path(inner, source, target, weight=_weight)
+    except nx.NetworkXNoPath:
+        raise Refused(f"{source} cannot reach {target}", ("cluster", "machine")) from None
+    return path
+
+
+def _weight(_u: Vertex, _v: Vertex, data: dict[str, Link]) -> float:
+    """One per hop, plus a term far below one that prefers the wider of equally short paths."""
+    return 1.0 + 1e3 / data["link"].bandwidth
+
+
+def _moved(edge: Edge, node: int) -> Edge:
+    (a, b) = edge
+    return (a[0], node, *a[2:]), (b[0], node, *b[2:])
+
+
+def _require_connected(graph: nx.DiGraph[Vertex]) -> None:
+    gpus = [v for v, data in graph.nodes(data=True) if data["kind"] == "gpu"]
+    reached = nx.descendants(graph, gpus[0]) | {gpus[0]}
+    reaching = nx.ancestors(graph, gpus[0]) | {gpus[0]}
+    for gpu in gpus:
+        if gpu not in reached or gpu not in reaching:
+            message = f"{gpus[0]} and {gpu} are not connected both ways"
+            raise Refused(message, ("cluster", "machine"))

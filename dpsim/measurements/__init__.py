@@ -1,0 +1,1 @@
+"""Measurements: what was measured elsewhere: calibration, importing, recording, stragglers."""

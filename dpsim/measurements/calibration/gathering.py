@@ -1,0 +1,84 @@
+"""What `dpsim calibrate` does: read the files, fit, and save the result whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dpsim._version import __version__
+from dpsim.backends.curves.file import Calibration, Source, write
+from dpsim.core.record import Refused
+from dpsim.measurements.calibration.findings import Findings
+from dpsim.measurements.calibration.fitting import calibrate
+from dpsim.measurements.readers import read_any
+
+
+@dataclasses.dataclass(frozen=True)
+class Gathered:
+    """What was found in each file, and the calibration made of it."""
+
+    found: tuple[Findings, ...]
+    calibration: Calibration
+
+    def document(self) -> dict[str, Any]:
+        """Everything as plain data, in SI units."""
+        files = [
+            {"file": f.source, "understood": list(f.notes), "warnings": list(f.warnings)}
+            for f in self.found
+        ]
+        return {
+            "schema_version": 1,
+            "dpsim_version": __version__,
+            "files": files,
+            "buckets": [dataclasses.asdict(b) for f in self.found for b in f.buckets],
+            "calibration": dataclasses.asdict(self.calibration),
+        }
+
+
+def gather(
+    files: Sequence[Path],
+    title: str = "",
+    *,
+    operation: str | None = None,
+    ranks: int | None = None,
+    nodes: int | None = None,
+) -> Gathered:
+    """Read `files`; what they don't say is `operation`, `ranks` and `nodes`.
+
+    Raises Refused for a file that is no measurement, contradicts another, or is given twice.
+    """
+    found: list[Findings] = []
+    sources: list[Source] = []
+    for path in files:
+        findings = read_any(path).told(operation, ranks, nodes)
+        source = Source(file=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+        if source.sha256 in (known.sha256 for known in sources):
+            raise Refused(f"{path.name} is given twice")
+        found.append(findings)
+        sources.append(source)
+    return Gathered(tuple(found), calibrate(found, sources, title))
+
+
+def save(calibration: Calibration, out: Path) -> None:
+    """Write the calibration file; it is never there half-written."""
+    if out.is_dir():
+        raise Refused(f"--out {out}: is a folder, and a file is to be written")
+    text = write(calibration)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=".dpsim-", dir=out.parent)
+    except OSError as error:
+        raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        temporary.chmod(0o644)
+        os.replace(temporary, out)
+    finally:
+        temporary.unlink(missing_ok=True)

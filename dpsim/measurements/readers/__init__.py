@@ -1,0 +1,159 @@
+"""Readers of measurement files: one module per format; the folder is the list.
+
+Contract.  A module of this folder has
+
+    ACCEPTS                                    one phrase that says what it reads, for refusals;
+                                               empty if it only recognises a format to refuse it
+    claims(path: Path, head: bytes) -> bool    whether the file is its business
+    read(path: Path) -> Findings               what the file says, or Refused
+
+`head` is the file's first HEAD_BYTES, decompressed where the file is gzip.  A reader claims by
+content; by name only where content cannot tell.  Files are untrusted: readers go through `content`,
+`text_content` or `json_content`, which limit size, decompressed size and depth.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import pkgutil
+import stat
+import zlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dpsim.core.record import Refused
+from dpsim.core.yamlfile import FileRefused
+from dpsim.measurements.calibration.findings import Findings
+
+HEAD_BYTES = 1_048_576
+#: largest file, as it is and decompressed [B]
+MAX_BYTES = 256_000_000
+#: a gzip file may not grow by more than this; deflate itself ends at 1032 (zlib's technical notes)
+MAX_RATIO = 200
+_GZIP = b"\x1f\x8b"
+
+
+def readers() -> tuple[ModuleType, ...]:
+    """All modules of this folder."""
+    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
+    return tuple(importlib.import_module(f"{__name__}.{name}") for name in names)
+
+
+def read_any(path: Path) -> Findings:
+    """What the one reader that claims `path` finds in it.
+
+    Raises FileRefused, naming what is accepted, where none or several do.
+    """
+    try:
+        head = content(path, HEAD_BYTES)
+        claiming = [module for module in readers() if module.claims(path, head)]
+        if len(claiming) != 1:
+            raise Refused(_unclear(claiming))
+        found: Findings = claiming[0].read(path)
+        return found
+    except FileRefused:
+        raise
+    except Refused as error:
+        raise FileRefused(error.message, error.path, shown=path.name) from None
+
+
+def _unclear(claiming: list[ModuleType]) -> str:
+    accepted = "; ".join(module.ACCEPTS for module in readers() if module.ACCEPTS)
+    if not claiming:
+        return f"is no measurement that dpsim reads; accepted: {accepted}"
+    names = " and ".join(module.__name__.rpartition(".")[2] for module in claiming)
+    return f"could be {names}; accepted: {accepted}"
+
+
+def content(path: Path, limit: int | None = None) -> bytes:
+    """The bytes of the regular file at `path`, decompressed where it is gzip.
+
+    With `limit` only its first bytes, and no complaint if the rest is damaged.
+    """
+    raw = _raw(path)
+    if not raw.startswith(_GZIP):
+        return raw if limit is None else raw[:limit]
+    return _decompressed(raw, limit)
+
+
+def _raw(path: Path) -> bytes:
+    try:
+        found = os.stat(path)
+        if stat.S_ISDIR(found.st_mode):
+            raise Refused("is a folder; a file is needed")
+        if not stat.S_ISREG(found.st_mode):
+            raise Refused("is not a regular file")
+        if found.st_size > MAX_BYTES:
+            raise Refused(f"is larger than {MAX_BYTES // 10**6} MB")
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise Refused("there is no such file") from None
+    except OSError as error:
+        raise Refused(f"cannot be read: {(error.strerror or 'unknown reason').lower()}") from None
+    except ValueError as error:  # a NUL inside the path
+        if isinstance(error, Refused):
+            raise
+        raise Refused("is not a path") from None
+    if not raw:
+        raise Refused("is empty")
+    return raw
+
+
+def _decompressed(raw: bytes, limit: int | None) -> bytes:
+    most = min(MAX_BYTES, max(MAX_RATIO * len(raw), 1_000_000))
+    decoder = zlib.decompressobj(wbits=31)
+    try:
+        text = decoder.decompress(raw, (most if limit is None else limit) + 1)
+    except zlib.error:
+        raise Refused("is damaged gzip") from None
+    if limit is not None:
+        return text[:limit]
+    if len(text) > most:
+        raise Refused(f"grows to more than {most / 1e6:,.0f} MB when decompressed")
+    if not decoder.eof:
+        raise Refused("is gzip that was cut short")
+    if decoder.unused_data.strip(b"\0"):
+        raise Refused("is gzip of several parts, or has more behind its end; give one file each")
+    return text
+
+
+def text_content(path: Path) -> str:
+    """The file as text, line ends as newlines; Refused where it is binary."""
+    raw = content(path)
+    if b"\0" in raw:
+        raise Refused("is binary, not text")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise Refused(f"line {line} is not UTF-8 text") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def json_content(path: Path) -> Any:
+    """The file as strict JSON: no NaN, no Infinity, no more levels than the parser follows."""
+    text = text_content(path)
+    try:
+        return json.loads(text, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) - 1 or "Unterminated" in error.msg
+        what = "JSON that was cut short" if cut else "not JSON"
+        raise Refused(f"is {what}: {error.msg.lower()} on line {error.lineno}") from None
+    except RecursionError:
+        raise Refused("is nested too deeply") from None
+    except Refused:
+        raise
+    except ValueError:  # a whole number of more digits than Python converts
+        raise Refused("holds a number that is out of range") from None
+
+
+def _constant(name: str) -> Any:
+    raise Refused(f"holds {name}, which is not finite")
+
+
+def opens_json(head: bytes) -> bool:
+    """Whether a file that begins so is meant to be a JSON mapping."""
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"

@@ -1,0 +1,412 @@
+"""Reader of Kineto traces, as torch.profiler writes them with ``export_chrome_trace``.
+
+Times are in us (pytorch/kineto libkineto/src/output_json.cpp).  A kernel belongs to the operator
+whose thread launched it (`correlation`); a backward function belongs to the forward operator with
+the same sequence number.  NCCL kernels are counted once: the ``nccl:`` annotations beside them
+repeat them.  Their duration includes waiting for the other ranks, so they are no curve.
+"""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dpsim.core.record import Refused
+from dpsim.measurements.calibration.findings import Bucket, Findings, LayerSeconds, StepTime, unique
+from dpsim.measurements.readers import json_content, opens_json
+
+ACCEPTS = "Kineto traces (.json, .json.gz)"
+
+_MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
+_STEP = re.compile(r"ProfilerStep#(\d+)")
+#: bytes of one element, by c10::ScalarType's and TypeMeta's names
+_ELEMENT = {
+    "float": 4, "double": 8, "half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2,
+    "int": 4, "long": 8, "long int": 8, "short": 2, "char": 1, "signed char": 1, "byte": 1,
+    "unsigned char": 1, "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
+}  # fmt: skip
+_COLLECTIVES = {
+    "allreduce": "all_reduce", "all_reduce": "all_reduce", "allreduce_coalesced": "all_reduce",
+    "reduce_scatter": "reduce_scatter", "_reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+}  # fmt: skip
+
+
+class Event(NamedTuple):
+    """One complete event: times in us, `tid` the thread or stream."""
+
+    name: str
+    start: float
+    end: float
+    tid: Any
+    args: Mapping[str, Any]
+
+
+@dataclass
+class _Trace:
+    """The events that count, by kind, each in order of time.
+
+    operators, optimizers, notes   by thread: operators, ``Optimizer.step#…`` and ``nccl:…``
+    launches                       by correlation
+    """
+
+    operators: dict[Any, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    optimizers: dict[Any, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    notes: dict[Any, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    launches: dict[Any, Event] = field(default_factory=dict)
+    compute: list[Event] = field(default_factory=list)
+    wire: list[Event] = field(default_factory=list)
+    steps: list[Event] = field(default_factory=list)
+
+
+def claims(path: Path, head: bytes) -> bool:
+    return opens_json(head) and any(mark in head for mark in _MARKS)
+
+
+def read(path: Path) -> Findings:
+    data = json_content(path)
+    events = data.get("traceEvents") if isinstance(data, dict) else None
+    if not isinstance(events, list):
+        raise Refused("has no list `traceEvents`")
+    trace = _sorted(events)
+    world, warnings = _world(data)
+    steps, said = _steps(trace, world)
+    buckets, notes, doubts = _buckets(trace)
+    if not trace.compute and not trace.wire:
+        raise Refused("has no kernel; profile with ProfilerActivity.CUDA")
+    layers = _layers(trace, max(len(trace.steps), 1))
+    count = f"Kineto: {len(trace.compute) + len(trace.wire)} kernels, {len(trace.wire)} NCCL"
+    return Findings(
+        path.name,
+        steps=steps,
+        layers=layers,
+        buckets=buckets,
+        device=_device(data, trace),
+        warnings=unique([*warnings, *said, *doubts]),
+        notes=(count, *notes),
+        overlap=_overlap(trace.wire, trace.compute),
+    )
+
+
+@dataclass(frozen=True)
+class Busy:
+    """Seconds of kernels other than NCCL's on one rank, by the profiler's step number."""
+
+    rank: int
+    seconds: dict[int, float]
+
+
+def busy(path: Path) -> Busy:
+    """How long the rank of the trace at `path` computed in each of its steps.
+
+    A kernel belongs to the step in which it was launched.
+    """
+    data = json_content(path)
+    events = data.get("traceEvents") if isinstance(data, dict) else None
+    if not isinstance(events, list):
+        raise Refused("has no list `traceEvents`")
+    trace = _sorted(events)
+    info = data.get("distributedInfo")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
+        raise Refused("does not say which rank it is (distributedInfo.rank)")
+    if not trace.compute or not trace.steps:
+        raise Refused("has no kernels in steps; profile CUDA, and call the profiler's step()")
+    seconds = {_step_number(step): 0.0 for step in trace.steps}
+    for kernel in trace.compute:
+        launch = trace.launches.get(kernel.args.get("correlation"))
+        step = _around(trace.steps, launch.start if launch else kernel.start)
+        if step is not None:
+            seconds[_step_number(step)] += (kernel.end - kernel.start) * 1e-6
+    return Busy(rank, {number: time for number, time in seconds.items() if time > 0})
+
+
+def _step_number(step: Event) -> int:
+    found = _STEP.fullmatch(step.name)
+    return int(found[1][:18]) if found else 0
+
+
+# -- events ------------------------------------------------------------------------------------
+
+
+def _sorted(events: list[Any]) -> _Trace:
+    """All complete events of `events` by kind; times from the first one's start."""
+    trace = _Trace()
+    zero = None  # small numbers keep their digits
+    for number, raw in enumerate(events):
+        if not isinstance(raw, dict):
+            raise Refused(f"traceEvents[{number}] is no mapping")
+        if raw.get("ph") == "X":
+            start = _number(raw.get("ts"), f"traceEvents[{number}].ts")
+            zero = start if zero is None else zero
+            _file(trace, _event(raw, number, start - zero), str(raw.get("cat", "")).lower())
+    for threads in (trace.operators, trace.optimizers, trace.notes):
+        for group in threads.values():
+            group.sort(key=lambda e: (e.start, -e.end))
+    for plain in (trace.compute, trace.wire, trace.steps):
+        plain.sort(key=lambda e: (e.start, e.end))
+    return trace
+
+
+def _event(raw: Mapping[str, Any], number: int, start: float) -> Event:
+    length = _number(raw.get("dur"), f"traceEvents[{number}].dur")
+    if length < 0:
+        raise Refused(f"traceEvents[{number}].dur: {length:g} us is negative")
+    args = raw.get("args")
+    tid = raw.get("tid")
+    tid = tid if isinstance(tid, (str, int)) else str(tid)
+    named = args if isinstance(args, dict) else {}
+    return Event(str(raw.get("name", "")), start, start + length, tid, named)
+
+
+def _number(value: Any, where: str) -> float:
+    try:
+        number = float(value) if not isinstance(value, bool) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise Refused(f"{where}: {str(value)[:40]!r} is not a number")
+    return number
+
+
+def _file(trace: _Trace, event: Event, kind: str) -> None:
+    """Put `event` where it belongs."""
+    if kind == "kernel":
+        (trace.wire if "nccl" in event.name.lower() else trace.compute).append(event)
+    elif kind in ("cpu_op", "operator"):
+        trace.operators[event.tid].append(event)
+    elif kind in ("cuda_runtime", "cuda_driver"):
+        if isinstance(key := event.args.get("correlation"), (int, str)):
+            trace.launches[key] = event
+    elif kind == "user_annotation" and _STEP.fullmatch(event.name):
+        trace.steps.append(event)
+    elif kind == "user_annotation" and event.name.startswith("Optimizer.step"):
+        trace.optimizers[event.tid].append(event)
+    elif kind == "user_annotation" and event.name.startswith("nccl:"):
+        trace.notes[event.tid].append(event)
+
+
+def _around(events: Sequence[Event], time: float) -> Event | None:
+    """The innermost of nested `events`, sorted by start, that contains `time`."""
+    last = bisect.bisect_right(events, time, key=lambda e: e.start) - 1
+    for k in range(last, max(last - 1000, -1), -1):
+        if events[k].end >= time:
+            return events[k]
+    return None
+
+
+# -- what the trace says as a whole ------------------------------------------------------------
+
+
+def _world(data: Mapping[str, Any]) -> tuple[int | None, list[str]]:
+    info = data.get("distributedInfo")
+    world = info.get("world_size") if isinstance(info, dict) else None
+    if not isinstance(world, int) or isinstance(world, bool) or world < 1:
+        return None, ["does not say how many ranks there were"]
+    warning = f"is one rank of {world}" if world > 1 else ""
+    return world, [warning] if warning else []
+
+
+def _device(data: Mapping[str, Any], trace: _Trace) -> str | None:
+    """The name of the device that ran the first kernel."""
+    devices = data.get("deviceProperties")
+    kernels = trace.compute or trace.wire
+    if not isinstance(devices, list) or not kernels:
+        return None
+    own = kernels[0].args.get("device")
+    for entry in devices:
+        if isinstance(entry, dict) and entry.get("id") == own:
+            return str(entry.get("name", ""))[:80] or None
+    return None
+
+
+def _steps(trace: _Trace, world: int | None) -> tuple[tuple[StepTime, ...], list[str]]:
+    """Durations of the profiler's steps that ran kernels."""
+    starts = [e.start for e in sorted((*trace.compute, *trace.wire), key=lambda e: e.start)]
+    full = [
+        step
+        for step in trace.steps
+        if bisect.bisect_right(starts, step.end) > bisect.bisect_left(starts, step.start)
+    ]
+    said = ["steps were timed under the profiler, which slows the host"] if full else []
+    if len(full) < len(trace.steps):
+        said.append(f"{len(trace.steps) - len(full)} steps without a kernel are left out")
+    trace.steps[:] = full
+    times = tuple((step.end - step.start) * 1e-6 for step in full)
+    return ((StepTime(world, None, times),) if times else ()), said
+
+
+def _overlap(wire: list[Event], compute: list[Event]) -> float | None:
+    """Share of the time of communication during which a kernel of compute runs."""
+    ours, theirs = _union(wire), _union(compute)
+    total = sum(end - start for start, end in ours)
+    if total <= 0:
+        return None
+    common, k = 0.0, 0
+    for start, end in ours:
+        while k < len(theirs) and theirs[k][1] <= start:
+            k += 1
+        j = k
+        while j < len(theirs) and theirs[j][0] < end:
+            common += min(end, theirs[j][1]) - max(start, theirs[j][0])
+            j += 1
+    return common / total
+
+
+def _union(events: Iterable[Event]) -> list[tuple[float, float]]:
+    """The time that `events`, sorted by start, cover together."""
+    found: list[tuple[float, float]] = []
+    for event in events:
+        if found and event.start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(found[-1][1], event.end))
+        else:
+            found.append((event.start, event.end))
+    return found
+
+
+# -- collectives -------------------------------------------------------------------------------
+
+
+def _buckets(trace: _Trace) -> tuple[tuple[Bucket, ...], list[str], list[str]]:
+    """The collectives that carry gradients, by step; notes; doubts."""
+    found: list[Bucket] = []
+    places: Counter[int] = Counter()
+    kinds: Counter[str] = Counter()
+    unknown = 0
+    for kernel in trace.wire:
+        launch = trace.launches.get(kernel.args.get("correlation"))
+        ready = launch.start if launch else kernel.start
+        name, size = _payload(trace, kernel, launch)
+        kinds[name] += 1
+        step = bisect.bisect_right(trace.steps, ready, key=lambda e: e.start) - 1
+        if name not in ("all_reduce", "reduce_scatter") or (trace.steps and step < 0):
+            continue
+        if size is None:
+            unknown += 1
+            continue
+        step = max(step, 0)
+        zero = trace.steps[step].start if trace.steps else 0.0
+        began, start, end = ((t - zero) * 1e-6 for t in (ready, kernel.start, kernel.end))
+        found.append(Bucket(places[step], size, began, start, end, step))
+        places[step] += 1
+    notes = [f"Kineto: {n} {name} kernels" for name, n in sorted(kinds.items())]
+    doubts = [f"{unknown} collectives don't say their size and are left out"] if unknown else []
+    if found:
+        doubts.append(
+            "durations of NCCL kernels include waiting for other ranks, so they make no curve"
+        )
+    return tuple(found), notes, doubts
+
+
+def _payload(trace: _Trace, kernel: Event, launch: Event | None) -> tuple[str, float | None]:
+    """(operation, full size in bytes) of a collective's kernel, as far as the trace says."""
+    args = kernel.args
+    if "Collective name" in args:
+        given = str(args["Collective name"])
+        elements, dtype = args.get("In msg nelems"), str(args.get("dtype", ""))
+    else:
+        note = _around(trace.notes.get(launch.tid, []), launch.start) if launch else None
+        if note is None:
+            return _by_kernel(kernel.name), None
+        given = note.name.removeprefix("nccl:")
+        elements, dtype = _first_input(note.args)
+    name = _COLLECTIVES.get(
+        given, _COLLECTIVES.get(given.replace("all_reduce", "allreduce"), given)
+    )
+    width = _ELEMENT.get(dtype.lower())
+    if width is None or not isinstance(elements, int) or isinstance(elements, bool):
+        return name, None
+    return name, float(elements * width) if elements > 0 else None
+
+
+def _by_kernel(name: str) -> str:
+    """The operation that a kernel's name carries, such as ncclDevKernel_AllReduce_Sum_f32_RING."""
+    found = re.search(r"Kernel_([A-Za-z]+)_", name)
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[1]).lower() if found else "unnamed"
+    return _COLLECTIVES.get(words, words)
+
+
+def _first_input(args: Mapping[str, Any]) -> tuple[int | None, str]:
+    """Elements and dtype of the first input, from the older trace format."""
+    dims, types = (_list(args.get(key)) for key in ("Input Dims", "Input type"))
+    if not dims or not types or not isinstance(dims[0], list):
+        return None, ""
+    if not all(isinstance(d, int) and not isinstance(d, bool) for d in dims[0]):
+        return None, ""
+    return math.prod(dims[0]), str(types[0])
+
+
+def _list(value: Any) -> list[Any]:
+    """A list, also where the trace holds it as text."""
+    if isinstance(value, str) and len(value) < 10_000:
+        try:
+            value = ast.literal_eval(value)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return []
+    return value if isinstance(value, list) else []
+
+
+# -- compute -----------------------------------------------------------------------------------
+
+
+def _layers(trace: _Trace, steps: int) -> tuple[LayerSeconds, ...]:
+    """Seconds of kernels per step, by forward operator; backward goes to its forward operator."""
+    tops = {tid: _outermost(events) for tid, events in trace.operators.items()}
+    owners = _owners(trace.operators, tops)
+    forward: dict[str, list[float]] = defaultdict(list)
+    backward: dict[str, list[float]] = defaultdict(list)
+    for kernel in trace.compute:
+        launch = trace.launches.get(kernel.args.get("correlation"))
+        seconds = (kernel.end - kernel.start) * 1e-6 / steps
+        if launch is None:
+            forward["(not launched in the trace)"].append(seconds)
+            continue
+        if _around(trace.optimizers.get(launch.tid, []), launch.start):
+            forward["(optimizer)"].append(seconds)
+            continue
+        top = _around(tops.get(launch.tid, []), launch.start)
+        if top is None:
+            forward["(no operator)"].append(seconds)
+        elif top.name.startswith("autograd::engine::evaluate_function"):
+            key = top.args.get("Sequence number")
+            name = owners.get(key) if isinstance(key, int) else None
+            backward[name or top.name.partition(": ")[2] or top.name].append(seconds)
+        else:
+            forward[top.name].append(seconds)
+    names = sorted({*forward, *backward})
+    return tuple(
+        LayerSeconds(n[:120], math.fsum(forward[n]), math.fsum(backward[n])) for n in names
+    )
+
+
+def _outermost(events: list[Event]) -> list[Event]:
+    found: list[Event] = []
+    for event in events:
+        if not found or event.start >= found[-1].end:
+            found.append(event)
+    return found
+
+
+def _owners(
+    operators: Mapping[Any, list[Event]], tops: Mapping[Any, list[Event]]
+) -> dict[int, str]:
+    """Sequence number -> the outermost forward operator that drew it.
+
+    Operators that draw none carry the number that the next one draws, so the last one counts.
+    """
+    found: dict[int, str] = {}
+    for tid, events in operators.items():
+        for event in events:
+            key = event.args.get("Sequence number")
+            if isinstance(key, int) and not event.args.get("Fwd thread id"):
+                top = _around(tops[tid], event.start)
+                if top is not None and not top.name.startswith("autograd::"):
+                    found[key] = top.name
+    return found

@@ -1,0 +1,336 @@
+"""Reader of the text that nccl-tests and rccl-tests print (``all_reduce_perf`` and the like).
+
+Layout: NVIDIA/nccl-tests src/common.cu, before 2.11 (column ``error``) and since (``#wrong``).
+Columns are told from the header, never from their number: ``root`` and ``redop`` come and go.
+Lines may carry the prefix of ``mpirun -tag-output`` or ``srun --label``, and other output may stand
+between them.  The number of ranks is that of the rank lines; without them it follows from bus over
+algorithm bandwidth, which is a function of the rank count alone (doc/PERFORMANCE.md there).
+
+Frameworks reduce and gather in place (DDP's buckets, FSDP2's all-gather into its own output), so
+those times are taken for all-reduce, all-gather and broadcast, out-of-place times for the others.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dpsim.core.record import Refused
+from dpsim.core.units import parse
+from dpsim.measurements.calibration.findings import Curve, Findings, Point, unique
+from dpsim.measurements.readers import text_content
+
+ACCEPTS = "text of nccl-tests"
+
+#: tags of mpirun, which may cut into a line, of srun, and times that log collectors add
+_TAG = re.compile(
+    r"\[\d+,\d+\]<\w+>:|^\s*\[\d+,\d+\]:|^\s*\d+: |^\s*\d{4}-\d\d-\d\dT[\d:.]{6,24}Z?\s"
+)
+_HEADER = re.compile(r"^#\s+size\s+count\s+type\b.*\btime\s+algbw\s+busbw\b")
+_RANK = re.compile(r"^#\s+Rank\s+(\d+)\s.*?\bon\s+(\S+)\s+device\s+\d+\s+\[[^\]]*\]\s*(.*)$")
+_AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(\S+)")
+_MARK = re.compile(
+    r"\b(?:all_reduce|all_gather|reduce_scatter|alltoall|broadcast|reduce|sendrecv)_perf\b"
+    r"|^\S*#\s*(?:nThread \d+ nGpus|Using devices)",
+    re.MULTILINE,
+)
+_PROGRAM = re.compile(r"\b([a-z]+(?:_[a-z]+)*)_perf\b")
+_NAMES = {
+    "all_reduce": "all_reduce", "allreduce": "all_reduce",
+    "all_gather": "all_gather", "allgather": "all_gather",
+    "reduce_scatter": "reduce_scatter", "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all", "all_to_all": "all_to_all",
+    "broadcast": "broadcast", "reduce": "reduce",
+}  # fmt: skip
+_IN_PLACE = ("all_reduce", "all_gather", "broadcast")
+#: both times of a row that differ by more than this are no two measurements of one thing
+_OUTLIER = 3.0
+
+
+@dataclass
+class _Row:
+    """One line of a table: times [s] and bandwidths [GB/s] out of place and in place."""
+
+    line: int
+    size: float
+    redop: str
+    root: int
+    times: tuple[float, ...]
+    bandwidths: tuple[tuple[float, float], ...]
+    wrong: bool
+
+
+@dataclass
+class _Table:
+    """One table and what stood above it."""
+
+    columns: list[str]
+    program: str | None
+    ranks: dict[int, str]
+    rows: list[_Row] = field(default_factory=list)
+    average: float | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+def claims(path: Path, head: bytes) -> bool:
+    text = head.decode("utf-8", "replace")
+    if any(_HEADER.match(_bare(line)) for line in text.splitlines()):
+        return True
+    return _MARK.search(text) is not None and path.suffix.lower() not in (".csv", ".tsv", ".json")
+
+
+def read(path: Path) -> Findings:
+    tables, device = _tables(text_content(path).split("\n"))
+    curves, warnings = [], []
+    for table in tables:
+        curve = _curve(table, path.name)
+        warnings += table.warnings
+        if curve is not None:
+            curves.append(curve)
+    if not tables:
+        raise Refused("has no table of nccl-tests: no line `# size count type … busbw`")
+    if not any(table.rows for table in tables):
+        raise Refused("has a table of nccl-tests without any row; it was cut short")
+    rows = sum(len(table.rows) for table in tables)
+    notes = (f"nccl-tests: {len(tables)} table{'s' * (len(tables) > 1)}, {rows} rows",)
+    return Findings(path.name, tuple(curves), device=device, warnings=unique(warnings), notes=notes)
+
+
+def _bare(line: str) -> str:
+    """`line` without the tags of mpirun or srun."""
+    return _TAG.sub("", line).strip()
+
+
+def _tables(lines: list[str]) -> tuple[list[_Table], str | None]:
+    """All tables of a log, each with the rank lines and the program named above it."""
+    tables: list[_Table] = []
+    ranks: dict[int, str] = {}
+    program = device = None
+    open_ = False
+    for number, raw in enumerate(lines, 1):
+        line = _bare(raw)
+        if named := _PROGRAM.search(line):
+            program = named[1]
+        if line.startswith("# Using devices"):
+            ranks = {}
+        elif found := _RANK.match(line):
+            ranks[int(found[1][:9])] = found[2]
+            device = found[3].strip() or device
+        elif _HEADER.match(line):
+            tables.append(_Table(line.lstrip("# ").split(), program, ranks))
+            open_ = True
+        elif open_ and re.match(r"#\s+\(B\)", line) and "(us)" not in line:
+            raise Refused(f"line {number}: times are not in us")
+        elif open_ and (average := _AVERAGE.match(line)):
+            tables[-1].average = _number(average[1], number)
+            open_, ranks = False, {}
+        elif open_:
+            _take(tables[-1], line, number)
+    return tables, device
+
+
+def _take(table: _Table, line: str, number: int) -> None:
+    """Add `line` to `table` if it is a row of it."""
+    cells = line.split()
+    if not cells or not cells[0].isdigit():
+        if line in ("...", "…"):
+            table.warnings.append(f"line {number}: rows were left out of the table")
+        return
+    if len(cells) < 3 or not cells[1].isdigit() or len(cells[0]) > 18:
+        return  # a number at the start of some other output
+    first = table.columns.index("time")
+    groups, left = table.columns[first:], cells[: -len(table.columns[first:])]
+    if not 3 <= len(left) <= 5 or left[2][0].isdigit():
+        table.warnings.append(f"line {number} has {len(cells)} columns and is left out; cut short?")
+        return
+    values = cells[-len(groups) :]
+    rest = left[3:]
+    root = int(rest.pop()) if "root" in table.columns and rest and _whole(rest[-1]) else -1
+    starts = [k for k, name in enumerate(groups) if name == "time"]
+    table.rows.append(
+        _Row(
+            number,
+            float(cells[0]),
+            rest[0] if rest else "none",
+            root,
+            tuple(_seconds(values[k], number) for k in starts),
+            tuple((_number(values[k + 1], number), _number(values[k + 2], number)) for k in starts),
+            any(_wrong(values[k + 3 : k + 4]) for k in starts),
+        )
+    )
+
+
+def _whole(text: str) -> bool:
+    return bool(re.fullmatch(r"-?\d{1,9}", text))
+
+
+def _wrong(cell: list[str]) -> bool:
+    """Whether a column `#wrong` or `error` says that results were wrong (N/A: not checked)."""
+    try:
+        return bool(cell) and float(cell[0]) > 1e-3  # `error` is a rounding error, `#wrong` a count
+    except ValueError:
+        return False
+
+
+def _number(text: str, line: int) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise Refused(f"line {line}: {text[:40]!r} is not a number") from None
+    if not math.isfinite(value) or value < 0:
+        raise Refused(f"line {line}: {text[:40]} is no time or bandwidth")
+    return value
+
+
+def _seconds(text: str, line: int) -> float:
+    _number(text, line)
+    return parse(f"{text} us", "s")  # decimal, so that 13.03 us stays 1.303e-05 s
+
+
+def _curve(table: _Table, name: str) -> Curve | None:
+    """The curve of one table; None, with a warning, where it measured no communication."""
+    _check_whole(table)
+    rows = [row for row in table.rows if row.size > 0]
+    if not rows:
+        return None
+    listed = len(table.ranks) or None
+    if listed == 1 and set(table.ranks) == {0}:
+        table.warnings.append("1 rank moves nothing; its table is left out")
+        return None
+    operation = _operation(table, rows, name)
+    if operation == "":
+        return None
+    ranks = _ranks(table, rows, operation)
+    nodes = len(set(table.ranks.values())) if listed else None
+    column = 0 if operation not in _IN_PLACE else -1
+    points = tuple(_point(table, row, column) for row in rows)
+    return Curve(operation, ranks, nodes, points)
+
+
+def _check_whole(table: _Table) -> None:
+    """Warn about rows that are missing or wrong."""
+    wrong = sum(row.wrong for row in table.rows)
+    if wrong:
+        table.warnings.append(f"{wrong} rows had wrong results")
+    if table.average is None:
+        table.warnings.append("the table has no average at its end; it may have been cut short")
+        return
+    busy = [bus for row in table.rows for _, bus in row.bandwidths]
+    mean = sum(busy) / len(busy) if busy else 0.0
+    if abs(mean - table.average) > 0.02 * table.average + 0.01:
+        table.warnings.append(
+            f"the stated average of {table.average:g} GB/s is not that of the rows ({mean:.4g}); "
+            "rows are missing"
+        )
+
+
+def _point(table: _Table, row: _Row, column: int) -> Point:
+    """(size, time, spread); the other column says how far a repetition may be off."""
+    time, other = row.times[column], row.times[-1 - column if column else -1]
+    if time <= 0:
+        raise Refused(f"line {row.line}: a time of {time:g} s for {row.size:g} bytes")
+    if other > 0 and max(time, other) > _OUTLIER * min(time, other):
+        table.warnings.append(
+            f"line {row.line}: {row.times[0] * 1e6:g} us out of place, {row.times[-1] * 1e6:g} us "
+            "in place; the smaller one is taken"
+        )
+        return row.size, min(time, other), 0.0
+    return row.size, time, abs(time - other) / math.sqrt(2)
+
+
+# -- which operation, how many ranks -----------------------------------------------------------
+
+
+def _ratio(rows: list[_Row]) -> tuple[float, float]:
+    """Bounds of bus over algorithm bandwidth that all printed numbers (two decimals) allow."""
+    low, high = 0.0, 2.0
+    for row in rows:
+        for algorithm, bus in row.bandwidths:
+            if algorithm >= 1.0:
+                low = max(low, (bus - 0.0051) / (algorithm + 0.0051))
+                high = min(high, (bus + 0.0051) / (algorithm - 0.0051))
+    return low, high
+
+
+def _counts(operation: str, low: float, high: float) -> tuple[float, float]:
+    """Smallest and largest rank count whose bus over algorithm bandwidth lies in `low` … `high`.
+
+    It is 2(n-1)/n for all-reduce, 1 for rooted operations, (n-1)/n otherwise
+    (NVIDIA/nccl-tests doc/PERFORMANCE.md); inf: no bound; (1, 0): none.
+    """
+    top = 2.0 if operation == "all_reduce" else 1.0
+    if low > min(high, top):
+        return 1, 0
+    if operation in ("broadcast", "reduce"):
+        return (2, math.inf) if low <= 1.0 <= high else (1, 0)
+    least = math.ceil(top / (top - low) - 1e-9) if low < top else math.inf
+    most = math.floor(top / (top - high) + 1e-9) if high < top else math.inf
+    return max(least, 2), most
+
+
+def _operation(table: _Table, rows: list[_Row], name: str) -> str | None:
+    """The operation, by what the log names, else by columns and bandwidths, else by file name.
+
+    "" where it is one that dpsim does not know; None where nothing tells.
+    """
+    likely = _likely(table, rows)
+    if table.program is not None:
+        known = _NAMES.get(table.program)
+        if known is None:
+            table.warnings.append(f"{table.program} is not modelled; its table is left out")
+            return ""
+        if known not in likely:
+            fitting = " or ".join(likely) or "no collective"
+            raise Refused(
+                f"names {table.program}, but its columns and bandwidths are those of {fitting}"
+            )
+        return known
+    if len(likely) == 1:
+        return likely[0]
+    stem = re.sub(r"[^a-z]", "", name.lower())
+    for key in sorted(_NAMES, key=len, reverse=True):
+        if key.replace("_", "") in stem and _NAMES[key] in likely:
+            table.warnings.append(f"only the file's name says that this is {_NAMES[key]}")
+            return _NAMES[key]
+    if not likely:
+        raise Refused("has bandwidths that fit no collective on its number of ranks")
+    table.warnings.append(f"does not say which operation it is: {' or '.join(likely)}")
+    return None
+
+
+def _likely(table: _Table, rows: list[_Row]) -> list[str]:
+    """The operations that fit the columns, the bandwidths and the listed ranks."""
+    reduces = all(row.redop not in ("none", "N/A") for row in rows)
+    rooted = all(row.root >= 0 for row in rows) and "root" in table.columns
+    if rooted:
+        options = ["reduce"] if reduces else ["broadcast"]
+    else:
+        options = ["all_reduce", "reduce_scatter"] if reduces else ["all_gather", "all_to_all"]
+    low, high = _ratio(rows)
+    n = len(table.ranks)
+    bounds = {operation: _counts(operation, low, high) for operation in options}
+    possible = [o for o, (least, most) in bounds.items() if least <= most]
+    # where the listed ranks fit nothing, `_ranks` refuses them
+    return [o for o in possible if n and bounds[o][0] <= n <= bounds[o][1]] or possible
+
+
+def _ranks(table: _Table, rows: list[_Row], operation: str | None) -> int | None:
+    """The listed ranks, checked; else the only count that the bandwidths allow; else None."""
+    listed = len(table.ranks)
+    least, most = _counts(operation, *_ratio(rows)) if operation else (2, math.inf)
+    if listed and least <= listed <= most:
+        if set(table.ranks) != set(range(listed)):
+            raise Refused(f"lists {listed} ranks, but not 0 to {listed - 1}; lines are missing")
+        return listed
+    shown = f"{least:.0f}" if least == most else f"{least:.0f} … {most:.0f}"
+    if listed:
+        raise Refused(f"lists {listed} ranks, but its bus bandwidth is that of {shown}")
+    if least == most:
+        table.warnings.append(
+            f"no list of ranks; bus over algorithm bandwidth says {shown}; nodes are not known"
+        )
+        return int(least)
+    table.warnings.append(f"no list of ranks, and bandwidths allow {shown}; say how many")
+    return None

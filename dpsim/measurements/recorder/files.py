@@ -1,0 +1,110 @@
+"""Write a record and the scenario that plays it; neither is ever there half-written."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from dpsim._version import __version__
+from dpsim.core import yamlfile
+from dpsim.core.record import Refused
+from dpsim.models.recorded import Recording, parse
+
+#: first line of a scenario that may be written over
+MARK = "# Written by dpsim measure.  Without this line the file is never written over."
+#: torch's optimizers by the states they keep; others have none of these names
+_OPTIMIZERS = {
+    **dict.fromkeys(("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "FusedAdam"), "adam"),
+    **dict.fromkeys(("RMSprop", "Adagrad", "Lion"), "momentum"),
+}
+
+
+def scenario_file(out: Path) -> Path:
+    """The scenario beside record `out`."""
+    return out.with_suffix(".yaml")
+
+
+def check(out: Path) -> None:
+    """Refuse, before anything runs, what could not be written later."""
+    beside = scenario_file(out)
+    if out.suffix != ".json":
+        raise Refused(f"-o {out}: a record's name ends in .json")
+    if not out.parent.is_dir():
+        raise Refused(f"-o {out}: there is no folder {str(out.parent)!r}")
+    for place in (out, beside):
+        if place.exists() and not place.is_file():
+            raise Refused(f"-o {out}: {place} is no file")
+    if beside.is_file():
+        with beside.open(encoding="utf-8", errors="replace") as file:
+            if file.readline().rstrip("\n") != MARK:
+                raise Refused(f"-o {out}: {beside} is there and was not written by dpsim measure")
+
+
+def write(document: dict[str, Any], out: Path, machine: str | None) -> Recording:
+    """Check `document`, then write it to `out` and its scenario beside it."""
+    text = json.dumps({**document, "dpsim_version": __version__}, indent=1, allow_nan=False)
+    found = parse(text)
+    _replace(out, text + "\n")
+    _replace(scenario_file(out), scenario(found, out.name, machine))
+    return found
+
+
+def _replace(place: Path, text: str) -> None:
+    handle, name = tempfile.mkstemp(prefix=".dpsim-", dir=place.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, place)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def scenario(found: Recording, record: str, machine: str | None) -> str:
+    """The text of a scenario that plays `found`, the record in file `record`."""
+    knobs = {key: getattr(found.ddp, key) for key in _DEFAULTS}
+    own = {key: value for key, value in knobs.items() if value != _DEFAULTS[key]}
+    version = ".".join(found.torch.partition("+")[0].split(".")[:2])
+    cluster: dict[str, Any] = {"ranks": found.world_size}
+    data: dict[str, Any] = {
+        "title": f"{found.model}, recorded on {found.device.name}",
+        "model": {"record": record},
+        "cluster": {"machine": machine, **cluster} if machine else cluster,
+        "strategy": {"kind": "ddp", "torch": version, **own},
+        "batch": {"per_device": found.batch},
+        "precision": {"compute": found.compute_dtype},
+        "optimizer": {"kind": _optimizer(found)},
+        "sweep": {"cluster.ranks": _counts(found.world_size)},
+    }
+    help_ = (
+        "" if machine else "# Name a machine: --set cluster.machine=NAME (dpsim show machines).\n"
+    )
+    return f"{MARK}\n{help_}{yamlfile.dump_yaml(data)}"
+
+
+_DEFAULTS = {
+    "bucket_cap_mb": None,
+    "find_unused_parameters": False,
+    "static_graph": False,
+    "gradient_as_bucket_view": False,
+    "broadcast_buffers": True,
+}
+
+
+def _optimizer(found: Recording) -> str:
+    """The kind by which memory is counted; an unknown class counts as adam, the largest."""
+    if found.optimizer is None:
+        return "none"
+    if found.optimizer.class_ == "SGD":
+        return "momentum" if found.optimizer.momentum else "sgd"
+    return _OPTIMIZERS.get(found.optimizer.class_, "adam")
+
+
+def _counts(world_size: int) -> list[int]:
+    """1, 2, 4, … up to the world size."""
+    powers = [2**k for k in range(world_size.bit_length())]
+    return powers if powers[-1] == world_size else [*powers, world_size]

@@ -1,0 +1,74 @@
+"""A transformer given by its dimensions, without a configuration file."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from dpsim.core.record import Check, record
+from dpsim.models import Model
+from dpsim.models.architectures import Architecture
+from dpsim.models.huggingface import Attention, read_config
+
+Size = Annotated[int, Check(1, 10**7)]
+
+
+@record
+class Transformer(Architecture):
+    """A transformer of one of three families, given by its dimensions.
+
+    family           gpt2 (decoder with learned positions), bert (encoder) or llama (gated, rotary)
+    hidden, blocks, heads   width, blocks and attention heads
+    feed_forward     width of the feed-forward part; 4 x hidden without it
+    kv_heads         key/value heads (llama); as many as heads without it
+    vocabulary       rows of the embedding table
+    sequence_length  tokens per sample
+    attention        flash, or math: the scores of every pair of tokens are stored
+    """
+
+    hidden: Size
+    blocks: Annotated[int, Check(1, 10_000)]
+    heads: Size
+    sequence_length: Size
+    family: Literal["gpt2", "bert", "llama"] = "gpt2"
+    feed_forward: Size | None = None
+    kv_heads: Size | None = None
+    vocabulary: Size = 50257
+    attention: Attention = "flash"
+
+    def model(self) -> Model:
+        """The layers of this transformer.  Raises Refused where the dimensions do not divide."""
+        return read_config(
+            self._config(),
+            sequence_length=self.sequence_length,
+            name=f"{self.family} h{self.hidden} L{self.blocks}",
+            attention=self.attention,
+        )
+
+    def _config(self) -> dict[str, Any]:
+        """These dimensions under the keys of a Hugging Face configuration."""
+        wide = self.feed_forward or 4 * self.hidden
+        positions = max(self.sequence_length, 1024)
+        if self.family == "gpt2":
+            return {
+                "model_type": "gpt2",
+                "n_embd": self.hidden,
+                "n_layer": self.blocks,
+                "n_head": self.heads,
+                "n_inner": wide,
+                "n_positions": positions,
+                "vocab_size": self.vocabulary,
+            }
+        config = {
+            "model_type": self.family,
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.blocks,
+            "num_attention_heads": self.heads,
+            "intermediate_size": wide,
+            "max_position_embeddings": positions,
+            "vocab_size": self.vocabulary,
+        }
+        if self.family == "llama":
+            config["num_key_value_heads"] = self.kv_heads or self.heads
+        else:
+            config["type_vocab_size"] = 2
+        return config

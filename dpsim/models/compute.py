@@ -1,0 +1,135 @@
+"""Compute: how long a layer takes on a device (the roofline), and the optimizer.
+
+One layer, one pass:  t = max(FLOP / (peak x efficiency), bytes / memory bandwidth,
+kernels x launch overhead).  The first two are the roofline (Williams, Waterman and Patterson,
+CACM 52(4), 2009); the third is the floor that makes small layers launch-bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dpsim.machines.devices import DTYPE_BYTES, Device
+from dpsim.models import Layer, Model
+
+#: share of the dense peak that large training kernels reach when nothing has been measured.
+#: MegaScale (arXiv:2402.15627) trains at 55 % MFU and PaLM (arXiv:2204.02311) at 46 %, whole step
+#: included; the prior interval around it is docs/assumptions.md, A20.
+DEFAULT_EFFICIENCY = 0.5
+Recompute = Literal["none", "selective", "full"]
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """Duration of one micro-batch's passes through one layer [s], what bounds them, and the share
+    of backward that makes gradients of weights (no later stage waits for it)."""
+
+    forward: float
+    backward: float
+    bound: str
+    weight_share: float = 0.5
+
+    def scaled(self, factor: float) -> LayerTime:
+        """The same work, `factor` times as long."""
+        return replace(self, forward=self.forward * factor, backward=self.backward * factor)
+
+
+def layer_times(
+    model: Model,
+    device: Device | None,
+    dtype: str,
+    samples: float,
+    efficiency: float,
+    recompute: Recompute,
+    *,
+    floor: bool = True,
+) -> tuple[LayerTime, ...]:
+    """Durations of every layer for a micro-batch of `samples` samples.
+
+    `floor`: kernels take the device's launch overhead at least; not where the host's launches are
+    played by themselves (dpsim/compile/host.py).  Raises ValueError where a layer states no
+    duration and there is no device to derive one from.
+    """
+    if device is not None and not floor:
+        device = replace(device, launch_overhead=0.0)
+    return tuple(
+        _layer_time(layer, device, dtype, samples, efficiency, recompute) for layer in model.layers
+    )
+
+
+def _layer_time(
+    layer: Layer,
+    device: Device | None,
+    dtype: str,
+    samples: float,
+    efficiency: float,
+    recompute: Recompute,
+) -> LayerTime:
+    if layer.forward is not None and layer.backward is not None:
+        forward, backward, bound = layer.forward * samples, layer.backward * samples, "compute"
+    elif device is None:
+        raise ValueError(
+            f"layer {layer.name} has no forward and backward time, and there is no machine"
+        )
+    else:
+        forward, bound = _pass(
+            device,
+            dtype,
+            efficiency,
+            layer.forward_flop * samples,
+            layer.forward_bytes * samples,
+            layer.parameters,
+            layer.kernels,
+        )
+        backward, _ = _pass(
+            device,
+            dtype,
+            efficiency,
+            layer.backward_flop * samples,
+            layer.backward_bytes * samples,
+            2 * layer.parameters,
+            2 * layer.kernels,
+        )
+    again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0
+    if recompute == "selective" and device is not None and layer.again_kernels:
+        again, _ = _pass(
+            device,
+            dtype,
+            efficiency,
+            layer.again_flop * samples,
+            layer.again_bytes * samples,
+            0,
+            layer.again_kernels,
+        )
+    share = layer.weight_share * backward / (backward + again) if again else layer.weight_share
+    return LayerTime(forward, backward + again, bound, share)
+
+
+def _pass(
+    device: Device,
+    dtype: str,
+    efficiency: float,
+    flop: float,
+    elements: float,
+    parameters: float,
+    kernels: int,
+) -> tuple[float, str]:
+    moved = (elements + parameters) * DTYPE_BYTES[dtype]
+    times = {
+        "compute": flop / (device.peak_for(dtype) * efficiency),
+        "memory_bandwidth": moved / device.memory_bandwidth,
+        "host": kernels * device.launch_overhead,
+    }
+    bound = max(times, key=lambda key: times[key])
+    return times[bound], bound
+
+
+#: bytes read and written per parameter by one update in fp32: (p, g) -> p; (p, g, m) -> (p, m);
+#: (p, g, m, v) -> (p, m, v)
+_TOUCHED = {"none": 0, "sgd": 12, "momentum": 20, "adam": 28}
+
+
+def optimizer_seconds(kind: str, parameters: float, device: Device | None) -> float:
+    """Time to update `parameters` parameters: it is bound by memory traffic (fused kernels)."""
+    return parameters * _TOUCHED[kind] / device.memory_bandwidth if device else 0.0

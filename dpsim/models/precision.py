@@ -1,0 +1,62 @@
+"""Precision and optimizer: which dtype what is kept, computed and reduced in."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dpsim.core.record import Flag, record
+
+Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8"]
+Stored = Literal["fp64", "fp32", "bf16", "fp16"]
+
+
+@record
+class Precision:
+    """Dtypes of a training run.
+
+    parameters  what the optimizer's parameters and DDP's gradients are kept in.  Under
+                torch.autocast they stay fp32, so DDP's buckets are fp32 too.
+    compute     what matrix products run in (tf32 too); FSDP gathers parameters in it
+    reduce      what FSDP reduces gradients in; None is the framework's own default
+    """
+
+    parameters: Stored = "fp32"
+    compute: Dtype = "fp32"
+    reduce: Stored | None = None
+
+
+@record
+class PrecisionSpec:
+    """The `precision:` section: what is not given is the model's own dtype.
+
+    parameters  what the optimizer's parameters and DDP's gradients are kept in
+    compute     what matrix products run in (tf32 too); FSDP gathers parameters in it
+    reduce      what FSDP reduces gradients in; without it, the framework's own default
+    """
+
+    parameters: Stored | None = None
+    compute: Dtype | None = None
+    reduce: Stored | None = None
+
+    def filled(self, dtype: Stored) -> Precision:
+        """The precision of a run of a model whose own dtype is `dtype`."""
+        return Precision(
+            parameters=self.parameters or dtype, compute=self.compute or dtype, reduce=self.reduce
+        )
+
+
+@record
+class Optimizer:
+    """none, sgd, momentum (one state per parameter) or adam (two).
+
+    `master_weights`: keep an fp32 copy of parameters that are stored in 16 bit; None means yes,
+    as mixed-precision training does; false is training purely in 16 bit.
+    """
+
+    kind: Literal["none", "sgd", "momentum", "adam"] = "adam"
+    master_weights: Flag | None = None
+
+    @property
+    def states(self) -> int:
+        """State tensors per parameter, each in fp32."""
+        return {"none": 0, "sgd": 0, "momentum": 1, "adam": 2}[self.kind]

@@ -1,0 +1,272 @@
+"""The `model:` section of a scenario: a Hugging Face file, a bundled architecture, layers, or a
+record of the user's own training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from dpsim.core.plugins import Plugin, name_of
+from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
+from dpsim.core.units import Bytes, Seconds
+from dpsim.machines.devices import Device
+from dpsim.models import Layer, Model, Tensor
+from dpsim.models.architectures import Architecture
+from dpsim.models.huggingface import Attention, read_config
+from dpsim.models.precision import Stored
+from dpsim.models.recorded import model_of, parse, same_device
+
+Parameters = Annotated[int, Check(0, 10**13)]
+
+
+@record
+class LayerSpec:
+    """One explicit layer; durations are per sample, `activation` is what its output sends."""
+
+    name: Text
+    parameters: Parameters | tuple[Parameters, ...] = 0
+    forward: Seconds | None = None
+    backward: Seconds | None = None
+    backward_input: Seconds | None = None
+    backward_weight: Seconds | None = None
+    activation: Bytes = 0.0
+    dtype: Stored | None = None
+
+    def __post_init__(self) -> None:
+        halves = (self.backward_input, self.backward_weight)
+        if self.backward is not None and any(half is not None for half in halves):
+            raise ValueError("give backward, or backward_input and backward_weight, not both")
+        if self.backward is None and any(half is None for half in halves):
+            raise ValueError("backward is missing (or backward_input and backward_weight)")
+        if self.forward is None:
+            raise ValueError("forward is missing")
+
+    def layer(self) -> Layer:
+        given = self.parameters
+        counts = (given,) if isinstance(given, int) else given
+        backward, share = self.backward, 0.5
+        if backward is None:
+            backward = (self.backward_input or 0.0) + (self.backward_weight or 0.0)
+            share = (self.backward_weight or 0.0) / backward if backward else 0.5
+        return Layer(
+            name=self.name,
+            tensors=tuple(Tensor(f"t{k}", (count,)) for k, count in enumerate(counts) if count),
+            forward=self.forward,
+            backward=backward,
+            weight_share=share,
+            sends=self.activation,
+            dtype=self.dtype,
+        )
+
+
+@record
+class Explicit:
+    """Layers in registration order; `forward_order` names them as forward visits them."""
+
+    layers: tuple[LayerSpec, ...]
+    dtype: Stored = "fp32"
+    forward_order: tuple[Text, ...] = ()
+    name: Text = "explicit layers"
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.layers) <= 100_000:
+            raise Refused("a model has 1 … 100,000 layers", ("layers",))
+        names = [layer.name for layer in self.layers]
+        for name in self.forward_order:
+            if name not in names:
+                raise Refused(f"no layer is called {name!r}", ("forward_order",))
+        self.model(Path())
+
+    def model(self, base: Path) -> Model:
+        names = [layer.name for layer in self.layers]
+        return Model(
+            name=self.name,
+            layers=tuple(layer.layer() for layer in self.layers),
+            forward_order=tuple(names.index(name) for name in self.forward_order),
+            dtype=self.dtype,
+        )
+
+
+@record
+class HuggingFace:
+    """`huggingface` is a config.json below the scenario's folder, or a bundled name.
+
+    `attention: math` stores the scores of every pair of tokens; `flash` does not.
+    """
+
+    huggingface: Text
+    sequence_length: Annotated[int, Check(1, 10_000_000)]
+    attention: Attention = "flash"
+
+    def model(self, base: Path) -> Model:
+        text = _config_text(self.huggingface, base)
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            raise Refused(f"{self.huggingface} is not JSON", ("huggingface",)) from None
+        if not isinstance(data, dict):
+            raise Refused(f"{self.huggingface} holds no JSON object", ("huggingface",))
+        try:
+            return read_config(
+                data,
+                sequence_length=self.sequence_length,
+                name=Path(self.huggingface).stem,
+                attention=self.attention,
+            )
+        except Refused as error:
+            raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
+
+
+MAX_RECORD = 200_000_000  # bytes
+
+
+@record
+class FromRecord:
+    """`record` is a file of `dpsim measure` below the scenario's folder.
+
+    Durations are per sample, as recorded where the machine's device is the recorded one (or there
+    is no machine), otherwise derived from the recorded FLOP and traffic; `times` says which.
+    """
+
+    record: Text
+    times: Literal["recorded", "modelled"] | None = None
+
+    def model(self, base: Path, device: Device | None = None) -> Model:
+        """The layers of the record, for `device`."""
+        try:
+            found = parse(self._text(base))
+            timed = self.times == "recorded"
+            if self.times is None:
+                timed = device is None or same_device(found.device.name, device.name)
+            return model_of(found, timed=timed, name=found.model)
+        except Refused as error:
+            if error.path == ("record",):
+                raise
+            raise Refused(f"{self.record[:200]}: {error}", ("record",)) from None
+
+    def _text(self, base: Path) -> str:
+        path = below(base, self.record, "record")
+        if not path.is_file():
+            raise Refused(f"no file {self.record[:200]!r} here", ("record",))
+        if path.stat().st_size > MAX_RECORD:
+            raise Refused(f"is larger than {MAX_RECORD / 1e6:.0f} MB")
+        try:
+            return path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            raise Refused("cannot be read") from None
+
+
+def _config_text(name: str, base: Path) -> str:
+    own = below(base, name, "huggingface")
+    if own.is_file():
+        if own.stat().st_size > 10_000_000:
+            raise Refused(f"{name} is larger than 10 MB", ("huggingface",))
+        try:
+            return own.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            raise Refused(f"{name} cannot be read", ("huggingface",)) from None
+    folder = resources.files("dpsim.models") / "configs"
+    bundled = folder / (name if name.endswith(".json") else f"{name}.json")
+    if Path(name).name == name and bundled.is_file():
+        return bundled.read_text(encoding="utf-8")
+    known = ", ".join(bundled_models())
+    raise Refused(
+        f"no file {name!r} here and no such bundled model; bundled: {known}", ("huggingface",)
+    )
+
+
+def bundled_models() -> tuple[str, ...]:
+    """Names of the Hugging Face configurations that come with dpsim, sorted."""
+    folder = resources.files("dpsim.models") / "configs"
+    files = (path.name for path in folder.iterdir())
+    return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))
+
+
+def below(base: Path, name: str, key: str) -> Path:
+    """`name` as a path inside `base`; Refused where it leads elsewhere."""
+    path, where = base / name, tuple(key.split("."))
+    try:
+        inside = path.resolve().is_relative_to(base.resolve())
+        path.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, links in a circle
+        raise Refused(f"{name[:60]!r} is not a path", where) from None
+    if Path(name).is_absolute() or not inside:
+        raise Refused(f"{name[:200]!r} lies outside the scenario's own folder", where)
+    return path
+
+
+class ModelSource:
+    """Marks the field: which kind of model section it is follows from its keys."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def validate(value: Any, info: Any) -> Any:
+            if isinstance(value, (Explicit, HuggingFace, FromRecord, Architecture)):
+                return value
+            return make(value, file=bool((info.context or {}).get("file")))
+
+        return core_schema.with_info_plain_validator_function(
+            validate,
+            metadata={"pydantic_js_functions": [lambda s, h: _json_schema()]},
+        )
+
+
+_ARCHITECTURE = Plugin("models", "name")
+
+
+def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Architecture:
+    """The model section `data` as a record."""
+    if not isinstance(data, Mapping):
+        raise Refused("needs a mapping with 'huggingface', 'name', 'record' or 'layers'")
+    if "layers" in data:
+        return build(Explicit, data, file=file)
+    if "huggingface" in data:
+        return build(HuggingFace, data, file=file)
+    if "record" in data:
+        return build(FromRecord, data, file=file)
+    if "name" in data:
+        made: Architecture = _ARCHITECTURE.make(data, file=file)
+        return made
+    raise Refused(
+        "needs 'huggingface' (a config.json), 'name' (resnet50, …), 'record' (of dpsim measure) or "
+        "'layers'"
+    )
+
+
+def load(spec: Any, base: Path, device: Device | None = None) -> Model:
+    """The Model of a model section, on `device`; files are looked up below `base`."""
+    try:
+        if isinstance(spec, FromRecord):
+            return spec.model(base, device)
+        if isinstance(spec, Architecture):
+            return spec.model()
+        made: Model = spec.model(base)
+        return made
+    except Refused as error:
+        raise Refused(error.message, ("model", *error.path)) from None
+
+
+def dump_model(spec: Any) -> Any:
+    plain = dump(spec)
+    return {"name": name_of(spec), **plain} if isinstance(spec, Architecture) else plain
+
+
+def _json_schema() -> dict[str, Any]:
+    own = [json_schema(cls) for cls in (HuggingFace, Explicit, FromRecord)]
+    return {"oneOf": [*own, *_ARCHITECTURE.json_schema()["oneOf"]]}
+
+
+__all__ = [
+    "Explicit",
+    "FromRecord",
+    "HuggingFace",
+    "LayerSpec",
+    "ModelSource",
+    "below",
+    "dump_model",
+    "load",
+]

@@ -1,0 +1,1 @@
+"""Money: currencies, price lists, line items."""

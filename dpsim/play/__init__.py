@@ -1,0 +1,133 @@
+"""Engines: play programs and say what happened.
+
+`event` (SimPy) plays every operation of every rank; `vectorised` (NumPy) makes one pass in issue
+order over arrays of ranks.  Both take a `Play` and return a Timeline; where both apply they agree
+to 1e-9 relative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpsim.backends import Backend, Phase, Plan
+from dpsim.compile.program import BARRIER, RECEIVE, SEND, Cast, Op
+from dpsim.core.arrays import Array
+from dpsim.core.errors import SimulationError
+from dpsim.machines.fabrics import Edge
+from dpsim.machines.topology import Topology
+
+#: ranks that wait for each other and move nothing
+WAITING = Plan((), None, BARRIER, 0.0)
+
+
+def leaves(edge: Edge) -> bool:
+    """Whether a link leads out of a node."""
+    return bool({vertex[0] for vertex in edge} & {"nic", "leaf", "spine"})
+
+
+class NotApplicable(Exception):
+    """This engine cannot play this program faithfully; the message says why."""
+
+
+class Costs:
+    """Plans of collectives on one machine, each made once.
+
+    contested   whether the vectorised engine has found itself not applicable with them: variants of
+                one case meet on the links as the case itself does
+    """
+
+    contested = False
+
+    def __init__(self, backend: Backend, topology: Topology | None) -> None:
+        self.backend = backend
+        self.topology = topology
+        self._plans: dict[tuple[str, tuple[int, ...], float], Plan] = {}
+        self._slowed: dict[tuple[int, float], tuple[Plan, Plan]] = {}
+        self._repeated: dict[tuple[str, tuple[int, ...], float, int], Plan] = {}
+
+    @property
+    def concurrency(self) -> int:
+        """How many collectives of one communicator run at once."""
+        return self.backend.concurrency
+
+    def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
+        key = (operation, ranks, size)
+        if key not in self._plans:
+            plan = self.backend.plan(operation, ranks, size, self.topology)
+            check_time(plan.seconds, f"{operation} of {size:g} bytes")
+            self._plans[key] = plan
+        return self._plans[key]
+
+    def slowed(self, plan: Plan, factor: float) -> Plan:
+        """`plan` where bytes between nodes take `factor` times as long; no rounds are kept."""
+        if factor == 1.0:
+            return plan
+        key = (id(plan), factor)
+        if key not in self._slowed:
+            phases = tuple(self._slowed_phase(phase, factor) for phase in plan.phases)
+            self._slowed[key] = plan, replace(plan, phases=phases, stages=None)
+        return self._slowed[key][1]
+
+    def _slowed_phase(self, phase: Phase, factor: float) -> Phase:
+        """As slow as its links between nodes are now, if those are the slowest; a toy has one
+        network."""
+        if not phase.loads or self.topology is None:
+            inside = phase.busiest is not None and not leaves(phase.busiest)
+            return phase if inside else replace(phase, seconds=phase.seconds * factor)
+        times = {
+            edge: load / self.topology.link(edge).bandwidth for edge, load in phase.loads.items()
+        }
+        most = max(times.values())
+        outside = max((time for edge, time in times.items() if leaves(edge)), default=0.0)
+        longer = factor * outside / most if most else 1.0
+        return replace(phase, seconds=phase.seconds * max(longer, 1.0))
+
+    def of(self, op: Op, ranks: tuple[int, ...]) -> Plan:
+        """How `ranks` carry out `op`, a collective or a transfer, with all its repeats."""
+        if op.operation == BARRIER:
+            return WAITING
+        operation = SEND if op.operation == RECEIVE else op.operation
+        if op.repeats == 1:
+            return self.plan(operation, ranks, op.bytes)
+        key = (operation, ranks, op.bytes, op.repeats)
+        if key not in self._repeated:
+            self._repeated[key] = self.plan(*key[:3]).repeated(op.repeats)
+        return self._repeated[key]
+
+
+@dataclass(frozen=True)
+class Play:
+    """What an engine is to play.
+
+    cast      the cast of step number k (0, 1, …)
+    costs     plans of collectives
+    steps     how many steps to play; the first `warmup` are not measured
+    factors   step -> multiplier of every rank's compute [ranks]
+    contention  how much slower a rank computes while a collective moves its bytes: the part of an
+              operation that runs beside one takes 1 + contention times as long
+    network   step -> how many times as long bytes between nodes take
+    """
+
+    cast: Callable[[int], Cast]
+    costs: Costs
+    steps: int
+    warmup: int
+    factors: Callable[[int], Array]
+    contention: float = 0.0
+    network: Callable[[int], float] = lambda _: 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.warmup < self.steps:
+            raise ValueError("at least one step must be measured")
+        if not 0 <= self.contention < 100:
+            raise ValueError(f"a contention of {self.contention} is not in 0 … 100")
+
+
+def check_time(value: float, what: str) -> float:
+    """`value` if it is a finite, non-negative time; SimulationError otherwise."""
+    if not np.isfinite(value) or value < 0:
+        raise SimulationError(f"{what} takes {value} s, which is no time")
+    return value

@@ -1,0 +1,96 @@
+"""What limits a step: one word, from where its time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from dpsim.backends import Phase, Plan
+from dpsim.cases.case import Case
+from dpsim.compile.critical import critical_path
+from dpsim.compile.program import COMPUTE
+from dpsim.play import leaves
+from dpsim.predict.player import Played, step_time
+
+
+def bottleneck(case: Case, played: Played) -> str:
+    """What most of the last step's critical path is made of, named.
+
+    Time on the path that a quiet machine would not need is the stragglers'; so is a wait that
+    nothing on the path explains.
+    """
+    step = played.timeline.last
+    if step.cast.programs[0].transfers:
+        return _of_pipeline(case, played)
+    late = 0.0
+    if case.scenario.variability.varies:
+        late = max(step.duration - step_time(case, quiet=True), 0.0)
+    sizes = dict.fromkeys(("compute", "network", "host"), 0.0)
+    path = critical_path(step)
+    sizes["host"] += sum(max(b.start - a.end, 0.0) for a, b in pairwise(path))  # delays
+    for span in path:
+        if span.stream != COMPUTE:
+            sizes["network"] += span.end - span.start
+        else:
+            sizes["host" if span.op == "serial" else "compute"] += span.end - span.start
+    unexplained = max(step.duration - sum(sizes.values()), 0.0)
+    host = any(op.issue for op in step.cast.programs[0].ops)  # it may issue the first one late
+    sizes["host"] += unexplained if host else 0.0
+    sizes["stragglers"] = late + (0.0 if host else unexplained)
+    sizes["compute"] -= late
+    largest = max(sizes, key=lambda name: sizes[name])
+    if largest == "compute":
+        return _compute_bound(case)
+    return _network_bound(case, played) if largest == "network" else largest
+
+
+def _of_pipeline(case: Case, played: Played) -> str:
+    """What most of the critical rank's time goes to: the path itself leads through all stages and
+    shows no bubble."""
+    split = played.timeline.mean_split()
+    sizes = {
+        "compute": split.compute,
+        "network": split.exposed_communication,
+        "pipeline_bubble": split.bubble,
+        "stragglers": split.stall,
+    }
+    largest = max(sizes, key=lambda name: sizes[name])
+    if largest == "compute":
+        return _compute_bound(case)
+    return _network_bound(case, played) if largest == "network" else largest
+
+
+def _compute_bound(case: Case) -> str:
+    """Which side of the roofline most of the layers' time lies on."""
+    seconds: dict[str, float] = {}
+    for time in case.job(max(case.shares)).times:
+        seconds[time.bound] = seconds.get(time.bound, 0.0) + time.forward + time.backward
+    return max(seconds, key=lambda name: seconds[name])
+
+
+def _network_bound(case: Case, played: Played) -> str:
+    """Latency, or the links inside or between nodes, whichever takes most of the collectives."""
+    cast = case.asked
+    plans = [
+        case.costs.of(op, cast.peers(0, op.group))
+        for op in cast.program(0).ops
+        if op.stream != COMPUTE
+    ]
+    sizes = network_sizes(plans)
+    return max(sizes, key=lambda name: sizes[name])
+
+
+def network_sizes(plans: Iterable[Plan]) -> dict[str, float]:
+    """Seconds of collectives by what takes them: latency, links inside nodes, or between them."""
+    sizes = {"network_latency": 0.0, "intra_node_network": 0.0, "inter_node_network": 0.0}
+    for plan in plans:
+        sizes["network_latency"] += plan.launch + sum(phase.latency for phase in plan.phases)
+        for phase in plan.phases:
+            sizes[_where(phase)] += phase.seconds
+    return sizes
+
+
+def _where(phase: Phase) -> str:
+    """Whether the busiest link of `phase` leads out of a node; a toy's one network counts so."""
+    outside = phase.busiest is None or leaves(phase.busiest)
+    return "inter_node_network" if outside else "intra_node_network"

@@ -1,0 +1,178 @@
+"""Explanations: the operations of a step, its critical path, and what changes would bring."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from dpsim.cases.case import Case, Stretch
+from dpsim.compile.critical import critical_path
+from dpsim.compile.schedules import peak_in_flight
+from dpsim.compile.timeline import Span
+from dpsim.core.record import Refused
+from dpsim.predict.blame import affordable, blame, without
+from dpsim.predict.cures import slowest_node, with_spares, without_ranks
+from dpsim.predict.player import Played, step_time
+from dpsim.predict.prediction import Prediction
+
+MAX_OPERATIONS = 10_000
+#: steps over which a what-if is compared with now, where anything is random
+PAIRED_STEPS = 8
+QUIET = "no stragglers"
+
+
+def explain(prediction: Prediction) -> dict[str, Any]:
+    """The prediction's document with, per point, operations, orders, buckets, critical path and
+    what-ifs.  Points without a number keep their error."""
+    points = []
+    for case, played, point in zip(
+        prediction.cases, prediction.played, prediction.points, strict=True
+    ):
+        points.append({**point, **_explained(case, played)} if played else point)
+    return {**prediction.document, "points": points}
+
+
+def _explained(case: Case, played: Played) -> dict[str, Any]:
+    step = played.timeline.last
+    program = step.cast.programs[0]
+    critical = step.critical_rank()
+    ranks = tuple(dict.fromkeys((critical, *range(step.cast.ranks))))
+    keep = max(1, MAX_OPERATIONS // max(len(program.ops), 1))
+    spans = step.spans(ranks[:keep])[:MAX_OPERATIONS]
+    return {
+        "critical_rank": step.cast.rank_of(critical),
+        "operations": [_operation(span) for span in spans],
+        "orders": {
+            str(step.cast.rank_of(rank)): step.cast.program(rank).order() for rank in ranks[:keep]
+        },
+        "peak_in_flight": _in_flight(case),
+        "buckets": [
+            {"name": name, "bytes": size, "tensors": list(tensors)}
+            for name, size, tensors in program.buckets
+        ],
+        "critical_path": [_operation(span) for span in critical_path(step)],
+        "what_if": what_if(case, played.step_time),
+        "blame": blame(case, played.step_time).document(),
+    }
+
+
+def _operation(span: Span) -> dict[str, Any]:
+    return {
+        "rank": span.rank,
+        "stream": span.stream,
+        "name": span.name,
+        "op": span.op,
+        "group": span.group,
+        "bytes": span.bytes,
+        "ready_s": span.ready,
+        "start_s": span.start,
+        "end_s": span.end,
+    }
+
+
+def what_if(case: Case, time: float) -> list[dict[str, Any]]:
+    """Step time under single changes, each by playing it again.
+
+    Where anything is random, now and then are played over the same few steps with the same draws,
+    and their ratio is what counts.
+    """
+    now = _short(case)
+    result = []
+    for name, (variant, samples) in _changes(case).items():
+        scale = 1.0 if name == QUIET else time / now if now > 0 else 0.0
+        changed = variant() * scale  # without any randomness there is nothing to pair
+        gain = samples * time / changed - 1.0 if changed > 0 else None
+        result.append({"change": name, "step_time_s": changed, "throughput_gain": gain})
+    return result
+
+
+def _short(case: Case, stretch: Stretch | None = None, *, quiet: bool = False) -> float:
+    return step_time(case, stretch=stretch, quiet=quiet, at_most=PAIRED_STEPS)
+
+
+def _changes(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
+    """Name -> function that returns the new step time, and samples per step relative to now."""
+    changes: dict[str, tuple[Callable[[], float], float]] = {}
+    if case.ranks > 1:
+        changes["twice the bandwidth"] = (lambda: _short(case, Stretch(transfer=0.5)), 1.0)
+        changes["half the latency"] = (lambda: _short(case, Stretch(latency=0.5)), 1.0)
+        changes["free communication"] = (lambda: _short(case.without_communication()), 1.0)
+    changes["twice the batch"] = (lambda: _short(_twice_the_batch(case)), 2.0)
+    changes["twice the compute speed"] = (lambda: _short(case, Stretch(compute=0.5)), 1.0)
+    if case.scenario.variability.varies:
+        changes[QUIET] = (lambda: _quiet(case), 1.0)
+    if case.scenario.host.launch and not case.scenario.host.captured:
+        changes["captured graphs"] = (lambda: _short(_captured(case)), 1.0)
+    return changes | _cures(case)
+
+
+def _quiet(case: Case) -> float:
+    """Step time if nothing varied; shares by speed would then be others."""
+    if not case.scenario.batch.by_speed:
+        return _short(case, quiet=True)
+    return _short(without(case, list(case.scenario.variability.causes)))
+
+
+def _captured(case: Case) -> Case:
+    host = dataclasses.replace(case.scenario.host, captured=True)
+    scenario = dataclasses.replace(case.scenario, host=host)
+    return Case(scenario, case.base, case.compute_scale).on_cluster_of(case)
+
+
+def _cures(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
+    """Without the slowest node, with samples by speed, and with spare nodes."""
+    changes: dict[str, tuple[Callable[[], float], float]] = {}
+    gone, batch = slowest_node(case), case.scenario.batch
+    variants: dict[str, Case] = {}
+    if gone is not None:
+        unit = "node" if case.topology is not None else "rank"
+        variants[f"without the slowest {unit}"] = without_ranks(case, gone)
+        if not (batch.by_speed or batch.per_rank or case.backup_workers):
+            variants["samples by speed"] = _by_speed(case)
+    for name, variant in variants.items():
+        try:
+            time, samples = _short(variant), variant.global_batch / case.global_batch
+        except Refused:  # it cannot be trained so: a batch, a group or a mesh that does not fit
+            continue
+        changes[name] = (lambda time=time: time, samples)  # type: ignore[misc]
+    for name, spared in with_spares(case).items():
+        changes[name] = (lambda other=spared: _paired(case, other), 1.0)  # type: ignore[misc]
+    return changes
+
+
+def _by_speed(case: Case) -> Case:
+    batch = case.scenario.batch
+    size: dict[str, Any] = {"per_device": batch.per_device}
+    if not batch.weak:
+        size = {"global": batch.global_}
+    dealt = type(batch)(accumulation=batch.accumulation, by_speed=True, **size)
+    return Case(dataclasses.replace(case.scenario, batch=dealt), case.base, case.compute_scale)
+
+
+def _paired(case: Case, other: Case) -> float:
+    """Step time of `other` as `_short(case)` would have it, over as many draws as time allows."""
+    if not case.scenario.variability.random:
+        return _short(other)
+    steps = affordable(case)
+    now = step_time(case, at_most=steps)
+    return _short(case) * step_time(other, at_most=steps) / now if now > 0 else 0.0
+
+
+def _twice_the_batch(case: Case) -> Case:
+    batch = case.scenario.batch
+    twice: dict[str, Any] = {"global": (batch.global_ or 1) * 2}
+    if batch.weak:
+        per_rank = {rank: 2 * samples for rank, samples in (batch.per_rank or {}).items()}
+        twice = {"per_device": (batch.per_device or 1) * 2, "per_rank": per_rank or None}
+    doubled = type(batch)(accumulation=batch.accumulation, by_speed=batch.by_speed, **twice)
+    return Case(dataclasses.replace(case.scenario, batch=doubled), case.base, case.compute_scale)
+
+
+def _in_flight(case: Case) -> list[int]:
+    """Micro-batches (of one stage each) whose activations every rank keeps at once."""
+    mesh = case.mesh
+    if mesh.plain:
+        return [1] * case.ranks
+    peaks = [peak_in_flight(acts) for acts in case.layout.acts(case.scenario.batch.accumulation)]
+    return [peaks[mesh.place(rank, "pipeline")] for rank in range(case.ranks)]

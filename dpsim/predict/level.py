@@ -1,0 +1,119 @@
+"""Calibration by one measured step: it sets the level of compute and keeps the proportions.
+
+The layers' durations are multiplied by one factor such that the predicted step time at the
+measured count equals the measured one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+from dpsim.cases.case import Case
+from dpsim.core.record import Refused
+from dpsim.describe.measured import MeasuredPoint, read_measured
+from dpsim.describe.scenario import Calibrate
+from dpsim.models.section import below
+from dpsim.predict.player import step_time
+
+
+@dataclass(frozen=True)
+class Level:
+    """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`."""
+
+    scale: float
+    ranks: int
+    step_time: float
+
+
+def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = step_time) -> Level:
+    """The level that makes the prediction equal the measurement; `play` tells a case's step time.
+
+    Raises Refused where no level does, or only one beyond the device's peak.
+    """
+    point = _point(first, calibrate)
+    case = first.at_ranks(point.ranks)
+    try:
+        _ = case.shares
+    except Refused as error:
+        key = "ranks" if calibrate.ranks else "file"
+        if case is first or (calibrate.ranks or calibrate.file) is None:
+            raise
+        raise Refused(f"{point.ranks} ranks: {error.message}", ("calibrate", key)) from None
+    try:
+        target = point.step_time(case.global_batch, case.tokens_per_sample, case.model.sample)
+    except Refused as error:
+        raise Refused(error.message, ("calibrate",)) from None
+    _ = case.costs  # shared by all that follows
+
+    @cache
+    def time(scale: float) -> float:
+        return play(case.scaled(scale))
+
+    shortest = time(0.0)
+    if target <= shortest:
+        raise Refused(
+            f"a step of {target:.4g} s is shorter than what communication and the optimizer alone "
+            f"take ({shortest:.4g} s)",
+            ("calibrate",),
+        )
+    scale = _solve(time, target)
+    _check_peak(case.scaled(scale))
+    return Level(scale, point.ranks, target)
+
+
+def _point(first: Case, calibrate: Calibrate) -> MeasuredPoint:
+    if calibrate.file is not None:
+        file = below(first.base, calibrate.file, "calibrate.file")
+        return read_measured(file, "calibrate.file")[0]
+    ranks = calibrate.ranks or first.ranks
+    if calibrate.step_time is not None:
+        return MeasuredPoint(ranks, calibrate.step_time, "s", "calibrate.step_time")
+    assert calibrate.throughput is not None
+    value, unit = calibrate.throughput
+    return MeasuredPoint(ranks, value, unit, "calibrate.throughput")
+
+
+def _solve(time: Callable[[float], float], target: float) -> float:
+    """The root of time(scale) = target: it grows with scale, almost linearly.
+
+    The secant through the two scales that come nearest, kept inside the bracket."""
+    known = {0.0: time(0.0), 1.0: time(1.0)}
+    while max(known.values()) < target:
+        high = max(known) * 4.0
+        if high > 1e12:
+            raise Refused("the model's compute takes no time, so no level fits", ("calibrate",))
+        known[high] = time(high)
+    for _ in range(80):
+        nearest = sorted(known, key=lambda scale: abs(known[scale] - target))
+        if abs(known[nearest[0]] - target) <= 1e-10 * target:
+            break
+        low = max(scale for scale, found in known.items() if found <= target)
+        high = min(scale for scale, found in known.items() if found > target)
+        one, other = nearest[:2]
+        rise = known[other] - known[one]
+        guess = one + (other - one) * (target - known[one]) / rise if rise else low
+        guess = guess if low < guess < high else (low + high) / 2
+        if guess in known:
+            break
+        known[guess] = time(guess)
+    return min(known, key=lambda scale: abs(known[scale] - target))
+
+
+def _check_peak(case: Case) -> None:
+    device = case.device
+    samples = max(case.shares) * case.scenario.batch.accumulation
+    flop = case.model.flop_per_sample() * samples
+    if device is None or flop == 0:
+        return
+    job = case.job(max(case.shares))
+    seconds = sum(t.forward + t.backward for t in job.times) * job.micro_batches
+    share = flop / (seconds * device.peak_for(case.precision.compute))
+    if share > 1:
+        raise Refused(
+            f"the measured step would need {share:.0%} of {device.name}'s peak "
+            f"in {case.precision.compute}; if it ran in a faster dtype "
+            "(autocast, tf32), say so with precision.compute",
+            ("calibrate",),
+        )

@@ -1,0 +1,171 @@
+"""Playing a case: which engine, how many steps, and what it returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dpsim.cases.case import Case, Stretch
+from dpsim.compile.timeline import Timeline
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.play import NotApplicable, Play, event, vectorised
+
+#: CPU seconds of event playing that a run may cost before `auto` turns to the vectorised engine
+EVENT_BUDGET = 5.0
+#: CPU seconds per operation and rank in the event engine: benchmarks/engines.py printed 8-9 us
+#: on a 2-core x86-64 machine
+SECONDS_PER_OPERATION = 1.0e-5
+#: seconds of event playing, as estimated, beyond which a run is refused
+EVENT_LIMIT = 3600.0
+#: bytes that the event engine keeps per operation and rank: 280 were seen at 65,536 ranks
+BYTES_PER_OPERATION = 300
+#: bytes of event playing, as estimated, beyond which a run is refused
+EVENT_MEMORY = 8e9
+#: steps of a re-play on the event engine, where anything is random
+FEW = 8
+#: how far two steps may differ, relatively, when the run has settled
+SETTLED = 1e-9
+
+
+@dataclass(frozen=True)
+class Played:
+    """A timeline, the engine that made it and why that one."""
+
+    timeline: Timeline
+    engine: str
+    reason: str
+
+    @property
+    def step_time(self) -> float:
+        return self.timeline.step_time
+
+
+def play(case: Case, *, budget: float = EVENT_BUDGET) -> Played:
+    """Play `case` on the engine that the scenario asks for; `auto` is `event` within `budget`."""
+    wanted = case.scenario.engine
+    if wanted == "auto" and case.scenario.detail == "rounds":
+        wanted, reason = "event", "detail: rounds"
+    elif wanted == "auto":
+        cost = estimate(case)
+        wanted = "event" if cost <= budget else "vectorised"
+        reason = f"estimated {cost:.1f} s of event playing; the budget is {budget:.1f} s"
+    else:
+        reason = "asked for"
+    if wanted == "vectorised":
+        try:
+            return Played(_settle(case.plays(), vectorised.play), wanted, reason)
+        except NotApplicable as error:
+            if case.scenario.engine == "vectorised":
+                raise SimulationError(f"engine: vectorised does not apply: {error}") from None
+            wanted, reason = "event", str(error)
+    _check_affordable(case)
+    return Played(_settle(case.plays(), _event(case)), wanted, reason)
+
+
+def _check_affordable(case: Case) -> None:
+    """Refuse event playing that would take longer than EVENT_LIMIT or more than EVENT_MEMORY."""
+    seconds, size = estimate(case), BYTES_PER_OPERATION * _operations(case)
+    rounds = case.scenario.detail == "rounds" and size <= EVENT_MEMORY
+    if seconds > EVENT_LIMIT:
+        cost = f"{seconds / 3600:,.0f} h (limit {EVENT_LIMIT / 3600:.0f} h)"
+    elif size > EVENT_MEMORY:
+        cost = f"{size / 1e9:,.0f} GB of memory (limit {EVENT_MEMORY / 1e9:.0f} GB)"
+    else:
+        return
+    raise Refused(
+        f"playing {case.ranks:,} ranks event by event would take about {cost}; "
+        + ("detail: collective" if rounds else "engine: auto or vectorised")
+        + " is much faster",
+        ("detail",) if rounds else ("engine",),
+    )
+
+
+def step_time(
+    case: Case,
+    *,
+    stretch: Stretch | None = None,
+    quiet: bool = False,
+    at_most: int | None = None,
+) -> float:
+    """Mean step time of a variant of `case`, on the fastest engine that applies."""
+    if case.scenario.detail == "rounds":
+        plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
+        return _settle(plays, _event(case)).step_time
+    if not case.costs.contested:
+        plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
+        try:
+            return _settle(plays, vectorised.play).step_time
+        except NotApplicable:
+            case.costs.contested = True
+    plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
+    return _settle(plays, _event(case)).step_time
+
+
+def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[float]:
+    """Step times of several variants of `case`, whose own step time is `time`.
+
+    A variant stretches compute, or all of communication alike.  Where communicators share links
+    this leaves the sharing out, and the ratio to the unstretched lane is what counts.
+    """
+    if any(v.latency != v.transfer for v in variants):
+        raise ValueError("a lane stretches latency and transfer alike")
+    lanes = ((1.0, 1.0), *((v.compute, v.transfer) for v in variants))
+    request = case.plays(at_most=FEW if case.contention else None)[0]
+    # beside contention lanes drift apart, and what each meets is found faster one by one
+    groups = [(lane,) for lane in lanes] if case.contention else [lanes]
+    try:
+        played = [vectorised.play(request, lanes=group, sharing=False).lanes for group in groups]
+    except NotApplicable:  # one pass cannot follow their order
+        each = (None, *variants)
+        played = [tuple(step_time(case, stretch=one, at_most=FEW) for one in each)]
+    own, *found = (time for times in played for time in times)
+    return [time * value / own if own else value for value in found]
+
+
+def cross_check(case: Case) -> None:
+    """Play a few steps of `case` on both engines; SimulationError if they don't agree to 1e-9.
+
+    A case of more than 64 ranks is checked on 8 of them, or on one replica of the model."""
+    few = max(8 // case.mesh.replica, 1) * case.mesh.replica
+    case = case.at_ranks(few) if case.ranks > 64 > few else case
+    try:
+        request = case.plays()[0]
+        short = replace(request, steps=min(request.steps, 4), warmup=0)
+        a, b = event.play(short), vectorised.play(short)
+    except (NotApplicable, Refused):  # Refused: a strategy that does not fit on 8 ranks
+        return
+    if abs(a.step_time - b.step_time) > 1e-9 * a.step_time:
+        raise SimulationError(
+            f"the engines disagree: event {a.step_time} s, vectorised {b.step_time} s"
+        )
+
+
+def estimate(case: Case) -> float:
+    """Rough CPU seconds that the event engine needs for `case`."""
+    transfers = 4 * case.ranks if case.scenario.detail == "rounds" else 0
+    return SECONDS_PER_OPERATION * _operations(case) * (1 + transfers)
+
+
+def _operations(case: Case) -> float:
+    """Operations in all steps of the first play of `case`, of all that play: ranks in lockstep are
+    one player."""
+    request = case.plays()[0]
+    cast = request.cast(0)
+    mean = sum(len(program.ops) for program in cast.programs) / len(cast.programs)
+    return request.steps * cast.ranks * mean
+
+
+def _event(case: Case) -> Callable[[Play], Timeline]:
+    return lambda request: event.play(request, detail=case.scenario.detail)
+
+
+def _settle(plays: list[Play], engine: Callable[[Play], Timeline]) -> Timeline:
+    """The timeline of the first play that has settled; the mean of the last one if none has."""
+    timeline = engine(plays[0])
+    for following in plays[1:]:
+        last, before = timeline.durations[-1], timeline.durations[-2]
+        if abs(last - before) <= SETTLED * max(last, before):
+            return replace(timeline, durations=(last,), splits=timeline.splits[-1:])
+        timeline = engine(following)
+    return timeline

@@ -1,0 +1,154 @@
+"""How a run scales: laws fitted to it, and what makes it bend away from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dpsim.cases.case import Case
+from dpsim.compile.program import COMPUTE
+from dpsim.predict.laws import amdahl, fit_usl, karp_flatt
+from dpsim.predict.player import step_time
+from dpsim.predict.uncertainty import compute_range
+
+PARTS = ("communication_s", "jitter_s", "bubble_s", "load_s")
+#: efficiency below which a curve counts as bent
+BENT = 0.9
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """The step on one rank [s]: work per sample, fixed work that ranks share out (a sharded
+    optimizer), and what they don't."""
+
+    parallel: float
+    shared: float
+    serial: float
+
+    @property
+    def total(self) -> float:
+        return self.parallel + self.shared + self.serial
+
+    @property
+    def serial_fraction(self) -> float:
+        return self.serial / self.total if self.total else 0.0
+
+    def ideal(self, ranks: int, *, weak: bool) -> float:
+        """Step time on `ranks` ranks by Amdahl (fixed work) or Gustafson (work grows) [s]."""
+        if weak:
+            return self.parallel + self.shared / ranks + self.serial
+        return self.total / amdahl(self.serial_fraction, ranks)
+
+
+def baseline(case: Case) -> Baseline:
+    """`case` on one rank, with free communication: what Amdahl's law starts from.
+
+    What of the fixed work is shared out shows in its halving from one rank to two.
+    """
+    silent = case.without_communication()
+    parallel, fixed = _compute(silent.at_ranks(1))
+    halved = fixed - _compute(silent.at_ranks(2), fixed_only=True)[1]
+    shared = min(2.0 * halved, fixed)
+    return Baseline(parallel, shared, fixed - shared)
+
+
+def _compute(case: Case, *, fixed_only: bool = False) -> tuple[float, float]:
+    """Compute time of rank 0: per-sample work, and everything else [s]."""
+    job = case.job(1 if fixed_only else max(case.shares))
+    ops = [op for op in case.scenario.strategy.program(job, None).ops if op.stream == COMPUTE]
+    scaled = sum(op.seconds for op in ops if op.kind in ("forward", "backward"))
+    return scaled, sum(op.seconds for op in ops if op.kind not in ("forward", "backward"))
+
+
+def gap(case: Case, time: float, base: Baseline) -> dict[str, float]:
+    """Step time beyond the law's, split into causes that sum to it.
+
+    Causes are taken away one after the other (communication, then jitter); what is left over the
+    law is load: uneven shares, and work that shrinks less than the batch does.
+    """
+    silent = case.without_communication()
+    free = step_time(silent)
+    calm = step_time(silent, quiet=True)
+    law = base.ideal(case.ranks, weak=case.scenario.batch.weak)
+    return dict(zip(PARTS, (time - free, free - calm, 0.0, calm - law), strict=True))
+
+
+def laws(
+    cases: Sequence[Case], points: Sequence[dict[str, Any]], calibrated: bool
+) -> dict[str, Any]:
+    """The `laws` part of the answer for the points that have a step time."""
+    good = [(c, p) for c, p in zip(cases, points, strict=True) if "error" not in p]
+    if not good:
+        return {}
+    first = good[0][0]
+    base = baseline(first)
+    weak = first.scenario.batch.weak
+    gaps = [
+        {
+            "ranks": c.ranks,
+            "law_s": base.ideal(c.ranks, weak=weak),
+            **gap(c, p["step_time_s"], base),
+        }
+        for c, p in good
+    ]
+    fast, slow = compute_range(first, calibrated)
+    exact = first.machine is None
+    fit = fit_usl([c.ranks for c, _ in good], [p["throughput_per_s"] for _, p in good])
+    return {
+        "amdahl": {
+            "serial_fraction": base.serial_fraction,
+            "low": _serial(base, 1.0 if exact else slow),
+            "high": _serial(base, 1.0 if exact else fast),
+            "gap": {key: gaps[-1][key] for key in PARTS},
+            "points": gaps,
+        },
+        "gustafson": {"serial_fraction": base.serial_fraction},
+        "usl": fit
+        and {
+            "sigma": fit.sigma,
+            "kappa": fit.kappa,
+            "peak_ranks": fit.peak_ranks if math.isfinite(fit.peak_ranks) else None,
+        },
+        "karp_flatt": [
+            _karp_flatt(c.ranks, p, base, weak=weak) for c, p in good if c.ranks > 1 and base.total
+        ],
+        "bend": _bend(good, gaps),
+    }
+
+
+def _serial(base: Baseline, stretch: float) -> float:
+    total = base.serial + base.shared + base.parallel * stretch
+    return base.serial / total if total else 0.0
+
+
+def _karp_flatt(
+    ranks: int, point: dict[str, Any], base: Baseline, *, weak: bool
+) -> dict[str, float]:
+    """The serial fraction that would explain this point alone (scaled speed-up if weak)."""
+    work = ranks * base.ideal(ranks, weak=True) if weak else base.total
+    return {"ranks": ranks, "serial_fraction": karp_flatt(work / point["step_time_s"], ranks)}
+
+
+def _bend(
+    good: Sequence[tuple[Case, dict[str, Any]]], gaps: Sequence[dict[str, float]]
+) -> dict[str, Any] | None:
+    """Where efficiency first falls below 90 %, and which part of the gap is the largest there."""
+    for (case, point), parts in zip(good, gaps, strict=True):
+        if point["efficiency"] < BENT:
+            names = (*PARTS, "serial_s")
+            sizes = dict(parts) | {"serial_s": _serial_loss(good, case, parts)}
+            largest = max(names, key=lambda name: sizes[name])
+            return {"ranks": case.ranks, "part": largest.removesuffix("_s")}
+    return None
+
+
+def _serial_loss(
+    good: Sequence[tuple[Case, dict[str, Any]]], case: Case, parts: dict[str, float]
+) -> float:
+    """What the law itself loses against linear scaling from the first point [s]."""
+    if case.scenario.batch.weak:
+        return 0.0
+    first, point = good[0]
+    return parts["law_s"] - float(point["step_time_s"]) * first.ranks / case.ranks

@@ -1,0 +1,379 @@
+"""What a point costs in time, money and energy: from its step to a training run and a year.
+
+`fields` gives the keys of a point; `cost_of`, `usage_of`, `quote_of` and `time_to_train` of
+dpsim/describe/convergence.py are what they are made of.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from dpsim.cases.case import Case, innermost
+from dpsim.core.record import Refused
+from dpsim.describe.convergence import (
+    Need,
+    TrainingTime,
+    fitted,
+    limit,
+    needed,
+    tasks,
+    time_to_train,
+)
+from dpsim.describe.sampler import Epoch, epoch_of
+from dpsim.describe.scenario import Batch
+from dpsim.models.section import below
+from dpsim.money.items import Bill, Power, Quote, Usage, bill, device_hours, power
+from dpsim.money.prices import read_quote
+from dpsim.predict.player import step_time
+
+#: what a point has where time to train is asked for
+RUN_KEYS = ("steps", "samples", "epochs", "time_to_train_s")
+
+
+def check(case: Case) -> None:
+    """Refuse what no point of the scenario can have: a price that is not there, a power that is
+    not known."""
+    for key in ("price", "energy"):
+        if getattr(case.scenario, key) is not None and len(case.devices) > 1:
+            raise Refused("is known for one kind of device, not where they differ", (key,))
+    quote_of(case)
+    if case.scenario.energy is not None:
+        power(case.scenario.energy, _machine_use(case, 1.0))
+
+
+def quote_of(case: Case) -> Quote | None:
+    """The line of the price list that the scenario names; None where it names none."""
+    price = case.scenario.price
+    if price is None or price.file is None:
+        return None
+    path = below(case.base, price.file, "price.file")
+    if not path.is_file():
+        raise Refused(f"no file {price.file!r} beside the scenario", ("price", "file"))
+    quote = read_quote(path, price)
+    if case.topology is not None and quote.devices != case.topology.gpus:
+        raise Refused(
+            f"{quote.name} has {quote.devices} accelerators, a node of the scenario "
+            f"{case.topology.gpus}; choose another row, or set cluster.gpus_per_node",
+            ("price", "row"),
+        )
+    return quote
+
+
+def usage_of(case: Case, busy: float) -> Usage:
+    """What the job of `case` uses while its devices compute for the share `busy` of the time."""
+    price = case.scenario.price
+    counted = price is not None and price.network is not None and price.network.per_port is not None
+    use = _machine_use(case, busy)
+    if not counted or case.topology is None:
+        return use
+    return Usage(**{**vars(use), "ports": switch_ports(case)})
+
+
+def _machine_use(case: Case, busy: float) -> Usage:
+    energy, topology, machine, device = (
+        case.scenario.energy, case.topology, case.machine, case.device,
+    )  # fmt: skip
+    if topology is None or machine is None or device is None:
+        return Usage(devices=case.ranks, busy=busy)
+
+    def watts(given: float | None, own: float) -> float | None:
+        return given if given is not None else own or None
+
+    return Usage(
+        devices=case.ranks,
+        nodes=topology.nodes,
+        nics=topology.nodes * topology.nics,
+        busy=busy,
+        busy_watts=watts(energy.device_power if energy else None, device.power),
+        idle_watts=watts(energy.idle_power if energy else None, device.idle_power),
+        host_watts=watts(energy.host_power if energy else None, machine.host_power),
+    )
+
+
+def switch_ports(case: Case) -> int:
+    """Ports of all switches between the nodes: one for each NIC's cable, and two for each uplink
+    of a NIC's speed, of which a leaf has no more than NICs."""
+    assert case.topology is not None
+    graph = case.topology.graph
+    ports = 0
+    for leaf in (v for v, data in graph.nodes(data=True) if data["kind"] == "leaf"):
+        speeds: dict[bool, list[float]] = {True: [], False: []}
+        for _, end, data in graph.out_edges(leaf, data=True):
+            speeds[graph.nodes[end]["kind"] == "nic"].append(data["link"].bandwidth)
+        below, above = speeds[True], sum(speeds[False])
+        uplinks = math.ceil(above / max(below) * (1 - 1e-12)) if below else 0
+        ports += len(below) + 2 * min(uplinks, len(below))
+    return ports
+
+
+def busy_share(point: dict[str, Any]) -> float:
+    """Share of the step in which the critical rank's device computes."""
+    time = float(point["step_time_s"])
+    return min(float(point["compute_s"]) / time, 1.0) if time > 0 else 0.0
+
+
+def cost_of(case: Case, point: dict[str, Any]) -> Bill | None:
+    """The line items of `point`, a computed point of `case`; None where nothing is priced.
+
+    Raises Refused, by name, where a price or a power is not known.
+    """
+    price, energy = case.scenario.price, case.scenario.energy
+    if price is None and (energy is None or energy.price is None):
+        return None
+    return bill(price, energy, usage_of(case, busy_share(point)), quote_of(case))
+
+
+def power_of(case: Case, point: dict[str, Any]) -> Power | None:
+    """Mean power of `point` [W]; None where energy is not asked for."""
+    energy = case.scenario.energy
+    return None if energy is None else power(energy, _machine_use(case, busy_share(point)))
+
+
+def run_of(case: Case, point: dict[str, Any]) -> TrainingTime | None:
+    """The training run of `point`; None where none is asked for."""
+    training = case.scenario.training
+    if training is None:
+        return None
+    if training.sampler is not None:
+        return _dealt_run(case, point)
+    return time_to_train(
+        training,
+        case.global_batch,
+        point["step_time_s"],
+        low=point["step_time_low_s"],
+        high=point["step_time_high_s"],
+        tokens_per_sample=case.tokens_per_sample,
+    )
+
+
+def epoch(case: Case) -> Epoch | None:
+    """An epoch as the sampler deals it; None where the scenario has no sampler."""
+    training = case.scenario.training
+    if training is None or training.sampler is None:
+        return None
+    where, strategy = ("training", "sampler"), innermost(case.scenario.strategy)
+    if case.backup_workers or min(case.shares) != max(case.shares):
+        raise Refused("every rank gets the same samples; batches differ here", where)
+    if training.sampler.uneven and not getattr(strategy, "join", False):
+        raise Refused(
+            "a rank that has run out of inputs leaves the others waiting for ever, except inside "
+            "strategy: {kind: ddp, join: true}",
+            (*where, "uneven"),
+        )
+    found = case.scenario.batch
+    return epoch_of(
+        training.epoch() or 1,
+        case.mesh.data,
+        case.shares[0],
+        found.accumulation,
+        training.sampler,
+    )
+
+
+def _dealt_run(case: Case, point: dict[str, Any]) -> TrainingTime:
+    """The training run of `point`, epoch by epoch."""
+    training, dealt = case.scenario.training, epoch(case)
+    assert training is not None
+    assert training.sampler is not None
+    assert dealt is not None
+    needed(training, case.global_batch, case.tokens_per_sample)  # refuses too large a batch
+    epochs, time = int(training.epochs or 1), float(point["step_time_s"])
+    if training.sampler.last_accumulation == "carry":
+        steps = epochs * dealt.micro_batches // case.scenario.batch.accumulation
+        seconds = steps * time - epochs * _saved(case, dealt)
+    else:
+        steps = epochs * dealt.steps
+        seconds = epochs * ((dealt.steps - 1) * time + _last_step(case, dealt, time))
+    if steps == 0:
+        raise Refused("these epochs do not fill one accumulation", ("batch", "accumulation"))
+    samples = epochs * dealt.samples
+    need = Need(steps, float(samples), float(epochs))
+    low, high = (
+        seconds * (point[f"step_time_{end}_s"] / time if time > 0 else 1.0)
+        for end in ("low", "high")
+    )
+    return TrainingTime(need, seconds, low, high)
+
+
+def _last_step(case: Case, dealt: Epoch, time: float) -> float:
+    """The last step of an epoch: fewer micro-batches, and a smaller one at their end [s]."""
+    if dealt.last < case.scenario.batch.accumulation:
+        time = step_time(_with_batch(case, case.shares[0], dealt.last))
+    return time - _saved(case, dealt)
+
+
+def _saved(case: Case, dealt: Epoch) -> float:
+    """What the smaller micro-batch at the end of an epoch takes less than a full one [s]."""
+    if dealt.tail == case.shares[0]:
+        return 0.0
+    full, tail = (step_time(_with_batch(case, n, 1)) for n in (case.shares[0], dealt.tail))
+    return full - tail
+
+
+def _with_batch(case: Case, samples: int, micro_batches: int) -> Case:
+    batch = Batch(per_device=samples, accumulation=micro_batches)
+    scenario = replace(case.scenario, batch=batch)
+    return Case(scenario, case.base, case.compute_scale).on_cluster_of(case)
+
+
+def _epoch_fields(dealt: Epoch) -> dict[str, Any]:
+    return {
+        "steps": dealt.steps,
+        "samples": dealt.samples,
+        "samples_per_rank": dealt.per_rank,
+        "repeated": dealt.repeated,
+        "dropped": dealt.dropped,
+        "micro_batches": dealt.micro_batches,
+        "last_micro_batch": dealt.tail,
+        "last_micro_batches": dealt.last,
+    }
+
+
+def fields(case: Case, point: dict[str, Any]) -> dict[str, Any]:
+    """The keys of `point` that say what it costs in time, money and energy.
+
+    None where the scenario has no training, price and energy, so that nothing is added.
+    """
+    run, charged, drawn = run_of(case, point), cost_of(case, point), power_of(case, point)
+    found: dict[str, Any] = {}
+    if run is not None:
+        found |= {
+            "steps": run.need.steps,
+            "samples": run.need.samples,
+            "epochs": run.need.epochs,
+            "time_to_train_s": run.seconds,
+            "time_to_train_low_s": run.low,
+            "time_to_train_high_s": run.high,
+            "device_hours": float(device_hours(case.ranks, run.seconds)),
+        }
+    if (dealt := epoch(case)) is not None:
+        found["epoch"] = _epoch_fields(dealt)
+    if charged is not None:
+        found |= {"cost_usd_per_hour": float(charged.usd_per_hour), **_money(run, charged)}
+        found["cost"] = _cost(case, point, charged, run)
+    if drawn is not None:
+        found |= _energy(drawn, run)
+    return found
+
+
+def _money(run: TrainingTime | None, charged: Bill) -> dict[str, float]:
+    if run is None:
+        return {}
+    ends = {"cost_usd": run.seconds, "cost_low_usd": run.low, "cost_high_usd": run.high}
+    return {key: float(charged.over(seconds)) for key, seconds in ends.items()}
+
+
+def _energy(drawn: Power, run: TrainingTime | None) -> dict[str, float]:
+    found = {"power_w": float(drawn.total)}
+    if run is not None:
+        ends = {"energy_kwh": run.seconds, "energy_low_kwh": run.low, "energy_high_kwh": run.high}
+        found |= {key: float(drawn.kwh(seconds)) for key, seconds in ends.items()}
+    return found
+
+
+def _cost(
+    case: Case, point: dict[str, Any], charged: Bill, run: TrainingTime | None
+) -> dict[str, Any]:
+    """The line items of a point, and what a step, a sample, a token, a run and a year cost."""
+    time, batch = float(point["step_time_s"]), case.global_batch
+    step = charged.over(time)
+    totals = {
+        "usd_per_hour": charged.usd_per_hour,
+        "usd_per_step": step,
+        "usd_per_sample": step / batch,
+        "usd_per_token": step / (batch * case.tokens_per_sample)
+        if case.tokens_per_sample > 1
+        else None,
+        "usd_per_run": None if run is None else charged.over(run.seconds),
+        "usd_per_year": charged.usd_per_year,
+    }
+    quote, price = charged.quote, case.scenario.price
+    return {
+        **{key: _float(value) for key, value in totals.items()},
+        "items": _items(charged, time, run),
+        "as_of": quote.as_of if quote else price.as_of if price else None,
+        "source": quote.source if quote else price.source if price else None,
+    }
+
+
+def _items(charged: Bill, time: float, run: TrainingTime | None) -> list[dict[str, Any]]:
+    per_step = charged.shares(time)
+    per_run = charged.shares(run.seconds) if run else (None,) * len(charged.items)
+    return [
+        {
+            "name": item.name,
+            "basis": item.basis,
+            "usd_per_hour": float(item.usd_per_hour),
+            "usd_per_step": float(step),
+            "usd_per_run": _float(whole),
+            "usd_per_year": float(item.usd_per_hour * charged.hours_a_year),
+        }
+        for item, step, whole in zip(charged.items, per_step, per_run, strict=True)
+    ]
+
+
+def _float(value: Decimal | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def relate(points: Sequence[dict[str, Any]]) -> None:
+    """How many times sooner training ends than at the first point that has a time to train."""
+    base = next((p for p in points if p.get("time_to_train_s")), None)
+    for point in points:
+        if base is not None and point.get("time_to_train_s"):
+            point["training_speedup"] = base["time_to_train_s"] / point["time_to_train_s"]
+
+
+def warnings(cases: Sequence[Case], points: Sequence[dict[str, Any]]) -> list[str]:
+    """What to know about times to train and prices that are shown."""
+    computed = [
+        case for case, point in zip(cases, points, strict=True) if "time_to_train_s" in point
+    ]
+    found: list[str] = []
+    batches = [case.global_batch for case in computed]
+    trained = next((case.scenario.training for case in computed), None)
+    if trained is not None:
+        most, _ = limit(trained)
+        if trained.constant and len(set(batches)) > 1:
+            found.append(
+                "training: the same samples are taken to be enough at every global batch "
+                f"({min(batches):,} to {max(batches):,}); large ones need more, see critical_batch"
+            )
+        elif most is None:
+            found.append(
+                "training: nothing says up to which global batch this converges; give rule or "
+                "largest_batch"
+            )
+        if trained.task is not None and not trained.constant:
+            found += _task_warnings(trained.task, min(batches))
+    return found + _device_warnings(cases)
+
+
+def _task_warnings(name: str, batch: int) -> list[str]:
+    task, error = tasks()[name], fitted(name).max_error
+    found = [
+        f"training: samples come from a fit to {len(task.points)} published batches of {name}, "
+        f"off by up to {error:.1%}; intervals are those of the step time alone"
+    ]
+    if batch < task.smallest_batch:
+        found.append(
+            f"training: the smallest batch published for {name} is {task.smallest_batch:,}; "
+            "below it the fit is continued"
+        )
+    return found
+
+
+def _device_warnings(cases: Sequence[Case]) -> list[str]:
+    """Where the price list's accelerator is another than the machine's."""
+    quote, device = quote_of(cases[0]), cases[0].device
+    if quote is None or device is None or not quote.device:
+        return []
+    first, second = (
+        "".join(c for c in name.lower() if c.isalnum()) for name in (quote.device, device.name)
+    )
+    same = first in second or second in first
+    return [] if same else [f"price: {quote.name} has {quote.device}, the machine {device.name}"]

@@ -1,0 +1,201 @@
+"""How sure is a prediction: 90 % intervals from what is not known.
+
+Widths are learned from published runs and collectives, and kept with their errors in
+``dpsim/core/fitted`` (`training`, `collective_error`); series that are held out say whether they
+hold (validation/accuracy.md):
+
+compute, uncalibrated  5 % and 95 % points of measured over predicted time of uncalibrated runs of
+                       models that are known layer by layer, on such devices in such dtypes where
+                       enough are known
+run to run             what a calibrated prediction misses however little there is to predict; at
+                       the calibrated count itself repeated published points differ by up to 3 %
+collectives            5 % and 95 % points of measured over predicted time of single collectives
+collectives, measured  the curve's own spread, at least 3 %, where curves serve all of them on
+                       their own group; in between elsewhere (dpsim/cases/coverage.py)
+input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
+                       a node share
+
+Backends that are not NCCL have a prior for collectives, x 0.85 ... 1.8: NCCL's own model predicts
+0.56-1.1 of measured times at large sizes over eight machines.  Toys with explicit durations and
+ideal networks have none of these: their interval is the number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpsim.cases.case import Case, Stretch
+from dpsim.cases.coverage import network_range
+from dpsim.core.constants import shipped
+from dpsim.core.plugins import name_of
+from dpsim.predict.player import Played, lane_times
+
+NETWORK_PRIOR = (0.85, 1.8)
+REPEATED = (0.97, 1.03)
+#: parameters from which a model is large
+LARGE = 1e9
+Z90 = 1.645
+
+
+#: causes -> step time at their two ends, relative to the predicted one
+Causes = dict[str, tuple[float, float]]
+#: (case, its variants, its step time) -> theirs
+Lanes = Callable[[Case, Sequence[Stretch], float], list[float]]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds of the mean step time at 90 % [s], and what each cause alone would do to it."""
+
+    low: float
+    high: float
+    causes: Causes
+
+
+def interval(
+    case: Case,
+    played: Played,
+    calibrated_at: int | None,
+    lanes: Lanes = lane_times,
+    *,
+    repeated: bool = True,
+) -> Interval:
+    """The interval around `played`; independent causes add in quadrature.
+
+    lanes     what tells the step times of variants of a case
+    repeated  at the calibrated count the very run was measured, not one of another mesh or batch
+    """
+    time = played.step_time
+    causes: Causes = {}
+    variants = _variants(case, calibrated_at)
+    asked = [v for group in variants.values() for v in group]
+    flat = lanes(case, asked, time) if asked and time > 0 else []
+    for k, name in enumerate(variants):
+        if flat:
+            causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
+    if case.machine is not None:
+        causes |= _losses(case, calibrated_at, repeated)
+    if len(played.timeline.durations) > 1 and time > 0:
+        spread = _standard_error(played.timeline.durations, _episode(case)) * Z90 / time
+        causes["sampling"] = (1.0 - spread, 1.0 + spread)
+    if case.scenario.variability.drawn_once and time > 0:
+        causes["which are slow"] = _middle(played.timeline.durations, time)
+    below, above = _quadrature(causes)
+    return Interval(max(time * (1.0 - below), 0.0), time * (1.0 + above), causes)
+
+
+def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:
+    """Bounds of an efficiency or speed-up over the `first` point, relative to it.
+
+    A cause moves both steps in the same direction, so only what it does to their ratio counts;
+    sampling is independent.
+    """
+    ratios: Causes = {}
+    for name, (low, high) in point.items():
+        base = first.get(name, (1.0, 1.0)) if name != "sampling" else (1.0, 1.0)
+        ratios[name] = (base[0] / low if low > 0 else 1.0, base[1] / high)
+    below, above = _quadrature(ratios)
+    return max(1.0 - below, 0.0), 1.0 + above
+
+
+def _quadrature(causes: Causes) -> tuple[float, float]:
+    """How far below and above 1 the causes lead together."""
+    below = [max(0.0, 1.0 - min(ends)) for ends in causes.values()]
+    above = [max(0.0, max(ends) - 1.0) for ends in causes.values()]
+    return math.hypot(*below, 0.0), math.hypot(*above, 0.0)
+
+
+def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]:
+    found: dict[str, list[Stretch]] = {}
+    derived = any(layer.forward is None for layer in case.model.layers)
+    if case.machine is not None and calibrated_at is None and derived:
+        found["compute (prior)"] = [Stretch(compute=f) for f in compute_range(case, False)]
+    if not case.backend.ideal and case.ranks > 1:
+        name, ends = network_range(case, collectives_range(case))
+        found[name] = [Stretch(latency=f, transfer=f) for f in ends]
+    return found
+
+
+def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
+    """By what factors the time of all compute may be off.
+
+    Without calibration that depends on what runs are known of such devices, dtypes and models.
+    """
+    if calibrated:
+        return 1.0 / _width("run.fast"), _width("run.slow")
+    known, name = shipped("training"), f"interval.compute.{size_of(case)}"
+    if f"{name}.fast" not in known:
+        name = "interval.compute"
+    # a standard error further out: the few runs behind it differ less than all do
+    fast, slow = (known[f"{name}.{end}"] for end in ("fast", "slow"))
+    return 1.0 / (fast.value + fast.error), slow.value + slow.error
+
+
+def size_of(case: Case) -> str:
+    """The kind of device and dtype, and whether the model is large: kernels of large models differ
+    less in how much of the peak they reach."""
+    return f"{case.kind}.{'large' if case.model.parameters > LARGE else 'small'}"
+
+
+def collectives_range(case: Case) -> tuple[float, float]:
+    """By what factors the time of all collectives may be off where nothing was measured."""
+    if name_of(case.backend) != "nccl":
+        return NETWORK_PRIOR
+    learned = shipped("collective_error")
+    return learned["any.band_any.low"].value, learned["any.band_any.high"].value
+
+
+def _losses(case: Case, calibrated_at: int | None, repeated: bool) -> Causes:
+    """What no part of the model explains, by how far the case is from the calibrated count."""
+    found: Causes = {}
+    if calibrated_at == case.ranks and repeated:
+        found["run to run"] = REPEATED
+    elif calibrated_at is not None:
+        found["run to run"] = compute_range(case, True)
+    inside = doublings_inside(case, calibrated_at or 1)
+    if case.model.sample == "image" and inside:
+        found["input pipeline"] = (1.0, 1.0 + inside * _width("images.loss"))
+    return found
+
+
+def doublings_inside(case: Case, start: int) -> float:
+    """How often the ranks of a node have doubled since a run of `start` ranks."""
+    assert case.topology is not None
+    per_node = case.topology.gpus
+    return math.log2(max(min(case.ranks, per_node) / min(start, per_node), 1.0))
+
+
+def _width(name: str) -> float:
+    """A learned width."""
+    return shipped("training")[f"interval.{name}"].value
+
+
+def _middle(durations: tuple[float, ...], time: float) -> tuple[float, float]:
+    """What 90 % of the steps take, relative to `time`.  Each has another draw of what lasts for a
+    run, so a real run lies as far from the mean as one step."""
+    ordered = sorted(durations)
+    beyond = len(ordered) // 20
+    return min(ordered[beyond] / time, 1.0), max(ordered[-1 - beyond] / time, 1.0)
+
+
+def _episode(case: Case) -> int:
+    """Steps that share the draws of co-tenants or links: the most of any cause; 1 without."""
+    whole = case.scenario.variability.expanded
+    causes = (getattr(whole, name, None) for name in ("co_tenant", "link_episodes"))
+    return max((cause.episode for cause in causes if cause), default=1)
+
+
+def _standard_error(values: tuple[float, ...], together: int = 1) -> float:
+    """Standard error of the mean of `values`, of which `together` neighbours share their draws:
+    that of independent groups of so many (batch means).  Fewer than two groups say nothing of how
+    groups differ; the values then count one by one."""
+    count = len(values) // together
+    if count < 2:
+        together, count = 1, len(values)
+    used = values[len(values) - count * together :]
+    means = [sum(used[k * together : (k + 1) * together]) / together for k in range(count)]
+    mean = sum(means) / count
+    variance = sum((v - mean) ** 2 for v in means) / (count - 1)
+    return math.sqrt(variance / count)
