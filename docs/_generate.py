@@ -331,8 +331,8 @@ def page() -> str:
 
 def _plugins(key: str, plugin: Plugin) -> list[str]:
     parts = []
-    for name in plugins.names(plugin.package):
-        cls = plugins.find(plugin.package, name)
+    for name in plugins.names(plugin.folder):
+        cls = plugins.find(plugin.folder, name)
         parts += [f"### {key}: {{{plugin.tag}: {name}}}\n", described(cls)]
     return parts
 
@@ -407,10 +407,10 @@ def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
         if isinstance(mark, Check):
             return f"whole number, {mark.low:,} … {mark.high:,}"
         if isinstance(mark, Plugin):
-            known = ", ".join(f"`{name}`" for name in plugins.names(mark.package))
-            kinds = {"variability": "distribution", "dpsim.backends": "collective"}
+            known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
+            kinds = {"variability": "distribution", "backends": "collective"}
             kinds["schedules"] = "schedule"
-            key = kinds.get(mark.package, "strategy")
+            key = kinds.get(mark.folder, "strategy")
             return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
         if isinstance(mark, Drawn):
             return f"{mark.unit.interval()}, or a [distribution](#distribution)"

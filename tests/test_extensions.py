@@ -22,6 +22,8 @@ from dpsim.predict.prediction import predict
 
 HOWTO = Path(__file__).resolve().parent.parent / "docs" / "howto"
 SIZE = 1.0e8
+#: folder of plug-ins -> what one of them is called in the how-to pages
+FILES = {"collectives": "collective", "strategies": "strategy"}
 TOY: dict[str, Any] = {
     "model": {
         "layers": [{"name": "a", "parameters": 10**6, "forward": "1 ms", "backward": "2 ms"}]
@@ -43,18 +45,17 @@ def block(page: str, language: str) -> str:
 def added(tmp_path: Path) -> Iterator[None]:
     """The files of the how-to pages, as if they lay in the package's folders."""
     new = []
-    for package, page in (
-        ("collectives", "add-a-collective.md"),
-        ("strategies", "add-a-strategy.md"),
-    ):
-        name = re.search(rf"`dpsim/{package}/(\w+)\.py`:", (HOWTO / page).read_text("utf-8"))
+    for folder in ("collectives", "strategies"):
+        package = plugins.FOLDERS[folder]
+        page = f"add-a-{FILES[folder]}.md"
+        path = rf"`{package.replace('.', '/')}/(\w+)\.py`:"
+        name = re.search(path, (HOWTO / page).read_text("utf-8"))
         assert name is not None
-        folder = tmp_path / package
-        folder.mkdir()
-        (folder / f"{name[1]}.py").write_text(block(page, "python"), encoding="utf-8")
-        parent = importlib.import_module(f"dpsim.{package}")
-        parent.__path__.append(str(folder))
-        new.append((parent, name[1], str(folder)))
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name[1]}.py").write_text(block(page, "python"), encoding="utf-8")
+        parent = importlib.import_module(package)
+        parent.__path__.append(str(tmp_path / folder))
+        new.append((parent, name[1], str(tmp_path / folder)))
     plugins.names.cache_clear()
     importlib.invalidate_caches()
     yield

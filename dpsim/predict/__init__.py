@@ -1,7 +1,7 @@
 """Predict: from a played case to an answer with its interval and its reasons.
 
-The package can be called: ``dpsim.predict(…)`` is `dpsim.predict.prediction.predict`, whether or not
-anything has imported this package before.
+The package can be called: ``dpsim.predict(…)`` is `dpsim.predict.prediction.predict`, whether or
+not anything has imported this package before.
 """
 
 from __future__ import annotations
