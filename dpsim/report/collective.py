@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsim.core.units import show
-from dpsim.report import canonical_json
-from dpsim.report.curve import GREY, SERIES, save, styled
-from dpsim.report.files import write_into
+from dpsim.report.bundle import Bundle, write_bundle
+from dpsim.report.figures import GREY, SERIES
 from dpsim.report.tables import clean, signed, table
 
 if TYPE_CHECKING:
@@ -97,14 +96,12 @@ def _us(seconds: float) -> str:
 def write_collective(document: dict[str, object], groups: Sequence[Group], out: Path) -> None:
     """Write `FILES` into folder `out`; none of them is ever there half-written."""
 
-    def render(folder: Path) -> None:
-        text = canonical_json(document) + "\n"
-        (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
+    def fill(bundle: Bundle) -> None:
+        bundle.json(FILES[0], document)
         title = f"{document['operation']} on {document['machine']}"
-        with styled():
-            save(make_figure(groups, title), folder / FILES[1], folder / FILES[2])
+        bundle.figure(FILES[1], FILES[2], lambda: make_figure(groups, title))
 
-    write_into(out, FILES, render)
+    write_bundle(out, FILES, fill)
 
 
 def make_figure(groups: Sequence[Group], title: str) -> Figure:

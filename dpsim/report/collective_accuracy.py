@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.report.curve import GREY, SERIES, save, styled
+from dpsim.report.figures import GREY, SERIES
 from dpsim.report.tables import brief, clean, percent, shortened, table
 
 if TYPE_CHECKING:
@@ -119,14 +118,6 @@ def _refusals(document: dict[str, Any]) -> list[str]:
 
 
 # -- the picture ----------------------------------------------------------------------------------
-
-
-def draw_collectives(
-    outcomes: Sequence[Outcome], path_png: Path, path_svg: Path, title: str = ""
-) -> None:
-    """Measured against predicted times, a colour per fabric; equal outcomes give equal bytes."""
-    with styled():
-        save(make_figure(outcomes, title), path_png, path_svg)
 
 
 def make_figure(outcomes: Sequence[Outcome], title: str = "") -> Figure:

@@ -2,78 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
 from dpsim.predict.laws import amdahl
+from dpsim.report.figures import BLACK, GREY, ORANGE, SERIES, SPLIT, YELLOW, time_scale
 from dpsim.report.tables import PARTS, brief, number, percent, ranks, scaling_title, settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dpsim.predict.prediction import Prediction
 
-#: Okabe and Ito, "Color universal design", 2008: told apart with any colour vision
-BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-SKY, YELLOW, BLACK, GREY = "#56B4E9", "#E69F00", "#222222", "#767676"
-SERIES = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY, BLACK, GREY)
-SPLIT = (
-    ("compute_s", "compute", BLUE),
-    ("exposed_communication_s", "exposed communication", ORANGE),
-    ("bubble_s", "pipeline bubble", PURPLE),
-    ("stall_s", "stall (host, slower rank)", YELLOW),
-)
 MOST_BARS = 24
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "dpsim",
-    "svg.fonttype": "path",
-    "text.parse_math": False,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#555555",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "xtick.minor.size": 0.0,
-    "ytick.minor.size": 0.0,
-}
-
-
-def draw_curve(prediction: Prediction, path_png: Path, path_svg: Path) -> None:
-    """Draw `prediction` into both files; the same prediction gives the same bytes of the SVG."""
-    with styled():
-        save(make_figure(prediction.document), path_png, path_svg)
-
-
-def save(figure: Figure, path_png: Path, path_svg: Path) -> None:
-    """Write `figure` into both files, without dates and program versions."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    FigureCanvasAgg(figure)
-    figure.savefig(path_png, format="png", dpi=150, metadata={"Software": None})
-    figure.savefig(path_svg, format="svg", metadata=nothing)
-
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """Our style whatever the user's own; a name in a script that the font lacks is no problem."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph")
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
 
 
 def make_figure(document: dict[str, Any]) -> Figure:
@@ -330,12 +271,6 @@ def _bars(document: dict[str, Any]) -> Figure:
         )
     _title(figure, document)
     return figure
-
-
-def time_scale(times: list[float]) -> tuple[float, str]:
-    """The factor from seconds, and the unit, for the longest of `times`."""
-    longest = max(times, default=1.0)
-    return next(((f, u) for f, u in ((1.0, "s"), (1e3, "ms")) if longest * f >= 1), (1e6, "us"))
 
 
 def _bar(axes: Axes, place: int, point: dict[str, Any], scale: float) -> None:

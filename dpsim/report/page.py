@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.yamlfile import dump_yaml
+from dpsim.report.html import render
 from dpsim.report.tables import (
     brief,
     clean,
@@ -34,21 +34,17 @@ _TEXT = ("setting", "bottleneck")
 
 def page(prediction: Prediction, svg: str) -> str:
     """The page of `prediction` with the drawing `svg` in it."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    source = (resources.files("dpsim.report") / "page.html.j2").read_text(encoding="utf-8")
     document = prediction.document
     headers, rows = run_columns(document)
     measured_headers, measured_rows = measured_columns(document)
     at, parts = _memory(document)
-    return environment.from_string(source).render(
-        style=Markup(style()),
+    return render(
+        "page.html.j2",
+        svg,
+        headline(document),
         name=brief(document["name"], 200),
         scaling=scaling_title(document),
         headline=headline(document),
-        svg=Markup(inline(svg, headline(document))),
         table=_table,
         headers=headers,
         rows=rows,
@@ -64,20 +60,6 @@ def page(prediction: Prediction, svg: str) -> str:
         version=document["dpsim_version"],
         scenario=_scenario(document),
     )
-
-
-def style() -> str:
-    """The style sheet that all pages carry inside."""
-    return (resources.files("dpsim.report") / "style.css").read_text(encoding="utf-8")
-
-
-def inline(svg: str, label: str) -> str:
-    """`svg`, as matplotlib writes it, for the inside of a page, with `label` for screen readers."""
-    from markupsafe import escape
-
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
-    return body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
-from dpsim.report import canonical_json
-from dpsim.report.curve import GREY, SERIES, save, styled, time_scale
-from dpsim.report.files import flat, neutral, write_into
+from dpsim.report.bundle import Bundle, flat, write_bundle
+from dpsim.report.figures import GREY, SERIES, time_scale
 from dpsim.report.tables import brief, clean, number, run_columns, table
 
 if TYPE_CHECKING:
@@ -110,27 +109,15 @@ def write_sweep(document: Mapping[str, Any], out: Path, fields: Sequence[str] = 
         check_field(document["points"], field)
     names = [*FILES, *(f"{name}.{kind}" for name in plots.values() for kind in ("png", "svg"))]
 
-    def render(folder: Path) -> None:
-        text = canonical_json(document) + "\n"
-        (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
-        _write_csv(document["points"], folder / FILES[1])
+    def fill(bundle: Bundle) -> None:
+        bundle.json(FILES[0], document)
+        bundle.csv(FILES[1], [flat({"set": p["set"], **p}) for p in document["points"]])
         for field, name in plots.items():
-            with styled():
-                figure = make_figure(document, field)
-                save(figure, folder / f"{name}.png", folder / f"{name}.svg")
+            make = partial(make_figure, document, field)
+            bundle.figure(f"{name}.png", f"{name}.svg", make)
 
-    write_into(out, names, render)
+    write_bundle(out, names, fill)
     return names
-
-
-def _write_csv(points: Sequence[dict[str, Any]], path: Path) -> None:
-    """A row per point in the grid's order: what is set, then the numbers to their last digit."""
-    rows = [flat({"set": point["set"], **point}) for point in points]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([neutral(column) for column in columns])
-        writer.writerows([[neutral(row.get(column)) for column in columns] for row in rows])
 
 
 # -- what a plot needs ----------------------------------------------------------------------------
