@@ -6,7 +6,6 @@ Read are NCCL's topology XML (`nccl_xml`) and the matrix of ``nvidia-smi topo -m
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 import unicodedata
@@ -15,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dpsim.core.files import write_out
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused, dump_yaml
 from dpsim.machines.machine import load_machine
@@ -99,22 +99,9 @@ def _require_machine(imported: Imported) -> None:
 
 def save(imported: Imported, out: Path) -> None:
     """Write the machine file; it is never there half-written."""
-    if out.is_dir():
-        raise Refused(f"--out {out}: is a folder, and a file is to be written")
-    if out.suffix not in (".yaml", ".yml"):
+    if out.suffix not in (".yaml", ".yml") and not out.is_dir():
         raise Refused(f"--out {out}: a machine file's name ends in .yaml")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".dpsim-", dir=out.parent)
-    except OSError as error:
-        raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text_of(imported))
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, out)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    write_out(out, text_of(imported))
 
 
 def document(imported: Imported) -> dict[str, Any]:

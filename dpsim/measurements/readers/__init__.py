@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 import pkgutil
-import stat
 import zlib
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dpsim.core.files import Unreadable, read_bytes, text_of
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
 from dpsim.measurements.calibration.findings import Findings
@@ -73,33 +72,12 @@ def content(path: Path, limit: int | None = None) -> bytes:
 
     With `limit` only its first bytes, and no complaint if the rest is damaged.
     """
-    raw = _raw(path)
+    raw = read_bytes(path, MAX_BYTES)
+    if not raw:
+        raise Refused("is empty")
     if not raw.startswith(_GZIP):
         return raw if limit is None else raw[:limit]
     return _decompressed(raw, limit)
-
-
-def _raw(path: Path) -> bytes:
-    try:
-        found = os.stat(path)
-        if stat.S_ISDIR(found.st_mode):
-            raise Refused("is a folder; a file is needed")
-        if not stat.S_ISREG(found.st_mode):
-            raise Refused("is not a regular file")
-        if found.st_size > MAX_BYTES:
-            raise Refused(f"is larger than {MAX_BYTES // 10**6} MB")
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise Refused("there is no such file") from None
-    except OSError as error:
-        raise Refused(f"cannot be read: {(error.strerror or 'unknown reason').lower()}") from None
-    except ValueError as error:  # a NUL inside the path
-        if isinstance(error, Refused):
-            raise
-        raise Refused("is not a path") from None
-    if not raw:
-        raise Refused("is empty")
-    return raw
 
 
 def _decompressed(raw: bytes, limit: int | None) -> bytes:
@@ -126,10 +104,9 @@ def text_content(path: Path) -> str:
     if b"\0" in raw:
         raise Refused("is binary, not text")
     try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise Refused(f"line {line} is not UTF-8 text") from None
+        text = text_of(raw)
+    except Unreadable as error:
+        raise Refused(f"line {error.line} {error.message}") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
