@@ -35,10 +35,10 @@ from dpsim.cases.coverage import AWAY, SMALLEST, network_range
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
 from dpsim.describe import scenario
-from dpsim.measurements.calibration.findings import Curve, Findings, StepTime
 from dpsim.measurements.calibration.fitting import calibrate, fit_line
 from dpsim.measurements.calibration.gathering import gather, save
-from dpsim.measurements.readers import MAX_RATIO, read_any, readers
+from dpsim.measurements.findings import Curve, Findings, StepTime
+from dpsim.measurements.readers import MAX_RATIO, Reader, read_any, readers
 from dpsim.play.measured import MeasuredCosts
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.predict.uncertainty import NETWORK_PRIOR
@@ -992,7 +992,8 @@ def test_the_limit_on_gzip_admits_real_traces() -> None:
 
 
 def test_every_reader_keeps_the_contract() -> None:
-    for module in readers():
-        assert isinstance(module.ACCEPTS, str)
-        assert callable(module.claims)
-        assert callable(module.read)
+    for reader in readers():
+        assert isinstance(reader, Reader)
+        assert isinstance(reader.accepts, str)
+        assert "claims" in vars(type(reader))
+        assert "read" in vars(type(reader))

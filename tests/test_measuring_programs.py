@@ -547,7 +547,7 @@ def test_a_huge_record_is_refused_unread(collectives: Record, tmp_path: Path) ->
     path.write_text(json.dumps(collectives))
     os.truncate(path, measurement.MAX_BYTES + 1)
     with pytest.raises(Refused, match="larger than 100 MB"):
-        measurement.read(path)
+        measurement.Measurement().read(path)
 
 
 # -- where they are -------------------------------------------------------------------------------

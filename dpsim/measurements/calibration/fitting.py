@@ -16,7 +16,7 @@ from dpsim.backends.curves import MeasuredCurve, Point, merged
 from dpsim.backends.curves.file import Calibration, MeasuredLayer, MeasuredSteps, Source
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Curve, Findings, StepTime, unique
+from dpsim.measurements.findings import Curve, Findings, StepTime, unique
 
 REPEATS = 200
 SEED = 0

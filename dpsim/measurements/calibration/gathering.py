@@ -12,8 +12,8 @@ from dpsim._version import __version__
 from dpsim.backends.curves.file import Calibration, Source, write
 from dpsim.core.files import write_out
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Findings
 from dpsim.measurements.calibration.fitting import calibrate
+from dpsim.measurements.findings import Findings
 from dpsim.measurements.readers import read_any
 
 

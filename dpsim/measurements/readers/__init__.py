@@ -1,31 +1,21 @@
 """Readers of measurement files: one module per format; the folder is the list.
 
-Contract.  A module of this folder has
-
-    ACCEPTS                                    one phrase that says what it reads, for refusals;
-                                               empty if it only recognises a format to refuse it
-    claims(path: Path, head: bytes) -> bool    whether the file is its business
-    read(path: Path) -> Findings               what the file says, or Refused
-
-`head` is the file's first HEAD_BYTES, decompressed where the file is gzip.  A reader claims by
-content; by name only where content cannot tell.  Files are untrusted: readers go through `content`,
-`text_content` or `json_content`, which limit size, decompressed size and depth.
+Contract.  A plug-in module of this folder holds one `Reader`.  Files are untrusted: readers go
+through `content`, `text_content` or `json_content`, which limit size, decompressed size and depth.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
-import pkgutil
 import zlib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from dpsim.core import plugins
 from dpsim.core.files import Unreadable, read_bytes, text_of
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
-from dpsim.measurements.calibration.findings import Findings
+from dpsim.measurements.findings import Findings
 
 HEAD_BYTES = 1_048_576
 #: largest file, as it is and decompressed [B]
@@ -35,10 +25,31 @@ MAX_RATIO = 200
 _GZIP = b"\x1f\x8b"
 
 
-def readers() -> tuple[ModuleType, ...]:
-    """All modules of this folder."""
-    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
-    return tuple(importlib.import_module(f"{__name__}.{name}") for name in names)
+class Reader:
+    """Contract of this folder."""
+
+    #: one phrase that says what it reads, for refusals; empty if it only recognises a format to
+    #: refuse it
+    accepts: str = ""
+
+    def claims(self, path: Path, head: bytes) -> bool:
+        """Whether the file is its business: by content, by name only where that cannot tell.
+
+        `head` is the file's first HEAD_BYTES, decompressed where the file is gzip.
+        """
+        raise NotImplementedError
+
+    def read(self, path: Path) -> Findings:
+        """What the file says; Refused where it is not right."""
+        raise NotImplementedError
+
+
+CONTRACT = Reader
+
+
+def readers() -> tuple[Reader, ...]:
+    """One of every plug-in of this folder."""
+    return tuple(plugins.find("readers", name)() for name in plugins.names("readers"))
 
 
 def read_any(path: Path) -> Findings:
@@ -48,22 +59,21 @@ def read_any(path: Path) -> Findings:
     """
     try:
         head = content(path, HEAD_BYTES)
-        claiming = [module for module in readers() if module.claims(path, head)]
+        claiming = [reader for reader in readers() if reader.claims(path, head)]
         if len(claiming) != 1:
             raise Refused(_unclear(claiming))
-        found: Findings = claiming[0].read(path)
-        return found
+        return claiming[0].read(path)
     except FileRefused:
         raise
     except Refused as error:
         raise FileRefused(error.message, error.path, shown=path.name) from None
 
 
-def _unclear(claiming: list[ModuleType]) -> str:
-    accepted = "; ".join(module.ACCEPTS for module in readers() if module.ACCEPTS)
+def _unclear(claiming: list[Reader]) -> str:
+    accepted = "; ".join(reader.accepts for reader in readers() if reader.accepts)
     if not claiming:
         return f"is no measurement that dpsim reads; accepted: {accepted}"
-    names = " and ".join(module.__name__.rpartition(".")[2] for module in claiming)
+    names = " and ".join(map(plugins.name_of, claiming))
     return f"could be {names}; accepted: {accepted}"
 
 
