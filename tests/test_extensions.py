@@ -6,6 +6,7 @@ And what every strategy must keep (test_collectives.py says the same of collecti
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -151,3 +152,23 @@ def test_a_reader_is_one_file(tmp_path: Path) -> None:
         read_any(tmp_path / "bad.jsonl")
     with pytest.raises(Refused, match=r"accepted: .*; step times as lines of JSON"):
         read_any(tmp_path / "other.txt")
+
+
+def test_a_command_is_one_file(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = importlib.import_module("dpsim.cli")
+    (tmp_path / "quantity.py").write_text(block("add-a-command.md", "python"), encoding="utf-8")
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
+    try:
+        assert cli("quantity", "400 Gbit/s") == (0, "5e+10 B/s\n", "")
+        shown = cli("quantity", "5 us", "--unit", "s", "--json")[1]
+        assert json.loads(shown) == {"value": 5e-06, "unit": "s"}
+        assert cli("quantity", "400") == (
+            2, "", "dpsim: '400' has no unit; write for example '400 Gbit/s'\n"
+        )  # fmt: skip
+        listed = re.findall(r"^  ([a-z-]+)  ", cli("--help")[1], re.MULTILINE)
+        assert listed[listed.index("show") + 1] == "quantity"
+    finally:
+        sys.modules.pop("dpsim.cli.quantity", None)
+        vars(commands).pop("quantity", None)
