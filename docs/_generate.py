@@ -31,7 +31,7 @@ from dpsim.describe.jobs import JobEntry
 from dpsim.describe.sampler import Sampler
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
-from dpsim.money import items as cost
+from dpsim.money import price
 from dpsim.money.currency import Priced
 from dpsim.variability import (
     CoTenant,
@@ -294,11 +294,11 @@ SECTIONS = [
     ("variability.link_episodes", LinkEpisodes),
     ("variability.sequence_length", SequenceLength),
     ("calibrate", scenario.Calibrate),
-    ("price", cost.Price),
-    ("price.purchase", cost.Purchase),
-    ("price.network", cost.NetworkPrice),
-    ("price.storage", cost.StoragePrice),
-    ("energy", cost.Energy),
+    ("price", price.Price),
+    ("price.purchase", price.Purchase),
+    ("price.network", price.NetworkPrice),
+    ("price.storage", price.StoragePrice),
+    ("energy", price.Energy),
     ("training", Training),
     ("training.sampler", Sampler),
     ("startup", scenario.Startup),

@@ -16,7 +16,7 @@ from typing import Any
 
 from dpsim.core.files import write_out
 from dpsim.core.record import Refused
-from dpsim.core.yamlfile import FileRefused, dump_yaml
+from dpsim.core.yamlfile import FileRefused, dump_yaml, located
 from dpsim.machines.machine import load_machine
 from dpsim.measurements.importing import nccl_xml, nvidia_smi
 from dpsim.measurements.importing.combine import Imported, combine
@@ -69,10 +69,8 @@ def read(path: Path) -> Facts:
                 return facts
         accepted = " and ".join(reader.FORMAT for reader in READERS)
         raise Refused(f"is no topology that dpsim reads; accepted: {accepted}")
-    except FileRefused:
-        raise
     except Refused as error:
-        raise FileRefused(error.message, error.path, shown=shown) from None
+        raise located(error, shown, {}) from None
 
 
 def name_for(out: Path | None) -> str:

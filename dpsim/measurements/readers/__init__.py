@@ -14,7 +14,7 @@ from typing import Any
 from dpsim.core import plugins
 from dpsim.core.files import Unreadable, read_bytes, text_of
 from dpsim.core.record import Refused
-from dpsim.core.yamlfile import FileRefused
+from dpsim.core.yamlfile import located
 from dpsim.measurements.findings import Findings
 
 HEAD_BYTES = 1_048_576
@@ -63,10 +63,8 @@ def read_any(path: Path) -> Findings:
         if len(claiming) != 1:
             raise Refused(_unclear(claiming))
         return claiming[0].read(path)
-    except FileRefused:
-        raise
     except Refused as error:
-        raise FileRefused(error.message, error.path, shown=path.name) from None
+        raise located(error, path.name, {}) from None
 
 
 def _unclear(claiming: list[Reader]) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
-from dpsim.core.yamlfile import FileRefused
+from dpsim.core.yamlfile import located
 from dpsim.measurements.stragglers import _operations, _table
 from dpsim.measurements.stragglers._operations import BACKWARD, FORWARD, Graph, Key, Operations
 from dpsim.measurements.stragglers._read import read
@@ -85,10 +85,8 @@ def analyse(paths: Sequence[Path], threshold: float = THRESHOLD) -> Found:
         if isinstance(times, Times):
             return of_times(times, threshold)
         return of_operations(times, threshold)
-    except FileRefused:
-        raise
     except Refused as error:
-        raise FileRefused(error.message, error.path, shown=paths[0].name) from None
+        raise located(error, paths[0].name, {}) from None
 
 
 def of_times(times: Times, threshold: float = THRESHOLD) -> Found:

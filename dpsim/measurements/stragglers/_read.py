@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from dpsim.core.record import Refused
-from dpsim.core.yamlfile import FileRefused
+from dpsim.core.yamlfile import located
 from dpsim.measurements.readers import content
 from dpsim.measurements.readers._trace import around, load
 from dpsim.measurements.readers.kineto import Kineto
@@ -140,7 +140,7 @@ def _traces(paths: Sequence[Path]) -> Times:
         try:
             own, busy = _busy(path)
         except Refused as error:
-            raise FileRefused(error.message, error.path, shown=path.name) from None
+            raise located(error, path.name, {}) from None
         if own in rank:
             raise Refused(f"{path.name} is another trace of rank {own}")
         rank += [own] * len(busy)

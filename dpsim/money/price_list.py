@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 from dpsim.core import csvfile
 from dpsim.core.files import Unreadable, read_text
 from dpsim.core.record import Refused
-from dpsim.money.items import Price, Quote
+from dpsim.money.price import Price
 
 MAX_BYTES = 50_000_000
 #: our names of the columns, with SkyPilot's
@@ -34,6 +35,19 @@ _COLUMNS = {
 }
 _NEEDED = ("instance", "devices", "usd_per_hour")
 _PRICE = re.compile(r"\d{1,9}(\.\d{1,15})?")
+
+
+@dataclass(frozen=True)
+class Quote:
+    """One line of a price list: an instance of `devices` devices for so many dollars an hour."""
+
+    name: str
+    devices: int
+    usd_per_hour: Decimal
+    device: str = ""
+    region: str = ""
+    as_of: str = ""
+    source: str = ""
 
 
 def read_quote(path: Path, price: Price) -> Quote:
