@@ -47,7 +47,7 @@ def measure(
         from dpsim.machines.machine import load_machine
 
         load_machine(machine, place.parent)
-    document = runner.record(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
+    document = runner.run(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
     found = files.write(document, place, machine)
     _summary(found, place, machine)
     return 0

@@ -31,7 +31,9 @@ WARM_UP = 1.5
 MOST_LAYERS = 500
 
 
-def calibrate(found: Sequence[Findings], sources: Sequence[Source], title: str = "") -> Calibration:
+def calibration_of(
+    found: Sequence[Findings], sources: Sequence[Source], title: str = ""
+) -> Calibration:
     """One calibration of all `found`; Refused where they contradict each other or say nothing."""
     warnings = [f"{f.source}: {text}" for f in found for text in f.warnings]
     curves = _curves(found)

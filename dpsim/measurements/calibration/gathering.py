@@ -12,7 +12,7 @@ from dpsim._version import __version__
 from dpsim.backends.curves.file import Calibration, Source, write
 from dpsim.core.files import write_out
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.fitting import calibrate
+from dpsim.measurements.calibration.fitting import calibration_of
 from dpsim.measurements.findings import Findings
 from dpsim.measurements.readers import read_any
 
@@ -60,7 +60,7 @@ def gather(
             raise Refused(f"{path.name} is given twice")
         found.append(findings)
         sources.append(source)
-    return Gathered(tuple(found), calibrate(found, sources, title))
+    return Gathered(tuple(found), calibration_of(found, sources, title))
 
 
 def save(calibration: Calibration, out: Path) -> None:

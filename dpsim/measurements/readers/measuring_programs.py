@@ -36,7 +36,7 @@ _MAX_WARNINGS = 20
 T = TypeVar("T")
 
 
-class Measurement(Reader):
+class MeasuringPrograms(Reader):
     """A record of the measuring programs becomes curves, steps, layers and buckets."""
 
     accepts = "records of measure_ddp.py and measure_collectives.py (JSON)"
