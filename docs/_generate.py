@@ -9,11 +9,13 @@ does not describe a key, MEANING below does; a key without either is an error.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import inspect
 import re
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -31,7 +33,7 @@ from dpsim.describe.jobs import JobEntry
 from dpsim.describe.sampler import Sampler
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
-from dpsim.money import items as cost
+from dpsim.money import price
 from dpsim.money.currency import Priced
 from dpsim.variability import (
     CoTenant,
@@ -294,11 +296,11 @@ SECTIONS = [
     ("variability.link_episodes", LinkEpisodes),
     ("variability.sequence_length", SequenceLength),
     ("calibrate", scenario.Calibrate),
-    ("price", cost.Price),
-    ("price.purchase", cost.Purchase),
-    ("price.network", cost.NetworkPrice),
-    ("price.storage", cost.StoragePrice),
-    ("energy", cost.Energy),
+    ("price", price.Price),
+    ("price.purchase", price.Purchase),
+    ("price.network", price.NetworkPrice),
+    ("price.storage", price.StoragePrice),
+    ("energy", price.Energy),
     ("training", Training),
     ("training.sampler", Sampler),
     ("startup", scenario.Startup),
@@ -380,49 +382,61 @@ def value_of(hint: Any) -> str:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _annotated(args[0], args[1:])
+    if origin is not None:
+        return _of_several(origin, args)
+    section = next((key for key, cls in SECTIONS if cls is hint), None)
+    if section:
+        return f"mapping, see [{section}](#{anchor(section)})"
+    return _PLAIN.get(hint, "mapping, see below")
+
+
+_PLAIN = {bool: "true, false", str: "text", int: "whole number", float: "number", Any: "anything"}
+
+
+def _of_several(origin: Any, args: tuple[Any, ...]) -> str:
     if origin is Literal:
         return ", ".join(f"`{option}`" for option in args)
     if origin in (Union, types.UnionType):
         return " or ".join(value_of(arg) for arg in args if arg is not type(None))
-    if origin in (tuple, list):
-        return f"list of: {value_of(args[0])}"
     if origin is dict:
         return f"mapping from ({value_of(args[0])}) to ({value_of(args[1])})"
-    if hint is bool:
-        return "true, false"
-    names = {str: "text", int: "whole number", float: "number", Any: "anything"}
-    if hint in names:
-        return names[hint]
-    section = next((key for key, cls in SECTIONS if cls is hint), None)
-    if section:
-        return f"mapping, see [{section}](#{anchor(section)})"
-    return "mapping, see below"
+    return f"list of: {value_of(args[0])}"
 
 
 def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
     for mark in marks:
-        if isinstance(mark, Unit):
-            example = mark.json_schema()["examples"][0]
-            return mark.interval() + ("" if mark.dimension == "1" else f", for example `{example}`")
-        if isinstance(mark, Check):
-            return f"whole number, {mark.low:,} … {mark.high:,}"
-        if isinstance(mark, Plugin):
-            known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
-            kinds = {"variability": "distribution", "backends": "collective"}
-            kinds["schedules"] = "schedule"
-            key = kinds.get(mark.folder, "strategy")
-            return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
-        if isinstance(mark, Drawn):
-            return f"{mark.unit.interval()}, or a [distribution](#distribution)"
-        if isinstance(mark, Priced):
-            return f"amount of money, for example `{mark.example}`"
-        if isinstance(mark, ModelSource):
-            return "mapping, see [model](#model)"
-        if isinstance(mark, scenario.Rate):
-            return "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
+        for kind, said in _MARKS.items():
+            if isinstance(mark, kind):
+                return said(mark)
     if base is TorchVersion:
         return 'version in quotes, for example `"2.13"`'
     return value_of(base)
+
+
+def _quantity(mark: Unit) -> str:
+    example = mark.json_schema()["examples"][0]
+    return mark.interval() + ("" if mark.dimension == "1" else f", for example `{example}`")
+
+
+def _plugin(mark: Plugin) -> str:
+    known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
+    keys = {"variability": "distribution", "backends": "collective", "schedules": "schedule"}
+    key = keys.get(mark.folder, "strategy")
+    return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
+
+
+#: what a mark of an annotated type says about its values
+_MARKS: dict[type, Callable[[Any], str]] = {
+    Unit: _quantity,
+    Check: lambda mark: f"whole number, {mark.low:,} … {mark.high:,}",
+    Plugin: _plugin,
+    Drawn: lambda mark: f"{mark.unit.interval()}, or a [distribution](#distribution)",
+    Priced: lambda mark: f"amount of money, for example `{mark.example}`",
+    ModelSource: lambda mark: "mapping, see [model](#model)",
+    scenario.Rate: lambda mark: (
+        "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
+    ),
+}
 
 
 def default_of(field: Any, hint: Any) -> str:
@@ -445,8 +459,10 @@ def anchor(heading: str) -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only say whether it is current")
     text = page()
-    if "--check" in sys.argv[1:]:
+    if parser.parse_args().check:
         return int(not TARGET.is_file() or TARGET.read_text(encoding="utf-8") != text)
     TARGET.write_text(text, encoding="utf-8")
     return 0

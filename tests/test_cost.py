@@ -19,20 +19,10 @@ import dpsim
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load, to_data
 from dpsim.money.currency import CENT, Money, Priced, rounded
-from dpsim.money.items import (
-    YEAR,
-    Bill,
-    Energy,
-    NetworkPrice,
-    Price,
-    Purchase,
-    StoragePrice,
-    Usage,
-    bill,
-    device_hours,
-    power,
-)
-from dpsim.money.prices import read_quote
+from dpsim.money.items import YEAR, Bill, bill
+from dpsim.money.price import Energy, NetworkPrice, Price, Purchase, StoragePrice
+from dpsim.money.price_list import read_quote
+from dpsim.money.usage import Usage, device_hours, power
 from dpsim.predict.training_run import cost_of, switch_ports, usage_of
 from dpsim.report.tables import cost_columns, print_explanation, print_run, run_columns
 

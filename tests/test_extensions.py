@@ -6,6 +6,7 @@ And what every strategy must keep (test_collectives.py says the same of collecti
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -16,14 +17,17 @@ import pytest
 
 from dpsim.backends.nccl import phase_of
 from dpsim.core import plugins
+from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
 from dpsim.machines.machine import load_machine
+from dpsim.measurements.findings import StepTime
+from dpsim.measurements.readers import read_any
 from dpsim.predict.prediction import predict
 
 HOWTO = Path(__file__).resolve().parent.parent / "docs" / "howto"
 SIZE = 1.0e8
 #: folder of plug-ins -> what one of them is called in the how-to pages
-FILES = {"collectives": "collective", "strategies": "strategy"}
+FILES = {"collectives": "collective", "strategies": "strategy", "readers": "reader"}
 TOY: dict[str, Any] = {
     "model": {
         "layers": [{"name": "a", "parameters": 10**6, "forward": "1 ms", "backward": "2 ms"}]
@@ -45,9 +49,9 @@ def block(page: str, language: str) -> str:
 def added(tmp_path: Path) -> Iterator[None]:
     """The files of the how-to pages, as if they lay in the package's folders."""
     new = []
-    for folder in ("collectives", "strategies"):
+    for folder, one in FILES.items():
         package = plugins.FOLDERS[folder]
-        page = f"add-a-{FILES[folder]}.md"
+        page = f"add-a-{one}.md"
         path = rf"`{package.replace('.', '/')}/(\w+)\.py`:"
         name = re.search(path, (HOWTO / page).read_text("utf-8"))
         assert name is not None
@@ -136,3 +140,35 @@ def check_points(points: list[dict[str, Any]]) -> None:
         parts = ("compute_s", "exposed_communication_s", "bubble_s", "stall_s")
         assert sum(point[part] for part in parts) == pytest.approx(point["step_time_s"], rel=1e-9)
         assert point["step_time_s"] >= point["bound_s"] * (1 - 1e-9)
+
+
+@pytest.mark.usefixtures("added")
+def test_a_reader_is_one_file(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").write_text('{"step": 0, "seconds": 0.5}\n{"seconds": 0.25}\n')
+    (tmp_path / "bad.jsonl").write_text('{"seconds": 0.5}\n{"seconds": "soon"}\n')
+    (tmp_path / "other.txt").write_text("nothing that is known")
+    assert read_any(tmp_path / "steps.jsonl").steps == (StepTime(None, None, (0.5, 0.25)),)
+    with pytest.raises(Refused, match=r"bad\.jsonl: line 2: has no number of seconds"):
+        read_any(tmp_path / "bad.jsonl")
+    with pytest.raises(Refused, match=r"accepted: .*; step times as lines of JSON"):
+        read_any(tmp_path / "other.txt")
+
+
+def test_a_command_is_one_file(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = importlib.import_module("dpsim.cli")
+    (tmp_path / "quantity.py").write_text(block("add-a-command.md", "python"), encoding="utf-8")
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
+    try:
+        assert cli("quantity", "400 Gbit/s") == (0, "5e+10 B/s\n", "")
+        shown = cli("quantity", "5 us", "--unit", "s", "--json")[1]
+        assert json.loads(shown) == {"value": 5e-06, "unit": "s"}
+        assert cli("quantity", "400") == (
+            2, "", "dpsim: '400' has no unit; write for example '400 Gbit/s'\n"
+        )  # fmt: skip
+        listed = re.findall(r"^  ([a-z-]+)  ", cli("--help")[1], re.MULTILINE)
+        assert listed[listed.index("show") + 1] == "quantity"
+    finally:
+        sys.modules.pop("dpsim.cli.quantity", None)
+        vars(commands).pop("quantity", None)

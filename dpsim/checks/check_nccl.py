@@ -14,8 +14,9 @@ from dpsim.checks.diagnosis import Band, Reading, Verdict, bands, overall
 from dpsim.checks.faults import Explanation, explained
 from dpsim.compile.program import OPERATIONS
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Curve
-from dpsim.measurements.readers import HEAD_BYTES, content, nccl_tests, read_any
+from dpsim.measurements.findings import Curve
+from dpsim.measurements.readers import HEAD_BYTES, content, read_any
+from dpsim.measurements.readers.nccl_tests import NcclTests
 
 SCHEMA_VERSION = 1
 #: what tells more where the machine is another than the named one, and where no fault fits
@@ -85,8 +86,8 @@ def check(
     Raises Refused where the file is no such text, or does not fit the machine.
     """
     found = read_any(path).told(operation, ranks, nodes)
-    if not nccl_tests.claims(path, content(path, HEAD_BYTES)):
-        raise Refused(f"{path.name}: is no {nccl_tests.ACCEPTS}")
+    if not NcclTests().claims(path, content(path, HEAD_BYTES)):
+        raise Refused(f"{path.name}: is no {NcclTests.accepts}")
     if not found.curves:
         raise Refused(f"{path.name}: has no curve of a collective; text of nccl-tests is needed")
     modelled = [curve for curve in found.curves if curve.operation in (*OPERATIONS, None)]

@@ -25,7 +25,7 @@ from dpsim.core.record import Refused
 from dpsim.core.units import parse
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
-from dpsim.measurements.calibration.findings import Curve
+from dpsim.measurements.findings import Curve
 from dpsim.play.measured import MeasuredCosts
 from dpsim.play.network import together
 from dpsim.predict.bottleneck import network_sizes

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpsim.cli.options import out_option
+
 if TYPE_CHECKING:
     from dpsim.models.recorded import Recording
 
+PLACE = 100
 Command = Annotated[
     list[str],
     typer.Argument(
@@ -18,10 +21,7 @@ Command = Annotated[
     ),
 ]
 World = Annotated[int, typer.Option(min=1, max=1_048_576, help="Ranks that the script sees.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="FILE.json", help="Where to; FILE.yaml plays it."),
-]
+Out = Annotated[Path | None, out_option("Where to; FILE.yaml plays it.", "FILE.json")]
 Steps = Annotated[int, typer.Option(min=1, max=1000, help="Steps timed with hooks on layers.")]
 Warmup = Annotated[int, typer.Option(min=3, max=100_000, help="Iterations before them.")]
 Machine = Annotated[str | None, typer.Option(help="Machine that the scenario names.")]
@@ -47,7 +47,7 @@ def measure(
         from dpsim.machines.machine import load_machine
 
         load_machine(machine, place.parent)
-    document = runner.record(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
+    document = runner.run(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
     found = files.write(document, place, machine)
     _summary(found, place, machine)
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+PLACE = 120
+
 
 def schema() -> int:
     """Print the JSON Schema of scenario files (for editors)."""

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsim.cli.run import Json, Sets, unfit
+from dpsim.cli.answers import answer, unfit, written
+from dpsim.cli.options import Jobs, Json, Sets, out_option, processes
 
 if TYPE_CHECKING:
     from dpsim.planning.sweep import Plan, Swept
 
+PLACE = 20
 Sources = Annotated[
     list[str],
     typer.Argument(
@@ -28,7 +30,6 @@ Grids = Annotated[
         help="An axis: values, or a range 1:1024:x2 or 1:10:1. Repeatable.",
     ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Processes; default: one per core.")]
 Ray = Annotated[
     str | None,
     typer.Option(
@@ -46,10 +47,7 @@ Plots = Annotated[
 Salvage = Annotated[
     bool, typer.Option("--salvage", help="Keep the sound records of a damaged log.")
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Log and result; the same DIR goes on."),
-]
+Out = Annotated[Path | None, out_option("Log and result; the same DIR goes on.")]
 
 
 def sweep(
@@ -161,16 +159,8 @@ def _swept(
             for field in plot or ():
                 check_name([record["point"] for record in records], field)
 
-        play = player(_processes(plan, jobs), ray)
+        play = player(min(processes(jobs), len(plan.grid)), ray)
         return sweep(plan, folder, play, shard=part, salvage=salvage, tell=tell)
-
-
-def _processes(plan: Plan, jobs: int) -> int:
-    """As many as asked for, else as there are cores for this process; never more than points."""
-    import os
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(jobs or cores or 1, len(plan.grid))
 
 
 def _part(shard: str | None) -> tuple[int, int]:
@@ -187,7 +177,6 @@ def _part(shard: str | None) -> tuple[int, int]:
 
 def _end(found: Swept, out: Path | None, plot: Sequence[str], json: bool) -> int:
     """Write and print what there is; the exit code."""
-    from dpsim.report import canonical_json, console
     from dpsim.report.sweep import print_sweep, write_sweep
 
     for note in found.notes:
@@ -196,13 +185,10 @@ def _end(found: Swept, out: Path | None, plot: Sequence[str], json: bool) -> int
         stored, of = len(found.records), found.header["points"]
         _say(f"{stored:,} of {of:,} points are in {out}; --merge puts the shards together")
         return int(bool(found.lost))
-    names = [] if out is None else write_sweep(found.document, out, plot)
-    if json:
-        typer.echo(canonical_json(found.document))
-    else:
-        files = f"Written to {out}: {', '.join(names)}" if names else ""
-        print_sweep(found.document, console(), files)
-    return unfit(found.document["points"])
+    document = found.document
+    files = written(out, [] if out is None else write_sweep(document, out, plot))
+    answer(json, lambda: document, lambda console: print_sweep(document, console, files))
+    return unfit(document["points"])
 
 
 def _say(text: str) -> None:

@@ -30,6 +30,7 @@ FOLDERS = {
     "collectives": "dpsim.collectives",
     "fabrics": "dpsim.machines.fabrics",
     "variability": "dpsim.variability.distributions",
+    "readers": "dpsim.measurements.readers",
 }
 
 

@@ -27,7 +27,7 @@ from dpsim.describe.uneven import Ranks, disjoint
 from dpsim.machines.devices import NetworkKind
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import ModelSource, below, dump_model
-from dpsim.money.items import Energy, Price
+from dpsim.money.price import Energy, Price
 from dpsim.variability import Number, Variability
 
 #: sections that say what is run; a measurement belongs to one choice of them

@@ -12,12 +12,15 @@ that text's, to the last digit.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any, ParamSpec, TypeVar
+
+from dpsim.core.record import Refused
 
 #: digits of intermediate results: sums and products of prices and counts are exact
 DIGITS = 60
@@ -114,3 +117,40 @@ def rounded(amounts: Sequence[Decimal], unit: Decimal = CENT) -> list[Decimal]:
     for k in order[:missing]:
         floors[k] += unit
     return [floor.quantize(unit) for floor in floors]
+
+
+# -- other currencies than dollars -----------------------------------------------------------------
+
+
+def _amounts(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Money]]:
+    """All amounts of money in a record, with where they are; rates apart."""
+    for field in dataclasses.fields(value):
+        found = getattr(value, field.name)
+        if isinstance(found, Money):
+            yield (*path, field.name), found
+        elif dataclasses.is_dataclass(found):
+            yield from _amounts(found, (*path, field.name))
+
+
+def check_currencies(value: Any, rates: dict[str, Money] | None) -> None:
+    """Refused where `rates` lack the currency of an amount of money in record `value`."""
+    for path, amount in _amounts(value):
+        if amount.currency != "usd" and amount.currency not in _lower(rates):
+            per = amount.rpartition("/")[2] if "/" in amount else ""
+            raise Refused(
+                f"{str(amount)!r}: write it in usd{'/' if per else ''}{per}, or give "
+                f"rates: {{{amount.currency}: 1.00 usd}} with what one {amount.currency} is worth",
+                path,
+            )
+
+
+@exactly
+def usd(amount: Money, rates: dict[str, Money] | None = None) -> Decimal:
+    """`amount` in dollars, by the given rates."""
+    if amount.currency == "usd":
+        return amount.number
+    return amount.number * _lower(rates)[amount.currency].number
+
+
+def _lower(rates: dict[str, Money] | None) -> dict[str, Money]:
+    return {currency.lower(): rate for currency, rate in (rates or {}).items()}

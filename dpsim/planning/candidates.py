@@ -17,7 +17,8 @@ from dpsim.core.record import Refused
 from dpsim.describe.convergence import TrainingTime
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
-from dpsim.money.items import Bill, Power
+from dpsim.money.items import Bill
+from dpsim.money.usage import Power
 from dpsim.planning.grid import Axis, Grid, parse_axis
 from dpsim.predict.level import level
 from dpsim.predict.player import step_time

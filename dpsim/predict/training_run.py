@@ -26,8 +26,9 @@ from dpsim.describe.convergence import (
 from dpsim.describe.sampler import Epoch, epoch_of
 from dpsim.describe.scenario import Batch
 from dpsim.models.section import below
-from dpsim.money.items import Bill, Power, Quote, Usage, bill, device_hours, power
-from dpsim.money.prices import read_quote
+from dpsim.money.items import Bill, bill
+from dpsim.money.price_list import Quote, read_quote
+from dpsim.money.usage import Power, Usage, device_hours, power
 from dpsim.predict.player import step_time
 
 #: what a point has where time to train is asked for

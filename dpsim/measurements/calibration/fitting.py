@@ -16,7 +16,7 @@ from dpsim.backends.curves import MeasuredCurve, Point, merged
 from dpsim.backends.curves.file import Calibration, MeasuredLayer, MeasuredSteps, Source
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Curve, Findings, StepTime, unique
+from dpsim.measurements.findings import Curve, Findings, StepTime, unique
 
 REPEATS = 200
 SEED = 0
@@ -31,7 +31,9 @@ WARM_UP = 1.5
 MOST_LAYERS = 500
 
 
-def calibrate(found: Sequence[Findings], sources: Sequence[Source], title: str = "") -> Calibration:
+def calibration_of(
+    found: Sequence[Findings], sources: Sequence[Source], title: str = ""
+) -> Calibration:
     """One calibration of all `found`; Refused where they contradict each other or say nothing."""
     warnings = [f"{f.source}: {text}" for f in found for text in f.warnings]
     curves = _curves(found)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
 from dpsim.core import yamlfile
+from dpsim.core.files import write_whole
 from dpsim.core.record import Refused
 from dpsim.models.recorded import Recording, parse
 
@@ -47,21 +46,9 @@ def write(document: dict[str, Any], out: Path, machine: str | None) -> Recording
     """Check `document`, then write it to `out` and its scenario beside it."""
     text = json.dumps({**document, "dpsim_version": __version__}, indent=1, allow_nan=False)
     found = parse(text)
-    _replace(out, text + "\n")
-    _replace(scenario_file(out), scenario(found, out.name, machine))
+    write_whole(out, text + "\n")
+    write_whole(scenario_file(out), scenario(found, out.name, machine))
     return found
-
-
-def _replace(place: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=".dpsim-", dir=place.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, place)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def scenario(found: Recording, record: str, machine: str | None) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import (
+from dpsim.measurements.findings import (
     OPERATIONS,
     Bucket,
     Curve,
@@ -25,9 +25,8 @@ from dpsim.measurements.calibration.findings import (
     StepTime,
     unique,
 )
-from dpsim.measurements.readers import json_content, opens_json
+from dpsim.measurements.readers import Reader, json_content, opens_json
 
-ACCEPTS = "records of measure_ddp.py and measure_collectives.py (JSON)"
 VERSION = 1
 #: largest record [B]; one of 1,024 ranks has about 20 MB
 MAX_BYTES = 100_000_000
@@ -37,29 +36,33 @@ _MAX_WARNINGS = 20
 T = TypeVar("T")
 
 
-def claims(path: Path, head: bytes) -> bool:
-    return opens_json(head) and _SCHEMA.search(head) is not None
+class MeasuringPrograms(Reader):
+    """A record of the measuring programs becomes curves, steps, layers and buckets."""
 
+    accepts = "records of measure_ddp.py and measure_collectives.py (JSON)"
 
-def read(path: Path) -> Findings:
-    if path.stat().st_size > MAX_BYTES:
-        raise Refused(f"is larger than {MAX_BYTES // 10**6} MB")
-    reading = _Reading(json_content(path))
-    found = Findings(
-        path.name,
-        curves=tuple(reading.curves()),
-        steps=tuple(reading.steps()),
-        layers=tuple(reading.layers()),
-        buckets=tuple(reading.buckets()),
-        device=reading.device(),
-        warnings=reading.said(),
-        notes=unique(reading.notes),
-    )
-    if found.empty:
-        raise Refused(
-            f"has nothing to calibrate with: {'; '.join((*found.warnings, *found.notes))}"
+    def claims(self, path: Path, head: bytes) -> bool:
+        return opens_json(head) and _SCHEMA.search(head) is not None
+
+    def read(self, path: Path) -> Findings:
+        if path.stat().st_size > MAX_BYTES:
+            raise Refused(f"is larger than {MAX_BYTES // 10**6} MB")
+        reading = _Reading(json_content(path))
+        found = Findings(
+            path.name,
+            curves=tuple(reading.curves()),
+            steps=tuple(reading.steps()),
+            layers=tuple(reading.layers()),
+            buckets=tuple(reading.buckets()),
+            device=reading.device(),
+            warnings=reading.said(),
+            notes=unique(reading.notes),
         )
-    return found
+        if found.empty:
+            raise Refused(
+                f"has nothing to calibrate with: {'; '.join((*found.warnings, *found.notes))}"
+            )
+        return found
 
 
 class _Reading:

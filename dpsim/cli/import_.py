@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from dpsim.cli.answers import answer
+from dpsim.cli.options import Json, out_option
+
+PLACE = 90
 Files = Annotated[
     list[Path],
     typer.Argument(metavar="FILES", help="NCCL topology XML, output of nvidia-smi topo -m."),
@@ -19,10 +23,7 @@ Like = Annotated[
     str | None,
     typer.Option("--like", metavar="MACHINE", help="Take from there what the files don't say."),
 ]
-Out = Annotated[
-    Path | None, typer.Option("-o", "--out", metavar="FILE", help="Write the machine there.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
+Out = Annotated[Path | None, out_option("Write the machine there.", "FILE")]
 
 
 def import_(
@@ -30,15 +31,10 @@ def import_(
 ) -> int:
     """Read the node that FILES describe; scenarios use the result with `cluster.machine: FILE`."""
     from dpsim.measurements.importing import document, import_machine, name_for, save
-    from dpsim.report import canonical_json, console
+    from dpsim.report.importing import print_import
 
     imported = import_machine(files, device=device, like=like, name=name_for(out))
     if out is not None:
         save(imported, out)
-    if json:
-        typer.echo(canonical_json(document(imported)))
-    else:
-        from dpsim.report.importing import print_import
-
-        print_import(imported, console(), out)
-    return 1 if imported.findings else 0
+    answer(json, lambda: document(imported), lambda console: print_import(imported, console, out))
+    return int(bool(imported.findings))

@@ -8,16 +8,18 @@ a date and a source: the list's own columns, or what the scenario says beside `f
 
 from __future__ import annotations
 
-import csv
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 
+from dpsim.core import csvfile
+from dpsim.core.files import Unreadable, read_text
 from dpsim.core.record import Refused
-from dpsim.money.items import Price, Quote
+from dpsim.money.price import Price
 
 MAX_BYTES = 50_000_000
 #: our names of the columns, with SkyPilot's
@@ -33,6 +35,19 @@ _COLUMNS = {
 }
 _NEEDED = ("instance", "devices", "usd_per_hour")
 _PRICE = re.compile(r"\d{1,9}(\.\d{1,15})?")
+
+
+@dataclass(frozen=True)
+class Quote:
+    """One line of a price list: an instance of `devices` devices for so many dollars an hour."""
+
+    name: str
+    devices: int
+    usd_per_hour: Decimal
+    device: str = ""
+    region: str = ""
+    as_of: str = ""
+    source: str = ""
 
 
 def read_quote(path: Path, price: Price) -> Quote:
@@ -68,25 +83,18 @@ def read_quote(path: Path, price: Price) -> Quote:
 
 @lru_cache(maxsize=4)
 def _read(path: Path, stamp: tuple[int, int]) -> tuple[Mapping[str, str], ...]:
-    if stamp[1] > MAX_BYTES:
-        raise Refused(f"{path.name} is larger than {MAX_BYTES // 10**6} MB", ("price", "file"))
     try:
-        with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
-            rows = csv.DictReader(file)
-            names = _names(rows.fieldnames or [], path.name)
-            return tuple(
-                {ours: (row.get(theirs) or "").strip() for ours, theirs in names.items()}
-                for row in rows
-            )
-    except OSError:
-        raise Refused(f"{path.name} cannot be read", ("price", "file")) from None
-    except csv.Error as error:
-        raise Refused(f"{path.name} is no CSV: {error}", ("price", "file")) from None
+        columns, rows = csvfile.table(read_text(path, MAX_BYTES, "replace"))
+        names = _names(columns, path.name)
+        return tuple(
+            {ours: row[theirs].strip() for ours, theirs in names.items()} for _, row in rows
+        )
+    except Unreadable as error:
+        raise Refused(f"{path.name} {error.brief}", ("price", "file")) from None
 
 
-def _names(columns: object, name: str) -> dict[str, str]:
+def _names(given: Sequence[str], name: str) -> dict[str, str]:
     """Which of the file's columns is which."""
-    given = [str(c) for c in columns] if isinstance(columns, list | tuple) else []
     found = {}
     for ours, theirs in _COLUMNS.items():
         for column in (ours, theirs):
