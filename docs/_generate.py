@@ -24,7 +24,7 @@ from dpsim.core import plugins
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Check
 from dpsim.core.units import Unit, show
-from dpsim.describe import scenario
+from dpsim.describe import scenario, sections
 from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
@@ -279,13 +279,13 @@ what is outside `jobs` is shared.  See [how to choose a cluster](howto/choose-a-
 """
 
 SECTIONS = [
-    ("cluster", scenario.Cluster),
-    ("batch", scenario.Batch),
+    ("cluster", sections.Cluster),
+    ("batch", sections.Batch),
     ("precision", PrecisionSpec),
     ("optimizer", Optimizer),
-    ("compute", scenario.Compute),
-    ("parallel", scenario.Parallel),
-    ("host", scenario.Host),
+    ("compute", sections.Compute),
+    ("parallel", sections.Parallel),
+    ("host", sections.Host),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
     ("variability.shared", Shared),
@@ -293,7 +293,7 @@ SECTIONS = [
     ("variability.pauses", Pauses),
     ("variability.link_episodes", LinkEpisodes),
     ("variability.sequence_length", SequenceLength),
-    ("calibrate", scenario.Calibrate),
+    ("calibrate", sections.Calibrate),
     ("price", cost.Price),
     ("price.purchase", cost.Purchase),
     ("price.network", cost.NetworkPrice),
@@ -301,7 +301,7 @@ SECTIONS = [
     ("energy", cost.Energy),
     ("training", Training),
     ("training.sampler", Sampler),
-    ("startup", scenario.Startup),
+    ("startup", sections.Startup),
 ]
 
 
@@ -418,7 +418,7 @@ def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
             return f"amount of money, for example `{mark.example}`"
         if isinstance(mark, ModelSource):
             return "mapping, see [model](#model)"
-        if isinstance(mark, scenario.Rate):
+        if isinstance(mark, sections.Rate):
             return "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
     if base is TorchVersion:
         return 'version in quotes, for example `"2.13"`'

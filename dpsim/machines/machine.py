@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import re
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import pydantic
 
 from dpsim.core import yamlfile
+from dpsim.core.files import data_folder
 from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
 from dpsim.core.units import Watts
@@ -129,21 +129,14 @@ def _whole(value: int | None, field: str, low: int, default: int = 1) -> int:
     return chosen
 
 
-def data_folder() -> Path:
-    """Where the machine files are: inside an installed package, else beside the checkout's."""
-    package = Path(str(resources.files("dpsim")))
-    inside = package / "data" / "topologies"
-    return inside if inside.is_dir() else package.parent / "topologies"
-
-
 def machine_names() -> tuple[str, ...]:
     """The machines that come with dpsim, sorted."""
-    return tuple(sorted(path.stem for path in data_folder().glob("*.yaml")))
+    return tuple(sorted(path.stem for path in data_folder("topologies").glob("*.yaml")))
 
 
 def device_names() -> tuple[str, ...]:
     """The devices that come with dpsim, sorted."""
-    return tuple(sorted(path.stem for path in (data_folder() / "devices").glob("*.yaml")))
+    return tuple(sorted(path.stem for path in data_folder("topologies").glob("devices/*.yaml")))
 
 
 def load_machine(name_or_path: str, base: Path | None = None) -> Machine:
@@ -151,7 +144,7 @@ def load_machine(name_or_path: str, base: Path | None = None) -> Machine:
 
     A text that ends in .yaml, .yml or .json, or has a slash, is a file.
     """
-    path, shown = _find(name_or_path, machine_names(), data_folder(), base, "machine")
+    path, shown = _find(name_or_path, machine_names(), data_folder("topologies"), base, "machine")
     return _read_machine(path, shown)
 
 
@@ -194,7 +187,8 @@ def _device(
     name: str, base: Path | None, field: tuple[str | int, ...] = ()
 ) -> tuple[Device, dict[str, str]]:
     try:
-        path, shown = _find(name, device_names(), data_folder() / "devices", base, "device")
+        folder = data_folder("topologies") / "devices"
+        path, shown = _find(name, device_names(), folder, base, "device")
     except Refused as error:
         raise Refused(error.message, field) from None
     data, lines = yamlfile.load(path, shown)
