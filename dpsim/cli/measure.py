@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dpsim.models.recorded import Recording
+    from dpsim.models.recording import Recording
 
 Command = Annotated[
     list[str],

@@ -75,13 +75,9 @@ class Machine:
         network = self.network
         for field, value in (("bandwidth", inter_node_bandwidth), ("kind", inter_node_kind)):
             if value is not None:
-                path = ("cluster", f"inter_node_{field}")
-                old = getattr(_needed(network, "link", path), "link")  # noqa: B009
-                network = _replaced(network, path, link=_replaced(old, path, **{field: value}))
+                network = _with_cables(network, field, value)
         if oversubscription is not None:
-            path = ("cluster", "oversubscription")
-            _needed(network, "oversubscription", path)
-            network = _replaced(network, path, oversubscription=oversubscription)
+            network = _with(network, "oversubscription", oversubscription)
         if routing is not None:
             network = _routed(network, routing, seed)
         return Topology(
@@ -101,6 +97,19 @@ def _needed(network: Network | None, field: str, path: tuple[str | int, ...]) ->
     if field not in {f.name for f in dataclasses.fields(network)}:  # type: ignore[arg-type]
         raise Refused(f"a {name_of(network)} network has no {field}", path)
     return network
+
+
+def _with(network: Network | None, field: str, value: object) -> Network:
+    path = ("cluster", field)
+    changed: Network = _replaced(_needed(network, field, path), path, **{field: value})
+    return changed
+
+
+def _with_cables(network: Network | None, field: str, value: object) -> Network:
+    path = ("cluster", f"inter_node_{field}")
+    found: Any = _needed(network, "link", path)
+    changed: Network = _replaced(found, path, link=_replaced(found.link, path, **{field: value}))
+    return changed
 
 
 def _routed(network: Network | None, routing: Routing, seed: int) -> Network | None:

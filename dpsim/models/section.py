@@ -18,7 +18,8 @@ from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
 from dpsim.models.huggingface import Attention, read_config
 from dpsim.models.precision import Stored
-from dpsim.models.recorded import model_of, parse, same_device
+from dpsim.models.recorded import model_of
+from dpsim.models.recording import parse, same_device
 
 Parameters = Annotated[int, Check(0, 10**13)]
 
