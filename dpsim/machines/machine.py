@@ -15,9 +15,9 @@ from dpsim.core.files import data_folder
 from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
 from dpsim.core.units import Watts
+from dpsim.machines.clos import Clos, Routing
 from dpsim.machines.devices import Device, NetworkKind
 from dpsim.machines.fabrics import Network, NodeFabric
-from dpsim.machines.fabrics._clos import Clos, Routing
 from dpsim.machines.topology import Topology
 
 UpTo1024 = Annotated[int, Check(0, 1024)]

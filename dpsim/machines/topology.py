@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import networkx as nx
 
@@ -13,6 +14,7 @@ from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge, Network, NodeFabric, Vertex
 
 _OUTSIDE = ("leaf", "spine")
+Found = TypeVar("Found")
 
 
 class Topology:
@@ -41,13 +43,21 @@ class Topology:
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))
         self._node = node
         self._network = network.settled(nics) if network is not None and nodes > 1 else network
-        self.memo: dict[Any, Any] = {}  # what others worked out for this machine
+        self.known: dict[Hashable, Any] = {}  # what was worked out for this machine
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
         self.compute_capability = compute_capability
         self.ranks = nodes * gpus if ranks is None else ranks
         if not 1 <= self.ranks <= nodes * gpus:
             message = f"{self.ranks} ranks on {nodes} nodes of {gpus} GPUs"
             raise Refused(message, ("cluster", "ranks"))
+
+    def once(self, key: Hashable, find: Callable[[], Found]) -> Found:
+        """What `find` finds for this machine, which never changes: only the first call under `key`
+        looks."""
+        if key not in self.known:
+            self.known[key] = find()
+        found: Found = self.known[key]
+        return found
 
     @cached_property
     def graph(self) -> nx.DiGraph[Vertex]:
