@@ -131,9 +131,7 @@ class Topology:
 
     def _way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
         """From GPU number `gpu` of node 0 to the NIC that it sends through to NIC `rail`."""
-        if (gpu, rail) not in self._ways_out:
-            self._ways_out[gpu, rail] = self._find_way_out(gpu, rail)
-        return self._ways_out[gpu, rail]
+        return self.once(("way out", gpu, rail), lambda: self._find_way_out(gpu, rail))
 
     def _find_way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
         own = self.nic_of(gpu)
@@ -172,24 +170,18 @@ class Topology:
         return graph
 
     @cached_property
-    def _paths(self) -> dict[tuple[Vertex, Vertex], tuple[Edge, ...]]:
-        return {}
-
-    @cached_property
-    def _ways_out(self) -> dict[tuple[int, int], tuple[Edge, ...]]:
-        return {}
-
-    @cached_property
     def _nics(self) -> tuple[int, ...]:
         return tuple(self._node.nic_of(gpu, self.gpus, self.nics) for gpu in range(self.gpus))
 
     def inside(self, source: Vertex, target: Vertex) -> tuple[Edge, ...]:
         """The edges from `source` to `target`, both vertices of node 0 (see `route`)."""
-        if (source, target) not in self._paths:
+
+        def find() -> tuple[Edge, ...]:
             graph = self._first_node
             path = _relayed(graph, source, target) or _shortest(graph, source, target)
-            self._paths[source, target] = tuple(pairwise(path))
-        return self._paths[source, target]
+            return tuple(pairwise(path))
+
+        return self.once(("inside", source, target), find)
 
 
 def _relayed(graph: nx.DiGraph[Vertex], source: Vertex, target: Vertex) -> list[Vertex] | None:
