@@ -26,7 +26,7 @@ from dpsim.core import plugins
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Check
 from dpsim.core.units import Unit, show
-from dpsim.describe import scenario
+from dpsim.describe import scenario, sections
 from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
@@ -281,13 +281,13 @@ what is outside `jobs` is shared.  See [how to choose a cluster](howto/choose-a-
 """
 
 SECTIONS = [
-    ("cluster", scenario.Cluster),
-    ("batch", scenario.Batch),
+    ("cluster", sections.Cluster),
+    ("batch", sections.Batch),
     ("precision", PrecisionSpec),
     ("optimizer", Optimizer),
-    ("compute", scenario.Compute),
-    ("parallel", scenario.Parallel),
-    ("host", scenario.Host),
+    ("compute", sections.Compute),
+    ("parallel", sections.Parallel),
+    ("host", sections.Host),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
     ("variability.shared", Shared),
@@ -295,7 +295,7 @@ SECTIONS = [
     ("variability.pauses", Pauses),
     ("variability.link_episodes", LinkEpisodes),
     ("variability.sequence_length", SequenceLength),
-    ("calibrate", scenario.Calibrate),
+    ("calibrate", sections.Calibrate),
     ("price", price.Price),
     ("price.purchase", price.Purchase),
     ("price.network", price.NetworkPrice),
@@ -303,7 +303,7 @@ SECTIONS = [
     ("energy", price.Energy),
     ("training", Training),
     ("training.sampler", Sampler),
-    ("startup", scenario.Startup),
+    ("startup", sections.Startup),
 ]
 
 
@@ -433,7 +433,7 @@ _MARKS: dict[type, Callable[[Any], str]] = {
     Drawn: lambda mark: f"{mark.unit.interval()}, or a [distribution](#distribution)",
     Priced: lambda mark: f"amount of money, for example `{mark.example}`",
     ModelSource: lambda mark: "mapping, see [model](#model)",
-    scenario.Rate: lambda mark: (
+    sections.Rate: lambda mark: (
         "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
     ),
 }

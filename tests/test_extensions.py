@@ -27,7 +27,12 @@ from dpsim.predict.prediction import predict
 HOWTO = Path(__file__).resolve().parent.parent / "docs" / "howto"
 SIZE = 1.0e8
 #: folder of plug-ins -> what one of them is called in the how-to pages
-FILES = {"collectives": "collective", "strategies": "strategy", "readers": "reader"}
+FILES = {
+    "collectives": "collective",
+    "fabrics": "fabric",
+    "strategies": "strategy",
+    "readers": "reader",
+}
 TOY: dict[str, Any] = {
     "model": {
         "layers": [{"name": "a", "parameters": 10**6, "forward": "1 ms", "backward": "2 ms"}]
@@ -49,9 +54,9 @@ def block(page: str, language: str) -> str:
 def added(tmp_path: Path) -> Iterator[None]:
     """The files of the how-to pages, as if they lay in the package's folders."""
     new = []
-    for folder, one in FILES.items():
+    for folder, called in FILES.items():
         package = plugins.FOLDERS[folder]
-        page = f"add-a-{one}.md"
+        page = f"add-a-{called}.md"
         path = rf"`{package.replace('.', '/')}/(\w+)\.py`:"
         name = re.search(path, (HOWTO / page).read_text("utf-8"))
         assert name is not None
@@ -125,6 +130,24 @@ def test_a_machine_is_one_file(tmp_path: Path) -> None:
     assert found.cases[0].machine is not None
     assert found.cases[0].machine.name == "my-box"
     check_points(found.points)
+
+
+@pytest.mark.usefixtures("added")
+def test_a_fabric_is_one_file(tmp_path: Path) -> None:
+    (tmp_path / "hallway.yaml").write_text(block("add-a-fabric.md", "yaml"), encoding="utf-8")
+    (tmp_path / "x.yaml").write_text(
+        "model: {name: vgg16}\ncluster: {machine: hallway.yaml, nodes: 4}\n"
+        "strategy: {kind: ddp}\nsweep: {cluster.nodes: [1, 2, 4]}\n"
+    )
+    found = predict(read(tmp_path / "x.yaml"))
+    assert [point["ranks"] for point in found.points] == [4, 8, 16]
+    check_points(found.points)
+    topology = found.cases[-1].costs.topology
+    trunks = [edge for edge in topology.route(0, 12) if edge[0][0] == edge[1][0] == "leaf"]
+    assert trunks == [(("leaf", k), ("leaf", k + 1)) for k in range(3)]
+    # a trunk is narrower than a NIC's cable, so it decides how long an all-reduce takes
+    plan = found.cases[-1].costs.plan("all_reduce", tuple(range(16)), SIZE)
+    assert {kind for phase in plan.phases for kind, *_ in phase.busiest} == {"leaf"}
 
 
 @pytest.mark.parametrize("kind", plugins.names("strategies"))

@@ -27,7 +27,8 @@ from dpsim.core.record import Refused
 from dpsim.describe.scenario import read
 from dpsim.measurements.recorder import files, runner
 from dpsim.models import Model
-from dpsim.models.recorded import SPREAD, Recording, model_of, parse, same_device
+from dpsim.models.recorded import SPREAD, model_of
+from dpsim.models.recording import Recording, parse, same_device
 from dpsim.predict.prediction import predict
 
 ROOT = Path(__file__).resolve().parent.parent

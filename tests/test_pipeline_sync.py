@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dpsim.backends import ring_payload
 from dpsim.cases.case import Case
+from dpsim.collectives import ring_payload
 from dpsim.compile.program import Op, Program
 from dpsim.compile.strategies import Job
 from dpsim.compile.strategies.fsdp import Fsdp

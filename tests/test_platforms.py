@@ -10,7 +10,7 @@ import pytest
 from dpsim.accuracy import _vocabulary
 from dpsim.accuracy.platforms import Platform, platform
 from dpsim.core.record import Refused, build
-from dpsim.describe.scenario import Cluster
+from dpsim.describe.sections import Cluster
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.machine import load_device, load_machine, machine_names
 

@@ -21,7 +21,7 @@ from dpsim.accuracy.training_table import Row, Table, read_table
 from dpsim.accuracy.training_validate import calibration_row, validated_training
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Calibrate
+from dpsim.describe.sections import Calibrate
 from dpsim.predict.level import level
 from dpsim.predict.player import step_time
 

@@ -19,8 +19,8 @@ from dpsim.accuracy.platforms import platform
 from dpsim.backends import Backend, Plan
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.case import Case
+from dpsim.collectives import OPERATIONS
 from dpsim.collectives.ring import Ring
-from dpsim.compile.program import OPERATIONS
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load

@@ -17,7 +17,7 @@ from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, Table, read_table
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Calibrate
+from dpsim.describe.sections import Calibrate
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.level import level
 from dpsim.predict.uncertainty import interval

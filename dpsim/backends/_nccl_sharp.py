@@ -39,10 +39,7 @@ def check_network(graph: Graph, ranks: tuple[int, ...], topology: Topology) -> N
     """Refused where the network between the nodes of `ranks` cannot add."""
     if graph.outside != "infiniband":
         raise Refused(f"SHARP needs InfiniBand switches; these nodes have {graph.outside}", _KEY)
-    key = ("sharp streams", ranks)
-    if key not in topology.memo:
-        topology.memo[key] = _streams(ranks, topology)
-    most: int = topology.memo[key]
+    most = topology.once(("sharp streams", ranks), lambda: _streams(ranks, topology))
     if most > STREAMS:
         raise Refused(
             f"SHARP: {most} NICs of a node are on one leaf switch, which adds at most {STREAMS} "

@@ -29,7 +29,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated
 
-from dpsim.backends import Backend, Phase, Plan, ring_payload
+from dpsim.backends import Backend, Phase, Plan
+from dpsim.collectives import ring_payload
 from dpsim.core.record import Check, Refused, record
 from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds
 from dpsim.machines.fabrics import Edge

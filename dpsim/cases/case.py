@@ -24,6 +24,7 @@ from dpsim.compile.strategies import Job, Strategy
 from dpsim.compile.strategies._wrapper import Wrapper
 from dpsim.core.arrays import Array
 from dpsim.core.constants import shipped
+from dpsim.core.places import below
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
@@ -35,7 +36,6 @@ from dpsim.machines.topology import Topology
 from dpsim.models import Model
 from dpsim.models.compute import DEFAULT_EFFICIENCY, LayerTime, layer_times, optimizer_seconds
 from dpsim.models.precision import Precision, PrecisionSpec
-from dpsim.models.section import below
 from dpsim.models.section import load as load_model
 from dpsim.models.split import shared_tables, stage_of, tensor_part
 from dpsim.play import Costs, Play

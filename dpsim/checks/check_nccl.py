@@ -12,7 +12,7 @@ from dpsim.backends.curves import Point, merged
 from dpsim.checks.collective import Group, Line, Site
 from dpsim.checks.diagnosis import Band, Reading, Verdict, bands, overall
 from dpsim.checks.faults import Explanation, explained
-from dpsim.compile.program import OPERATIONS
+from dpsim.collectives import OPERATIONS
 from dpsim.core.record import Refused
 from dpsim.measurements.findings import Curve
 from dpsim.measurements.readers import HEAD_BYTES, content, read_any

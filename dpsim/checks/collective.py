@@ -20,7 +20,7 @@ from dpsim.backends import Backend, Plan
 from dpsim.backends.curves import MeasuredCurve, bus_factor, merged
 from dpsim.cases.case import MAX_RANKS
 from dpsim.cases.coverage import served_range
-from dpsim.compile.program import OPERATIONS
+from dpsim.collectives import OPERATIONS
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
 from dpsim.machines.machine import Machine

@@ -13,8 +13,8 @@ from typing import Any
 from dpsim.checks.collective import Group, Site
 from dpsim.checks.diagnosis import misfit
 from dpsim.core.record import Refused
-from dpsim.machines.fabrics._host import HostedNode
 from dpsim.machines.fabrics.pcie_tree import PcieTree
+from dpsim.machines.host import HostedNode
 
 #: share of a PCIe link's rate that copies staged through host memory reach: 5.5 of 12 GB/s on
 #: PCIe Gen3 x16 (huggingface/transformers#9371, two GPUs without peer-to-peer access)

@@ -10,7 +10,7 @@ import typer
 from dpsim.cli.options import out_option
 
 if TYPE_CHECKING:
-    from dpsim.models.recorded import Recording
+    from dpsim.models.recording import Recording
 
 PLACE = 100
 Command = Annotated[

@@ -15,8 +15,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from dpsim.collectives import Algorithm, Stage, Transfer
-from dpsim.collectives._order import rings
 from dpsim.collectives._sharp import alike, through_network
+from dpsim.collectives.ring_orders import rings
 from dpsim.machines.topology import Topology
 
 

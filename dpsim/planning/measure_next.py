@@ -18,7 +18,7 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import SMALLEST, network_range
-from dpsim.compile.program import BARRIER
+from dpsim.collectives import BARRIER
 from dpsim.core.errors import SimulationError
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused

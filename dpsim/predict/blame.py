@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dpsim.cases.case import Case
-from dpsim.describe.scenario import Host
+from dpsim.describe.sections import Host
 from dpsim.play import NotApplicable, vectorised
 from dpsim.predict.player import step_time
 from dpsim.variability import CAUSES, FIXED

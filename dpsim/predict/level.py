@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from dpsim.cases.case import Case
+from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
-from dpsim.describe.scenario import Calibrate
-from dpsim.models.section import below
+from dpsim.describe.sections import Calibrate
 from dpsim.predict.player import step_time
 
 

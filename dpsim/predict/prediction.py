@@ -15,12 +15,12 @@ from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.compile.program import COMPUTE, RECEIVE, Cast
 from dpsim.core.errors import SimulationError
+from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.measured import read_measured
 from dpsim.describe.scenario import Loaded, to_data
 from dpsim.describe.uneven import ranks_of
 from dpsim.models.memory import Activations, MemoryUse, activations, in_flight_bytes, memory_use
-from dpsim.models.section import below
 from dpsim.predict import startup, training_run
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.level import Level, level

@@ -6,7 +6,7 @@ from dpsim.cases.case import Case
 from dpsim.compile.strategies.ddp import Ddp
 from dpsim.core.units import show
 from dpsim.models import Buckets, Recorded
-from dpsim.models.recorded import same_device
+from dpsim.models.recording import same_device
 
 #: hooks that slow the recorded step by more than this share are worth a warning
 HOOKS = 0.05

@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from dpsim.cases.case import Case, innermost
+from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.convergence import (
     Need,
@@ -24,8 +25,7 @@ from dpsim.describe.convergence import (
     time_to_train,
 )
 from dpsim.describe.sampler import Epoch, epoch_of
-from dpsim.describe.scenario import Batch
-from dpsim.models.section import below
+from dpsim.describe.sections import Batch
 from dpsim.money.items import Bill, bill
 from dpsim.money.price_list import Quote, read_quote
 from dpsim.money.usage import Power, Usage, device_hours, power

@@ -12,7 +12,7 @@ from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.core.errors import SimulationError
 from dpsim.core.plugins import find, name_of
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Batch
+from dpsim.describe.sections import Batch
 from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.machines.machine import device_names, load_device
 from dpsim.models.memory import MemoryUse

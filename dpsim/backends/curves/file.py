@@ -13,9 +13,9 @@ from typing import Annotated, Any, Literal
 
 from dpsim.backends.curves import MeasuredCurve, point_text
 from dpsim.core import yamlfile
+from dpsim.core.places import below
 from dpsim.core.record import Check, Count, Refused, Text, build, dump, record
 from dpsim.core.units import Seconds, Unit
-from dpsim.models.section import below
 
 Share = Annotated[float, Unit("1", high=1e6)]
 

@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from dpsim.backends import ring_payload
+from dpsim.collectives import ring_payload
 from dpsim.compile.program import COMPUTE, Program
 from dpsim.compile.strategies import Job, Message, Strategy, Synchronisation, state_bytes
 from dpsim.compile.strategies._gradients import arrival, gradients_of

@@ -11,8 +11,8 @@ import networkx as nx
 
 from dpsim.core.record import Refused
 from dpsim.machines.fabrics import NodeFabric, Vertex
-from dpsim.machines.fabrics._host import HostedNode, HostTree
-from dpsim.machines.fabrics.hybrid_cube_mesh import _LINKS as CUBE
+from dpsim.machines.fabrics.hybrid_cube_mesh import NVLINKS as CUBE
+from dpsim.machines.host import HostedNode, HostTree
 from dpsim.measurements.importing.facts import Pair, Place
 
 Document = dict[str, Any]

@@ -10,7 +10,7 @@ from dpsim._version import __version__
 from dpsim.core import yamlfile
 from dpsim.core.files import write_whole
 from dpsim.core.record import Refused
-from dpsim.models.recorded import Recording, parse
+from dpsim.models.recording import Recording, parse
 
 #: first line of a scenario that may be written over
 MARK = "# Written by dpsim measure.  Without this line the file is never written over."

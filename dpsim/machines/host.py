@@ -10,7 +10,7 @@ import networkx as nx
 from dpsim.core.record import Check, Natural, record
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import NodeFabric, Vertex
-from dpsim.machines.fabrics._wire import wire
+from dpsim.machines.wire import wire
 
 Few = Annotated[int, Check(1, 64)]
 UpTo64 = Annotated[int, Check(0, 64)]

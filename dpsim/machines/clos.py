@@ -11,7 +11,7 @@ from dpsim.core.record import Check, Count, Natural, Refused, record
 from dpsim.core.units import Seconds, Unit
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Network, Vertex
-from dpsim.machines.fabrics._wire import wire
+from dpsim.machines.wire import wire
 
 SPINE: Vertex = ("spine", 0)
 Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e6)]
