@@ -63,7 +63,7 @@ def by_name(found: Bill) -> dict[str, Decimal]:
     ],
 )
 def test_an_amount_is_the_decimal_that_was_written(text: str, per: str, number: str) -> None:
-    found = Priced(per).convert(text)
+    found = Priced(per).take(text, file=True)
     assert found.number == Decimal(number)
     assert found == text
     assert found.currency == "usd"
@@ -76,7 +76,7 @@ def test_an_amount_is_the_decimal_that_was_written(text: str, per: str, number: 
 )  # fmt: skip
 def test_other_texts_are_refused_with_an_example(text: Any, per: str) -> None:
     with pytest.raises(ValueError, match=r"write for example|is more than"):
-        Priced(per).convert(text)
+        Priced(per).take(text, file=True)
 
 
 def test_another_currency_needs_a_rate() -> None:

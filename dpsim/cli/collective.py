@@ -86,8 +86,7 @@ def collective(
     operation = asked.named(operation)
     asked.check_operation(operation)
     site = site_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
-    if routing:
-        site = asked.routed(site, routing, seed)
+    site = asked.routed(site, routing, seed) if routing else site
     counts, listed = asked.node_counts(nodes), asked.sizes(sizes, factor)
     if sharp:
         asked.check_sharp(site, counts)
@@ -97,11 +96,8 @@ def collective(
     document = asked.document(operation, site, found)
     if out is not None:
         report.write_collective(document, found, out)
-    answer(
-        json,
-        lambda: document,
-        lambda console: report.print_collective(operation, site, found, console, out),
-    )
+    shown = (operation, site, found)
+    answer(json, lambda: document, lambda console: report.print_collective(*shown, console, out))
     return 0
 
 
@@ -115,20 +111,17 @@ def site_of(
     sharp: bool = False,
 ) -> Site:
     """The machine and the library that the options name."""
-    from dpsim.backends.curves import file as calibrated
+    from dpsim.backends.curves.file import load
     from dpsim.backends.nccl import Nccl
     from dpsim.checks.collective import Site
     from dpsim.core.record import Refused, build
     from dpsim.machines.machine import load_machine
 
-    settings = {
-        "version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp,
-    }  # fmt: skip
+    settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
     try:
         backend = build(Nccl, settings, file=True)
     except Refused as error:
-        option = {"version": "--nccl"}.get(str(error.path[0]) if error.path else "", "")
-        where = option or (f"--{error.path[0]}" if error.path else "--nccl")
-        raise Refused(f"{where}: {error.message}") from None
-    curves = () if calibration is None else calibrated.load(calibration).curves
+        option = "nccl" if error.path[:1] in ((), ("version",)) else error.path[0]
+        raise Refused(f"--{option}: {error.message}") from None
+    curves = () if calibration is None else load(calibration).curves
     return Site(load_machine(cluster, Path()), backend, {}, curves)

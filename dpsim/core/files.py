@@ -18,15 +18,8 @@ class Unreadable(Refused):
     """A file that cannot be read: `brief` says what is wrong with it, `line` where; the message
     adds the system's own reason."""
 
-    def __init__(
-        self,
-        brief: str,
-        path: tuple[str | int, ...] = (),
-        *,
-        line: int | None = None,
-        reason: str = "",
-    ) -> None:
-        super().__init__(f"{brief}: {reason.lower()}" if reason else brief, path)
+    def __init__(self, brief: str, line: int | None = None, reason: str = "") -> None:
+        super().__init__(f"{brief}: {reason.lower()}" if reason else brief)
         self.brief, self.line, self.reason = brief, line, reason
 
 

@@ -33,11 +33,9 @@ from typing import (
 
 import pydantic
 from pydantic import ConfigDict, Strict, TypeAdapter
-from pydantic_core import core_schema
 
+from dpsim.core.marks import Mark
 from dpsim.core.units import Unit, exact
-
-__all__ = ["Check", "Count", "Flag", "Natural", "Refused", "Text", "build", "dump", "record"]
 
 T = TypeVar("T")
 
@@ -78,33 +76,22 @@ def record(cls: type[T]) -> type[T]:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Mark):
     """Marks an integer field with its inclusive range; the message states the range."""
 
     low: int
     high: int
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        def validate(value: Any) -> int:
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ValueError(f"{str(value)[:60]!r} is not a whole number")
-            if not self.low <= value <= self.high:
-                shown = value if abs(value) < 10**30 else "a huge number"
-                raise ValueError(f"{shown} is not in {self.low:,} … {self.high:,}")
-            return value
+    def take(self, value: Any, file: bool) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{str(value)[:60]!r} is not a whole number")
+        if not self.low <= value <= self.high:
+            shown = value if abs(value) < 10**30 else "a huge number"
+            raise ValueError(f"{shown} is not in {self.low:,} … {self.high:,}")
+        return value
 
-        return core_schema.no_info_plain_validator_function(
-            validate,
-            metadata={
-                "pydantic_js_functions": [
-                    lambda schema, handler: {
-                        "type": "integer",
-                        "minimum": self.low,
-                        "maximum": self.high,
-                    }
-                ]
-            },
-        )
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
 
 Count = Annotated[int, Check(1, 1_048_576)]

@@ -28,8 +28,6 @@ import yaml
 from dpsim.core.files import Unreadable, read_text
 from dpsim.core.record import Refused, dotted
 
-__all__ = ["FileRefused", "Lines", "dump_yaml", "load", "loads", "located"]
-
 MAX_BYTES = 10_000_000
 MAX_LEVELS = 32
 MAX_NODES = 200_000

@@ -199,7 +199,7 @@ class Rate:
                 raise ValueError(
                     f"{str(value)[:60]!r} is no throughput; write for example '802.9 images/s'"
                 )
-            number = Unit("1", high=1e15, above=True).convert(found[1], text_only=False)
+            number = Unit("1", high=1e15, above=True).take(found[1], file=False)
             return number, found[2]
 
         return core_schema.no_info_plain_validator_function(

@@ -3,7 +3,7 @@
 An amount stays the text that was given, so that it is written back as it was, and its number is
 that text's, to the last digit.
 
->>> price = Priced("h").convert("2.10 usd/h")
+>>> price = Priced("h").take("2.10 usd/h", file=True)
 >>> price, price.number, price.currency
 ('2.10 usd/h', Decimal('2.10'), 'usd')
 >>> rounded([Decimal("0.333"), Decimal("0.333"), Decimal("0.334")])
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any, ParamSpec, TypeVar
 
+from dpsim.core.marks import Mark
 from dpsim.core.record import Refused
 
 #: digits of intermediate results: sums and products of prices and counts are exact
@@ -71,7 +72,7 @@ class Money(str):
 
 
 @dataclass(frozen=True)
-class Priced:
+class Priced(Mark):
     """Marks a field as an amount of money: "h" per hour, "kWh" per energy, "" outright."""
 
     per: str = ""
@@ -80,7 +81,7 @@ class Priced:
     def example(self) -> str:
         return {"h": "2.10 usd/h", "kWh": "0.12 usd/kWh", "": "250000 usd"}[self.per]
 
-    def convert(self, value: Any) -> Money:
+    def take(self, value: Any, file: bool) -> Money:
         """`value` as Money; ValueError says what would be accepted."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError(f"this is no amount of money; write for example {self.example!r}")
@@ -97,13 +98,8 @@ class Priced:
             raise ValueError(f"{str(value)!r} is more than {MOST:,}")
         return Money(value)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        schema = {"type": "string", "examples": [self.example]}
-        return core_schema.no_info_plain_validator_function(
-            self.convert, metadata={"pydantic_js_functions": [lambda s, h: schema]}
-        )
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "examples": [self.example]}
 
 
 @exactly

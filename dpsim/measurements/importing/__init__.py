@@ -23,16 +23,6 @@ from dpsim.measurements.importing.combine import Imported, combine
 from dpsim.measurements.importing.facts import Facts
 from dpsim.measurements.readers import text_content
 
-__all__ = [
-    "Imported",
-    "document",
-    "import_machine",
-    "name_for",
-    "read",
-    "save",
-    "text_of",
-]
-
 READERS: tuple[ModuleType, ...] = (nccl_xml, nvidia_smi)
 #: files of one node; more are a mistake
 MAX_FILES = 8

@@ -206,6 +206,3 @@ def _parts(
         "stage": {str(stage): gain(stage=stage) for stage in stages},
         "replica": {str(replica): gain(replica=replica) for replica in replicas},
     }
-
-
-__all__ = ["THRESHOLD", "Found", "Straggler", "analyse", "of_operations", "of_times"]
