@@ -22,9 +22,9 @@ from dpsim.predict.prediction import Prediction, predict
 from dpsim.variability import (
     OF_COMPUTE,
     PRESETS,
+    Crew,
     Distribution,
     RandomSlow,
-    Site,
     Variability,
     Variation,
     read_numbers,
@@ -206,11 +206,11 @@ EACH: dict[str, Any] = {
     "sequence_length": {"spread": 0.5},
     "pauses": {"duration": 0.2, "every": 5},
 }
-SITE = Site(ranks=12, gpus=4, racked=2, seconds=1.0, samples=4)
+CREW = Crew(ranks=12, gpus=4, racked=2, seconds=1.0, samples=4)
 
 
-def factors(keys: dict[str, Any], site: Site = SITE, seed: int = 0, count: int = 20) -> Array:
-    variation = Variation(build(Variability, keys), site, seed)
+def factors(keys: dict[str, Any], crew: Crew = CREW, seed: int = 0, count: int = 20) -> Array:
+    variation = Variation(build(Variability, keys), crew, seed)
     return np.array([variation.factors(step) for step in range(count)])
 
 
@@ -238,7 +238,7 @@ def test_another_cause_shifts_nobodys_draws(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in OF_COMPUTE if n not in ("slow_ranks", "slow_nodes")])
 def test_another_rank_shifts_nobodys_draws(name: str) -> None:
     few = factors({name: EACH[name]})
-    more = factors({name: EACH[name]}, Site(40, 4, 2, 1.0, 4))
+    more = factors({name: EACH[name]}, Crew(40, 4, 2, 1.0, 4))
     assert (more[:, :12] == few).all()
     assert (factors({name: EACH[name]}, seed=1) != few).any() or name == "pauses"
 
@@ -337,7 +337,7 @@ def test_bytes_take_longer_in_an_episode_of_the_network() -> None:
 
 def test_links_are_slow_as_often_as_said_and_the_slowest_counts() -> None:
     keys = {"link_episodes": {**EPISODES, "episode": 1, "per": "node"}}
-    variation = Variation(build(Variability, keys), Site(12, gpus=4), 0)
+    variation = Variation(build(Variability, keys), Crew(12, gpus=4), 0)
     found = np.array([variation.network(step) for step in range(4000)])
     assert set(found) == {1.0, 3.0}
     assert (found > 1).mean() == pytest.approx(1 - 0.7**3, abs=0.03)
@@ -373,13 +373,13 @@ def test_pauses_cost_more_when_ranks_are_out_of_step(together: bool) -> None:
 
 def test_pauses_at_random_are_as_frequent_as_said() -> None:
     keys = {"pauses": {"duration": 0.5, "interval": 20.0}}
-    found = factors(keys, Site(2000, seconds=2.0), count=50)
+    found = factors(keys, Crew(2000, seconds=2.0), count=50)
     # 0.1 pauses a rank and step, each a quarter of the step
     assert found.mean() == pytest.approx(1 + 0.1 * 0.25, rel=2e-3)
 
 
 def test_pauses_last_as_long_on_faster_devices() -> None:
-    variation = Variation(build(Variability, {"pauses": EACH["pauses"]}), SITE, 0)
+    variation = Variation(build(Variability, {"pauses": EACH["pauses"]}), CREW, 0)
     assert variation.factors(0, 0.5) == pytest.approx(variation.factors(0) - 0.5)
 
 
@@ -408,8 +408,8 @@ def test_a_cause_that_only_slows_down_never_makes_steps_shorter(name: str) -> No
 
 
 def lengths(**keys: Any) -> Array:
-    site = Site(ranks=64, samples=8)
-    return factors({"sequence_length": {"spread": 0.8, "longest": 4, **keys}}, site, count=800)
+    crew = Crew(ranks=64, samples=8)
+    return factors({"sequence_length": {"spread": 0.8, "longest": 4, **keys}}, crew, count=800)
 
 
 def test_cures_make_sequences_of_unequal_length_cheaper() -> None:

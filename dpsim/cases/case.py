@@ -42,7 +42,7 @@ from dpsim.play import Costs, Play
 from dpsim.play.bundled import BundledCosts
 from dpsim.play.measured import MeasuredCosts
 from dpsim.play.quorum import Quorum
-from dpsim.variability import Site, Variability, Variation, expected_maximum, read_numbers
+from dpsim.variability import Crew, Variability, Variation, expected_maximum, read_numbers
 from dpsim.variability.spares import Spared
 
 #: ranks of a machine beyond which nothing is built: memory and time grow with every cable
@@ -289,7 +289,7 @@ class Case:
         """What every rank computes for `samples` samples, with what is slow in every step [s]."""
         whole = self.scenario.variability.expanded
         lasting = Variability(slow_ranks=whole.slow_ranks, slow_nodes=whole.slow_nodes)
-        site = Site(self.ranks, self.topology.gpus if self.topology is not None else None)
+        site = Crew(self.ranks, self.topology.gpus if self.topology is not None else None)
         fixed = Spared(lasting, site, self.scenario.seed, spares=self.spares).fixed
         seconds = [
             sum(t.forward + t.backward for t in self._unscaled(samples, self.model, kind))
@@ -504,7 +504,7 @@ class Case:
             if len(self.devices) > 1:
                 message = "pauses are not modelled where devices differ"
                 raise Refused(message, ("variability", "pauses"))
-        site = Site(self.ranks, gpus, varied.nodes_per_rack, seconds, samples * micro_batches)
+        site = Crew(self.ranks, gpus, varied.nodes_per_rack, seconds, samples * micro_batches)
         if self.spares:
             return Spared(varied, site, self.scenario.seed, self._numbers, spares=self.spares)
         return Variation(varied, site, self.scenario.seed, self._numbers)

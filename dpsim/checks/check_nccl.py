@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.backends.curves import Point, merged
+from dpsim.backends.curves import Timing, merged
 from dpsim.checks.collective import Group, Line, Site
 from dpsim.checks.diagnosis import Band, Reading, Verdict, bands, overall
 from dpsim.checks.faults import Explanation, explained
@@ -102,7 +102,7 @@ def check(
 
 def _pooled(curves: Sequence[Curve]) -> list[Curve]:
     """One curve per operation and group: repetitions count with their median, size by size."""
-    groups: dict[tuple[str | None, int | None, int | None], list[Point]] = {}
+    groups: dict[tuple[str | None, int | None, int | None], list[Timing]] = {}
     for curve in curves:
         key = (curve.operation, curve.ranks, curve.nodes)
         groups.setdefault(key, []).extend(curve.points)

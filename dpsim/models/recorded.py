@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from dpsim.core.record import Refused
 from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models import Buckets, Layer, Model, Recorded, Tensor
-from dpsim.models.recording import Bucket, Columns, Parameter, Recording
+from dpsim.models.recording import Columns, Parameter, RecordedBucket, Recording
 
 #: gradients of one module may be this share of the backward apart and still count as one layer's
 SPREAD = 0.01
@@ -245,7 +245,7 @@ def _recorded(
     }
     step = found.step
 
-    def told(buckets: tuple[Bucket, ...]) -> Buckets:
+    def told(buckets: tuple[RecordedBucket, ...]) -> Buckets:
         return tuple((float(b.bytes), tuple(label[n] for n in b.parameters)) for b in buckets)
 
     return Recorded(

@@ -42,7 +42,7 @@ class Parameter:
 
 
 @record
-class Bucket:
+class RecordedBucket:
     """One bucket as the communication hook got it."""
 
     index: Natural
@@ -52,7 +52,7 @@ class Bucket:
 
 
 @record
-class Step:
+class RecordedStep:
     """One step [s since its start]: forward (module, start, end), gradients, buckets, the rest."""
 
     forward: tuple[tuple[Natural, Seconds, Seconds], ...]
@@ -124,10 +124,10 @@ class Recording:
     modules: tuple[Text, ...]
     parameters: tuple[Parameter, ...]
     buffers: tuple[tuple[Text, Natural], ...]
-    first_buckets: tuple[Bucket, ...]
-    steady_buckets: tuple[Bucket, ...]
+    first_buckets: tuple[RecordedBucket, ...]
+    steady_buckets: tuple[RecordedBucket, ...]
     plain_steps_s: tuple[Seconds, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RecordedStep, ...]
     work: Work | None
     dpsim_version: Text = ""
 
@@ -157,7 +157,7 @@ class Recording:
         return {name: index for index, name in enumerate(self.trainable)}
 
     @cached_property
-    def step(self) -> Step:
+    def step(self) -> RecordedStep:
         """The step of median duration (the lower one of an even number)."""
         return sorted(self.steps, key=lambda step: step.end_s)[(len(self.steps) - 1) // 2]
 
@@ -177,7 +177,7 @@ class Recording:
         for name in set(self.steps[0].ready_s) ^ set(ready):
             raise Refused(f"{name!r} is not ready in every step", (*path, "ready"))
 
-    def _check_buckets(self, key: str, buckets: tuple[Bucket, ...]) -> None:
+    def _check_buckets(self, key: str, buckets: tuple[RecordedBucket, ...]) -> None:
         seen: set[str] = set()
         for k, bucket in enumerate(buckets):
             for name in bucket.parameters:

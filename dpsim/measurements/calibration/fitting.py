@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from dpsim.backends.curves import MeasuredCurve, Point, merged
+from dpsim.backends.curves import MeasuredCurve, Timing, merged
 from dpsim.backends.curves.file import Calibration, MeasuredLayer, MeasuredSteps, Source
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
@@ -112,7 +112,7 @@ def _check_agreement(files: dict[str, list[Curve]], what: str) -> None:
             )
 
 
-def fit_line(points: Sequence[Point]) -> tuple[float, float, float, float] | None:
+def fit_line(points: Sequence[Timing]) -> tuple[float, float, float, float] | None:
     """(latency [s], its error, bandwidth [B/s], its error) of time = latency + size/bandwidth.
 
     Least squares of the relative error, neither parameter negative; None where fewer than FEWEST

@@ -21,9 +21,9 @@ from dpsim.compile.program import COMPUTE, RECEIVE, Cast, Op
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
-from dpsim.play.event.boards import Boards
 from dpsim.play.event.deadlock import Waiting, deadlock
-from dpsim.play.event.exchanges import Events, Exchanges, Meeting, Message
+from dpsim.play.event.exchanges import Delivery, Events, Exchanges, Meeting
+from dpsim.play.event.steps import Steps
 
 MAX_EVENTS = 200_000_000
 
@@ -47,7 +47,7 @@ class _Run:
         self.env = simpy.Environment()
         self.casts = [request.cast(k) for k in range(request.steps)]
         self.factors = [request.factors(k) for k in range(request.steps)]
-        self.boards = Boards(self.casts, request.warmup)
+        self.steps = Steps(self.casts, request.warmup)
         self.exchanges = Exchanges(self.env, request, self.casts, detail == "rounds")
         self.done: dict[tuple[int, int, int], simpy.Event] = {}
         self.issued: dict[tuple[int, int, int], simpy.Event] = {}
@@ -66,7 +66,7 @@ class _Run:
         events = self._drain(sum(len(c.program(r).ops) for c in self.casts for r in range(c.ranks)))
         if any(process.is_alive for process in processes):
             raise SimulationError(deadlock(self.waiting, self.casts, self._ended))
-        return self.boards.timeline(events)
+        return self.steps.timeline(events)
 
     def _drain(self, operations: int) -> int:
         """Run until nothing is left to happen, within the limits; returns how many events."""
@@ -120,14 +120,14 @@ class _Run:
                 meeting = self.exchanges.join(step, rank, index, op)
                 start = yield from self._until(rank, op, (step, index, meeting))
             elif op.kind == "transfer":
-                message = self.exchanges.message(step, rank, index, op)
+                delivery = self.exchanges.delivery(step, rank, index, op)
                 if op.operation == RECEIVE:
-                    start = yield from self._until(rank, op, (step, index, message))
+                    start = yield from self._until(rank, op, (step, index, delivery))
                 else:
-                    yield from self.exchanges.send(step, op, message)
+                    yield from self.exchanges.send(step, op, delivery)
             else:
                 yield from self._work(step, rank, op)
-            self.boards.note(step, rank, index, ready, start, self.env.now)
+            self.steps.note(step, rank, index, ready, start, self.env.now)
             if index in self.casts[step].program(rank).awaited:
                 self._event(self.done, step, rank, index).succeed()
 
@@ -147,12 +147,12 @@ class _Run:
         if op.delay:
             # what is left of it since the last of what it waits for has ended
             delay = check_time(op.delay, f"the delay of {op.name}")
-            left = self.boards.ended(step, rank, op.after) + delay - self.env.now
+            left = self.steps.ended(step, rank, op.after) + delay - self.env.now
             if left > 0:
                 yield self.env.timeout(left)
 
     def _until(
-        self, rank: int, op: Op, place: tuple[int, int, Meeting | Message]
+        self, rank: int, op: Op, place: tuple[int, int, Meeting | Delivery]
     ) -> Generator[simpy.Event, float, float]:
         """The end of what `rank` does with others; returns when that started."""
         self.waiting[rank, op.stream] = place

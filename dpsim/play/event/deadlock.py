@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 import networkx as nx
 
 from dpsim.compile.program import Cast
-from dpsim.play.event.exchanges import Meeting, Message
+from dpsim.play.event.exchanges import Delivery, Meeting
 
 #: a rank and one of its streams
-Place = tuple[int, str]
-#: the operation that a place is at, (step, index), and what it waits for there: others, or, if
+Spot = tuple[int, str]
+#: the operation that a spot is at, (step, index), and what it waits for there: others, or, if
 #: None, operations of its own rank
-Waiting = dict[Place, tuple[int, int, Meeting | Message | None]]
+Waiting = dict[Spot, tuple[int, int, Meeting | Delivery | None]]
 
 
 def deadlock(
@@ -23,27 +23,27 @@ def deadlock(
 
     ended   whether an operation has: (step, rank, index)
     """
-    graph: nx.DiGraph[Place] = nx.DiGraph()
-    for place, (step, index, exchange) in waiting.items():
-        rank, stream = place
+    graph: nx.DiGraph[Spot] = nx.DiGraph()
+    for spot, (step, index, exchange) in waiting.items():
+        rank, stream = spot
         if exchange is not None:
-            graph.add_edges_from((place, (other, stream)) for other in exchange.missing)
+            graph.add_edges_from((spot, (other, stream)) for other in exchange.missing)
             continue
         ops = casts[step].program(rank).ops
         for other in ops[index].after:
             if not ended(step, rank, other):
-                graph.add_edge(place, (rank, ops[other].stream))
+                graph.add_edge(spot, (rank, ops[other].stream))
     try:
-        chain = [place for place, _ in nx.find_cycle(graph)]
+        chain = [spot for spot, _ in nx.find_cycle(graph)]
     except nx.NetworkXNoCycle:
         chain = sorted(waiting)
-    named = [_described(place, waiting, casts) for place in chain if place in waiting]
+    named = [_described(spot, waiting, casts) for spot in chain if spot in waiting]
     more = f"; and {len(named) - 8} more" if len(named) > 8 else ""
     return "deadlock: these wait for each other: " + "; ".join(named[:8]) + more
 
 
-def _described(place: Place, waiting: Waiting, casts: Sequence[Cast]) -> str:
-    step, index, exchange = waiting[place]
-    name = casts[step].program(place[0]).ops[index].name
+def _described(spot: Spot, waiting: Waiting, casts: Sequence[Cast]) -> str:
+    step, index, exchange = waiting[spot]
+    name = casts[step].program(spot[0]).ops[index].name
     for_whom = f" {exchange}" if exchange is not None else ""
-    return f"rank {place[0]} {place[1]} at {name} of step {step}{for_whom}"
+    return f"rank {spot[0]} {spot[1]} at {name} of step {step}{for_whom}"

@@ -44,7 +44,7 @@ class Meeting:
 
 
 @dataclass(eq=False)
-class Message:
+class Delivery:
     """One transfer: its pair, and the event of its end; the event's value is when it started."""
 
     pair: tuple[int, int]
@@ -109,7 +109,7 @@ class Exchanges:
             for k in range(request.steps)
         ]
         self.meetings: dict[tuple[Any, ...], Meeting] = {}
-        self.messages: dict[tuple[Any, ...], Message] = {}
+        self.deliveries: dict[tuple[Any, ...], Delivery] = {}
 
     def join(self, step: int, rank: int, index: int, op: Op) -> Meeting:
         """`rank` comes to its group's collective, which begins if it is the last."""
@@ -133,7 +133,7 @@ class Exchanges:
             self.env.process(self._collective(key, meeting))
         return meeting
 
-    def message(self, step: int, rank: int, index: int, op: Op) -> Message:
+    def delivery(self, step: int, rank: int, index: int, op: Op) -> Delivery:
         """What `rank` sends or receives; whoever comes second takes it away."""
         cast = self.casts[step]
         try:
@@ -141,20 +141,20 @@ class Exchanges:
         except ValueError as error:
             raise SimulationError(str(error)) from None
         key = (step, op.stream, op.group, number, cast.program(rank).ordinals[index])
-        message = self.messages.pop(key, None)
-        if message is None:
-            message = self.messages[key] = Message(pair, self.env.event(), op.bytes)
-        elif message.bytes != op.bytes:
+        delivery = self.deliveries.pop(key, None)
+        if delivery is None:
+            delivery = self.deliveries[key] = Delivery(pair, self.env.event(), op.bytes)
+        elif delivery.bytes != op.bytes:
             raise SimulationError(
                 f"rank {pair[0]} and rank {pair[1]} disagree on the bytes of {op.name}"
             )
-        return message
+        return delivery
 
-    def send(self, step: int, op: Op, message: Message) -> Events:
+    def send(self, step: int, op: Op, delivery: Delivery) -> Events:
         """Carry out a transfer."""
         start = self.env.now
-        yield from self._by_phases(self._plan(step, op, message.pair))
-        message.done.succeed(start)
+        yield from self._by_phases(self._plan(step, op, delivery.pair))
+        delivery.done.succeed(start)
 
     def _plan(self, step: int, op: Op, ranks: tuple[int, ...]) -> Plan:
         return self.costs.slowed(self.costs.of(op, ranks), self.slow[step])

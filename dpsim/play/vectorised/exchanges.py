@@ -16,7 +16,7 @@ from dpsim.play.vectorised.role import Role
 from dpsim.play.vectorised.sharing import Sharing
 
 #: roles that meet in groups of one name, and these groups
-Meeting = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
+Involved = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
 
 class Exchanges:
@@ -24,7 +24,7 @@ class Exchanges:
 
     def __init__(self, request: Play, comm: Array, roles: Sequence[Role]) -> None:
         self.request, self.comm, self.roles = request, comm, roles
-        self._meetings: dict[tuple[int, str], dict[int, Meeting]] = {}
+        self._meetings: dict[tuple[int, str], dict[int, Involved]] = {}
 
     def begin(self, step: int) -> None:
         """Step number `step` begins."""
@@ -134,7 +134,7 @@ class Exchanges:
             role.talk(op, begin, end)
         role.record(op, begin, end)
 
-    def _meeting(self, cast: Cast, number: int, name: str) -> Meeting:
+    def _meeting(self, cast: Cast, number: int, name: str) -> Involved:
         """The roles that role `number` meets in groups of that name, itself among them, and these
         groups; roles that share no group need not agree on anything."""
         if (id(cast), name) not in self._meetings:

@@ -1,4 +1,4 @@
-"""When operations ran: the boards of steps that are still open, and the steps that have closed."""
+"""When operations ran: steps that are still open, and what is kept of those that have closed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dpsim.compile.program import Cast
 from dpsim.compile.timeline import Split, Step, Timeline
 
 
-class Board:
-    """Times of one step, per role (operations, ranks), and how many operations are still open."""
+class OpenStep:
+    """Times of one step, per role (operations, ranks), and how many operations remain."""
 
     def __init__(self, cast: Cast) -> None:
         self.cast = cast
@@ -20,14 +20,14 @@ class Board:
         self.start, self.end, self.ready = (
             tuple(np.zeros(shape) for shape in shapes) for _ in range(3)
         )
-        self.open = sum(operations * ranks for operations, ranks in shapes)
+        self.remaining = sum(operations * ranks for operations, ranks in shapes)
 
 
-class Boards:
-    """The boards of all steps; the first `warmup` steps are not measured."""
+class Steps:
+    """All steps of a play; the first `warmup` are not measured."""
 
     def __init__(self, casts: Sequence[Cast], warmup: int) -> None:
-        self.boards = [Board(cast) for cast in casts]
+        self.steps = [OpenStep(cast) for cast in casts]
         self.warmup = warmup
         self.closed = 0
         self.last: Step | None = None
@@ -38,26 +38,26 @@ class Boards:
         self, step: int, rank: int, index: int, ready: float, start: float, end: float
     ) -> None:
         """Operation `index` of `rank` was ready and ran at these times [s]."""
-        board = self.boards[step]
-        role, column = board.cast.roles[rank], board.cast.columns[rank]
-        board.ready[role][index, column] = ready
-        board.start[role][index, column] = start
-        board.end[role][index, column] = end
-        board.open -= 1
-        while self.closed < len(self.boards) and self.boards[self.closed].open == 0:
-            self._close(self.boards[self.closed])
+        times = self.steps[step]
+        role, column = times.cast.roles[rank], times.cast.columns[rank]
+        times.ready[role][index, column] = ready
+        times.start[role][index, column] = start
+        times.end[role][index, column] = end
+        times.remaining -= 1
+        while self.closed < len(self.steps) and self.steps[self.closed].remaining == 0:
+            self._close(self.steps[self.closed])
             self.closed += 1
 
     def ended(self, step: int, rank: int, operations: Sequence[int]) -> float:
         """When the last of these operations of `rank` has ended [s]."""
-        board = self.boards[step]
-        role, column = board.cast.roles[rank], board.cast.columns[rank]
-        return float(board.end[role][list(operations), column].max())
+        times = self.steps[step]
+        role, column = times.cast.roles[rank], times.cast.columns[rank]
+        return float(times.end[role][list(operations), column].max())
 
-    def _close(self, board: Board) -> None:
+    def _close(self, times: OpenStep) -> None:
         origin = self.last.finish if self.last else 0.0
         before = replace(self.last, previous=None) if self.last else None
-        self.last = Step(board.cast, origin, board.start, board.end, board.ready, before)
+        self.last = Step(times.cast, origin, times.start, times.end, times.ready, before)
         if self.closed >= self.warmup:
             self.durations.append(self.last.duration)
             self.splits.append(self.last.split())
