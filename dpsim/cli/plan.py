@@ -13,7 +13,7 @@ from dpsim.cli.run import Json, Sets, Source
 
 if TYPE_CHECKING:
     from dpsim.planning.bench import Bench
-    from dpsim.planning.plan import Answer
+    from dpsim.planning.plan import Finding
     from dpsim.planning.wanted import Wanted
     from dpsim.report.plan import Progress
 
@@ -169,7 +169,7 @@ def _objective(minimise: str | None, deadline: str | None, budget: str | None) -
     return OBJECTIVES["time"] if budget is not None else None
 
 
-def _answer(bench: Bench, asked: _Asked, bar: Progress) -> Answer:
+def _answer(bench: Bench, asked: _Asked, bar: Progress) -> Finding:
     from dpsim.planning import choose, plan
     from dpsim.planning.knobs import knob_of
 

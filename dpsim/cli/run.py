@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +44,6 @@ def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None
     return unfit(prediction.points)
 
 
-def unfit(points: list[dict[str, Any]]) -> int:
+def unfit(points: Iterable[Mapping[str, Any]]) -> int:
     """Exit code: 1 where a point does not fit in memory or has no number."""
     return int(any(point.get("fits") is False or "error" in point for point in points))

@@ -12,7 +12,7 @@ import typer
 from dpsim.cli.run import Json, Sets, unfit
 
 if TYPE_CHECKING:
-    from dpsim.planning.sweep import Plan, Swept
+    from dpsim.planning.sweep import Sweep, Swept
 
 Sources = Annotated[
     list[str],
@@ -80,8 +80,8 @@ def sweep(
     needed = [name for name in ("--shard", "--salvage") if asked[name]] + ["--plot"] * bool(plot)
     with _folder(out, needed) as folder:
         try:
-            plan, part = _planned(sources[0], grid, sets, plot), _part(shard)
-            found = _swept(plan, folder, jobs, ray, part, plot, salvage)
+            wanted, part = _wanted(sources[0], grid, sets, plot), _part(shard)
+            found = _swept(wanted, folder, jobs, ray, part, plot, salvage)
         except KeyboardInterrupt:
             kept = f"what is in {out} stays, and the same command goes on"
             _say(f"interrupted; {kept if out else 'nothing is kept without --out'}")
@@ -123,26 +123,26 @@ def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _planned(
+def _wanted(
     source: str,
     grid: Sequence[str] | None,
     sets: Sequence[str] | None,
     plot: Sequence[str] | None,
-) -> Plan:
-    """The plan, and whether its grid can be plotted."""
+) -> Sweep:
+    """The sweep, and whether its grid can be plotted."""
     from dpsim.describe.scenario import read
-    from dpsim.planning.sweep import plan_of
+    from dpsim.planning.sweep import sweep_of
     from dpsim.report.sweep import check_grid
 
-    plan = plan_of(read(source, sets or ()), grid or ())
+    asked = sweep_of(read(source, sets or ()), grid or ())
     if plot:
-        check_grid(plan.header["grid"])
-    _say(str(plan.grid))
-    return plan
+        check_grid(asked.header["grid"])
+    _say(str(asked.grid))
+    return asked
 
 
 def _swept(
-    plan: Plan,
+    asked: Sweep,
     folder: Path,
     jobs: int,
     ray: str | None,
@@ -161,16 +161,16 @@ def _swept(
             for field in plot or ():
                 check_name([record["point"] for record in records], field)
 
-        play = player(_processes(plan, jobs), ray)
-        return sweep(plan, folder, play, shard=part, salvage=salvage, tell=tell)
+        play = player(_processes(asked, jobs), ray)
+        return sweep(asked, folder, play, shard=part, salvage=salvage, tell=tell)
 
 
-def _processes(plan: Plan, jobs: int) -> int:
+def _processes(asked: Sweep, jobs: int) -> int:
     """As many as asked for, else as there are cores for this process; never more than points."""
     import os
 
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(jobs or cores or 1, len(plan.grid))
+    return min(jobs or cores or 1, len(asked.grid))
 
 
 def _part(shard: str | None) -> tuple[int, int]:
