@@ -26,7 +26,8 @@ from dpsim.models.compute import Recompute, layer_times
 from dpsim.models.memory import Activations, activations, in_flight_bytes, memory_use
 from dpsim.models.section import HuggingFace
 from dpsim.models.split import cheapest, tensor_part
-from dpsim.predict.prediction import _stage_memory, memory_of, predict
+from dpsim.predict.memory import _stage_memory, memory_of
+from dpsim.predict.prediction import predict
 from dpsim.report.advice import memory_advice
 
 MB = 1e6

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from rich.console import Console
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.models.memory import MemoryUse
-from dpsim.predict.prediction import Prediction, memory_of
+from dpsim.predict.memory import memory_of
+from dpsim.predict.point import computed
+from dpsim.predict.prediction import Prediction
 from dpsim.report.advice import memory_advice
 from dpsim.report.curve import bounds, make_figure
 from dpsim.report.files import write_all
@@ -197,8 +200,9 @@ def test_csv_has_the_documents_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", ["=1+1", "+1", "-1", "@x", "\tx", "  =x"])
 def test_csv_text_is_no_formula(bad: str, tmp_path: Path) -> None:
     prediction = toy(tmp_path)
-    prediction.points[0]["bottleneck"] = bad
-    prediction.points[0]["set"] = {bad: bad}
+    first, *others = computed(prediction.points)
+    points = (replace(first, bottleneck=bad, set={bad: bad}), *others)
+    prediction = replace(prediction, answer=replace(prediction.answer, points=points))
     write_all(prediction, tmp_path / "out")
     with (tmp_path / "out" / "points.csv").open(newline="") as file:
         rows = list(csv.reader(file))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,6 @@ def written(out: Path | None, names: Sequence[str]) -> str:
     return f"Written to {out}: {', '.join(names)}" if names else ""
 
 
-def unfit(points: list[dict[str, Any]]) -> int:
+def unfit(points: Iterable[Mapping[str, Any]]) -> int:
     """Exit code: 1 where a point does not fit in memory or has no number."""
     return int(any(point.get("fits") is False or "error" in point for point in points))

@@ -13,13 +13,13 @@ from dpsim.cli.options import Json, Sets, Source, out_option
 
 if TYPE_CHECKING:
     from dpsim.planning.bench import Bench
-    from dpsim.planning.plan import Answer
+    from dpsim.planning.plan import Finding
     from dpsim.planning.wanted import Wanted
     from dpsim.report.plan import Progress
 
 PLACE = 30
 #: answers a question by what it plays on the bench, and tells the bar how far it is
-Ask = Callable[["Bench", "Progress"], "Answer"]
+Ask = Callable[["Bench", "Progress"], "Finding"]
 Texts = list[str] | None
 Requires = Annotated[
     Texts,
@@ -120,7 +120,7 @@ def _question(
     if tune is not None:
         keys, best = tune.split(","), objective if minimise else None
 
-        def tuned(bench: Bench, bar: Progress) -> Answer:
+        def tuned(bench: Bench, bar: Progress) -> Finding:
             axes = choose.tune_axes(bench, keys, vary)
             return choose.tune(bench, axes, wanted, best, bar.of)
 
@@ -165,7 +165,7 @@ def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -
         if given:
             raise Refused(f"{option}: does not go with --largest")
 
-    def largest(bench: Bench, bar: Progress) -> Answer:
+    def largest(bench: Bench, bar: Progress) -> Finding:
         return plan.largest(bench, knob_of(bench.scenario(), key.strip(), "--largest"), wanted)
 
     return largest
@@ -186,7 +186,7 @@ def _required(vary: Sequence[str], wanted: Sequence[Wanted]) -> Ask:
         missing = "is missing; --require needs one key to search, as in --vary cluster.nodes"
         raise Refused(f"--vary: {many if vary else missing}")
 
-    def required(bench: Bench, bar: Progress) -> Answer:
+    def required(bench: Bench, bar: Progress) -> Finding:
         knob, given = plan.searched(bench, vary[0])
         return plan.require(bench, knob, wanted, given)
 

@@ -13,7 +13,7 @@ from dpsim.cli.answers import answer, unfit, written
 from dpsim.cli.options import Jobs, Json, Sets, out_option, processes
 
 if TYPE_CHECKING:
-    from dpsim.planning.sweep import Plan, Swept
+    from dpsim.planning.sweep import Sweep, Swept
 
 PLACE = 20
 Sources = Annotated[
@@ -78,8 +78,8 @@ def sweep(
     needed = [name for name in ("--shard", "--salvage") if asked[name]] + ["--plot"] * bool(plot)
     with _folder(out, needed) as folder:
         try:
-            plan, part = _planned(sources[0], grid, sets, plot), _part(shard)
-            found = _swept(plan, folder, jobs, ray, part, plot, salvage)
+            wanted, part = _wanted(sources[0], grid, sets, plot), _part(shard)
+            found = _swept(wanted, folder, jobs, ray, part, plot, salvage)
         except KeyboardInterrupt:
             kept = f"what is in {out} stays, and the same command goes on"
             _say(f"interrupted; {kept if out else 'nothing is kept without --out'}")
@@ -121,26 +121,26 @@ def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _planned(
+def _wanted(
     source: str,
     grid: Sequence[str] | None,
     sets: Sequence[str] | None,
     plot: Sequence[str] | None,
-) -> Plan:
-    """The plan, and whether its grid can be plotted."""
+) -> Sweep:
+    """The sweep, and whether its grid can be plotted."""
     from dpsim.describe.scenario import read
-    from dpsim.planning.sweep import plan_of
+    from dpsim.planning.sweep import sweep_of
     from dpsim.report.sweep import check_grid
 
-    plan = plan_of(read(source, sets or ()), grid or ())
+    asked = sweep_of(read(source, sets or ()), grid or ())
     if plot:
-        check_grid(plan.header["grid"])
-    _say(str(plan.grid))
-    return plan
+        check_grid(asked.header["grid"])
+    _say(str(asked.grid))
+    return asked
 
 
 def _swept(
-    plan: Plan,
+    asked: Sweep,
     folder: Path,
     jobs: int,
     ray: str | None,
@@ -159,8 +159,8 @@ def _swept(
             for field in plot or ():
                 check_name([record["point"] for record in records], field)
 
-        play = player(min(processes(jobs), len(plan.grid)), ray)
-        return sweep(plan, folder, play, shard=part, salvage=salvage, tell=tell)
+        play = player(min(processes(jobs), len(asked.grid)), ray)
+        return sweep(asked, folder, play, shard=part, salvage=salvage, tell=tell)
 
 
 def _part(shard: str | None) -> tuple[int, int]:

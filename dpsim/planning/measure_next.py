@@ -25,7 +25,7 @@ from dpsim.core.record import Refused
 from dpsim.planning.candidates import Candidate, PlayedJob, strategy_of
 from dpsim.planning.causes import Array, Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
-from dpsim.predict.prediction import memory_of
+from dpsim.predict.memory import memory_of
 from dpsim.predict.uncertainty import collectives_range, compute_range
 
 #: nccl-tests' programs

@@ -29,7 +29,7 @@ def explain(prediction: Prediction) -> dict[str, Any]:
     for case, played, point in zip(
         prediction.cases, prediction.played, prediction.points, strict=True
     ):
-        points.append({**point, **_explained(case, played)} if played else point)
+        points.append({**point, **(_explained(case, played) if played else {})})
     return {**prediction.document, "points": points}
 
 

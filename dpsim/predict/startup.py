@@ -9,13 +9,13 @@ other on idle links.  All else is known to the user alone, and is what the scena
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dpsim.cases.case import Case, innermost
 from dpsim.compile.strategies._gradients import gradients_of
 from dpsim.compile.strategies.ddp import Ddp, assign_buckets
 from dpsim.core.plugins import name_of
 from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.predict.point import Startup
 
 MESSAGE = 250 * 1024 * 1024  # bytes; distributed.py, broadcast_bucket_size
 BROADCAST = "broadcast of parameters"
@@ -49,12 +49,12 @@ def parts(case: Case) -> dict[str, float]:
     return found
 
 
-def fields(case: Case) -> dict[str, Any]:
-    """The keys of a point about its start-up; none where the scenario does not ask."""
+def startup_of(case: Case) -> Startup | None:
+    """What passes before the first step; None where the scenario does not ask."""
     if case.scenario.startup is None:
-        return {}
+        return None
     known = parts(case)
-    return {"startup_s": sum(known.values()), "startup_parts": known}
+    return Startup(sum(known.values()), known)
 
 
 def warnings(cases: Sequence[Case]) -> list[str]:

@@ -18,8 +18,8 @@ from dpsim.machines.machine import device_names, load_device
 from dpsim.models.memory import MemoryUse
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.section import HuggingFace, bundled_models
+from dpsim.predict.memory import memory_of
 from dpsim.predict.player import estimate, play
-from dpsim.predict.prediction import memory_of
 
 #: sentences at most; the rest are further pairs
 MOST = 8
