@@ -253,9 +253,9 @@ def test_ranks_in_lockstep_are_played_as_one_with_the_same_result() -> None:
     case = Case(load(data, Path(), "").points[0], Path())
     (alike, *_) = case.plays()
     assert alike.cast(0).ranks == 2
-    full = case.cast(None)
+    full, slow = case.cast(None), case.script.contention
     whole = event.Play(
-        lambda _: full, case.costs, 2, 0, lambda _: alike.factors(0)[:1].repeat(32), case.contention
+        lambda _: full, case.costs, 2, 0, lambda _: alike.factors(0)[:1].repeat(32), slow
     )
     assert event.play(whole).step_time == pytest.approx(event.play(alike).step_time, rel=1e-9)
 

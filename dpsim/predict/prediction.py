@@ -13,6 +13,7 @@ from dpsim._version import __version__
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
+from dpsim.cases.variant import Variant, scaled
 from dpsim.compile.program import COMPUTE, RECEIVE, Cast
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -92,7 +93,7 @@ def _predict(loaded: Loaded, found: Level | None) -> Prediction:
     if found is None and loaded.scenario.calibrate:
         found = level(cases[0], loaded.scenario.calibrate)
     if found is not None:
-        cases = tuple(case.scaled(found.scale) for case in cases)
+        cases = tuple(scaled(case, found.scale) for case in cases)
     points: list[dict[str, Any]] = []
     played: list[Played | None] = []
     memory: list[MemoryUse | None] = []
@@ -490,8 +491,7 @@ def _warnings(
 def _other_stages(case: Case) -> list[str]:
     """That another cut into stages would fit, where one would."""
     for cut in () if case.mesh.plain else cuts_that_fit(case):
-        scenario = dataclasses.replace(case.scenario, stages=cut)
-        used = memory_of(Case(scenario, case.base, case.compute_scale))
+        used = memory_of(Variant("other stages", {"stages": cut}).of(case))
         if used.fits:
             begins = ", ".join(stage[0] for stage in cut)
             return [f"other stages fit, with {used.total / 1e9:.1f} GB; they begin with {begins}"]
