@@ -222,7 +222,7 @@ def test_without_the_slowest_node_the_others_go_on() -> None:
     assert gone == range(8, 16)
     left = without_ranks(slow, gone).of(slow)
     assert (left.nodes, left.ranks) == (3, 24)
-    assert left.variety.variation.fixed == {12: 1.1}  # rank 20 has moved up
+    assert left.batches.variation.fixed == {12: 1.1}  # rank 20 has moved up
     time, gain = changes_of(slow)["without the slowest node"]
     same = case_of({**MIXED, "cluster": {"machine": "dgx-1v", "nodes": 3}},
                    variability={"slow_ranks": {12: 1.1}})  # fmt: skip
@@ -240,7 +240,7 @@ def test_without_the_slowest_rank_of_a_toy_the_rest_needs_no_wait() -> None:
 def test_mixed_devices_lose_their_slow_node_and_the_others_move_up() -> None:
     case = case_of(MIXED)
     left = without_ranks(case, slowest_node(case) or range(0)).of(case)
-    assert (left.nodes, left.hardware.of_rank) == (1, (1,) * 8)
+    assert (left.nodes, left.pace.of_rank) == (1, (1,) * 8)
 
 
 def test_a_quiet_cluster_has_no_slowest_node() -> None:
@@ -276,8 +276,8 @@ def test_a_spare_node_replaces_all_its_ranks() -> None:
                    variability={"slow_ranks": {9: 1.5, 10: 1.4, 20: 1.1}})  # fmt: skip
     spared = {variant.name: variant.of(case) for variant in with_spares(case)}
     assert list(spared) == ["1 spare node", "2 spare nodes"]
-    assert spared["1 spare node"].variety.variation.fixed == {20: 1.1}
-    assert spared["2 spare nodes"].variety.variation.fixed == {}
+    assert spared["1 spare node"].batches.variation.fixed == {20: 1.1}
+    assert spared["2 spare nodes"].batches.variation.fixed == {}
 
 
 @pytest.mark.parametrize("spares", [0, 1, 2])

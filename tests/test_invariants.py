@@ -589,7 +589,7 @@ def test_other_ranks_change_nobodys_draws(data: Data) -> None:
     ranks = data["cluster"]["ranks"]
     more = data | {"cluster": {**data["cluster"], "ranks": 2 * ranks}}
     try:
-        few, many = case_of(data).variety.variation, case_of(more).variety.variation
+        few, many = case_of(data).batches.variation, case_of(more).batches.variation
         drawn = [(few.factors(k), many.factors(k)) for k in range(3)]
     except Refused:
         assume(False)

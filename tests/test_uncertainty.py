@@ -66,15 +66,15 @@ def test_ranks_wait_for_the_slowest_of_them() -> None:
         )
         for s in (0.0, 0.1)
     )
-    assert together.variety.waiting == pytest.approx(1.0 + 0.1 * expected_maximum(8))
-    assert alone.variety.waiting == 1.0
+    assert together.script.waiting == pytest.approx(1.0 + 0.1 * expected_maximum(8))
+    assert alone.script.waiting == 1.0
     free = [play(without_communication(c)).step_time for c in (alone, together)]
-    assert free[1] / free[0] == pytest.approx(together.variety.waiting, rel=0.01)
+    assert free[1] / free[0] == pytest.approx(together.script.waiting, rel=0.01)
 
 
 def test_variability_that_is_given_replaces_the_spread() -> None:
-    assert case(variability={"jitter": 0.02}).variety.waiting == 1.0
-    assert case().variety.waiting == 1.0 + FITTED["gpu.spread"].value * expected_maximum(8)
+    assert case(variability={"jitter": 0.02}).script.waiting == 1.0
+    assert case().script.waiting == 1.0 + FITTED["gpu.spread"].value * expected_maximum(8)
 
 
 def test_a_calibrated_interval_is_that_of_the_learned_widths() -> None:

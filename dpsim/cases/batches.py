@@ -1,4 +1,4 @@
-"""Batches: how many samples every rank computes, and how long a quiet rank takes for them."""
+"""Batches: how many samples every rank computes, how long it takes for them, and what varies."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from functools import cached_property
 import numpy as np
 
 from dpsim.cases.frameworks import backup_workers
-from dpsim.cases.pace import Pace
 from dpsim.cases.site import Site
+from dpsim.cases.work import Pace
 from dpsim.compile.placement import Mesh
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
 from dpsim.describe.uneven import proportional
+from dpsim.models.section import below
 from dpsim.variability import Site as Ranks
-from dpsim.variability import Variability
+from dpsim.variability import Variability, Variation, read_numbers
 from dpsim.variability.spares import Spared
 
 
@@ -88,13 +89,13 @@ class Batches:
 
     def slowness(self, samples: float) -> Array:
         """What every rank computes for `samples` samples, with what is slow in every step [s]."""
-        whole, hardware = self.scenario.variability.expanded, self.pace.hardware
+        whole, pace = self.scenario.variability.expanded, self.pace
         lasting = Variability(slow_ranks=whole.slow_ranks, slow_nodes=whole.slow_nodes)
         ranks = Ranks(self.site.ranks, self.site.gpus)
         fixed = Spared(lasting, ranks, self.scenario.seed, spares=self.spares).fixed
-        kinds = range(len(hardware.kinds))
-        seconds = [self.pace.uncalibrated_seconds(samples, kind) for kind in kinds]
-        found = np.array(seconds)[list(hardware.of_rank)]
+        kinds = range(len(pace.kinds))
+        seconds = [pace.uncalibrated_seconds(samples, kind) for kind in kinds]
+        found = np.array(seconds)[list(pace.of_rank)]
         for rank, factor in fixed.items():
             found[rank] *= factor
         return np.asarray(found)
@@ -108,7 +109,7 @@ class Batches:
     @property
     def of_rank(self) -> tuple[tuple[int, int], ...]:
         """The part of every rank."""
-        return tuple(zip(self.shares, self.pace.hardware.of_rank, strict=True))
+        return tuple(zip(self.shares, self.pace.of_rank, strict=True))
 
     @property
     def uneven(self) -> bool:
@@ -126,3 +127,21 @@ class Batches:
         """What a quiet rank computes in a step [s]; a model that is split is shared out evenly."""
         whole = self.pace.seconds(max(self.shares))
         return whole * self.scenario.batch.accumulation * self.mesh.data / self.site.ranks
+
+    @cached_property
+    def variation(self) -> Variation:
+        """What makes ranks differ here: files read, nodes and compute known."""
+        scenario, site, seconds = self.scenario, self.site, 0.0
+        varied, samples = scenario.variability, max(self.shares) * scenario.batch.accumulation
+        if varied.pauses is not None:
+            seconds = self.step_seconds
+            if len(self.pace.kinds) > 1:
+                message = "pauses are not modelled where devices differ"
+                raise Refused(message, ("variability", "pauses"))
+        ranks = Ranks(site.ranks, site.gpus, varied.nodes_per_rack, seconds, samples)
+        if self.spares:
+            return Spared(varied, ranks, scenario.seed, self._numbers, spares=self.spares)
+        return Variation(varied, ranks, scenario.seed, self._numbers)
+
+    def _numbers(self, name: str) -> tuple[tuple[float, ...], str]:
+        return read_numbers(below(self.site.base, name, "variability"))

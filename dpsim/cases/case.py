@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dpsim.backends import Backend
-from dpsim.backends.curves.file import Calibration
 from dpsim.cases.batches import Batches
 from dpsim.cases.frameworks import backup_workers
-from dpsim.cases.hardware import Hardware
-from dpsim.cases.jobs import Jobs
 from dpsim.cases.network import Network
-from dpsim.cases.pace import Pace
 from dpsim.cases.programs import Programs
 from dpsim.cases.script import Script, Stretch
 from dpsim.cases.site import Site
-from dpsim.cases.stages import Stages
-from dpsim.cases.variety import Variety
-from dpsim.cases.work import Work
-from dpsim.compile.pipeline import Layout
+from dpsim.cases.work import Pace, Work
 from dpsim.compile.placement import Mesh
 from dpsim.compile.program import Cast
 from dpsim.compile.strategies import Job
@@ -48,7 +40,7 @@ class Shared:
 
     def known(self, chapter: _Chapter) -> _Chapter:
         """The other case's own, if it is equal to `chapter`: what that has worked out holds."""
-        others = (getattr(self, entry.name) for entry in fields(self))
+        others: tuple[Any, ...] = (self.site, self.work, self.network)
         return next((other for other in others if other == chapter), chapter)
 
 
@@ -79,32 +71,16 @@ class Case:
         return self.shared.known(Work(s.model, s.precision, self.base, self.site.device))
 
     @cached_property
-    def hardware(self) -> Hardware:
-        return Hardware(self.site, self.work, self.scenario.parallel)
-
-    @cached_property
     def pace(self) -> Pace:
-        return Pace(self.scenario, self.hardware, self.compute_scale)
+        return Pace(self.scenario, self.site, self.work, self.compute_scale)
 
     @cached_property
     def batches(self) -> Batches:
         return Batches(self.scenario, self.site, self.pace, self.spares)
 
     @cached_property
-    def variety(self) -> Variety:
-        return Variety(self.batches)
-
-    @cached_property
-    def jobs(self) -> Jobs:
-        return Jobs(self.batches, self.variety, self.backend.ideal)
-
-    @cached_property
-    def stages(self) -> Stages:
-        return Stages(self.jobs)
-
-    @cached_property
     def programs(self) -> Programs:
-        return Programs(self.scenario, self.stages)
+        return Programs(self.scenario, self.batches, self.backend.ideal)
 
     @cached_property
     def network(self) -> Network:
@@ -114,7 +90,7 @@ class Case:
 
     @cached_property
     def script(self) -> Script:
-        return Script(self.scenario, self.batches, self.variety, self.programs, self.network)
+        return Script(self.scenario, self.batches, self.programs, self.network)
 
     def knowing(self, other: Case) -> Case:
         """This case with what `other` has worked out, as far as it holds here too."""
@@ -123,14 +99,14 @@ class Case:
     # -- what is asked for most ---------------------------------------------------------------
 
     def plays(
-        self,
-        *,
-        stretch: Stretch | None = None,
-        quiet: bool = False,
-        at_most: int | None = None,
+        self, stretch: Stretch | None = None, *, quiet: bool = False, at_most: int | None = None
     ) -> list[Play]:
         """The plays to try in turn, as `Script.plays` has it."""
-        return self.script.plays(stretch=stretch, quiet=quiet, at_most=at_most)
+        return self.script.plays(stretch or Stretch(), quiet=quiet, at_most=at_most)
+
+    def job(self, samples: float, kind: int = 0) -> Job:
+        """The work of one rank with so many samples, as `Programs.job` has it."""
+        return self.programs.job(samples, kind=kind)
 
     @property
     def machine(self) -> Machine | None:
@@ -142,7 +118,7 @@ class Case:
 
     @property
     def devices(self) -> tuple[Device | None, ...]:
-        return self.hardware.kinds
+        return self.pace.kinds
 
     @property
     def topology(self) -> Topology | None:
@@ -155,10 +131,6 @@ class Case:
     @property
     def nodes(self) -> int | None:
         return self.site.nodes
-
-    @property
-    def peak(self) -> float | None:
-        return self.hardware.peak
 
     @property
     def model(self) -> Model:
@@ -181,32 +153,12 @@ class Case:
         return self.batches.shares
 
     @property
-    def parts(self) -> tuple[tuple[int, int], ...]:
-        return self.batches.parts
-
-    @property
     def global_batch(self) -> int:
         return self.batches.total
 
     @property
     def backup_workers(self) -> int:
         return backup_workers(self.scenario.strategy)
-
-    def job(self, samples: float, *, kind: int = 0) -> Job:
-        """The work of one rank with so many samples, as `Jobs.of` has it."""
-        return self.jobs.of(samples, kind=kind)
-
-    @property
-    def stage_job(self) -> Callable[[int, int], Job]:
-        return self.stages.job
-
-    @property
-    def layout(self) -> Layout:
-        return self.stages.layout
-
-    @property
-    def cast(self) -> Callable[[int | None], Cast]:
-        return self.programs.cast
 
     @property
     def asked(self) -> Cast:
@@ -219,7 +171,3 @@ class Case:
     @property
     def costs(self) -> Costs:
         return self.network.costs
-
-    @property
-    def calibration(self) -> Calibration | None:
-        return self.network.calibration

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from dpsim.backends import Backend, Plan
@@ -10,7 +10,7 @@ from dpsim.backends.curves.file import Calibration, find
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.site import Site
 from dpsim.play import Costs
-from dpsim.play.measured import MeasuredCosts
+from dpsim.play.measured import MeasuredCosts, stretched
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,4 @@ class Stretched(Costs):
 
     def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
         plan = self._inner.plan(operation, ranks, size)
-        phases = tuple(
-            replace(
-                phase,
-                latency=phase.latency * self._latency,
-                seconds=phase.seconds * self._transfer,
-                size=phase.size * self._transfer,
-            )
-            for phase in plan.phases
-        )
-        launch = plan.launch * self._latency
-        return replace(plan, phases=phases, stages=None, launch=launch)
+        return stretched(plan, self._latency, self._transfer)

@@ -97,11 +97,6 @@ class Site:
         """Devices of a node; None where there are no nodes."""
         return self.topology.gpus if self.topology else None
 
-    @property
-    def local_size(self) -> int | None:
-        """Ranks that share a node with rank 0; None where there are no nodes."""
-        return min(self.topology.gpus, self.ranks) if self.topology else None
-
 
 def named(base: Path, key: str, name: str, read: Callable[[str, Path], _Found]) -> _Found:
     """What `read` finds under `name`; files must lie below the scenario's folder."""

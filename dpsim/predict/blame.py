@@ -133,7 +133,7 @@ def _causes(case: Case) -> Iterator[str]:
             yield from (f"{name}[{number}]" for number in entries)
         else:
             yield name
-    if case.variety.waiting > 1.0:
+    if case.script.waiting > 1.0:
         yield SPREAD
     if case.scenario.host.serial > 0 or case.scenario.host.launch:
         yield HOST
@@ -148,7 +148,7 @@ def without(case: Case, left_out: list[str]) -> Case:
     for name in left_out:
         if name.partition("[")[0] in CAUSES:
             variability = variability.without(name)
-    if SPREAD in left_out or case.variety.waiting == 1.0:
+    if SPREAD in left_out or case.script.waiting == 1.0:
         # without variability the spread that was fitted would take its place
         compute = replace(compute, spread=0.0)
     if HOST in left_out:

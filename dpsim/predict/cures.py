@@ -71,7 +71,7 @@ def without_ranks(case: Case, gone: range) -> Variant:
         slow_nodes=_moved(whole.slow_nodes, range(node, node + 1)),
     )
     compute = scenario.compute
-    if case.variety.waiting == 1.0:
+    if case.script.waiting == 1.0:
         # without variability the spread that was fitted would take its place
         compute = replace(compute, spread=0.0)
     if batch.per_rank:
@@ -119,7 +119,7 @@ def with_spares(case: Case) -> list[Variant]:
     nodes = -(-case.ranks // size)
     if not case.mesh.plain or (drawn and case.scenario.batch.by_speed):
         return []
-    slow = {rank // size for rank in case.variety.variation.fixed}
+    slow = {rank // size for rank in case.batches.variation.fixed}
     most = min(MOST_SPARES, nodes if drawn else len(slow))
     unit = _unit(case)
     names = {k: f"{k} spare {unit}{'s' if k > 1 else ''}" for k in range(1, most + 1)}

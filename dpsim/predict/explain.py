@@ -153,5 +153,6 @@ def _in_flight(case: Case) -> list[int]:
     mesh = case.mesh
     if mesh.plain:
         return [1] * case.ranks
-    peaks = [peak_in_flight(acts) for acts in case.layout.acts(case.scenario.batch.accumulation)]
+    rows = case.programs.layout.acts(case.scenario.batch.accumulation)
+    peaks = [peak_in_flight(acts) for acts in rows]
     return [peaks[mesh.place(rank, "pipeline")] for rank in range(case.ranks)]
