@@ -26,6 +26,7 @@ Out = Annotated[
 def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None) -> int:
     """Predict every point of SCENARIO: step time, speed-up, memory, and what limits it."""
     from dpsim.describe.scenario import read
+    from dpsim.predict.advice import with_advice
     from dpsim.predict.prediction import predict
     from dpsim.report import canonical_json, console
 
@@ -35,7 +36,7 @@ def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None
 
         write_all(prediction, out)
     if json:
-        typer.echo(canonical_json(prediction.document))
+        typer.echo(canonical_json(with_advice(prediction)))
     else:
         from dpsim.report.tables import print_run
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +31,9 @@ from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.scaling import laws
 from dpsim.predict.uncertainty import efficiency_interval, interval
 from dpsim.variability import PRESETS
+
+if TYPE_CHECKING:
+    from dpsim.predict.advice import Advice
 
 SCHEMA_VERSION = 1
 
@@ -58,6 +62,14 @@ class Prediction:
         if "error" in point:
             raise SimulationError(point["error"])
         return float(point["step_time_s"])
+
+    @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """What would make the smallest point fit that does not."""
+        from dpsim.predict.advice import advice, unfit
+
+        found = unfit(self)
+        return advice(*found) if found else ()
 
     def explain(self) -> dict[str, Any]:
         """Where the step goes and what would help (see `dpsim explain --json`)."""

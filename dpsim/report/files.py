@@ -59,11 +59,12 @@ def _refuse(out: Path, names: Sequence[str]) -> None:
 
 
 def _render(prediction: Prediction, folder: Path) -> None:
+    from dpsim.predict.advice import with_advice
     from dpsim.report.curve import draw_curve
     from dpsim.report.page import page
 
     (folder / "prediction.json").write_text(
-        canonical_json(prediction.document) + "\n", encoding="utf-8", newline="\n"
+        canonical_json(with_advice(prediction)) + "\n", encoding="utf-8", newline="\n"
     )
     write_csv(prediction.document, folder / "points.csv")
     draw_curve(prediction, folder / "curve.png", folder / "curve.svg")
