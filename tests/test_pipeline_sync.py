@@ -47,7 +47,7 @@ def case_of(strategy: dict[str, Any], **rest: Any) -> Case:
 
 def program(case: Case, stage: int = 0) -> Program:
     rank = next(r for r in range(case.ranks) if case.mesh.place(r, "pipeline") == stage)
-    return case.cast(None).program(rank)
+    return case.programs.cast(None).program(rank)
 
 
 def exchanged(found: Program) -> list[Op]:
@@ -241,4 +241,4 @@ def test_what_is_not_modelled_is_refused_by_name(strategy: Any, reason: str) -> 
 
 def job() -> Job:
     case = case_of({"kind": "ddp"}, cluster={"ranks": 8})
-    return case.stage_job(0, 1)
+    return case.programs.stage_job(0, 1)

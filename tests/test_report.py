@@ -17,10 +17,11 @@ from rich.console import Console
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.models.memory import MemoryUse
+from dpsim.predict.advice import advice, with_advice
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import computed
 from dpsim.predict.prediction import Prediction
-from dpsim.report.advice import memory_advice
+from dpsim.report.advice import sentence
 from dpsim.report.curve import bounds, make_figure
 from dpsim.report.files import write_all
 from dpsim.report.tables import (
@@ -418,15 +419,15 @@ def test_memory_advice_fits_and_only_if_needed(tmp_path: Path) -> None:
     case = prediction.cases[0]
     used = memory_of(case)
     assert used.fits is False
-    advice = memory_advice(case, used)
-    assert any("strategy: {kind: fsdp}" in line for line in advice)
-    assert any(" and " in line for line in advice)
-    for line in advice:
+    lines = [sentence(one) for one in advice(case, used)]
+    assert any("strategy: {kind: fsdp}" in line for line in lines)
+    assert any(" and " in line for line in lines)
+    for line in lines:
         needed = float(line.split(": ")[-1].split(" GB")[0])
         assert needed <= (used.capacity or 0) / 1e9
-    assert advice[0] in said(prediction)
-    assert memory_advice(case, MemoryUse({"x": 1.0}, 2.0)) == []
-    assert memory_advice(case, MemoryUse({"x": 1.0}, None)) == []
+    assert lines[0] in said(prediction)
+    assert advice(case, MemoryUse({"x": 1.0}, 2.0)) == ()
+    assert advice(case, MemoryUse({"x": 1.0}, None)) == ()
     assert prediction.document == dpsim.predict(dpsim.read(tmp_path / "s.yaml")).document
 
 
@@ -434,10 +435,21 @@ def test_advice_can_be_followed(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(LLAMA)
     changed = dpsim.predict(dpsim.read(tmp_path / "s.yaml", ["strategy={kind: fsdp}"]))
     first = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
-    line = next(
-        x for x in memory_advice(first.cases[0], memory_of(first.cases[0])) if "fsdp}:" in x
-    )
-    assert f"{changed.points[0]['memory_bytes'] / 1e9:.1f} GB of" in line
+    found = next(one for one in first.advice if one.changes == ("strategy: {kind: fsdp}",))
+    assert found.memory_bytes == changed.points[0]["memory_bytes"]
+    assert f"{found.memory_bytes / 1e9:.1f} GB of" in sentence(found)
+
+
+def test_advice_is_in_the_document_of_a_run_where_something_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(LLAMA)
+    prediction = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
+    listed = with_advice(prediction)["advice"]
+    assert [tuple(one["changes"]) for one in listed] == [one.changes for one in prediction.advice]
+    assert set(listed[0]) == {
+        "ranks", "changes", "memory_bytes", "capacity_bytes", "throughput_ratio", "cost",
+    }  # fmt: skip
+    fits = dpsim.predict(dpsim.read("quickstart"))
+    assert with_advice(fits) == fits.document
 
 
 # -- things ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from dpsim.accuracy.training_models import choose_model
 from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, Table, read_table
 from dpsim.accuracy.training_validate import calibration_row, validated_training
+from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
@@ -478,7 +479,7 @@ def test_a_long_step_is_played_shortened_with_the_same_result(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     from dpsim.accuracy import training_play
-    from dpsim.cases.case import Stretch
+    from dpsim.cases.script import Stretch
 
     case = point(tmp_path, **GPT | changes).case
     assert training_play._short(case) is not None
@@ -532,7 +533,7 @@ def mesh_table(tmp_path: Path) -> Path:
     scale = level(first.case, Calibrate(step_time=3.0), training_play.step_time).scale
     rows = [GPT]
     for changes in MESHES[1:]:
-        case = point(tmp_path, **GPT | changes).case.scaled(scale)
+        case = scaled(point(tmp_path, **GPT | changes).case, scale)
         rows.append(GPT | changes | {"value": repr(training_play.step_time(case))})
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     lines = [
@@ -582,7 +583,7 @@ def own_table(tmp_path: Path, factor: float = 1.0) -> Path:
     scale = level(first.case, Calibrate(step_time=first.step_time)).scale
     rows: list[tuple[Any, ...]] = [(*RESNET[:3], 1, *RESNET[4:6], 802.9, "images/s")]
     for gpus in (4, 8, 16):
-        case = point(tmp_path, total_gpus=gpus).case.scaled(scale)
+        case = scaled(point(tmp_path, total_gpus=gpus).case, scale)
         rate = 256 * gpus / step_time(case) * factor
         rows.append((*RESNET[:3], gpus, *RESNET[4:6], repr(rate), "images/s"))
     return write(tmp_path / "own.csv", rows)

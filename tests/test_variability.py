@@ -148,7 +148,7 @@ def test_measured_factors_are_drawn_as_they_are(tmp_path: Path) -> None:
 def test_step_times_of_a_file_count_relative_to_their_median(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("step,seconds\n0,0.2\n1,0.2\n2,0.3\n")
     found = case(tmp_path, variability={"jitter": {"kind": "empirical", "file": "t.csv"}})
-    drawn = np.concatenate([found.variation.factors(k) for k in range(200)])
+    drawn = np.concatenate([found.batches.variation.factors(k) for k in range(200)])
     assert sorted(set(drawn.round(12))) == [1.0, 1.5]
 
 
@@ -448,7 +448,7 @@ def test_padding_makes_every_sample_as_long_as_the_longest() -> None:
 def test_lengths_come_from_a_histogram(tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text("length,count\n3000,1\n1000,3\n")
     keys = {"sequence_length": {"file": "h.csv"}}
-    found = case(tmp_path, variability=keys, cluster={"ranks": 4000}).variation.factors(0)
+    found = case(tmp_path, variability=keys, cluster={"ranks": 4000}).batches.variation.factors(0)
     assert set(found.round(12)) == {0.666666666667, 2.0}
     assert found.mean() == pytest.approx(1.0, rel=0.05)
 
@@ -488,7 +488,7 @@ def test_late_gradients_are_dropped_and_their_ranks_start_anew(kind: str, backup
         "cluster": {"ranks": 7},
         "variability": {"jitter": keys, "steps": 60, "slow_ranks": {2: 1.5}},
     }
-    drawn = np.array([case(**changes).variation.factors(k) for k in range(63)])
+    drawn = np.array([case(**changes).batches.variation.factors(k) for k in range(63)])
     ends = np.diff(by_events(drawn, backup))
     strategy = {"kind": "ddp", "backup_workers": backup}
     for engine in ("event", "vectorised"):
@@ -598,6 +598,6 @@ def test_racks_need_their_size() -> None:
     with pytest.raises(Refused, match="nodes_per_rack"):
         answer(**machine, variability={"shared": shared})
     keys = {"shared": shared, "nodes_per_rack": 2, "steps": 4}
-    found = case(**machine, variability=keys).variation.factors(0)
+    found = case(**machine, variability=keys).batches.variation.factors(0)
     assert (found[:16] == found[0]).all()
     assert found[16] != found[0]

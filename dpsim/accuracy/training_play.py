@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsim.cases.case import Case, Stretch
+from dpsim.cases.case import Case
+from dpsim.cases.script import Stretch
+from dpsim.cases.variant import Variant
 from dpsim.compile.timeline import Split, Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.play import NotApplicable, vectorised
@@ -52,8 +54,7 @@ def _shared(case: Case) -> Played:
     """
     seconds = player.estimate(case)
     if seconds <= player.EVENT_BUDGET:
-        other = Case(replace(case.scenario, engine="event"), case.base, case.compute_scale)
-        return player.play(other.on_cluster_of(case))
+        return player.play(Variant("event by event", {"engine": "event"}).of(case))
     kind = type(case.scenario.strategy).__name__.lower()
     if kind != "zero":
         raise SimulationError(
@@ -111,8 +112,7 @@ def _at(case: Case, count: int) -> Case:
     if whole is not None:
         whole = whole // batch.accumulation * count
     short = replace(batch, accumulation=count, global_=whole)
-    other = Case(replace(case.scenario, batch=short), case.base, case.compute_scale)
-    return other.on_cluster_of(case)
+    return Variant(f"{count} micro-batches", {"batch": short}).of(case)
 
 
 def _line(ends: tuple[int, ...], values: tuple[float, float], count: int) -> float:

@@ -99,7 +99,7 @@ def _share(case: Case) -> Case:
             _CLUSTERS.pop(next(iter(_CLUSTERS)))
         _ = case.costs
         _CLUSTERS[key] = case
-    return case.on_cluster_of(_CLUSTERS[key])
+    return case.knowing(_CLUSTERS[key])
 
 
 def _model(row: Row, mesh: RowMesh, notes: list[str]) -> ModelChoice:

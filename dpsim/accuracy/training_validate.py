@@ -15,6 +15,7 @@ from dpsim.accuracy.scores import Scored, count_band, finite, grouped, skill, su
 from dpsim.accuracy.training_play import NOTE, lane_times, play, step_time
 from dpsim.accuracy.training_scenarios import Point, point_of
 from dpsim.accuracy.training_table import Row, Table, read_table
+from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
@@ -160,7 +161,7 @@ def _predicted(row: Row, base: Point | None, scale: float | None) -> Outcome:
             raise Refused(
                 "only the size of this model is known: its compute needs a calibrated row"
             )
-        case = point.case.scaled(scale) if scale is not None else point.case
+        case = scaled(point.case, scale) if scale is not None else point.case
         played = play(case)
         first = base.case.ranks if base else None
         bounds = interval(case, played, first, lane_times, repeated=_repeated(point, base))

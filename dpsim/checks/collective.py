@@ -18,8 +18,8 @@ from dpsim.accuracy.collective_intervals import interval
 from dpsim.accuracy.collective_model import kind_of
 from dpsim.backends import Backend, Plan
 from dpsim.backends.curves import MeasuredCurve, bus_factor, merged
-from dpsim.cases.case import MAX_RANKS
 from dpsim.cases.coverage import served_range
+from dpsim.cases.site import MAX_RANKS
 from dpsim.collectives import OPERATIONS
 from dpsim.core.record import Refused
 from dpsim.core.units import parse

@@ -15,6 +15,7 @@ Out = Annotated[Path | None, out_option("Write table, curve, page and JSON there
 def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None) -> int:
     """Predict every point of SCENARIO: step time, speed-up, memory, and what limits it."""
     from dpsim.describe.scenario import read
+    from dpsim.predict.advice import with_advice
     from dpsim.predict.prediction import predict
     from dpsim.report.files import write_all
     from dpsim.report.tables import print_run
@@ -22,5 +23,5 @@ def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None
     found = predict(read(scenario, sets or ()))
     if out is not None:
         write_all(found, out)
-    answer(json, lambda: found.document, lambda console: print_run(found, console, out))
+    answer(json, lambda: with_advice(found), lambda console: print_run(found, console, out))
     return unfit(found.points)

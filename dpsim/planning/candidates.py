@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import at_ranks
 from dpsim.core import plugins
 from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import INSTEAD, with_change
@@ -298,7 +299,7 @@ def _efficiency(case: Case, point: Point) -> float | None:
         least = case.mesh.tensor * case.mesh.pipeline
         if case.ranks == least:
             return 1.0
-        alone = case.at_ranks(least)
+        alone = at_ranks(case, least)
         base = alone.global_batch / least / step_time(alone)
     except (Refused, SimulationError, ValueError, ZeroDivisionError):
         return None

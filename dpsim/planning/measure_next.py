@@ -18,6 +18,7 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import SMALLEST, network_range
+from dpsim.cases.variant import at_ranks
 from dpsim.collectives import BARRIER
 from dpsim.core.errors import SimulationError
 from dpsim.core.plugins import name_of
@@ -267,7 +268,7 @@ def _smallest(case: Case) -> int | None:
     count = 1
     while count <= most:
         try:
-            if memory_of(case.at_ranks(count)).fits is not False:
+            if memory_of(at_ranks(case, count)).fits is not False:
                 return count
         except (Refused, SimulationError, ValueError):
             pass

@@ -33,13 +33,7 @@ class NotApplicable(Exception):
 
 
 class Costs:
-    """Plans of collectives on one machine, each made once.
-
-    contested   whether the vectorised engine has found itself not applicable with them: variants of
-                one case meet on the links as the case itself does
-    """
-
-    contested = False
+    """Plans of collectives on one machine, each made once."""
 
     def __init__(self, backend: Backend, topology: Topology | None) -> None:
         self.backend = backend

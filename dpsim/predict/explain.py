@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from dpsim.cases.case import Case, Stretch
+from dpsim.cases.case import Case
+from dpsim.cases.script import Stretch
+from dpsim.cases.variant import Variant, without_communication
 from dpsim.compile.critical import critical_path
 from dpsim.compile.schedules import peak_in_flight
 from dpsim.compile.timeline import Span
 from dpsim.core.record import Refused
+from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
-from dpsim.predict.cures import slowest_node, with_spares, without_ranks
+from dpsim.predict.cures import cures, with_spares
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.prediction import Prediction
 
@@ -79,9 +82,9 @@ def what_if(case: Case, time: float) -> list[dict[str, Any]]:
     """
     now = _short(case)
     result = []
-    for name, (variant, samples) in _changes(case).items():
+    for name, then, samples in _changes(case):
         scale = 1.0 if name == QUIET else time / now if now > 0 else 0.0
-        changed = variant() * scale  # without any randomness there is nothing to pair
+        changed = then * scale  # without any randomness there is nothing to pair
         gain = samples * time / changed - 1.0 if changed > 0 else None
         result.append({"change": name, "step_time_s": changed, "throughput_gain": gain})
     return result
@@ -91,20 +94,21 @@ def _short(case: Case, stretch: Stretch | None = None, *, quiet: bool = False) -
     return step_time(case, stretch=stretch, quiet=quiet, at_most=PAIRED_STEPS)
 
 
-def _changes(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
-    """Name -> function that returns the new step time, and samples per step relative to now."""
-    changes: dict[str, tuple[Callable[[], float], float]] = {}
+def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
+    """Name, the new step time, and samples per step relative to now."""
+    host = case.scenario.host
     if case.ranks > 1:
-        changes["twice the bandwidth"] = (lambda: _short(case, Stretch(transfer=0.5)), 1.0)
-        changes["half the latency"] = (lambda: _short(case, Stretch(latency=0.5)), 1.0)
-        changes["free communication"] = (lambda: _short(case.without_communication()), 1.0)
-    changes["twice the batch"] = (lambda: _short(_twice_the_batch(case)), 2.0)
-    changes["twice the compute speed"] = (lambda: _short(case, Stretch(compute=0.5)), 1.0)
+        yield "twice the bandwidth", _short(case, Stretch(transfer=0.5)), 1.0
+        yield "half the latency", _short(case, Stretch(latency=0.5)), 1.0
+        yield "free communication", _short(without_communication(case)), 1.0
+    yield "twice the batch", _short(_twice_the_batch(case.scenario.batch).of(case)), 2.0
+    yield "twice the compute speed", _short(case, Stretch(compute=0.5)), 1.0
     if case.scenario.variability.varies:
-        changes[QUIET] = (lambda: _quiet(case), 1.0)
-    if case.scenario.host.launch and not case.scenario.host.captured:
-        changes["captured graphs"] = (lambda: _short(_captured(case)), 1.0)
-    return changes | _cures(case)
+        yield QUIET, _quiet(case), 1.0
+    if host.launch and not host.captured:
+        captured = Variant("captured graphs", {"host": replace(host, captured=True)})
+        yield captured.name, _short(captured.of(case)), 1.0
+    yield from _cures(case)
 
 
 def _quiet(case: Case) -> float:
@@ -114,40 +118,25 @@ def _quiet(case: Case) -> float:
     return _short(without(case, list(case.scenario.variability.causes)))
 
 
-def _captured(case: Case) -> Case:
-    host = dataclasses.replace(case.scenario.host, captured=True)
-    scenario = dataclasses.replace(case.scenario, host=host)
-    return Case(scenario, case.base, case.compute_scale).on_cluster_of(case)
+def _twice_the_batch(batch: Batch) -> Variant:
+    twice: dict[str, Any] = {"global": (batch.global_ or 1) * 2}
+    if batch.weak:
+        per_rank = {rank: 2 * samples for rank, samples in (batch.per_rank or {}).items()}
+        twice = {"per_device": (batch.per_device or 1) * 2, "per_rank": per_rank or None}
+    doubled = Batch(accumulation=batch.accumulation, by_speed=batch.by_speed, **twice)
+    return Variant("twice the batch", {"batch": doubled})
 
 
-def _cures(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
+def _cures(case: Case) -> Iterator[tuple[str, float, float]]:
     """Without the slowest node, with samples by speed, and with spare nodes."""
-    changes: dict[str, tuple[Callable[[], float], float]] = {}
-    gone, batch = slowest_node(case), case.scenario.batch
-    variants: dict[str, Case] = {}
-    if gone is not None:
-        unit = "node" if case.topology is not None else "rank"
-        variants[f"without the slowest {unit}"] = without_ranks(case, gone)
-        if not (batch.by_speed or batch.per_rank or case.backup_workers):
-            variants["samples by speed"] = _by_speed(case)
-    for name, variant in variants.items():
+    for variant in cures(case):
+        other = variant.of(case)
         try:
-            time, samples = _short(variant), variant.global_batch / case.global_batch
+            yield variant.name, _short(other), other.global_batch / case.global_batch
         except Refused:  # it cannot be trained so: a batch, a group or a mesh that does not fit
             continue
-        changes[name] = (lambda time=time: time, samples)  # type: ignore[misc]
-    for name, spared in with_spares(case).items():
-        changes[name] = (lambda other=spared: _paired(case, other), 1.0)  # type: ignore[misc]
-    return changes
-
-
-def _by_speed(case: Case) -> Case:
-    batch = case.scenario.batch
-    size: dict[str, Any] = {"per_device": batch.per_device}
-    if not batch.weak:
-        size = {"global": batch.global_}
-    dealt = type(batch)(accumulation=batch.accumulation, by_speed=True, **size)
-    return Case(dataclasses.replace(case.scenario, batch=dealt), case.base, case.compute_scale)
+    for variant in with_spares(case):
+        yield variant.name, _paired(case, variant.of(case)), 1.0
 
 
 def _paired(case: Case, other: Case) -> float:
@@ -159,20 +148,11 @@ def _paired(case: Case, other: Case) -> float:
     return _short(case) * step_time(other, at_most=steps) / now if now > 0 else 0.0
 
 
-def _twice_the_batch(case: Case) -> Case:
-    batch = case.scenario.batch
-    twice: dict[str, Any] = {"global": (batch.global_ or 1) * 2}
-    if batch.weak:
-        per_rank = {rank: 2 * samples for rank, samples in (batch.per_rank or {}).items()}
-        twice = {"per_device": (batch.per_device or 1) * 2, "per_rank": per_rank or None}
-    doubled = type(batch)(accumulation=batch.accumulation, by_speed=batch.by_speed, **twice)
-    return Case(dataclasses.replace(case.scenario, batch=doubled), case.base, case.compute_scale)
-
-
 def _in_flight(case: Case) -> list[int]:
     """Micro-batches (of one stage each) whose activations every rank keeps at once."""
     mesh = case.mesh
     if mesh.plain:
         return [1] * case.ranks
-    peaks = [peak_in_flight(acts) for acts in case.layout.acts(case.scenario.batch.accumulation)]
+    rows = case.programs.layout.acts(case.scenario.batch.accumulation)
+    peaks = [peak_in_flight(acts) for acts in rows]
     return [peaks[mesh.place(rank, "pipeline")] for rank in range(case.ranks)]

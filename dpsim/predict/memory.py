@@ -13,7 +13,7 @@ def memory_of(case: Case) -> MemoryUse:
         return max(found, key=lambda use: use.total)
     if len(case.devices) == 1:
         return _memory_of(case, max(case.shares), 0)
-    uses = [_memory_of(case, samples, kind) for samples, kind in case.parts]
+    uses = [_memory_of(case, samples, kind) for samples, kind in case.batches.parts]
     return max(uses, key=lambda use: use.total / use.capacity if use.capacity else use.total)
 
 
@@ -27,11 +27,11 @@ def _memory_of(case: Case, samples: int, kind: int) -> MemoryUse:
 def _stage_memory(case: Case, row: int) -> MemoryUse:
     """Memory of a rank of pipeline rank `row`: all its stages, and the activations of the
     micro-batches that are in flight at once."""
-    scenario, layout, samples = case.scenario, case.layout, max(case.shares)
+    scenario, layout, samples = case.scenario, case.programs.layout, max(case.shares)
     own: dict[int, Activations] = {}
     states: dict[str, float] = {}
     for stage in layout.held(row):
-        job = case.stage_job(stage, samples)
+        job = case.programs.stage_job(stage, samples)
         own[stage] = activations(job.model, job.samples, case.precision.compute, scenario.recompute)
         for name, size in scenario.strategy.memory(job).items():
             states[name] = states.get(name, 0.0) + size

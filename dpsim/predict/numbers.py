@@ -94,8 +94,8 @@ def _mfu(case: Case, time: float) -> float | None:
     """Model FLOP utilisation: FLOP of forward and backward over what the devices could do."""
     if case.device is None or time <= 0 or not (flop := case.model.flop_per_sample()):
         return None
-    assert case.peak is not None
-    share = flop * case.global_batch / (case.peak * time)
+    assert case.pace.peak is not None
+    share = flop * case.global_batch / (case.pace.peak * time)
     if share > 1:
         raise SimulationError(f"MFU of {share:.0%}: a step of {time} s is beyond the device's peak")
     return share

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from dpsim._version import __version__
 from dpsim.cases.case import Case
+from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, to_data
@@ -25,6 +27,9 @@ from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.scaling import laws
 from dpsim.predict.uncertainty import efficiency_interval
 from dpsim.predict.warned import warnings
+
+if TYPE_CHECKING:
+    from dpsim.predict.advice import Advice
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,14 @@ class Prediction:
         if isinstance(point, Failed):
             raise SimulationError(point.error)
         return point.step_time_s
+
+    @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """What would make the smallest point fit that does not."""
+        from dpsim.predict.advice import advice, unfit
+
+        found = unfit(self)
+        return advice(*found) if found else ()
 
     def explain(self) -> dict[str, Any]:
         """Where the step goes and what would help (see `dpsim explain --json`)."""
@@ -91,7 +104,7 @@ def _predict(loaded: Loaded, found: Level | None) -> Prediction:
     if found is None and loaded.scenario.calibrate:
         found = level(cases[0], loaded.scenario.calibrate)
     if found is not None:
-        cases = tuple(case.scaled(found.scale) for case in cases)
+        cases = tuple(scaled(case, found.scale) for case in cases)
     points: list[Point | Failed] = []
     played: list[Played | None] = []
     memory: list[MemoryUse | None] = []

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import at_ranks, without_communication
 from dpsim.compile.program import COMPUTE
 from dpsim.predict.answer import (
     Amdahl,
@@ -57,9 +58,9 @@ def baseline(case: Case) -> Baseline:
 
     What of the fixed work is shared out shows in its halving from one rank to two.
     """
-    silent = case.without_communication()
-    parallel, fixed = _compute(silent.at_ranks(1))
-    halved = fixed - _compute(silent.at_ranks(2), fixed_only=True)[1]
+    silent = without_communication(case)
+    parallel, fixed = _compute(at_ranks(silent, 1))
+    halved = fixed - _compute(at_ranks(silent, 2), fixed_only=True)[1]
     shared = min(2.0 * halved, fixed)
     return Baseline(parallel, shared, fixed - shared)
 
@@ -78,7 +79,7 @@ def gap(case: Case, time: float, base: Baseline) -> Gap:
     Causes are taken away one after the other (communication, then jitter); what is left over the
     law is load: uneven shares, and work that shrinks less than the batch does.
     """
-    silent = case.without_communication()
+    silent = without_communication(case)
     free = step_time(silent)
     calm = step_time(silent, quiet=True)
     law = base.ideal(case.ranks, weak=case.scenario.batch.weak)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsim.cases.case import Case, innermost
+from dpsim.cases.case import Case
+from dpsim.cases.frameworks import innermost
 from dpsim.compile.strategies._gradients import gradients_of
 from dpsim.compile.strategies.ddp import Ddp, assign_buckets
 from dpsim.core.plugins import name_of

@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from dpsim.cases.case import Case, innermost
+from dpsim.cases.case import Case
+from dpsim.cases.frameworks import innermost
+from dpsim.cases.variant import Variant
 from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.convergence import (
@@ -213,8 +215,7 @@ def _saved(case: Case, dealt: Epoch) -> float:
 
 def _with_batch(case: Case, samples: int, micro_batches: int) -> Case:
     batch = Batch(per_device=samples, accumulation=micro_batches)
-    scenario = replace(case.scenario, batch=batch)
-    return Case(scenario, case.base, case.compute_scale).on_cluster_of(case)
+    return Variant("another batch", {"batch": batch}).of(case)
 
 
 def priced(case: Case, point: Point) -> Point:

@@ -25,8 +25,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from dpsim.cases.case import Case, Stretch
+from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
+from dpsim.cases.script import Stretch
 from dpsim.core.constants import shipped
 from dpsim.core.plugins import name_of
 from dpsim.predict.player import Played, lane_times
@@ -124,7 +125,7 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
 def size_of(case: Case) -> str:
     """The kind of device and dtype, and whether the model is large: kernels of large models differ
     less in how much of the peak they reach."""
-    return f"{case.kind}.{'large' if case.model.parameters > LARGE else 'small'}"
+    return f"{case.pace.device_class}.{'large' if case.model.parameters > LARGE else 'small'}"
 
 
 def collectives_range(case: Case) -> tuple[float, float]:

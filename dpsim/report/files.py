@@ -16,11 +16,12 @@ def write_all(prediction: Prediction, out: Path) -> None:
     """Write `FILES` of `prediction` into folder `out`; see `write_bundle`."""
 
     def fill(bundle: Bundle) -> None:
+        from dpsim.predict.advice import with_advice
         from dpsim.report import page
         from dpsim.report.curve import make_figure
 
         document = prediction.document
-        bundle.json("prediction.json", document)
+        bundle.json("prediction.json", with_advice(prediction))
         bundle.csv("points.csv", _rows(document))
         svg = bundle.figure("curve.png", "curve.svg", lambda: make_figure(document))
         bundle.text("index.html", page.page(prediction, svg))

@@ -329,22 +329,19 @@ def _engines(document: dict[str, Any]) -> list[str]:
 
 def memory_sentences(prediction: Prediction) -> list[str]:
     """What would make it fit, for the smallest count that does not."""
-    from dpsim.report.advice import memory_advice
+    from dpsim.predict.advice import unfit
+    from dpsim.report.advice import sentence
 
-    unfit = [
-        (case, used)
-        for case, used in zip(prediction.cases, prediction.memory, strict=True)
-        if used is not None and used.fits is False
-    ]
-    if not unfit:
+    found = unfit(prediction)
+    if found is None:
         return []
-    case, used = min(unfit, key=lambda pair: pair[0].ranks)
+    case, used = found
     short = (
         f"{used.total / 1e9:.1f} GB are needed and {(used.capacity or 0) / 1e9:.1f} GB are there"
     )
     intro = f"On {ranks(case.ranks)} it does not fit on a device: {short}."
-    advice = memory_advice(case, used)
-    return [intro, *(advice or ["None of the changes tried, alone or in pairs, makes it fit."])]
+    lines = [sentence(one) for one in prediction.advice]
+    return [intro, *(lines or ["None of the changes tried, alone or in pairs, makes it fit."])]
 
 
 # -- the table of a run ---------------------------------------------------------------------------
