@@ -112,3 +112,6 @@ def fixed(
 
 
 CONTRACT = Backend
+
+#: what plug-ins of this folder take from here
+__all__ = ["CONTRACT", "Backend", "Edge", "Phase", "Plan", "Topology", "fixed"]

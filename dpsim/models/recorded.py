@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from dpsim.core.record import Refused
@@ -222,17 +223,13 @@ def _main_dtype(found: Recording) -> str:
 
 def _forward_rank(found: Recording) -> dict[str, int]:
     """Modules by the end of their first call; one that is never called follows its predecessor."""
-    calls = [found.modules[module] for module, _, _ in sorted(found.step.forward, key=_end)]
+    calls = [found.modules[call[0]] for call in sorted(found.step.forward, key=itemgetter(2))]
     rank: dict[str, int] = {}
     here = -1
     for module in found.modules:
         here = calls.index(module) if module in calls else here
         rank[module] = here
     return rank
-
-
-def _end(call: tuple[int, float, float]) -> float:
-    return call[2]
 
 
 def _recorded(

@@ -144,11 +144,9 @@ def _scenarios(console: Console) -> None:
 
 def measuring_programs() -> Path:
     """The folder of the measuring programs: in the installed package, or in a checkout."""
-    from importlib import resources
+    from dpsim.core.files import data_folder
 
-    package = Path(str(resources.files("dpsim")))
-    packaged = package / "data" / "validation"
-    return packaged if packaged.is_dir() else package.parent / "validation"
+    return data_folder("validation")
 
 
 def _measuring_programs(console: Console) -> None:
