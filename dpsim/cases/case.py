@@ -24,13 +24,14 @@ from dpsim.compile.strategies import Job, Strategy
 from dpsim.compile.strategies._wrapper import Wrapper
 from dpsim.core.arrays import Array
 from dpsim.core.constants import shipped
+from dpsim.core.dtypes import dtype_class
 from dpsim.core.files import below
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
 from dpsim.describe.scenario import Scenario
 from dpsim.describe.uneven import proportional, ranks_of
-from dpsim.machines.devices import Device, dtype_class
+from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine, load_device, load_machine
 from dpsim.machines.topology import Topology
 from dpsim.models import Model

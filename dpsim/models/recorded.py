@@ -15,8 +15,8 @@ from math import prod
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models import Buckets, Layer, Model, Recorded, Tensor
 from dpsim.models.recording import Columns, Parameter, RecordedBucket, Recording
 

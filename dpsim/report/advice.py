@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.errors import SimulationError
 from dpsim.core.plugins import find, name_of
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.machines.machine import device_names, load_device
 from dpsim.models.memory import MemoryUse
 from dpsim.models.precision import Precision, PrecisionSpec

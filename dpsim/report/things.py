@@ -231,7 +231,7 @@ def load_named(name: str, sequence_length: int) -> Model:
 
 
 def _model(name: str, console: Console, sequence_length: int) -> None:
-    from dpsim.machines.devices import DTYPE_BYTES
+    from dpsim.core.dtypes import DTYPE_BYTES
 
     model = load_named(name, sequence_length)
     forward = sum(layer.forward_flop for layer in model.layers)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dpsim.backends import Plan
+from dpsim.backends import Edge, Plan, Topology
 from dpsim.core.arrays import Array
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 from dpsim.play import NotApplicable
 
 
