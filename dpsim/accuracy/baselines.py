@@ -14,7 +14,7 @@ import itertools
 
 from dpsim.accuracy.training_scenarios import Point
 from dpsim.cases.case import Case
-from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.machines.topology import Topology
 
 #: start-up of one message that textbooks take for a network [s]

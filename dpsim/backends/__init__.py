@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dpsim.collectives import Stage, ring_payload
+from dpsim.collectives import Stage, Transfer, ring_payload
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.topology import Topology
 
@@ -112,3 +112,6 @@ def fixed(
 
 
 CONTRACT = Backend
+
+#: what plug-ins of this folder, and engines, take from here
+__all__ = ["CONTRACT", "Backend", "Edge", "Phase", "Plan", "Topology", "Transfer", "fixed"]

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
+from dpsim.backends import Topology
 from dpsim.backends._mpi_rules import Rule
 from dpsim.collectives import Transfer
 from dpsim.collectives.halving_doubling import HalvingDoubling
 from dpsim.collectives.recursive_doubling import RecursiveDoubling
 from dpsim.core.record import Refused
-from dpsim.machines.topology import Topology
 
 _RADIX = 4
 

@@ -153,10 +153,8 @@ def _broadcast_4(n: int, size: float) -> Rule:
 
 
 _OPEN_MPI_4 = {
-    "all_reduce": _all_reduce_4,
-    "all_gather": _all_gather_4,
-    "broadcast": _broadcast_4,
-}
+    "all_reduce": _all_reduce_4, "all_gather": _all_gather_4, "broadcast": _broadcast_4,
+}  # fmt: skip
 
 
 def _mpich(operation: str, n: int, size: float, short: float) -> Rule:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.collectives.ring_orders import RingOrder, rings
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 #: most channels that a ring search keeps (2.30.7 src/init.cc)
 _MAX_CHANNELS = 32

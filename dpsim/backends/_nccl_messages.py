@@ -26,10 +26,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, permutations, product
 
+from dpsim.backends import Topology
 from dpsim.backends._nccl_time import SOCKETS, UNKNOWN, Constants, Time
 from dpsim.backends._nccl_traffic import RELAYED, Traffic, name_edges, summed
 from dpsim.machines.fabrics import Edge, Vertex
-from dpsim.machines.topology import Topology
 
 #: operations that are messages; NCCL's tuner has no entry for them
 OPERATIONS = ("all_to_all", "send")

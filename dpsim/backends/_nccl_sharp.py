@@ -7,12 +7,12 @@ src/graph/tuning.cc.
 
 from __future__ import annotations
 
+from dpsim.backends import Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import Graph
 from dpsim.backends._nccl_tuning import SHARP
 from dpsim.collectives import Transfer, aggregator, path
 from dpsim.core.record import Refused
-from dpsim.machines.topology import Topology
 
 #: streams that a switch adds up at once
 STREAMS = 2

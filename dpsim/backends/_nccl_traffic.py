@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dpsim.backends import Phase
+from dpsim.backends import Edge, Phase, Topology
 from dpsim.backends._nccl_graph import edge_kind
 from dpsim.collectives import Algorithm, Stage, Transfer, path
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 #: NVLinks of a way through a third GPU, which passes the bytes on
 RELAYED = "relayed nvlink"

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
-from dpsim.backends import Backend, Phase, Plan
+from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import Graph, graph_of
@@ -38,8 +38,6 @@ from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
 from dpsim.core import plugins
 from dpsim.core.record import Check, Natural, Refused, Text, record
 from dpsim.core.units import Factor, Seconds
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 #: NCCL's names of algorithms, and the plug-ins of dpsim/collectives that carry them out
 PLUGINS = {

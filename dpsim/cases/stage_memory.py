@@ -7,8 +7,8 @@ from itertools import accumulate
 
 from dpsim.cases.case import Case
 from dpsim.compile.schedules import peak_in_flight
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models.memory import RUNTIME_BYTES, kept_elements
 from dpsim.models.split import blocks, cheapest, runs, tensor_part
 

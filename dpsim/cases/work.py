@@ -11,10 +11,11 @@ import numpy as np
 
 from dpsim.cases.site import Site, named
 from dpsim.core.constants import shipped
+from dpsim.core.dtypes import dtype_class
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
 from dpsim.describe.uneven import ranks_of
-from dpsim.machines.devices import Device, dtype_class
+from dpsim.machines.devices import Device
 from dpsim.machines.machine import load_device
 from dpsim.models import Model
 from dpsim.models.compute import DEFAULT_EFFICIENCY, LayerTime, layer_times

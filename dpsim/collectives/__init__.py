@@ -136,3 +136,9 @@ def ring_payload(operation: str, n: int, size: float) -> float:
 
 
 CONTRACT = Algorithm
+
+#: what plug-ins of this folder, and other rooms, take from here
+__all__ = [
+    "BARRIER", "CONTRACT", "OPERATIONS", "RECEIVE", "SEND", "Algorithm", "Edge", "Stage",
+    "Topology", "Transfer", "aggregator", "path", "ring_payload", "switch",
+]  # fmt: skip

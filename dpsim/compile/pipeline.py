@@ -19,8 +19,8 @@ from dpsim.compile.placement import Axis, Mesh
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Cast, Program
 from dpsim.compile.schedules import Act, Schedule, spell
 from dpsim.compile.strategies import Issue, Job, Strategy, Synchronisation
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models import Layer, Model
 from dpsim.models.split import balanced, blocks, equal, runs
 

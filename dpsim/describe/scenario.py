@@ -27,19 +27,9 @@ from dpsim.variability import Variability
 
 #: sections that say what is run; a measurement belongs to one choice of them
 EXPERIMENT = (
-    "model",
-    "cluster",
-    "collective",
-    "strategy",
-    "batch",
-    "precision",
-    "optimizer",
-    "recompute",
-    "parallel",
-    "schedule",
-    "stages",
-    "host",
-)
+    "model", "cluster", "collective", "strategy", "batch", "precision", "optimizer", "recompute",
+    "parallel", "schedule", "stages", "host",
+)  # fmt: skip
 #: characters of a file name beyond which systems refuse it
 LONGEST = 250
 
@@ -84,17 +74,11 @@ class Scenario:
         if self.cluster.machine is None and self.collective is None:
             message = "is missing; without a machine choose backend ideal, ideal_ring or free"
             raise Refused(message, ("collective",))
-        if (
-            self.cluster.machine is None
-            and self.collective is not None
-            and not self.collective.ideal
-        ):
-            raise Refused(
-                "this backend needs a machine; without one choose ideal, ideal_ring or free",
-                ("collective",),
-            )
-        ideal = self.cluster.machine is None or (self.collective and self.collective.ideal)
-        if self.calibration is not None and ideal:
+        ideal = self.collective is not None and self.collective.ideal
+        if self.cluster.machine is None and not ideal:
+            message = "this backend needs a machine; without one choose ideal, ideal_ring or free"
+            raise Refused(message, ("collective",))
+        if self.calibration is not None and (ideal or self.cluster.machine is None):
             raise Refused(
                 "measured curves need a machine, and a backend that models it", ("calibration",)
             )
@@ -194,12 +178,8 @@ def load(
         _with_jitter(point, with_change(rest, change, ()), base)
         for point, change in zip(swept, changes, strict=True)
     )
-    for key in ("measured", "calibrate.file"):
-        value = (
-            scenario.measured
-            if key == "measured"
-            else scenario.calibrate and scenario.calibrate.file
-        )
+    calibrating = scenario.calibrate.file if scenario.calibrate else None
+    for key, value in (("measured", scenario.measured), ("calibrate.file", calibrating)):
         if value and not below(base, value, key).is_file():
             raise Refused(f"no file {value!r} beside the scenario", tuple(key.split(".")))
     return Loaded(scenario, data, base, scenario.title or name, points, changes, origins or {})
@@ -288,6 +268,3 @@ def find(source: str | Path) -> Path:
 def _stems(place: Path) -> list[str]:
     """Names of the scenarios in folder `place`."""
     return sorted(file.stem for file in place.glob("*.yaml"))
-
-
-__all__ = ["Loaded", "Scenario", "find", "load", "read", "to_data"]

@@ -154,7 +154,7 @@ def load_machine(name_or_path: str, base: Path | None = None) -> Machine:
     A text that ends in .yaml, .yml or .json, or has a slash, is a file.
     """
     path, shown = _find(name_or_path, machine_names(), data_folder("topologies"), base, "machine")
-    return _read_machine(path, shown)
+    return _read_machine(path, shown, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
 def load_device(name_or_path: str, base: Path | None = None) -> Device:
@@ -173,13 +173,8 @@ def _find(
     return folder / f"{name}.yaml", f"{name}.yaml"
 
 
-def _read_machine(path: Path, shown: str) -> Machine:
-    stamp = path.stat().st_mtime_ns if path.is_file() else 0
-    return _read_machine_at(path, shown, stamp)
-
-
 @lru_cache(maxsize=64)
-def _read_machine_at(path: Path, shown: str, stamp: int) -> Machine:
+def _read_machine(path: Path, shown: str, stamp: int) -> Machine:
     data, lines = yamlfile.load(path, shown)
     try:
         data = _mapping(data, ())

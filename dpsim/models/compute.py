@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpsim.machines.devices import DTYPE_BYTES, Device
+from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 
 #: share of the dense peak that large training kernels reach when nothing has been measured.

@@ -12,10 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from math import prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models import Buckets, Layer, Model, Recorded, Tensor
 from dpsim.models.recording import Columns, Parameter, RecordedBucket, Recording
 
@@ -222,17 +223,13 @@ def _main_dtype(found: Recording) -> str:
 
 def _forward_rank(found: Recording) -> dict[str, int]:
     """Modules by the end of their first call; one that is never called follows its predecessor."""
-    calls = [found.modules[module] for module, _, _ in sorted(found.step.forward, key=_end)]
+    calls = [found.modules[call[0]] for call in sorted(found.step.forward, key=itemgetter(2))]
     rank: dict[str, int] = {}
     here = -1
     for module in found.modules:
         here = calls.index(module) if module in calls else here
         rank[module] = here
     return rank
-
-
-def _end(call: tuple[int, float, float]) -> float:
-    return call[2]
 
 
 def _recorded(

@@ -11,9 +11,9 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import Annotated, Any, Literal, NoReturn
 
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Flag, Natural, Refused, Text, build, record
 from dpsim.core.units import Seconds, Unit
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models.precision import Dtype, Stored
 
 SCHEMA, VERSION = "dpsim-ddp-record", 1

@@ -247,14 +247,3 @@ def dump_model(spec: Any) -> Any:
 def _json_schema() -> dict[str, Any]:
     own = [json_schema(cls) for cls in (HuggingFace, Explicit, FromRecord)]
     return {"oneOf": [*own, *_ARCHITECTURE.json_schema()["oneOf"]]}
-
-
-__all__ = [
-    "Explicit",
-    "FromRecord",
-    "HuggingFace",
-    "LayerSpec",
-    "ModelSource",
-    "dump_model",
-    "load",
-]

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsim.cases.case import Case
+from dpsim.core.dtypes import dtype_class
 from dpsim.core.plugins import name_of
-from dpsim.machines.devices import dtype_class
 from dpsim.predict.point import Causes
 from dpsim.predict.uncertainty import Z90
 

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpsim.backends import Backend, Phase, Plan
+from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Cast, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 #: ranks that wait for each other and move nothing
 WAITING = Plan((), None, BARRIER, 0.0)

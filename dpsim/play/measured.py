@@ -13,9 +13,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from dpsim.backends import Backend, Plan
+from dpsim.backends import Backend, Plan, Topology
 from dpsim.backends.curves import MeasuredCurve, Reading
-from dpsim.machines.topology import Topology
 from dpsim.play import Costs
 
 

@@ -13,10 +13,10 @@ from typing import Any
 from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.cases.variant import Variant
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.plugins import find, name_of
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.machines.machine import device_names, load_device
 from dpsim.models.precision import PrecisionSpec
 from dpsim.models.section import HuggingFace, bundled_models

@@ -14,8 +14,8 @@ from dpsim.cases.case import Case
 from dpsim.cases.frameworks import innermost
 from dpsim.compile.strategies._gradients import gradients_of
 from dpsim.compile.strategies.ddp import Ddp, assign_buckets
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.plugins import name_of
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.predict.point import Startup
 
 MESSAGE = 250 * 1024 * 1024  # bytes; distributed.py, broadcast_bucket_size

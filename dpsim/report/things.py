@@ -144,11 +144,9 @@ def _scenarios(console: Console) -> None:
 
 def measuring_programs() -> Path:
     """The folder of the measuring programs: in the installed package, or in a checkout."""
-    from importlib import resources
+    from dpsim.core.places import data_folder
 
-    package = Path(str(resources.files("dpsim")))
-    packaged = package / "data" / "validation"
-    return packaged if packaged.is_dir() else package.parent / "validation"
+    return data_folder("validation")
 
 
 def _measuring_programs(console: Console) -> None:
@@ -233,7 +231,7 @@ def load_named(name: str, sequence_length: int) -> Model:
 
 
 def _model(name: str, console: Console, sequence_length: int) -> None:
-    from dpsim.machines.devices import DTYPE_BYTES
+    from dpsim.core.dtypes import DTYPE_BYTES
 
     model = load_named(name, sequence_length)
     forward = sum(layer.forward_flop for layer in model.layers)

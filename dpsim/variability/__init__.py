@@ -239,20 +239,7 @@ def _no_files(name: str) -> tuple[tuple[float, ...], str]:
 
 
 __all__ = [
-    "CAUSES",
-    "OF_COMPUTE",
-    "PRESETS",
-    "CoTenant",
-    "Crew",
-    "Distribution",
-    "LinkEpisodes",
-    "Pauses",
-    "RandomSlow",
-    "SequenceLength",
-    "Shared",
-    "Variability",
-    "Variation",
-    "expected_maximum",
-    "read_numbers",
-    "stream",
+    "CAUSES", "OF_COMPUTE", "PRESETS", "CoTenant", "Crew", "Distribution", "LinkEpisodes",
+    "Pauses", "RandomSlow", "SequenceLength", "Shared", "Variability", "Variation",
+    "expected_maximum", "read_numbers", "stream",
 ]  # fmt: skip

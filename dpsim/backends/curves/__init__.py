@@ -163,6 +163,3 @@ def bus_factor(operation: str, ranks: int) -> float:
     if operation in ("broadcast", "reduce", "send"):
         return 1.0
     return (2 if operation == "all_reduce" else 1) * (ranks - 1) / ranks
-
-
-__all__ = ["MeasuredCurve", "Reading", "Timing", "bus_factor", "merged", "timing_text"]

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+from dpsim.collectives import Edge, Topology
 from dpsim.collectives.ring_orders.across import across
 from dpsim.collectives.ring_orders.inside import Locals, cycles, edges_of, share_of
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 
 @dataclass(frozen=True)

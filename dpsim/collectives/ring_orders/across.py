@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
+from dpsim.collectives import Edge, Topology
 from dpsim.collectives.ring_orders.inside import (
     SEARCH_LIMIT,
     Locals,
@@ -15,8 +16,6 @@ from dpsim.collectives.ring_orders.inside import (
     pair_of,
     share_of,
 )
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 
 def across(topology: Topology, nodes: dict[int, Locals]) -> Iterator[tuple[tuple[int, ...], float]]:

@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import permutations
 
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
+from dpsim.collectives import Edge, Topology
 
 SEARCH_LIMIT = 8  # GPUs; above, rings are not searched
 _PACK_LIMIT = 50_000  # combinations of cycles tried

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from dpsim.compile.program import Op, Program
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models import Model
 from dpsim.models.compute import LayerTime
 from dpsim.models.precision import Optimizer, Precision

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import Issue, Job, label
 from dpsim.compile.strategies._gradients import gradients_of
-from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:

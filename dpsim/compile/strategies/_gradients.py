@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dpsim.compile.strategies import Job
-from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES
 
 
 class Gradient(NamedTuple):

@@ -12,8 +12,8 @@ from dpsim.compile.strategies import Issue, Job, label
 from dpsim.compile.strategies._gradients import Gradient, arrival, gradients_of
 from dpsim.compile.strategies._offload import MASTER_BYTES
 from dpsim.compile.strategies._zero3 import Limits, Trace, persistent, trace
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from __future__ import annotations
 from dpsim.compile.program import COMPUTE, Program
 from dpsim.compile.strategies import Issue, Job, Strategy, label, state_bytes
 from dpsim.compile.strategies._gradients import gradients_of
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused, record
 from dpsim.core.units import Seconds
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models.compute import LayerTime
 
 BUFFER = 10_485_760  # bytes; comm.py, buffer_size

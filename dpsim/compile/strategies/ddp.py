@@ -35,9 +35,9 @@ from dpsim.compile.strategies import (
 )
 from dpsim.compile.strategies._ddp_step import HOOK_BYTES, DdpStep
 from dpsim.compile.strategies._gradients import Gradient, arrival, gradients_of
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Flag, Refused, record
 from dpsim.core.units import Unit
-from dpsim.machines.devices import DTYPE_BYTES
 
 FIRST_BUCKET = 1024 * 1024  # bytes; reducer.hpp, kDefaultFirstBucketBytes
 DEFAULT_CAP_MB = 25.0  # MiB; reducer.hpp, kDefaultBucketBytesCap

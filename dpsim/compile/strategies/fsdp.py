@@ -36,8 +36,8 @@ from dpsim.compile.strategies._units import (
     shards_of,
     units_of,
 )
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Count, Flag, Refused, record
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models import Tensor
 
 #: since this version reduce_dtype=None means the parameters' own dtype, before it the compute

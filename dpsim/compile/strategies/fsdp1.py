@@ -30,8 +30,8 @@ from dpsim.compile.strategies import Job, Strategy, state_bytes
 from dpsim.compile.strategies._fsdp1_step import Flat, Fsdp1Step
 from dpsim.compile.strategies._units import Partition, Unit, hybrid, shards_of, units_of
 from dpsim.compile.strategies.fsdp import gather_dtype
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Flag, Refused, record
-from dpsim.machines.devices import DTYPE_BYTES
 
 FULL = ("FULL_SHARD", "HYBRID_SHARD")
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")

@@ -39,8 +39,8 @@ from dpsim.compile.strategies import (
     state_bytes,
 )
 from dpsim.compile.strategies._gradients import Gradient, gradients_of
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Count, Flag, Refused, record
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models.compute import LayerTime
 
 #: distributed_data_parallel.py: default bucket_size in elements

@@ -19,8 +19,8 @@ from dpsim.compile.program import Program
 from dpsim.compile.strategies import Job, Strategy, state_bytes
 from dpsim.compile.strategies._gradients import Gradient, arrival, gradients_of
 from dpsim.compile.strategies._packs import Pack, elements, one_dtype, packed_program
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Refused, record
-from dpsim.machines.devices import DTYPE_BYTES
 
 COMM = "nccl"
 

@@ -53,9 +53,9 @@ from dpsim.compile.strategies._zero_step import (
     reduced_bytes,
     traced,
 )
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Count, Flag, Refused, record
 from dpsim.core.units import BytesPerSecond, Unit
-from dpsim.machines.devices import DTYPE_BYTES
 
 BUCKET = 500_000_000  # elements; config.py, reduce_bucket_size
 PREFETCH = 50_000_000  # elements; config.py, stage3_prefetch_bucket_size

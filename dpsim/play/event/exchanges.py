@@ -14,8 +14,7 @@ from typing import Any
 
 import simpy
 
-from dpsim.backends import Plan
-from dpsim.collectives import Transfer
+from dpsim.backends import Plan, Transfer
 from dpsim.compile.program import Cast, Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dpsim.backends import Plan
+from dpsim.backends import Edge, Plan, Topology
 from dpsim.core.arrays import Array
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 from dpsim.play import NotApplicable
 
 
@@ -26,22 +24,18 @@ class Sharing:
 
     def check(self, topology: Topology | None, width: int) -> None:
         """Refuse where collectives that may run at once ask more of a link than it has."""
-        if width == 1 and len({stream for stream, *_ in self._talk}) < 2 and not self.parted:
+        alone = width == 1 and len({stream for stream, *_ in self._talk}) < 2 and not self.parted
+        if alone or topology is None:
             return
         busy: dict[Edge, list[tuple[float, str, float]]] = {}
         for stream, begin, end, plan in sorted(self._talk, key=lambda talk: talk[1]):
             for link, rate in plan.rates.items():
                 # those of one group begin when the one before has ended
                 rivals = [rival for rival in busy.get(link, ()) if rival[0] > begin]
-                if rivals and rate + sum(rival[2] for rival in rivals) > _capacity(topology, link):
+                room = topology.link(link).bandwidth * (1 + 1e-9)  # a little for rounding
+                if rivals and rate + sum(rival[2] for rival in rivals) > room:
                     raise _shares(rivals[0][1], stream)
                 busy[link] = [*rivals, (end, stream, rate)]
-
-
-def _capacity(topology: Topology | None, link: Edge) -> float:
-    """Bandwidth of `link`, and a little for rounding [B/s]."""
-    assert topology is not None
-    return topology.link(link).bandwidth * (1 + 1e-9)
 
 
 def _shares(one: str, other: str) -> NotApplicable:
