@@ -63,33 +63,40 @@ class Case:
 
     @cached_property
     def site(self) -> Site:
+        """The machine and the nodes of it that are used."""
         return self.shared.known(Site(self.scenario.cluster, self.scenario.seed, self.base))
 
     @cached_property
     def work(self) -> Work:
+        """The model and its dtypes."""
         s = self.scenario
         return self.shared.known(Work(s.model, s.precision, self.base, self.site.device))
 
     @cached_property
     def pace(self) -> Pace:
+        """The devices of ranks and how long they take for layers."""
         return Pace(self.scenario, self.site, self.work, self.compute_scale)
 
     @cached_property
     def batches(self) -> Batches:
+        """The samples of every rank, and what varies."""
         return Batches(self.scenario, self.site, self.pace, self.spares)
 
     @cached_property
     def programs(self) -> Programs:
+        """What every rank issues."""
         return Programs(self.scenario, self.batches, self.backend.ideal)
 
     @cached_property
     def network(self) -> Network:
+        """What collectives cost."""
         return self.shared.known(
             Network(self.site, self.scenario.collective, self.scenario.calibration)
         )
 
     @cached_property
     def script(self) -> Script:
+        """The plays of engines."""
         return Script(self.scenario, self.batches, self.programs, self.network)
 
     def knowing(self, other: Case) -> Case:
@@ -110,64 +117,80 @@ class Case:
 
     @property
     def machine(self) -> Machine | None:
+        """None where ranks alone are given."""
         return self.site.machine
 
     @property
     def device(self) -> Device | None:
+        """The machine's own device."""
         return self.site.device
 
     @property
     def devices(self) -> tuple[Device | None, ...]:
+        """The kinds of devices that ranks have; the machine's own is the first."""
         return self.pace.kinds
 
     @property
     def topology(self) -> Topology | None:
+        """Graph and routes of the machine."""
         return self.site.topology
 
     @property
     def ranks(self) -> int:
+        """How many ranks train."""
         return self.site.ranks
 
     @property
     def nodes(self) -> int | None:
+        """How many nodes they are on; None without a machine."""
         return self.site.nodes
 
     @property
     def model(self) -> Model:
+        """What is trained."""
         return self.work.model
 
     @property
     def precision(self) -> Precision:
+        """In which dtypes."""
         return self.work.precision
 
     @property
     def tokens_per_sample(self) -> int:
+        """1 where samples are not text."""
         return self.model.tokens
 
     @property
     def mesh(self) -> Mesh:
+        """How the ranks are spread over tensor, data and pipeline parallelism."""
         return self.batches.mesh
 
     @property
     def shares(self) -> tuple[int, ...]:
+        """Samples of one micro-batch on every rank."""
         return self.batches.shares
 
     @property
     def global_batch(self) -> int:
+        """Samples of a step that count, over all ranks."""
         return self.batches.total
 
     @property
     def backup_workers(self) -> int:
+        """Ranks whose gradients a step does not wait for."""
         return backup_workers(self.scenario.strategy)
 
     @property
     def asked(self) -> Cast:
+        """The cast of the step that the scenario asks for, rank by rank."""
         return self.programs.asked
 
     @property
     def backend(self) -> Backend:
+        """Who carries out collectives."""
         return self.network.backend
 
     @property
     def costs(self) -> Costs:
+        """Plans of collectives."""
         return self.network.costs

@@ -24,14 +24,17 @@ class Network:
 
     @property
     def backend(self) -> Backend:
+        """Who carries out collectives."""
         return self.collective or Nccl()
 
     @cached_property
     def calibration(self) -> Calibration | None:
+        """What was measured; None where nothing is said to have been."""
         return None if self.curves is None else find(self.curves, self.site.base)
 
     @cached_property
     def costs(self) -> Costs:
+        """Plans of collectives, each made once."""
         topology = self.site.topology
         if topology is not None and topology.ranks > 1:
             _ = topology.graph  # refuses what is not connected
@@ -49,5 +52,6 @@ class Stretched(Costs):
         self._inner, self._latency, self._transfer = costs, latency, transfer
 
     def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
+        """The stretched plan."""
         plan = self._inner.plan(operation, ranks, size)
         return stretched(plan, self._latency, self._transfer)

@@ -32,6 +32,7 @@ class Site:
 
     @cached_property
     def machine(self) -> Machine | None:
+        """With the device that the scenario puts into it; None where ranks alone are given."""
         name, device = self.cluster.machine, self.cluster.device
         if name is None:
             return None
@@ -42,10 +43,12 @@ class Site:
 
     @property
     def device(self) -> Device | None:
+        """The machine's own device."""
         return self.machine.device if self.machine else None
 
     @cached_property
     def topology(self) -> Topology | None:
+        """Graph and routes; Refused where there are more than MAX_RANKS ranks."""
         cluster = self.cluster
         if self.machine is None:
             return None
@@ -86,10 +89,12 @@ class Site:
 
     @property
     def ranks(self) -> int:
+        """How many ranks train."""
         return self.topology.ranks if self.topology else self.cluster.ranks or 1
 
     @property
     def nodes(self) -> int | None:
+        """How many nodes they are on; None without a machine."""
         return self.topology.nodes if self.topology else None
 
     @property

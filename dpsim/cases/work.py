@@ -34,6 +34,7 @@ class Work:
 
     @cached_property
     def model(self) -> Model:
+        """As read from the section, a file or a record."""
         return load(self.spec, self.base, self.device)
 
     @cached_property
