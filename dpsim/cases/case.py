@@ -16,12 +16,11 @@ from dpsim.backends.curves.file import find as find_calibration
 from dpsim.backends.free import Free
 from dpsim.backends.nccl import Nccl
 from dpsim.compile import host, pipeline
-from dpsim.compile.pipeline import Layout, assign
+from dpsim.compile.job import Job
+from dpsim.compile.layout import Layout, assign
 from dpsim.compile.placement import Mesh
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
-from dpsim.compile.strategies import Job, Strategy
-from dpsim.compile.strategies._wrapper import Wrapper
 from dpsim.core.arrays import Array
 from dpsim.core.constants import shipped
 from dpsim.core.plugins import name_of
@@ -49,8 +48,6 @@ from dpsim.variability.spares import Spared
 MAX_RANKS = 131_072
 #: steps of a deterministic run; the period has settled if the last two agree
 _SETTLING = (4, 16, 64)
-#: strategies that work out from durations what they issue, or launch kernels by a rule of their own
-_OWN_LAUNCHES = ("horovod", "data_parallel")
 
 
 @dataclass(frozen=True)
@@ -431,11 +428,12 @@ class Case:
 
     def _check_launches(self) -> None:
         """Refuse where launches are not modelled, or are in the durations already."""
-        where, kind = ("host", "launch"), name_of(innermost(self.scenario.strategy))
+        where, strategy = ("host", "launch"), self.scenario.strategy
         recorded = self.model.recorded
         if recorded is not None and recorded.timed:
             raise Refused("recorded durations hold what the host cost; leave it out", where)
-        if kind in _OWN_LAUNCHES:
+        if strategy.own_launches:
+            kind = name_of(strategy)
             raise Refused(f"the host's launches are not modelled for {kind}; leave it out", where)
 
     @property
@@ -540,7 +538,7 @@ class Case:
     @property
     def backup_workers(self) -> int:
         """Ranks whose gradients a step does not wait for."""
-        return int(getattr(self.scenario.strategy, "backup_workers", 0))
+        return self.scenario.strategy.backup_workers
 
     def _numbers(self, name: str) -> tuple[tuple[float, ...], str]:
         return read_numbers(below(self.base, name, "variability"))
@@ -687,11 +685,6 @@ def _too_many(ranks: int, per_node: int) -> str:
         f"{ranks:,} ranks would need about {size:,.0f} GB and hours; {accepted} are accepted on a "
         "machine, and up to 1,048,576 without one (collective: backend ideal_ring)"
     )
-
-
-def innermost(strategy: Strategy) -> Strategy:
-    """The strategy that a wrapper plays."""
-    return innermost(strategy.inner) if isinstance(strategy, Wrapper) else strategy
 
 
 def _calm(step: int) -> float:

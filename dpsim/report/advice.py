@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.core.errors import SimulationError
-from dpsim.core.plugins import find, name_of
+from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Batch
 from dpsim.machines.devices import DTYPE_BYTES
@@ -108,13 +108,6 @@ def _both(case: Case, first: _Change, second: _Change) -> Iterator[_Variant]:
 def _with(case: Case, **changes: object) -> Case:
     scenario = dataclasses.replace(case.scenario, **changes)  # type: ignore[arg-type]
     return Case(scenario, case.base, case.compute_scale)
-
-
-def _bucket_view(case: Case) -> Iterator[_Variant]:
-    strategy = case.scenario.strategy
-    if getattr(strategy, "gradient_as_bucket_view", None) is False:
-        changed = dataclasses.replace(strategy, gradient_as_bucket_view=True)  # type: ignore[type-var]
-        yield _Variant("strategy.gradient_as_bucket_view: true", "", _with(case, strategy=changed))
 
 
 def _flash(case: Case) -> Iterator[_Variant]:
@@ -215,57 +208,33 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[_Variant]
         keys += f" and parallel.data: {wider.data}"
     batch = dataclasses.replace(scenario.batch, accumulation=many)
     split = _with(case, parallel=wider, batch=batch)
-    if name_of(scenario.strategy) in _WHOLE:
-        split = _with(split, strategy=find("strategies", "ddp")())
-        keys += " and strategy: {kind: ddp}"
+    if (other := scenario.strategy.where_split()) is not scenario.strategy:
+        split = _with(split, strategy=other)
+        keys += f" and strategy: {{kind: {name_of(other)}}}"
     yield _Variant(keys, "the same global batch", split)
     if axis == "pipeline" and scenario.stages is None:
         cut = _with(split, stages="balanced")
         yield _Variant(f"{keys} and stages: balanced", "the same global batch", cut)
 
 
-#: strategies that do not work with layers split over ranks
-_WHOLE = ("fsdp", "fsdp1")
+def _lighter(what: str) -> _Change:
+    """What the strategy itself offers of that kind; sharing out needs somebody to share with."""
+
+    def changes(case: Case) -> Iterator[_Variant]:
+        for lighter in case.scenario.strategy.lighter(split=not case.mesh.plain):
+            if lighter.what == what and (case.mesh.data > 1 or what in ("buckets", "offloaded")):
+                keys = " and ".join(f"{k}: {_flow(v)}" for k, v in lighter.keys.items())
+                cost = "" if what == "system" else lighter.cost
+                yield _Variant(keys, cost, _with(case, strategy=lighter.strategy))
+
+    return changes
 
 
-def _sharded_optimizer(case: Case) -> Iterator[_Variant]:
-    """Optimizer states shared out among the replicas; then, in DeepSpeed, gradients and parameters
-    too."""
-    strategy, kind = case.scenario.strategy, name_of(case.scenario.strategy)
-    if case.mesh.data == 1:
-        return
-    if kind == "megatron" and not getattr(strategy, "use_distributed_optimizer", True):
-        yield from _knobs(case, "", use_distributed_optimizer=True)
-    if kind == "ddp" and not case.mesh.plain:
-        sharded = find("strategies", "zero")(stage=1)
-        yield _Variant("strategy: {kind: zero, stage: 1}", "", _with(case, strategy=sharded))
-    for stage in range(getattr(strategy, "stage", 3) + 1, 4) if kind == "zero" else ():
-        cost = "parameters are gathered in every pass" if stage == 3 else ""
-        yield from _knobs(case, cost, stage=stage)
-
-
-def _offload(case: Case) -> Iterator[_Variant]:
-    if getattr(case.scenario.strategy, "offload_optimizer", None) == "none":
-        yield from _knobs(case, "the host's CPUs update", offload_optimizer="cpu")
-
-
-def _knobs(case: Case, cost: str, **knobs: object) -> Iterator[_Variant]:
-    """The same strategy with other settings, unless it refuses them."""
-    try:
-        changed = dataclasses.replace(case.scenario.strategy, **knobs)  # type: ignore[type-var]
-    except (Refused, ValueError):
-        return
-    for key, value in knobs.items():
-        shown = str(value).lower()
-        yield _Variant(f"strategy.{key}: {shown}", cost, _with(case, strategy=changed))
-
-
-def _fsdp(case: Case) -> Iterator[_Variant]:
-    strategy = case.scenario.strategy
-    if name_of(strategy) == "ddp" and case.ranks > 1 and case.mesh.plain:
-        torch = getattr(strategy, "torch", None)
-        sharded = find("strategies", "fsdp")(**({"torch": torch} if torch else {}))
-        yield _Variant("strategy: {kind: fsdp}", "", _with(case, strategy=sharded))
+def _flow(value: object) -> str:
+    """A setting as a scenario's file has it in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_flow(v)}" for k, v in value.items()) + "}"
+    return str(value).lower()
 
 
 def _fewer_states(case: Case) -> Iterator[_Variant]:
@@ -308,7 +277,7 @@ def _pure_16_bit(case: Case) -> Iterator[_Variant]:
 def _more_ranks(case: Case) -> Iterator[_Variant]:
     """The same sharded run on 2, 4, … 256 times as many devices, over 10 Gbit/s or better."""
     cluster = case.scenario.cluster
-    if name_of(case.scenario.strategy) not in _SHARDED or case.machine is None:
+    if not case.scenario.strategy.sharded or case.machine is None:
         return
     if not case.mesh.plain:
         return
@@ -331,10 +300,6 @@ def _more_ranks(case: Case) -> Iterator[_Variant]:
                 f"gpus_per_node: 1, device: {_device_of(case)}, ranks: {ranks}}})"
             )
         yield _Variant(where, "", _with(case, cluster=more))
-
-
-#: strategies of which a rank keeps less where there are more ranks
-_SHARDED = ("fsdp", "fsdp1", "zero")
 
 
 def _device_of(case: Case) -> str | None:
@@ -363,17 +328,17 @@ def _smaller_model(case: Case) -> Iterator[_Variant]:
 
 
 _CHANGES: tuple[_Change, ...] = (
-    _bucket_view,
+    _lighter("buckets"),
     _flash,
     _stages,
     _recompute,
     _sequence,
     _smaller_batch,
-    _sharded_optimizer,
-    _fsdp,
+    _lighter("sharded"),
+    _lighter("system"),
     _tensor,
     _pipeline,
-    _offload,
+    _lighter("offloaded"),
     _fewer_states,
     _narrow_parameters,
     _pure_16_bit,

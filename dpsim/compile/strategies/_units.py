@@ -6,12 +6,8 @@ every layer is a unit and the root holds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from dpsim.compile.program import Program
-from dpsim.compile.strategies import Issue, Job
 from dpsim.core.record import Refused
 from dpsim.models import Model
 
@@ -71,25 +67,3 @@ def hybrid(size: int, ranks: int) -> dict[str, Partition]:
         return {}
     strided = tuple(tuple(range(i, ranks, size)) for i in range(size))
     return {SHARD: consecutive(size, ranks), REPLICATE: strided}
-
-
-class _Gathered(Protocol):
-    """Layers that one all-gather of `gather` bytes brings together."""
-
-    @property
-    def layers(self) -> tuple[int, ...]: ...
-    @property
-    def gather(self) -> float: ...
-
-
-def closed(issue: Issue, job: Job, shards: int, word: str, units: Sequence[_Gathered]) -> Program:
-    """The program of `issue` with what ends a step: the wait, and the optimizer on one shard."""
-    if not issue.ops or issue.ops[-1].kind != "wait":
-        issue.add("W", "wait")
-    issue.add("O", "optimizer", seconds=job.update * job.model.parameters / shards)
-    return issue.program(
-        tuple(
-            (f"{word} {u}", unit.gather, tuple(job.model.layers[i].name for i in unit.layers))
-            for u, unit in enumerate(units)
-        )
-    )

@@ -25,8 +25,9 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated
 
+from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import TORCH, Job, Strategy, Torch, state_bytes
+from dpsim.compile.strategies import TORCH, Strategy, Torch
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
 from dpsim.compile.strategies._units import (
     Partition,
@@ -36,6 +37,7 @@ from dpsim.compile.strategies._units import (
     shards_of,
     units_of,
 )
+from dpsim.compile.strategies.ddp import Ddp
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models import Tensor
@@ -177,6 +179,13 @@ class Fsdp(Strategy):
             # held until backward has ended, beside the gradients that are cast from them
             parts["all-reduce inputs"] = sum(g.reduce for g in groups) / shards
         return parts
+
+    @property
+    def sharded(self) -> bool:
+        return True
+
+    def where_split(self) -> Strategy:
+        return Ddp()
 
     def _kept(self, job: Job, sizes: list[float], shards: int) -> float:
         """Unsharded parameters outside the root: two groups, or what is never given up."""

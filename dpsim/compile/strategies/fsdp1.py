@@ -25,10 +25,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import Job, Strategy, state_bytes
+from dpsim.compile.strategies import Strategy
 from dpsim.compile.strategies._fsdp1_step import Flat, Fsdp1Step
 from dpsim.compile.strategies._units import Partition, Unit, hybrid, shards_of, units_of
+from dpsim.compile.strategies.ddp import Ddp
 from dpsim.compile.strategies.fsdp import gather_dtype
 from dpsim.core.record import Check, Flag, Refused, record
 from dpsim.machines.devices import DTYPE_BYTES
@@ -168,3 +170,10 @@ class Fsdp1(Strategy):
             accumulates = job.micro_batches > 1 and self.no_sync
             parts["unsharded gradients"] = whole if accumulates else root + sum(sizes[:2])
         return parts
+
+    @property
+    def sharded(self) -> bool:
+        return True
+
+    def where_split(self) -> Strategy:
+        return Ddp()

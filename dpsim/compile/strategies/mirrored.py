@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from dpsim.compile.program import Program
-from dpsim.compile.strategies import Job, Strategy, state_bytes
-from dpsim.compile.strategies._gradients import Gradient, arrival, gradients_of
-from dpsim.compile.strategies._packs import Pack, elements, one_dtype, packed_program
+from dpsim.compile.exchange import Exchange
+from dpsim.compile.job import Gradient, Job, arrival, gradients_of, state_bytes
+from dpsim.compile.strategies import Strategy
+from dpsim.compile.strategies._packs import Pack, elements, one_dtype, packed
 from dpsim.core.record import Check, Refused, record
 from dpsim.machines.devices import DTYPE_BYTES
 
@@ -32,11 +32,11 @@ class Mirrored(Strategy):
 
     num_packs: Annotated[int, Check(0, 10_000)] = 1
 
-    def program(self, job: Job, iteration: int | None) -> Program:
-        """Forward, backward, all packs, optimizer; the same in every iteration."""
+    def exchange(self, job: Job, iteration: int | None) -> Exchange:
+        """All packs; the same in every iteration."""
         self._check(job)
         found = gradients_of(job)
-        return packed_program(job, found, self.packs(job, found), COMM, late=self.num_packs > 0)
+        return packed(job, found, self.packs(job, found), COMM, late=self.num_packs > 0)
 
     def _check(self, job: Job) -> None:
         if job.local_size is not None and job.local_size < job.ranks:
@@ -49,7 +49,7 @@ class Mirrored(Strategy):
     def packs(self, job: Job, gradients: Sequence[Gradient]) -> tuple[Pack, ...]:
         """The packs in launch order."""
         if not self.num_packs:
-            order = arrival(list(gradients), job)
+            order = arrival(gradients, job)
             return tuple(Pack((g,), float(gradients[g].bytes)) for g in order)
         if not gradients:
             return ()
