@@ -105,6 +105,14 @@ def gradients_of(job: Job) -> list[Gradient]:
     return found
 
 
+def copied(found: Sequence[Gradient]) -> dict[int, float]:
+    """Bytes of the gradients that are ready after each layer's backward."""
+    sizes: dict[int, float] = {}
+    for gradient in found:
+        sizes[gradient.ready] = sizes.get(gradient.ready, 0.0) + gradient.bytes
+    return sizes
+
+
 def arrival(found: Sequence[Gradient], job: Job) -> list[int]:
     """Indices of gradients in the order in which autograd finishes them: as recorded, or by layer
     as backward visits them, inside a layer the last registered first."""

@@ -67,11 +67,6 @@ class Issue:
         return Program(tuple(self.ops), buckets, listing)
 
 
-def label(letter: str, index: int, micro_batch: int, micro_batches: int) -> str:
-    """ "F3" for a step of one micro-batch, "F3.1" for micro-batch 1 of several."""
-    return f"{letter}{index}" if micro_batches == 1 else f"{letter}{index}.{micro_batch}"
-
-
 class Step:
     """Forward and backward of every micro-batch.
 
@@ -100,8 +95,9 @@ class Step:
         return self.m == self.job.micro_batches - 1
 
     def label(self, letter: str, index: int) -> str:
-        """The name of something that every micro-batch does."""
-        return label(letter, index, self.m, self.job.micro_batches)
+        """ "F3" for a step of one micro-batch, "F3.1" for micro-batch 1 of several."""
+        one = self.job.micro_batches == 1
+        return f"{letter}{index}" if one else f"{letter}{index}.{self.m}"
 
     def forward(self, times: Sequence[LayerTime]) -> None:
         for i in self.job.model.forward_order:

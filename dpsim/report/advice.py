@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.core.errors import SimulationError
-from dpsim.core.plugins import name_of
+from dpsim.core.plugins import find
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Batch
 from dpsim.machines.devices import DTYPE_BYTES
@@ -208,9 +208,9 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[_Variant]
         keys += f" and parallel.data: {wider.data}"
     batch = dataclasses.replace(scenario.batch, accumulation=many)
     split = _with(case, parallel=wider, batch=batch)
-    if (other := scenario.strategy.where_split()) is not scenario.strategy:
-        split = _with(split, strategy=other)
-        keys += f" and strategy: {{kind: {name_of(other)}}}"
+    if other := scenario.strategy.split_as:
+        split = _with(split, strategy=find("strategies", other)())
+        keys += f" and strategy: {{kind: {other}}}"
     yield _Variant(keys, "the same global batch", split)
     if axis == "pipeline" and scenario.stages is None:
         cut = _with(split, stages="balanced")

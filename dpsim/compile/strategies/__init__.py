@@ -17,14 +17,14 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.step import ExchangeStep, Issue, Step, label
+from dpsim.compile.step import ExchangeStep, Issue, Step
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 
 __all__ = [
     "TORCH", "Beside", "Exchange", "ExchangeStep", "Issue", "Job", "Leg", "Lighter", "Message",
     "Program", "Step", "Strategy", "Torch", "TorchVersion", "Work", "due_after", "gradients_of",
-    "label", "state_bytes",
+    "state_bytes",
 ]  # fmt: skip
 
 
@@ -65,12 +65,14 @@ class Strategy:
     own_launches  the host's launches are in its program already, or follow a rule of its own
     recordable    `dpsim measure` records its scripts as they are
     recorded_buckets  a record of DistributedDataParallel holds the buckets of this system
+    split_as      the strategy that takes its place where layers are split over ranks; "": none
     """
 
     tag = "kind"
     own_launches: ClassVar[bool] = False
     recordable: ClassVar[bool] = False
     recorded_buckets: ClassVar[bool] = False
+    split_as: ClassVar[str] = ""
 
     # -- the step -----------------------------------------------------------------------------
 
@@ -124,10 +126,6 @@ class Strategy:
             return
         keys = {f"strategy.{key}": value for key, value in knobs.items()}
         yield Lighter(what, other, keys, cost)
-
-    def where_split(self) -> Strategy:
-        """What takes its place where layers are split over ranks."""
-        return self
 
     # -- what answers say -----------------------------------------------------------------------
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dpsim.compile.job import Job
-from dpsim.compile.strategies._unit_step import UnitStep
+from dpsim.compile.strategies._unit_step import Gathered, UnitStep
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:
@@ -26,22 +25,7 @@ COMM, COMM_AR = "fsdp1", "fsdp1.all_reduce"
 IN_FLIGHT = 2
 
 
-@dataclass(frozen=True)
-class Flat:
-    """One unit's flat parameter: its layers in forward order and bytes (padding apart).
-
-    gather, reduce  of the whole in the compute and in the reduce dtype
-    """
-
-    layers: tuple[int, ...]
-    gather: float
-    reduce: float
-    gather_padding: float
-    reduce_padding: float
-    root: bool
-
-
-class Fsdp1Step(UnitStep[Flat]):
+class Fsdp1Step(UnitStep):
     """Issues the operations of one step.
 
     events   the limiter's queue: compute operations that free a unit; None: of an earlier step
@@ -58,13 +42,7 @@ class Fsdp1Step(UnitStep[Flat]):
     """
 
     def __init__(
-        self,
-        knobs: Fsdp1,
-        job: Job,
-        units: tuple[Flat, ...],
-        *,
-        recorded: bool,
-        left_over: int,
+        self, knobs: Fsdp1, job: Job, units: tuple[Gathered, ...], *, recorded: bool, left_over: int
     ) -> None:
         super().__init__(job, units, knobs.shards(job.ranks))
         self.knobs, self.recorded = knobs, recorded
@@ -105,7 +83,8 @@ class Fsdp1Step(UnitStep[Flat]):
             return
         self.there.add(u)
         self._note_alive(u)
-        self.gathered = self.all_gather(u, COMM, self.blocked, again=again)
+        after = () if self.blocked is None else (self.blocked,)
+        self.gathered = self.all_gather(u, COMM, after, again=again)
 
     def _block(self, event: int | None) -> None:
         if event is not None:

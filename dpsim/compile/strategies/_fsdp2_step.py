@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsim.compile.job import Job
-from dpsim.compile.strategies._unit_step import UnitStep
+from dpsim.compile.strategies._unit_step import Gathered, UnitStep
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:
@@ -24,26 +24,19 @@ AFTER = "post_forward"  # group of ranks that share parameters between forward a
 
 
 @dataclass(frozen=True)
-class Group:
-    """One parameter group: its layers in forward order, sizes in bytes (padding apart).
+class Group(Gathered):
+    """One parameter group.
 
-    gather, reduce  of its all-gather and its reduce-scatter
-    gradient, stored  of its gradients as backward leaves them, and of its parameters as stored
+    gradient, stored  bytes of its gradients as backward leaves them, and of its stored parameters
     raw               its input needs no gradient, so that its own are reduced last
     """
 
-    layers: tuple[int, ...]
-    gather: float
-    reduce: float
-    gather_padding: float
-    reduce_padding: float
     gradient: float
     stored: float
-    root: bool
     raw: bool
 
 
-class Fsdp2Step(UnitStep[Group]):
+class Fsdp2Step(UnitStep):
     """Issues the operations of one step.
 
     coming    group -> its gather, issued ahead and not waited for yet
@@ -59,6 +52,7 @@ class Fsdp2Step(UnitStep[Group]):
     def __init__(self, knobs: Fsdp, job: Job, groups: tuple[Group, ...]) -> None:
         super().__init__(job, groups, knobs.shards(job.ranks))
         self.knobs = knobs
+        self.raw = {g for g, group in enumerate(groups) if group.raw}
         self.fewer = knobs.kept_by(self.shards)
         self.of = {layer: g for layer, g in self.of.items() if g in self.inner}
         self.parted: dict[int, int] = {}
@@ -78,7 +72,8 @@ class Fsdp2Step(UnitStep[Group]):
         if parted:  # operations of one stream: the later one ends later
             self.gate = max(self.parted.pop(g), self.gate or 0)
         stream, group = (COMM_AFTER, AFTER) if parted else (COMM, "")
-        self.coming[g] = self.all_gather(g, stream, self.gate, again=again, group=group)
+        after = () if self.gate is None else (self.gate,)
+        self.coming[g] = self.all_gather(g, stream, after, again=again, group=group)
 
     def _wait(self, g: int, *, again: bool) -> int | None:
         """Compute waits for a gather and copies it out; returns the copy-out."""
@@ -153,7 +148,7 @@ class Fsdp2Step(UnitStep[Group]):
     def after_backward(self, layer: int) -> None:
         g = self.of.get(layer)
         if g is not None and self.visited(g):
-            if self.units[g].raw:
+            if g in self.raw:
                 self.late.append(g)
             else:
                 self._leave_backward(g)

@@ -7,8 +7,7 @@ for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
@@ -34,31 +33,13 @@ def packed(
     has ended."""
     packs = packs if job.ranks > 1 else ()
     layers = due_after(job, gradients, [pack.gradients for pack in packs], late=late)
-    return Exchange(
-        tuple(
-            Message(
-                layer,
-                (Leg("AR", "all_reduce", pack.bytes),),
-                pack.gradients,
-                f"AR{k}",
-                pack.bytes,
-                encode=Work(pack.copied),
-            )
-            for k, (pack, layer) in enumerate(zip(packs, layers, strict=True))
-        ),
-        stream,
-        copy_back=sum(pack.copied for pack in packs),
-    )
+    messages = []
+    for k, (pack, layer) in enumerate(zip(packs, layers, strict=True)):
+        legs, copy = (Leg("AR", "all_reduce", pack.bytes),), Work(pack.copied)
+        messages.append(Message(layer, legs, pack.gradients, f"AR{k}", pack.bytes, encode=copy))
+    return Exchange(tuple(messages), stream, copy_back=sum(pack.copied for pack in packs))
 
 
 def one_dtype(gradients: Sequence[Gradient]) -> bool:
     """Whether all gradients could be concatenated."""
-    return len(list(groupby(gradients, key=lambda g: g.dtype))) <= 1
-
-
-def elements(gradients: Sequence[Gradient]) -> Iterator[int]:
-    """Where each gradient begins in the concatenation of all of them [elements]."""
-    begin = 0
-    for gradient in gradients:
-        yield begin
-        begin += gradient.elements
+    return len({gradient.dtype for gradient in gradients}) <= 1

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, Protocol, TypeVar
 
+from dpsim.compile.exchange import Leg
 from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.step import Step
 from dpsim.compile.strategies._units import REPLICATE, SHARD
 
 
-class Gathered(Protocol):
-    """Layers that are gathered and reduced together: bytes of both, padding apart."""
+@dataclass(frozen=True)
+class Gathered:
+    """A unit as it travels: its layers in forward order, and bytes (padding apart).
 
-    @property
-    def layers(self) -> tuple[int, ...]: ...
-    @property
-    def gather(self) -> float: ...
-    @property
-    def reduce(self) -> float: ...
-    @property
-    def gather_padding(self) -> float: ...
-    @property
-    def reduce_padding(self) -> float: ...
-    @property
-    def root(self) -> bool: ...
+    gather, reduce  of its parameters in the dtype that is gathered, and in the one that is reduced
+    """
+
+    layers: tuple[int, ...]
+    gather: float
+    reduce: float
+    gather_padding: float
+    reduce_padding: float
+    root: bool
 
 
-U = TypeVar("U", bound=Gathered)
-
-
-class UnitStep(Step, Generic[U]):
+class UnitStep(Step):
     """Visits units as forward and backward come to their layers.
 
     root, inner  numbers of the root and of the other units, in forward order
@@ -46,7 +42,7 @@ class UnitStep(Step, Generic[U]):
 
     word = "unit"  # how listings call them
 
-    def __init__(self, job: Job, units: Sequence[U], shards: int) -> None:
+    def __init__(self, job: Job, units: Sequence[Gathered], shards: int) -> None:
         super().__init__(job, quiet=False)
         self.units, self.shards = units, shards
         self.root = [u for u, unit in enumerate(units) if unit.root]
@@ -71,46 +67,34 @@ class UnitStep(Step, Generic[U]):
     # -- collectives --------------------------------------------------------------------------
 
     def all_gather(
-        self, u: int, stream: str, after: int | None, *, again: bool, group: str = ""
+        self, u: int, stream: str, after: tuple[int, ...], *, again: bool, group: str = ""
     ) -> int:
+        """Of a unit's parameters, `again` in backward."""
         unit, first = self.units[u], not self.begun
         self.begun = True
-        return self.issue.collective(
-            self.label("AG", u) + ("'" if again else ""),
-            "all_gather",
-            stream,
-            unit.gather + unit.gather_padding,
-            padding=unit.gather_padding,
-            after=() if after is None else (after,),
-            after_step=first,
-            group=group or (SHARD if self.hybrid else "world"),
-        )
+        name = self.label("AG", u) + ("'" if again else "")
+        size, padding = unit.gather + unit.gather_padding, unit.gather_padding
+        leg = Leg(name, "all_gather", size, padding, group=group or self._sharing)
+        return self.issue.send((leg,), "", stream, after, after_step=first)
 
     def reduce_scatter(self, u: int, stream: str, after: tuple[int, ...]) -> int:
-        unit = self.units[u]
-        return self.issue.collective(
-            self.label("RS", u),
-            "reduce_scatter",
-            stream,
-            unit.reduce + unit.reduce_padding,
-            padding=unit.reduce_padding,
-            after=after,
-            group=SHARD if self.hybrid else "world",
-        )
+        """Of a unit's gradients."""
+        unit, name = self.units[u], self.label("RS", u)
+        size, padding = unit.reduce + unit.reduce_padding, unit.reduce_padding
+        leg = Leg(name, "reduce_scatter", size, padding, group=self._sharing)
+        return self.issue.send((leg,), "", stream, after)
 
     def all_reduce(self, u: int, stream: str, after: tuple[int, ...]) -> int:
         """Of a shard's gradients, over the replicas; of all where nothing is sharded."""
-        unit = self.units[u]
+        unit, name = self.units[u], self.label("AR", u)
         padding = unit.reduce_padding / self.shards
-        return self.issue.collective(
-            self.label("AR", u),
-            "all_reduce",
-            stream,
-            unit.reduce / self.shards + padding,
-            padding=padding,
-            after=after,
-            group=REPLICATE if self.hybrid else "world",
-        )
+        group = REPLICATE if self.hybrid else ""
+        leg = Leg(name, "all_reduce", unit.reduce / self.shards + padding, padding, group=group)
+        return self.issue.send((leg,), "", stream, after)
+
+    @property
+    def _sharing(self) -> str:
+        return SHARD if self.hybrid else ""
 
     # -- ends ---------------------------------------------------------------------------------
 

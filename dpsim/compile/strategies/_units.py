@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dpsim.core.record import Refused
+from dpsim.compile.groups import Partition, consecutive, fitting, strided
 from dpsim.models import Model
 
 SHARD, REPLICATE = "shard", "replicate"
-Partition = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -44,20 +43,8 @@ def units_of(model: Model) -> tuple[Unit, ...]:
 
 
 def shards_of(shard: int | None, ranks: int) -> int:
-    """How many ranks share the parameters, all where there are fewer than `shard`; Refused where
-    the ranks do not split so."""
-    size = min(shard or ranks, ranks)
-    if ranks % size:
-        raise Refused(
-            f"{ranks} ranks do not split into groups of {size}; a divisor of {ranks} is accepted",
-            ("strategy", "shard"),
-        )
-    return size
-
-
-def consecutive(size: int, ranks: int) -> Partition:
-    """Groups of `size` consecutive ranks."""
-    return tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
+    """How many ranks share the parameters."""
+    return fitting(shard, ranks, "shard", hint=f"; a divisor of {ranks} is accepted")
 
 
 def hybrid(size: int, ranks: int) -> dict[str, Partition]:
@@ -65,5 +52,4 @@ def hybrid(size: int, ranks: int) -> dict[str, Partition]:
     shard.  Nothing where all ranks share."""
     if size == ranks:
         return {}
-    strided = tuple(tuple(range(i, ranks, size)) for i in range(size))
-    return {SHARD: consecutive(size, ranks), REPLICATE: strided}
+    return {SHARD: consecutive(size, ranks), REPLICATE: strided(size, ranks)}

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from dpsim.compile.exchange import Leg, Message
-from dpsim.compile.job import Gradient, Job, arrival, gradients_of
+from dpsim.compile.job import Gradient, Job, arrival, copied, gradients_of
 from dpsim.compile.strategies._zero3 import persistent
 from dpsim.machines.devices import DTYPE_BYTES
 
@@ -54,11 +54,8 @@ class Reductions:
 
     def copies(self) -> dict[int, float]:
         """Gradients copied into a contiguous buffer after each layer's backward [B]."""
-        found: dict[int, float] = {}
-        if self.knobs.as_shipped and self.knobs.contiguous_gradients and not self.late:
-            for gradient in self.gradients:
-                found[gradient.ready] = found.get(gradient.ready, 0.0) + gradient.bytes
-        return found
+        copies = self.knobs.as_shipped and self.knobs.contiguous_gradients and not self.late
+        return copied(self.gradients) if copies else {}
 
     def _legs(self, bucket: Bucket) -> Iterator[Leg]:
         """What reduces a bucket: one collective, or one per owner, or quantised in two more."""

@@ -26,7 +26,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from dpsim.compile.compression import Compression, Hook, Payload, Phase
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
-from dpsim.compile.job import Gradient, Job, arrival, due_after, gradients_of, state_bytes
+from dpsim.compile.job import Gradient, Job, arrival, copied, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
 from dpsim.compile.strategies._ddp_step import DdpStep
@@ -155,18 +155,10 @@ class Ddp(Strategy):
         found = self.buckets(gradients, job, iteration)
         late = self.static_graph and iteration == 1
         layers = due_after(job, gradients, [bucket.tensors for bucket in found], late=late)
-        copies: dict[int, float] = {}
-        for gradient in gradients:
-            copies[gradient.ready] = copies.get(gradient.ready, 0.0) + gradient.bytes
-        return Exchange(
-            tuple(
-                self._message(k, bucket, layers[k], gradients, job)
-                for k, bucket in enumerate(found)
-            ),
-            COMM,
-            copies,
-            0.0 if self.gradient_as_bucket_view else sum(copies.values()),
-        )
+        copies = copied(gradients)
+        back = 0.0 if self.gradient_as_bucket_view else sum(copies.values())
+        messages = (self._message(k, b, layers[k], gradients, job) for k, b in enumerate(found))
+        return Exchange(tuple(messages), COMM, copies, back)
 
     def _message(
         self, k: int, bucket: Bucket, layer: int, gradients: Sequence[Gradient], job: Job
@@ -184,15 +176,9 @@ class Ddp(Strategy):
             delay = job.work_seconds(phase.encode) if phase.awaits else None
             name = LETTERS[phase.operation]
             legs.append(Leg(name, phase.operation, phase.bytes, tail=again, delay=delay))
-        return Message(
-            layer,
-            tuple(legs),
-            bucket.tensors,
-            f"{legs[0].name}{k} ({bucket.dtype})",
-            bucket.bytes,
-            sum((phase.encode for phase in phases if not phase.awaits), Work()),
-            decode,
-        )
+        title = f"{legs[0].name}{k} ({bucket.dtype})"
+        encode = sum((phase.encode for phase in phases if not phase.awaits), Work())
+        return Message(layer, tuple(legs), bucket.tensors, title, bucket.bytes, encode, decode)
 
     def buckets(
         self, gradients: list[Gradient], job: Job, iteration: int | None

@@ -29,6 +29,7 @@ from math import ceil, log2
 from typing import Annotated, Literal, NamedTuple
 
 from dpsim.compile.exchange import Exchange, Leg, Message
+from dpsim.compile.groups import Partition, consecutive, fitting, strided
 from dpsim.compile.job import Gradient, Job, arrival, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep
@@ -128,20 +129,14 @@ class Horovod(Strategy):
 
     def node(self, ranks: int) -> int:
         """Ranks of a node for hierarchical all-reduces."""
-        size = min(self.local_size or ranks, ranks)
-        if ranks % size:
-            raise Refused(
-                f"{ranks} ranks do not split into nodes of {size}", ("strategy", "local_size")
-            )
-        return size
+        return fitting(self.local_size, ranks, "local_size", "nodes")
 
-    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    def groups(self, ranks: int) -> dict[str, Partition]:
         """ "local": the ranks of a node; "cross": those with the same place in all nodes."""
         if not self.hierarchical_allreduce:
             return {}
         size = self.node(ranks)
-        local = tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
-        return {LOCAL: local, CROSS: tuple(tuple(range(i, ranks, size)) for i in range(size))}
+        return {LOCAL: consecutive(size, ranks), CROSS: strided(size, ranks)}
 
     def _local(self, job: Job) -> int:
         """Ranks of a node; the setting and the machine must agree."""

@@ -29,6 +29,7 @@ from math import lcm
 from typing import Annotated, NamedTuple
 
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
+from dpsim.compile.groups import Partition, consecutive, strided
 from dpsim.compile.job import Gradient, Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep
@@ -92,14 +93,12 @@ class Megatron(Strategy):
             )
         return ranks // instances
 
-    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    def groups(self, ranks: int) -> dict[str, Partition]:
         """An optimizer instance is consecutive ranks; its n-th ranks reduce with all other n-th."""
         size = self.shards(ranks)
         if size in (1, ranks) and self.num_distributed_optimizer_instances == 1:
             return {}
-        inside = tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
-        across = tuple(tuple(range(i, ranks, size)) for i in range(size))
-        return {INSIDE_GROUP: inside, ACROSS_GROUP: across}
+        return {INSIDE_GROUP: consecutive(size, ranks), ACROSS_GROUP: strided(size, ranks)}
 
     def capacity(self, ranks: int, stage: int = 0) -> int | None:
         """Elements at which a bucket of a pipeline's `stage` is closed; None: never."""
@@ -137,7 +136,7 @@ class Megatron(Strategy):
         late = iteration == 1 or not self.overlap_grad_reduce
         groups = [bucket.gradients for bucket in found]
         layers = due_after(job, gradients, groups, late=late, in_turn=False)
-        gathers = [self._gather(k, bucket) for k, bucket in enumerate(found)]
+        gathers = (self._leg(f"AG{k}", "all_gather", b, b.dtype) for k, b in enumerate(found))
         return Exchange(
             tuple(self._message(k, bucket, layers[k], job) for k, bucket in enumerate(found)),
             COMM,
@@ -152,25 +151,19 @@ class Megatron(Strategy):
 
     def _message(self, k: int, bucket: Bucket, layer: int, job: Job) -> Message:
         """A bucket is scaled, and reduced inside an instance, then across the instances."""
-        dtype = self.gradient_dtype(bucket.dtype)
+        dtype, scatter = self.gradient_dtype(bucket.dtype), self.use_distributed_optimizer
+        name, operation = ("RS", "reduce_scatter") if scatter else ("AR", "all_reduce")
+        leg = self._leg(name, operation, bucket, dtype)
+        size, padding, n = leg.bytes, leg.padding, self.shards(job.ranks)
+        across = Leg("AR", "all_reduce", size / n, padding / n, "", ACROSS, ACROSS_GROUP)
+        legs = (leg, across) if self._inside else (leg,)
+        title = f"bucket {k} ({dtype})"
+        return Message(layer, legs, bucket.gradients, title, size, encode=Work(size))
+
+    def _leg(self, name: str, operation: str, bucket: Bucket, dtype: str) -> Leg:
         width = float(DTYPE_BYTES[dtype])
         size, padding = width * bucket.elements, width * bucket.padding
-        scatter = self.use_distributed_optimizer
-        name, operation = ("RS", "reduce_scatter") if scatter else ("AR", "all_reduce")
-        legs = [Leg(name, operation, size, padding, group=self._inside)]
-        if self._inside:
-            n = self.shards(job.ranks)
-            across = Leg(
-                "AR", "all_reduce", size / n, padding / n, stream=ACROSS, group=ACROSS_GROUP
-            )
-            legs.append(across)
-        title = f"bucket {k} ({dtype})"
-        return Message(layer, tuple(legs), bucket.gradients, title, size, encode=Work(size))
-
-    def _gather(self, k: int, bucket: Bucket) -> Leg:
-        width = float(DTYPE_BYTES[bucket.dtype])
-        size, padding = width * bucket.elements, width * bucket.padding
-        return Leg(f"AG{k}", "all_gather", size, padding, group=self._inside)
+        return Leg(name, operation, size, padding, group=self._inside)
 
     def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""
@@ -186,9 +179,11 @@ class Megatron(Strategy):
 
     @property
     def sharded(self) -> bool:
+        """With the distributed optimizer."""
         return self.use_distributed_optimizer
 
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
+        """The distributed optimizer."""
         if not self.use_distributed_optimizer:
             yield from self.changed("sharded", use_distributed_optimizer=True)
 
@@ -250,9 +245,8 @@ class _Step(ExchangeStep):
             return
         first = not self.gathered
         after = () if first else self.issue.computed
-        self.gathered[k] = self.issue.send(
-            (self.exchange.gathers[k],), "", COMM, after, after_step=first
-        )
+        leg = self.exchange.gathers[k]
+        self.gathered[k] = self.issue.send((leg,), "", COMM, after, after_step=first)
 
     def update(self) -> None:
         """All ranks agree on the norm of the gradients first."""

@@ -13,12 +13,13 @@ Rules read in tensorflow/tensorflow tensorflow/python/distribute/cross_device_op
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Annotated
 
 from dpsim.compile.exchange import Exchange
 from dpsim.compile.job import Gradient, Job, arrival, gradients_of, state_bytes
 from dpsim.compile.strategies import Strategy
-from dpsim.compile.strategies._packs import Pack, elements, one_dtype, packed
+from dpsim.compile.strategies._packs import Pack, one_dtype, packed
 from dpsim.core.record import Check, Refused, record
 from dpsim.machines.devices import DTYPE_BYTES
 
@@ -62,13 +63,13 @@ class Mirrored(Strategy):
         width = DTYPE_BYTES[gradients[0].dtype]
         sizes = cut(sum(g.elements for g in gradients), self.num_packs)
         copies = 1 if self.num_packs == 1 else 2
-        begins = list(elements(gradients))
+        ends = list(accumulate(gradient.elements for gradient in gradients))
         found, first = [], 0
         for size in sizes:
             inside = [
                 g
-                for g, begin in enumerate(begins)
-                if begin < first + size and begin + gradients[g].elements > first
+                for g, end in enumerate(ends)
+                if end - gradients[g].elements < first + size and end > first
             ]
             found.append(Pack(tuple(inside), float(width * size), float(copies * width * size)))
             first += size

@@ -37,11 +37,11 @@ from typing import Annotated, Literal
 
 from dpsim.backends import ring_payload
 from dpsim.compile.exchange import Exchange, Leg
+from dpsim.compile.groups import Partition, consecutive, fitting, strided
 from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import COMPUTE, Program
 from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.compile.strategies._offload import LINK, MEMORY, Host
-from dpsim.compile.strategies._units import consecutive
 from dpsim.compile.strategies._zero3 import Limits
 from dpsim.compile.strategies._zero_exchange import ACROSS, COMM, NODE, SHARD, Reductions, gathered
 from dpsim.compile.strategies._zero_settings import STAGE_3, check
@@ -67,6 +67,8 @@ class Zero(Strategy):
     a node, for all of its ranks) say what offloading costs; `local_world_size`, the ranks of a
     node, where quantised gradients are exchanged first.
     """
+
+    sharded = True
 
     stage: Literal[1, 2, 3] = 1
     as_shipped: Flag = True
@@ -117,14 +119,19 @@ class Zero(Strategy):
 
     def shards(self, ranks: int) -> int:
         """How many ranks share the optimizer states."""
-        size = min(self.partition_size or ranks, ranks)
-        if ranks % size:
-            raise Refused(
-                f"{ranks} ranks do not split into groups of {size}", ("strategy", "partition_size")
-            )
-        return size
+        return fitting(self.partition_size, ranks, "partition_size")
 
-    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    def copies(self, ranks: int) -> int:
+        """How many ranks share a secondary copy of the parameters."""
+        return fitting(self.zero_hpz_partition_size, ranks, "zero_hpz_partition_size")
+
+    def node(self, ranks: int) -> int:
+        """Ranks of a node."""
+        if self.local_world_size is None:
+            return self.copies(ranks)
+        return fitting(self.local_world_size, ranks, "local_world_size")
+
+    def groups(self, ranks: int) -> dict[str, Partition]:
         """ "shard": consecutive ranks that share the optimizer states; "hpz": those that share a
         secondary copy of the parameters; "node" and "across nodes": where quantised gradients are
         exchanged; "self": every rank alone, for copies beside collectives."""
@@ -132,25 +139,14 @@ class Zero(Strategy):
         if size != ranks:
             found[SHARD] = consecutive(size, ranks)
         if self.zero_hpz_partition_size > 1:
-            found[SECONDARY] = consecutive(self._divides(ranks, "zero_hpz_partition_size"), ranks)
+            found[SECONDARY] = consecutive(self.copies(ranks), ranks)
         if self.zero_quantized_gradients:
             size = self.node(ranks)
             found[NODE] = consecutive(size, ranks)
-            found[ACROSS] = tuple(tuple(range(i, ranks, size)) for i in range(size))
+            found[ACROSS] = strided(size, ranks)
         if self.offloads:
             found[SELF] = consecutive(1, ranks)
         return found
-
-    def _divides(self, ranks: int, name: str) -> int:
-        """The group size of that name, at most all ranks, into which they must split."""
-        size = min(getattr(self, name), ranks)
-        if ranks % size:
-            raise Refused(f"{ranks} ranks do not split into groups of {size}", ("strategy", name))
-        return int(size)
-
-    def node(self, ranks: int) -> int:
-        given = "zero_hpz_partition_size" if self.local_world_size is None else "local_world_size"
-        return self._divides(ranks, given)
 
     def host(self, job: Job) -> Host | None:
         """What copies to the host and updates there cost; None where nothing is offloaded."""
@@ -191,19 +187,13 @@ class Zero(Strategy):
 
     def exchange(self, job: Job, iteration: int | None) -> Exchange:
         """Reductions of a micro-batch that exchanges; the updated parameters are gathered."""
-        shards = self.shards(job.ranks)
+        shards, found = self.shards(job.ranks), Reductions(self, job)
         group = "" if shards == job.ranks else SHARD
-        reductions = Reductions(self, job)
-        return Exchange(
-            reductions.messages(),
-            COMM,
-            reductions.copies(),
-            gathers=tuple(
-                Leg(f"AG.{name}", "all_gather", size, group=group)
-                for name, size in gathered(self, reductions.gradients)
-            ),
-            shards=shards,
+        gathers = tuple(
+            Leg(f"AG.{name}", "all_gather", size, group=group)
+            for name, size in gathered(self, found.gradients)
         )
+        return Exchange(found.messages(), COMM, found.copies(), gathers=gathers, shards=shards)
 
     def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""
@@ -225,10 +215,6 @@ class Zero(Strategy):
             raise Refused(message, ("strategy", "offload_optimizer"))
 
     # -- memory -------------------------------------------------------------------------------
-
-    @property
-    def sharded(self) -> bool:
-        return True
 
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
         """Gradients and parameters sharded too; states on the host."""
@@ -253,8 +239,7 @@ class Zero(Strategy):
             width = max(DTYPE_BYTES[job.parameter_dtype(i)] for i in range(len(job.model.layers)))
             parts["gathered parameters"] = float(width * peak)
         if self.zero_hpz_partition_size > 1:
-            size = self._divides(job.ranks, "zero_hpz_partition_size")
-            parts["secondary parameters"] = whole["parameters"] / size
+            parts["secondary parameters"] = whole["parameters"] / self.copies(job.ranks)
         if self.offloads:  # the shard's gradients and states are on the host
             gone = ["optimizer states", "fp32 gradients", *["gradients"] * (self.stage >= 2)]
             parts = {name: value for name, value in parts.items() if name not in gone}
