@@ -235,7 +235,7 @@ def test_a_table_on_two_stages_is_summed_when_gradients_have_been() -> None:
 )
 def test_what_is_not_modelled_is_refused_by_name(strategy: Any, reason: str) -> None:
     with pytest.raises(Refused) as caught:
-        strategy.synchronisation(job())
+        strategy.on_stage(job())
     assert reason in str(caught.value)
 
 

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsim.cases.frameworks import backup_workers
 from dpsim.cases.site import Site
 from dpsim.cases.work import Pace
 from dpsim.compile.placement import Mesh
@@ -42,7 +41,7 @@ class Batches:
             return batch.global_
         if batch.per_rank:
             return sum(self.shares) * batch.accumulation
-        counted = self.mesh.data - backup_workers(self.scenario.strategy)
+        counted = self.mesh.data - self.scenario.strategy.backup_workers
         return (batch.per_device or 1) * batch.accumulation * max(counted, 0)
 
     @cached_property

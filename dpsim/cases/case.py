@@ -9,15 +9,14 @@ from typing import Any, TypeVar
 
 from dpsim.backends import Backend
 from dpsim.cases.batches import Batches
-from dpsim.cases.frameworks import backup_workers
 from dpsim.cases.network import Network
 from dpsim.cases.programs import Programs
 from dpsim.cases.script import Script, Stretch
 from dpsim.cases.site import Site
 from dpsim.cases.work import Pace, Work
+from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
 from dpsim.compile.program import Cast
-from dpsim.compile.strategies import Job
 from dpsim.describe.scenario import Scenario
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
@@ -178,7 +177,7 @@ class Case:
     @property
     def backup_workers(self) -> int:
         """Ranks whose gradients a step does not wait for."""
-        return backup_workers(self.scenario.strategy)
+        return self.scenario.strategy.backup_workers
 
     @property
     def asked(self) -> Cast:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
 from dpsim.cases.batches import Batches
-from dpsim.cases.frameworks import own_launches
 from dpsim.compile import host, pipeline
-from dpsim.compile.pipeline import Layout, assign
+from dpsim.compile.job import Job
+from dpsim.compile.layout import Layout, assign
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
-from dpsim.compile.strategies import Job
+from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
 from dpsim.models import Model
@@ -157,8 +157,8 @@ class Programs:
         where, recorded = ("host", "launch"), self._model.recorded
         if recorded is not None and recorded.timed:
             raise Refused("recorded durations hold what the host cost; leave it out", where)
-        kind = own_launches(self.scenario.strategy)
-        if kind is not None:
+        if self.scenario.strategy.own_launches:
+            kind = name_of(self.scenario.strategy)
             raise Refused(f"the host's launches are not modelled for {kind}; leave it out", where)
 
 

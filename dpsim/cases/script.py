@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsim.cases.batches import Batches
-from dpsim.cases.frameworks import backup_workers
 from dpsim.cases.network import Network, Stretched
 from dpsim.cases.programs import Programs
 from dpsim.cases.work import fitted
@@ -102,7 +101,7 @@ class Script:
     def _counted(self, factors: Factors) -> Factors:
         """`factors` with late ranks cut off, where there are backup workers."""
         batches, ranks, batch = self.batches, self.batches.site.ranks, self.scenario.batch
-        backup, where = backup_workers(self.scenario.strategy), ("strategy", "backup_workers")
+        backup, where = self.scenario.strategy.backup_workers, ("strategy", "backup_workers")
         if not backup:
             return factors
         if backup >= ranks:

@@ -27,6 +27,7 @@ FOLDERS = {
     "models": "dpsim.models.architectures",
     "strategies": "dpsim.compile.strategies",
     "schedules": "dpsim.compile.schedules",
+    "compression": "dpsim.compile.compression",
     "backends": "dpsim.backends",
     "collectives": "dpsim.collectives",
     "fabrics": "dpsim.machines.fabrics",

@@ -13,7 +13,6 @@ from dpsim.cases.variant import at_ranks
 from dpsim.core import plugins
 from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import INSTEAD, with_change
-from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.convergence import TrainingTime
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
@@ -309,9 +308,4 @@ def _efficiency(case: Case, point: Point) -> float | None:
     return share if math.isfinite(share) else None
 
 
-def strategy_of(job: PlayedJob) -> str:
-    """The kind of its strategy."""
-    return name_of(job.case.scenario.strategy)
-
-
-__all__ = ["Asked", "Candidate", "PlayedJob", "asked", "played", "strategy_of"]
+__all__ = ["Asked", "Candidate", "PlayedJob", "asked", "played"]

@@ -23,7 +23,7 @@ from dpsim.collectives import BARRIER
 from dpsim.core.errors import SimulationError
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
-from dpsim.planning.candidates import Candidate, PlayedJob, strategy_of
+from dpsim.planning.candidates import Candidate, PlayedJob
 from dpsim.planning.causes import Array, Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
 from dpsim.predict.memory import memory_of
@@ -39,8 +39,6 @@ PROGRAMS = {
     "all_to_all": "alltoall_perf",
     "send": "sendrecv_perf",
 }
-#: strategies whose scripts `dpsim measure` records as they are
-_DDP = ("ddp", "accelerate", "lightning", "ray_train")
 #: sizes of collectives that are worth timing [B]
 _LEAST = 2.0**20
 
@@ -284,7 +282,7 @@ def _step(
     what = f"a step of {job.name} ({case.model.name}) on {ranks} {device}"
     use = f"calibrate: {{step_time: MEASURED, ranks: {ranks}}} into the job, and compare again"
     command = f"torchrun --nproc-per-node {ranks} train.py"
-    if ranks == 1 and strategy_of(job) in _DDP and case.mesh.plain:
+    if ranks == 1 and case.scenario.strategy.recordable and case.mesh.plain:
         record = f"{_file(job.name)}-step.json"
         command = f"dpsim measure --world-size {case.ranks} -o {record} -- python train.py"
         use = f"model: {{record: {record}}} or {use}"

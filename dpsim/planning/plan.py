@@ -15,7 +15,6 @@ from typing import Annotated, Any, NamedTuple
 from dpsim._version import __version__
 from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import INSTEAD
-from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, to_data
 from dpsim.models.memory import MemoryUse
@@ -539,20 +538,14 @@ def _easier(bench: Bench, knob: Knob) -> Iterator[tuple[dict[str, Any], str]]:
     """Single changes that usually save memory, and what each costs; those of the knob's own section
     of one key are left out where they would set the knob."""
     scenario, case = bench.scenario(), bench.case()
-    kind = name_of(scenario.strategy)
     again = "one more forward pass per step"
     if scenario.recompute != "full":
         yield {"recompute": "full"}, again
     if scenario.recompute == "none":
         yield {"recompute": "selective"}, "the attention of every layer once more"
-    if getattr(scenario.strategy, "gradient_as_bucket_view", None) is False:
-        yield {"strategy.gradient_as_bucket_view": True}, ""
-    if kind == "ddp" and case.ranks > 1:
-        yield {"strategy": {"kind": "fsdp"}}, "parameters are gathered in every pass"
-    stage = getattr(scenario.strategy, "stage", None)
-    if isinstance(stage, int):
-        for more in range(stage + 1, 4):
-            yield {"strategy.stage": more}, "more communication" if more == 3 else ""
+    for lighter in scenario.strategy.lighter(split=not case.mesh.plain):
+        if case.ranks > 1 or lighter.what == "buckets":
+            yield lighter.keys, lighter.cost
     if knob.key != "batch.per_device" and (scenario.batch.per_device or 1) > 1:
         yield {"batch.per_device": (scenario.batch.per_device or 1) // 2}, "a smaller batch"
     if case.precision.parameters == "fp32" and scenario.precision is not None:

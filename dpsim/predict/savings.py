@@ -14,25 +14,14 @@ from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.cases.variant import Variant
 from dpsim.core.dtypes import DTYPE_BYTES
-from dpsim.core.plugins import find, name_of
+from dpsim.core.plugins import find
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
 from dpsim.machines.machine import device_names, load_device
 from dpsim.models.precision import PrecisionSpec
 from dpsim.models.section import HuggingFace, bundled_models
 
-#: strategies that do not work with layers split over ranks
-_WHOLE = ("fsdp", "fsdp1")
-#: strategies of which a rank keeps less where there are more ranks
-_SHARDED = ("fsdp", "fsdp1", "zero")
 Saving = Callable[[Case], Iterator[Variant]]
-
-
-def _bucket_view(case: Case) -> Iterator[Variant]:
-    strategy = case.scenario.strategy
-    if getattr(strategy, "gradient_as_bucket_view", None) is False:
-        changed = replace(strategy, gradient_as_bucket_view=True)  # type: ignore[type-var]
-        yield Variant("strategy.gradient_as_bucket_view: true", {"strategy": changed})
 
 
 def _flash(case: Case) -> Iterator[Variant]:
@@ -133,53 +122,33 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[Variant]:
         keys += f" and parallel.data: {wider.data}"
     batch = replace(scenario.batch, accumulation=many)
     split: dict[str, Any] = {"parallel": wider, "batch": batch}
-    if name_of(scenario.strategy) in _WHOLE:
-        split["strategy"] = find("strategies", "ddp")()
-        keys += " and strategy: {kind: ddp}"
+    if other := scenario.strategy.split_as:
+        split["strategy"] = find("strategies", other)()
+        keys += f" and strategy: {{kind: {other}}}"
     yield Variant(keys, split, "the same global batch")
     if axis == "pipeline" and scenario.stages is None:
         split = {**split, "stages": "balanced"}
         yield Variant(f"{keys} and stages: balanced", split, "the same global batch")
 
 
-def _sharded_optimizer(case: Case) -> Iterator[Variant]:
-    """Optimizer states shared out among the replicas; then, in DeepSpeed, gradients and parameters
-    too."""
-    strategy, kind = case.scenario.strategy, name_of(case.scenario.strategy)
-    if case.mesh.data == 1:
-        return
-    if kind == "megatron" and not getattr(strategy, "use_distributed_optimizer", True):
-        yield from _knobs(case, "", use_distributed_optimizer=True)
-    if kind == "ddp" and not case.mesh.plain:
-        sharded = find("strategies", "zero")(stage=1)
-        yield Variant("strategy: {kind: zero, stage: 1}", {"strategy": sharded})
-    for stage in range(getattr(strategy, "stage", 3) + 1, 4) if kind == "zero" else ():
-        cost = "parameters are gathered in every pass" if stage == 3 else ""
-        yield from _knobs(case, cost, stage=stage)
+def _lighter(what: str) -> Saving:
+    """What the strategy itself offers of that kind; sharing out needs somebody to share with."""
+
+    def changes(case: Case) -> Iterator[Variant]:
+        for lighter in case.scenario.strategy.lighter(split=not case.mesh.plain):
+            if lighter.what == what and (case.mesh.data > 1 or what in ("buckets", "offloaded")):
+                keys = " and ".join(f"{k}: {_flow(v)}" for k, v in lighter.keys.items())
+                cost = "" if what == "system" else lighter.cost
+                yield Variant(keys, {"strategy": lighter.strategy}, cost)
+
+    return changes
 
 
-def _offload(case: Case) -> Iterator[Variant]:
-    if getattr(case.scenario.strategy, "offload_optimizer", None) == "none":
-        yield from _knobs(case, "the host's CPUs update", offload_optimizer="cpu")
-
-
-def _knobs(case: Case, cost: str, **knobs: object) -> Iterator[Variant]:
-    """The same strategy with other settings, unless it refuses them."""
-    try:
-        changed = replace(case.scenario.strategy, **knobs)  # type: ignore[type-var]
-    except (Refused, ValueError):
-        return
-    for key, value in knobs.items():
-        shown = str(value).lower()
-        yield Variant(f"strategy.{key}: {shown}", {"strategy": changed}, cost)
-
-
-def _fsdp(case: Case) -> Iterator[Variant]:
-    strategy = case.scenario.strategy
-    if name_of(strategy) == "ddp" and case.ranks > 1 and case.mesh.plain:
-        torch = getattr(strategy, "torch", None)
-        sharded = find("strategies", "fsdp")(**({"torch": torch} if torch else {}))
-        yield Variant("strategy: {kind: fsdp}", {"strategy": sharded})
+def _flow(value: object) -> str:
+    """A setting as a scenario's file has it in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_flow(v)}" for k, v in value.items()) + "}"
+    return str(value).lower()
 
 
 def _fewer_states(case: Case) -> Iterator[Variant]:
@@ -218,7 +187,7 @@ def _pure_16_bit(case: Case) -> Iterator[Variant]:
 def _more_ranks(case: Case) -> Iterator[Variant]:
     """The same sharded run on 2, 4, … 256 times as many devices, over 10 Gbit/s or better."""
     cluster = case.scenario.cluster
-    if name_of(case.scenario.strategy) not in _SHARDED or case.machine is None:
+    if not case.scenario.strategy.sharded or case.machine is None:
         return
     if not case.mesh.plain:
         return
@@ -260,17 +229,17 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
 
 #: all of them, in the order in which they are advised
 SAVINGS: tuple[Saving, ...] = (
-    _bucket_view,
+    _lighter("buckets"),
     _flash,
     _stages,
     _recompute,
     _sequence,
     _smaller_batch,
-    _sharded_optimizer,
-    _fsdp,
+    _lighter("sharded"),
+    _lighter("system"),
     _tensor,
     _pipeline,
-    _offload,
+    _lighter("offloaded"),
     _fewer_states,
     _narrow_parameters,
     _pure_16_bit,

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from dpsim.cases.case import Case
-from dpsim.cases.frameworks import innermost
 from dpsim.cases.variant import Variant
 from dpsim.core.places import below
 from dpsim.core.record import Refused
@@ -154,10 +153,10 @@ def epoch(case: Case) -> Epoch | None:
     training = case.scenario.training
     if training is None or training.sampler is None:
         return None
-    where, strategy = ("training", "sampler"), innermost(case.scenario.strategy)
+    where = ("training", "sampler")
     if case.backup_workers or min(case.shares) != max(case.shares):
         raise Refused("every rank gets the same samples; batches differ here", where)
-    if training.sampler.uneven and not getattr(strategy, "join", False):
+    if training.sampler.uneven and not case.scenario.strategy.takes_uneven_inputs:
         raise Refused(
             "a rank that has run out of inputs leaves the others waiting for ever, except inside "
             "strategy: {kind: ddp, join: true}",
