@@ -20,7 +20,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from dpsim.accuracy.collective_intervals import BANDS, band_of
+from dpsim.predict.collective_error import BANDS, band_of
 
 #: share of a band's rows that must lie outside, on one side [1]
 NEARLY_ALL = 0.9
@@ -35,7 +35,7 @@ LARGE = BANDS[-1][0]
 Verdict = Literal["normal", "low", "suspicious"]
 
 
-class Reading(NamedTuple):
+class MeasuredSize(NamedTuple):
     """One measured size [B] and its expected time: `low` to `high` around `predicted` [s]."""
 
     size: float
@@ -61,15 +61,15 @@ class Band(NamedTuple):
     verdict: Verdict
 
 
-def bands(readings: Iterable[Reading]) -> tuple[Band, ...]:
+def bands(sizes: Iterable[MeasuredSize]) -> tuple[Band, ...]:
     """The bands that have rows, in the order of sizes."""
-    groups: dict[str, list[Reading]] = {}
-    for reading in readings:
-        groups.setdefault(band_of(reading.size), []).append(reading)
+    groups: dict[str, list[MeasuredSize]] = {}
+    for each in sizes:
+        groups.setdefault(band_of(each.size), []).append(each)
     return tuple(_band(name, groups[name]) for name, _ in BANDS if name in groups)
 
 
-def _band(name: str, members: Sequence[Reading]) -> Band:
+def _band(name: str, members: Sequence[MeasuredSize]) -> Band:
     ratio = statistics.median(r.measured / r.predicted for r in members)
     slower = sum(r.measured > r.high * MARGIN for r in members) / len(members)
     faster = sum(r.measured * MARGIN < r.low for r in members) / len(members)

@@ -24,11 +24,11 @@ def check_nccl(
 ) -> int:
     """Compare FILE with what the cluster should reach; exit code 1 where it is not normal."""
     from dpsim.checks.check_nccl import check, next_steps
-    from dpsim.cli.collective import site_of
+    from dpsim.cli.collective import setup_of
     from dpsim.report import canonical_json, console
 
-    site = site_of(cluster, nccl, "auto", "auto")
-    found = check(file, site, operation=operation, ranks=ranks, nodes=nodes)
+    setup = setup_of(cluster, nccl, "auto", "auto")
+    found = check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
     if json:
         typer.echo(canonical_json(found.document()))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from dpsim.checks.collective import Site
+    from dpsim.predict.collective import Setup
 
 Operation = Annotated[
     str,
@@ -85,33 +85,34 @@ def collective(
 ) -> int:
     """Print time and bandwidth of OPERATION by size, a table per number of nodes."""
     from dpsim.checks import collective as asked
+    from dpsim.predict.collective import check_operation
     from dpsim.report import canonical_json, console
     from dpsim.report import collective as report
 
     operation = asked.named(operation)
-    asked.check_operation(operation)
-    site = site_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
+    check_operation(operation)
+    setup = setup_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
     if routing:
-        site = asked.routed(site, routing, seed)
+        setup = asked.routed(setup, routing, seed)
     counts, listed = asked.node_counts(nodes), asked.sizes(sizes, factor)
     if sharp:
-        asked.check_sharp(site, counts)
-    found = asked.tables(site, operation, counts, listed, groups)
+        asked.check_sharp(setup, counts)
+    found = asked.tables(setup, operation, counts, listed, groups)
     if compare is not None:
         from dpsim.measurements.readers import read_any
 
         found = asked.compared(found, read_any(compare).curves)
-    document = asked.document(operation, site, found)
+    document = asked.document(operation, setup, found)
     if out is not None:
         report.write_collective(document, found, out)
     if json:
         typer.echo(canonical_json(document))
     else:
-        report.print_collective(operation, site, found, console(), out)
+        report.print_collective(operation, setup, found, console(), out)
     return 0
 
 
-def site_of(
+def setup_of(
     cluster: str,
     version: str,
     algorithm: str,
@@ -119,13 +120,13 @@ def site_of(
     calibration: Path | None = None,
     *,
     sharp: bool = False,
-) -> Site:
+) -> Setup:
     """The machine and the library that the options name."""
     from dpsim.backends.curves import file as calibrated
     from dpsim.backends.nccl import Nccl
-    from dpsim.checks.collective import Site
     from dpsim.core.record import Refused, build
     from dpsim.machines.machine import load_machine
+    from dpsim.predict.collective import Setup
 
     settings = {
         "version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp,
@@ -137,4 +138,4 @@ def site_of(
         where = option or (f"--{error.path[0]}" if error.path else "--nccl")
         raise Refused(f"{where}: {error.message}") from None
     curves = () if calibration is None else calibrated.load(calibration).curves
-    return Site(load_machine(cluster, Path()), backend, {}, curves)
+    return Setup(load_machine(cluster, Path()), backend, {}, curves)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-    from dpsim.accuracy.collective_figures import Outcome
+    from dpsim.accuracy.collectives.figures import CollectiveOutcome
 
 #: fabrics that have a colour of their own; the rest share the last one
 COLOURED = len(SERIES) - 1
@@ -122,14 +122,14 @@ def _refusals(document: dict[str, Any]) -> list[str]:
 
 
 def draw_collectives(
-    outcomes: Sequence[Outcome], path_png: Path, path_svg: Path, title: str = ""
+    outcomes: Sequence[CollectiveOutcome], path_png: Path, path_svg: Path, title: str = ""
 ) -> None:
     """Measured against predicted times, a colour per fabric; equal outcomes give equal bytes."""
     with styled():
         save(make_figure(outcomes, title), path_png, path_svg)
 
 
-def make_figure(outcomes: Sequence[Outcome], title: str = "") -> Figure:
+def make_figure(outcomes: Sequence[CollectiveOutcome], title: str = "") -> Figure:
     from matplotlib.figure import Figure
 
     shown = [o for o in outcomes if o.scored and o.predicted]
@@ -170,9 +170,9 @@ def _ticks(axes: Axes) -> None:
         axis.set_minor_locator(NullLocator())
 
 
-def _by_fabric(shown: Sequence[Outcome]) -> list[tuple[str, list[Outcome]]]:
+def _by_fabric(shown: Sequence[CollectiveOutcome]) -> list[tuple[str, list[CollectiveOutcome]]]:
     """The fabrics with the most rows, then all others together."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[CollectiveOutcome]] = {}
     for outcome in shown:
         groups.setdefault(outcome.row.fabric, []).append(outcome)
     ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -181,7 +181,7 @@ def _by_fabric(shown: Sequence[Outcome]) -> list[tuple[str, list[Outcome]]]:
     return [*first, (f"{len(ranked) - COLOURED} others", rest)] if rest else first
 
 
-def _diagonals(axes: Axes, shown: Sequence[Outcome]) -> None:
+def _diagonals(axes: Axes, shown: Sequence[CollectiveOutcome]) -> None:
     """Perfect prediction, and twice too slow or too quick."""
     times = [t * 1e6 for o in shown for t in (o.row.measured, o.predicted or o.row.measured)]
     low, high = min(times) / 1.5, max(times) * 1.5

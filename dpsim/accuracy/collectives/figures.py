@@ -9,23 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from dpsim.accuracy.collective_intervals import BANDS, band_of, fitted_on
-from dpsim.accuracy.collective_table import Row
+from dpsim.accuracy.collectives.table import CollectiveRow
+from dpsim.accuracy.scores import fitted_on
 from dpsim.core.arrays import Array
+from dpsim.predict.collective_error import BANDS, band_of
 
 MIB = 2**20
 ALL = "all"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CollectiveOutcome:
     """One row and what came of it; times in seconds.
 
     status     predicted, calibrated, refused or excluded
     baselines  what simpler methods say, by name
     """
 
-    row: Row
+    row: CollectiveRow
     status: str
     reason: str = ""
     predicted: float | None = None
@@ -44,10 +45,10 @@ class Outcome:
         return low * (1 - 1e-9) <= self.row.measured <= high * (1 + 1e-9)
 
 
-Group = Callable[[Outcome], bool]
+Group = Callable[[CollectiveOutcome], bool]
 
 
-def figures(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def figures(outcomes: Sequence[CollectiveOutcome]) -> list[dict[str, Any]]:
     """A line for every fabric, and all of them, in every band of sizes that has rows."""
     bands: list[tuple[str, Group]] = [
         (ALL, lambda o: True),
@@ -55,7 +56,7 @@ def figures(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
         ("< 1 MiB", lambda o: o.row.size < MIB),
         (">= 1 MiB", lambda o: o.row.size >= MIB),
     ]
-    by_fabric: dict[str, list[Outcome]] = {ALL: list(outcomes)}
+    by_fabric: dict[str, list[CollectiveOutcome]] = {ALL: list(outcomes)}
     for outcome in outcomes:
         by_fabric.setdefault(outcome.row.fabric, []).append(outcome)
     fabrics = [ALL, *sorted(set(by_fabric) - {ALL})]
@@ -72,20 +73,22 @@ def _in_band(name: str) -> Group:
     return lambda outcome: band_of(outcome.row.size) == name
 
 
-def by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, dict[str, Any]]:
+def by(
+    outcomes: Sequence[CollectiveOutcome], key: Callable[[CollectiveOutcome], str]
+) -> dict[str, dict[str, Any]]:
     """`summary` per group, in the order of the groups' names."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[CollectiveOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault(key(outcome), []).append(outcome)
     return {name: summary(groups[name]) for name in sorted(groups)}
 
 
-def half(outcome: Outcome) -> str:
+def half(outcome: CollectiveOutcome) -> str:
     """Which half of the series a row's belongs to."""
     return "fit" if fitted_on(outcome.row.series) else "held_out"
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summary(outcomes: Sequence[CollectiveOutcome]) -> dict[str, Any]:
     """The figures of one group.
 
     n              rows that are scored: predicted, and neither calibrated on nor excluded
@@ -128,7 +131,7 @@ def _errors(predicted: Array, measured: Array) -> dict[str, float]:
     }
 
 
-def _baselines(scored: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+def _baselines(scored: Sequence[CollectiveOutcome]) -> dict[str, dict[str, float]]:
     """Errors of each baseline, beside the model's own on the same rows."""
     found = {}
     for name in sorted({name for o in scored for name in o.baselines}):
