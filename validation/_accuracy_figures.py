@@ -72,7 +72,7 @@ def _training(found: ValidatedTraining) -> Figures:
     scored = [
         (series_of(rows[o.number]), o.scored)
         for o in found.outcomes
-        if o.scored is not None and o.calibrated
+        if o.scored is not None and o.anchored
     ]
     across = found.document["across_nodes"]
     return {

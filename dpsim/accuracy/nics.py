@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dpsim.accuracy.words import first, vocabulary
+from dpsim.accuracy.words import first, meaning, vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.fabrics.explicit import Explicit
@@ -207,8 +207,8 @@ def _read(text: str) -> _Read:
 
 def _count(text: str) -> int | None:
     words = vocabulary().network
-    spelled = first(words.counts, text.lower())
+    spelled = meaning(words.counts, text.lower())
     if spelled is not None:
-        return spelled.count
+        return spelled
     found = words.count_behind.search(text) or words.count.search(text)
     return int(found[1] or found[2]) if found else None

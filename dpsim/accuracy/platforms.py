@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.nics import NetworkText, nics_of
-from dpsim.accuracy.words import Board, Family, WiredNode, first, vocabulary
+from dpsim.accuracy.words import Board, Family, WiredNode, first, meaning, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
@@ -179,10 +179,10 @@ def _nodes(board: Board) -> dict[str, WiredNode]:
 def _wiring(inside: str, board: Board, gpus: int | None) -> str | None:
     """The way of wiring (see `WiredNode`) that the text names."""
     words = vocabulary().nodes
-    named = first(words.wiring, inside)
+    named = meaning(words.wiring, inside)
     if named is not None:
         full = "mesh" if board.fitted.startswith("mi") or (gpus or 8) <= 4 else "switch"
-        return full if named.wiring == "full" else named.wiring
+        return full if named == "full" else named
     usual = next(iter(_nodes(board).values())).wiring
     if usual[:-1] not in ("pcie", "staged"):
         return None

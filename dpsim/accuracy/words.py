@@ -7,7 +7,7 @@ them stands in that one file; the modules that read tables keep only the rules t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import cache
 from pathlib import Path
@@ -38,11 +38,17 @@ class Named:
 
 
 E = TypeVar("E", bound=Named)
+M = TypeVar("M")
 
 
 def first(entries: Iterable[E], text: str) -> E | None:
     """The first of `entries` whose words `text` has."""
     return next((entry for entry in entries if entry.words.search(text)), None)
+
+
+def meaning(words: Mapping[M, Words], text: str) -> M | None:
+    """The first meaning in `words` whose words `text` has."""
+    return next((found for found, told in words.items() if told.search(text)), None)
 
 
 @record
@@ -122,13 +128,6 @@ class WiredNode:
 
 
 @record
-class NamedWiring(Named):
-    """A way of wiring a node."""
-
-    wiring: Text
-
-
-@record
 class NamedMachine(Named):
     """A platform with a name: the lists of nodes that its boards are fitted to, the machine."""
 
@@ -142,7 +141,7 @@ class NodeWords:
 
     machines: dict[str, WiredNode]
     fitted: dict[str, Texts]
-    wiring: tuple[NamedWiring, ...]
+    wiring: dict[str, Words]
     pcie_generation: Words
     no_peers: Words
     peers: Words
@@ -176,13 +175,6 @@ class NamedNics(NamedRate):
 
 
 @record
-class NamedCount(Named):
-    """A count in letters."""
-
-    count: Count
-
-
-@record
 class NetworkWords:
     """Words for what joins nodes, how many NICs a node has and how fast they are [Gbit/s]."""
 
@@ -210,7 +202,7 @@ class NetworkWords:
     per_gpu: Words
     count_behind: Words
     count: Words
-    counts: tuple[NamedCount, ...]
+    counts: dict[int, Words]
 
 
 # -- training runs and collectives ----------------------------------------------------------------
@@ -244,17 +236,10 @@ class ModelWords:
 
 
 @record
-class Unmodelled(Named):
-    """What is not modelled."""
-
-    reason: Text
-
-
-@record
 class StrategyWords:
     """Strategies, what sets their keys, and what none of them plays."""
 
-    refused: tuple[Unmodelled, ...]
+    refused: dict[str, Words]
     kinds: tuple[KeyRule, ...]
     switches: dict[str, tuple[KeyRule, ...]]
     torch: Words
@@ -286,19 +271,12 @@ class NcclVersions:
 
 
 @record
-class NamedLibrary(Named):
-    """A library and the backend that stands for it."""
-
-    backend: Text
-
-
-@record
 class CollectiveWords:
     """Words of tables of collectives."""
 
     operations: dict[str, Text]
     flags: dict[str, Flag]
-    libraries: tuple[NamedLibrary, ...]
+    libraries: dict[str, Words]
     version: Words
     free: Texts
 

@@ -14,7 +14,7 @@ from dpsim.checks.faults import Explanation, explained
 from dpsim.core.record import Refused
 from dpsim.measurements.calibration.findings import Curve
 from dpsim.measurements.readers import HEAD_BYTES, content, nccl_tests, read_any
-from dpsim.predict.collective import Line, RankGroup, Setup, modelled, unmodelled
+from dpsim.predict.collective import Line, RankGroup, Setup, unmodelled
 
 SCHEMA_VERSION = 1
 #: what tells more where the machine is another than the named one, and where no fault fits
@@ -88,7 +88,7 @@ def check(
         raise Refused(f"{path.name}: is no {nccl_tests.ACCEPTS}")
     if not found.curves:
         raise Refused(f"{path.name}: has no curve of a collective; text of nccl-tests is needed")
-    known = [c for c in found.curves if c.operation is None or modelled(c.operation)]
+    known = [c for c in found.curves if c.operation is None or not unmodelled(c.operation)]
     if not known:
         raise Refused(f"{path.name}: {unmodelled(str(found.curves[0].operation))}")
     left = sorted({c.operation or "" for c in found.curves if c not in known})

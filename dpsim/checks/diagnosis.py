@@ -20,7 +20,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from dpsim.predict.collective_error import BANDS, band_of
+from dpsim.predict import collective_error
 
 #: share of a band's rows that must lie outside, on one side [1]
 NEARLY_ALL = 0.9
@@ -30,7 +30,7 @@ MARGIN = 1.2
 PLAIN = 2.5
 #: rows below which PLAIN is not applied
 FEW = 2
-LARGE = BANDS[-1][0]
+LARGE = collective_error.BANDS[-1][0]
 
 Verdict = Literal["normal", "low", "suspicious"]
 
@@ -65,8 +65,8 @@ def bands(sizes: Iterable[MeasuredSize]) -> tuple[Band, ...]:
     """The bands that have rows, in the order of sizes."""
     groups: dict[str, list[MeasuredSize]] = {}
     for each in sizes:
-        groups.setdefault(band_of(each.size), []).append(each)
-    return tuple(_band(name, groups[name]) for name, _ in BANDS if name in groups)
+        groups.setdefault(collective_error.band_of(each.size), []).append(each)
+    return tuple(_band(name, groups[name]) for name, _ in collective_error.BANDS if name in groups)
 
 
 def _band(name: str, members: Sequence[MeasuredSize]) -> Band:

@@ -190,27 +190,41 @@ def _line(
     return Line(operation, ranks, size, seconds, low, high, algorithm, protocol, limit)
 
 
-def plan_of(backend: Backend, operation: str, size: float, topology: Topology) -> Plan:
-    """How all ranks of `topology` carry out `operation` on `size` bytes."""
+@dataclass(frozen=True)
+class Timing:
+    """What one collective takes on idle links.
+
+    seconds            all of it [s]
+    latency, transfer  without and with bytes on the move [s]
+    bottleneck         which of the network's parts takes most of it
+    """
+
+    seconds: float
+    latency: float
+    transfer: float
+    bottleneck: str
+
+
+def timing(backend: Backend, operation: str, size: float, topology: Topology) -> Timing:
+    """What `operation` on `size` bytes takes, if all ranks of `topology` take part."""
     plan = backend.plan(operation, tuple(range(topology.ranks)), float(size), topology)
     check_time(plan.seconds, f"{operation} of {size} bytes")
-    return plan
+    parts = network_sizes([plan])
+    transfer = parts["intra_node_network"] + parts["inter_node_network"]
+    most = max(parts, key=lambda name: parts[name])
+    return Timing(plan.seconds, parts["network_latency"], transfer, most)
 
 
-def modelled(operation: str) -> bool:
-    """Whether `operation` is a collective that is modelled."""
-    return operation in OPERATIONS
-
-
-def unmodelled(shown: str) -> str:
-    """Why there is nothing to say about an operation of that name."""
-    return f"{shown} is not modelled; there are {', '.join(OPERATIONS)}"
+def unmodelled(operation: str) -> str:
+    """Why there is nothing to say about `operation`; empty where it is modelled."""
+    known = ", ".join(OPERATIONS)
+    return "" if operation in OPERATIONS else f"{operation} is not modelled; there are {known}"
 
 
 def check_operation(operation: str) -> None:
     """Refused, by name, where `operation` is not modelled."""
-    if not modelled(operation):
-        raise Refused(unmodelled(operation[:60]))
+    if why := unmodelled(operation[:60]):
+        raise Refused(why)
 
 
 def bound(plan: Plan, topology: Topology) -> str:
@@ -238,6 +252,6 @@ def kind_of(topology: Topology) -> str:
 
 
 __all__ = [
-    "MAX_RANKS", "Line", "RankGroup", "Setup", "check_operation", "kind_of", "modelled", "plan_of",
+    "MAX_RANKS", "Line", "RankGroup", "Setup", "Timing", "check_operation", "kind_of", "timing",
     "unmodelled",
 ]  # fmt: skip

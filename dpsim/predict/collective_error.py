@@ -26,7 +26,7 @@ BANDS = (
 ANY = "any"
 NAME = "collective_error"
 #: operations that are messages between pairs, and what the names of their groups begin with
-MESSAGES, POOL = ("all_to_all", "send"), "messages_"
+MESSAGES, _POOL = ("all_to_all", "send"), "messages_"
 #: operations of which there was no series to fit on, and how much further their intervals go
 _UNFITTED, _BEYOND = ("reduce", "send"), 2.0
 
@@ -38,12 +38,18 @@ def band_of(size: float) -> str:
 
 def pool(operation: str, kind: str) -> str:
     """The kind of link `kind` (or `ANY`) as the groups of `operation` name it."""
-    return POOL + kind if operation in MESSAGES else kind
+    return _POOL + kind if operation in MESSAGES else kind
 
 
 def any_of(kind: str) -> str:
     """The group of all fabrics that `kind` belongs to."""
-    return POOL + ANY if kind.startswith(POOL) else ANY
+    return _POOL + ANY if kind.startswith(_POOL) else ANY
+
+
+def fabric_of(kind: str) -> str:
+    """The fabrics of the groups of `kind`, in words."""
+    fabric = "any fabric" if kind == any_of(kind) else kind.removeprefix(_POOL)
+    return f"sends and all-to-alls, {fabric}" if kind.startswith(_POOL) else fabric
 
 
 def key(kind: str, band: str) -> str:
@@ -75,8 +81,8 @@ def factors(
     """
     known = shipped(NAME) if constants is None else constants
     found = _found(kind, band_of(size), known)
-    if kind.startswith(POOL):
-        others = factors(kind.removeprefix(POOL), size, known)
+    if kind.startswith(_POOL):
+        others = factors(kind.removeprefix(_POOL), size, known)
         found = found or others
         return min(found[0], others[0]), max(found[1], others[1])
     if found is None:

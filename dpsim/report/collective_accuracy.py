@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpsim.report.accuracy_tables import error
 from dpsim.report.curve import GREY, SERIES, save, styled
 from dpsim.report.tables import brief, clean, percent, shortened, table
 
@@ -66,25 +67,18 @@ def _head(baseline: str) -> str:
     )
 
 
-def _error(share: float | None) -> str:
-    """Two figures of an error below 10 %, whole percents above."""
-    if share is None:
-        return ""
-    return f"{share * 100:.1f} %" if share < 0.0995 else f"{share * 100:,.0f} %"
-
-
 def _cells(fabric: str, bands: dict[str, Any], baselines: Sequence[str]) -> list[str]:
     whole = bands[ALL]
     others = [whole["baselines"].get(name) for name in baselines]
     return [
         brief(fabric, 24),
         f"{whole['n']:,}",
-        _error(whole["median_error"]),
-        *(_error(bands.get(band, {}).get("median_error")) for band in BY_SIZE),
-        _error(whole["p90_error"]),
+        error(whole["median_error"]),
+        *(error(bands.get(band, {}).get("median_error")) for band in BY_SIZE),
+        error(whole["p90_error"]),
         f"{whole['signed_bias']:+.2f}",
         percent(whole["coverage"]),
-        *(_error(other["median_error"]) if other else "" for other in others),
+        *(error(other["median_error"]) if other else "" for other in others),
     ]
 
 

@@ -16,7 +16,8 @@ import numpy as np
 from dpsim.accuracy.scores import COVERAGE
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
-from dpsim.predict.collective_error import ANY, POOL, any_of, band_of, key
+from dpsim.predict import collective_error
+from dpsim.predict.collective_error import ANY
 
 #: residuals, and series, below which a group says too little to be trusted alone: the rows of one
 #: series miss together
@@ -41,7 +42,7 @@ class Residual(NamedTuple):
 def learn(residuals: Iterable[Residual]) -> dict[str, Constant]:
     """The factors of every group with enough residuals, of kinds alone, bands alone, and all."""
     return {
-        f"{key(kind, band)}.{side}": constant
+        f"{collective_error.key(kind, band)}.{side}": constant
         for (kind, band), members in sorted(_groups(residuals).items())
         if len(members) >= ENOUGH and len({m.series for m in members}) >= SERIES
         for side, constant in _factors(kind, band, members).items()
@@ -52,7 +53,7 @@ def _groups(residuals: Iterable[Residual]) -> dict[tuple[str, str], list[Residua
     """Residuals by kind and band, and by each alone, and all."""
     groups: dict[tuple[str, str], list[Residual]] = {}
     for found in residuals:
-        for kind in (found.kind, any_of(found.kind)):
+        for kind in (found.kind, collective_error.any_of(found.kind)):
             for band in (found.band, ANY):
                 groups.setdefault((kind, band), []).append(found)
     return groups
@@ -63,9 +64,7 @@ def _factors(kind: str, band: str, members: Sequence[Residual]) -> dict[str, Con
     for found in members:
         by_series.setdefault(found.series, []).append(found.log)
     series = [np.array(by_series[name]) for name in sorted(by_series)]
-    where = "any fabric" if kind == any_of(kind) else kind.removeprefix(POOL)
-    if kind.startswith(POOL):
-        where = f"sends and all-to-alls, {where}"
+    where = collective_error.fabric_of(kind)
     sizes = "any size" if band == ANY else band
     made = {}
     for side, share in (("low", (1 - COVERAGE) / 2), ("high", (1 + COVERAGE) / 2)):
@@ -122,7 +121,7 @@ class Widths:
 
     def around(self, fabric: str, size: float) -> tuple[float, float] | None:
         """The factors, low at most 1 and high at least 1; None where no group tells."""
-        band = band_of(size)
+        band = collective_error.band_of(size)
         groups = ((fabric, band), (fabric, ANY), (ANY, band), (ANY, ANY))
         return next((self.groups[group] for group in groups if group in self.groups), None)
 

@@ -14,13 +14,12 @@ from typing import Any, NamedTuple
 
 from dpsim.accuracy.collectives.table import CollectiveRow
 from dpsim.accuracy.platforms import bare_case, platform
-from dpsim.accuracy.words import first, vocabulary
+from dpsim.accuracy.words import meaning, vocabulary
 from dpsim.backends import Backend
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 from dpsim.machines.topology import Topology
-from dpsim.predict.bottleneck import network_sizes
-from dpsim.predict.collective import kind_of, modelled, plan_of, unmodelled
+from dpsim.predict import collective
 from dpsim.predict.collective_error import MESSAGES
 
 
@@ -108,23 +107,22 @@ def _group(questions: list[Question]) -> dict[Question, Estimate | str]:
 
 
 def _estimate(question: Question) -> Estimate:
-    if not modelled(question.operation):
-        raise Refused(unmodelled(question.operation))
+    if why := collective.unmodelled(question.operation):
+        raise Refused(why)
     if question.size == 0:
         raise Refused("0 bytes are nothing to move")
     if question.stated.ranks == 1:
         raise Refused("a rank alone communicates with nobody")
     backend = backend_of(question.library, question.algorithm, question.protocol)
     topology, notes = topology_of(question.stated)
-    plan = plan_of(backend, question.operation, question.size, topology)
-    if plan.seconds == 0:
+    found = collective.timing(backend, question.operation, question.size, topology)
+    if found.seconds == 0:
         raise Refused(f"{question.library} has no time for {question.operation}")
-    parts = network_sizes([plan])
     return Estimate(
-        latency=parts["network_latency"],
-        transfer=parts["intra_node_network"] + parts["inter_node_network"],
-        bottleneck=max(parts, key=lambda name: parts[name]),
-        kind=kind_of(topology),
+        latency=found.latency,
+        transfer=found.transfer,
+        bottleneck=found.bottleneck,
+        kind=collective.kind_of(topology),
         alpha_beta=alpha_beta(question, topology),
         bare=_bare(backend, question, topology),
         notes=notes,
@@ -136,7 +134,7 @@ def _bare(backend: Backend, question: Question, topology: Topology) -> float | N
     estimate of."""
     if question.operation in MESSAGES or not isinstance(backend, plugins.find("backends", "nccl")):
         return None
-    return plan_of(backend.bare(), question.operation, question.size, topology).seconds
+    return collective.timing(backend.bare(), question.operation, question.size, topology).seconds
 
 
 # -- who carries it out ---------------------------------------------------------------------------
@@ -149,11 +147,11 @@ def backend_of(library: str, algorithm: str, protocol: str) -> Backend:
     Refused by name where no backend models it.
     """
     words, known = vocabulary().collectives, plugins.names("backends")
-    named = first(words.libraries, library.lower())
-    if named is None or named.backend not in known:
+    name = meaning(words.libraries, library.lower())
+    if name is None or name not in known:
         models = "NCCL and RCCL are" + (", gloo is too" if "gloo" in known else "")
         raise Refused(f"{library} is not modelled; {models}")
-    cls = plugins.find("backends", named.backend)
+    cls = plugins.find("backends", name)
     settings = {"algorithm": algorithm.lower().replace("nvlstree", "nvls_tree")}
     settings["protocol"] = protocol.lower()
     stated = {key: value for key, value in settings.items() if value not in words.free}

@@ -20,7 +20,7 @@ from dpsim.accuracy.collectives.model import Estimate, Estimates, Question, esti
 from dpsim.accuracy.collectives.table import CollectiveRow, CollectiveTable, read_collectives
 from dpsim.accuracy.scores import ADDED, COVERAGE
 from dpsim.core.record import Refused
-from dpsim.predict.collective_error import ANY, band_of, interval
+from dpsim.predict import collective_error
 
 SCHEMA_VERSION = 1
 #: significant digits of the times in predictions.csv
@@ -119,7 +119,7 @@ def _widths(
     left: list[intervals.Residual] = []
     for at, each in own.items():
         for size, log in curves.left_out(each.points):
-            band = band_of(size)
+            band = collective_error.band_of(size)
             left.append(intervals.Residual(at[0][0], fabrics[at], band, log / 2**0.5))
     return intervals.Widths.of(left)
 
@@ -139,9 +139,9 @@ def _outcome(
     except Refused as refusal:
         why = f"{reason}; {refusal.message}" if reason else refusal.message
         return CollectiveOutcome(row, status if row.excluded or used else "refused", why)
-    kind = estimate.kind if isinstance(estimate, Estimate) else ANY
+    kind = estimate.kind if isinstance(estimate, Estimate) else collective_error.ANY
     around = widths.around(row.fabric, row.size) if own else None
-    low, high = around or interval(row.operation, kind, row.size)
+    low, high = around or collective_error.interval(row.operation, kind, row.size)
     baselines = {}
     if isinstance(estimate, Estimate):
         baselines = {"alpha_beta": estimate.alpha_beta}
@@ -180,8 +180,8 @@ def _predicted(row: CollectiveRow, estimate: Estimate | str, own: _Own | None) -
 def _document(
     table: CollectiveTable, outcomes: Sequence[CollectiveOutcome], known: Estimates, mode: str
 ) -> dict[str, Any]:
-    excluded = [o for o in outcomes if o.status == "excluded" and o.predicted is not None]
-    beyond = sum(not o.inside for o in excluded)
+    excluded = [o.compared for o in outcomes if o.status == "excluded" and o.compared]
+    beyond = sum(not found.inside for found in excluded)
     return {
         "schema_version": SCHEMA_VERSION,
         "dpsim_version": __version__,

@@ -13,9 +13,9 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Calibrate
+from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.level import level
-from dpsim.predict.shortened import NOTE, lane_times, play, step_time
 from dpsim.predict.uncertainty import interval
 
 #: measurements more uncertain than this are reported, not scored [%]
@@ -24,7 +24,10 @@ MAX_UNCERTAINTY = 5.0
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """What became of one row: its `status`, why, and the numbers in the row's own unit."""
+    """What became of one row: its `status`, why, and the numbers in the row's own unit.
+
+    anchored  whether a row of its series is calibrated on
+    """
 
     number: int
     status: str
@@ -36,7 +39,7 @@ class TrainingOutcome:
     bottleneck: str = ""
     strategy: str = ""
     fabric: str = ""
-    calibrated: bool = False
+    anchored: bool = False
     scored: Scored | None = None
 
 
@@ -91,7 +94,7 @@ def anchor_of(
     try:
         measured = measured_case(like(first, rows), compute)
         assumed = "; ".join(note for note in measured.notes if note.endswith("assumed"))
-        found = level(measured.case, Calibrate(step_time=measured.step_time), step_time)
+        found = level(measured.case, Calibrate(step_time=measured.step_time), shortened.step_time)
     except (Refused, SimulationError, ValueError) as error:
         return Anchor(failure=f"{assumed}, but {error}" if assumed else str(error))
     return Anchor(measured, found.scale)
@@ -104,7 +107,7 @@ def _anchored(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
     value = own.value(own.step_time)
     return TrainingOutcome(
         row.number, "calibrated", "; ".join(own.notes), value, value, value, value,
-        strategy=own.strategy, fabric=fabric_of(own), calibrated=True,
+        strategy=own.strategy, fabric=fabric_of(own), anchored=True,
     )  # fmt: skip
 
 
@@ -117,9 +120,9 @@ def _predicted(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
                 "only the size of this model is known: its compute needs a calibrated row"
             )
         case = here.case.scaled(anchor.scale) if anchor.scale is not None else here.case
-        played = play(case)
+        played = shortened.play(case)
         ranks = base.case.ranks if base else None
-        bounds = interval(case, played, ranks, lane_times, repeated=_repeated(here, base))
+        bounds = interval(case, played, ranks, shortened.lane_times, repeated=_repeated(here, base))
         limit = bottleneck(case, played)
     except (Refused, SimulationError, ValueError) as error:
         return TrainingOutcome(row.number, "refused", str(error))
@@ -127,7 +130,7 @@ def _predicted(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
     ends = sorted((here.value(bounds.low or time * 1e-3), here.value(bounds.high)))
     unfit = unscored(row)
     notes = [f"not scored: {unfit}"] if unfit else []
-    notes += [NOTE] if played.reason == NOTE else []
+    notes += [shortened.NOTE] if played.reason == shortened.NOTE else []
     scored = None if unfit else _scored(here, base, time, (ends[0], ends[1]))
     return TrainingOutcome(
         row.number, "predicted", "; ".join([*notes, *here.notes]),

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.accuracy.words import first, told, vocabulary
+from dpsim.accuracy.words import meaning, told, vocabulary
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 
@@ -27,9 +27,9 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
     """
     words = vocabulary().strategies
     text = " | ".join(row.text(column) for column in _COLUMNS).lower()
-    refused = first(words.refused, text)
+    refused = meaning(words.refused, text)
     if refused is not None:
-        raise Refused(f"{refused.reason} ({row.text('strategy')})")
+        raise Refused(f"{refused} ({row.text('strategy')})")
     data, _ = next(told(words.kinds, text, row.text), ({}, []))
     if not data:
         raise Refused(f"strategy {row.text('strategy')!r} is not known")

@@ -71,8 +71,8 @@ def _play_all(table: TrainingTable, calibrate: str, jobs: int) -> list[TrainingO
 def _document(
     table: TrainingTable, outcomes: Sequence[TrainingOutcome], calibrate: str
 ) -> dict[str, Any]:
-    scored = [o.scored for o in outcomes if o.scored is not None and o.calibrated]
-    absolute = [o.scored for o in outcomes if o.scored is not None and not o.calibrated]
+    scored = [o.scored for o in outcomes if o.scored is not None and o.anchored]
+    absolute = [o.scored for o in outcomes if o.scored is not None and not o.anchored]
     by_source: dict[str, int] = collections.Counter(
         table.rows[o.number].text("source_id") or "-" for o in outcomes if o.status == "refused"
     )
@@ -106,7 +106,7 @@ def across_nodes(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> d
         o.scored
         for o in outcomes
         if o.scored is not None
-        and o.calibrated
+        and o.anchored
         and len(counts[name_of[o.number]]) >= 3
         and _several_nodes(table.rows[o.number])
     ]
