@@ -9,10 +9,12 @@ import pytest
 
 from dpsim.accuracy.platforms import Platform, platform
 from dpsim.accuracy.words import vocabulary
+from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import Cluster
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.machine import load_device, load_machine, machine_names
+from dpsim.predict.collective import unmodelled
 
 IB: NetworkKind = "infiniband"
 PCIE = "GPU model not stated in repo (32-GPU cluster, PCIe; paper arXiv 2005.13247)"
@@ -386,6 +388,15 @@ def test_every_accelerator_and_node_of_the_vocabulary_exists() -> None:
                 gpus = nodes.machines[name].gpus
                 assert load_machine(name).topology(2, gpus_per_node=gpus).ranks > 1
     assert {named.machine for named in nodes.platforms} <= set(machine_names())
+
+
+def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None:
+    known = vocabulary()
+    kinds = {rule.keys["kind"] for rule in known.strategies.kinds}
+    assert kinds <= set(plugins.names("strategies"))
+    assert set(known.strategies.switches) <= kinds
+    assert set(known.collectives.libraries) <= set(plugins.names("backends"))
+    assert not any(map(unmodelled, known.collectives.operations.values()))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.backends.curves import Point, merged
+from dpsim.backends.curves import merged
 from dpsim.checks.diagnosis import Band, MeasuredSize, Verdict, bands, overall
 from dpsim.checks.faults import Explanation, explained
 from dpsim.core.record import Refused
@@ -99,11 +99,13 @@ def check(
 
 def _pooled(curves: Sequence[Curve]) -> list[Curve]:
     """One curve per operation and group: repetitions count with their median, size by size."""
-    groups: dict[tuple[str | None, int | None, int | None], list[Point]] = {}
+    groups: dict[tuple[str | None, int | None, int | None], list[Curve]] = {}
     for curve in curves:
-        key = (curve.operation, curve.ranks, curve.nodes)
-        groups.setdefault(key, []).extend(curve.points)
-    return [Curve(*key, merged(points)) for key, points in groups.items()]
+        groups.setdefault((curve.operation, curve.ranks, curve.nodes), []).append(curve)
+    return [
+        Curve(*key, merged(point for curve in same for point in curve.points))
+        for key, same in groups.items()
+    ]
 
 
 def _checked(name: str, curve: Curve, setup: Setup) -> CheckedTable:
@@ -119,12 +121,12 @@ def _checked(name: str, curve: Curve, setup: Setup) -> CheckedTable:
         for line, (_, seconds, _) in zip(expected.lines, curve.points, strict=True)
     )
     group = replace(expected, lines=lines)
-    judged = bands(reading(line) for line in lines)
+    judged = bands(measured_size(line) for line in lines)
     causes = explained(setup, group) if overall(judged) == "low" else []
     return CheckedTable(curve.operation, group, judged, tuple(causes))
 
 
-def reading(line: Line) -> MeasuredSize:
+def measured_size(line: Line) -> MeasuredSize:
     """A measured line as the rule takes it."""
     assert line.measured is not None
     return MeasuredSize(line.size, line.measured, line.seconds, line.low, line.high)
@@ -164,4 +166,4 @@ def next_steps(tables: Sequence[CheckedTable]) -> list[str]:
     return list(dict.fromkeys(steps))
 
 
-__all__ = ["CheckedFile", "CheckedTable", "check", "next_steps", "reading"]
+__all__ = ["CheckedFile", "CheckedTable", "check", "measured_size", "next_steps"]
