@@ -191,7 +191,7 @@ def _line(
 
 
 @dataclass(frozen=True)
-class Timing:
+class CollectiveTime:
     """What one collective takes on idle links.
 
     seconds            all of it [s]
@@ -205,14 +205,14 @@ class Timing:
     bottleneck: str
 
 
-def timing(backend: Backend, operation: str, size: float, topology: Topology) -> Timing:
+def timing(backend: Backend, operation: str, size: float, topology: Topology) -> CollectiveTime:
     """What `operation` on `size` bytes takes, if all ranks of `topology` take part."""
     plan = backend.plan(operation, tuple(range(topology.ranks)), float(size), topology)
     check_time(plan.seconds, f"{operation} of {size} bytes")
     parts = network_sizes([plan])
     transfer = parts["intra_node_network"] + parts["inter_node_network"]
     most = max(parts, key=lambda name: parts[name])
-    return Timing(plan.seconds, parts["network_latency"], transfer, most)
+    return CollectiveTime(plan.seconds, parts["network_latency"], transfer, most)
 
 
 def unmodelled(operation: str) -> str:
@@ -252,6 +252,6 @@ def kind_of(topology: Topology) -> str:
 
 
 __all__ = [
-    "MAX_RANKS", "Line", "RankGroup", "Setup", "Timing", "check_operation", "kind_of", "timing",
-    "unmodelled",
+    "MAX_RANKS", "CollectiveTime", "Line", "RankGroup", "Setup", "check_operation", "kind_of",
+    "timing", "unmodelled",
 ]  # fmt: skip
