@@ -25,11 +25,11 @@ def check_nccl(
 ) -> int:
     """Compare FILE with what the cluster should reach; exit code 1 where it is not normal."""
     from dpsim.checks.check_nccl import check, next_steps
-    from dpsim.cli.collective import site_of
+    from dpsim.cli.collective import setup_of
     from dpsim.report.collective import print_check
 
-    site = site_of(cluster, nccl, "auto", "auto")
-    found = check(file, site, operation=operation, ranks=ranks, nodes=nodes)
+    setup = setup_of(cluster, nccl, "auto", "auto")
+    found = check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
     steps = next_steps(found.tables)
     answer(json, found.document, lambda console: print_check(found, steps, console))
     return int(found.verdict != "normal")

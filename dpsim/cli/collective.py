@@ -11,7 +11,7 @@ from dpsim.cli.answers import answer
 from dpsim.cli.options import Cluster, Json, NcclVersion, out_option
 
 if TYPE_CHECKING:
-    from dpsim.checks.collective import Site
+    from dpsim.predict.collective import Setup
 
 PLACE = 60
 Operation = Annotated[
@@ -81,27 +81,28 @@ def collective(
     """Print time and bandwidth of OPERATION by size, a table per number of nodes."""
     from dpsim.checks import collective as asked
     from dpsim.measurements.readers import read_any
+    from dpsim.predict.collective import check_operation
     from dpsim.report import collective as report
 
     operation = asked.named(operation)
-    asked.check_operation(operation)
-    site = site_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
-    site = asked.routed(site, routing, seed) if routing else site
+    check_operation(operation)
+    setup = setup_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
+    setup = asked.routed(setup, routing, seed) if routing else setup
     counts, listed = asked.node_counts(nodes), asked.sizes(sizes, factor)
     if sharp:
-        asked.check_sharp(site, counts)
-    found = asked.tables(site, operation, counts, listed, groups)
+        asked.check_sharp(setup, counts)
+    found = asked.tables(setup, operation, counts, listed, groups)
     if compare is not None:
         found = asked.compared(found, read_any(compare).curves)
-    document = asked.document(operation, site, found)
+    document = asked.document(operation, setup, found)
     if out is not None:
         report.write_collective(document, found, out)
-    shown = (operation, site, found)
+    shown = (operation, setup, found)
     answer(json, lambda: document, lambda console: report.print_collective(*shown, console, out))
     return 0
 
 
-def site_of(
+def setup_of(
     cluster: str,
     version: str,
     algorithm: str,
@@ -109,13 +110,13 @@ def site_of(
     calibration: Path | None = None,
     *,
     sharp: bool = False,
-) -> Site:
+) -> Setup:
     """The machine and the library that the options name."""
     from dpsim.backends.curves.file import load
     from dpsim.backends.nccl import Nccl
-    from dpsim.checks.collective import Site
     from dpsim.core.record import Refused, build
     from dpsim.machines.machine import load_machine
+    from dpsim.predict.collective import Setup
 
     settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
     try:
@@ -124,4 +125,4 @@ def site_of(
         option = "nccl" if error.path[:1] in ((), ("version",)) else error.path[0]
         raise Refused(f"--{option}: {error.message}") from None
     curves = () if calibration is None else load(calibration).curves
-    return Site(load_machine(cluster, Path()), backend, {}, curves)
+    return Setup(load_machine(cluster, Path()), backend, {}, curves)

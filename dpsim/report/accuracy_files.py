@@ -11,8 +11,8 @@ from dpsim.report.html import render
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dpsim.accuracy.collective_validate import Validated as ValidatedCollectives
-    from dpsim.accuracy.training_validate import Validated as ValidatedTraining
+    from dpsim.accuracy.collectives.validate import ValidatedCollectives
+    from dpsim.accuracy.training.validate import ValidatedTraining
 
     Found = ValidatedTraining | ValidatedCollectives
 

@@ -11,29 +11,15 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 
 #: the largest table, and the largest number of rows, that are read
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000
-#: other names that people give to columns
-ALIASES = {
-    "gpus": "total_gpus", "ranks": "total_gpus", "world_size": "total_gpus",
-    "num_gpus": "total_gpus", "gpu": "accelerator", "device": "accelerator",
-    "batch": "batch_per_gpu", "per_device_batch": "batch_per_gpu",
-    "accumulation": "grad_accum", "sequence_length": "seq_len",
-    "inter_gbits_s": "inter_gbits_s_per_node",
-}  # fmt: skip
-#: units of `value`, and what they are: a time of one step [s], a throughput of all GPUs or of
-#: one, or a time to train
-TIMES = {"s": 1.0, "s/step": 1.0, "ms": 1e-3, "ms/step": 1e-3, "us": 1e-6}
-RUN_TIMES = {"minutes": 60.0, "hours": 3600.0}
-SAMPLES = ("samples", "images", "sequences", "sentences", "volumes", "molecules", "utterances",
-           "items", "examples")  # fmt: skip
 #: numbers without which a row means nothing; the whole table is refused where one is not right
 _STRICT = ("total_gpus", "gpus_per_node", "nodes", "value", "step_time_s", "throughput_global")
 #: numbers that may be words instead ("64 (s128) / 8 (s512)"): then the row, not the table, is
@@ -46,7 +32,7 @@ _COUNTS = ("total_gpus", "gpus_per_node", "nodes")
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingRow:
     """One measured point.
 
     cells    the row as it was read, by column
@@ -79,24 +65,24 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Table:
+class TrainingTable:
     """All rows in file order, their columns, and what was assumed about the whole table."""
 
     name: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TrainingRow, ...]
     warnings: tuple[str, ...]
 
     @property
-    def series(self) -> dict[str, list[Row]]:
+    def series(self) -> dict[str, list[TrainingRow]]:
         """Rows by series, in order of appearance."""
-        found: dict[str, list[Row]] = {}
+        found: dict[str, list[TrainingRow]] = {}
         for row in self.rows:
             found.setdefault(series_of(row), []).append(row)
         return found
 
 
-def series_of(row: Row) -> str:
+def series_of(row: TrainingRow) -> str:
     """The series of a row: `series_id`, else everything that says what was run."""
     named = row.text("series_id")
     if named:
@@ -108,7 +94,7 @@ def series_of(row: Row) -> str:
     return "|".join(row.text(column) for column in columns if row.text(column))
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> TrainingTable:
     """The table in `path`.
 
     Raises Refused, naming the line and the column, where it cannot be one.
@@ -130,7 +116,7 @@ def read_table(path: Path) -> Table:
         raise Refused(f"{path.name}:{reader.line_num}: is no CSV: {error}") from None
     if not rows:
         raise Refused(f"{path.name}: has no rows")
-    return Table(path.name, columns, tuple(rows), tuple(_missing(columns)))
+    return TrainingTable(path.name, columns, tuple(rows), tuple(_missing(columns)))
 
 
 def _text(path: Path) -> str:
@@ -150,7 +136,8 @@ def _text(path: Path) -> str:
 
 def _columns(names: Iterable[str], file: str) -> tuple[str, ...]:
     """The columns under their own names; refuses a table that lacks what is needed."""
-    columns = tuple(ALIASES.get(n.strip().lower(), n.strip().lower()) for n in names)
+    aliases, plain = vocabulary().tables.columns, (name.strip().lower() for name in names)
+    columns = tuple(aliases.get(name, name) for name in plain)
     double = sorted({c for c in columns if columns.count(c) > 1 and c})
     if double:
         raise Refused(f"{file}:1: two columns are called {double[0]!r}")
@@ -169,7 +156,7 @@ def _columns(names: Iterable[str], file: str) -> tuple[str, ...]:
     return columns
 
 
-def _row(number: int, line: int, cells: dict[str | None, str | None], file: str) -> Row:
+def _row(number: int, line: int, cells: dict[str | None, str | None], file: str) -> TrainingRow:
     if None in cells:
         raise Refused(f"{file}:{line}: has more cells than there are columns")
     plain = {str(k): (v or "") for k, v in cells.items()}
@@ -183,12 +170,12 @@ def _row(number: int, line: int, cells: dict[str | None, str | None], file: str)
                     raise
     if "total_gpus" not in numbers:
         raise Refused(f"{file}:{line}: total_gpus: is empty")
-    return Row(number, line, plain, numbers)
+    return TrainingRow(number, line, plain, numbers)
 
 
 def _number(text: str, where: str, whole: bool) -> float:
     try:
-        value = float(re.sub(r" (tokens|images|sequences|samples)$", "", text))
+        value = float(vocabulary().tables.behind.sub("", text))
     except ValueError:
         raise Refused(f"{where}: {text[:40]!r} is not a number") from None
     if not math.isfinite(value) or value < 0 or value > 1e15:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.accuracy.collective_table import Row
+from dpsim.accuracy.collectives.table import CollectiveRow
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
 
@@ -31,7 +31,7 @@ MANY = 6
 MODES = "none, smallest or every:K with K of at least 2"
 
 
-class Point(NamedTuple):
+class Knot(NamedTuple):
     """One size of a curve: bytes, seconds, and the model's latency and transfer time there [s];
     None where there is no model."""
 
@@ -40,7 +40,7 @@ class Point(NamedTuple):
     parts: tuple[float, float] | None = None
 
 
-def curve_of(row: Row) -> Curve:
+def curve_of(row: CollectiveRow) -> Curve:
     return (row.series, row.operation, row.nodes, row.ranks)
 
 
@@ -54,7 +54,7 @@ def spacing(mode: str) -> int | None:
     return int(found[1])
 
 
-def calibrated(rows: Sequence[Row], mode: str) -> frozenset[int]:
+def calibrating(rows: Sequence[CollectiveRow], mode: str) -> frozenset[int]:
     """The places in `rows` that calibrate; rows that show a fault never do.
 
     smallest  the rows with `role` calib, or where no row has a role the first of each series
@@ -67,7 +67,7 @@ def calibrated(rows: Sequence[Row], mode: str) -> frozenset[int]:
     return frozenset(place for place in chosen if not rows[place].excluded)
 
 
-def _every(rows: Sequence[Row], step: int) -> list[int]:
+def _every(rows: Sequence[CollectiveRow], step: int) -> list[int]:
     sizes: dict[Curve, set[int]] = {}
     for row in rows:
         sizes.setdefault(curve_of(row), set()).add(row.size)
@@ -75,7 +75,7 @@ def _every(rows: Sequence[Row], step: int) -> list[int]:
     return [place for place, row in enumerate(rows) if row.size in kept[curve_of(row)]]
 
 
-def _smallest(rows: Sequence[Row]) -> list[int]:
+def _smallest(rows: Sequence[CollectiveRow]) -> list[int]:
     if any(row.role for row in rows):
         return [place for place, row in enumerate(rows) if row.role == "calib"]
     first: dict[str, int] = {}
@@ -125,7 +125,7 @@ class Through:
         return float(np.exp(np.mean(np.log(found))))
 
 
-def through(points: Sequence[Point]) -> Through:
+def through(points: Sequence[Knot]) -> Through:
     """The curve through `points`; those of equal size are replaced by their geometric mean."""
     merged = _merged(points)
     plain = _plain(merged) if len(merged) > 1 else None
@@ -133,7 +133,7 @@ def through(points: Sequence[Point]) -> Through:
     return Through(_modelled(merged) if known else None, plain)
 
 
-def left_out(points: Sequence[Point]) -> list[tuple[float, float]]:
+def left_out(points: Sequence[Knot]) -> list[tuple[float, float]]:
     """Size and ln(measured / predicted) of every inner point, predicted from the others."""
     merged = _merged(points)
     found = []
@@ -145,7 +145,7 @@ def left_out(points: Sequence[Point]) -> list[tuple[float, float]]:
     return found
 
 
-def _plain(points: Sequence[Point]) -> Fitted:
+def _plain(points: Sequence[Knot]) -> Fitted:
     """The constant and the term in proportion to the size, and what they leave over."""
     sizes = np.array([p.size for p in points])
     seconds = np.array([p.seconds for p in points])
@@ -154,7 +154,7 @@ def _plain(points: Sequence[Point]) -> Fitted:
     return Fitted(factors, np.log(sizes), np.log(seconds / (both @ factors)))
 
 
-def _modelled(points: Sequence[Point]) -> Fitted:
+def _modelled(points: Sequence[Knot]) -> Fitted:
     """What the model leaves over.  A single point says something of the part only that takes most
     of its time."""
     sizes = np.log([p.size for p in points])
@@ -165,8 +165,8 @@ def _modelled(points: Sequence[Point]) -> Fitted:
     return Fitted((1.0, 1.0), sizes, np.log(left))
 
 
-def _merged(points: Sequence[Point]) -> list[Point]:
-    by_size: dict[float, list[Point]] = {}
+def _merged(points: Sequence[Knot]) -> list[Knot]:
+    by_size: dict[float, list[Knot]] = {}
     for point in points:
         by_size.setdefault(point.size, []).append(point)
     return [
@@ -196,7 +196,7 @@ def _single(seconds: float, latency: float, transfer: float) -> tuple[float, flo
     return (rest / latency, 1.0) if latency >= transfer else (1.0, rest / transfer)
 
 
-def loglog(points: Sequence[Point], size: float) -> float:
+def loglog(points: Sequence[Knot], size: float) -> float:
     """The plain baseline: the logarithm of the time, linear in the logarithm of the size [s].
 
     Below the first point the time stays as it is there; above the last the slope of the last two

@@ -1,47 +1,29 @@
 """What the model says about one measured collective, and what two simple baselines say.
 
 A row's columns name a machine and a library; the machine is compiled by the same code as a
-scenario's, the library is a backend.  Answers are kept, so a table asks each question once.
+scenario's, the library is a backend.  Estimates are kept, so a table asks each question once.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpsim.accuracy.collective_table import Row
-from dpsim.accuracy.platforms import platform
-from dpsim.backends import Backend, Plan
-from dpsim.backends.nccl import Nccl
-from dpsim.cases.case import Case
-from dpsim.collectives import OPERATIONS
-from dpsim.collectives.ring import Ring
+from dpsim.accuracy.collectives.table import CollectiveRow
+from dpsim.accuracy.platforms import bare_case, platform
+from dpsim.accuracy.words import meaning, vocabulary
+from dpsim.backends import Backend
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
-from dpsim.describe.scenario import load
 from dpsim.machines.topology import Topology
-from dpsim.play import check_time
-from dpsim.predict.bottleneck import network_sizes
-
-_VERSION = re.compile(r"\b[NR]CCL[ -]v?(\d+\.\d+(?:\.\d+)?)", re.IGNORECASE)
-#: what tables write where nobody forced an algorithm or protocol
-_FREE = ("", "auto", "default", "any", "none", "unknown", "not stated", "-")
-#: operations of which no library has an estimate of its own
-_UNTUNED = ("all_to_all", "send")
-#: libraries by their own names, and the backends that stand for them
-_LIBRARIES = (
-    (r"\b[NR]CCL\b", "nccl"),
-    (r"\bgloo\b", "gloo"),
-    (r"\b(Open ?MPI|MPICH|OSU|MLSL|MPI)\b", "mpi"),
-)
+from dpsim.predict import collective
+from dpsim.predict.collective_error import MESSAGES
 
 
-class Site(NamedTuple):
+class StatedMachine(NamedTuple):
     """The columns that say which machine it was, as they stand in the table."""
 
     accelerator: str
@@ -56,7 +38,7 @@ class Site(NamedTuple):
 class Question(NamedTuple):
     """What was timed, apart from its size and the machine's name."""
 
-    site: Site
+    stated: StatedMachine
     library: str
     algorithm: str
     protocol: str
@@ -64,21 +46,13 @@ class Question(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, row: Row) -> Question:
-        site = Site(
-            row.accelerator,
-            row.gpus_per_node,
-            row.nodes,
-            row.ranks,
-            row.fabric,
-            row.interconnect,
-            row.machine,
-        )
-        return cls(site, row.library, row.algorithm, row.protocol, row.operation, row.size)
+    def of(cls, row: CollectiveRow) -> Question:
+        stated = StatedMachine(*(getattr(row, name) for name in StatedMachine._fields))
+        return cls(stated, row.library, row.algorithm, row.protocol, row.operation, row.size)
 
 
 @dataclass(frozen=True)
-class Answer:
+class Estimate:
     """What the model says.
 
     latency, transfer  seconds without and with bytes on the move; the prediction is their sum
@@ -101,16 +75,16 @@ class Answer:
         return self.latency + self.transfer
 
 
-Answers = Mapping[Question, Answer | str]
+Estimates = Mapping[Question, Estimate | str]
 
 
-def answers(questions: Iterable[Question], jobs: int = 1) -> Answers:
-    """An Answer to each question, or why there is none; `jobs` processes share the machines."""
-    by_site: dict[Site, list[Question]] = {}
+def estimates(questions: Iterable[Question], jobs: int = 1) -> Estimates:
+    """An Estimate for each question, or why there is none; `jobs` processes share the machines."""
+    by_machine: dict[StatedMachine, list[Question]] = {}
     for question in dict.fromkeys(questions):
-        by_site.setdefault(question.site, []).append(question)
-    groups = sorted(by_site.values(), key=lambda group: -group[0].site.ranks)
-    found: dict[Question, Answer | str] = {}
+        by_machine.setdefault(question.stated, []).append(question)
+    groups = sorted(by_machine.values(), key=lambda group: -group[0].stated.ranks)
+    found: dict[Question, Estimate | str] = {}
     if jobs == 1 or len(groups) < 2:
         for group in groups:
             found |= _group(group)
@@ -121,33 +95,34 @@ def answers(questions: Iterable[Question], jobs: int = 1) -> Answers:
     return found
 
 
-def _group(questions: list[Question]) -> dict[Question, Answer | str]:
-    """The answers about one machine, whose routes are worked out once."""
-    found: dict[Question, Answer | str] = {}
+def _group(questions: list[Question]) -> dict[Question, Estimate | str]:
+    """The estimates on one machine, whose routes are worked out once."""
+    found: dict[Question, Estimate | str] = {}
     for question in questions:
         try:
-            found[question] = _answer(question)
+            found[question] = _estimate(question)
         except Refused as refusal:
             found[question] = refusal.message
     return found
 
 
-def _answer(question: Question) -> Answer:
-    if question.operation not in OPERATIONS:
-        raise Refused(f"{question.operation} is not modelled; there are {', '.join(OPERATIONS)}")
+def _estimate(question: Question) -> Estimate:
+    if why := collective.unmodelled(question.operation):
+        raise Refused(why)
     if question.size == 0:
         raise Refused("0 bytes are nothing to move")
-    if question.site.ranks == 1:
+    if question.stated.ranks == 1:
         raise Refused("a rank alone communicates with nobody")
     backend = backend_of(question.library, question.algorithm, question.protocol)
-    topology, notes = topology_of(question.site)
-    plan = _plan(backend, question, topology)
-    parts = network_sizes([plan])
-    return Answer(
-        latency=parts["network_latency"],
-        transfer=parts["intra_node_network"] + parts["inter_node_network"],
-        bottleneck=max(parts, key=lambda name: parts[name]),
-        kind=kind_of(topology),
+    topology, notes = topology_of(question.stated)
+    found = collective.timing(backend, question.operation, question.size, topology)
+    if found.seconds == 0:
+        raise Refused(f"{question.library} has no time for {question.operation}")
+    return Estimate(
+        latency=found.latency,
+        transfer=found.transfer,
+        bottleneck=found.bottleneck,
+        kind=collective.kind_of(topology),
         alpha_beta=alpha_beta(question, topology),
         bare=_bare(backend, question, topology),
         notes=notes,
@@ -157,18 +132,9 @@ def _answer(question: Question) -> Answer:
 def _bare(backend: Backend, question: Question, topology: Topology) -> float | None:
     """What NCCL's own constants say; None for another library, or an operation that NCCL has no
     estimate of."""
-    if question.operation in _UNTUNED or not isinstance(backend, Nccl):
+    if question.operation in MESSAGES or not isinstance(backend, plugins.find("backends", "nccl")):
         return None
-    return _plan(backend.bare(), question, topology).seconds
-
-
-def _plan(backend: Backend, question: Question, topology: Topology) -> Plan:
-    ranks = tuple(range(topology.ranks))
-    plan = backend.plan(question.operation, ranks, float(question.size), topology)
-    check_time(plan.seconds, f"{question.operation} of {question.size} bytes")
-    if plan.seconds == 0:
-        raise Refused(f"{question.library} has no time for {question.operation}")
-    return plan
+    return collective.timing(backend.bare(), question.operation, question.size, topology).seconds
 
 
 # -- who carries it out ---------------------------------------------------------------------------
@@ -180,20 +146,20 @@ def backend_of(library: str, algorithm: str, protocol: str) -> Backend:
 
     Refused by name where no backend models it.
     """
-    known = plugins.names("backends")
-    name = next((b for pattern, b in _LIBRARIES if re.search(pattern, library, re.I)), None)
+    words, known = vocabulary().collectives, plugins.names("backends")
+    name = meaning(words.libraries, library.lower())
     if name is None or name not in known:
         models = "NCCL and RCCL are" + (", gloo is too" if "gloo" in known else "")
         raise Refused(f"{library} is not modelled; {models}")
     cls = plugins.find("backends", name)
     settings = {"algorithm": algorithm.lower().replace("nvlstree", "nvls_tree")}
     settings["protocol"] = protocol.lower()
-    stated = {key: value for key, value in settings.items() if value not in _FREE}
+    stated = {key: value for key, value in settings.items() if value not in words.free}
     accepted = {field.name for field in fields(cls)}
     for key, value in stated.items():
         if key not in accepted:
             raise Refused(f"{key} {value} is not modelled for {library}")
-    version = _VERSION.search(library)
+    version = words.version.search(library.lower())
     if version and "version" in accepted:
         stated["version"] = version[1]
     made: Backend = build(cls, stated, file=True)
@@ -204,57 +170,36 @@ def backend_of(library: str, algorithm: str, protocol: str) -> Backend:
 
 
 @lru_cache(maxsize=1)
-def topology_of(site: Site) -> tuple[Topology, tuple[str, ...]]:
+def topology_of(stated: StatedMachine) -> tuple[Topology, tuple[str, ...]]:
     """The machine of a row, compiled as a scenario's is, and what had to be assumed of it."""
-    cluster, notes = cluster_of(site)
-    data = {
-        "model": {"layers": [{"name": "none", "forward": "0 s", "backward": "0 s"}]},
-        "cluster": {**cluster, "ranks": site.ranks},
-        "strategy": {"kind": "ddp"},
-    }
-    case = Case(load(data, Path(), "table").scenario, Path())
-    topology = case.topology
+    cluster, notes = cluster_of(stated)
+    topology = bare_case({**cluster, "ranks": stated.ranks}).topology
     if topology is None:
-        raise Refused(f"{site.accelerator} is on no machine")
-    if topology.nodes != site.nodes and topology.gpus <= site.gpus_per_node:
+        raise Refused(f"{stated.accelerator} is on no machine")
+    if topology.nodes != stated.nodes and topology.gpus <= stated.gpus_per_node:
         raise Refused(
-            f"{site.ranks} ranks fill {topology.nodes} nodes of this machine, not {site.nodes}"
+            f"{stated.ranks} ranks fill {topology.nodes} nodes of this machine, not {stated.nodes}"
         )
     return topology, notes
 
 
-def cluster_of(site: Site) -> tuple[dict[str, Any], tuple[str, ...]]:
+def cluster_of(stated: StatedMachine) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The scenario's `cluster` for a row; Refused where the machine is not known."""
-    spread = site.nodes > 1
+    spread = stated.nodes > 1
     found = platform(
-        accelerator=site.accelerator,
-        gpus_per_node=site.gpus_per_node,
-        intra_node="" if spread else site.interconnect,
-        inter_node=site.interconnect if spread else "",
-        fabric=site.fabric,
-        machine=site.machine,
+        accelerator=stated.accelerator,
+        gpus_per_node=stated.gpus_per_node,
+        intra_node="" if spread else stated.interconnect,
+        inter_node=stated.interconnect if spread else "",
+        fabric=stated.fabric,
+        machine=stated.machine,
     )
-    used = -(-site.ranks // site.nodes)  # ranks may leave GPUs of every node idle
+    used = -(-stated.ranks // stated.nodes)  # ranks may leave GPUs of every node idle
     cluster = dict(found.cluster)
-    if used < site.gpus_per_node and cluster.get("gpus_per_node") == site.gpus_per_node:
+    if used < stated.gpus_per_node and cluster.get("gpus_per_node") == stated.gpus_per_node:
         cluster["gpus_per_node"] = used
     # a network that nothing crosses needs no assumption
     return cluster, tuple(note for note in found.notes if spread or "network" not in note)
-
-
-def kind_of(topology: Topology) -> str:
-    """What joins the ranks: the kind of the cables between nodes, else of the wires in the node.
-
-    NVLink into a switch is "nvswitch", as for the backend's constants.
-    """
-    route = topology.route(0, topology.ranks - 1)
-    kinds = [(_ends(edge), topology.link(edge).kind) for edge in route]
-    for place in ("leaf", "nvswitch"):
-        for ends, kind in kinds:
-            if place in ends:
-                return kind if place == "leaf" else "nvswitch"
-    inside = {kind for _, kind in kinds}
-    return next((kind for kind in ("nvlink", "xgmi", "pcie") if kind in inside), "local")
 
 
 # -- baselines ------------------------------------------------------------------------------------
@@ -286,8 +231,8 @@ def alpha_beta(question: Question, topology: Topology) -> float:
         if question.operation == "all_to_all":
             outside /= gpus
         bandwidth = min(narrow[0], outside) if gpus > 1 else outside
-    like = "all_gather" if question.operation == "all_to_all" else question.operation
-    return Ring().seconds(like, n, float(question.size), latency, bandwidth)
+    passes = 1 if question.operation in ("all_gather", "reduce_scatter", "all_to_all") else 2
+    return passes * (n - 1) * (latency + question.size / (n * bandwidth))
 
 
 def _ends(edge: Any) -> tuple[str, str]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import itertools
 
-from dpsim.accuracy.training_scenarios import Point
+from dpsim.accuracy.training.scenarios import MeasuredCase
 from dpsim.cases.case import Case
+from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.machines.topology import Topology
 
@@ -21,23 +22,23 @@ from dpsim.machines.topology import Topology
 ALPHA = 5e-6
 
 
-def baselines(point: Point, calibrated: Point) -> dict[str, float]:
+def baselines(point: MeasuredCase, first: MeasuredCase) -> dict[str, float]:
     """What the baselines predict for the step time of `point` [s]."""
-    here, there = point.case, calibrated.case
-    work = linear(point, calibrated) / calibrated.step_time
-    found = {"linear": calibrated.step_time * work}
+    here, there = point.case, first.case
+    work = linear(point, first) / first.step_time
+    found = {"linear": first.step_time * work}
     for name, reduce in (("alpha_beta", _alpha_beta), ("nccl_bare", _nccl_bare)):
-        compute = max(calibrated.step_time - reduce(there), 0.0)
+        compute = max(first.step_time - reduce(there), 0.0)
         found[name] = compute * work + reduce(here)
     return found
 
 
-def linear(point: Point, calibrated: Point) -> float:
+def linear(point: MeasuredCase, first: MeasuredCase) -> float:
     """The step time if every GPU did as much per second as at the calibrated count [s]."""
-    here, there = point.case, calibrated.case
+    here, there = point.case, first.case
     work = here.global_batch / here.ranks / (there.global_batch / there.ranks)
     flop = here.model.flop_per_sample(), there.model.flop_per_sample()
-    return calibrated.step_time * work * (flop[0] / flop[1] if all(flop) else 1.0)
+    return first.step_time * work * (flop[0] / flop[1] if all(flop) else 1.0)
 
 
 def gradient_bytes(case: Case) -> float:
@@ -71,10 +72,8 @@ def _narrowest(topology: Topology, group: tuple[int, ...]) -> float:
 
 
 def _nccl_bare(case: Case) -> float:
-    from dpsim.backends.nccl import Nccl
-
     group = _replicas(case)
     if len(group) == 1 or case.topology is None:
         return 0.0
-    plan = Nccl().plan("all_reduce", group, gradient_bytes(case), case.topology)
-    return plan.seconds
+    nccl = plugins.find("backends", "nccl")()
+    return float(nccl.plan("all_reduce", group, gradient_bytes(case), case.topology).seconds)

@@ -13,27 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.accuracy import collective_curves as curves
-from dpsim.accuracy import collective_intervals as intervals
-from dpsim.accuracy.collective_curves import Curve, Point, Through
-from dpsim.accuracy.collective_figures import Outcome, by, figures, half, summary
-from dpsim.accuracy.collective_model import Answer, Answers, Question, answers
-from dpsim.accuracy.collective_table import CollectiveTable, Row, read_collectives
+from dpsim.accuracy.collectives import curves, intervals
+from dpsim.accuracy.collectives.curves import Curve, Knot, Through
+from dpsim.accuracy.collectives.figures import CollectiveOutcome, by, figures, half, summary
+from dpsim.accuracy.collectives.model import Estimate, Estimates, Question, estimates
+from dpsim.accuracy.collectives.table import CollectiveRow, CollectiveTable, read_collectives
+from dpsim.accuracy.scores import ADDED, COVERAGE
 from dpsim.core.record import Refused
+from dpsim.predict import collective_error
 
 SCHEMA_VERSION = 1
-#: columns that predictions.csv adds, in their order
-ADDED = ("measured", "predicted", "low", "high", "unit", "status", "reason", "bottleneck")
 #: significant digits of the times in predictions.csv
 _DIGITS = 9
 
 
 @dataclass(frozen=True)
-class Validated:
+class ValidatedCollectives:
     """A table, what came of its rows in their order, and the document about it."""
 
     table: CollectiveTable
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CollectiveOutcome, ...]
     document: dict[str, Any]
 
     def predictions(self) -> list[dict[str, Any]]:
@@ -41,31 +40,23 @@ class Validated:
         return [_line(self.table.columns, outcome) for outcome in self.outcomes]
 
 
-def validate_collectives(path: Path, *, calibrate: str = "none", jobs: int = 1) -> dict[str, Any]:
-    """The document of `dpsim validate` about the table of collectives at `path`.
+def validated_collectives(
+    path: Path, *, calibrate: str = "none", jobs: int = 1
+) -> ValidatedCollectives:
+    """What dpsim says about the collectives in `path`.
 
     calibrate  none, smallest, or every:K
     jobs       processes that share the machines of the table
 
     Raises Refused where the table or `calibrate` is not right.
     """
-    return validated(path, calibrate=calibrate, jobs=jobs).document
-
-
-def predictions(path: Path, *, calibrate: str = "none", jobs: int = 1) -> list[dict[str, Any]]:
-    """Rows of predictions.csv about the table at `path`; see `validate_collectives`."""
-    return validated(path, calibrate=calibrate, jobs=jobs).predictions()
-
-
-def validated(path: Path, *, calibrate: str = "none", jobs: int = 1) -> Validated:
-    """Both at once: the table is read and predicted only once."""
     if jobs < 1:
         raise Refused(f"--jobs: {jobs} is not at least 1")
     curves.spacing(calibrate)  # refuses a wrong mode before anything is read
     table = read_collectives(path)
-    known = answers([Question.of(row) for row in table.rows], jobs)
+    known = estimates([Question.of(row) for row in table.rows], jobs)
     found = tuple(_outcomes(table.rows, known, calibrate))
-    return Validated(table, found, _document(table, found, known, calibrate))
+    return ValidatedCollectives(table, found, _document(table, found, known, calibrate))
 
 
 # -- row by row -----------------------------------------------------------------------------------
@@ -75,12 +66,14 @@ def validated(path: Path, *, calibrate: str = "none", jobs: int = 1) -> Validate
 class _Own:
     """What the calibrated rows of one curve say about its others."""
 
-    points: tuple[Point, ...]
+    points: tuple[Knot, ...]
     curve: Through
 
 
-def _outcomes(rows: Sequence[Row], known: Answers, mode: str) -> list[Outcome]:
-    chosen = curves.calibrated(rows, mode)
+def _outcomes(
+    rows: Sequence[CollectiveRow], known: Estimates, mode: str
+) -> list[CollectiveOutcome]:
+    chosen = curves.calibrating(rows, mode)
     own = _own(rows, known, chosen)
     widths = _widths(own, rows, mode)
     return [
@@ -89,30 +82,30 @@ def _outcomes(rows: Sequence[Row], known: Answers, mode: str) -> list[Outcome]:
     ]
 
 
-def _place(row: Row) -> tuple[Curve, bool]:
+def _place(row: CollectiveRow) -> tuple[Curve, bool]:
     """In place or not, a collective has a curve of its own."""
     return curves.curve_of(row), row.in_place
 
 
 def _own(
-    rows: Sequence[Row], known: Answers, chosen: frozenset[int]
+    rows: Sequence[CollectiveRow], known: Estimates, chosen: frozenset[int]
 ) -> dict[tuple[Curve, bool], _Own]:
-    points: dict[tuple[Curve, bool], list[Point]] = {}
+    points: dict[tuple[Curve, bool], list[Knot]] = {}
     for place in sorted(chosen):
         row = rows[place]
-        answer = known[Question.of(row)]
+        estimate = known[Question.of(row)]
         if row.size > 0:
-            point = Point(float(row.size), row.measured, _parts(answer))
+            point = Knot(float(row.size), row.measured, _parts(estimate))
             points.setdefault(_place(row), []).append(point)
     return {at: _Own(tuple(found), curves.through(found)) for at, found in points.items()}
 
 
-def _parts(answer: Answer | str) -> tuple[float, float] | None:
-    return (answer.latency, answer.transfer) if isinstance(answer, Answer) else None
+def _parts(estimate: Estimate | str) -> tuple[float, float] | None:
+    return (estimate.latency, estimate.transfer) if isinstance(estimate, Estimate) else None
 
 
 def _widths(
-    own: Mapping[tuple[Curve, bool], _Own], rows: Sequence[Row], mode: str
+    own: Mapping[tuple[Curve, bool], _Own], rows: Sequence[CollectiveRow], mode: str
 ) -> intervals.Widths:
     """The intervals of calibrated curves, by fabric and band of sizes.
 
@@ -126,69 +119,69 @@ def _widths(
     left: list[intervals.Residual] = []
     for at, each in own.items():
         for size, log in curves.left_out(each.points):
-            band = intervals.band_of(size)
+            band = collective_error.band_of(size)
             left.append(intervals.Residual(at[0][0], fabrics[at], band, log / 2**0.5))
     return intervals.Widths.of(left)
 
 
 def _outcome(
-    row: Row,
-    answer: Answer | str,
+    row: CollectiveRow,
+    estimate: Estimate | str,
     own: _Own | None,
     widths: intervals.Widths,
     used: bool,
-) -> Outcome:
+) -> CollectiveOutcome:
     """What came of `row`; a row that shows a fault is predicted all the same, and not scored."""
     reason = "marked pathological in the table" if row.excluded else ""
     status = "excluded" if row.excluded else "calibrated" if used else "predicted"
     try:
-        seconds, note = _predicted(row, answer, own)
+        seconds, note = _predicted(row, estimate, own)
     except Refused as refusal:
         why = f"{reason}; {refusal.message}" if reason else refusal.message
-        return Outcome(row, status if row.excluded or used else "refused", why)
-    kind = answer.kind if isinstance(answer, Answer) else intervals.ANY
+        return CollectiveOutcome(row, status if row.excluded or used else "refused", why)
+    kind = estimate.kind if isinstance(estimate, Estimate) else collective_error.ANY
     around = widths.around(row.fabric, row.size) if own else None
-    low, high = around or intervals.interval(row.operation, kind, row.size)
+    low, high = around or collective_error.interval(row.operation, kind, row.size)
     baselines = {}
-    if isinstance(answer, Answer):
-        baselines = {"alpha_beta": answer.alpha_beta}
-        if answer.bare is not None:
-            baselines["nccl_bare"] = answer.bare
+    if isinstance(estimate, Estimate):
+        baselines = {"alpha_beta": estimate.alpha_beta}
+        if estimate.bare is not None:
+            baselines["nccl_bare"] = estimate.bare
     if own is not None and len({p.size for p in own.points}) > 1:
         baselines["log_log"] = curves.loglog(own.points, row.size)
-    return Outcome(
+    return CollectiveOutcome(
         row=row,
         status=status,
         reason="; ".join(text for text in (reason, note) if text),
         predicted=seconds,
         low=seconds * low,
         high=seconds * high,
-        bottleneck=answer.bottleneck if isinstance(answer, Answer) else "",
+        bottleneck=estimate.bottleneck if isinstance(estimate, Estimate) else "",
         baselines=baselines,
     )
 
 
-def _predicted(row: Row, answer: Answer | str, own: _Own | None) -> tuple[float, str]:
+def _predicted(row: CollectiveRow, estimate: Estimate | str, own: _Own | None) -> tuple[float, str]:
     """Seconds, and what there is to say about them.  Refused where nobody models the row."""
     if row.size > 0 and own is not None:
-        note = f"from its series' own sizes alone: {answer}" if isinstance(answer, str) else ""
+        note = f"from its series' own sizes alone: {estimate}" if isinstance(estimate, str) else ""
         try:
-            return own.curve.seconds(float(row.size), _parts(answer)), note
+            return own.curve.seconds(float(row.size), _parts(estimate)), note
         except Refused:
             pass  # a single size and no model: the model's own reason says more
-    if isinstance(answer, str):
-        raise Refused(answer)
-    return answer.seconds, ""
+    if isinstance(estimate, str):
+        raise Refused(estimate)
+    return estimate.seconds, ""
 
 
 # -- the document ---------------------------------------------------------------------------------
 
 
 def _document(
-    table: CollectiveTable, outcomes: Sequence[Outcome], known: Answers, mode: str
+    table: CollectiveTable, outcomes: Sequence[CollectiveOutcome], known: Estimates, mode: str
 ) -> dict[str, Any]:
-    excluded = [o for o in outcomes if o.status == "excluded" and o.predicted is not None]
-    beyond = sum(not o.inside for o in excluded)
+    excluded = [o.compared for o in outcomes if o.status == "excluded" and o.compared]
+    beyond = sum(not found.inside for found in excluded)
     return {
         "schema_version": SCHEMA_VERSION,
         "dpsim_version": __version__,
@@ -198,7 +191,7 @@ def _document(
         "rows": len(outcomes),
         "series": len({o.row.series for o in outcomes}),
         "status": dict(sorted(Counter(o.status for o in outcomes).items())),
-        "coverage_wanted": intervals.COVERAGE,
+        "coverage_wanted": COVERAGE,
         "overall": summary(outcomes),
         "figures": figures(outcomes),
         "by_operation": by(outcomes, lambda o: o.row.operation),
@@ -209,30 +202,19 @@ def _document(
     }
 
 
-def _assumed(outcomes: Sequence[Outcome], known: Answers) -> dict[str, int]:
+def _assumed(outcomes: Sequence[CollectiveOutcome], known: Estimates) -> dict[str, int]:
     """What had to be assumed about machines, and for how many rows."""
     found: Counter[str] = Counter()
     for outcome in outcomes:
-        answer = known[Question.of(outcome.row)]
-        if isinstance(answer, Answer):
-            found.update(answer.notes)
+        estimate = known[Question.of(outcome.row)]
+        if isinstance(estimate, Estimate):
+            found.update(estimate.notes)
     return dict(found.most_common())
 
 
-def _line(columns: Sequence[str], outcome: Outcome) -> dict[str, Any]:
+def _line(columns: Sequence[str], outcome: CollectiveOutcome) -> dict[str, Any]:
     row = outcome.row
-    return {
-        **dict(zip(columns, row.cells, strict=True)),
-        "measured": _us(row.measured),
-        "predicted": _us(outcome.predicted),
-        "low": _us(outcome.low),
-        "high": _us(outcome.high),
-        "unit": "us",
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "bottleneck": outcome.bottleneck,
-    }
-
-
-def _us(seconds: float | None) -> float | None:
-    return None if seconds is None else float(f"{seconds * 1e6:.{_DIGITS}g}")
+    times = (row.measured, outcome.predicted, outcome.low, outcome.high)
+    shown = [None if time is None else float(f"{time * 1e6:.{_DIGITS}g}") for time in times]
+    added = (*shown, "us", outcome.status, outcome.reason, outcome.bottleneck)
+    return dict(zip((*columns, *ADDED), (*row.cells, *added), strict=True))

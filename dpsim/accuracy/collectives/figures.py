@@ -9,23 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from dpsim.accuracy.collective_intervals import BANDS, band_of, fitted_on
-from dpsim.accuracy.collective_table import Row
-from dpsim.core.arrays import Array
+from dpsim.accuracy.collectives.table import CollectiveRow
+from dpsim.accuracy.scores import Scored, accuracy, baseline_errors, fitted_on
+from dpsim.predict import collective_error
 
 MIB = 2**20
 ALL = "all"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CollectiveOutcome:
     """One row and what came of it; times in seconds.
 
     status     predicted, calibrated, refused or excluded
     baselines  what simpler methods say, by name
     """
 
-    row: Row
+    row: CollectiveRow
     status: str
     reason: str = ""
     predicted: float | None = None
@@ -35,27 +35,32 @@ class Outcome:
     baselines: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def scored(self) -> bool:
-        return self.status == "predicted"
+    def compared(self) -> Scored | None:
+        """Its prediction beside the measurement; None where there is no prediction."""
+        if self.predicted is None or self.low is None or self.high is None:
+            return None
+        row, ends = self.row, (self.low, self.high)
+        own = dict(self.baselines)
+        return Scored(row.series, row.fabric, row.measured, self.predicted, *ends, baselines=own)
 
     @property
-    def inside(self) -> bool:
-        low, high = self.low or 0.0, self.high or 0.0
-        return low * (1 - 1e-9) <= self.row.measured <= high * (1 + 1e-9)
+    def scored(self) -> Scored | None:
+        """The same where it counts: neither calibrated on nor excluded."""
+        return self.compared if self.status == "predicted" else None
 
 
-Group = Callable[[Outcome], bool]
+Group = Callable[[CollectiveOutcome], bool]
 
 
-def figures(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def figures(outcomes: Sequence[CollectiveOutcome]) -> list[dict[str, Any]]:
     """A line for every fabric, and all of them, in every band of sizes that has rows."""
     bands: list[tuple[str, Group]] = [
         (ALL, lambda o: True),
-        *((name, _in_band(name)) for name, _ in BANDS),
+        *((name, _in_band(name)) for name, _ in collective_error.BANDS),
         ("< 1 MiB", lambda o: o.row.size < MIB),
         (">= 1 MiB", lambda o: o.row.size >= MIB),
     ]
-    by_fabric: dict[str, list[Outcome]] = {ALL: list(outcomes)}
+    by_fabric: dict[str, list[CollectiveOutcome]] = {ALL: list(outcomes)}
     for outcome in outcomes:
         by_fabric.setdefault(outcome.row.fabric, []).append(outcome)
     fabrics = [ALL, *sorted(set(by_fabric) - {ALL})]
@@ -69,23 +74,25 @@ def figures(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
 
 
 def _in_band(name: str) -> Group:
-    return lambda outcome: band_of(outcome.row.size) == name
+    return lambda outcome: collective_error.band_of(outcome.row.size) == name
 
 
-def by(outcomes: Sequence[Outcome], key: Callable[[Outcome], str]) -> dict[str, dict[str, Any]]:
+def by(
+    outcomes: Sequence[CollectiveOutcome], key: Callable[[CollectiveOutcome], str]
+) -> dict[str, dict[str, Any]]:
     """`summary` per group, in the order of the groups' names."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[CollectiveOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault(key(outcome), []).append(outcome)
     return {name: summary(groups[name]) for name in sorted(groups)}
 
 
-def half(outcome: Outcome) -> str:
+def half(outcome: CollectiveOutcome) -> str:
     """Which half of the series a row's belongs to."""
     return "fit" if fitted_on(outcome.row.series) else "held_out"
 
 
-def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summary(outcomes: Sequence[CollectiveOutcome]) -> dict[str, Any]:
     """The figures of one group.
 
     n              rows that are scored: predicted, and neither calibrated on nor excluded
@@ -95,7 +102,7 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     refusals       why there is no prediction, with the number of rows
     """
     status = Counter(o.status for o in outcomes)
-    refused, scored = status["refused"], [o for o in outcomes if o.scored]
+    refused, scored = status["refused"], [s for o in outcomes if (s := o.scored)]
     found: dict[str, Any] = {
         "n": len(scored),
         "calibrated": status["calibrated"],
@@ -108,36 +115,22 @@ def summary(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     }
     if not scored:
         return found
-    predicted = np.array([o.predicted for o in scored])
-    measured = np.array([o.row.measured for o in scored])
-    ends = np.array([[o.low, o.high] for o in scored])
+    logs = np.log([s.predicted / s.measured for s in scored])
     return found | {
-        **_errors(predicted, measured),
-        "signed_bias": float(np.median(np.log(predicted / measured))),
-        "coverage": float(np.mean([o.inside for o in scored])),
-        "median_half_width": float(np.median((ends[:, 1] - ends[:, 0]) / 2 / predicted)),
+        **accuracy(scored),
+        "signed_bias": float(np.median(logs)),
         "baselines": _baselines(scored),
     }
 
 
-def _errors(predicted: Array, measured: Array) -> dict[str, float]:
-    error = np.abs(predicted / measured - 1.0)
-    return {
-        "median_error": float(np.median(error)),
-        "p90_error": float(np.quantile(error, 0.9)),
-    }
-
-
-def _baselines(scored: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+def _baselines(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
     """Errors of each baseline, beside the model's own on the same rows."""
-    found = {}
-    for name in sorted({name for o in scored for name in o.baselines}):
-        having = [o for o in scored if name in o.baselines]
-        measured = np.array([o.row.measured for o in having])
-        own = np.array([o.predicted for o in having])
-        found[name] = {
-            "n": len(having),
-            **_errors(np.array([o.baselines[name] for o in having]), measured),
-            "model_median_error": _errors(own, measured)["median_error"],
+    return {
+        name: {
+            **errors,
+            "model_median_error": float(
+                np.median([s.error for s in scored if name in s.baselines])
+            ),
         }
-    return found
+        for name, errors in baseline_errors(scored).items()
+    }

@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
+from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused, unknown
 
 NEEDED = (
@@ -32,22 +33,12 @@ OPTIONAL = (
 #: a table larger than this is refused before it fills the memory
 MOST_ROWS, MOST_BYTES = 200_000, 256_000_000
 _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
-_SAME = {
-    "allreduce": "all_reduce",
-    "allgather": "all_gather",
-    "reducescatter": "reduce_scatter",
-    "bcast": "broadcast",
-    "alltoall": "all_to_all",
-    "sendrecv": "send",
-    "p2p": "send",
-}
-_YES_NO = {"": False, "0": False, "1": True, "false": False, "true": True}
 #: what a spreadsheet takes for the beginning of a formula, where the cell is no number
 _FORMULA = ("=", "+", "-", "@")
 
 
 @dataclass(frozen=True)
-class Row:
+class CollectiveRow:
     """One measured collective.
 
     line      where it stands in the file
@@ -85,7 +76,7 @@ class CollectiveTable:
 
     name: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[CollectiveRow, ...]
     warnings: tuple[str, ...] = ()
 
 
@@ -117,7 +108,7 @@ def _read(file: Iterator[str], path: Path) -> CollectiveTable:
     reader = csv.reader(_again(first, lines), delimiter=separator, strict=True)
     try:
         head = _header(next(reader, []), name)
-        rows: list[Row] = []
+        rows: list[CollectiveRow] = []
         short = 0
         for cells in reader:
             if not any(cell.strip() for cell in cells):
@@ -188,7 +179,7 @@ class _Cells:
     head: tuple[str, ...]
     cells: Sequence[str]
 
-    def row(self) -> Row:
+    def row(self) -> CollectiveRow:
         if len(self.cells) != len(self.head):
             message = f"{len(self.cells)} cells, and the header has {len(self.head)}"
             raise Refused(f"{self.name}:{self.line}: {message}")
@@ -196,7 +187,7 @@ class _Cells:
         per_node = self.whole("gpus_per_node", 1, 1024)
         if not nodes <= ranks <= nodes * per_node:
             self.refuse("ranks", f"{ranks} ranks do not fit {nodes} nodes of {per_node} GPUs")
-        return Row(
+        return CollectiveRow(
             line=self.line,
             cells=tuple(self.cells),
             series=self.series(nodes, ranks),
@@ -227,7 +218,7 @@ class _Cells:
 
     def operation(self) -> str:
         name = re.sub(r"[\s-]+", "_", self.text("collective").lower())
-        return _SAME.get(name, name)
+        return vocabulary().collectives.operations.get(name, name)
 
     def get(self, column: str) -> str:
         return self._by_name[column].strip() if column in self._by_name else ""
@@ -240,7 +231,7 @@ class _Cells:
         return self.get(column) or self.refuse(column, "nothing where text is needed")
 
     def flag(self, column: str) -> bool:
-        found = _YES_NO.get(self.get(column).lower())
+        found = vocabulary().collectives.flags.get(self.get(column).lower())
         if found is None:
             self.refuse(column, f"{self.get(column)[:60]!r} is neither 0 nor 1")
         return bool(found)
@@ -270,7 +261,7 @@ class _Cells:
         raise Refused(f"{self.name}:{self.line}: {column}: {message}")
 
 
-def _odd(rows: Sequence[Row]) -> Iterator[str]:
+def _odd(rows: Sequence[CollectiveRow]) -> Iterator[str]:
     """What is loaded but worth a look."""
     seen: dict[tuple[str, ...], int] = {}
     twice = []

@@ -11,11 +11,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from dpsim.accuracy.training_table import Row
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
-
-#: words for exchanges of a tensor group that run beside what is computed
-_BESIDE = r"tp[- ]comm[- ]overlap|async[- ]?tp"
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class RowMesh:
         """What regimes say behind the strategy: "+tp", "+pp", "+tp+pp" or nothing."""
         return "+tp" * (self.tensor > 1) + "+pp" * (self.pipeline > 1)
 
-    def data(self, row: Row, notes: list[str]) -> dict[str, Any]:
+    def data(self, row: TrainingRow, notes: list[str]) -> dict[str, Any]:
         """The sections `parallel` and `schedule` of the scenario."""
         found: dict[str, Any] = {}
         if self.label:
@@ -40,7 +38,7 @@ class RowMesh:
             found["schedule"] = {"kind": _schedule(row, notes)}
         return found
 
-    def micro_batches(self, row: Row) -> int | None:
+    def micro_batches(self, row: TrainingRow) -> int | None:
         """Micro-batches of a step where `grad_accum` does not say it; None where nothing does.
 
         Raises Refused where a pipeline needs to know.
@@ -61,7 +59,7 @@ class RowMesh:
         return round(count)
 
 
-def mesh_of(row: Row) -> RowMesh:
+def mesh_of(row: TrainingRow) -> RowMesh:
     """The mesh of `row`.  Raises Refused, naming the column, where it is not known or modelled."""
     for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
         named = re.search(rf"\b{axis}\b", row.text("strategy").lower())
@@ -72,7 +70,8 @@ def mesh_of(row: Row) -> RowMesh:
     tensor, pipeline = row.count("tp"), row.count("pp")
     if tensor < 1 or pipeline < 1:
         raise Refused("tp and pp must be at least 1")
-    beside = re.search(_BESIDE, row.text("strategy_detail").lower())
+    words = vocabulary().strategies
+    beside = words.beside_computing.search(row.text("strategy_detail").lower())
     if tensor > 1 and beside:
         raise Refused(f"tensor exchanges beside computation are not modelled ({beside[0]})")
     replicas = row.gpus // (tensor * pipeline)
@@ -82,11 +81,11 @@ def mesh_of(row: Row) -> RowMesh:
     return RowMesh(tensor, pipeline, replicas)
 
 
-def _schedule(row: Row, notes: list[str]) -> str:
+def _schedule(row: TrainingRow, notes: list[str]) -> str:
     """1F1B, which Megatron-LM and DeepSpeed run unless told otherwise."""
-    words = row.text("strategy_detail").lower()
-    if re.search(r"interleav|virtual|\bvpp?\b", words):
-        raise Refused(f"the chunks of the interleaved pipeline are not known ({words[:60]})")
-    if "1f1b" not in words:
+    words, text = vocabulary().strategies, row.text("strategy_detail").lower()
+    if words.interleaved.search(text):
+        raise Refused(f"the chunks of the interleaved pipeline are not known ({text[:60]})")
+    if not words.one_f_one_b.search(text):
         notes.append("the pipeline is assumed to run 1F1B without interleaving")
     return "one_f_one_b"

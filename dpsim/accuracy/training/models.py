@@ -12,25 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from dpsim.accuracy.words import told, vocabulary
 from dpsim.core.record import Refused
 
-#: bundled configurations by what their names must contain
-_BUNDLED = (
-    (r"bert[- ]?large", "bert-large"),
-    (r"bert[- ]?base", "bert-base-uncased"),
-    (r"llama[- ]?2[- ]?7b", "llama-2-7b"),
-    (r"llama[- ]?2[- ]?70b", "llama-2-70b"),
-    (r"llama[- ]?3\.1[- ]?405b", "llama-3.1-405b"),
-    (r"llama[- ]?3\.1[- ]?70b", "llama-3.1-70b"),
-    (r"llama[- ]?3\.1[- ]?8b", "llama-3.1-8b"),
-    (r"llama[- ]?3[- ]?70b", "llama-3-70b"),
-    (r"llama[- ]?3[- ]?8b", "llama-3-8b"),
-    (r"mistral[- ]?7b", "mistral-7b-v0.1"),
-    (r"qwen2[- ]?7b", "qwen2-7b"),
-    (r"qwen3[- ]?8b", "qwen3-8b"),
-    (r"gpt-?2[- ]?large", "gpt2-large"),
-    (r"gpt-?2[- ]?xl", "gpt2-xl"),
-)
 #: usual proportions of decoders: parameters without embeddings, width, blocks (Brown et al.,
 #: arXiv:2005.14165, table 2.1; the last two: Smith et al., arXiv:2201.11990, and Megatron's 1T)
 _SHAPES = (
@@ -40,23 +24,6 @@ _SHAPES = (
 )  # fmt: skip
 #: tokens that a stand-in knows (GPT-2's), and how far its blocks may be from the usual number
 _VOCABULARY, _NEAR = 50257, 0.1
-#: words that tell a language model, and with it sequences as samples
-_LANGUAGE = re.compile(
-    r"\b(llm|bert|gpt\d?|llama\d?|mpt|opt|bloom|electra|bart|roberta|t5|language|internlm|nemotron|"
-    r"mistral|qwen\d?|falcon|squad|wikitext|wmt\d*|palm|baichuan|megatron|transformer)\b"
-)
-#: words that tell a model whose samples are no images
-_NO_IMAGES = re.compile(
-    r"speech|jasper|quartz|rnn-?t|conformer|wav|tacotron|fastpitch|audio|recommend|dlrm|ncf|"
-    r"electricity|traffic|molecul|qm9|zinc"
-)
-#: parameters in millions of models whose count no table needs to state (torchvision 0.19.1,
-#: weights' meta data, num_params)
-_KNOWN_SIZES = {
-    "resnet18": 11.69, "resnet34": 21.80, "resnet101": 44.55, "resnet152": 60.19, "vgg19": 143.67,
-    "alexnet": 61.10, "inceptionv3": 27.16, "googlenet": 6.62, "densenet121": 7.98,
-    "mobilenetv2": 3.50, "efficientnetb0": 5.29, "efficientnetb4": 19.34,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,21 +48,19 @@ def choose_model(
 
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
-    plain = name.lower().strip()
-    if re.search(r"(^|[^a-z0-9-])resnet-?50\b", plain) and "se-" not in plain:
-        return ModelChoice({"name": "resnet50"}, False)
-    if re.search(r"\bvgg-?16\b", plain):
-        return ModelChoice({"name": "vgg16"}, False)
-    language = _is_language(plain, task)
-    if language:
+    words, plain = vocabulary().models, name.lower().strip()
+    for keys, _ in told(words.images, plain):
+        return ModelChoice(keys, False)
+    spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
+    if words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or _stated_size(plain)
         tokens = sequence_length or (2048 if parameters and parameters > 1e9 else 512)
         return _language(plain, name, parameters, tokens, stages)
-    millions = _KNOWN_SIZES.get(re.sub(r"[^a-z0-9]", "", plain))
+    millions = words.millions.get(re.sub(r"[^a-z0-9]", "", plain))
     count = parameters or (millions and millions * 1e6)
     if not count:
-        raise Refused(f"model {name!r} is not known and its parameters are not stated")
-    sample = "sequence" if _NO_IMAGES.search(f"{plain} {task.lower()}") else "image"
+        raise _unknown(name)
+    sample = "sequence" if words.no_images.search(f"{plain} {task.lower()}") else "image"
     return ModelChoice(
         {"name": "scaled", "like": "resnet50", "parameters": int(count), "sample": sample},
         False,
@@ -103,31 +68,29 @@ def choose_model(
     )
 
 
-def _is_language(plain: str, task: str) -> bool:
-    return bool(
-        _LANGUAGE.search(f"{plain} {task.lower()}".replace("-", " ").replace("_", " "))
-    ) or (re.search(r"\bh\d+ l\d+", plain) is not None)
+def _unknown(name: str) -> Refused:
+    return Refused(f"model {name!r} is not known and its parameters are not stated")
 
 
 def _stated_size(plain: str) -> float | None:
     """The parameters that a name such as "mpt-7b" tells."""
-    sized = re.search(r"(\d+(?:\.\d+)?) ?(b|m)\b", plain)
+    sized = vocabulary().models.size.search(plain)
     return float(sized[1]) * (1e9 if sized[2] == "b" else 1e6) if sized else None
 
 
 def _language(
     plain: str, name: str, parameters: float | None, tokens: int, stages: int
 ) -> ModelChoice:
-    for pattern, config in _BUNDLED:
-        if re.search(pattern, plain):
-            return ModelChoice({"huggingface": config, "sequence_length": tokens}, True)
-    stated = re.search(r"\bh(\d+)[ ,]+l(\d+)(?:[ ,]+a(\d+))?", plain)
+    words = vocabulary().models
+    for keys, _ in told(words.language, plain):
+        return ModelChoice({**keys, "sequence_length": tokens}, True)
+    stated = words.shape.search(plain)
     if stated:
         width, blocks = int(stated[1]), int(stated[2])
         heads = int(stated[3]) if stated[3] else _heads(width)
         return ModelChoice(_transformer(width, blocks, heads, tokens), True)
     if not parameters:
-        raise Refused(f"model {name!r} is not known and its parameters are not stated")
+        raise _unknown(name)
     width, blocks = _shape(parameters) if stages == 1 else _staged(parameters, stages)
     return ModelChoice(
         _transformer(width, blocks, _heads(width), tokens),

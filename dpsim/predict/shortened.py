@@ -1,6 +1,6 @@
-"""Playing the rows of a table of training runs: exactly where that is fast, else shortened.
+"""Playing a case as a table of measured runs needs it: exactly where that is fast, else shortened.
 
-Data parallelism alone is played as `dpsim run` plays it.  Where layers are split over ranks, a row
+Data parallelism alone is played as `dpsim run` plays it.  Where layers are split over ranks, a case
 may have hundreds of micro-batches on dozens of stages, so
 
 * the vectorised engine plays it without sharing links between communicators.  Against the event
