@@ -271,6 +271,11 @@ Micro-batches are `batch.accumulation`; stage c x pipeline + r is chunk c of ran
 schedule folds the pipeline to a V.
 """
 
+COMPRESSION = """\
+What `comm_hook` of `ddp` does to a bucket: a name where its defaults do, or `{kind: NAME, …}`.  See
+[how to add one](howto/add-a-compression.md).
+"""
+
 JOBS = """\
 Several jobs on one cluster, in place of the single job's sections: a list, or the name of a file
 below the scenario's folder that holds it.  `dpsim compare` predicts them; other commands take one
@@ -323,6 +328,8 @@ def page() -> str:
     parts += ["## schedule\n", SCHEDULE]
     parts += _plugins("schedule", Plugin("schedules", "kind"))
     parts += ["## strategy\n", *_plugins("strategy", Plugin("strategies", "kind"))]
+    parts += ["## compression\n", COMPRESSION]
+    parts += _plugins("compression", Plugin("compression", "kind"))
     parts += ["## collective\n", *_plugins("collective", Plugin("backends", "backend"))]
     sections = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {sections}.\n"]
@@ -409,7 +416,7 @@ def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
         if isinstance(mark, Plugin):
             known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
             kinds = {"variability": "distribution", "backends": "collective"}
-            kinds["schedules"] = "schedule"
+            kinds |= {"schedules": "schedule", "compression": "compression"}
             key = kinds.get(mark.folder, "strategy")
             return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
         if isinstance(mark, Drawn):
