@@ -273,6 +273,11 @@ Micro-batches are `batch.accumulation`; stage c x pipeline + r is chunk c of ran
 schedule folds the pipeline to a V.
 """
 
+COMPRESSION = """\
+What `comm_hook` of `ddp` does to a bucket: a name where its defaults do, or `{kind: NAME, …}`.  See
+[how to add one](howto/add-a-compression.md).
+"""
+
 JOBS = """\
 Several jobs on one cluster, in place of the single job's sections: a list, or the name of a file
 below the scenario's folder that holds it.  `dpsim compare` predicts them; other commands take one
@@ -325,6 +330,8 @@ def page() -> str:
     parts += ["## schedule\n", SCHEDULE]
     parts += _plugins("schedule", Plugin("schedules", "kind"))
     parts += ["## strategy\n", *_plugins("strategy", Plugin("strategies", "kind"))]
+    parts += ["## compression\n", COMPRESSION]
+    parts += _plugins("compression", Plugin("compression", "kind"))
     parts += ["## collective\n", *_plugins("collective", Plugin("backends", "backend"))]
     sections = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {sections}.\n"]
@@ -420,8 +427,9 @@ def _quantity(mark: Unit) -> str:
 
 def _plugin(mark: Plugin) -> str:
     known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
-    keys = {"variability": "distribution", "backends": "collective", "schedules": "schedule"}
-    key = keys.get(mark.folder, "strategy")
+    keys = {"variability": "distribution", "backends": "collective", "strategies": "strategy"}
+    keys |= {"schedules": "schedule", "compression": "compression"}
+    key = keys[mark.folder]
     return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
 
 

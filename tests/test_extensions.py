@@ -10,10 +10,12 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from plugged import plugged
 
 from dpsim.backends.nccl import phase_of
 from dpsim.core import plugins
@@ -31,6 +33,7 @@ FILES = {
     "collectives": "collective",
     "fabrics": "fabric",
     "strategies": "strategy",
+    "compression": "compression",
     "readers": "reader",
 }
 TOY: dict[str, Any] = {
@@ -53,26 +56,14 @@ def block(page: str, language: str) -> str:
 @pytest.fixture
 def added(tmp_path: Path) -> Iterator[None]:
     """The files of the how-to pages, as if they lay in the package's folders."""
-    new = []
-    for folder, called in FILES.items():
-        package = plugins.FOLDERS[folder]
-        page = f"add-a-{called}.md"
-        path = rf"`{package.replace('.', '/')}/(\w+)\.py`:"
-        name = re.search(path, (HOWTO / page).read_text("utf-8"))
-        assert name is not None
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / f"{name[1]}.py").write_text(block(page, "python"), encoding="utf-8")
-        parent = importlib.import_module(package)
-        parent.__path__.append(str(tmp_path / folder))
-        new.append((parent, name[1], str(tmp_path / folder)))
-    plugins.names.cache_clear()
-    importlib.invalidate_caches()
-    yield
-    plugins.names.cache_clear()
-    for parent, module, path in new:
-        parent.__path__.remove(path)
-        sys.modules.pop(f"{parent.__name__}.{module}", None)
-        vars(parent).pop(module, None)
+    with ExitStack() as stack:
+        for folder, what in FILES.items():
+            page = f"add-a-{what}.md"
+            path = rf"`{plugins.FOLDERS[folder].replace('.', '/')}/(\w+)\.py`:"
+            name = re.search(path, (HOWTO / page).read_text("utf-8"))
+            assert name is not None
+            stack.enter_context(plugged(folder, {name[1]: block(page, "python")}, tmp_path))
+        yield
 
 
 @pytest.mark.usefixtures("added")
@@ -81,6 +72,32 @@ def test_a_strategy_is_one_file() -> None:
     assert found.document["scenario"]["strategy"] == {"kind": "lockstep", "messages": 2}
     # 1 + 2 ms of compute, then two messages of 1 ms + 2 MB at 1 GB/s
     assert found.step_time_s == pytest.approx(0.009, rel=1e-12)
+    check_points(found.points)
+
+
+@pytest.mark.usefixtures("added")
+def test_a_strategy_that_states_its_exchange_runs_on_stages_too() -> None:
+    """Two stages of 1 + 2 ms with 1 ms between them both ways, then 2 x (1 ms + 2 MB)."""
+    stages = {
+        "model": {"layers": [{**TOY["model"]["layers"][0], "name": name} for name in "ab"]},
+        "cluster": {"ranks": 4},
+        "parallel": {"pipeline": 2},
+        "strategy": {"kind": "lockstep", "messages": 2},
+    }
+    found = predict(load(TOY | stages, HOWTO, "x"))
+    assert found.step_time_s == pytest.approx(0.014, rel=1e-12)
+
+
+@pytest.mark.usefixtures("added")
+@pytest.mark.parametrize("hook", ["topk", {"kind": "topk"}, {"kind": "topk", "share": 0.02}])
+def test_a_compression_is_one_file(hook: Any) -> None:
+    found = predict(load(TOY | {"strategy": {"kind": "ddp", "comm_hook": hook}}, HOWTO, "x"))
+    asked = {"kind": "topk"} if hook == "topk" else hook
+    assert found.document["scenario"]["strategy"]["comm_hook"] == asked
+    # 1 + 2 ms of compute, 1 ms to choose, then two all-gathers of 1 ms + 4 bytes an element of both
+    share = 0.02 if "share" in asked else 0.01
+    size = 2 * 4 * share * 10**6
+    assert found.step_time_s == pytest.approx(0.004 + 2 * (0.001 + size / 1e9), rel=1e-12)
     check_points(found.points)
 
 
