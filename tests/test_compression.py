@@ -130,9 +130,9 @@ def test_work_between_phases_runs_beside_backward_and_holds_up_the_next_bucket(h
 
 
 def test_phases_of_one_kind_are_told_apart() -> None:
-    issued = names(case_of("lowrank").cast(None).programs[0])
+    issued = names(case_of("lowrank").programs.cast(None).programs[0])
     assert issued == ["F0", "B0", "H0", "AR0", "AR0'", "D0", "W", "O"]
-    issued = names(case_of("signs").cast(None).programs[0])
+    issued = names(case_of("signs").programs.cast(None).programs[0])
     assert issued == ["F0", "B0", "H0", "A2A0", "AG0", "W", "O"]
 
 

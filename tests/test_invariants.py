@@ -27,7 +27,7 @@ from generated import Data, case_of, predicted, scenarios
 from hypothesis import HealthCheck, assume, given, settings
 
 from dpsim.cases.case import Case
-from dpsim.cases.script import Stretch
+from dpsim.cases.plays import Stretch
 from dpsim.compile.critical import critical_path
 from dpsim.compile.program import COMPUTE, RECEIVE, SEND, Cast, Op, Program
 from dpsim.compile.timeline import Step, Timeline

@@ -479,7 +479,7 @@ MESHES = [
 def test_a_long_step_is_played_shortened_with_the_same_result(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    from dpsim.cases.script import Stretch
+    from dpsim.cases.plays import Stretch
 
     case = point(tmp_path, **GPT | changes).case
     assert shortened._short(case) is not None

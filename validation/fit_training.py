@@ -38,7 +38,8 @@ from dpsim.accuracy.training.scenarios import MeasuredCase, forget_clusters, mea
 from dpsim.accuracy.training.series import Anchor, anchor_of, calibration_row, fabric_of, unscored
 from dpsim.accuracy.training.table import TrainingRow, read_table
 from dpsim.backends import _nccl_time, nccl
-from dpsim.cases.script import Stretch
+from dpsim.cases.plays import Stretch
+from dpsim.cases.variant import scaled
 from dpsim.core.constants import Constant, save, shipped
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -138,7 +139,7 @@ def _misses(rows: Sequence[TrainingRow]) -> list[_fit_intervals.Miss]:
 
 def _miss(row: TrainingRow, base: MeasuredCase, scale: float) -> _fit_intervals.Miss:
     point = measured_case(row)
-    case = point.case.scaled(scale)
+    case = scaled(point.case, scale)
     time = step_time(case)
     variants = [Stretch(latency=f, transfer=f) for f in uncertainty.collectives_range(case)]
     fast, slow = lane_times(case, variants, time) if case.ranks > 1 else (time, time)
@@ -195,7 +196,7 @@ def _of_series(
 def _log(row: TrainingRow, compute: Mapping[str, float], scale: float) -> float:
     try:
         point = measured_case(row, compute)
-        return math.log(step_time(point.case.scaled(scale)) / point.step_time)
+        return math.log(step_time(scaled(point.case, scale)) / point.step_time)
     except (Refused, SimulationError, ValueError):
         return math.nan
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from dpsim.backends import Backend
 from dpsim.cases.batches import Batches
-from dpsim.cases.network import Network
+from dpsim.cases.costs import Transport
+from dpsim.cases.plays import Script, Stretch
 from dpsim.cases.programs import Programs
-from dpsim.cases.script import Script, Stretch
 from dpsim.cases.site import Site
 from dpsim.cases.work import Pace, Work
 from dpsim.compile.job import Job
@@ -35,11 +35,11 @@ class Shared:
 
     site: Site | None = None
     work: Work | None = None
-    network: Network | None = None
+    transport: Transport | None = None
 
     def known(self, chapter: _Chapter) -> _Chapter:
         """The other case's own, if it is equal to `chapter`: what that has worked out holds."""
-        others: tuple[Any, ...] = (self.site, self.work, self.network)
+        others: tuple[Any, ...] = (self.site, self.work, self.transport)
         return next((other for other in others if other == chapter), chapter)
 
 
@@ -87,20 +87,20 @@ class Case:
         return Programs(self.scenario, self.batches, self.backend.ideal)
 
     @cached_property
-    def network(self) -> Network:
+    def transport(self) -> Transport:
         """What collectives cost."""
         return self.shared.known(
-            Network(self.site, self.scenario.collective, self.scenario.calibration)
+            Transport(self.site, self.scenario.collective, self.scenario.calibration)
         )
 
     @cached_property
     def script(self) -> Script:
         """The plays of engines."""
-        return Script(self.scenario, self.batches, self.programs, self.network)
+        return Script(self.scenario, self.batches, self.programs, self.transport)
 
     def knowing(self, other: Case) -> Case:
         """This case with what `other` has worked out, as far as it holds here too."""
-        return replace(self, shared=Shared(other.site, other.work, other.network))
+        return replace(self, shared=Shared(other.site, other.work, other.transport))
 
     # -- what is asked for most ---------------------------------------------------------------
 
@@ -187,9 +187,9 @@ class Case:
     @property
     def backend(self) -> Backend:
         """Who carries out collectives."""
-        return self.network.backend
+        return self.transport.backend
 
     @property
     def costs(self) -> Costs:
         """Plans of collectives."""
-        return self.network.costs
+        return self.transport.costs

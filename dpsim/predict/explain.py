@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpsim.cases.case import Case
-from dpsim.cases.script import Stretch
+from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import Variant, without_communication
 from dpsim.compile.critical import critical_path
 from dpsim.compile.schedules import peak_in_flight

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from dpsim.cases.case import Case
-from dpsim.cases.script import Stretch
+from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import at_ranks
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsim.cases.case import Case
-from dpsim.cases.script import Stretch
+from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import Variant
 from dpsim.compile.timeline import Split, Timeline
 from dpsim.core.errors import SimulationError

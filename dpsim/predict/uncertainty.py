@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
-from dpsim.cases.script import Stretch
+from dpsim.cases.plays import Stretch
 from dpsim.core.constants import shipped
 from dpsim.core.plugins import name_of
 from dpsim.predict.player import Played, lane_times

@@ -1,4 +1,4 @@
-"""Script: the plays that engines are given, and with how many steps."""
+"""Plays: the plays that engines are given, and with how many steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsim.cases.batches import Batches
-from dpsim.cases.network import Network, Stretched
+from dpsim.cases.costs import Stretched, Transport
 from dpsim.cases.programs import Programs
 from dpsim.cases.work import fitted
 from dpsim.compile import pipeline
@@ -45,7 +45,7 @@ class Script:
     scenario: Scenario
     batches: Batches
     programs: Programs
-    network: Network
+    transport: Transport
 
     def plays(self, stretch: Stretch, *, quiet: bool, at_most: int | None) -> list[Play]:
         """The plays to try in turn: a deterministic one is repeated with more steps until its
@@ -84,8 +84,8 @@ class Script:
 
     def _costs(self, stretch: Stretch) -> Costs:
         if (stretch.latency, stretch.transfer) == (1.0, 1.0):
-            return self.network.costs
-        return Stretched(self.network.costs, stretch.latency, stretch.transfer)
+            return self.transport.costs
+        return Stretched(self.transport.costs, stretch.latency, stretch.transfer)
 
     # -- factors ------------------------------------------------------------------------------
 
@@ -108,9 +108,9 @@ class Script:
             raise Refused(f"{backup} of {ranks} ranks leave nobody to wait for", where)
         if not batches.mesh.plain:
             raise Refused("with tensor or pipeline parallelism every rank is needed", where)
-        if not self.network.backend.ideal:
+        if not self.transport.backend.ideal:
             raise Refused(
-                f"an all-reduce of {name_of(self.network.backend)} needs every rank; backend free, "
+                f"an all-reduce of {name_of(self.transport.backend)} needs every rank; backend free, "
                 "ideal or ideal_ring is accepted",
                 where,
             )
@@ -136,7 +136,7 @@ class Script:
         given, site = self.scenario.compute.contention, self.batches.site
         if given is not None or site.machine is None:
             return given or 0.0
-        return fitted(f"{name_of(self.network.backend)}.contention", site.device)
+        return fitted(f"{name_of(self.transport.backend)}.contention", site.device)
 
 
 def _calm(step: int) -> float:

@@ -1,4 +1,4 @@
-"""Network: what collectives cost at a site, by the backend's model or by measured curves."""
+"""Costs: what collectives cost at a site, by the backend's model or by measured curves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dpsim.play.measured import MeasuredCosts, stretched
 
 
 @dataclass(frozen=True)
-class Network:
+class Transport:
     """The links of `site`, the `collective` backend that uses them (left out: NCCL), and the name
     of a `curves` file of what was measured."""
 
