@@ -65,7 +65,8 @@ def level_of(rows: Sequence[TrainingRow]) -> Level | None:
     except (Refused, SimulationError, ValueError):
         return None
     series, source = first.text("series_id"), first.text("source_id")
-    return Level(series, source, point.case.pace.device_class, uncertainty.size_of(point.case), tuple(logs))
+    kind, size = point.case.pace.device_class, uncertainty.size_of(point.case)
+    return Level(series, source, kind, size, tuple(logs))
 
 
 def learn(found: Sequence[Level]) -> dict[str, Constant]:

@@ -110,8 +110,8 @@ class Script:
             raise Refused("with tensor or pipeline parallelism every rank is needed", where)
         if not self.transport.backend.ideal:
             raise Refused(
-                f"an all-reduce of {name_of(self.transport.backend)} needs every rank; backend free, "
-                "ideal or ideal_ring is accepted",
+                f"an all-reduce of {name_of(self.transport.backend)} needs every rank; "
+                "backend free, ideal or ideal_ring is accepted",
                 where,
             )
         if batch.global_ is not None:
