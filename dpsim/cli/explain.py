@@ -29,6 +29,7 @@ def explain(
 ) -> int:
     """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
     from dpsim.describe.scenario import read
+    from dpsim.predict.document import to_json
     from dpsim.predict.explain import explain as explain_prediction
     from dpsim.predict.prediction import predict
     from dpsim.report import canonical_json, console
@@ -38,7 +39,7 @@ def explain(
 
         check_place(trace)
     prediction = predict(read(scenario, sets or ()))
-    document = explain_prediction(prediction)
+    found = explain_prediction(prediction)
     said = []
     if out is not None or trace is not None:
         from dpsim.report.explained import last_step, write_explanation, written
@@ -46,16 +47,16 @@ def explain(
 
         shown = last_step(prediction)
         if out is not None:
-            write_explanation(document, shown, out)
+            write_explanation(found, shown, out)
             said.append(written(shown, [out]))
         if trace is not None:
             said.append(written(shown, write_trace(shown, trace)))
     if json:
-        typer.echo(canonical_json(document))
+        typer.echo(canonical_json(to_json(found)))
     else:
         from dpsim.report.tables import print_explanation
 
-        print_explanation(document, console())
+        print_explanation(found, console())
         for line in said:
             console().print(line, markup=False, highlight=False)
-    return unfit(document["points"])
+    return unfit(prediction.points)

@@ -136,7 +136,7 @@ def _wanted(
 
     asked = sweep_of(read(source, sets or ()), grid or ())
     if plot:
-        check_grid(asked.header["grid"])
+        check_grid(asked.keys)
     _say(str(asked.grid))
     return asked
 
@@ -196,13 +196,13 @@ def _end(found: Swept, out: Path | None, plot: Sequence[str], json: bool) -> int
         stored, of = len(found.records), found.header["points"]
         _say(f"{stored:,} of {of:,} points are in {out}; --merge puts the shards together")
         return int(bool(found.lost))
-    names = [] if out is None else write_sweep(found.document, out, plot)
+    names = [] if out is None else write_sweep(found.answer, out, plot)
     if json:
         typer.echo(canonical_json(found.document))
     else:
         files = f"Written to {out}: {', '.join(names)}" if names else ""
-        print_sweep(found.document, console(), files)
-    return unfit(found.document["points"])
+        print_sweep(found.answer, console(), files)
+    return unfit(found.answer.points)
 
 
 def _say(text: str) -> None:

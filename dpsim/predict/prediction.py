@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsim._version import __version__
 from dpsim.cases.case import Case
@@ -25,6 +25,9 @@ from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.scaling import laws
 from dpsim.predict.uncertainty import efficiency_interval
 from dpsim.predict.warned import warnings
+
+if TYPE_CHECKING:
+    from dpsim.predict.explanation import Explanation
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Prediction:
             raise SimulationError(point.error)
         return point.step_time_s
 
-    def explain(self) -> dict[str, Any]:
+    def explain(self) -> Explanation:
         """Where the step goes and what would help (see `dpsim explain --json`)."""
         from dpsim.predict.explain import explain
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsim.core.record import Refused
+from dpsim.predict.document import to_json
 from dpsim.report import canonical_json
 from dpsim.report.files import write_into
 from dpsim.report.trace import Played, played, write_trace
 
 if TYPE_CHECKING:
+    from dpsim.predict.explanation import Explanation
     from dpsim.predict.prediction import Prediction
 
 FILES = (
@@ -33,17 +35,17 @@ def last_step(prediction: Prediction) -> Played:
     if not found:
         raise Refused("no point could be computed, so there is no timeline to write")
     case, made = found[-1]
-    name = str(prediction.document["name"])
+    name = prediction.answer.name
     return played(made.timeline.last, name, case.device.name if case.device else None)
 
 
-def write_explanation(document: dict[str, Any], shown: Played, out: Path) -> None:
+def write_explanation(found: Explanation, shown: Played, out: Path) -> None:
     """Write `FILES` into folder `out`; none of them is ever there half-written."""
     from dpsim.report.arrivals import draw_arrivals
     from dpsim.report.pipeline import draw_pipeline
 
     def render(folder: Path) -> None:
-        text = canonical_json(document) + "\n"
+        text = canonical_json(to_json(found)) + "\n"
         (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
         write_trace(shown, folder / FILES[1])
         of = {"ranks": shown.ranks}

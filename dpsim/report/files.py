@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.record import Refused
+from dpsim.predict.answer import Answer
+from dpsim.predict.point import Point
 from dpsim.report import canonical_json
 from dpsim.report.tables import FILES
 
@@ -65,28 +67,28 @@ def _render(prediction: Prediction, folder: Path) -> None:
     (folder / "prediction.json").write_text(
         canonical_json(prediction.document) + "\n", encoding="utf-8", newline="\n"
     )
-    write_csv(prediction.document, folder / "points.csv")
+    write_csv(prediction.answer, folder / "points.csv")
     draw_curve(prediction, folder / "curve.png", folder / "curve.svg")
     svg = (folder / "curve.svg").read_text(encoding="utf-8")
     (folder / "index.html").write_text(page(prediction, svg), encoding="utf-8", newline="\n")
 
 
-def write_csv(document: dict[str, Any], path: Path) -> None:
+def write_csv(answer: Answer, path: Path) -> None:
     """The points as a table, one row each; text that a spreadsheet would run is neutralised."""
     import pandas as pd
 
-    measured = {point["ranks"]: point for point in document["measured"]}
+    measured = {at.ranks: at for at in answer.measured}
     rows = []
-    for point in document["points"]:
+    for point in answer.points:
         row = flat(point)
-        at = measured.pop(point["ranks"], None) if "error" not in point else None
+        at = measured.pop(point.ranks, None) if isinstance(point, Point) else None
         if at is not None:
-            row |= {f"measured_{key}": at[key] for key in ("step_time_s", "error", "role")}
+            row |= {f"measured_{key}": getattr(at, key) for key in ("step_time_s", "error", "role")}
         rows.append({neutral(key): neutral(value) for key, value in row.items()})
     pd.DataFrame(rows).to_csv(path, index=False, lineterminator="\n", encoding="utf-8")
 
 
-def flat(point: dict[str, Any]) -> dict[str, Any]:
+def flat(point: Mapping[str, Any]) -> dict[str, Any]:
     """One point without nesting."""
     row: dict[str, Any] = {}
     for key, value in point.items():
