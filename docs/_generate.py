@@ -69,7 +69,8 @@ Rules that hold for every key:
   merge keys and a second document.  A file has at most 10 MB and 32 levels.
 - Files named in a scenario are looked up below the scenario's own folder and nowhere else.
 - `--set a.b=value` on the command line overrides a key and is checked in the same way.
-- `dpsim schema` prints the same as a JSON Schema, for editors.
+- `dpsim schema` prints the same as a JSON Schema, for editors; `dpsim schema answer` prints that of
+  the answer, `dpsim run --json`.
 
 In the tables, “required” in the column “default” means that the key has to be given; “–” means
 that it may be left out.

@@ -347,7 +347,7 @@ def test_without_training_there_is_no_run_to_pay_for() -> None:
     point = predicted(training=None, sweep=None).points[0]
     assert point["cost"]["usd_per_run"] is None
     assert not {"cost_usd", "time_to_train_s", "energy_kwh"} & set(point)
-    headers, rows = run_columns(predicted(training=None, sweep=None).document)
+    headers, rows = run_columns(predicted(training=None, sweep=None).points)
     assert rows[0][headers.index("cost")].endswith("usd/h")
 
 
@@ -389,10 +389,10 @@ def test_a_scenario_with_money_writes_itself_back() -> None:
 
 def test_tables_show_time_money_and_energy() -> None:
     found = predicted()
-    headers, rows = run_columns(found.document)
+    headers, rows = run_columns(found.points)
     assert {"to train", "cost", "energy"} <= set(headers)
     assert rows[0][headers.index("cost")] == f"{found.points[0]['cost_usd']:,.2f} usd"
-    names, lines = cost_columns(found.points[0])
+    names, lines = cost_columns(found.points[0].cost)
     assert names == ["item", "usd/h", "usd/run", "usd/year", "basis"]
     column = [Decimal(line[1].replace(",", "")) for line in lines]
     assert sum(column[:-1]) == column[-1]

@@ -49,7 +49,7 @@ def point_of(base: dict[str, Any] = TOY, **changes: Any) -> dict[str, Any]:
 
 def changes_of(case: Case) -> dict[str, tuple[float, float]]:
     found = what_if(case, play(case).step_time)
-    return {c["change"]: (c["step_time_s"], c["throughput_gain"]) for c in found}
+    return {c.change: (c.step_time_s, c.throughput_gain) for c in found}
 
 
 # -- who gets how much ----------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def test_the_host_is_named_as_bottleneck_as_cause_and_as_cure() -> None:
     played = play(case)
     points = predict(load({**SMALL, "host": {"launch": "20 us"}}, Path(), "t")).points
     assert points[0]["bottleneck"] == "host"
-    found = {c["change"]: c["step_time_s"] for c in what_if(case, played.step_time)}
+    found = {c.change: c.step_time_s for c in what_if(case, played.step_time)}
     assert found["captured graphs"] == pytest.approx(device_seconds(case), rel=1e-9)
     parts = blame(case, played.step_time)
     assert parts.causes["host"][0] == pytest.approx(

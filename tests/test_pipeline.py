@@ -350,7 +350,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
 
 
 def test_explain_spells_the_order_and_the_peaks() -> None:
-    point = json.loads(json.dumps(predicted(toy(4, 8)).explain()))["points"][0]
+    point = json.loads(json.dumps(dict(predicted(toy(4, 8)).explain())))["points"][0]
     assert point["orders"]["0"] == "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7"
     assert point["orders"]["1"] == "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7"
     assert point["orders"]["3"] == " ".join(f"F{m} B{m}" for m in range(8))

@@ -28,8 +28,19 @@ from dpsim.describe.scenario import read
 from dpsim.planning import log as logs
 from dpsim.planning.grid import MAX_GRID, Axis, Grid, check, grid_of, parse_axis
 from dpsim.planning.log import Damaged, frame, parse, read_log, writing
-from dpsim.planning.sweep import Sweep, Swept, merge, play_point, player, sweep, sweep_of
+from dpsim.planning.sweep import (
+    GridAnswer,
+    Sweep,
+    Swept,
+    SweptKey,
+    merge,
+    play_point,
+    player,
+    sweep,
+    sweep_of,
+)
 from dpsim.planning.workers import TRIES, Lost, in_processes
+from dpsim.predict.point import computed
 from dpsim.predict.prediction import predict
 from dpsim.report.sweep import (
     check_field,
@@ -556,7 +567,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[bytes, 
     toy = folder / "toy.yaml"
     toy.write_text(TOY, encoding="utf-8")
     found = swept(sweep_of(read(toy), LONG), folder / "out")
-    write_sweep(found.document, folder / "out")
+    write_sweep(found.answer, folder / "out")
     return toy, files(folder / "out")
 
 
@@ -666,33 +677,33 @@ def test_options_that_do_not_go_together_are_refused(cli: Cli, toy: Path) -> Non
 # -- plots ----------------------------------------------------------------------------------------
 
 
-def documented(toy: Path, tmp_path: Path, *grid: str, sets: tuple[str, ...] = ()) -> dict[str, Any]:
-    return swept(sweep_of(read(toy, sets), grid), tmp_path / "plotted").document
+def answered(toy: Path, tmp_path: Path, *grid: str, sets: tuple[str, ...] = ()) -> GridAnswer:
+    return swept(sweep_of(read(toy, sets), grid), tmp_path / "plotted").answer
 
 
 def test_lines_are_drawn_over_one_number_a_line_per_choice(toy: Path, tmp_path: Path) -> None:
-    document = documented(toy, tmp_path, "cluster.ranks=8,2,4", "strategy.kind=ddp,fsdp")
-    (axes,) = make_figure(document, "step_time_s").axes
+    answer = answered(toy, tmp_path, "cluster.ranks=8,2,4", "strategy.kind=ddp,fsdp")
+    (axes,) = make_figure(answer, "step_time_s").axes
     drawn = {line.get_label(): line for line in axes.get_lines()}
     assert set(drawn) == {"ddp", "fsdp"}
-    ddp = [p for p in document["points"] if p["set"]["strategy.kind"] == "ddp"]
+    ddp = [p for p in computed(answer.points) if p.set["strategy.kind"] == "ddp"]
     assert list(drawn["ddp"].get_xdata()) == [2, 4, 8]
-    by_ranks = {p["ranks"]: p["step_time_s"] * 1e3 for p in ddp}
+    by_ranks = {p.ranks: p.step_time_s * 1e3 for p in ddp}
     assert list(drawn["ddp"].get_ydata()) == pytest.approx([by_ranks[n] for n in (2, 4, 8)])
     assert axes.get_ylabel() == "step time [ms]"
     assert axes.get_xlabel() == "cluster.ranks"
 
 
 def test_a_heat_map_is_drawn_over_two_and_errors_stay_empty(toy: Path, tmp_path: Path) -> None:
-    document = documented(
+    answer = answered(
         toy, tmp_path, "cluster.ranks=2,8", "collective.latency=1:5:2 us", sets=("batch.global=4",)
     )
-    axes, _ = make_figure(document, "step_time_s").axes
+    axes, _ = make_figure(answer, "step_time_s").axes
     (image,) = axes.get_images()
     cells = image.get_array()
     assert cells.shape == (3, 2)
     for row in range(3):
-        assert cells[row, 0] == pytest.approx(document["points"][row]["step_time_s"] * 1e3)
+        assert cells[row, 0] == pytest.approx(answer.points[row]["step_time_s"] * 1e3)
         assert np.ma.is_masked(cells[row, 1])  # no number
     assert axes.get_xlabel() == "cluster.ranks"
     assert axes.get_ylabel() == "collective.latency [us]"
@@ -700,27 +711,27 @@ def test_a_heat_map_is_drawn_over_two_and_errors_stay_empty(toy: Path, tmp_path:
 
 
 def test_a_plot_that_shows_nothing_is_refused(toy: Path, tmp_path: Path) -> None:
-    document = documented(toy, tmp_path, "cluster.ranks=2,4")
+    answer = answered(toy, tmp_path, "cluster.ranks=2,4")
     with pytest.raises(Refused, match=r"no point has such a number; known: .*step_time_s"):
-        check_field(document["points"], "step_time")
+        check_field(answer.points, "step_time")
     with pytest.raises(Refused, match="no point has such a number"):
-        check_name(document["points"], "step_time")
-    check_name(document["points"], "mfu")  # there, and nowhere a number
+        check_name(answer.points, "step_time")
+    check_name(answer.points, "mfu")  # there, and nowhere a number
     with pytest.raises(Refused, match="no point has such a number"):
-        check_field(document["points"], "mfu")
+        check_field(answer.points, "mfu")
     for keys in (["strategy.kind=ddp,fsdp"], ["a=1,2", "b=1,2", "c=1,2"]):
         axes = [parse_axis(text) for text in keys]
-        grid = [{"key": axis.name, "values": list(axis.values)} for axis in axes]
+        grid = [SweptKey(axis.name, axis.values) for axis in axes]
         with pytest.raises(Refused, match="one swept number"):
             check_grid(grid)
 
 
 def test_quantities_are_numbers_with_their_unit() -> None:
-    assert scale_of({"key": "a", "values": ["25 Gbit/s", "100 Gbit/s"]}).numbers == (25, 100)
-    mixed = scale_of({"key": "a", "values": ["500 us", "2 ms"]})
+    assert scale_of(SweptKey("a", ("25 Gbit/s", "100 Gbit/s"))).numbers == (25, 100)
+    mixed = scale_of(SweptKey("a", ("500 us", "2 ms")))
     assert (mixed.numbers, mixed.unit) == ((0.0005, 0.002), "s")
-    assert scale_of({"key": "a", "values": ["2.13", "1.5.1"]}).numbers is None
-    assert scale_of({"key": "a", "values": [True, False]}).numbers is None
+    assert scale_of(SweptKey("a", ("2.13", "1.5.1"))).numbers is None
+    assert scale_of(SweptKey("a", (True, False))).numbers is None
 
 
 def test_plots_are_written_with_the_result(cli: Cli, toy: Path, tmp_path: Path) -> None:

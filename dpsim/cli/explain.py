@@ -31,6 +31,7 @@ def explain(
 ) -> int:
     """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
     from dpsim.describe.scenario import read
+    from dpsim.predict.document import to_json
     from dpsim.predict.explain import explain as explain_prediction
     from dpsim.predict.prediction import predict
     from dpsim.report.explained import last_step, write_explanation, written
@@ -40,20 +41,20 @@ def explain(
     if trace is not None:
         check_place(trace)
     prediction = predict(read(scenario, sets or ()))
-    document = explain_prediction(prediction)
+    found = explain_prediction(prediction)
     said = []
     if out is not None or trace is not None:
         shown = last_step(prediction)
         if out is not None:
-            write_explanation(document, shown, out)
+            write_explanation(found, shown, out)
             said.append(written(shown, [out]))
         if trace is not None:
             said.append(written(shown, write_trace(shown, trace)))
 
     def show(console: Console) -> None:
-        print_explanation(document, console)
+        print_explanation(found, console)
         for line in said:
             console.print(line, markup=False, highlight=False)
 
-    answer(json, lambda: document, show)
-    return unfit(document["points"])
+    answer(json, lambda: to_json(found), show)
+    return unfit(prediction.points)

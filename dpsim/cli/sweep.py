@@ -134,7 +134,7 @@ def _wanted(
 
     asked = sweep_of(read(source, sets or ()), grid or ())
     if plot:
-        check_grid(asked.header["grid"])
+        check_grid(asked.keys)
     _say(str(asked.grid))
     return asked
 
@@ -185,10 +185,10 @@ def _end(found: Swept, out: Path | None, plot: Sequence[str], json: bool) -> int
         stored, of = len(found.records), found.header["points"]
         _say(f"{stored:,} of {of:,} points are in {out}; --merge puts the shards together")
         return int(bool(found.lost))
-    document = found.document
-    files = written(out, [] if out is None else write_sweep(document, out, plot))
-    answer(json, lambda: document, lambda console: print_sweep(document, console, files))
-    return unfit(document["points"])
+    grid = found.answer
+    files = written(out, [] if out is None else write_sweep(grid, out, plot))
+    answer(json, lambda: found.document, lambda console: print_sweep(grid, console, files))
+    return unfit(grid.points)
 
 
 def _say(text: str) -> None:

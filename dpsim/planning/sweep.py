@@ -40,6 +40,14 @@ _SAID = ("scaling", "held_constant", "warnings")
 
 
 @dataclass(frozen=True)
+class SweptKey:
+    """An axis of the grid: what is swept, and the values of its steps."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Sweep:
     """Everything that determines the result of a sweep, for other processes too.
 
@@ -59,10 +67,14 @@ class Sweep:
     scenario: Mapping[str, Any]
     first: Change
 
+    @property
+    def keys(self) -> tuple[SweptKey, ...]:
+        return tuple(SweptKey(axis.name, axis.values) for axis in self.grid.axes)
+
     @cached_property
     def header(self) -> Record:
         """What a log of this sweep says first: enough to make the document from the log alone."""
-        axes = [{"key": axis.name, "values": list(axis.values)} for axis in self.grid.axes]
+        axes = to_json(self.keys)
         parts = {
             "dpsim": __version__,
             "the scenario": _digest([self.name, self.data, self.first]),
@@ -209,14 +221,6 @@ def _failed(asked: Sweep, loaded: Loaded | None, error: str, change: Change) -> 
 
 
 # -- all points -----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SweptKey:
-    """An axis of the grid: what is swept, and the values of its steps."""
-
-    key: str
-    values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)

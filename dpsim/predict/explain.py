@@ -11,12 +11,13 @@ from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import Variant, without_communication
 from dpsim.compile.critical import critical_path
 from dpsim.compile.schedules import peak_in_flight
-from dpsim.compile.timeline import Span
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
 from dpsim.predict.cures import cures, with_spares
+from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
 from dpsim.predict.player import Played, step_time
+from dpsim.predict.point import Failed, Point
 from dpsim.predict.prediction import Prediction
 
 MAX_OPERATIONS = 10_000
@@ -25,56 +26,44 @@ PAIRED_STEPS = 8
 QUIET = "no stragglers"
 
 
-def explain(prediction: Prediction) -> dict[str, Any]:
-    """The prediction's document with, per point, operations, orders, buckets, critical path and
+def explain(prediction: Prediction) -> Explanation:
+    """The prediction's answer with, per point, operations, orders, buckets, critical path and
     what-ifs.  Points without a number keep their error."""
-    points = []
+    points: list[Explained | Failed] = []
     for case, played, point in zip(
         prediction.cases, prediction.played, prediction.points, strict=True
     ):
-        points.append({**point, **(_explained(case, played) if played else {})})
-    return {**prediction.document, "points": points}
+        if isinstance(point, Failed):
+            points.append(point)
+        else:
+            assert played is not None
+            points.append(_explained(case, played, point))
+    return Explanation(prediction.answer, tuple(points))
 
 
-def _explained(case: Case, played: Played) -> dict[str, Any]:
+def _explained(case: Case, played: Played, point: Point) -> Explained:
     step = played.timeline.last
     program = step.cast.programs[0]
     critical = step.critical_rank()
     ranks = tuple(dict.fromkeys((critical, *range(step.cast.ranks))))
     keep = max(1, MAX_OPERATIONS // max(len(program.ops), 1))
     spans = step.spans(ranks[:keep])[:MAX_OPERATIONS]
-    return {
-        "critical_rank": step.cast.rank_of(critical),
-        "operations": [_operation(span) for span in spans],
-        "orders": {
+    return Explained(
+        point,
+        critical_rank=step.cast.rank_of(critical),
+        operations=tuple(Operation.of(span) for span in spans),
+        orders={
             str(step.cast.rank_of(rank)): step.cast.program(rank).order() for rank in ranks[:keep]
         },
-        "peak_in_flight": _in_flight(case),
-        "buckets": [
-            {"name": name, "bytes": size, "tensors": list(tensors)}
-            for name, size, tensors in program.buckets
-        ],
-        "critical_path": [_operation(span) for span in critical_path(step)],
-        "what_if": what_if(case, played.step_time),
-        "blame": blame(case, played.step_time).document(),
-    }
+        peak_in_flight=tuple(_in_flight(case)),
+        buckets=tuple(Launched(*bucket) for bucket in program.buckets),
+        critical_path=tuple(Operation.of(span) for span in critical_path(step)),
+        what_if=tuple(what_if(case, played.step_time)),
+        blame=blame(case, played.step_time).document(),
+    )
 
 
-def _operation(span: Span) -> dict[str, Any]:
-    return {
-        "rank": span.rank,
-        "stream": span.stream,
-        "name": span.name,
-        "op": span.op,
-        "group": span.group,
-        "bytes": span.bytes,
-        "ready_s": span.ready,
-        "start_s": span.start,
-        "end_s": span.end,
-    }
-
-
-def what_if(case: Case, time: float) -> list[dict[str, Any]]:
+def what_if(case: Case, time: float) -> list[WhatIf]:
     """Step time under single changes, each by playing it again.
 
     Where anything is random, now and then are played over the same few steps with the same draws,
@@ -86,7 +75,7 @@ def what_if(case: Case, time: float) -> list[dict[str, Any]]:
         scale = 1.0 if name == QUIET else time / now if now > 0 else 0.0
         changed = then * scale  # without any randomness there is nothing to pair
         gain = samples * time / changed - 1.0 if changed > 0 else None
-        result.append({"change": name, "step_time_s": changed, "throughput_gain": gain})
+        result.append(WhatIf(name, changed, gain))
     return result
 
 

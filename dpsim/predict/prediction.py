@@ -30,6 +30,7 @@ from dpsim.predict.warned import warnings
 
 if TYPE_CHECKING:
     from dpsim.predict.advice import Advice
+    from dpsim.predict.explanation import Explanation
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Prediction:
         found = unfit(self)
         return advice(*found) if found else ()
 
-    def explain(self) -> dict[str, Any]:
+    def explain(self) -> Explanation:
         """Where the step goes and what would help (see `dpsim explain --json`)."""
         from dpsim.predict.explain import explain
 

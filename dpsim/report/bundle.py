@@ -83,7 +83,7 @@ def _refuse(out: Path, names: Sequence[str]) -> None:
             )
 
 
-def flat(point: dict[str, Any]) -> dict[str, Any]:
+def flat(point: Mapping[str, Any]) -> dict[str, Any]:
     """One point without nesting."""
     row: dict[str, Any] = {}
     for key, value in point.items():
