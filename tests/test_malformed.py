@@ -1464,8 +1464,14 @@ SUBPROCESS: dict[str, str | bytes] = {
 }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def bytecode(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Where processes keep what they compiled: nothing is installed for -O."""
+    return str(tmp_path_factory.mktemp("bytecode"))
+
+
 @pytest.mark.parametrize("name", SUBPROCESS)
-def test_process_refuses(name: str, tmp_path: Path) -> None:
+def test_process_refuses(name: str, tmp_path: Path, bytecode: str) -> None:
     """A real process, without assertions (-O): code 2, one line, no files, soon."""
     raw = SUBPROCESS[name]
     (tmp_path / "x.yaml").write_bytes(raw.encode() if isinstance(raw, str) else raw)
@@ -1474,7 +1480,8 @@ def test_process_refuses(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-O", "-m", "dpsim", "run", "x.yaml", "--json", "-o", "out"],
         cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
-        env=os.environ | {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"},
+        env=os.environ | {"PYTHONPATH": source, "PYTHONPYCACHEPREFIX": bytecode,
+                          "PYTHONDONTWRITEBYTECODE": ""},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert check(done.stderr).startswith("x.yaml")

@@ -620,19 +620,18 @@ def howto() -> tuple[str, list[str]]:
     return script, re.findall(r"^\$ dpsim (.*)$", blocks, flags=re.MULTILINE)
 
 
-def test_the_how_to_runs_as_it_stands(tmp_path: Path) -> None:
+def test_the_how_to_runs_as_it_stands(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script, commands = howto()
     (tmp_path / "train.py").write_text(script, encoding="utf-8")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    monkeypatch.setenv("PATH", path)
     steps = []
     for words in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", "dpsim", *shlex.split(words)],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": path, "NO_COLOR": "1"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        steps.append(done.stdout)
+        code, out, err = cli(*shlex.split(words))
+        assert code == 0, err
+        steps.append(out)
     assert len(steps) == 5
     assert "rank 0 of 1,024" in steps[0]
     assert "my.yaml" in steps[0]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -689,34 +687,28 @@ def test_bands_of_counts(ranks: int, band: str) -> None:
 # -- the command ----------------------------------------------------------------------------------
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "dpsim", "validate", *arguments],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-
-
-def test_the_command_prints_a_table_writes_its_files_and_one_json(tmp_path: Path) -> None:
+def test_the_command_prints_a_table_writes_its_files_and_one_json(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path
+) -> None:
     path = own_table(tmp_path)
-    done = run(str(path), "-o", str(tmp_path / "out"))
-    assert done.returncode == 0, done.stderr
-    assert "4 measured training runs" in done.stdout
+    code, out, err = cli("validate", str(path), "-o", "out")
+    assert code == 0, err
+    assert "4 measured training runs" in out
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert names == {
         "predictions.csv", "validation.json", "scatter.png", "scatter.svg", "index.html",
     }  # fmt: skip
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "<script" not in page
-    document = json.loads(run(str(path), "--json").stdout)
+    document = json.loads(cli("validate", str(path), "--json")[1])
     assert document == json.loads((tmp_path / "out" / "validation.json").read_text())
 
 
-def test_a_broken_table_exits_with_2_and_writes_nothing(tmp_path: Path) -> None:
+def test_a_broken_table_exits_with_2_and_writes_nothing(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "t.csv").write_text("a,b\n1,2\n", encoding="utf-8")
-    done = run(str(tmp_path / "t.csv"), "-o", str(tmp_path / "out"))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1
+    code, out, err = cli("validate", "t.csv", "-o", "out")
+    assert (code, out) == (2, "")
+    assert len(err.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
 
