@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
 from dpsim.backends.curves import merged
-from dpsim.core.record import Refused
+from dpsim.backends.curves.file import load
+from dpsim.backends.nccl import Nccl
+from dpsim.core.record import Refused, build
 from dpsim.core.units import parse
+from dpsim.machines.machine import load_machine
 from dpsim.measurements.findings import Curve
 from dpsim.predict.collective import MAX_RANKS, RankGroup, Setup
 
@@ -18,6 +22,26 @@ SCHEMA_VERSION = 1
 _NCCL_TESTS = {"alltoall": "all_to_all", "sendrecv": "send"}
 #: most sizes, and most node counts, of one table
 MOST = 1000
+
+
+def setup_of(
+    cluster: str,
+    version: str,
+    algorithm: str,
+    protocol: str,
+    calibration: Path | None = None,
+    *,
+    sharp: bool = False,
+) -> Setup:
+    """The machine and the library that the options name."""
+    settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
+    try:
+        backend = build(Nccl, settings, file=True)
+    except Refused as error:
+        option = "nccl" if error.path[:1] in ((), ("version",)) else error.path[0]
+        raise Refused(f"--{option}: {error.message}") from None
+    curves = () if calibration is None else load(calibration).curves
+    return Setup(load_machine(cluster, Path()), backend, {}, curves)
 
 
 def tables(

@@ -11,7 +11,7 @@ from dpsim.cli.answers import answer
 from dpsim.cli.options import Cluster, Json, NcclVersion, out_option
 
 if TYPE_CHECKING:
-    from dpsim.predict.collective import Setup
+    pass
 
 PLACE = 60
 Operation = Annotated[
@@ -86,7 +86,7 @@ def collective(
 
     operation = asked.named(operation)
     check_operation(operation)
-    setup = setup_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
+    setup = asked.setup_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
     setup = asked.routed(setup, routing, seed) if routing else setup
     counts, listed = asked.node_counts(nodes), asked.sizes(sizes, factor)
     if sharp:
@@ -100,29 +100,3 @@ def collective(
     shown = (operation, setup, found)
     answer(json, lambda: document, lambda console: report.print_collective(*shown, console, out))
     return 0
-
-
-def setup_of(
-    cluster: str,
-    version: str,
-    algorithm: str,
-    protocol: str,
-    calibration: Path | None = None,
-    *,
-    sharp: bool = False,
-) -> Setup:
-    """The machine and the library that the options name."""
-    from dpsim.backends.curves.file import load
-    from dpsim.backends.nccl import Nccl
-    from dpsim.core.record import Refused, build
-    from dpsim.machines.machine import load_machine
-    from dpsim.predict.collective import Setup
-
-    settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
-    try:
-        backend = build(Nccl, settings, file=True)
-    except Refused as error:
-        option = "nccl" if error.path[:1] in ((), ("version",)) else error.path[0]
-        raise Refused(f"--{option}: {error.message}") from None
-    curves = () if calibration is None else load(calibration).curves
-    return Setup(load_machine(cluster, Path()), backend, {}, curves)
