@@ -21,7 +21,7 @@ from dpsim.core.record import Refused
 from dpsim.machines.clos import Clos, flow_hash
 from dpsim.machines.machine import load_machine
 from dpsim.machines.topology import Topology
-from dpsim.play.network import Network
+from dpsim.play.network import SharedLinks
 
 CABLE = 10e9
 SIZE = 1e9
@@ -57,7 +57,7 @@ def fabric(
 def seconds_of(topology: Topology, flows: Sequence[tuple[int, int]]) -> float:
     """When the last of `flows` of SIZE bytes is through, on links shared as the engine does."""
     env = simpy.Environment()
-    network = Network(env, lambda edge: topology.link(edge).bandwidth)
+    network = SharedLinks(env, lambda edge: topology.link(edge).bandwidth)
     for flow in flows:
         network.transfer(dict.fromkeys(topology.route(*flow), SIZE))
     env.run()

@@ -27,14 +27,14 @@ from dpsim.compile.timeline import Timeline
 from dpsim.core import plugins
 from dpsim.core.errors import SimulationError
 from dpsim.machines.devices import Link
-from dpsim.machines.fabrics.explicit import Explicit, Wire
+from dpsim.machines.fabrics.explicit import ExplicitNode, Wire
 from dpsim.machines.fabrics.star import Star
 from dpsim.machines.topology import Topology
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.compute import layer_times
 from dpsim.models.precision import Optimizer, Precision
 from dpsim.play import Costs, NotApplicable, Play, event, vectorised
-from dpsim.play.network import Network, fair_rates
+from dpsim.play.network import SharedLinks, fair_rates
 from dpsim.variability import Variability
 
 ENGINES = [event, vectorised]
@@ -257,7 +257,7 @@ def machine(nodes: int, gpus: int = 1) -> Topology:
             for i in range(gpus)
         ]
     network = Star(link=Link(bandwidth=BANDWIDTH, latency=LATENCY / 2))
-    node = Explicit(vertices=tuple(names), links=tuple(wires))
+    node = ExplicitNode(vertices=tuple(names), links=tuple(wires))
     return Topology(node, network, nodes=nodes, gpus=gpus, nics=gpus)
 
 
@@ -347,7 +347,7 @@ def test_two_groups_take_twice_as_long_on_one_link_and_no_longer_apart(
         *(Wire(source=gpu, target="nic0", bandwidth=1e15) for gpu in gpus[:2]),
     )
     network = Star(link=Link(bandwidth=BANDWIDTH, latency=0.0))
-    node = Explicit(vertices=gpus, links=wires)
+    node = ExplicitNode(vertices=gpus, links=wires)
     topology = Topology(node, network, nodes=2, gpus=2, nics=1)
     talk = Op("C", "collective", stream="c", group="halves", operation="all_reduce", bytes=1e9)
     program = Program((talk, Op("W", "wait", after=(0,))))
@@ -536,7 +536,7 @@ def test_the_slowest_rate_is_the_best_that_a_linear_program_finds(seed: int) -> 
 def test_a_slow_sender_leaves_the_rest_of_a_link_to_others() -> None:
     """Ten on a link; one flow cannot do more than two, so the other gets eight."""
     env = simpy.Environment()
-    network = Network(env, lambda link: 10.0)
+    network = SharedLinks(env, lambda link: 10.0)
     ends = {}
 
     def wait(name: str, event: simpy.Event) -> Any:

@@ -21,7 +21,7 @@ from dpsim.compile.strategies.fsdp import Fsdp
 from dpsim.compile.strategies.horovod import Horovod
 from dpsim.compile.strategies.zero import Zero
 from dpsim.machines.devices import Link
-from dpsim.machines.fabrics.explicit import Explicit, Wire
+from dpsim.machines.fabrics.explicit import ExplicitNode, Wire
 from dpsim.machines.fabrics.star import Star as StarNetwork
 from dpsim.machines.topology import Topology
 from dpsim.models import Layer, Model, Tensor
@@ -35,7 +35,7 @@ TOLERANCE = 1e-9
 
 def machine(ranks: int) -> Topology:
     wire = Wire(source="gpu0", target="nic0", bandwidth=1e15)
-    node = Explicit(vertices=("gpu0", "nic0"), links=(wire,))
+    node = ExplicitNode(vertices=("gpu0", "nic0"), links=(wire,))
     network = StarNetwork(link=Link(bandwidth=BANDWIDTH, latency=LATENCY / 2))
     return Topology(node, network, nodes=ranks, gpus=1, nics=1)
 

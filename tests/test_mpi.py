@@ -9,7 +9,7 @@ import pytest
 
 from dpsim.backends import Plan
 from dpsim.backends._mpi_rounds import Round, rounds
-from dpsim.backends._mpi_rules import RULES, Rule, choose
+from dpsim.backends._mpi_rules import RULES, MpiRule, choose
 from dpsim.backends.mpi import Mpi
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load
@@ -127,7 +127,7 @@ def parents(rule: str, n: int) -> list[int]:
     """Who sends to ranks 1, 2, … n - 1 in a broadcast."""
     found = {
         target: source
-        for round_ in rounds("broadcast", Rule(rule), tuple(range(n)), 1.0, hosts(2))
+        for round_ in rounds("broadcast", MpiRule(rule), tuple(range(n)), 1.0, hosts(2))
         for source, target, _ in round_.transfers
     }
     return [found[rank] for rank in range(1, n)]
@@ -145,20 +145,20 @@ def test_trees_are_those_drawn_in_open_mpi() -> None:
 # -- every algorithm moves what it has to ---------------------------------------------------------
 
 CASES = [
-    *(("all_reduce", Rule(a)) for a in ("recursive_doubling", "rabenseifner", "ring")),
-    ("all_reduce", Rule("segmented_ring", 1_000)),
-    ("all_reduce", Rule("reduce_broadcast")),
-    *(("all_gather", Rule(a)) for a in ("ring", "recursive_doubling", "bruck")),
-    ("all_gather", Rule("neighbor_exchange")),
+    *(("all_reduce", MpiRule(a)) for a in ("recursive_doubling", "rabenseifner", "ring")),
+    ("all_reduce", MpiRule("segmented_ring", 1_000)),
+    ("all_reduce", MpiRule("reduce_broadcast")),
+    *(("all_gather", MpiRule(a)) for a in ("ring", "recursive_doubling", "bruck")),
+    ("all_gather", MpiRule("neighbor_exchange")),
     *(
-        ("broadcast", Rule(a))
+        ("broadcast", MpiRule(a))
         for a in ("linear", "pipeline", "binary_tree", "binomial_tree", "knomial_tree",
                   "binomial_rounds", "scatter_recursive_doubling", "scatter_ring")
     ),
 ]  # fmt: skip
 
 
-def applies(rule: Rule, operation: str, n: int) -> bool:
+def applies(rule: MpiRule, operation: str, n: int) -> bool:
     power = n.bit_count() == 1
     if rule.algorithm == "neighbor_exchange":
         return n % 2 == 0
@@ -176,7 +176,7 @@ def in_turn(found: list[Round]) -> list[Round]:
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 8, 11, 16, 21])
 @pytest.mark.parametrize(("operation", "rule"), CASES, ids=lambda x: getattr(x, "algorithm", x))
-def test_every_rank_ends_with_what_it_needs(operation: str, rule: Rule, n: int) -> None:
+def test_every_rank_ends_with_what_it_needs(operation: str, rule: MpiRule, n: int) -> None:
     if not applies(rule, operation, n):
         return
     ranks = tuple(range(10, 10 + n))
@@ -357,10 +357,10 @@ def test_what_is_not_known_is_refused_by_name() -> None:
 
 
 def test_copies_need_a_socket_in_the_machine_file() -> None:
-    from dpsim.machines.fabrics.explicit import Explicit, Wire
+    from dpsim.machines.fabrics.explicit import ExplicitNode, Wire
 
     wires = (Wire(**{"from": "gpu0", "to": "nic0", "bandwidth": 1e15}),)
-    node = Explicit(vertices=("gpu0", "nic0"), links=wires)
+    node = ExplicitNode(vertices=("gpu0", "nic0"), links=wires)
     bare = Topology(node, Star(link=Link(bandwidth=B)), nodes=2, gpus=1, nics=1)
     found = mpi().plan("send", (0, 1), S, bare)  # the ranks are the hosts
     assert found.seconds == pytest.approx(ALPHA + S / B, rel=1e-4)
@@ -379,7 +379,7 @@ def test_every_version_has_a_rule_for_every_size() -> None:
 
 def test_reduce_and_broadcast_beyond_what_is_known() -> None:
     with pytest.raises(Refused, match="2048 ranks"):
-        rounds("all_reduce", Rule("reduce_broadcast"), tuple(range(2048)), 1.0, hosts(2))
+        rounds("all_reduce", MpiRule("reduce_broadcast"), tuple(range(2048)), 1.0, hosts(2))
 
 
 # -- in a scenario --------------------------------------------------------------------------------
@@ -407,5 +407,5 @@ def test_a_step_over_mpi_and_both_engines_agree(tmp_path: Any) -> None:
 
 
 def test_rounds_are_records_of_equal_messages() -> None:
-    (one,) = rounds("all_gather", Rule("ring"), (0, 1, 2), 3.0, hosts(3))
+    (one,) = rounds("all_gather", MpiRule("ring"), (0, 1, 2), 3.0, hosts(3))
     assert one == Round(2, ((0, 1, 1.0), (1, 2, 1.0), (2, 0, 1.0)))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from dpsim.backends._mpi_rounds import rounds
-from dpsim.backends._mpi_rules import Rule, choose
+from dpsim.backends._mpi_rules import MpiRule, choose
 from dpsim.backends.mpi import Mpi
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics.pcie_tree import PcieTree
@@ -82,7 +82,7 @@ def predicted(row: Row) -> float:
         backend = Mpi(implementation=library, version=version, buffers="host", latency=MESSAGE)
         return backend.plan(row.operation, ranks, row.size, topology).seconds
     backend = Mpi(buffers="host", latency=MESSAGE)
-    found = rounds(row.operation, Rule(row.algorithm), ranks, row.size, topology)
+    found = rounds(row.operation, MpiRule(row.algorithm), ranks, row.size, topology)
     phases = [backend._phase(one, topology.route, topology) for one in found]
     return sum(phase.latency + phase.seconds for phase in phases)
 

@@ -15,7 +15,7 @@ from dpsim.collectives.halving_doubling import HalvingDoubling
 from dpsim.core.plugins import Plugin
 from dpsim.machines.machine import load_machine
 from dpsim.machines.topology import Topology
-from dpsim.play.network import Network, together
+from dpsim.play.network import SharedLinks, together
 from dpsim.predict.collective import Setup
 
 SIZE = 1e9
@@ -42,7 +42,7 @@ def server(nic: str = "12 GB/s", nics: int = 1, nodes: int = 2, **network: Any) 
 def ends(topology: Topology, flows: Sequence[tuple[int, int]]) -> list[float]:
     """When each of `flows` of SIZE bytes is through, if all start at once."""
     env = simpy.Environment()
-    network = Network(env, lambda edge: topology.link(edge).bandwidth)
+    network = SharedLinks(env, lambda edge: topology.link(edge).bandwidth)
     times = dict.fromkeys(range(len(flows)), 0.0)
 
     def noted(number: int) -> Callable[[simpy.Event], None]:

@@ -10,7 +10,7 @@ import pytest
 from dpsim.backends.ideal_ring import IdealRing
 from dpsim.backends.nccl import Nccl, phase_of
 from dpsim.backends.parameter_server import ParameterServer as Servers
-from dpsim.collectives.parameter_server import ParameterServer
+from dpsim.collectives.parameter_server import PushAndPull
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load
@@ -36,7 +36,7 @@ def star(nodes: int) -> Topology:
 @pytest.mark.parametrize("n", [2, 3, 5, 8, 16])
 @pytest.mark.parametrize("servers", [1, 2, 3, 5, 8])
 def test_push_and_pull_take_their_closed_form(n: int, servers: int) -> None:
-    algorithm, topology, ranks = ParameterServer(servers), star(n), tuple(range(n))
+    algorithm, topology, ranks = PushAndPull(servers), star(n), tuple(range(n))
     if not algorithm.applies(ranks, topology):
         assert n < servers
         return
@@ -50,7 +50,7 @@ def test_push_and_pull_take_their_closed_form(n: int, servers: int) -> None:
 
 def test_every_rank_a_server_moves_what_a_ring_does() -> None:
     """2 (n-1)/n S on every link, in two rounds instead of 2 (n-1)."""
-    algorithm = ParameterServer(8)
+    algorithm = PushAndPull(8)
     found = algorithm.seconds("all_reduce", 8, S, 0.0, B)
     assert found == pytest.approx(2 * 7 / 8 * S / B)
     assert algorithm.bytes_sent("all_reduce", 8, S) == pytest.approx(2 * 7 / 8 * S)
@@ -58,7 +58,7 @@ def test_every_rank_a_server_moves_what_a_ring_does() -> None:
 
 @pytest.mark.parametrize("servers", [1, 3, 4])
 def test_a_push_brings_each_server_its_part_of_everybody_s_bytes(servers: int) -> None:
-    algorithm, ranks = ParameterServer(servers), tuple(range(20, 28))
+    algorithm, ranks = PushAndPull(servers), tuple(range(20, 28))
     push, pull = algorithm.push(ranks, S), algorithm.pull(ranks, S)
     chosen = algorithm.chosen(ranks)
     assert len(set(chosen)) == servers

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import simpy
 
 from dpsim.collectives import ring_payload
-from dpsim.play.network import Network
+from dpsim.play.network import SharedLinks
 
 
 class Row(NamedTuple):
@@ -60,7 +60,7 @@ def _mean(values: Sequence[float]) -> float:
 def predict(row: Row, flow: float, link: float) -> float:
     """When the last of the jobs ends: in a ring every job loads every node's link alike [s]."""
     env = simpy.Environment()
-    network = Network(env, lambda _: link)
+    network = SharedLinks(env, lambda _: link)
     loads = dict.fromkeys(range(row.nodes), row.payload)
     ends = [network.transfer(loads, alone=row.payload / flow) for _ in range(row.jobs)]
     env.run(simpy.AllOf(env, ends))

@@ -9,7 +9,7 @@ from typing import Any
 from dpsim.accuracy.words import first, meaning, vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
-from dpsim.machines.fabrics.explicit import Explicit
+from dpsim.machines.fabrics.explicit import ExplicitNode
 from dpsim.machines.machine import Machine
 
 
@@ -124,7 +124,7 @@ def _own(machine: Machine) -> Nics:
 def _limit(machine: Machine) -> int:
     """Most NICs that a node of this machine can have: one per GPU, several are bundled."""
     own = machine.nics_per_node
-    return own if isinstance(machine.node, Explicit) else max(machine.gpus_per_node, own)
+    return own if isinstance(machine.node, ExplicitNode) else max(machine.gpus_per_node, own)
 
 
 def _untold(

@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from dpsim.backends import Topology
-from dpsim.backends._mpi_rules import Rule
+from dpsim.backends._mpi_rules import MpiRule
 from dpsim.collectives import Transfer
 from dpsim.collectives.halving_doubling import HalvingDoubling
 from dpsim.collectives.recursive_doubling import RecursiveDoubling
@@ -36,7 +36,7 @@ class Round(NamedTuple):
 
 
 def rounds(
-    operation: str, rule: Rule, ranks: tuple[int, ...], size: float, topology: Topology
+    operation: str, rule: MpiRule, ranks: tuple[int, ...], size: float, topology: Topology
 ) -> list[Round]:
     """The rounds of `operation` on `size` bytes (full size) over `ranks`, as `rule` says."""
     name = rule.algorithm
@@ -62,7 +62,9 @@ def rounds(
 # -- all-reduce -----------------------------------------------------------------------------------
 
 
-def _all_reduce(rule: Rule, ranks: tuple[int, ...], size: float, topology: Topology) -> list[Round]:
+def _all_reduce(
+    rule: MpiRule, ranks: tuple[int, ...], size: float, topology: Topology
+) -> list[Round]:
     name, n = rule.algorithm, len(ranks)
     if name == "reduce_broadcast":
         return _reduce_broadcast(ranks, size)

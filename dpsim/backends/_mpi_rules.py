@@ -23,7 +23,7 @@ from typing import NamedTuple
 from dpsim.core.record import Refused
 
 
-class Rule(NamedTuple):
+class MpiRule(NamedTuple):
     """An algorithm and the size of its segments [B]; 0: messages are sent whole."""
 
     algorithm: str
@@ -98,58 +98,58 @@ def _power(n: int) -> bool:
     return n.bit_count() == 1
 
 
-def _open_mpi_5(operation: str, n: int, size: float) -> Rule:
+def _open_mpi_5(operation: str, n: int, size: float) -> MpiRule:
     if operation == "all_reduce":
         name = _by_table(_ALL_REDUCE_5, n, size)
         fewer = size / 4 < n  # elements, taken to be of 4 bytes: rings then fall back so
-        return Rule(_RD if fewer and name in (_RING, _SEG) else name)
+        return MpiRule(_RD if fewer and name in (_RING, _SEG) else name)
     if operation == "broadcast":
-        return Rule(_by_table(_BROADCAST_5, n, size))
+        return MpiRule(_by_table(_BROADCAST_5, n, size))
     name = _by_table(_ALL_GATHER_5, n, size / n)
     if name == _RD and not _power(n):
         name = _BRUCK  # coll/base falls back so
     if name == _NEAR and n % 2:
         name = _RING
-    return Rule(name)
+    return MpiRule(name)
 
 
-def _first(cases: Iterable[tuple[bool, Rule]], otherwise: Rule) -> Rule:
+def _first(cases: Iterable[tuple[bool, MpiRule]], otherwise: MpiRule) -> MpiRule:
     """The rule of the first case that holds."""
     return next((rule for holds, rule in cases if holds), otherwise)
 
 
-def _open_mpi_4(operation: str, n: int, size: float) -> Rule:
+def _open_mpi_4(operation: str, n: int, size: float) -> MpiRule:
     return _OPEN_MPI_4[operation](n, size)
 
 
-def _all_reduce_4(n: int, size: float) -> Rule:
+def _all_reduce_4(n: int, size: float) -> MpiRule:
     cases = (
-        (size < 10_000, Rule(_RD)),
+        (size < 10_000, MpiRule(_RD)),
         # elements of at least 4 bytes: fewer than ranks only where nobody's share is one
-        (size / 4 <= n, Rule(_TWO)),
-        (size <= n * 2**20, Rule(_RING)),
+        (size / 4 <= n, MpiRule(_TWO)),
+        (size <= n * 2**20, MpiRule(_RING)),
     )
-    return _first(cases, Rule(_SEG, 2**20))
+    return _first(cases, MpiRule(_SEG, 2**20))
 
 
-def _all_gather_4(n: int, size: float) -> Rule:
+def _all_gather_4(n: int, size: float) -> MpiRule:
     cases = (
-        (n == 2, Rule(_PAIR)),
-        (size < 50_000, Rule(_RD if _power(n) else _BRUCK)),
+        (n == 2, MpiRule(_PAIR)),
+        (size < 50_000, MpiRule(_RD if _power(n) else _BRUCK)),
     )
-    return _first(cases, Rule(_RING if n % 2 else _NEAR))
+    return _first(cases, MpiRule(_RING if n % 2 else _NEAR))
 
 
-def _broadcast_4(n: int, size: float) -> Rule:
+def _broadcast_4(n: int, size: float) -> MpiRule:
     cases = (
-        (size < 2048, Rule(_BINOMIAL)),
-        (size < 370_728, Rule(_SPLIT, 1024)),
-        (n < 1.6134e-6 * size + 2.1102, Rule(_PIPE, 128 * 1024)),
-        (n < 13, Rule(_SPLIT, 8 * 1024)),
-        (n < 2.3679e-6 * size + 1.1787, Rule(_PIPE, 64 * 1024)),
-        (n < 3.2118e-6 * size + 8.7936, Rule(_PIPE, 16 * 1024)),
+        (size < 2048, MpiRule(_BINOMIAL)),
+        (size < 370_728, MpiRule(_SPLIT, 1024)),
+        (n < 1.6134e-6 * size + 2.1102, MpiRule(_PIPE, 128 * 1024)),
+        (n < 13, MpiRule(_SPLIT, 8 * 1024)),
+        (n < 2.3679e-6 * size + 1.1787, MpiRule(_PIPE, 64 * 1024)),
+        (n < 3.2118e-6 * size + 8.7936, MpiRule(_PIPE, 16 * 1024)),
     )
-    return _first(cases, Rule(_PIPE, 8 * 1024))
+    return _first(cases, MpiRule(_PIPE, 8 * 1024))
 
 
 _OPEN_MPI_4 = {
@@ -157,43 +157,43 @@ _OPEN_MPI_4 = {
 }  # fmt: skip
 
 
-def _mpich(operation: str, n: int, size: float, short: float) -> Rule:
+def _mpich(operation: str, n: int, size: float, short: float) -> MpiRule:
     """`short`: an all-reduce of at most so many bytes is recursive doubling."""
     if operation == "all_reduce":
         few = size / 4 < 1 << (n.bit_length() - 1)  # elements, taken to be of 4 bytes
-        return Rule(_RD if size <= short or few else _RAB)
+        return MpiRule(_RD if size <= short or few else _RAB)
     if operation == "all_gather":
         if _power(n) and size < 524_288:
-            return Rule(_RD)
-        return Rule(_BRUCK if size < 81_920 and not _power(n) else _RING)
-    return Rule("")  # a broadcast, whose thresholds differ between versions
+            return MpiRule(_RD)
+        return MpiRule(_BRUCK if size < 81_920 and not _power(n) else _RING)
+    return MpiRule("")  # a broadcast, whose thresholds differ between versions
 
 
-def _mpich_3(operation: str, n: int, size: float) -> Rule:
+def _mpich_3(operation: str, n: int, size: float) -> MpiRule:
     if operation != "broadcast":
         return _mpich(operation, n, size, 2048)
     if size < 12_288 or n < 8:
-        return Rule("binomial_rounds")
-    return Rule(_SCATTER if size < 524_288 and _power(n) else "scatter_ring")
+        return MpiRule("binomial_rounds")
+    return MpiRule(_SCATTER if size < 524_288 and _power(n) else "scatter_ring")
 
 
-def _mpich_4(operation: str, n: int, size: float) -> Rule:
+def _mpich_4(operation: str, n: int, size: float) -> MpiRule:
     if operation != "broadcast":
         return _mpich(operation, n, size, 8)
     if n < 8 or size <= 12_288:
-        return Rule("binomial_rounds")
-    return Rule(_SCATTER if _power(n) and size <= 524_288 else "scatter_ring")
+        return MpiRule("binomial_rounds")
+    return MpiRule(_SCATTER if _power(n) and size <= 524_288 else "scatter_ring")
 
 
 OPERATIONS = ("all_reduce", "all_gather", "broadcast")
 #: by implementation and version, the newest last
-RULES: dict[str, dict[str, Callable[[str, int, float], Rule]]] = {
+RULES: dict[str, dict[str, Callable[[str, int, float], MpiRule]]] = {
     "open_mpi": {"4.0": _open_mpi_4, "5.0": _open_mpi_5},
     "mpich": {"3": _mpich_3, "4": _mpich_4},
 }
 
 
-def choose(implementation: str, version: str, operation: str, n: int, size: float) -> Rule:
+def choose(implementation: str, version: str, operation: str, n: int, size: float) -> MpiRule:
     """What the library takes for `operation` on `size` bytes (full size) over `n` ranks."""
     if operation not in OPERATIONS:
         known = ", ".join((*OPERATIONS, "send"))

@@ -18,7 +18,7 @@ _MAX_CHANNELS = 32
 
 
 @dataclass(frozen=True)
-class Graph:
+class NcclGraph:
     """A group of ranks as NCCL sees it; bandwidths in GB/s per channel.
 
     nodes, per_node   nodes of the group, and ranks per node (NCCL's integer division)
@@ -65,12 +65,12 @@ class Graph:
         return max(1, 2 * self.channels // max(self.nics, 1))
 
 
-def graph_of(topology: Topology, ranks: tuple[int, ...]) -> Graph:
+def graph_of(topology: Topology, ranks: tuple[int, ...]) -> NcclGraph:
     """The graph of `ranks`, worked out once."""
     return topology.once(("nccl graph", ranks), lambda: _graph(topology, ranks))
 
 
-def _graph(topology: Topology, ranks: tuple[int, ...]) -> Graph:
+def _graph(topology: Topology, ranks: tuple[int, ...]) -> NcclGraph:
     found = rings(topology, ranks)
     nodes = len({topology.node_of(rank) for rank in ranks})
     arch = tables.architecture(topology.compute_capability)
@@ -85,7 +85,7 @@ def _graph(topology: Topology, ranks: tuple[int, ...]) -> Graph:
         speed = min(ring.bandwidth for ring in found) / 1e9
         channels, inter = _network_channels(speed, len(found), arch)
         speed = inter
-    return Graph(
+    return NcclGraph(
         ranks=len(ranks),
         nodes=nodes,
         per_node=max(len(ranks) // nodes, 1),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dpsim.backends import Topology
 from dpsim.backends import _nccl_tables as tables
-from dpsim.backends._nccl_graph import Graph
+from dpsim.backends._nccl_graph import NcclGraph
 from dpsim.backends._nccl_tuning import SHARP
 from dpsim.collectives import Transfer, aggregator, path
 from dpsim.core.record import Refused
@@ -35,7 +35,7 @@ def check_settings(sharp: bool, algorithm: str, version: tuple[int, int]) -> Non
         raise Refused(message, ("algorithm",))
 
 
-def check_network(graph: Graph, ranks: tuple[int, ...], topology: Topology) -> None:
+def check_network(graph: NcclGraph, ranks: tuple[int, ...], topology: Topology) -> None:
     """Refused where the network between the nodes of `ranks` cannot add."""
     if graph.outside != "infiniband":
         raise Refused(f"SHARP needs InfiniBand switches; these nodes have {graph.outside}", _KEY)

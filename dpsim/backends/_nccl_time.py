@@ -32,7 +32,7 @@ from functools import cache
 from typing import NamedTuple
 
 from dpsim.backends import Edge
-from dpsim.backends._nccl_graph import Graph
+from dpsim.backends._nccl_graph import NcclGraph
 from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
 from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Tuning
@@ -118,7 +118,7 @@ def predicted(
 _PIECE = {"ll": 32 << 10, "ll128": 576_000, "simple": 512 << 10}
 
 
-def _chain(graph: Graph, protocol: str, size: float) -> float:
+def _chain(graph: NcclGraph, protocol: str, size: float) -> float:
     """How many times the transfer time passes until the first piece is at the end of a chain."""
     share = max(size / graph.channels, 1.0)
     return (graph.ranks - 2) * min(_PIECE[protocol] / share, 1.0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpsim.backends import _nccl_tables as tables
-from dpsim.backends._nccl_graph import Graph, rounded_down
+from dpsim.backends._nccl_graph import NcclGraph, rounded_down
 from dpsim.backends._nccl_tables import Era
 
 _ONE_PASS = ("all_gather", "reduce_scatter")
@@ -50,7 +50,7 @@ class Tuning:
     sharp  whether there is a plug-in for switches that add, and NCCL_COLLNET_ENABLE is set
     """
 
-    graph: Graph
+    graph: NcclGraph
     version: tuple[int, int]
     post: float = 1.0
     sharp: bool = False

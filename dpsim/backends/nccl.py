@@ -19,7 +19,7 @@ from typing import Annotated, NamedTuple
 from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
-from dpsim.backends._nccl_graph import Graph, graph_of
+from dpsim.backends._nccl_graph import NcclGraph, graph_of
 from dpsim.backends._nccl_sharp import check_network, check_settings
 from dpsim.backends._nccl_time import UNKNOWN, Time, predicted, reached, shipped
 from dpsim.backends._nccl_traffic import Traffic, scaled, shape, shapes_of, traffic_of
@@ -135,7 +135,7 @@ class Nccl(Backend):
             return self._on_plain_links(call, PLUGINS[choices[0].algorithm], graph)
         return self._planned(call, tuning, choices[0])
 
-    def _graph(self, call: _Call) -> Graph:
+    def _graph(self, call: _Call) -> NcclGraph:
         graph = graph_of(call.topology, call.ranks)
         if not self.channels or self.channels >= graph.channels:
             return graph
@@ -207,7 +207,7 @@ class Nccl(Backend):
 
     # -- any algorithm, round by round ----------------------------------------------------------
 
-    def _on_plain_links(self, call: _Call, name: str, graph: Graph) -> Plan:
+    def _on_plain_links(self, call: _Call, name: str, graph: NcclGraph) -> Plan:
         """Rounds on the links' own latencies, with the share of bandwidth that Simple reaches."""
         algorithm: Algorithm = plugins.find("collectives", name)()
         applies = algorithm.applies(call.ranks, call.topology)

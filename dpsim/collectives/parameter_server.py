@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dpsim.collectives import Algorithm, Stage, Topology, Transfer
 
 
-class ParameterServer(Algorithm):
+class PushAndPull(Algorithm):
     """All-reduce through `servers` of the ranks, by a push and a pull."""
 
     operations = ("all_reduce",)

@@ -77,7 +77,7 @@ class LayerSeconds:
 
 
 @dataclass(frozen=True)
-class Bucket:
+class MeasuredBucket:
     """One collective of a training step: when its data was handed over and when it ran.
 
     index   its place in the step; `bytes` its payload [B]
@@ -118,7 +118,7 @@ class Findings:
     curves: tuple[Curve, ...] = ()
     steps: tuple[StepTime, ...] = ()
     layers: tuple[LayerSeconds, ...] = ()
-    buckets: tuple[Bucket, ...] = ()
+    buckets: tuple[MeasuredBucket, ...] = ()
     device: str | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

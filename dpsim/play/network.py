@@ -43,7 +43,7 @@ class _Flow:
         return {link: load / most for link, load in self.loads.items() if load > 0.0}
 
 
-class Network:
+class SharedLinks:
     """Flows in progress on links of known capacity [B/s]."""
 
     def __init__(self, env: simpy.Environment, capacity: Callable[[Any], float]) -> None:
@@ -165,7 +165,7 @@ class Network:
 def together(plans: Sequence[Plan], capacity: Callable[[Any], float]) -> tuple[float, ...]:
     """When each of `plans` ends [s], if all start at once on links of `capacity` [B/s]."""
     env = simpy.Environment()
-    network = Network(env, capacity)
+    network = SharedLinks(env, capacity)
     ends = [0.0] * len(plans)
 
     def played(number: int) -> Generator[simpy.Event, Any, None]:

@@ -39,7 +39,7 @@ class Wire:
 
 
 @record
-class Explicit(NodeFabric):
+class ExplicitNode(NodeFabric):
     """The user's own node: names of `vertices` and the `links` between them.
 
     Names are ``gpu0``, ``nic0``, ``nvswitch0``, ``pcie0``, ``socket0`` or ``sw0`` (any switch),
@@ -114,7 +114,7 @@ def _require_unique(names: tuple[str, ...]) -> None:
 
 
 @lru_cache(maxsize=64)
-def _nearest(fabric: Explicit, gpus: int, nics: int) -> tuple[int, ...]:
+def _nearest(fabric: ExplicitNode, gpus: int, nics: int) -> tuple[int, ...]:
     """For every GPU the NIC fewest hops away; among equals in blocks of equal size."""
     graph: nx.DiGraph[Vertex] = nx.DiGraph()
     fabric.build(graph, 0, gpus, nics)

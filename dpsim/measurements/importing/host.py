@@ -9,13 +9,13 @@ from dpsim.machines.devices import Link
 from dpsim.measurements.importing.device import STAGED, file_of
 from dpsim.measurements.importing.facts import Nic, Place
 from dpsim.measurements.importing.ledger import Ledger
-from dpsim.measurements.importing.wiring import Host, places_of, tree_of
+from dpsim.measurements.importing.wiring import HostWiring, places_of, tree_of
 
 _PCIE = "link_speed and link_width: width times lane speed over 80, as NVIDIA/nccl 2.30.7 " \
         "src/graph/topo.cc counts"  # fmt: skip
 
 
-def host_of(ledger: Ledger, device: str, gpus: int, nics: Sequence[Nic]) -> Host | None:
+def host_of(ledger: Ledger, device: str, gpus: int, nics: Sequence[Nic]) -> HostWiring | None:
     """Places with all their bandwidths; None where the ledger now lacks where things hang."""
     laid = _layout(ledger, gpus, nics)
     if laid is None:
@@ -37,7 +37,7 @@ def host_of(ledger: Ledger, device: str, gpus: int, nics: Sequence[Nic]) -> Host
     up = fill("uplink", [known.get(name) for name in switches], "PCIe speed of the switches")
     between = _between(ledger, {p.socket for p in (*places, *beside)}, wires["inter_socket"])
     preset = wires["gpu"] if None in kept else None
-    return Host(
+    return HostWiring(
         _with(places, own),
         _with(beside, cards),
         {name: rate for name, rate in zip(switches, up, strict=True) if rate is not None},

@@ -30,7 +30,7 @@ class Fast:
 
 
 @dataclass(frozen=True)
-class Host:
+class HostWiring:
     """GPUs and NICs in their places, all bandwidths known [B/s]; `kind` is that of GPUs' links."""
 
     gpus: tuple[Place, ...]
@@ -86,7 +86,7 @@ def tree_of(node: NodeFabric) -> HostTree | None:
     return node.host if isinstance(node, HostedNode) else None
 
 
-def node_document(host: Host, fast: Fast) -> Document:
+def node_document(host: HostWiring, fast: Fast) -> Document:
     """The node as a machine file says it: a family where one fits, else wire by wire."""
     family, tree = _family(fast, len(host.gpus)), _tree(host)
     if family is None or tree is None:
@@ -121,7 +121,7 @@ def _joined(fast: Fast, gpus: int) -> Document | None:
     return None
 
 
-def _tree(host: Host) -> Document | None:
+def _tree(host: HostWiring) -> Document | None:
     """`host` as equal sockets and switches, numbered by GPUs; None where it isn't so."""
     per_socket = _blocks([place.socket for place in host.gpus])
     names = [place.switch for place in host.gpus]
@@ -158,7 +158,7 @@ def _blocks(names: Sequence[object]) -> int | None:
     return size if regular and same else None
 
 
-def _slots(nic: Place, host: Host) -> list[int]:
+def _slots(nic: Place, host: HostWiring) -> list[int]:
     """The GPUs that hang where `nic` does; where GPUs have switches, a NIC needs one of theirs."""
     return [
         slot
@@ -178,7 +178,7 @@ def _beside(slots: list[list[int]]) -> list[int]:
     return chosen
 
 
-def _explicit(host: Host, fast: Fast) -> Document:
+def _explicit(host: HostWiring, fast: Fast) -> Document:
     """Every wire by itself; sockets and switches are numbered as they come."""
     places = (*host.gpus, *host.nics)
     sockets = {s: f"socket{i}" for i, s in enumerate(dict.fromkeys(p.socket for p in places))}

@@ -34,7 +34,7 @@ class Event(NamedTuple):
 
 
 @dataclass
-class Trace:
+class KinetoTrace:
     """The events that count, by kind, each in order of time.
 
     operators, optimizers, notes   by thread: operators, ``Optimizer.step#…`` and ``nccl:…``
@@ -54,7 +54,7 @@ class Trace:
         return self.launches.get(kernel.args.get("correlation"))
 
 
-def load(path: Path) -> tuple[dict[str, Any], Trace]:
+def load(path: Path) -> tuple[dict[str, Any], KinetoTrace]:
     """The trace at `path` as it is, and its events."""
     data = json_content(path)
     events = data.get("traceEvents") if isinstance(data, dict) else None
@@ -63,9 +63,9 @@ def load(path: Path) -> tuple[dict[str, Any], Trace]:
     return data, _sorted(events)
 
 
-def _sorted(events: list[Any]) -> Trace:
+def _sorted(events: list[Any]) -> KinetoTrace:
     """All complete events of `events` by kind; times from the first one's start."""
-    trace = Trace()
+    trace = KinetoTrace()
     zero = None  # small numbers keep their digits
     for number, raw in enumerate(events):
         if not isinstance(raw, dict):
@@ -103,7 +103,7 @@ def _number(value: Any, where: str) -> float:
     return number
 
 
-def _file(trace: Trace, event: Event, kind: str) -> None:
+def _file(trace: KinetoTrace, event: Event, kind: str) -> None:
     """Put `event` where it belongs."""
     if kind == "kernel":
         (trace.wire if "nccl" in event.name.lower() else trace.compute).append(event)

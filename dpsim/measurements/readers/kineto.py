@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.core.record import Refused
-from dpsim.measurements.findings import Bucket, Findings, LayerSeconds, StepTime, unique
+from dpsim.measurements.findings import Findings, LayerSeconds, MeasuredBucket, StepTime, unique
 from dpsim.measurements.readers import Reader, opens_json
-from dpsim.measurements.readers._trace import Event, Trace, around, load
+from dpsim.measurements.readers._trace import Event, KinetoTrace, around, load
 
 _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 #: bytes of one element, by c10::ScalarType's and TypeMeta's names
@@ -79,7 +79,7 @@ def _world(data: Mapping[str, Any]) -> tuple[int | None, list[str]]:
     return world, [warning] if warning else []
 
 
-def _device(data: Mapping[str, Any], trace: Trace) -> str | None:
+def _device(data: Mapping[str, Any], trace: KinetoTrace) -> str | None:
     """The name of the device that ran the first kernel."""
     devices = data.get("deviceProperties")
     kernels = trace.compute or trace.wire
@@ -92,7 +92,7 @@ def _device(data: Mapping[str, Any], trace: Trace) -> str | None:
     return None
 
 
-def _steps_with_kernels(trace: Trace) -> list[Event]:
+def _steps_with_kernels(trace: KinetoTrace) -> list[Event]:
     starts = sorted(e.start for e in (*trace.compute, *trace.wire))
     return [
         step
@@ -143,9 +143,9 @@ def _union(events: Iterable[Event]) -> list[tuple[float, float]]:
 # -- collectives -------------------------------------------------------------------------------
 
 
-def _buckets(trace: Trace) -> tuple[tuple[Bucket, ...], list[str], list[str]]:
+def _buckets(trace: KinetoTrace) -> tuple[tuple[MeasuredBucket, ...], list[str], list[str]]:
     """The collectives that carry gradients, by step; notes; doubts."""
-    found: list[Bucket] = []
+    found: list[MeasuredBucket] = []
     places: Counter[int] = Counter()
     kinds: Counter[str] = Counter()
     unknown = 0
@@ -163,7 +163,7 @@ def _buckets(trace: Trace) -> tuple[tuple[Bucket, ...], list[str], list[str]]:
         step = max(step, 0)
         zero = trace.steps[step].start if trace.steps else 0.0
         began, start, end = ((t - zero) * 1e-6 for t in (ready, kernel.start, kernel.end))
-        found.append(Bucket(places[step], size, began, start, end, step))
+        found.append(MeasuredBucket(places[step], size, began, start, end, step))
         places[step] += 1
     notes = [f"Kineto: {n} {name} kernels" for name, n in sorted(kinds.items())]
     doubts = [f"{unknown} collectives don't say their size and are left out"] if unknown else []
@@ -174,7 +174,7 @@ def _buckets(trace: Trace) -> tuple[tuple[Bucket, ...], list[str], list[str]]:
     return tuple(found), notes, doubts
 
 
-def _payload(trace: Trace, kernel: Event, launch: Event | None) -> tuple[str, float | None]:
+def _payload(trace: KinetoTrace, kernel: Event, launch: Event | None) -> tuple[str, float | None]:
     """(operation, full size in bytes) of a collective's kernel, as far as the trace says."""
     args = kernel.args
     if "Collective name" in args:
@@ -225,7 +225,7 @@ def _list(value: Any) -> list[Any]:
 # -- compute -----------------------------------------------------------------------------------
 
 
-def _layers(trace: Trace, steps: int) -> tuple[LayerSeconds, ...]:
+def _layers(trace: KinetoTrace, steps: int) -> tuple[LayerSeconds, ...]:
     """Seconds of kernels per step, by forward operator; backward goes to its forward operator."""
     tops = {tid: _outermost(events) for tid, events in trace.operators.items()}
     owners = _owners(trace.operators, tops)

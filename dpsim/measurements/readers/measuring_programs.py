@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from dpsim.core.record import Refused
 from dpsim.measurements.findings import (
     OPERATIONS,
-    Bucket,
     Curve,
     Findings,
     LayerSeconds,
+    MeasuredBucket,
     Point,
     StepTime,
     unique,
@@ -226,7 +226,7 @@ class _Reading:
         if run is not None:
             yield from self._each(run.get("layers"), "layers", layer)
 
-    def buckets(self) -> Iterator[Bucket]:
+    def buckets(self) -> Iterator[MeasuredBucket]:
         """Rank 0's; NCCL carries a group's buckets one by one, gloo several at a time."""
         run = None if self.fake else self._largest("buckets")
         if run is None:
@@ -248,7 +248,7 @@ class _Reading:
                     self.warnings.append(f"bucket {index} of step {number}: is left out: "
                                          "no size, or an end before its start")  # fmt: skip
                 else:
-                    yield Bucket(index, sizes[index], ready, start, end, number)
+                    yield MeasuredBucket(index, sizes[index], ready, start, end, number)
 
 
 def _size(item: Any) -> tuple[int, float]:

@@ -17,7 +17,13 @@ from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import located
 from dpsim.measurements.stragglers import _operations, _table
-from dpsim.measurements.stragglers._operations import BACKWARD, FORWARD, Graph, Key, Operations
+from dpsim.measurements.stragglers._operations import (
+    BACKWARD,
+    FORWARD,
+    Operations,
+    OpGraph,
+    OpKey,
+)
 from dpsim.measurements.stragglers._read import read
 from dpsim.measurements.stragglers._table import Straggler, Times
 
@@ -159,7 +165,7 @@ def _uneven(trace: Operations, found: Sequence[Straggler]) -> tuple[str, ...]:
     )
 
 
-def _work(trace: Operations, taken: Mapping[Key, Array], ideal: Mapping[Key, Array]) -> Array:
+def _work(trace: Operations, taken: Mapping[OpKey, Array], ideal: Mapping[OpKey, Array]) -> Array:
     """Each rank's forward and backward relative to the ideal, (steps, replicas x stages)."""
     columns = []
     for stage in range(trace.stages):
@@ -170,13 +176,13 @@ def _work(trace: Operations, taken: Mapping[Key, Array], ideal: Mapping[Key, Arr
 
 
 def _mended(
-    taken: Mapping[Key, Array],
-    ideal: Mapping[Key, Array],
+    taken: Mapping[OpKey, Array],
+    ideal: Mapping[OpKey, Array],
     *,
     stage: int | None = None,
     replica: int | None = None,
     kind: str | None = None,
-) -> dict[Key, Array]:
+) -> dict[OpKey, Array]:
     """The times with those of a stage, replica or kind (of all that are given) made ideal."""
     result = {}
     for key, times in taken.items():
@@ -191,7 +197,7 @@ def _mended(
 
 
 def _parts(
-    graph: Graph, taken: Mapping[Key, Array], ideal: Mapping[Key, Array], now: float
+    graph: OpGraph, taken: Mapping[OpKey, Array], ideal: Mapping[OpKey, Array], now: float
 ) -> dict[str, dict[str, float]]:
     """What the mean step gains if a kind of operation, a stage or a replica were ideal [s]."""
 

@@ -41,7 +41,7 @@ KNOWN = (*COMPUTE, GATHER, SCATTER, NORMS, EMBEDDING, CLIP, *P2P)
 CLOCKS = 0.01
 
 
-class Key(NamedTuple):
+class OpKey(NamedTuple):
     """One operation of every replica: its stage, kind and number."""
 
     stage: int
@@ -58,8 +58,8 @@ class Operations:
 
     steps: tuple[int, ...]
     ranks: Array
-    start: Mapping[Key, Array]
-    end: Mapping[Key, Array]
+    start: Mapping[OpKey, Array]
+    end: Mapping[OpKey, Array]
 
     @property
     def stages(self) -> int:
@@ -67,7 +67,7 @@ class Operations:
 
 
 @dataclass(frozen=True)
-class Graph:
+class OpGraph:
     """What waits for what.
 
     after    operation -> those that must have ended
@@ -75,15 +75,15 @@ class Graph:
     order    the groups, and computations by themselves, in an order in which they can be played
     """
 
-    after: dict[Key, list[Key]]
-    groups: dict[Key, tuple[Key, ...]]
-    order: list[tuple[Key, ...]] = field(default_factory=list)
+    after: dict[OpKey, list[OpKey]]
+    groups: dict[OpKey, tuple[OpKey, ...]]
+    order: list[tuple[OpKey, ...]] = field(default_factory=list)
 
 
-def graph_of(trace: Operations) -> Graph:
+def graph_of(trace: Operations) -> OpGraph:
     """The graph of one step, from the first step of the first replica."""
-    after: dict[Key, list[Key]] = {key: [] for key in trace.start}
-    groups: dict[Key, tuple[Key, ...]] = {}
+    after: dict[OpKey, list[OpKey]] = {key: [] for key in trace.start}
+    groups: dict[OpKey, tuple[OpKey, ...]] = {}
     for stage in range(trace.stages):
         computations = _computations(trace, stage)
         _chain(after, computations)
@@ -101,7 +101,7 @@ def graph_of(trace: Operations) -> Graph:
     for send, receive in PAIRS.items():
         step = 1 if send.startswith("forward") else -1
         for key in [k for k in trace.start if k.kind == send]:
-            peer = Key(key.stage + step, receive, key.number)
+            peer = OpKey(key.stage + step, receive, key.number)
             if peer not in trace.start:
                 raise Refused(f"{_name(key)} has no {receive} on stage {peer.stage}")
             groups[key] = groups[peer] = (key, peer)
@@ -110,27 +110,27 @@ def graph_of(trace: Operations) -> Graph:
     for key in trace.start:
         if key.kind in (GATHER, SCATTER):
             groups[key] = (key,)
-    return Graph(after, groups, _order(after, groups))
+    return OpGraph(after, groups, _order(after, groups))
 
 
-def _kind(trace: Operations, stage: int, kind: str) -> list[Key]:
+def _kind(trace: Operations, stage: int, kind: str) -> list[OpKey]:
     return sorted(key for key in trace.start if key.stage == stage and key.kind == kind)
 
 
-def _computations(trace: Operations, stage: int) -> list[Key]:
+def _computations(trace: Operations, stage: int) -> list[OpKey]:
     found = [*_kind(trace, stage, FORWARD), *_kind(trace, stage, BACKWARD)]
     if not found:
         raise Refused(f"stage {stage} has no {FORWARD} and no {BACKWARD}")
     return sorted(found, key=lambda key: float(trace.start[key][0, 0]))
 
 
-def _chain(after: dict[Key, list[Key]], keys: list[Key]) -> None:
+def _chain(after: dict[OpKey, list[OpKey]], keys: list[OpKey]) -> None:
     for a, b in pairwise(keys):
         after[b].append(a)
 
 
 def _transfers(
-    trace: Operations, stage: int, computations: list[Key], after: dict[Key, list[Key]]
+    trace: Operations, stage: int, computations: list[OpKey], after: dict[OpKey, list[OpKey]]
 ) -> None:
     """Sends follow what they send, receives precede what needs them."""
     for kind in P2P:
@@ -138,34 +138,34 @@ def _transfers(
         _chain(after, own)
         work = FORWARD if kind.startswith("forward") else BACKWARD
         for key in own:
-            partner = Key(stage, work, key.number)
+            partner = OpKey(stage, work, key.number)
             if partner not in trace.start:
                 raise Refused(f"{_name(key)} belongs to no {work}")
             if kind in PAIRS:
                 after[key].append(partner)
                 continue
             after[partner].append(key)
-            before = Key(stage, work, key.number - 1)
+            before = OpKey(stage, work, key.number - 1)
             if before in trace.start:
                 after[key].append(before)
     first = next((i for i, key in enumerate(computations) if key.kind == BACKWARD), 0)
     for kind in ("backward-send", "backward-recv"):
-        key = Key(stage, kind, 0)
+        key = OpKey(stage, kind, 0)
         if first >= 2 and key in trace.start:
             after[key].append(computations[first - 2])
 
 
-def _together(keys: list[Key], groups: dict[Key, tuple[Key, ...]]) -> None:
+def _together(keys: list[OpKey], groups: dict[OpKey, tuple[OpKey, ...]]) -> None:
     for number in {key.number for key in keys}:
         members = tuple(sorted(key for key in keys if key.number == number))
         groups.update(dict.fromkeys(members, members))
 
 
 def _order(
-    after: dict[Key, list[Key]], groups: dict[Key, tuple[Key, ...]]
-) -> list[tuple[Key, ...]]:
+    after: dict[OpKey, list[OpKey]], groups: dict[OpKey, tuple[OpKey, ...]]
+) -> list[tuple[OpKey, ...]]:
     unit = {key: groups.get(key, (key,)) for key in after}
-    sorter: TopologicalSorter[tuple[Key, ...]] = TopologicalSorter()
+    sorter: TopologicalSorter[tuple[OpKey, ...]] = TopologicalSorter()
     for key, before in after.items():
         sorter.add(unit[key], *(unit[other] for other in before))
     try:
@@ -175,14 +175,14 @@ def _order(
         raise Refused(f"operations wait for each other in a circle: {names}") from None
 
 
-def _name(key: Key) -> str:
+def _name(key: OpKey) -> str:
     return f"{key.kind} {key.number} of stage {key.stage}"
 
 
 # -- times ----------------------------------------------------------------------------------------
 
 
-def lengths(trace: Operations, graph: Graph) -> dict[Key, Array]:
+def lengths(trace: Operations, graph: OpGraph) -> dict[OpKey, Array]:
     """How long each operation takes once all its participants are there [s]."""
     found = {}
     for members in graph.order:
@@ -202,7 +202,7 @@ def _last(starts: list[Array], kind: str) -> Array:
     return np.asarray(latest)
 
 
-def ideal(found: Mapping[Key, Array]) -> dict[Key, Array]:
+def ideal(found: Mapping[OpKey, Array]) -> dict[OpKey, Array]:
     """The same with what each kind takes over all ranks, steps and micro-batches: computations in
     the mean, communication in the median."""
     kinds: dict[str, list[Array]] = {}
@@ -215,9 +215,9 @@ def ideal(found: Mapping[Key, Array]) -> dict[Key, Array]:
     return {key: np.full_like(length, typical[key.kind]) for key, length in found.items()}
 
 
-def play(graph: Graph, taken: Mapping[Key, Array]) -> Array:
+def play(graph: OpGraph, taken: Mapping[OpKey, Array]) -> Array:
     """Duration of every step, shape (steps,), if operations take `taken` [s]."""
-    ends: dict[Key, Array] = {}
+    ends: dict[OpKey, Array] = {}
     for members in graph.order:
         starts = []
         for key in members:

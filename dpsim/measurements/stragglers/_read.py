@@ -14,7 +14,7 @@ from dpsim.core.yamlfile import located
 from dpsim.measurements.readers import content
 from dpsim.measurements.readers._trace import around, load
 from dpsim.measurements.readers.kineto import Kineto
-from dpsim.measurements.stragglers._operations import KNOWN, Key, Operations
+from dpsim.measurements.stragglers._operations import KNOWN, Operations, OpKey
 from dpsim.measurements.stragglers._table import Times
 
 if TYPE_CHECKING:
@@ -190,12 +190,12 @@ def _operations(frame: pd.DataFrame) -> Operations:
     first = np.full(len(steps), np.inf)
     np.minimum.at(first, replica, start)
     start = start - first[replica]
-    starts: dict[Key, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
-    ends: dict[Key, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
+    starts: dict[OpKey, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
+    ends: dict[OpKey, np.ndarray[tuple[int, ...], np.dtype[np.float64]]] = {}
     keys = frame.assign(kind=kinds).groupby(["stage", "kind", "seq_id"], observed=True).indices
     for name, rows in keys.items():
         stage, kind, number = cast("tuple[int, str, int]", name)
-        key = Key(int(stage), str(kind), int(number))
+        key = OpKey(int(stage), str(kind), int(number))
         place = (replica[rows], columns["dp_rank"][rows])
         for table, values in ((starts, start), (ends, start + duration)):
             table[key] = np.full((len(steps), replicas), math.nan)

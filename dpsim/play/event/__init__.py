@@ -22,7 +22,7 @@ from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
 from dpsim.play.event.deadlock import Waiting, deadlock
-from dpsim.play.event.exchanges import Delivery, Events, Exchanges, Meeting
+from dpsim.play.event.exchanges import Delivery, Events, Meeting, Rendezvous
 from dpsim.play.event.steps import Steps
 
 MAX_EVENTS = 200_000_000
@@ -48,7 +48,7 @@ class _Run:
         self.casts = [request.cast(k) for k in range(request.steps)]
         self.factors = [request.factors(k) for k in range(request.steps)]
         self.steps = Steps(self.casts, request.warmup)
-        self.exchanges = Exchanges(self.env, request, self.casts, detail == "rounds")
+        self.exchanges = Rendezvous(self.env, request, self.casts, detail == "rounds")
         self.done: dict[tuple[int, int, int], simpy.Event] = {}
         self.issued: dict[tuple[int, int, int], simpy.Event] = {}
         self.waiting: Waiting = {}

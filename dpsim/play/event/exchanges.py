@@ -18,7 +18,7 @@ from dpsim.backends import Plan, Transfer
 from dpsim.compile.program import Cast, Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
-from dpsim.play.network import Network
+from dpsim.play.network import SharedLinks
 
 Events = Generator[simpy.Event, Any, None]
 
@@ -90,7 +90,7 @@ class Contention:
             least = 1e-14 * self.env.now  # what is left to rounding would not move the clock
 
 
-class Exchanges:
+class Rendezvous:
     """The collectives and transfers that are under way.
 
     rounds   collectives are played transfer by transfer, where their plan has any
@@ -101,7 +101,7 @@ class Exchanges:
     ) -> None:
         self.env, self.costs, self.casts, self.rounds = env, request.costs, casts, rounds
         topology = request.costs.topology
-        self.network = Network(env, cache(lambda edge: topology.link(edge).bandwidth))  # type: ignore[union-attr]
+        self.network = SharedLinks(env, cache(lambda edge: topology.link(edge).bandwidth))  # type: ignore[union-attr]
         self.contention = Contention(env, request.contention, casts[0].ranks)
         self.slow = [
             check_time(request.network(k), f"the network's slowing in step {k}")

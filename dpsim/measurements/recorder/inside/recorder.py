@@ -16,7 +16,7 @@ from typing import Any
 from . import Stop, model
 from .clocks import Counter, Cuda, Wall
 from .document import write
-from .step import Step
+from .step import ObservedStep
 
 #: arguments of DDP that change what is reduced in a way that a record does not say
 OTHERS = ("mixed_precision", "delay_all_reduce_named_params", "bucket_cap_mb_list")
@@ -31,8 +31,8 @@ class Recorder:
         self.ddp: Any = None
         self.arguments: dict[str, Any] = {}
         self.names: dict[int, str] = {}
-        self.step: Step | None = None
-        self.steps: list[Step] = []
+        self.step: ObservedStep | None = None
+        self.steps: list[ObservedStep] = []
         self.optimizer: dict[str, Any] | None = None
         self.handles: list[Any] = []
         self.clock: Any = None
@@ -97,7 +97,7 @@ class Recorder:
         clock = Counter(self.torch, list(ddp.parameters())) if kind == "counted" else self.clock
         if kind in ("detailed", "counted") and not self.handles:
             self._hook_layers()
-        self.step = Step(kind, clock)
+        self.step = ObservedStep(kind, clock)
         self.step.batch = model.batch_of(self.torch, (args, kwargs))
         self.step.compute = self._compute_dtype()
         if isinstance(clock, Counter):

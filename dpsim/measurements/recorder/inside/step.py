@@ -7,7 +7,7 @@ from typing import Any
 from .clocks import Counter
 
 
-class Step:
+class ObservedStep:
     """The marks of one iteration; `kind` is warm, plain, detailed or counted."""
 
     def __init__(self, kind: str, clock: Any) -> None:
@@ -29,7 +29,7 @@ class Step:
         return self.kind in ("detailed", "counted")
 
 
-def timed(step: Step) -> dict[str, Any]:
+def timed(step: ObservedStep) -> dict[str, Any]:
     """The marks of a step as seconds since its start."""
     clock = step.clock
 
@@ -47,7 +47,7 @@ def timed(step: Step) -> dict[str, Any]:
     }
 
 
-def worked(step: Step) -> dict[str, Any]:
+def worked(step: ObservedStep) -> dict[str, Any]:
     """The marks of the counted step: work done since its start."""
     clock = step.clock
 
