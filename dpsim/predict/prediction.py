@@ -13,7 +13,7 @@ from dpsim._version import __version__
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
-from dpsim.compile.program import COMPUTE, RECEIVE, Cast
+from dpsim.compile.program import RECEIVE, Cast
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.measured import read_measured
@@ -253,7 +253,7 @@ def _traffic(case: Case, cast: Cast) -> dict[str, float]:
     """Bytes that rank 0 sends in a step: payload, padding, control."""
     totals = {"payload": 0.0, "padding": 0.0, "control": 0.0}
     for op in cast.program(0).ops:
-        if op.stream == COMPUTE or op.operation == RECEIVE:
+        if op.on_device or op.operation == RECEIVE:
             continue
         sent = case.costs.of(op, cast.peers(0, op.group)).sent
         padding = sent * op.padding / op.bytes if op.bytes else 0.0
@@ -281,11 +281,11 @@ def _bound_of(case: Case, cast: Cast, rank: int, fastest: float) -> float:
     """The bound that `rank` alone sets [s]."""
     program = cast.program(rank)
     compute = sum(
-        op.seconds * (fastest if op.scales else 1.0) for op in program.ops if op.stream == COMPUTE
+        op.seconds * (fastest if op.scales else 1.0) for op in program.ops if op.on_device
     )
     streams: dict[str, float] = {}
     for op in program.ops:
-        if op.stream != COMPUTE and not op.control:
+        if not op.on_device and not op.control:
             cost = case.costs.of(op, cast.peers(rank, op.group)).seconds
             streams[op.stream] = streams.get(op.stream, 0.0) + cost / case.backend.concurrency
     return max(compute, *streams.values()) if streams else compute
