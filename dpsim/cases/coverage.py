@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dpsim.cases.case import Case
-from dpsim.compile.program import BARRIER
 from dpsim.play.measured import MeasuredCosts, Served
 
 #: repeated runs of nccl-tests on one machine differ by a few per cent at large sizes: 0.69 to 0.74
@@ -47,7 +46,7 @@ def collectives(case: Case) -> Iterator[Collective]:
         return
     cast = case.asked
     for op in cast.programs[cast.roles[0]].ops:
-        if op.kind != "collective" or op.operation == BARRIER:
+        if not op.exchanges:
             continue
         ranks = next((g for g in cast.groups[op.group] if 0 in g), ())
         if len(ranks) < 2 or op.bytes <= 0:

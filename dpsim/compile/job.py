@@ -75,6 +75,7 @@ class Job:
         return self.copy_seconds(work.bytes) + work.seconds
 
     def parameter_dtype(self, layer: int) -> str:
+        """The dtype of a layer's parameters."""
         return self.model.layers[layer].dtype or self.precision.parameters
 
 

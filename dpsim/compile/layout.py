@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpsim.compile.placement import Mesh
+from dpsim.compile.placement import Axis, Mesh
 from dpsim.compile.schedules import Act, Schedule
 from dpsim.core.record import Refused
 from dpsim.models import Model
 from dpsim.models.split import balanced, blocks, equal, runs
+
+TENSOR: Axis = "tensor"
+DATA: Axis = "data"
 
 
 @dataclass(frozen=True)

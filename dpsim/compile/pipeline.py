@@ -13,15 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpsim.compile.layout import Layout
-from dpsim.compile.pipeline_rank import (
-    DATA,
-    TENSOR,
-    Jobs,
-    PipelineRank,
-    backward_stream,
-    forward_stream,
-)
+from dpsim.compile.layout import DATA, TENSOR, Layout
+from dpsim.compile.pipeline_rank import Jobs, PipelineRank, backward_stream, forward_stream
 from dpsim.compile.placement import Mesh
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.strategies import Strategy

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from dpsim.compile.exchange import Leg
 from dpsim.compile.job import Job
-from dpsim.compile.layout import Layout
-from dpsim.compile.placement import Axis
+from dpsim.compile.layout import DATA, TENSOR, Layout
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Program
 from dpsim.compile.schedules import Act, spell
 from dpsim.compile.step import Issue
@@ -16,8 +15,6 @@ from dpsim.compile.strategies import Strategy
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.models import Layer
 
-TENSOR: Axis = "tensor"
-DATA: Axis = "data"
 #: one rank's part of a stage: (stage, samples of its micro-batches) -> Job
 Jobs = Callable[[int, int], Job]
 
@@ -46,6 +43,7 @@ class PipelineRank:
     sent: list[int] = field(default_factory=list)
 
     def program(self, acts: Sequence[Act]) -> Program:
+        """What it issues where it runs `acts`."""
         self.held = {s: self.jobs(s, self.share) for s in self.layout.held(self.row)}
         first = next(iter(self.held.values()))
         self.issue = Issue(first)

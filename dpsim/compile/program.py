@@ -64,6 +64,16 @@ class Op(NamedTuple):
     repeats: int = 1
 
     @property
+    def on_device(self) -> bool:
+        """Whether it runs on the compute stream."""
+        return self.stream == COMPUTE
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether it is a collective that moves something."""
+        return self.kind == "collective" and self.operation != BARRIER
+
+    @property
     def scales(self) -> bool:
         """Whether a slow or jittery rank takes longer for it."""
         return self.kind in ("forward", "backward", "optimizer")

@@ -29,6 +29,7 @@ class Issue:
         return len(self.ops) - 1
 
     def collective(self, name: str, operation: str, stream: str, size: float, **rest: Any) -> int:
+        """Append a collective of `size` bytes; returns its index."""
         return self.add(
             name, "collective", stream=stream, operation=operation, bytes=float(size), **rest
         )
@@ -51,6 +52,7 @@ class Issue:
 
     @property
     def last(self) -> int:
+        """The index of the operation that was appended last."""
         return len(self.ops) - 1
 
     @property
@@ -83,6 +85,7 @@ class Step:
         self.m = 0
 
     def play(self) -> Program:
+        """The program of the whole step."""
         for m, times in self.job.rounds(self.quiet):
             self.m = m
             self.forward(times)
@@ -100,12 +103,14 @@ class Step:
         return f"{letter}{index}" if one else f"{letter}{index}.{self.m}"
 
     def forward(self, times: Sequence[LayerTime]) -> None:
+        """The forward of a micro-batch."""
         for i in self.job.model.forward_order:
             after = self.before_forward(i)
             self.issue.add(self.label("F", i), "forward", seconds=times[i].forward, after=after)
             self.after_forward(i)
 
     def backward(self, times: Sequence[LayerTime]) -> None:
+        """The backward of a micro-batch."""
         for i in self.job.model.backward_order():
             after = self.before_backward(i)
             self.issue.add(self.label("B", i), "backward", seconds=times[i].backward, after=after)
@@ -163,6 +168,7 @@ class ExchangeStep(Step):
             self.arrive()
 
     def after_backward(self, layer: int) -> None:
+        """Copies, and the messages that are due."""
         if not self.exchanges:
             return
         self.copy(f"C{layer}", Work(self.exchange.copies.get(layer, 0.0)))

@@ -40,6 +40,16 @@ class Span(NamedTuple):
     start: float
     end: float
 
+    @property
+    def on_device(self) -> bool:
+        """Whether it ran on the compute stream."""
+        return self.stream == COMPUTE
+
+    @property
+    def transfers(self) -> bool:
+        """Whether something was sent or received."""
+        return self.op in (SEND, RECEIVE)
+
 
 @dataclass(frozen=True)
 class Step:

@@ -19,7 +19,6 @@ import numpy as np
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import SMALLEST, network_range
 from dpsim.cases.variant import at_ranks
-from dpsim.collectives import BARRIER
 from dpsim.core.errors import SimulationError
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
@@ -222,7 +221,7 @@ def _operations(case: Case) -> Iterator[tuple[str, float]]:
     """The collectives that rank 0 takes part in, with their whole sizes [B]."""
     cast = case.asked
     for op in cast.program(0).ops:
-        if op.kind == "collective" and op.operation != BARRIER and op.bytes > 0 and not op.control:
+        if op.exchanges and op.bytes > 0 and not op.control:
             yield op.operation, op.bytes
 
 

@@ -8,7 +8,6 @@ from itertools import pairwise
 from dpsim.backends import Phase, Plan
 from dpsim.cases.case import Case
 from dpsim.compile.critical import critical_path
-from dpsim.compile.program import COMPUTE
 from dpsim.play import leaves
 from dpsim.predict.player import Played, step_time
 
@@ -29,7 +28,7 @@ def bottleneck(case: Case, played: Played) -> str:
     path = critical_path(step)
     sizes["host"] += sum(max(b.start - a.end, 0.0) for a, b in pairwise(path))  # delays
     for span in path:
-        if span.stream != COMPUTE:
+        if not span.on_device:
             sizes["network"] += span.end - span.start
         else:
             sizes["host" if span.op == "serial" else "compute"] += span.end - span.start
@@ -72,9 +71,7 @@ def _network_bound(case: Case, played: Played) -> str:
     """Latency, or the links inside or between nodes, whichever takes most of the collectives."""
     cast = case.asked
     plans = [
-        case.costs.of(op, cast.peers(0, op.group))
-        for op in cast.program(0).ops
-        if op.stream != COMPUTE
+        case.costs.of(op, cast.peers(0, op.group)) for op in cast.program(0).ops if not op.on_device
     ]
     sizes = network_sizes(plans)
     return max(sizes, key=lambda name: sizes[name])

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from dpsim.cases.case import Case
-from dpsim.compile.program import COMPUTE, RECEIVE, Cast
+from dpsim.compile.program import RECEIVE, Cast
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.models.memory import MemoryUse
@@ -105,7 +105,7 @@ def _sent(case: Case, cast: Cast) -> Sent:
     """What rank 0 sends in a step."""
     payload = padding = control = 0.0
     for op in cast.program(0).ops:
-        if op.stream == COMPUTE or op.operation == RECEIVE:
+        if op.on_device or op.operation == RECEIVE:
             continue
         sent = case.costs.of(op, cast.peers(0, op.group)).sent
         filling = sent * op.padding / op.bytes if op.bytes else 0.0
@@ -132,11 +132,11 @@ def _bound_of(case: Case, cast: Cast, rank: int, fastest: float) -> float:
     """The bound that `rank` alone sets [s]."""
     program = cast.program(rank)
     compute = sum(
-        op.seconds * (fastest if op.scales else 1.0) for op in program.ops if op.stream == COMPUTE
+        op.seconds * (fastest if op.scales else 1.0) for op in program.ops if op.on_device
     )
     streams: dict[str, float] = {}
     for op in program.ops:
-        if op.stream != COMPUTE and not op.control:
+        if not op.on_device and not op.control:
             cost = case.costs.of(op, cast.peers(rank, op.group)).seconds
             streams[op.stream] = streams.get(op.stream, 0.0) + cost / case.backend.concurrency
     return max(compute, *streams.values()) if streams else compute

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks, without_communication
-from dpsim.compile.program import COMPUTE
 from dpsim.predict.answer import (
     Amdahl,
     Bend,
@@ -68,7 +67,7 @@ def baseline(case: Case) -> Baseline:
 def _compute(case: Case, *, fixed_only: bool = False) -> tuple[float, float]:
     """Compute time of rank 0: per-sample work, and everything else [s]."""
     job = case.job(1 if fixed_only else max(case.shares))
-    ops = [op for op in case.scenario.strategy.program(job, None).ops if op.stream == COMPUTE]
+    ops = [op for op in case.scenario.strategy.program(job, None).ops if op.on_device]
     scaled = sum(op.seconds for op in ops if op.kind in ("forward", "backward"))
     return scaled, sum(op.seconds for op in ops if op.kind not in ("forward", "backward"))
 

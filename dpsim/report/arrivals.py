@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from dpsim.compile.program import COMPUTE, RECEIVE, SEND
 from dpsim.compile.timeline import Span
 from dpsim.core.units import show
 from dpsim.report.figures import BLACK, BLUE, ORANGE, YELLOW, time_scale
@@ -71,7 +70,7 @@ def arrivals(spans: Iterable[Span]) -> list[Arrivals]:
     """
     found: dict[tuple[str, str, str, float], list[Span]] = defaultdict(list)
     for span in spans:
-        if span.stream != COMPUTE and span.op not in (SEND, RECEIVE):
+        if not span.on_device and not span.transfers:
             found[span.stream, span.group, span.name, span.end].append(span)
     several = [
         Arrivals(name, {s.rank: s.ready for s in group}, max(s.start for s in group), end)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpsim.compile.program import COMPUTE, RECEIVE, SEND
+from dpsim.compile.program import RECEIVE, SEND
 from dpsim.compile.timeline import Span
 from dpsim.core.units import show
 from dpsim.report.figures import (
@@ -89,7 +89,7 @@ def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
 
     every = alike(rows_of(spans))
     rows = every[:MOST_ROWS]
-    end = max((span.end for span in spans if span.stream == COMPUTE), default=0.0)
+    end = max((span.end for span in spans if span.on_device), default=0.0)
     latest = max((b.end for _, row in rows for b in row), default=0.0)
     width = min(18.0, max(9.0, 2.0 + 0.16 * max((len(row) for _, row in rows), default=0)))
     figure = Figure(figsize=(width, 1.9 + 0.5 * len(rows)), layout="constrained")
@@ -137,14 +137,14 @@ def alike(rows: Mapping[int, Sequence[Block]]) -> list[Row]:
 
 def is_pipeline(spans: Iterable[Span]) -> bool:
     """Whether anything goes from stage to stage."""
-    return any(span.op in (SEND, RECEIVE) for span in spans)
+    return any(span.transfers for span in spans)
 
 
 def _parts(span: Span, piped: bool) -> tuple[int, str, str, bool] | None:
     """(stage or -1, letter, number, whether the name goes on with a layer) from a name such as
     "4F0", "B7.2", or, without a pipeline, "F<layer>.<micro-batch>"; None for other names."""
     found = _NAME.fullmatch(span.name)
-    if span.stream != COMPUTE or found is None or found[5]:
+    if not span.on_device or found is None or found[5]:
         return None
     stage, letter, first, second, _ = found.groups()
     number = first if piped or second is None else second
@@ -157,7 +157,7 @@ def _block(span: Span, piped: bool, chunks: Mapping[int, int]) -> tuple[Block, b
     if parts is not None:
         stage, letter, number, several = parts
         return Block(letter, number, chunks.get(stage, 0), span.start, span.end), several
-    if span.stream == COMPUTE:
+    if span.on_device:
         kind = {"forward": "F", "backward": "B", "optimizer": "optimizer"}.get(span.op, "other")
     else:
         kind = "transfer" if span.op == SEND else "collective"

@@ -29,6 +29,7 @@ class Payload(NamedTuple):
 
     @property
     def elements(self) -> int:
+        """Of all its tensors."""
         return sum(prod(shape) for shape in self.shapes)
 
 
@@ -74,6 +75,7 @@ class _Named(Plugin):
     """A compression by its name, where its defaults do, or as a mapping."""
 
     def make(self, data: Any, *, file: bool) -> Any:
+        """The compression of that name, or of that mapping."""
         known = names(self.folder)
         if isinstance(data, str) and data in known:
             data = {self.tag: data}

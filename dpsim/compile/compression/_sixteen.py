@@ -23,9 +23,11 @@ class SixteenBit(Compression):
         return (Phase("all_reduce", wire, Work(_cast(payload) + wire)),)
 
     def decode(self, payload: Payload, ranks: int) -> Work:
+        """The cast back."""
         return Work(_cast(payload))
 
     def memory(self, payload: Payload, ranks: int) -> dict[str, float]:
+        """What was reduced, where it is no view of the bucket."""
         wire = _wire(payload)
         return {"compressed buckets": wire if wire < payload.bytes else 0.0}
 

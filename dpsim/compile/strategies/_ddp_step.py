@@ -98,11 +98,13 @@ class DdpStep(ExchangeStep):
         return self.start if layer == self.job.model.forward_order[0] else ()
 
     def after_forward(self, layer: int) -> None:
+        """Statistics of all ranks."""
         if channels := self._synchronised(layer):
             size = self.job.ranks * (2 * channels + 1) * STATISTICS_BYTES
             self._statistics(f"SN{layer}", "all_gather", size)
 
     def before_backward(self, layer: int) -> tuple[int, ...]:
+        """Gradients of the statistics of all ranks."""
         if channels := self._synchronised(layer):
             self._statistics(f"SN{layer}'", "all_reduce", 2 * channels * STATISTICS_BYTES)
         return ()
@@ -151,5 +153,6 @@ class DdpStep(ExchangeStep):
         self.sent = []
 
     def update(self) -> None:
+        """The optimizer, unless backward had it."""
         if not self.knobs.optimizer_in_backward:
             super().update()

@@ -64,6 +64,7 @@ class Fsdp1Step(UnitStep):
 
     @property
     def reduces(self) -> bool:
+        """Whether this micro-batch does."""
         return self.last or not self.knobs.no_sync
 
     @property

@@ -126,6 +126,7 @@ class ZeroStep(ExchangeStep):
     # -- the end ------------------------------------------------------------------------------
 
     def arrive(self) -> None:
+        """Reductions run on from one micro-batch into the next; the last one ends the step's."""
         if self.last:
             self.issue.add("W", "wait", after=(self.sent[-1],))
 
@@ -204,6 +205,7 @@ def _uses(job: Job) -> list[list[int]]:
 
 
 def traced(limits: Limits, job: Job, *, recorded: bool, resident: bool = True) -> Trace:
+    """What is gathered, and when, in one forward and backward of a model."""
     root = len(job.model.layers)
     order = [root, *job.model.forward_order, root, *job.model.backward_order()]
     elements = [g.elements for g in gradients_of(job)]

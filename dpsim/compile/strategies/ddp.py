@@ -192,6 +192,7 @@ class Ddp(Strategy):
         return assign_buckets(sizes, () if one else self.caps, None)[::-1]
 
     def accept_stage(self, job: Job) -> None:
+        """Refuse what is not modelled where layers are split over ranks."""
         for name in ("sync_batchnorm", "join", "optimizer_in_backward"):
             if getattr(self, name):
                 raise Refused(
@@ -234,6 +235,7 @@ class Ddp(Strategy):
         return (FIRST_BUCKET, cap)
 
     def memory(self, job: Job) -> dict[str, float]:
+        """States, the buckets where gradients are no views of them, what a hook keeps."""
         parts = state_bytes(job, 1.0)
         if not self.gradient_as_bucket_view:
             parts["DDP buckets"] = parts["gradients"]

@@ -254,6 +254,7 @@ class _Step(ExchangeStep):
         super().after_backward(layer)
 
     def trigger(self, message: Message) -> tuple[int, ...]:
+        """The backward that ends the last gradient of a response."""
         last = max((self.gradients[t].ready for t in message.gradients), key=self.place.__getitem__)
         return (self.ended[last],)
 

@@ -100,10 +100,12 @@ class Zero(Strategy):
 
     @property
     def offloads(self) -> bool:
+        """Whether optimizer states and updates are on the host."""
         return self.offload_optimizer == "cpu"
 
     @property
     def overlaps(self) -> bool:
+        """Whether reductions run beside backward."""
         if self.overlap_comm is None:
             return self.stage == 3 or not self.as_shipped
         return self.overlap_comm
