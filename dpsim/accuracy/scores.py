@@ -68,26 +68,29 @@ def summary(rows: Sequence[Scored], refused: int = 0) -> dict[str, Any]:
         return found
     signed = np.array([row.predicted / row.measured - 1.0 for row in rows])
     return found | {
-        **accuracy(rows),
+        **error_quantiles([row.error for row in rows]),
         "mean_error": float(np.mean([row.error for row in rows])),
         "signed_bias": float(np.median(signed)),
         "skill": skill(rows),
+        "coverage": coverage(rows),
         "interval_score": float(np.mean([row.interval_score for row in rows])),
+        "median_half_width": half_width(rows),
         "baselines": baseline_errors(rows),
     }
 
 
-def accuracy(rows: Sequence[Scored]) -> dict[str, float]:
-    """How far off `rows` (at least one) are, and how honest and how wide their intervals."""
-    widths = [(row.high - row.low) / 2.0 / row.predicted for row in rows]
-    return {
-        **_quantiles([row.error for row in rows]),
-        "coverage": float(np.mean([row.inside for row in rows])),
-        "median_half_width": float(np.median(widths)),
-    }
+def coverage(rows: Sequence[Scored]) -> float:
+    """Share of `rows` inside their intervals."""
+    return float(np.mean([row.inside for row in rows]))
 
 
-def _quantiles(errors: Sequence[float]) -> dict[str, float]:
+def half_width(rows: Sequence[Scored]) -> float:
+    """The median half width of the intervals of `rows`, relative to the predictions."""
+    return float(np.median([(row.high - row.low) / 2.0 / row.predicted for row in rows]))
+
+
+def error_quantiles(errors: Sequence[float]) -> dict[str, float]:
+    """The median and the 90th percentile of `errors`."""
     return {
         "median_error": float(np.median(errors)),
         "p90_error": float(np.quantile(errors, 0.9)),
@@ -112,7 +115,7 @@ def baseline_errors(rows: Sequence[Scored]) -> dict[str, dict[str, float]]:
     for name in sorted({name for row in rows for name in row.baselines}):
         having = [row for row in rows if name in row.baselines]
         errors = [abs(row.baselines[name] / row.measured - 1.0) for row in having]
-        found[name] = {"n": len(errors), **_quantiles(errors)}
+        found[name] = {"n": len(errors), **error_quantiles(errors)}
     return found
 
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
+from statistics import median
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.backends.curves import merged
-from dpsim.backends.curves.file import load
-from dpsim.backends.nccl import Nccl
-from dpsim.core.record import Refused, build
+from dpsim.core.record import Refused
 from dpsim.core.units import parse
-from dpsim.machines.machine import load_machine
 from dpsim.measurements.findings import Curve
 from dpsim.predict.collective import MAX_RANKS, RankGroup, Setup
 
@@ -22,26 +18,6 @@ SCHEMA_VERSION = 1
 _NCCL_TESTS = {"alltoall": "all_to_all", "sendrecv": "send"}
 #: most sizes, and most node counts, of one table
 MOST = 1000
-
-
-def setup_of(
-    cluster: str,
-    version: str,
-    algorithm: str,
-    protocol: str,
-    calibration: Path | None = None,
-    *,
-    sharp: bool = False,
-) -> Setup:
-    """The machine and the library that the options name."""
-    settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
-    try:
-        backend = build(Nccl, settings, file=True)
-    except Refused as error:
-        option = "nccl" if error.path[:1] in ((), ("version",)) else error.path[0]
-        raise Refused(f"--{option}: {error.message}") from None
-    curves = () if calibration is None else load(calibration).curves
-    return Setup(load_machine(cluster, Path()), backend, {}, curves)
 
 
 def tables(
@@ -164,17 +140,24 @@ def compared(groups: Sequence[RankGroup], curves: Sequence[Curve]) -> tuple[Rank
 
 
 def _compared(group: RankGroup, curves: Sequence[Curve]) -> RankGroup:
-    points = [
-        point
+    times = median_times(
+        curve
         for curve in curves
         if curve.operation == group.lines[0].operation
         and curve.ranks == group.ranks
         and curve.nodes in (None, group.nodes)
-        for point in curve.points
-    ]
-    times = {size: seconds for size, seconds, _ in merged(points)}
+    )
     lines = tuple(replace(line, measured=times.get(float(line.size))) for line in group.lines)
     return replace(group, lines=lines)
+
+
+def median_times(curves: Iterable[Curve]) -> dict[float, float]:
+    """The median time [s] of each size that `curves` have, in ascending order of sizes."""
+    times: dict[float, list[float]] = {}
+    for curve in curves:
+        for size, seconds, _ in curve.points:
+            times.setdefault(size, []).append(seconds)
+    return {size: median(found) for size, found in sorted(times.items())}
 
 
 def document(operation: str, setup: Setup, groups: Sequence[RankGroup]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def check_nccl(
 ) -> int:
     """Compare FILE with what the cluster should reach; exit code 1 where it is not normal."""
     from dpsim.checks.check_nccl import check, next_steps
-    from dpsim.checks.collective import setup_of
+    from dpsim.predict.collective import setup_of
     from dpsim.report.collective import print_check
 
     setup = setup_of(cluster, nccl, "auto", "auto")

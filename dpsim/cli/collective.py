@@ -81,12 +81,12 @@ def collective(
     """Print time and bandwidth of OPERATION by size, a table per number of nodes."""
     from dpsim.checks import collective as asked
     from dpsim.measurements.readers import read_any
-    from dpsim.predict.collective import check_operation
+    from dpsim.predict.collective import check_operation, setup_of
     from dpsim.report import collective as report
 
     operation = asked.named(operation)
     check_operation(operation)
-    setup = asked.setup_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
+    setup = setup_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
     setup = asked.routed(setup, routing, seed) if routing else setup
     counts, listed = asked.node_counts(nodes), asked.sizes(sizes, factor)
     if sharp:

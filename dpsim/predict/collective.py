@@ -11,15 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from dpsim.backends import Backend, Plan
 from dpsim.backends.curves import MeasuredCurve, bus_factor
+from dpsim.backends.curves.file import load
+from dpsim.backends.nccl import Nccl
 from dpsim.cases.coverage import served_range
 from dpsim.cases.site import MAX_RANKS
 from dpsim.collectives import OPERATIONS
-from dpsim.core.record import Refused
-from dpsim.machines.machine import Machine
+from dpsim.core.record import Refused, build
+from dpsim.machines.machine import Machine, load_machine
 from dpsim.machines.topology import Topology
 from dpsim.play import check_time
 from dpsim.play.measured import MeasuredCosts
@@ -255,3 +258,23 @@ __all__ = [
     "MAX_RANKS", "CollectiveTime", "Line", "RankGroup", "Setup", "check_operation", "kind_of",
     "timing", "unmodelled",
 ]  # fmt: skip
+
+
+def setup_of(
+    cluster: str,
+    version: str,
+    algorithm: str,
+    protocol: str,
+    calibration: Path | None = None,
+    *,
+    sharp: bool = False,
+) -> Setup:
+    """The machine and the library that the options name."""
+    settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
+    try:
+        backend = build(Nccl, settings, file=True)
+    except Refused as error:
+        option = "nccl" if error.path[:1] in ((), ("version",)) else error.path[0]
+        raise Refused(f"--{option}: {error.message}") from None
+    curves = () if calibration is None else load(calibration).curves
+    return Setup(load_machine(cluster, Path()), backend, {}, curves)

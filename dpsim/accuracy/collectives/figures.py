@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from dpsim.accuracy.collectives.table import CollectiveRow
-from dpsim.accuracy.scores import Scored, accuracy, baseline_errors, fitted_on
+from dpsim.accuracy.scores import (
+    Scored,
+    baseline_errors,
+    coverage,
+    error_quantiles,
+    fitted_on,
+    half_width,
+)
 from dpsim.predict import collective_error
 
 MIB = 2**20
@@ -117,8 +124,10 @@ def summary(outcomes: Sequence[CollectiveOutcome]) -> dict[str, Any]:
         return found
     logs = np.log([s.predicted / s.measured for s in scored])
     return found | {
-        **accuracy(scored),
+        **error_quantiles([s.error for s in scored]),
         "signed_bias": float(np.median(logs)),
+        "coverage": coverage(scored),
+        "median_half_width": half_width(scored),
         "baselines": _baselines(scored),
     }
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from dpsim.accuracy.collectives.table import CollectiveRow
 from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.words import meaning, vocabulary
-from dpsim.backends import Backend
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 from dpsim.machines.topology import Topology
@@ -129,7 +128,7 @@ def _estimate(question: Question) -> Estimate:
     )
 
 
-def _bare(backend: Backend, question: Question, topology: Topology) -> float | None:
+def _bare(backend: Any, question: Question, topology: Topology) -> float | None:
     """What NCCL's own constants say; None for another library, or an operation that NCCL has no
     estimate of."""
     if question.operation in MESSAGES or not isinstance(backend, plugins.find("backends", "nccl")):
@@ -141,8 +140,8 @@ def _bare(backend: Backend, question: Question, topology: Topology) -> float | N
 
 
 @lru_cache(maxsize=256)
-def backend_of(library: str, algorithm: str, protocol: str) -> Backend:
-    """The backend that stands for `library`, with what the row states of its settings.
+def backend_of(library: str, algorithm: str, protocol: str) -> Any:
+    """The backend (a plug-in) that stands for `library`, with what the row states of its settings.
 
     Refused by name where no backend models it.
     """
@@ -162,8 +161,7 @@ def backend_of(library: str, algorithm: str, protocol: str) -> Backend:
     version = words.version.search(library.lower())
     if version and "version" in accepted:
         stated["version"] = version[1]
-    made: Backend = build(cls, stated, file=True)
-    return made
+    return build(cls, stated, file=True)
 
 
 # -- where ----------------------------------------------------------------------------------------
