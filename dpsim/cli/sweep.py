@@ -12,7 +12,8 @@ import typer
 from dpsim.cli.run import Json, Sets, unfit
 
 if TYPE_CHECKING:
-    from dpsim.planning.sweep import Sweep, Swept
+    from dpsim.planning.sweep import Sweep
+    from dpsim.planning.swept import Swept
 
 Sources = Annotated[
     list[str],
