@@ -28,17 +28,8 @@ from dpsim.describe.scenario import read
 from dpsim.planning import log as logs
 from dpsim.planning.grid import MAX_GRID, Axis, Grid, check, grid_of, parse_axis
 from dpsim.planning.log import Damaged, frame, parse, read_log, writing
-from dpsim.planning.sweep import (
-    GridAnswer,
-    Sweep,
-    Swept,
-    SweptKey,
-    merge,
-    play_point,
-    player,
-    sweep,
-    sweep_of,
-)
+from dpsim.planning.sweep import Sweep, merge, play_point, player, sweep, sweep_of
+from dpsim.planning.swept import GridAnswer, Swept, SweptKey
 from dpsim.planning.workers import TRIES, Lost, in_processes
 from dpsim.predict.point import computed
 from dpsim.predict.prediction import predict

@@ -13,7 +13,8 @@ from dpsim.cli.answers import answer, unfit, written
 from dpsim.cli.options import Jobs, Json, Sets, out_option, processes
 
 if TYPE_CHECKING:
-    from dpsim.planning.sweep import Sweep, Swept
+    from dpsim.planning.sweep import Sweep
+    from dpsim.planning.swept import Swept
 
 PLACE = 20
 Sources = Annotated[

@@ -52,8 +52,8 @@ class Bench:
     folder: Path
     name: str
     sets: dict[str, str]
-    at: dict[str, Any]
-    base: dict[str, Any]
+    at: Change
+    base: Change
     found: Level | None
     tell: Told = lambda played: None
     played: int = 0
@@ -83,7 +83,7 @@ class Bench:
             _, point = relate([base, point])
         return replace(point, set=change)
 
-    def _base(self, change: Change) -> dict[str, Any]:
+    def _base(self, change: Change) -> Change:
         """What the point sets that `change` is compared with: all of it but the cluster's size,
         and on a single node what is between nodes."""
         kept = {key: value for key, value in change.items() if key not in INSTEAD}
@@ -189,7 +189,7 @@ def _accept(bench: Bench, text: str) -> None:
         raise Refused(f"--relative-to {text}: {error}") from None
 
 
-def _change(text: str) -> dict[str, Any]:
+def _change(text: str) -> Change:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise Refused(f"--relative-to {text}: write it as KEY=VALUE, as in cluster.ranks=1")

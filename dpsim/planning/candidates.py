@@ -23,7 +23,7 @@ from dpsim.planning.grid import Axis, Grid, parse_axis
 from dpsim.predict.level import level
 from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
-from dpsim.predict.point import Causes, Failed, Point, computed
+from dpsim.predict.point import Causes, Change, Failed, Point, computed
 from dpsim.predict.prediction import predict
 from dpsim.predict.training_run import check, cost_of, power_of, run_of
 
@@ -157,7 +157,7 @@ def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
         yield Asked(name, replace(mix, jobs=tuple(job for job, _ in changed)), tuple(notes))
 
 
-def _changed(job: MixedJob, change: dict[str, Any], shown: str) -> tuple[MixedJob, list[str]]:
+def _changed(job: MixedJob, change: Change, shown: str) -> tuple[MixedJob, list[str]]:
     """`job` with `change`, and what was left out: another kind of strategy or backend keeps of its
     section what it knows too."""
     loaded = job.loaded
@@ -178,7 +178,7 @@ def _changed(job: MixedJob, change: dict[str, Any], shown: str) -> tuple[MixedJo
     return replace(job, loaded=replace(again, sets=loaded.sets)), notes
 
 
-def _unswept(data: dict[str, Any], change: dict[str, Any], shown: str) -> dict[str, Any]:
+def _unswept(data: dict[str, Any], change: Change, shown: str) -> dict[str, Any]:
     """`data` whose sweep no longer sets what `change` does."""
     sweep = data.get("sweep")
     keys = {*change, *(f"cluster.{INSTEAD[key]}" for key in change if key in INSTEAD)}

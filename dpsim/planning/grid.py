@@ -24,6 +24,7 @@ from typing import Any
 from dpsim.core import yamlfile
 from dpsim.core.overrides import INSTEAD, value_of
 from dpsim.core.record import Refused, dotted
+from dpsim.predict.point import Change
 
 #: points of one grid; all are in memory when the result is written
 MAX_GRID = 100_000
@@ -44,7 +45,7 @@ class Axis:
     """One axis of a grid: its `name`, and what each of its steps sets."""
 
     name: str
-    changes: tuple[dict[str, Any], ...]
+    changes: tuple[Change, ...]
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -83,14 +84,14 @@ class Grid:
             found.append(step)
         return tuple(reversed(found))
 
-    def change(self, number: int) -> dict[str, Any]:
+    def change(self, number: int) -> Change:
         """What point `number` sets."""
         change: dict[str, Any] = {}
         for axis, step in zip(self.axes, self.steps(number), strict=True):
             change |= axis.changes[step]
         return change
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Change]:
         return (self.change(number) for number in range(len(self)))
 
 
@@ -234,7 +235,7 @@ def _own(sweep: Any) -> Iterator[Axis]:
 # -- before anything is played --------------------------------------------------------------------
 
 
-def check(grid: Grid, accept: Callable[[dict[str, Any]], object]) -> None:
+def check(grid: Grid, accept: Callable[[Change], object]) -> None:
     """Refuse a value with which no point of `grid` is accepted; `accept` raises Refused.
 
     A value that goes with some values of the other axes only is no error: its other points say
@@ -282,7 +283,7 @@ def _with(grid: Grid, place: int, step: int) -> Iterator[int]:
         yield from range(start, start + inner)
 
 
-def _refusal(accept: Callable[[dict[str, Any]], object], change: dict[str, Any]) -> Refused | None:
+def _refusal(accept: Callable[[Change], object], change: Change) -> Refused | None:
     try:
         accept(change)
     except Refused as error:

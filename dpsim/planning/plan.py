@@ -101,7 +101,7 @@ def document(loaded: Loaded, bench: Bench, answer: Finding) -> dict[str, Any]:
     return made
 
 
-def _at(bench: Bench, question: Mapping[str, Any]) -> dict[str, Any]:
+def _at(bench: Bench, question: Mapping[str, Any]) -> Change:
     """What the point that is asked about sets, apart from what is searched."""
     vary = question.get("vary") or [question.get("largest")]
     keys = (
@@ -130,7 +130,7 @@ class Trials:
     def relative(self) -> bool:
         return any(one.relative for one in self.wanted)
 
-    def change(self, text: str) -> dict[str, Any]:
+    def change(self, text: str) -> Change:
         return {**self.extra, self.knob.key: self.knob.setting(text)}
 
     def play(self, text: str, *, confirmed: bool = False) -> Point | Failed:
@@ -187,12 +187,8 @@ def require(
     }
     notes = _shape_notes(trials, values, margins, found)
     points = [marked(trials.points[at], wanted) for at in trials.ordered()]
-    state: dict[str, Any] = {
-        "set": {},
-        "value": knob.now,
-        "holds": holds(margin_of(wanted, now)),
-        "point": now,
-    }
+    holding = holds(margin_of(wanted, now))
+    state = {"set": now.set, "value": knob.now, "holds": holding, "point": now}
     if found is None:
         best = max(trials.points.values(), key=lambda p: margin_of(wanted, p))
         return Finding(question, False, None, missed(wanted, best), points, notes, wanted)
@@ -534,7 +530,7 @@ def _raised(bench: Bench, knob: Knob, most: int) -> Iterator[dict[str, Any]]:
     yield from sorted(found, key=lambda entry: -entry["value"])
 
 
-def _easier(bench: Bench, knob: Knob) -> Iterator[tuple[dict[str, Any], str]]:
+def _easier(bench: Bench, knob: Knob) -> Iterator[tuple[Change, str]]:
     """Single changes that usually save memory, and what each costs; those of the knob's own section
     of one key are left out where they would set the knob."""
     scenario, case = bench.scenario(), bench.case()

@@ -23,28 +23,20 @@ from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import with_change
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, load, to_data
-from dpsim.planning.grid import Axis, Grid, check, grid_of
+from dpsim.planning.grid import Grid, check, grid_of
 from dpsim.planning.log import FORMAT, NAME, Log, Record, read_log, writing
+from dpsim.planning.swept import Swept, SweptKey, header_grid
 from dpsim.planning.workers import Lost, Player, here, in_processes
-from dpsim.predict.document import from_json, to_json
+from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
 from dpsim.predict.numbers import failed
 from dpsim.predict.point import Change, Failed, Point
-from dpsim.predict.prediction import predict, relate
+from dpsim.predict.prediction import predict
 
-SCHEMA_VERSION = 1
 #: keys of the scenario that are no part of a point
 _NO_POINT = ("sweep", "measured")
 #: what a record says beside its point
 _SAID = ("scaling", "held_constant", "warnings")
-
-
-@dataclass(frozen=True)
-class SweptKey:
-    """An axis of the grid: what is swept, and the values of its steps."""
-
-    key: str
-    values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -223,89 +215,6 @@ def _failed(asked: Sweep, loaded: Loaded | None, error: str, change: Change) -> 
 # -- all points -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class GridAnswer:
-    """The answer at every point of a grid; `scaling` and `held_constant` are None where they
-    differ from point to point."""
-
-    schema_version: int
-    dpsim_version: str
-    name: str
-    scenario: Mapping[str, Any]
-    scaling: str | None
-    held_constant: str | None
-    grid: tuple[SweptKey, ...]
-    points: tuple[Point | Failed, ...]
-    calibration: Level | None
-    warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Swept:
-    """A sweep as far as it has come: its log's header and records, points without an answer, and
-    notes on the log."""
-
-    header: Record
-    records: tuple[Record, ...]
-    lost: tuple[Lost, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def missing(self) -> list[int]:
-        """Numbers of the points that have neither been played nor given up."""
-        known = {record["n"] for record in self.records} | {lost.number for lost in self.lost}
-        return [number for number in range(self.header["points"]) if number not in known]
-
-    @cached_property
-    def answer(self) -> GridAnswer:
-        """The result, in the grid's order."""
-        header = self.header
-        records = sorted(self.records, key=lambda record: int(record["n"]))
-        points = {record["n"]: from_json(Point | Failed, record["point"]) for record in records}
-        for lost in self.lost:
-            change = _grid(header).change(lost.number)
-            points[lost.number] = failed(None, lost.reason, change)
-        said = (text for record in records for text in record.get("warnings", ()))
-        return GridAnswer(
-            schema_version=SCHEMA_VERSION,
-            dpsim_version=header["parts"]["dpsim"],
-            name=header["name"],
-            scenario=header["scenario"],
-            scaling=_common(records, "scaling"),
-            held_constant=_common(records, "held_constant"),
-            grid=from_json(tuple[SweptKey, ...], header["grid"]),
-            points=relate([points[number] for number in sorted(points)]),
-            calibration=from_json(Level | None, header["calibration"]),
-            warnings=tuple(dict.fromkeys(said)),
-        )
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The result as sweep.json holds it."""
-        made: dict[str, Any] = to_json(self.answer)
-        return made
-
-
-def _common(records: Sequence[Record], key: str) -> str | None:
-    """What all points with numbers say; None where they differ."""
-    found = {record[key] for record in records if key in record}
-    return found.pop() if len(found) == 1 else None
-
-
-def _grid(header: Record) -> Grid:
-    """The grid that a header describes."""
-
-    def change(key: str, value: Any) -> dict[str, Any]:
-        return value if key == "sweep" else {key: value}
-
-    return Grid(
-        tuple(
-            Axis(axis["key"], tuple(change(axis["key"], value) for value in axis["values"]))
-            for axis in header["grid"]
-        )
-    )
-
-
 Told = Callable[[int, int, Sequence[Record]], None]
 
 
@@ -403,8 +312,9 @@ def merge(folders: Sequence[Path], out: Path) -> Swept:
 def _complete(header: Record, records: dict[int, Record]) -> None:
     missing = [number for number in range(header["points"]) if number not in records]
     if missing:
+        grid = header_grid(header)
         first = "; ".join(
-            ", ".join(f"{key} = {value}" for key, value in _grid(header).change(number).items())
+            ", ".join(f"{key} = {value}" for key, value in grid.change(number).items())
             for number in missing[:3]
         )
         raise Refused(
@@ -413,4 +323,4 @@ def _complete(header: Record, records: dict[int, Record]) -> None:
         )
 
 
-__all__ = ["Sweep", "Swept", "merge", "play_point", "player", "sweep", "sweep_of"]
+__all__ = ["Sweep", "merge", "play_point", "player", "sweep", "sweep_of"]

@@ -12,6 +12,7 @@ Sent(payload=8.0, padding=0.0, control=1.0)
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
@@ -39,7 +40,7 @@ class Keyed(Mapping[str, Any]):
     """A record that can also be read by the keys of its JSON."""
 
     def __getitem__(self, key: str) -> Any:
-        return to_json(self)[key]
+        return _value(self, key)
 
     def __iter__(self) -> Iterator[str]:
         return iter(to_json(self))
@@ -103,14 +104,29 @@ def to_json(value: Any) -> Any:
     """`value` as plain data: mappings, lists, text and numbers."""
     if dataclasses.is_dataclass(value):
         made: dict[str, Any] = {}
-        for one in _fields(value.__class__):
-            found = getattr(value, one.name)
-            if one.needed or found != one.default:
-                made |= to_json(found) if one.spread else {one.key: to_json(found)}
+        for one, found in _written(value):
+            made |= to_json(found) if one.spread else {one.key: to_json(found)}
         return made
     if isinstance(value, Mapping):
         return {key: to_json(item) for key, item in value.items()}
     return [to_json(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def _written(record: Any) -> list[tuple[_Field, Any]]:
+    """The fields of a record that are not left out, with what they hold."""
+    pairs = ((one, getattr(record, one.name)) for one in _fields(record.__class__))
+    return [(one, found) for one, found in pairs if one.needed or found != one.default]
+
+
+def _value(record: Any, key: str) -> Any:
+    """What `to_json` has under `key`: of fields with the same key the last counts."""
+    for one, found in reversed(_written(record)):
+        if one.spread:
+            with contextlib.suppress(KeyError):
+                return _value(found, key)
+        elif one.key == key:
+            return to_json(found)
+    raise KeyError(key)
 
 
 def from_json(hint: Any, data: Any) -> Any:
