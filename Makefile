@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test check accuracy
+.PHONY: demo test check docs accuracy
 .NOTPARALLEL:
 
 demo: $(VENV)/demo.stamp
@@ -18,6 +18,11 @@ check: $(VENV)/test.stamp
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/python -m pytest -q --doctest-modules dpsim
 	$(VENV)/bin/python validation/accuracy.py --check --jobs 2
+
+# What is generated from the code: the scenario reference, and the picture of the rooms.
+docs: $(VENV)/test.stamp
+	$(VENV)/bin/python docs/_generate.py
+	$(VENV)/bin/python docs/_house.py --write
 
 accuracy: $(VENV)/test.stamp
 	$(VENV)/bin/python validation/accuracy.py --jobs 2

@@ -9,11 +9,13 @@ does not describe a key, MEANING below does; a key without either is an error.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import inspect
 import re
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -24,14 +26,14 @@ from dpsim.core import plugins
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Check
 from dpsim.core.units import Unit, show
-from dpsim.describe import scenario
+from dpsim.describe import scenario, sections
 from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
 from dpsim.describe.sampler import Sampler
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
-from dpsim.money import items as cost
+from dpsim.money import price
 from dpsim.money.currency import Priced
 from dpsim.variability import (
     CoTenant,
@@ -67,7 +69,8 @@ Rules that hold for every key:
   merge keys and a second document.  A file has at most 10 MB and 32 levels.
 - Files named in a scenario are looked up below the scenario's own folder and nowhere else.
 - `--set a.b=value` on the command line overrides a key and is checked in the same way.
-- `dpsim schema` prints the same as a JSON Schema, for editors.
+- `dpsim schema` prints the same as a JSON Schema, for editors; `dpsim schema answer` prints that of
+  the answer, `dpsim run --json`.
 
 In the tables, “required” in the column “default” means that the key has to be given; “–” means
 that it may be left out.
@@ -271,6 +274,11 @@ Micro-batches are `batch.accumulation`; stage c x pipeline + r is chunk c of ran
 schedule folds the pipeline to a V.
 """
 
+COMPRESSION = """\
+What `comm_hook` of `ddp` does to a bucket: a name where its defaults do, or `{kind: NAME, …}`.  See
+[how to add one](howto/add-a-compression.md).
+"""
+
 JOBS = """\
 Several jobs on one cluster, in place of the single job's sections: a list, or the name of a file
 below the scenario's folder that holds it.  `dpsim compare` predicts them; other commands take one
@@ -279,13 +287,13 @@ what is outside `jobs` is shared.  See [how to choose a cluster](howto/choose-a-
 """
 
 SECTIONS = [
-    ("cluster", scenario.Cluster),
-    ("batch", scenario.Batch),
+    ("cluster", sections.Cluster),
+    ("batch", sections.Batch),
     ("precision", PrecisionSpec),
     ("optimizer", Optimizer),
-    ("compute", scenario.Compute),
-    ("parallel", scenario.Parallel),
-    ("host", scenario.Host),
+    ("compute", sections.Compute),
+    ("parallel", sections.Parallel),
+    ("host", sections.Host),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
     ("variability.shared", Shared),
@@ -293,15 +301,15 @@ SECTIONS = [
     ("variability.pauses", Pauses),
     ("variability.link_episodes", LinkEpisodes),
     ("variability.sequence_length", SequenceLength),
-    ("calibrate", scenario.Calibrate),
-    ("price", cost.Price),
-    ("price.purchase", cost.Purchase),
-    ("price.network", cost.NetworkPrice),
-    ("price.storage", cost.StoragePrice),
-    ("energy", cost.Energy),
+    ("calibrate", sections.Calibrate),
+    ("price", price.Price),
+    ("price.purchase", price.Purchase),
+    ("price.network", price.NetworkPrice),
+    ("price.storage", price.StoragePrice),
+    ("energy", price.Energy),
     ("training", Training),
     ("training.sampler", Sampler),
-    ("startup", scenario.Startup),
+    ("startup", sections.Startup),
 ]
 
 
@@ -323,6 +331,8 @@ def page() -> str:
     parts += ["## schedule\n", SCHEDULE]
     parts += _plugins("schedule", Plugin("schedules", "kind"))
     parts += ["## strategy\n", *_plugins("strategy", Plugin("strategies", "kind"))]
+    parts += ["## compression\n", COMPRESSION]
+    parts += _plugins("compression", Plugin("compression", "kind"))
     parts += ["## collective\n", *_plugins("collective", Plugin("backends", "backend"))]
     sections = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {sections}.\n"]
@@ -380,49 +390,62 @@ def value_of(hint: Any) -> str:
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _annotated(args[0], args[1:])
+    if origin is not None:
+        return _of_several(origin, args)
+    section = next((key for key, cls in SECTIONS if cls is hint), None)
+    if section:
+        return f"mapping, see [{section}](#{anchor(section)})"
+    return _PLAIN.get(hint, "mapping, see below")
+
+
+_PLAIN = {bool: "true, false", str: "text", int: "whole number", float: "number", Any: "anything"}
+
+
+def _of_several(origin: Any, args: tuple[Any, ...]) -> str:
     if origin is Literal:
         return ", ".join(f"`{option}`" for option in args)
     if origin in (Union, types.UnionType):
         return " or ".join(value_of(arg) for arg in args if arg is not type(None))
-    if origin in (tuple, list):
-        return f"list of: {value_of(args[0])}"
     if origin is dict:
         return f"mapping from ({value_of(args[0])}) to ({value_of(args[1])})"
-    if hint is bool:
-        return "true, false"
-    names = {str: "text", int: "whole number", float: "number", Any: "anything"}
-    if hint in names:
-        return names[hint]
-    section = next((key for key, cls in SECTIONS if cls is hint), None)
-    if section:
-        return f"mapping, see [{section}](#{anchor(section)})"
-    return "mapping, see below"
+    return f"list of: {value_of(args[0])}"
 
 
 def _annotated(base: Any, marks: tuple[Any, ...]) -> str:
     for mark in marks:
-        if isinstance(mark, Unit):
-            example = mark.json_schema()["examples"][0]
-            return mark.interval() + ("" if mark.dimension == "1" else f", for example `{example}`")
-        if isinstance(mark, Check):
-            return f"whole number, {mark.low:,} … {mark.high:,}"
-        if isinstance(mark, Plugin):
-            known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
-            kinds = {"variability": "distribution", "backends": "collective"}
-            kinds["schedules"] = "schedule"
-            key = kinds.get(mark.folder, "strategy")
-            return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
-        if isinstance(mark, Drawn):
-            return f"{mark.unit.interval()}, or a [distribution](#distribution)"
-        if isinstance(mark, Priced):
-            return f"amount of money, for example `{mark.example}`"
-        if isinstance(mark, ModelSource):
-            return "mapping, see [model](#model)"
-        if isinstance(mark, scenario.Rate):
-            return "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
+        for kind, said in _MARKS.items():
+            if isinstance(mark, kind):
+                return said(mark)
     if base is TorchVersion:
         return 'version in quotes, for example `"2.13"`'
     return value_of(base)
+
+
+def _quantity(mark: Unit) -> str:
+    example = mark.json_schema()["examples"][0]
+    return mark.interval() + ("" if mark.dimension == "1" else f", for example `{example}`")
+
+
+def _plugin(mark: Plugin) -> str:
+    known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
+    keys = {"variability": "distribution", "backends": "collective", "strategies": "strategy"}
+    keys |= {"schedules": "schedule", "compression": "compression"}
+    key = keys[mark.folder]
+    return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
+
+
+#: what a mark of an annotated type says about its values
+_MARKS: dict[type, Callable[[Any], str]] = {
+    Unit: _quantity,
+    Check: lambda mark: f"whole number, {mark.low:,} … {mark.high:,}",
+    Plugin: _plugin,
+    Drawn: lambda mark: f"{mark.unit.interval()}, or a [distribution](#distribution)",
+    Priced: lambda mark: f"amount of money, for example `{mark.example}`",
+    ModelSource: lambda mark: "mapping, see [model](#model)",
+    sections.Rate: lambda mark: (
+        "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
+    ),
+}
 
 
 def default_of(field: Any, hint: Any) -> str:
@@ -445,8 +468,10 @@ def anchor(heading: str) -> str:
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="only say whether it is current")
     text = page()
-    if "--check" in sys.argv[1:]:
+    if parser.parse_args().check:
         return int(not TARGET.is_file() or TARGET.read_text(encoding="utf-8") != text)
     TARGET.write_text(text, encoding="utf-8")
     return 0

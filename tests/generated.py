@@ -9,7 +9,7 @@ has to be refused well, and the tests look at that too.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
@@ -217,29 +217,22 @@ def variability(source: Source, ranks: int, nodes: bool) -> Data:
     """One to three causes."""
     causes: Data = {"steps": source.whole(3, 8)}
     per = ("rank", "step", "node") if nodes else ("rank", "step")
-    kinds = ("jitter", "slow_ranks", "random_slow", "shared", "co_tenant", "pauses",
-             "sequence_length", "slow_nodes", "preset")  # fmt: skip
-    for kind in sorted({source.one_of(kinds) for _ in range(source.whole(1, 3))}):
-        if kind == "jitter":
-            causes[kind] = source.one_of((0.05, factor(source)))
-        elif kind == "slow_ranks":
-            causes[kind] = {source.whole(0, ranks - 1): source.one_of((1.5, 0.8, 3.0))}
-        elif kind == "random_slow":
-            causes[kind] = {"probability": 0.2, "factor": 2.0, "per": source.one_of(per)}
-        elif kind == "shared":
-            causes[kind] = {"factor": factor(source), "per": "node" if nodes else "all"}
-        elif kind == "co_tenant":
-            causes[kind] = {"share": 0.5, "probability": 0.3, "episode": source.whole(1, 3)}
-        elif kind == "pauses":
-            often = source.one_of(({"every": 3}, {"interval": "20 ms"}))
-            causes[kind] = {"duration": "2 ms", **often}
-        elif kind == "sequence_length":
-            cure = source.one_of(("none", "packing", "sorting", "bucketing"))
-            causes[kind] = {"spread": 0.4, "cure": cure}
-        elif kind == "slow_nodes" and nodes:
-            causes[kind] = {0: 1.3}
-        elif kind == "preset":
-            causes[kind] = source.one_of(("megascale", "greyhound", "llama3"))
+    cures = ("none", "packing", "sorting", "bucketing")
+    often = ({"every": 3}, {"interval": "20 ms"})
+    make: dict[str, Callable[[], Any]] = {
+        "jitter": lambda: source.one_of((0.05, factor(source))),
+        "slow_ranks": lambda: {source.whole(0, ranks - 1): source.one_of((1.5, 0.8, 3.0))},
+        "random_slow": lambda: {"probability": 0.2, "factor": 2.0, "per": source.one_of(per)},
+        "shared": lambda: {"factor": factor(source), "per": "node" if nodes else "all"},
+        "co_tenant": lambda: {"share": 0.5, "probability": 0.3, "episode": source.whole(1, 3)},
+        "pauses": lambda: {"duration": "2 ms", **source.one_of(often)},
+        "sequence_length": lambda: {"spread": 0.4, "cure": source.one_of(cures)},
+        "slow_nodes": lambda: {0: 1.3},
+        "preset": lambda: source.one_of(("megascale", "greyhound", "llama3")),
+    }
+    for kind in sorted({source.one_of(tuple(make)) for _ in range(source.whole(1, 3))}):
+        if nodes or kind != "slow_nodes":
+            causes[kind] = make[kind]()
     return causes
 
 

@@ -29,18 +29,12 @@ def step(
     def home(act: Act) -> int:
         return schedule.rank_of(act.stage, ranks)
 
-    def needs(act: Act) -> list[Act]:
-        s, m = act.stage, act.micro_batch
-        if act.kind == "F":
-            return [Act(s - 1, "F", m)] if s else []
-        return [] if act.kind == "W" else [a for k in "BI" if (a := Act(s + 1, k, m)) in there]
-
     def seconds(act: Act) -> float:
         return SECONDS[act.kind] / schedule.chunks * (late or {}).get(home(act), 1.0)
 
     @cache
     def start(act: Act) -> float:
-        waits = [end(other) + latency * (home(other) != home(act)) for other in needs(act)]
+        waits = [end(other) + latency * (home(other) != home(act)) for other in _needs(act, there)]
         return max([0.0, *waits, *([end(before[act])] if act in before else [])])
 
     @cache
@@ -55,7 +49,7 @@ def step(
             spans.append(
                 Span(rank, "compute", name, kind, "world", 0.0, start(act), start(act), end(act))
             )
-            for other in needs(act):
+            for other in _needs(act, there):
                 if home(other) == rank:
                     continue
                 way = "activations" if act.kind == "F" else "gradients"
@@ -67,6 +61,14 @@ def step(
     if gradients:
         spans += _end([max(s.end for s in spans if s.rank == r) for r in range(ranks)], gradients)
     return spans
+
+
+def _needs(act: Act, there: set[Act]) -> list[Act]:
+    """Of the operations `there`, those of other stages that `act` waits for."""
+    s, m = act.stage, act.micro_batch
+    if act.kind == "F":
+        return [Act(s - 1, "F", m)] if s else []
+    return [] if act.kind == "W" else [a for k in "BI" if (a := Act(s + 1, k, m)) in there]
 
 
 def _end(ready: list[float], gradients: float) -> list[Span]:

@@ -107,7 +107,7 @@ def test_the_spread_that_was_fitted_is_a_cause_only_where_it_is_used() -> None:
     plain = Case(load({**TOY, **machine}, Path(), "test").points[0], Path())
     assert causes(plain) == ("spread", "communication")
     found = blame(plain, play(plain).step_time)
-    assert found.causes["spread"][0] == pytest.approx(0.010 * (plain.waiting - 1), rel=0.3)
+    assert found.causes["spread"][0] == pytest.approx(0.010 * (plain.script.waiting - 1), rel=0.3)
     varied = load({**TOY, **machine, "variability": {"slow_ranks": {0: 1.1}}}, Path(), "test")
     case = Case(varied.points[0], Path())
     assert causes(case) == ("slow_ranks[0]", "communication")

@@ -35,10 +35,10 @@ from dpsim.cases.coverage import AWAY, SMALLEST, network_range
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
 from dpsim.describe import scenario
-from dpsim.measurements.calibration.findings import Curve, Findings, StepTime
-from dpsim.measurements.calibration.fitting import calibrate, fit_line
+from dpsim.measurements.calibration.fitting import calibration_of, fit_line
 from dpsim.measurements.calibration.gathering import gather, save
-from dpsim.measurements.readers import MAX_RATIO, read_any, readers
+from dpsim.measurements.findings import Curve, Findings, StepTime
+from dpsim.measurements.readers import MAX_RATIO, Reader, read_any, readers
 from dpsim.play.measured import MeasuredCosts
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.predict.uncertainty import NETWORK_PRIOR
@@ -124,7 +124,7 @@ def test_every_table_of_a_log_is_read_and_repetitions_merge_by_median() -> None:
         size, seconds, spread = curve.points[-1]
         ends = [size * 1.5 / 1e9 / (seconds + sign * math.sqrt(2) * spread) for sign in (1, -1)]
         assert min(abs(end - bus) for end in ends) < 0.006
-    (one,) = calibrate([found], []).curves
+    (one,) = calibration_of([found], []).curves
     times = [curve.points[-1][1] for curve in found.curves]
     assert one.points[-1][1] == statistics.median(times)
     assert one.points[-1][2] == pytest.approx(statistics.stdev(times))
@@ -134,7 +134,7 @@ def test_one_rank_measures_nothing() -> None:
     found = read_any(DATA / "old-layout-a100-1gpu-allreduce.log")
     assert not found.curves
     with pytest.raises(Refused, match="1 rank moves nothing"):
-        calibrate([found], [])
+        calibration_of([found], [])
 
 
 def test_an_outlier_among_the_two_times_of_a_row_is_said_and_not_taken() -> None:
@@ -216,8 +216,8 @@ def test_osu_tables_are_read_and_need_the_rank_count() -> None:
     assert first.points[0][:2] == (4, pytest.approx(118.08e-6))
     assert first.points[-1][:2] == (1048576, pytest.approx(1937.90e-6))
     with pytest.raises(Refused, match="--ranks"):
-        calibrate([found], [])
-    (curve,) = calibrate([found.told(ranks=352, nodes=4)], []).curves
+        calibration_of([found], [])
+    (curve,) = calibration_of([found.told(ranks=352, nodes=4)], []).curves
     assert (curve.ranks, curve.nodes, len(curve.points)) == (352, 4, 19)
 
 
@@ -482,7 +482,7 @@ def test_too_few_or_falling_points_make_no_line() -> None:
 def test_the_jitter_is_the_variation_of_steps_with_its_error() -> None:
     stream = random.Random(5)
     samples = tuple(stream.gauss(0.1, 0.002) for _ in range(400))
-    (steps,) = calibrate([Findings("s.csv", steps=(StepTime(1, None, samples),))], []).steps
+    (steps,) = calibration_of([Findings("s.csv", steps=(StepTime(1, None, samples),))], []).steps
     assert steps.jitter == pytest.approx(0.02, rel=0.1)
     assert steps.jitter_error == pytest.approx(0.02 / math.sqrt(2 * 400), rel=0.25)
     assert steps.n == 400
@@ -490,7 +490,7 @@ def test_the_jitter_is_the_variation_of_steps_with_its_error() -> None:
 
 def test_slow_first_steps_are_warm_up() -> None:
     steps = StepTime(1, None, (5.0, 1.9, *[1.0] * 10))
-    found = calibrate([Findings("s.csv", steps=(steps,))], [])
+    found = calibration_of([Findings("s.csv", steps=(steps,))], [])
     assert found.steps[0].n == 10
     assert found.steps[0].jitter == 0
     assert found.warnings == ("s.csv: the first 2 steps are left out as warm-up",)
@@ -629,7 +629,7 @@ def test_the_nearest_group_serves(tmp_path: Path) -> None:
     line = [(2.0**k, 1e-5 + 2.0**k / 1e11, 0.0) for k in range(3, 34)]
     group = {16: 2, 32: 4}
     curves = [Curve("all_reduce", n, nodes, tuple(line)) for n, nodes in group.items()]
-    save(calibrate([Findings("x", tuple(curves))], []), tmp_path / "c.yaml")
+    save(calibration_of([Findings("x", tuple(curves))], []), tmp_path / "c.yaml")
     found = loaded(tmp_path, calibration="c.yaml", cluster={"machine": "dgx-h100", "nodes": 3})
     costs = Case(found.points[0], tmp_path).costs
     assert isinstance(costs, MeasuredCosts)
@@ -678,7 +678,7 @@ def test_the_range_grows_from_the_curve_to_the_prior(tmp_path: Path) -> None:
 def test_sizes_outside_the_curve_are_said_and_widen_the_interval(tmp_path: Path) -> None:
     small = tuple(p for p in calibrated.find("h100-8gpu", tmp_path).curves[0].points if p[0] < 1e6)
     curve = Curve("all_reduce", 8, 1, small)
-    save(calibrate([Findings("x", (curve,))], []), tmp_path / "c.yaml")
+    save(calibration_of([Findings("x", (curve,))], []), tmp_path / "c.yaml")
     found = predict(loaded(tmp_path, calibration="c.yaml"))
     assert any("lies outside and is extrapolated" in text for text in warnings(found))
     assert "collectives (partly measured)" in found.points[0]["interval_causes"]
@@ -686,7 +686,7 @@ def test_sizes_outside_the_curve_are_said_and_widen_the_interval(tmp_path: Path)
 
 def test_a_measured_jitter_is_taken_only_where_none_is_given(tmp_path: Path) -> None:
     steps = StepTime(1, None, (1.0, 1.02, 0.98, 1.01, 0.99))
-    save(calibrate([Findings("x", steps=(steps,))], []), tmp_path / "c.yaml")
+    save(calibration_of([Findings("x", steps=(steps,))], []), tmp_path / "c.yaml")
     jitter = statistics.stdev(steps.samples) / statistics.fmean(steps.samples)
     taken = loaded(tmp_path, calibration="c.yaml", variability={"steps": 3})
     assert taken.points[0].variability.jitter == pytest.approx(jitter)
@@ -992,7 +992,8 @@ def test_the_limit_on_gzip_admits_real_traces() -> None:
 
 
 def test_every_reader_keeps_the_contract() -> None:
-    for module in readers():
-        assert isinstance(module.ACCEPTS, str)
-        assert callable(module.claims)
-        assert callable(module.read)
+    for reader in readers():
+        assert isinstance(reader, Reader)
+        assert isinstance(reader.accepts, str)
+        assert "claims" in vars(type(reader))
+        assert "read" in vars(type(reader))

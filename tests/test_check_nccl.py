@@ -13,10 +13,11 @@ import pytest
 
 from dpsim.backends.curves import bus_factor
 from dpsim.backends.nccl import Nccl
-from dpsim.checks.collective import Line, Site, sizes
-from dpsim.checks.diagnosis import MARGIN, Reading, bands, misfit, overall
+from dpsim.checks.collective import sizes
+from dpsim.checks.diagnosis import MARGIN, MeasuredSize, bands, misfit, overall
 from dpsim.checks.faults import faults
 from dpsim.machines.machine import load_machine
+from dpsim.predict.collective import Line, Setup
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data" / "calibration"
@@ -50,10 +51,10 @@ def made_up(
     folder: Path, factor: float = 1.0, *, nodes: int = 1, fault: str = "", machine: str = "dgx-h100"
 ) -> str:
     """The path of a file as the machine, or the machine with a fault, would give it."""
-    site = Site(load_machine(machine), Nccl())
+    setup = Setup(load_machine(machine), Nccl())
     if fault:
-        site = next(f.site for f in faults(site, nodes, 8) if f.name == fault)
-    group = site.group("all_reduce", 8 * nodes, nodes, sizes("1KiB:4GiB", 4))
+        setup = next(f.setup for f in faults(setup, nodes, 8) if f.name == fault)
+    group = setup.group("all_reduce", 8 * nodes, nodes, sizes("1KiB:4GiB", 4))
     path = folder / "measured.txt"
     path.write_text(text_of(group.lines, nodes, factor), encoding="utf-8")
     return str(path)
@@ -64,7 +65,7 @@ def made_up(
 
 def test_a_band_is_low_or_suspicious_only_beyond_the_margin() -> None:
     def verdict(measured: float) -> str:
-        return overall(bands([Reading(1024, measured, 10.0, 8.0, 15.0)] * 3))
+        return overall(bands([MeasuredSize(1024, measured, 10.0, 8.0, 15.0)] * 3))
 
     assert verdict(10.0) == "normal"
     assert verdict(15.0 * MARGIN * 0.999) == "normal"
@@ -74,14 +75,17 @@ def test_a_band_is_low_or_suspicious_only_beyond_the_margin() -> None:
 
 
 def test_a_few_slow_rows_make_no_low_band() -> None:
-    fine, slow = Reading(1024, 10.0, 10.0, 8.0, 15.0), Reading(1024, 90.0, 10.0, 8.0, 15.0)
+    fine, slow = (
+        MeasuredSize(1024, 10.0, 10.0, 8.0, 15.0),
+        MeasuredSize(1024, 90.0, 10.0, 8.0, 15.0),
+    )
     assert overall(bands([fine] * 2 + [slow] * 8)) == "normal"
     assert overall(bands([fine] * 1 + [slow] * 9)) == "low"
 
 
 def test_large_sizes_are_low_at_a_multiple_whatever_the_interval_says() -> None:
     """One row alone is no curve, and small sizes have no such bound."""
-    wide = Reading(64 * MIB, 26.0, 10.0, 1.0, 100.0)
+    wide = MeasuredSize(64 * MIB, 26.0, 10.0, 1.0, 100.0)
     assert overall(bands([wide] * 2)) == "low"
     assert overall(bands([wide])) == "normal"
     assert overall(bands([wide._replace(measured=24.0)] * 2)) == "normal"
@@ -89,9 +93,9 @@ def test_large_sizes_are_low_at_a_multiple_whatever_the_interval_says() -> None:
 
 
 def test_low_outweighs_suspicious_and_each_band_stands_alone() -> None:
-    fast = Reading(1024, 1.0, 10.0, 8.0, 15.0)
-    slow = Reading(2 * MIB, 90.0, 10.0, 8.0, 15.0)
-    fine = Reading(64 * 1024, 10.0, 10.0, 8.0, 15.0)
+    fast = MeasuredSize(1024, 1.0, 10.0, 8.0, 15.0)
+    slow = MeasuredSize(2 * MIB, 90.0, 10.0, 8.0, 15.0)
+    fine = MeasuredSize(64 * 1024, 10.0, 10.0, 8.0, 15.0)
     found = bands([slow, fast, fine])
     assert [(b.name, b.verdict) for b in found] == [
         ("< 32 KiB", "suspicious"), ("32 KiB-1 MiB", "normal"), ("1-64 MiB", "low"),
@@ -127,9 +131,9 @@ def test_a_predicted_fault_is_found_again(cli: Cli, tmp_path: Path, fault: str, 
 
 
 def test_every_fault_slows_the_largest_size() -> None:
-    site = Site(load_machine("dgx-h100"), Nccl())
-    healthy = site.group("all_reduce", 32, 4, [4096 * MIB]).lines[0].seconds
-    found = {f.name: f.site for f in faults(site, 4, 8)}
+    setup = Setup(load_machine("dgx-h100"), Nccl())
+    healthy = setup.group("all_reduce", 32, 4, [4096 * MIB]).lines[0].seconds
+    found = {f.name: f.setup for f in faults(setup, 4, 8)}
     assert set(found) == {
         "sockets", "sockets_on_one_nic", "one_nic", "half_of_the_nics", "no_nvlink",
         "no_peer_to_peer",
@@ -140,8 +144,8 @@ def test_every_fault_slows_the_largest_size() -> None:
 
 def test_a_machine_has_only_the_faults_that_it_can_have() -> None:
     def names(machine: str, nodes: int, per_node: int) -> set[str]:
-        site = Site(load_machine(machine), Nccl())
-        return {fault.name for fault in faults(site, nodes, per_node)}
+        setup = Setup(load_machine(machine), Nccl())
+        return {fault.name for fault in faults(setup, nodes, per_node)}
 
     assert names("dgx-h100", 1, 8) == {"no_nvlink", "no_peer_to_peer"}
     assert "sockets" not in names("rack-10gbe", 2, 1)
@@ -259,10 +263,10 @@ def rates() -> ModuleType:
 
 def test_healthy_published_curves_are_seldom_doubted() -> None:
     """The rows that ship; series are told apart by their name's CRC-32."""
-    from dpsim.accuracy.collective_validate import validated
+    from dpsim.accuracy.collectives.validate import validated_collectives
 
     (table,) = (ROOT / "validation" / "published").glob("*collectives*.csv")
-    found, _ = rates().judged(validated(table).outcomes)
+    found, _ = rates().judged(validated_collectives(table).outcomes)
     healthy = [judged for judged in found if not judged.pathological]
     doubted = [judged for judged in healthy if judged.verdict != "normal"]
     assert len(healthy) > 30

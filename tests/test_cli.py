@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,14 @@ def test_help_is_light(tmp_path: Path) -> None:
     done = python("-c", script, cwd=tmp_path)
     assert done.stderr.strip() == "0 []"
     assert "Predict how data-parallel training scales" in done.stdout
+
+
+def test_commands_are_listed_in_the_order_in_which_they_are_needed(cli) -> None:  # type: ignore[no-untyped-def]
+    listed = re.findall(r"^  ([a-z-]+)  ", cli("--help")[1].partition("Commands:")[2], re.MULTILINE)
+    assert listed == [
+        "run", "sweep", "plan", "explain", "compare", "collective", "check-nccl", "calibrate",
+        "import", "measure", "show", "schema", "stragglers", "validate",
+    ]  # fmt: skip
 
 
 def test_version(cli) -> None:  # type: ignore[no-untyped-def]

@@ -11,9 +11,10 @@ import pytest
 from dpsim.backends.curves import MeasuredCurve
 from dpsim.backends.curves.file import Calibration, write
 from dpsim.backends.nccl import Nccl
-from dpsim.checks.collective import Site, node_counts, sizes
+from dpsim.checks.collective import node_counts, sizes
 from dpsim.core.record import Refused
 from dpsim.machines.machine import load_machine
+from dpsim.predict.collective import Setup
 
 DATA = Path(__file__).parent / "data" / "calibration"
 STARTING = DATA / "new-layout-gh200-8gpu-allreduce-starting-line.txt"
@@ -22,8 +23,8 @@ MIB = 2**20
 Cli = Callable[..., tuple[int, str, str]]
 
 
-def site(machine: str = "dgx-h100", **settings: str) -> Site:
-    return Site(load_machine(machine), Nccl(**settings))
+def setup(machine: str = "dgx-h100", **settings: str) -> Setup:
+    return Setup(load_machine(machine), Nccl(**settings))
 
 
 # -- numbers --------------------------------------------------------------------------------------
@@ -46,28 +47,28 @@ def test_bandwidths_follow_from_size_time_and_ranks(
     operation: str, factor: Callable[[int], float], nodes: int
 ) -> None:
     n = 8 * nodes
-    for line in site().group(operation, n, nodes, [1024, MIB, 1024 * MIB]).lines:
+    for line in setup().group(operation, n, nodes, [1024, MIB, 1024 * MIB]).lines:
         assert line.algbw == line.size / line.seconds
         assert line.busbw == pytest.approx(line.algbw * factor(n), rel=1e-12)
         assert 0 < line.low <= line.seconds <= line.high
 
 
 def test_small_sizes_are_bound_by_latency_and_large_ones_by_a_kind_of_link() -> None:
-    small, large = site("dgx-a100").group("all_reduce", 16, 2, [1024, 4096 * MIB]).lines
+    small, large = setup("dgx-a100").group("all_reduce", 16, 2, [1024, 4096 * MIB]).lines
     assert small.bound == "latency"
     assert large.bound in {"infiniband", "pcie", "nvlink"}
-    inside = site("dgx-a100").group("all_reduce", 8, 1, [4096 * MIB]).lines[0]
+    inside = setup("dgx-a100").group("all_reduce", 8, 1, [4096 * MIB]).lines[0]
     assert inside.bound == "nvlink"
 
 
 def test_a_forced_algorithm_and_protocol_are_those_of_every_line() -> None:
-    forced = site(algorithm="ring", protocol="simple")
+    forced = setup(algorithm="ring", protocol="simple")
     lines = forced.group("all_reduce", 16, 2, sizes("1KiB:1GiB", 32)).lines
     assert {(line.algorithm, line.protocol) for line in lines} == {("ring", "simple")}
 
 
 def test_times_are_those_of_the_backend() -> None:
-    place = site()
+    place = setup()
     topology = place.topology(16, 2)
     plan = Nccl().plan("all_gather", tuple(range(16)), 64.0 * MIB, topology)
     assert place.group("all_gather", 16, 2, [64 * MIB]).lines[0].seconds == plan.seconds
@@ -104,11 +105,11 @@ def test_wrong_sizes_are_refused(text: str) -> None:
 
 def test_ranks_that_do_not_fit_the_machine_are_refused() -> None:
     with pytest.raises(Refused, match="evenly"):
-        site().topology(9, 2)
+        setup().topology(9, 2)
     with pytest.raises(Refused, match="8 GPUs a node"):
-        site().topology(16, 1)
+        setup().topology(16, 1)
     with pytest.raises(Refused, match="alone"):
-        site().group("all_reduce", 1, 1, [1024])
+        setup().group("all_reduce", 1, 1, [1024])
 
 
 # -- the command ----------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import dpsim
+from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
 from dpsim.describe.jobs import read_mix, schema, sources
-from dpsim.describe.scenario import folder
 from dpsim.planning import measure_next
 from dpsim.planning.candidates import Candidate, asked, played
 from dpsim.planning.causes import Cause, Factor, numbers
@@ -667,7 +667,7 @@ def test_a_single_candidate_is_told_and_nothing_is_chosen_between(tmp_path: Path
 
 
 def test_the_buyers_folder_holds_three_candidates_with_the_same_jobs() -> None:
-    place = folder() / "buy-64-gpus"
+    place = data_folder("scenarios") / "buy-64-gpus"
     names = [Path(p).stem for p in sources("buy-64-gpus")]
     assert names == sorted(p.stem for p in place.glob("*.yaml"))
     assert len(names) == 3

@@ -19,20 +19,10 @@ import dpsim
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load, to_data
 from dpsim.money.currency import CENT, Money, Priced, rounded
-from dpsim.money.items import (
-    YEAR,
-    Bill,
-    Energy,
-    NetworkPrice,
-    Price,
-    Purchase,
-    StoragePrice,
-    Usage,
-    bill,
-    device_hours,
-    power,
-)
-from dpsim.money.prices import read_quote
+from dpsim.money.items import YEAR, Bill, bill
+from dpsim.money.price import Energy, NetworkPrice, Price, Purchase, StoragePrice
+from dpsim.money.price_list import read_quote
+from dpsim.money.usage import Usage, device_hours, power
 from dpsim.predict.training_run import cost_of, switch_ports, usage_of
 from dpsim.report.tables import cost_columns, print_explanation, print_run, run_columns
 
@@ -73,7 +63,7 @@ def by_name(found: Bill) -> dict[str, Decimal]:
     ],
 )
 def test_an_amount_is_the_decimal_that_was_written(text: str, per: str, number: str) -> None:
-    found = Priced(per).convert(text)
+    found = Priced(per).take(text, file=True)
     assert found.number == Decimal(number)
     assert found == text
     assert found.currency == "usd"
@@ -86,7 +76,7 @@ def test_an_amount_is_the_decimal_that_was_written(text: str, per: str, number: 
 )  # fmt: skip
 def test_other_texts_are_refused_with_an_example(text: Any, per: str) -> None:
     with pytest.raises(ValueError, match=r"write for example|is more than"):
-        Priced(per).convert(text)
+        Priced(per).take(text, file=True)
 
 
 def test_another_currency_needs_a_rate() -> None:
@@ -357,7 +347,7 @@ def test_without_training_there_is_no_run_to_pay_for() -> None:
     point = predicted(training=None, sweep=None).points[0]
     assert point["cost"]["usd_per_run"] is None
     assert not {"cost_usd", "time_to_train_s", "energy_kwh"} & set(point)
-    headers, rows = run_columns(predicted(training=None, sweep=None).document)
+    headers, rows = run_columns(predicted(training=None, sweep=None).points)
     assert rows[0][headers.index("cost")].endswith("usd/h")
 
 
@@ -399,10 +389,10 @@ def test_a_scenario_with_money_writes_itself_back() -> None:
 
 def test_tables_show_time_money_and_energy() -> None:
     found = predicted()
-    headers, rows = run_columns(found.document)
+    headers, rows = run_columns(found.points)
     assert {"to train", "cost", "energy"} <= set(headers)
     assert rows[0][headers.index("cost")] == f"{found.points[0]['cost_usd']:,.2f} usd"
-    names, lines = cost_columns(found.points[0])
+    names, lines = cost_columns(found.points[0].cost)
     assert names == ["item", "usd/h", "usd/run", "usd/year", "basis"]
     column = [Decimal(line[1].replace(",", "")) for line in lines]
     assert sum(column[:-1]) == column[-1]

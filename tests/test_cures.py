@@ -49,7 +49,7 @@ def point_of(base: dict[str, Any] = TOY, **changes: Any) -> dict[str, Any]:
 
 def changes_of(case: Case) -> dict[str, tuple[float, float]]:
     found = what_if(case, play(case).step_time)
-    return {c["change"]: (c["step_time_s"], c["throughput_gain"]) for c in found}
+    return {c.change: (c.step_time_s, c.throughput_gain) for c in found}
 
 
 # -- who gets how much ----------------------------------------------------------------------------
@@ -164,14 +164,14 @@ def test_in_a_mixed_cluster_the_slower_devices_set_the_step() -> None:
     alone = {**MIXED["cluster"], "devices": None}
     mixed, slow = point_of(MIXED), point_of(MIXED, cluster=alone)
     assert mixed["step_time_s"] == pytest.approx(slow["step_time_s"], rel=1e-9)
-    assert case_of(MIXED).rank_seconds[0] > 2 * case_of(MIXED).rank_seconds[8]
+    assert case_of(MIXED).batches.rank_seconds[0] > 2 * case_of(MIXED).batches.rank_seconds[8]
 
 
 def test_samples_by_speed_let_mixed_devices_end_together() -> None:
     case = case_of(MIXED, batch={"per_device": 64, "by_speed": True})
     assert case.global_batch == 1024
     assert len(set(case.shares[:8])) <= 2
-    seconds = case.rank_seconds
+    seconds = case.batches.rank_seconds
     one = max(seconds / np.array(case.shares))  # a sample
     assert seconds.max() - seconds.min() < one
     assert point_of(MIXED, batch={"per_device": 64, "by_speed": True})["step_time_s"] < (
@@ -220,9 +220,9 @@ def test_without_the_slowest_node_the_others_go_on() -> None:
     slow = case_of(base, variability={"slow_ranks": {9: 1.5, 20: 1.1}})
     gone = slowest_node(slow)
     assert gone == range(8, 16)
-    left = without_ranks(slow, gone)
+    left = without_ranks(slow, gone).of(slow)
     assert (left.nodes, left.ranks) == (3, 24)
-    assert left.variation.fixed == {12: 1.1}  # rank 20 has moved up
+    assert left.batches.variation.fixed == {12: 1.1}  # rank 20 has moved up
     time, gain = changes_of(slow)["without the slowest node"]
     same = case_of({**MIXED, "cluster": {"machine": "dgx-1v", "nodes": 3}},
                    variability={"slow_ranks": {12: 1.1}})  # fmt: skip
@@ -239,8 +239,8 @@ def test_without_the_slowest_rank_of_a_toy_the_rest_needs_no_wait() -> None:
 
 def test_mixed_devices_lose_their_slow_node_and_the_others_move_up() -> None:
     case = case_of(MIXED)
-    left = without_ranks(case, slowest_node(case) or range(0))
-    assert (left.nodes, left.device_of) == (1, (1,) * 8)
+    left = without_ranks(case, slowest_node(case) or range(0)).of(case)
+    assert (left.nodes, left.pace.of_rank) == (1, (1,) * 8)
 
 
 def test_a_quiet_cluster_has_no_slowest_node() -> None:
@@ -274,10 +274,10 @@ def test_spares_replace_the_slowest_first() -> None:
 def test_a_spare_node_replaces_all_its_ranks() -> None:
     case = case_of({**MIXED, "cluster": {"machine": "dgx-1v", "nodes": 4}},
                    variability={"slow_ranks": {9: 1.5, 10: 1.4, 20: 1.1}})  # fmt: skip
-    spared = with_spares(case)
+    spared = {variant.name: variant.of(case) for variant in with_spares(case)}
     assert list(spared) == ["1 spare node", "2 spare nodes"]
-    assert spared["1 spare node"].variation.fixed == {20: 1.1}
-    assert spared["2 spare nodes"].variation.fixed == {}
+    assert spared["1 spare node"].batches.variation.fixed == {20: 1.1}
+    assert spared["2 spare nodes"].batches.variation.fixed == {}
 
 
 @pytest.mark.parametrize("spares", [0, 1, 2])
@@ -298,7 +298,7 @@ def test_more_spares_never_hurt_and_jitter_stays() -> None:
         "random_slow": {"probability": 0.3, "factor": 2.0, "per": "rank"}, "jitter": 0.05,
         "steps": 200})  # fmt: skip
     times = [step_time(case, at_most=200)]
-    times += [step_time(other, at_most=200) for other in with_spares(case).values()]
+    times += [step_time(spared.of(case), at_most=200) for spared in with_spares(case)]
     assert times == sorted(times, reverse=True)
     quiet = case_of(cluster={"ranks": 8}, variability={"jitter": 0.05, "steps": 200})
     full = Case(case.scenario, case.base, spares=8)

@@ -517,7 +517,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "no batch normalisation": (
         lambda: Ddp(sync_batchnorm=True).program(job_of(toy()), None), "no batch normalisation"
     ),
-    "Join over a pipeline": (lambda: Ddp(join=True).synchronisation(job_of(toy())), "split over"),
+    "Join over a pipeline": (lambda: Ddp(join=True).on_stage(job_of(toy())), "split over"),
 }  # fmt: skip
 
 

@@ -14,11 +14,11 @@ import simpy
 import dpsim
 from dpsim.backends.nccl import Nccl, phase_of
 from dpsim.collectives import Stage
-from dpsim.collectives._order import rings
 from dpsim.collectives.halving_doubling import HalvingDoubling
+from dpsim.collectives.ring_orders import rings
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Refused
-from dpsim.machines.fabrics._clos import Clos, flow_hash
+from dpsim.machines.clos import Clos, flow_hash
 from dpsim.machines.machine import load_machine
 from dpsim.machines.topology import Topology
 from dpsim.play.network import Network

@@ -16,9 +16,10 @@ from scipy.optimize import linprog
 from dpsim.backends import Backend, Phase, Plan
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.nccl import Nccl
+from dpsim.collectives import OPERATIONS
 from dpsim.collectives.hierarchical import two_level
 from dpsim.collectives.ring import Ring
-from dpsim.compile.program import KINDS, OPERATIONS, SEND, Cast, Op, Program
+from dpsim.compile.program import KINDS, SEND, Cast, Op, Program
 from dpsim.compile.strategies import Job, Strategy
 from dpsim.compile.strategies.ddp import Ddp
 from dpsim.compile.strategies.fsdp import Fsdp

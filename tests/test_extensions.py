@@ -6,24 +6,36 @@ And what every strategy must keep (test_collectives.py says the same of collecti
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from plugged import plugged
 
 from dpsim.backends.nccl import phase_of
 from dpsim.core import plugins
+from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
 from dpsim.machines.machine import load_machine
+from dpsim.measurements.findings import StepTime
+from dpsim.measurements.readers import read_any
 from dpsim.predict.prediction import predict
 
 HOWTO = Path(__file__).resolve().parent.parent / "docs" / "howto"
 SIZE = 1.0e8
 #: folder of plug-ins -> what one of them is called in the how-to pages
-FILES = {"collectives": "collective", "strategies": "strategy"}
+FILES = {
+    "collectives": "collective",
+    "fabrics": "fabric",
+    "strategies": "strategy",
+    "compression": "compression",
+    "readers": "reader",
+}
 TOY: dict[str, Any] = {
     "model": {
         "layers": [{"name": "a", "parameters": 10**6, "forward": "1 ms", "backward": "2 ms"}]
@@ -44,26 +56,14 @@ def block(page: str, language: str) -> str:
 @pytest.fixture
 def added(tmp_path: Path) -> Iterator[None]:
     """The files of the how-to pages, as if they lay in the package's folders."""
-    new = []
-    for folder in ("collectives", "strategies"):
-        package = plugins.FOLDERS[folder]
-        page = f"add-a-{FILES[folder]}.md"
-        path = rf"`{package.replace('.', '/')}/(\w+)\.py`:"
-        name = re.search(path, (HOWTO / page).read_text("utf-8"))
-        assert name is not None
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / f"{name[1]}.py").write_text(block(page, "python"), encoding="utf-8")
-        parent = importlib.import_module(package)
-        parent.__path__.append(str(tmp_path / folder))
-        new.append((parent, name[1], str(tmp_path / folder)))
-    plugins.names.cache_clear()
-    importlib.invalidate_caches()
-    yield
-    plugins.names.cache_clear()
-    for parent, module, path in new:
-        parent.__path__.remove(path)
-        sys.modules.pop(f"{parent.__name__}.{module}", None)
-        vars(parent).pop(module, None)
+    with ExitStack() as stack:
+        for folder, what in FILES.items():
+            page = f"add-a-{what}.md"
+            path = rf"`{plugins.FOLDERS[folder].replace('.', '/')}/(\w+)\.py`:"
+            name = re.search(path, (HOWTO / page).read_text("utf-8"))
+            assert name is not None
+            stack.enter_context(plugged(folder, {name[1]: block(page, "python")}, tmp_path))
+        yield
 
 
 @pytest.mark.usefixtures("added")
@@ -72,6 +72,32 @@ def test_a_strategy_is_one_file() -> None:
     assert found.document["scenario"]["strategy"] == {"kind": "lockstep", "messages": 2}
     # 1 + 2 ms of compute, then two messages of 1 ms + 2 MB at 1 GB/s
     assert found.step_time_s == pytest.approx(0.009, rel=1e-12)
+    check_points(found.points)
+
+
+@pytest.mark.usefixtures("added")
+def test_a_strategy_that_states_its_exchange_runs_on_stages_too() -> None:
+    """Two stages of 1 + 2 ms with 1 ms between them both ways, then 2 x (1 ms + 2 MB)."""
+    stages = {
+        "model": {"layers": [{**TOY["model"]["layers"][0], "name": name} for name in "ab"]},
+        "cluster": {"ranks": 4},
+        "parallel": {"pipeline": 2},
+        "strategy": {"kind": "lockstep", "messages": 2},
+    }
+    found = predict(load(TOY | stages, HOWTO, "x"))
+    assert found.step_time_s == pytest.approx(0.014, rel=1e-12)
+
+
+@pytest.mark.usefixtures("added")
+@pytest.mark.parametrize("hook", ["topk", {"kind": "topk"}, {"kind": "topk", "share": 0.02}])
+def test_a_compression_is_one_file(hook: Any) -> None:
+    found = predict(load(TOY | {"strategy": {"kind": "ddp", "comm_hook": hook}}, HOWTO, "x"))
+    asked = {"kind": "topk"} if hook == "topk" else hook
+    assert found.document["scenario"]["strategy"]["comm_hook"] == asked
+    # 1 + 2 ms of compute, 1 ms to choose, then two all-gathers of 1 ms + 4 bytes an element of both
+    share = 0.02 if "share" in asked else 0.01
+    size = 2 * 4 * share * 10**6
+    assert found.step_time_s == pytest.approx(0.004 + 2 * (0.001 + size / 1e9), rel=1e-12)
     check_points(found.points)
 
 
@@ -123,6 +149,24 @@ def test_a_machine_is_one_file(tmp_path: Path) -> None:
     check_points(found.points)
 
 
+@pytest.mark.usefixtures("added")
+def test_a_fabric_is_one_file(tmp_path: Path) -> None:
+    (tmp_path / "hallway.yaml").write_text(block("add-a-fabric.md", "yaml"), encoding="utf-8")
+    (tmp_path / "x.yaml").write_text(
+        "model: {name: vgg16}\ncluster: {machine: hallway.yaml, nodes: 4}\n"
+        "strategy: {kind: ddp}\nsweep: {cluster.nodes: [1, 2, 4]}\n"
+    )
+    found = predict(read(tmp_path / "x.yaml"))
+    assert [point["ranks"] for point in found.points] == [4, 8, 16]
+    check_points(found.points)
+    topology = found.cases[-1].costs.topology
+    trunks = [edge for edge in topology.route(0, 12) if edge[0][0] == edge[1][0] == "leaf"]
+    assert trunks == [(("leaf", k), ("leaf", k + 1)) for k in range(3)]
+    # a trunk is narrower than a NIC's cable, so it decides how long an all-reduce takes
+    plan = found.cases[-1].costs.plan("all_reduce", tuple(range(16)), SIZE)
+    assert {kind for phase in plan.phases for kind, *_ in phase.busiest} == {"leaf"}
+
+
 @pytest.mark.parametrize("kind", plugins.names("strategies"))
 def test_parts_of_a_step_add_up(kind: str) -> None:
     sweep = {"cluster.ranks": [1, 2, 8], "batch.accumulation": [1, 3]}
@@ -136,3 +180,35 @@ def check_points(points: list[dict[str, Any]]) -> None:
         parts = ("compute_s", "exposed_communication_s", "bubble_s", "stall_s")
         assert sum(point[part] for part in parts) == pytest.approx(point["step_time_s"], rel=1e-9)
         assert point["step_time_s"] >= point["bound_s"] * (1 - 1e-9)
+
+
+@pytest.mark.usefixtures("added")
+def test_a_reader_is_one_file(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").write_text('{"step": 0, "seconds": 0.5}\n{"seconds": 0.25}\n')
+    (tmp_path / "bad.jsonl").write_text('{"seconds": 0.5}\n{"seconds": "soon"}\n')
+    (tmp_path / "other.txt").write_text("nothing that is known")
+    assert read_any(tmp_path / "steps.jsonl").steps == (StepTime(None, None, (0.5, 0.25)),)
+    with pytest.raises(Refused, match=r"bad\.jsonl: line 2: has no number of seconds"):
+        read_any(tmp_path / "bad.jsonl")
+    with pytest.raises(Refused, match=r"accepted: .*; step times as lines of JSON"):
+        read_any(tmp_path / "other.txt")
+
+
+def test_a_command_is_one_file(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = importlib.import_module("dpsim.cli")
+    (tmp_path / "quantity.py").write_text(block("add-a-command.md", "python"), encoding="utf-8")
+    monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
+    try:
+        assert cli("quantity", "400 Gbit/s") == (0, "5e+10 B/s\n", "")
+        shown = cli("quantity", "5 us", "--unit", "s", "--json")[1]
+        assert json.loads(shown) == {"value": 5e-06, "unit": "s"}
+        assert cli("quantity", "400") == (
+            2, "", "dpsim: '400' has no unit; write for example '400 Gbit/s'\n"
+        )  # fmt: skip
+        listed = re.findall(r"^  ([a-z-]+)  ", cli("--help")[1], re.MULTILINE)
+        assert listed[listed.index("show") + 1] == "quantity"
+    finally:
+        sys.modules.pop("dpsim.cli.quantity", None)
+        vars(commands).pop("quantity", None)

@@ -15,8 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "validation"))
 
 import fit_nccl
 
-from dpsim.accuracy.collective_intervals import fitted_on
-from dpsim.accuracy.collective_table import read_collectives
+from dpsim.accuracy.collectives.table import read_collectives
+from dpsim.accuracy.scores import fitted_on
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends._nccl_time import Constants, shipped
 from dpsim.core import constants

@@ -17,7 +17,7 @@ import fit_training
 from _fit_intervals import Miss
 from _fit_peak import SHARES, Level
 
-from dpsim.accuracy.collective_intervals import fitted_on
+from dpsim.accuracy.scores import fitted_on
 
 EVEN = [name for name in map(str, range(400)) if fitted_on(name)]
 

@@ -16,9 +16,9 @@ from dpsim.compile.timeline import Timeline
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.devices import Link
-from dpsim.machines.fabrics._host import HostTree
 from dpsim.machines.fabrics.pcie_tree import PcieTree
 from dpsim.machines.fabrics.star import Star
+from dpsim.machines.host import HostTree
 from dpsim.machines.topology import Topology
 from dpsim.play import Costs, NotApplicable, Play, event, vectorised
 from dpsim.predict.prediction import predict

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from dpsim.backends.ideal import Ideal
+from dpsim.compile.job import Gradient
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.strategies import Job
-from dpsim.compile.strategies._gradients import Gradient
 from dpsim.compile.strategies.horovod import Horovod, cycles, fuse
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load, read

@@ -38,13 +38,13 @@ def time_of(**changes: Any) -> float:
 
 def kernels_of(case: Case, passes: int = 3) -> int:
     """Kernels of a step by hand: forward once, backward twice as many, and one of anything else."""
-    ops = case.cast(None).programs[0].ops
+    ops = case.programs.cast(None).programs[0].ops
     others = [op for op in ops if op.kind not in ("forward", "backward", *NO_KERNEL)]
     return passes * sum(layer.kernels for layer in case.model.layers) + len(others)
 
 
 def device_seconds(case: Case) -> float:
-    return sum(op.seconds for op in case.cast(None).programs[0].ops)
+    return sum(op.seconds for op in case.programs.cast(None).programs[0].ops)
 
 
 # -- who is faster --------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_a_host_that_waits_for_the_step_cannot_run_ahead_of_the_next() -> None:
     waits = time_of(batch=large, host={"launch": "8 us", "captured": True, "waits": True})
     assert waits == pytest.approx(ahead + 8e-6, rel=1e-9)
     case = case_of(batch=large, host={"launch": "8 us", "waits": True})
-    first = case.cast(None).programs[0].ops[0]
+    first = case.programs.cast(None).programs[0].ops[0]
     eager = time_of(batch=large, host={"launch": "8 us", "waits": True})
     assert eager == pytest.approx(ahead + first.issue, rel=1e-9)
 
@@ -119,7 +119,7 @@ def test_a_host_that_waits_for_the_step_cannot_run_ahead_of_the_next() -> None:
 
 
 def test_left_out_nothing_is_issued() -> None:
-    assert not case_of().cast(None).programs[0].host_matters
+    assert not case_of().programs.cast(None).programs[0].host_matters
 
 
 def test_the_host_is_named_as_bottleneck_as_cause_and_as_cure() -> None:
@@ -127,7 +127,7 @@ def test_the_host_is_named_as_bottleneck_as_cause_and_as_cure() -> None:
     played = play(case)
     points = predict(load({**SMALL, "host": {"launch": "20 us"}}, Path(), "t")).points
     assert points[0]["bottleneck"] == "host"
-    found = {c["change"]: c["step_time_s"] for c in what_if(case, played.step_time)}
+    found = {c.change: c.step_time_s for c in what_if(case, played.step_time)}
     assert found["captured graphs"] == pytest.approx(device_seconds(case), rel=1e-9)
     parts = blame(case, played.step_time)
     assert parts.causes["host"][0] == pytest.approx(
@@ -148,7 +148,7 @@ def test_both_engines_and_all_strategies_issue_every_kernel(strategy: dict[str, 
         "host": {"launch": "0.2 ms"}, "compute": {"contention": 0.0, "spread": 0.0},
     }  # fmt: skip
     case = case_of(**rest)
-    ops = case.cast(None).programs[0].ops
+    ops = case.programs.cast(None).programs[0].ops
     issued = sum(op.issue for op in ops if op.kind in ("forward", "backward"))
     kernels = 3 * sum(layer.kernels for layer in case.model.layers)
     assert issued == pytest.approx(0.2e-3 * kernels)
@@ -172,4 +172,4 @@ def test_both_engines_and_all_strategies_issue_every_kernel(strategy: dict[str, 
 )  # fmt: skip
 def test_what_is_not_modelled_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(Refused, match=words):
-        case_of(**changes).cast(None)
+        case_of(**changes).programs.cast(None)

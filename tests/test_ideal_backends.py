@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from dpsim.backends import ring_payload
 from dpsim.backends.free import Free
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
-from dpsim.compile.program import OPERATIONS
+from dpsim.collectives import OPERATIONS, ring_payload
 
 SIZE, LATENCY, BANDWIDTH = 8e6, 1e-3, 1e9
 MILLISECOND = 1e-3

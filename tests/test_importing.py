@@ -607,11 +607,11 @@ def test_a_contradiction_is_a_finding_of_the_command(
     out = tmp_path / "mine.yaml"
     files = [str(write(tmp_path, moved)), str(write(tmp_path, MATRIX, "smi.txt"))]
     command = ["import", *files, "--device", "h100-pcie"]
-    assert app([*command, "-o", str(out)], standalone_mode=False) == 1
+    assert app()([*command, "-o", str(out)], standalone_mode=False) == 1
     printed = capsys.readouterr().out
     assert "the files contradict each other:\n  GPU1 and mlx5_0 are" in printed
     assert load_machine(str(out)).gpus_per_node == 4
-    assert app([*command, "--json"], standalone_mode=False) == 1
+    assert app()([*command, "--json"], standalone_mode=False) == 1
     assert len(json.loads(capsys.readouterr().out)["findings"]) == 1
 
 
@@ -637,7 +637,7 @@ def test_the_command_writes_a_machine_that_runs(
 ) -> None:
     out = tmp_path / "mine.yaml"
     source = str(DATA / "azure-ndv5-topo.xml")
-    result = app(["import", source, "--like", "dgx-h100", "-o", str(out)], standalone_mode=False)
+    result = app()(["import", source, "--like", "dgx-h100", "-o", str(out)], standalone_mode=False)
     printed = capsys.readouterr().out
     assert result == 0
     assert load_machine(str(out)).name == "mine"
@@ -649,13 +649,13 @@ def test_the_command_writes_a_machine_that_runs(
         "model: {name: resnet50}\ncluster: {machine: mine.yaml, nodes: 2}\n"
         "strategy: {kind: ddp}\nbatch: {per_device: 64}\n"
     )
-    assert app(["run", str(scenario), "--json"], standalone_mode=False) == 0
+    assert app()(["run", str(scenario), "--json"], standalone_mode=False) == 0
     assert json.loads(capsys.readouterr().out)["points"][0]["ranks"] == 16
 
 
 def test_the_command_prints_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
     source = str(DATA / "rccl-dump-mi300x-8gpu-8nic.xml")
-    app(["import", source, "--device", "mi300x", "--json"], standalone_mode=False)
+    app()(["import", source, "--device", "mi300x", "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
     assert found["machine"]["node"]["pair"]["bandwidth"] == "48 GB/s"
     assert {item["how"] for item in found["told"]} == {"file", "option", "constant", "assumption"}
@@ -665,11 +665,11 @@ def test_a_refusal_leaves_no_file(tmp_path: Path) -> None:
     out = tmp_path / "mine.yaml"
     source = str(DATA / "azure-ncv4-graph.xml")
     with pytest.raises(Refused):
-        app(["import", source, "-o", str(out)], standalone_mode=False)
+        app()(["import", source, "-o", str(out)], standalone_mode=False)
     good = str(DATA / "azure-ndv5-topo.xml")
     for bad in (tmp_path, tmp_path / "mine.txt"):
         with pytest.raises(Refused, match="--out"):
-            app(["import", good, "--like", "dgx-h100", "-o", str(bad)], standalone_mode=False)
+            app()(["import", good, "--like", "dgx-h100", "-o", str(bad)], standalone_mode=False)
     assert list(tmp_path.iterdir()) == []
 
 

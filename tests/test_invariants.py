@@ -26,7 +26,8 @@ import pytest
 from generated import Data, case_of, predicted, scenarios
 from hypothesis import HealthCheck, assume, given, settings
 
-from dpsim.cases.case import Case, Stretch
+from dpsim.cases.case import Case
+from dpsim.cases.plays import Stretch
 from dpsim.compile.critical import critical_path
 from dpsim.compile.program import COMPUTE, RECEIVE, SEND, Cast, Op, Program
 from dpsim.compile.timeline import Step, Timeline
@@ -588,7 +589,7 @@ def test_other_ranks_change_nobodys_draws(data: Data) -> None:
     ranks = data["cluster"]["ranks"]
     more = data | {"cluster": {**data["cluster"], "ranks": 2 * ranks}}
     try:
-        few, many = case_of(data).variation, case_of(more).variation
+        few, many = case_of(data).batches.variation, case_of(more).batches.variation
         drawn = [(few.factors(k), many.factors(k)) for k in range(3)]
     except Refused:
         assume(False)

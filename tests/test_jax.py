@@ -11,9 +11,9 @@ import pytest
 from toys import job_of, play_of, volume
 
 from dpsim.compile.strategies.pmap import OPERANDS, THRESHOLD, Pmap, combine
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import build
 from dpsim.describe.scenario import read
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.play import event, vectorised
 from dpsim.predict.prediction import predict
 

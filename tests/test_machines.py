@@ -11,9 +11,9 @@ import pytest
 from test_fabrics import check
 
 from dpsim.core import yamlfile
+from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
 from dpsim.machines.machine import (
-    data_folder,
     device_names,
     load_device,
     load_machine,
@@ -21,7 +21,7 @@ from dpsim.machines.machine import (
 )
 from dpsim.report.machine_picture import draw_machine
 
-FILES = sorted(data_folder().rglob("*.yaml"))
+FILES = sorted(data_folder("topologies").rglob("*.yaml"))
 
 
 def leaves(value: Any, path: str = "") -> Iterator[str]:
@@ -141,7 +141,7 @@ def test_unknown_machine_names_the_nearest() -> None:
 
 
 def test_own_file_with_a_shipped_device(tmp_path: Path) -> None:
-    text = (data_folder() / "two-rtx3090.yaml").read_text()
+    text = (data_folder("topologies") / "two-rtx3090.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(text.replace("name: two-rtx3090", "name: mine"))
     assert load_machine("mine.yaml", tmp_path).name == "mine"
     (tmp_path / "bad.yaml").write_text(text.replace("48 GB/s", "48"))

@@ -19,7 +19,7 @@ import pytest
 
 from dpsim.cli import _run
 from dpsim.core.plugins import names
-from dpsim.describe.scenario import Cluster
+from dpsim.describe.sections import Cluster
 
 LAYER = "{name: a, parameters: 1000, forward: 1 ms, backward: 2 ms}"
 TOY = {

@@ -28,7 +28,8 @@ from dpsim.core.record import Refused
 from dpsim.describe.scenario import read
 from dpsim.measurements.recorder import files, runner
 from dpsim.models import Model
-from dpsim.models.recorded import SPREAD, Recording, model_of, parse, same_device
+from dpsim.models.recorded import SPREAD, model_of
+from dpsim.models.recording import Recording, parse, same_device
 from dpsim.predict.prediction import predict
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -130,7 +131,7 @@ def measured(folder: Path, *arguments: str, world_size: int = 8, flops: bool = T
     script = folder / "train.py"
     script.write_text(TRAIN, encoding="utf-8")
     what = runner.target([sys.executable, str(script), *arguments])
-    found = runner.record(what, world_size=world_size, steps=STEPS, warmup=WARMUP, flops=flops)
+    found = runner.run(what, world_size=world_size, steps=STEPS, warmup=WARMUP, flops=flops)
     return files.write(found, folder / "my.json", None)
 
 
@@ -645,7 +646,7 @@ def test_a_module_and_a_function_are_recorded_too(
     (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     what = runner.target([*words, "--ddp", "{}"])
-    found = runner.record(what, world_size=4, steps=STEPS, warmup=WARMUP, flops=False)
+    found = runner.run(what, world_size=4, steps=STEPS, warmup=WARMUP, flops=False)
     assert len(found["steady_buckets"]) == 2
 
 

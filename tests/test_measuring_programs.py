@@ -26,7 +26,7 @@ import shared
 import torch
 
 from dpsim.core.record import Refused
-from dpsim.measurements.readers import measurement, read_any
+from dpsim.measurements.readers import measuring_programs, read_any
 from dpsim.report.things import load_named
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -536,9 +536,9 @@ def test_text_that_is_no_strict_json_is_refused(collectives: Record, tmp_path: P
 def test_a_huge_record_is_refused_unread(collectives: Record, tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     path.write_text(json.dumps(collectives))
-    os.truncate(path, measurement.MAX_BYTES + 1)
+    os.truncate(path, measuring_programs.MAX_BYTES + 1)
     with pytest.raises(Refused, match="larger than 100 MB"):
-        measurement.read(path)
+        measuring_programs.MeasuringPrograms().read(path)
 
 
 # -- where they are -------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from toys import collectives, job_of, play_of, sent, spans, volume
 
-from dpsim.compile.strategies._gradients import gradients_of
+from dpsim.compile.job import gradients_of
 from dpsim.compile.strategies.megatron import Megatron, fill
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import read

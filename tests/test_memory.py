@@ -26,8 +26,10 @@ from dpsim.models.compute import Recompute, layer_times
 from dpsim.models.memory import Activations, activations, in_flight_bytes, memory_use
 from dpsim.models.section import HuggingFace
 from dpsim.models.split import cheapest, tensor_part
-from dpsim.predict.prediction import _stage_memory, memory_of, predict
-from dpsim.report.advice import memory_advice
+from dpsim.predict.advice import advice
+from dpsim.predict.memory import _stage_memory, memory_of
+from dpsim.predict.prediction import predict
+from dpsim.report.advice import sentence
 
 MB = 1e6
 #: sequence, width and heads of GPT-3; 5 a s / h is 80
@@ -391,7 +393,7 @@ def advised(data: dict[str, Any]) -> list[str]:
     case = Case(load(data, Path(), "").points[0], Path())
     used = memory_of(case)
     assert used.fits is False
-    return memory_advice(case, used)
+    return [sentence(one) for one in advice(case, used)]
 
 
 def gigabytes(data: dict[str, Any]) -> str:

@@ -15,9 +15,9 @@ from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge
-from dpsim.machines.fabrics._host import HostTree
 from dpsim.machines.fabrics.pcie_tree import PcieTree
 from dpsim.machines.fabrics.star import Star
+from dpsim.machines.host import HostTree
 from dpsim.machines.machine import load_machine
 from dpsim.machines.topology import Topology
 from dpsim.predict.prediction import predict

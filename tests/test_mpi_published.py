@@ -18,9 +18,9 @@ from dpsim.backends._mpi_rounds import rounds
 from dpsim.backends._mpi_rules import Rule, choose
 from dpsim.backends.mpi import Mpi
 from dpsim.machines.devices import Link
-from dpsim.machines.fabrics._host import HostTree
 from dpsim.machines.fabrics.pcie_tree import PcieTree
 from dpsim.machines.fabrics.star import Star
+from dpsim.machines.host import HostTree
 from dpsim.machines.topology import Topology
 
 TABLE = Path(__file__).parent.parent / "validation" / "published" / "collectives.csv"

@@ -11,12 +11,12 @@ import pytest
 import simpy
 
 from dpsim.backends.nccl import Nccl, phase_of
-from dpsim.checks.collective import Site
 from dpsim.collectives.halving_doubling import HalvingDoubling
 from dpsim.core.plugins import Plugin
 from dpsim.machines.machine import load_machine
 from dpsim.machines.topology import Topology
 from dpsim.play.network import Network, together
+from dpsim.predict.collective import Setup
 
 SIZE = 1e9
 PORT = 10e9
@@ -197,11 +197,11 @@ Cli = Callable[..., tuple[int, str, str]]
 
 def test_a_group_for_each_local_rank_shares_what_they_have_in_common() -> None:
     """Eight NICs: no slower than alone.  One NIC: together as fast as it is, one eighth each."""
-    rails = Site(load_machine("dgx-h100"), Nccl())
+    rails = Setup(load_machine("dgx-h100"), Nccl())
     (line,) = rails.groups("all_reduce", 16, 2, [1024 * MIB], 8).lines
     assert line.seconds == pytest.approx(line.alone, rel=1e-12)
     assert line.ranks == 2
-    shared = Site(load_machine("v100-1x100g"), Nccl(algorithm="ring"))
+    shared = Setup(load_machine("v100-1x100g"), Nccl(algorithm="ring"))
     eight, four = (
         shared.groups("all_reduce", 16, 2, [1024 * MIB], 8).lines[0],
         shared.groups("all_reduce", 8, 2, [1024 * MIB], 4).lines[0],
@@ -213,7 +213,7 @@ def test_a_group_for_each_local_rank_shares_what_they_have_in_common() -> None:
 
 def test_ranks_of_a_group_are_every_so_manyth() -> None:
     """Groups of four on two nodes of eight: ranks 0, 4, 8, 12, so half of each stays inside."""
-    found = Site(load_machine("dgx-h100"), Nccl()).groups("all_reduce", 16, 2, [64 * MIB], 4)
+    found = Setup(load_machine("dgx-h100"), Nccl()).groups("all_reduce", 16, 2, [64 * MIB], 4)
     assert (found.ranks, found.at_once) == (16, 4)
     assert found.lines[0].ranks == 4
 

@@ -200,7 +200,7 @@ def test_a_tensor_tied_across_stages_is_summed_between_them() -> None:
         "vocab_size": 1000,
     }  # fmt: skip
     case = Case(load(_gpt(config, pipeline=2, nodes=1), Path(), "").points[0], Path())
-    cast = case.cast(None)
+    cast = case.programs.cast(None)
     sums = [op for op in cast.program(0).ops if op.name.startswith("table")]
     assert [(op.operation, op.bytes) for op in sums] == [("all_reduce", 1000 * 64 * 4)]
     assert cast.peers(0, sums[0].group) == (0, 4)
@@ -253,9 +253,9 @@ def test_ranks_in_lockstep_are_played_as_one_with_the_same_result() -> None:
     case = Case(load(data, Path(), "").points[0], Path())
     (alike, *_) = case.plays()
     assert alike.cast(0).ranks == 2
-    full = case.cast(None)
+    full, slow = case.programs.cast(None), case.script.contention
     whole = event.Play(
-        lambda _: full, case.costs, 2, 0, lambda _: alike.factors(0)[:1].repeat(32), case.contention
+        lambda _: full, case.costs, 2, 0, lambda _: alike.factors(0)[:1].repeat(32), slow
     )
     assert event.play(whole).step_time == pytest.approx(event.play(alike).step_time, rel=1e-9)
 
@@ -350,7 +350,7 @@ def test_what_does_not_fit_is_refused_with_what_would() -> None:
 
 
 def test_explain_spells_the_order_and_the_peaks() -> None:
-    point = json.loads(json.dumps(predicted(toy(4, 8)).explain()))["points"][0]
+    point = json.loads(json.dumps(dict(predicted(toy(4, 8)).explain())))["points"][0]
     assert point["orders"]["0"] == "F0 F1 F2 F3 B0 F4 B1 F5 B2 F6 B3 F7 B4 B5 B6 B7"
     assert point["orders"]["1"] == "F0 F1 F2 B0 F3 B1 F4 B2 F5 B3 F6 B4 F7 B5 B6 B7"
     assert point["orders"]["3"] == " ".join(f"F{m} B{m}" for m in range(8))
@@ -403,7 +403,7 @@ def test_only_what_is_computed_again_exchanges_activations_again() -> None:
         data = _gpt("gpt2-large", nodes=1, tensor=4, pipeline=1) | {"recompute": recompute}
         data["model"] = {"huggingface": "gpt2-large", "sequence_length": 512}
         case = Case(load(data, Path(), "").points[0], Path())
-        ops = case.cast(None).programs[0].ops
+        ops = case.programs.cast(None).programs[0].ops
         found[recompute] = sum(op.repeats for op in ops if op.stream == "tensor")
     # 36 blocks of 2 exchanges, in 4 micro-batches; embedding and head are not computed again
     assert found["none"] == 4 * (2 * 2 * 36 + 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,9 +18,9 @@ from dpsim.compile.schedules.zb1p import ZB1P
 from dpsim.compile.timeline import Span
 from dpsim.report import arrivals as late
 from dpsim.report import pipeline
-from dpsim.report.arrivals import Arrivals, arrivals, draw_arrivals, lateness
-from dpsim.report.curve import styled
-from dpsim.report.pipeline import Block, alike, draw_pipeline, gaps, rows_of, spans_of
+from dpsim.report.arrivals import Arrivals, arrivals, lateness
+from dpsim.report.figures import draw, styled
+from dpsim.report.pipeline import Block, alike, gaps, rows_of, spans_of
 
 
 def bars(figure: Figure, name: str) -> int:
@@ -175,17 +176,19 @@ def test_a_wait_at_the_end_counts_as_idle() -> None:
 
 def test_drawings_are_reproducible_and_well_formed(tmp_path: Path) -> None:
     spans = step(Interleaved1F1B(), 4, 8, latency=1e-4, gradients=1e-3, late={2: 1.5})
-    for draw in (draw_pipeline, draw_arrivals):
-        draw(spans, "a <script> & \x1b[31mred", tmp_path / "a.png", tmp_path / "a.svg")
-        draw(spans, "a <script> & \x1b[31mred", tmp_path / "b.png", tmp_path / "b.svg")
+    for picture in (pipeline, late):
+        make = partial(picture.make_figure, spans, "a <script> & \x1b[31mred")
+        draw(make, tmp_path / "a.png", tmp_path / "a.svg")
+        draw(make, tmp_path / "b.png", tmp_path / "b.svg")
         assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
         assert (tmp_path / "a.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
         ElementTree.parse(tmp_path / "a.svg")
 
 
 def test_nothing_to_draw_is_a_picture_too(tmp_path: Path) -> None:
-    draw_pipeline([], "nothing", tmp_path / "a.png", tmp_path / "a.svg")
-    draw_arrivals([], "nothing", tmp_path / "b.png", tmp_path / "b.svg")
+    for picture in (pipeline, late):
+        make = partial(picture.make_figure, [], "nothing")
+        draw(make, tmp_path / "a.png", tmp_path / "a.svg")
     with styled():
         assert "no collective" in late.make_figure([], "nothing").get_suptitle()
 

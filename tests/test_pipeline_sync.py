@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dpsim.backends import ring_payload
 from dpsim.cases.case import Case
+from dpsim.collectives import ring_payload
 from dpsim.compile.program import Op, Program
 from dpsim.compile.strategies import Job
 from dpsim.compile.strategies.fsdp import Fsdp
@@ -47,7 +47,7 @@ def case_of(strategy: dict[str, Any], **rest: Any) -> Case:
 
 def program(case: Case, stage: int = 0) -> Program:
     rank = next(r for r in range(case.ranks) if case.mesh.place(r, "pipeline") == stage)
-    return case.cast(None).program(rank)
+    return case.programs.cast(None).program(rank)
 
 
 def exchanged(found: Program) -> list[Op]:
@@ -235,10 +235,10 @@ def test_a_table_on_two_stages_is_summed_when_gradients_have_been() -> None:
 )
 def test_what_is_not_modelled_is_refused_by_name(strategy: Any, reason: str) -> None:
     with pytest.raises(Refused) as caught:
-        strategy.synchronisation(job())
+        strategy.on_stage(job())
     assert reason in str(caught.value)
 
 
 def job() -> Job:
     case = case_of({"kind": "ddp"}, cluster={"ranks": 8})
-    return case.stage_job(0, 1)
+    return case.programs.stage_job(0, 1)

@@ -20,7 +20,7 @@ from dpsim.describe.scenario import Loaded, load, read
 from dpsim.planning.bench import Bench, bench_of
 from dpsim.planning.choose import choose, tune, tune_axes
 from dpsim.planning.knobs import knob_of, sensible
-from dpsim.planning.plan import Answer, document, largest, require, searched
+from dpsim.planning.plan import Finding, document, largest, require, searched
 from dpsim.planning.search import edge, holds, largest_whole, pareto, run_of, spaced
 from dpsim.planning.wanted import Wanted, ends_of, parse_wanted
 from dpsim.predict.prediction import predict
@@ -75,13 +75,13 @@ def value_at(loaded: Loaded, change: dict[str, Any], field: str) -> float:
     return float(point[field])
 
 
-def asked(loaded: Loaded, vary: str, *wanted: str) -> Answer:
+def asked(loaded: Loaded, vary: str, *wanted: str) -> Finding:
     bench = bench_of(loaded)
     knob, given_ = searched(bench, vary)
     return require(bench, knob, [parse_wanted(text) for text in wanted], given_)
 
 
-def found_in(answer: Answer) -> dict[str, Any]:
+def found_in(answer: Finding) -> dict[str, Any]:
     assert answer.answer is not None
     return answer.answer
 
@@ -333,7 +333,7 @@ def cost(n: int) -> float:
     return n * time_to_train(n) / 3600 * 3.60
 
 
-def chosen(objective: str, *wanted: str, vary: tuple[str, ...] = ()) -> Answer:
+def chosen(objective: str, *wanted: str, vary: tuple[str, ...] = ()) -> Finding:
     return choose(
         bench_of(scenario(SERIAL)), vary, [parse_wanted(text) for text in wanted], objective
     )
@@ -411,7 +411,7 @@ optimizer: {kind: none}
 """
 
 
-def tuned(loaded: Loaded, keys: str, *vary: str) -> Answer:
+def tuned(loaded: Loaded, keys: str, *vary: str) -> Finding:
     bench = bench_of(loaded)
     return tune(bench, tune_axes(bench, keys.split(","), vary))
 
@@ -717,7 +717,7 @@ def test_a_deadline_on_the_command_line_draws_the_front(
 def test_every_kind_of_question_has_a_table_and_words() -> None:
     rack, bench = scenario(RACK), bench_of(scenario(RACK))
     knob = knob_of(bench.scenario(), "batch.per_device", "--largest")
-    answers: list[tuple[Loaded, Bench, Answer]] = [
+    answers: list[tuple[Loaded, Bench, Finding]] = [
         (rack, bench, largest(bench, knob)),
         (
             scenario(LAYERS),

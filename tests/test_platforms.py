@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from dpsim.accuracy import _vocabulary
 from dpsim.accuracy.platforms import Platform, platform
+from dpsim.accuracy.words import vocabulary
+from dpsim.core import plugins
 from dpsim.core.record import Refused, build
-from dpsim.describe.scenario import Cluster
+from dpsim.describe.sections import Cluster
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.machine import load_device, load_machine, machine_names
+from dpsim.predict.collective import unmodelled
 
 IB: NetworkKind = "infiniband"
 PCIE = "GPU model not stated in repo (32-GPU cluster, PCIe; paper arXiv 2005.13247)"
@@ -377,14 +379,24 @@ def test_words_that_name_no_network_are_shown() -> None:
 
 
 def test_every_accelerator_and_node_of_the_vocabulary_exists() -> None:
-    for family in (*_vocabulary.ACCELERATORS, _vocabulary.GEFORCE, _vocabulary.ANY_GPU):
-        assert not family.boards[-1].words
+    known, nodes = vocabulary().accelerators, vocabulary().nodes
+    for family in (*known.families, known.geforce, known.any_gpu):
+        assert family.boards[-1].guessed
         for board in family.boards:
             assert load_device(board.device).memory > 0
-            for node in _vocabulary.NODES[board.fitted]:
-                assert load_machine(node.machine).topology(2, gpus_per_node=node.gpus).ranks > 1
-    platforms = (*_vocabulary.PLATFORMS, *_vocabulary.KIND_MACHINES)
-    assert {name for _, _, name in platforms} <= set(machine_names())
+            for name in nodes.fitted[board.fitted]:
+                gpus = nodes.machines[name].gpus
+                assert load_machine(name).topology(2, gpus_per_node=gpus).ranks > 1
+    assert {named.machine for named in nodes.platforms} <= set(machine_names())
+
+
+def test_every_strategy_library_and_operation_of_the_vocabulary_exists() -> None:
+    known = vocabulary()
+    kinds = {rule.keys["kind"] for rule in known.strategies.kinds}
+    assert kinds <= set(plugins.names("strategies"))
+    assert set(known.strategies.switches) <= kinds
+    assert set(known.collectives.libraries) <= set(plugins.names("backends"))
+    assert not any(map(unmodelled, known.collectives.operations.values()))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,12 @@ from rich.console import Console
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.models.memory import MemoryUse
-from dpsim.predict.prediction import Prediction, memory_of
-from dpsim.report.advice import memory_advice
+from dpsim.predict.advice import advice, with_advice
+from dpsim.predict.explanation import Operation
+from dpsim.predict.memory import memory_of
+from dpsim.predict.point import computed
+from dpsim.predict.prediction import Prediction
+from dpsim.report.advice import sentence
 from dpsim.report.curve import bounds, make_figure
 from dpsim.report.files import write_all
 from dpsim.report.tables import (
@@ -97,7 +102,7 @@ def said(prediction: Prediction, width: int = 200) -> str:
 
 def test_plotted_points_are_the_documents_numbers(tmp_path: Path) -> None:
     prediction = measured_toy(tmp_path)
-    figure = make_figure(prediction.document)
+    figure = make_figure(prediction.answer)
     for key in ("speedup", "efficiency"):
         assert drawn(figure, f"line-{key}") == [(p["ranks"], p[key]) for p in prediction.points]
     measured = {
@@ -109,41 +114,43 @@ def test_plotted_points_are_the_documents_numbers(tmp_path: Path) -> None:
 
 
 def test_calibrated_point_is_marked_apart(tmp_path: Path) -> None:
-    figure = make_figure(measured_toy(tmp_path).document)
+    figure = make_figure(measured_toy(tmp_path).answer)
     marks = [line for line in figure.axes[0].lines if line.get_gid() == "measured-speedup"]
     assert {line.get_marker(): len(line.get_xdata()) for line in marks} == {"*": 1, "D": 2}  # type: ignore[arg-type]
 
 
 def test_amdahl_line_is_the_law_under_strong_scaling_only() -> None:
-    strong = dpsim.predict(dpsim.read("amdahl")).document
+    strong = dpsim.predict(dpsim.read("amdahl")).answer
     line = drawn(make_figure(strong), "amdahl")
     assert line[0] == pytest.approx((1.0, 1.0))
-    last = strong["points"][-1]
+    last = strong.points[-1]
     assert line[-1] == pytest.approx((last["ranks"], last["speedup"]), rel=1e-9)
 
 
 def test_weak_scaling_has_no_amdahl_line(tmp_path: Path) -> None:
-    assert drawn(make_figure(toy(tmp_path).document), "amdahl") == []
+    assert drawn(make_figure(toy(tmp_path).answer), "amdahl") == []
 
 
 def test_band_is_the_interval() -> None:
-    point = {"speedup": 4.0, "efficiency": 0.5, "efficiency_low": 0.25, "efficiency_high": 0.75}
+    (point,) = computed(dpsim.predict(dpsim.read("worked/ddp_steady")).points)
+    ends = {"efficiency_low": 0.25, "efficiency_high": 0.75}
+    point = replace(point, speedup=4.0, efficiency=0.5, **ends)
     assert bounds(point, "speedup") == (2.0, 6.0)
     assert bounds(point, "efficiency") == (0.25, 0.75)
 
 
 def test_one_count_gets_bars_that_sum_to_the_step() -> None:
-    document = dpsim.predict(dpsim.read("worked/ddp_steady")).document
-    (axes,) = make_figure(document).axes
+    answer = dpsim.predict(dpsim.read("worked/ddp_steady")).answer
+    (axes,) = make_figure(answer).axes
     widths = [patch.get_width() for patch in axes.patches]  # type: ignore[attr-defined]
-    assert sum(widths) == pytest.approx(document["points"][0]["step_time_s"] * 1e3)
+    assert sum(widths) == pytest.approx(answer.points[0]["step_time_s"] * 1e3)
     assert axes.get_xlabel() == "time per step [ms]"
 
 
 def test_several_settings_are_several_lines(tmp_path: Path) -> None:
     sweep = "{cluster.ranks: [1, 4], collective.bandwidth: [1 GB/s, 10 GB/s]}"
-    document = toy(tmp_path, sweep=sweep).document
-    lines = [x for x in make_figure(document).axes[0].lines if x.get_gid() == "line-speedup"]
+    answer = toy(tmp_path, sweep=sweep).answer
+    lines = [x for x in make_figure(answer).axes[0].lines if x.get_gid() == "line-speedup"]
     assert [line.get_label() for line in lines] == [
         "collective.bandwidth = 1 GB/s",
         "collective.bandwidth = 10 GB/s",
@@ -152,7 +159,7 @@ def test_several_settings_are_several_lines(tmp_path: Path) -> None:
 
 def test_axes_say_scaling_units_and_real_counts(tmp_path: Path) -> None:
     sweep = "{cluster.ranks: [1, 3, 6, 12]}"
-    figure = make_figure(toy(tmp_path, sweep=sweep).document)
+    figure = make_figure(toy(tmp_path, sweep=sweep).answer)
     above, below = figure.axes[:2]
     assert list(below.xaxis.get_major_locator()()) == [1, 3, 6, 12]
     assert (above.get_xscale(), above.get_yscale()) == ("log", "log")
@@ -197,8 +204,9 @@ def test_csv_has_the_documents_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", ["=1+1", "+1", "-1", "@x", "\tx", "  =x"])
 def test_csv_text_is_no_formula(bad: str, tmp_path: Path) -> None:
     prediction = toy(tmp_path)
-    prediction.points[0]["bottleneck"] = bad
-    prediction.points[0]["set"] = {bad: bad}
+    first, *others = computed(prediction.points)
+    points = (replace(first, bottleneck=bad, set={bad: bad}), *others)
+    prediction = replace(prediction, answer=replace(prediction.answer, points=points))
     write_all(prediction, tmp_path / "out")
     with (tmp_path / "out" / "points.csv").open(newline="") as file:
         rows = list(csv.reader(file))
@@ -287,11 +295,11 @@ def test_page_is_self_contained_and_answers_first(tmp_path: Path) -> None:
         assert name not in ("href", "src", "xlink:href") or value.startswith("#")
     assert "url(" not in text.replace("url(#", "")
     assert "default-src 'none'" in text
-    document = prediction.document
-    assert page.text.index(headline(document)) < page.text.index("Points")
-    for part in (scaling_title(document), *sentences(prediction)):
+    answer = prediction.answer
+    assert page.text.index(headline(answer)) < page.text.index("Points")
+    for part in (scaling_title(answer), *sentences(prediction)):
         assert part in page.text
-    for row in run_columns(document)[1]:
+    for row in run_columns(answer.points)[1]:
         assert all(cell in page.text for cell in row)
 
 
@@ -363,11 +371,11 @@ def test_point_without_a_number_is_shown(tmp_path: Path) -> None:
 
 
 def test_explanation_names_path_and_gains(tmp_path: Path) -> None:
-    document = toy(tmp_path, sweep="{cluster.ranks: [1, 8]}").explain()
+    found = toy(tmp_path, sweep="{cluster.ranks: [1, 8]}").explain()
     buffer = io.StringIO()
-    print_explanation(document, Console(file=buffer, width=160, highlight=False))
+    print_explanation(found, Console(file=buffer, width=160, highlight=False))
     text = buffer.getvalue()
-    gains = [c["throughput_gain"] for c in document["points"][1]["what_if"]]
+    gains = [c["throughput_gain"] for c in found["points"][1]["what_if"]]
     lines = text.split("throughput")[-1].splitlines()
     assert [line.split()[-2] for line in lines if line.endswith("% ")] == [
         f"{gain * 100:+.1f}" for gain in sorted(gains, reverse=True)
@@ -379,9 +387,9 @@ def test_explanation_names_path_and_gains(tmp_path: Path) -> None:
 
 def test_long_explanations_are_cut_in_the_middle(tmp_path: Path) -> None:
     counts = ", ".join(map(str, range(1, 16)))
-    document = toy(tmp_path, sweep=f"{{cluster.ranks: [{counts}]}}").explain()
+    found = toy(tmp_path, sweep=f"{{cluster.ranks: [{counts}]}}").explain()
     buffer = io.StringIO()
-    print_explanation(document, Console(file=buffer, width=160, highlight=False))
+    print_explanation(found, Console(file=buffer, width=160, highlight=False))
     assert "3 points in between are left out" in buffer.getvalue()
     assert "\n15 ranks\n" in buffer.getvalue()
     assert "\n8 ranks\n" not in buffer.getvalue()
@@ -389,9 +397,9 @@ def test_long_explanations_are_cut_in_the_middle(tmp_path: Path) -> None:
 
 def test_condensed_path_keeps_the_time() -> None:
     path = [
-        {"op": "forward", "name": "F", "start_s": 0.0, "end_s": 1.0},
-        {"op": "forward", "name": "G", "start_s": 1.0, "end_s": 3.0},
-        {"op": "all_reduce", "name": "AR0", "start_s": 3.0, "end_s": 4.0},
+        Operation(0, "compute", "F", "forward", "", 0.0, 0.0, 0.0, 1.0),
+        Operation(0, "compute", "G", "forward", "", 0.0, 1.0, 1.0, 3.0),
+        Operation(0, "network", "AR0", "all_reduce", "", 0.0, 3.0, 3.0, 4.0),
     ]
     assert condensed(path) == "forward ×2 3 s → all-reduce AR0 1 s"
     assert condensed([]) == ""
@@ -414,15 +422,15 @@ def test_memory_advice_fits_and_only_if_needed(tmp_path: Path) -> None:
     case = prediction.cases[0]
     used = memory_of(case)
     assert used.fits is False
-    advice = memory_advice(case, used)
-    assert any("strategy: {kind: fsdp}" in line for line in advice)
-    assert any(" and " in line for line in advice)
-    for line in advice:
+    lines = [sentence(one) for one in advice(case, used)]
+    assert any("strategy: {kind: fsdp}" in line for line in lines)
+    assert any(" and " in line for line in lines)
+    for line in lines:
         needed = float(line.split(": ")[-1].split(" GB")[0])
         assert needed <= (used.capacity or 0) / 1e9
-    assert advice[0] in said(prediction)
-    assert memory_advice(case, MemoryUse({"x": 1.0}, 2.0)) == []
-    assert memory_advice(case, MemoryUse({"x": 1.0}, None)) == []
+    assert lines[0] in said(prediction)
+    assert advice(case, MemoryUse({"x": 1.0}, 2.0)) == ()
+    assert advice(case, MemoryUse({"x": 1.0}, None)) == ()
     assert prediction.document == dpsim.predict(dpsim.read(tmp_path / "s.yaml")).document
 
 
@@ -430,10 +438,21 @@ def test_advice_can_be_followed(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(LLAMA)
     changed = dpsim.predict(dpsim.read(tmp_path / "s.yaml", ["strategy={kind: fsdp}"]))
     first = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
-    line = next(
-        x for x in memory_advice(first.cases[0], memory_of(first.cases[0])) if "fsdp}:" in x
-    )
-    assert f"{changed.points[0]['memory_bytes'] / 1e9:.1f} GB of" in line
+    found = next(one for one in first.advice if one.changes == ("strategy: {kind: fsdp}",))
+    assert found.memory_bytes == changed.points[0]["memory_bytes"]
+    assert f"{found.memory_bytes / 1e9:.1f} GB of" in sentence(found)
+
+
+def test_advice_is_in_the_document_of_a_run_where_something_does_not_fit(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(LLAMA)
+    prediction = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
+    listed = with_advice(prediction)["advice"]
+    assert [tuple(one["changes"]) for one in listed] == [one.changes for one in prediction.advice]
+    assert set(listed[0]) == {
+        "ranks", "changes", "memory_bytes", "capacity_bytes", "throughput_ratio", "cost",
+    }  # fmt: skip
+    fits = dpsim.predict(dpsim.read("quickstart"))
+    assert with_advice(fits) == fits.document
 
 
 # -- things ---------------------------------------------------------------------------------------

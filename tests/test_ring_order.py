@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dpsim.collectives._order import rings
+from dpsim.collectives.ring_orders import rings
 from dpsim.machines.machine import load_machine, machine_names
 from dpsim.machines.topology import Topology
 

@@ -14,15 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsim.core import yamlfile
+from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Loaded, find, folder, load, read, to_data
+from dpsim.describe.scenario import Loaded, find, load, read, to_data
 from dpsim.predict.prediction import predict
 from dpsim.report import canonical_json
 
 # those of one job; folders of candidates are read by tests/test_compare.py
+FOLDER = data_folder("scenarios")
 BUNDLED = sorted(
-    str(p.relative_to(folder()).with_suffix(""))
-    for p in (*folder().glob("*.yaml"), *folder().glob("worked/*.yaml"))
+    str(p.relative_to(FOLDER).with_suffix(""))
+    for p in (*FOLDER.glob("*.yaml"), *FOLDER.glob("worked/*.yaml"))
 )
 ROOT = Path(__file__).resolve().parent.parent
 TOY: dict[str, Any] = {
@@ -147,12 +149,12 @@ def test_json_is_accepted(tmp_path: Path) -> None:
 
 
 def test_bundled_names() -> None:
-    assert find("quickstart") == folder() / "quickstart.yaml"
+    assert find("quickstart") == FOLDER / "quickstart.yaml"
     assert find("scenarios/quickstart") in (
-        folder() / "quickstart.yaml",
+        FOLDER / "quickstart.yaml",
         Path("scenarios/quickstart"),
     )
-    assert find("worked/ddp_steady") == folder() / "worked" / "ddp_steady.yaml"
+    assert find("worked/ddp_steady") == FOLDER / "worked" / "ddp_steady.yaml"
     with pytest.raises(Refused, match="bundled: amdahl, "):
         find("nothing")
 

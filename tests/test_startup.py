@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsim.cases.case import Case
+from dpsim.compile.strategies.ddp import FIRST_MESSAGE
 from dpsim.describe.scenario import load
 from dpsim.predict.prediction import Prediction, predict
-from dpsim.predict.startup import BROADCAST, MESSAGE, broadcasts
+from dpsim.predict.startup import BROADCAST, broadcasts
 from dpsim.report.tables import sentences
 
 MIB = 1024 * 1024
@@ -43,7 +45,7 @@ def test_parts_are_what_is_given_and_the_broadcast_by_hand() -> None:
 
 def test_no_step_and_no_training_time_holds_any_of_it() -> None:
     without, with_it = of().points[0], of(startup={"rendezvous": "1 h"}).points[0]
-    assert {k: v for k, v in with_it.items() if not k.startswith("startup")} == without
+    assert replace(with_it, startup=None) == without
 
 
 def test_unasked_nothing_is_said_and_one_rank_broadcasts_nothing() -> None:
@@ -67,7 +69,7 @@ def test_messages_are_cut_as_torch_cuts_them(sizes: list[int]) -> None:
               for i, n in enumerate(sizes)]  # fmt: skip
     case = Case(load({**TOY, "model": {"layers": layers}}, Path(), "t").points[0], Path())
     tensors = [torch.empty(n, device="meta") for n in sizes]
-    buckets, _ = dist._compute_bucket_assignment_by_size(tensors, [MESSAGE])
+    buckets, _ = dist._compute_bucket_assignment_by_size(tensors, [FIRST_MESSAGE])
     assert broadcasts(case) == tuple(sum(4 * sizes[i] for i in bucket) for bucket in buckets)
     assert sum(broadcasts(case)) == 4 * sum(sizes)
 

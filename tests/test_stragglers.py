@@ -58,7 +58,7 @@ def test_a_rank_that_is_slow_all_the_time(factor: float) -> None:
     assert (one.rank, one.since, one.pattern, one.share) == (3, 100, "all the time", 1.0)
     assert one.factor == pytest.approx(factor, rel=0.01)
     assert found.slowdown == pytest.approx(factor, rel=0.01)
-    assert one.cost == pytest.approx(factor - 1.0142, abs=0.01)
+    assert one.gain == pytest.approx(factor - 1.0142, abs=0.01)
 
 
 @pytest.mark.parametrize("first", [10, 31, 50])
@@ -76,15 +76,15 @@ def test_a_rank_that_is_slow_at_times() -> None:
     (one,) = found.stragglers
     assert (one.rank, one.pattern, one.since) == (2, "at times", 107)
     assert one.share == pytest.approx(3 / 60)
-    assert one.cost == pytest.approx(3 / 60, rel=0.05)
+    assert one.gain == pytest.approx(3 / 60, rel=0.05)
 
 
 def test_two_stragglers_hide_one_another() -> None:
     table = scaled(scaled(times(jitter=0.001), slice(None), 0, 1.3), slice(None), 6, 1.5)
     found = of_times(table)
     assert [one.rank for one in found.stragglers] == [6, 0]
-    assert found.stragglers[0].cost == pytest.approx(0.2, abs=0.01)  # rank 0 is still there
-    assert found.stragglers[1].cost == pytest.approx(0.0, abs=1e-9)
+    assert found.stragglers[0].gain == pytest.approx(0.2, abs=0.01)  # rank 0 is still there
+    assert found.stragglers[1].gain == pytest.approx(0.0, abs=1e-9)
 
 
 def test_uneven_work_is_told_from_slow_ranks() -> None:
@@ -175,7 +175,7 @@ def test_a_rank_that_was_made_slow_is_found_in_a_trace(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "t.csv", index=False)
     found = analyse([tmp_path / "t.csv"])
     assert found.stragglers[0].rank == 4
-    assert found.stragglers[0].cost > 0.2
+    assert found.stragglers[0].gain > 0.2
     largest = {kind: max(parts, key=lambda p: parts[p]) for kind, parts in found.parts.items()}
     assert (largest["stage"], largest["replica"]) == ("2", "0")
 

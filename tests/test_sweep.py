@@ -28,8 +28,19 @@ from dpsim.describe.scenario import read
 from dpsim.planning import log as logs
 from dpsim.planning.grid import MAX_GRID, Axis, Grid, check, grid_of, parse_axis
 from dpsim.planning.log import Damaged, frame, parse, read_log, writing
-from dpsim.planning.sweep import Plan, Swept, merge, plan_of, play_point, player, sweep
+from dpsim.planning.sweep import (
+    GridAnswer,
+    Sweep,
+    Swept,
+    SweptKey,
+    merge,
+    play_point,
+    player,
+    sweep,
+    sweep_of,
+)
 from dpsim.planning.workers import TRIES, Lost, in_processes
+from dpsim.predict.point import computed
 from dpsim.predict.prediction import predict
 from dpsim.report.sweep import (
     check_field,
@@ -64,11 +75,11 @@ def toy(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def plan(toy: Path) -> Plan:
-    return plan_of(read(toy), SMALL)
+def plan(toy: Path) -> Sweep:
+    return sweep_of(read(toy), SMALL)
 
 
-def swept(plan: Plan, folder: Path, jobs: int = 1, **options: Any) -> Swept:
+def swept(plan: Sweep, folder: Path, jobs: int = 1, **options: Any) -> Swept:
     return sweep(plan, folder, player(jobs), **options)
 
 
@@ -211,7 +222,7 @@ def test_the_scenarios_schema_is_asked_before_anything_is_played(
 # -- points ---------------------------------------------------------------------------------------
 
 
-def test_a_point_is_what_run_predicts_for_it_alone(plan: Plan, toy: Path, tmp_path: Path) -> None:
+def test_a_point_is_what_run_predicts_for_it_alone(plan: Sweep, toy: Path, tmp_path: Path) -> None:
     document = swept(plan, tmp_path / "out").document
     base = document["points"][0]
     for point in document["points"]:
@@ -219,16 +230,16 @@ def test_a_point_is_what_run_predicts_for_it_alone(plan: Plan, toy: Path, tmp_pa
         alone = predict(read(toy, sets)).points[0]
         relative = ("speedup", "efficiency", "efficiency_low", "efficiency_high", "set")
         assert {k: v for k, v in point.items() if k not in relative} == {
-            k: v for k, v in json.loads(json.dumps(alone)).items() if k not in relative
+            k: v for k, v in json.loads(json.dumps(dict(alone))).items() if k not in relative
         }
         assert point["speedup"] == point["throughput_per_s"] / base["throughput_per_s"]
 
 
 def test_a_sweep_is_calibrated_once_on_the_scenario_as_it_stands(toy: Path, tmp_path: Path) -> None:
     toy.write_text(TOY + "calibrate: {step_time: 20 ms, ranks: 2}\n", encoding="utf-8")
-    plan = plan_of(read(toy), ["cluster.ranks=1,2"])
+    plan = sweep_of(read(toy), ["cluster.ranks=1,2"])
     assert swept(plan, tmp_path / "a").document["points"][1]["step_time_s"] == pytest.approx(20e-3)
-    other = plan_of(read(toy), ["cluster.ranks=1,2", "strategy.bucket_cap_mb=1,25"])
+    other = sweep_of(read(toy), ["cluster.ranks=1,2", "strategy.bucket_cap_mb=1,25"])
     points = swept(other, tmp_path / "b").document["points"]
     times = [point["step_time_s"] for point in points]
     assert other.found == plan.found
@@ -236,7 +247,7 @@ def test_a_sweep_is_calibrated_once_on_the_scenario_as_it_stands(toy: Path, tmp_
     toy.write_text(toy.read_text(encoding="utf-8").replace(", ranks: 2", ""), encoding="utf-8")
     for ranks in (1, 4):  # without `ranks` it is the first point of the scenario's own sweep
         loaded = read(toy, [f"sweep={{cluster.ranks: [{ranks}, 8]}}"])
-        another = plan_of(loaded, ["cluster.ranks=1,2,4"])
+        another = sweep_of(loaded, ["cluster.ranks=1,2,4"])
         assert another.found is not None
         assert another.found.ranks == ranks
         assert another.header["id"] not in (plan.header["id"], other.header["id"])
@@ -383,7 +394,7 @@ def test_the_log_of_another_sweep_is_refused_and_what_differs_is_said(
     assert "there, 99.0 here)" in cli(*command, grid)[2]
 
 
-def test_a_second_writer_is_refused_by_name(plan: Plan, tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_by_name(plan: Sweep, tmp_path: Path) -> None:
     with (
         writing(tmp_path / "out", plan.header),
         pytest.raises(Refused, match=f"process {os.getpid()} on .* is writing there"),
@@ -431,7 +442,7 @@ def test_a_record_counts_only_after_it_is_synchronised(
     assert [record.get("n") for record in read_log(tmp_path).records] == [None, 0]
 
 
-def test_records_that_repeat_or_belong_elsewhere_are_refused(plan: Plan, tmp_path: Path) -> None:
+def test_records_that_repeat_or_belong_elsewhere_are_refused(plan: Sweep, tmp_path: Path) -> None:
     swept(plan, tmp_path / "out")
     path = tmp_path / "out/sweep.log"
     sound = path.read_bytes()
@@ -452,13 +463,13 @@ def test_records_that_repeat_or_belong_elsewhere_are_refused(plan: Plan, tmp_pat
 # -- processes ------------------------------------------------------------------------------------
 
 
-def test_the_result_does_not_depend_on_where_points_are_played(plan: Plan, tmp_path: Path) -> None:
+def test_the_result_does_not_depend_on_where_points_are_played(plan: Sweep, tmp_path: Path) -> None:
     whole = swept(plan, tmp_path / "a", jobs=1).document
     several = swept(plan, tmp_path / "b", jobs=3).document
     assert json.dumps(several) == json.dumps(whole)
 
 
-def dies_once(plan: Plan, number: int, folder: str) -> dict[str, Any]:
+def dies_once(plan: Sweep, number: int, folder: str) -> dict[str, Any]:
     """Plays a point; the first process that gets point 2 is killed."""
     mark = Path(folder) / "died"
     if number == 2 and not mark.exists():
@@ -467,17 +478,17 @@ def dies_once(plan: Plan, number: int, folder: str) -> dict[str, Any]:
     return play_point(plan, number)
 
 
-def dies_always(plan: Plan, number: int) -> dict[str, Any]:
+def dies_always(plan: Sweep, number: int) -> dict[str, Any]:
     if number == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return play_point(plan, number)
 
 
-def fails(plan: Plan, number: int) -> dict[str, Any]:
+def fails(plan: Sweep, number: int) -> dict[str, Any]:
     raise OSError("no file is open any more")
 
 
-def test_a_process_that_is_killed_loses_nothing(plan: Plan, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_loses_nothing(plan: Sweep, tmp_path: Path) -> None:
     whole = swept(plan, tmp_path / "a").document
     task = partial(dies_once, folder=str(tmp_path))
     found = sweep(plan, tmp_path / "b", partial(in_processes, task=task, jobs=2))
@@ -486,7 +497,7 @@ def test_a_process_that_is_killed_loses_nothing(plan: Plan, tmp_path: Path) -> N
 
 
 def test_a_point_that_kills_its_process_is_given_up_and_tried_again_next_time(
-    plan: Plan, tmp_path: Path
+    plan: Sweep, tmp_path: Path
 ) -> None:
     found = sweep(plan, tmp_path / "b", partial(in_processes, task=dies_always, jobs=2))
     points = found.document["points"]
@@ -501,7 +512,7 @@ def test_a_point_that_kills_its_process_is_given_up_and_tried_again_next_time(
 
 
 def test_what_is_wrong_with_the_machine_is_no_property_of_a_point(
-    plan: Plan, tmp_path: Path
+    plan: Sweep, tmp_path: Path
 ) -> None:
     with pytest.raises(OSError, match="no file is open"):
         sweep(plan, tmp_path / "b", partial(in_processes, task=fails, jobs=2))
@@ -555,8 +566,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tuple[bytes, 
     folder = tmp_path_factory.mktemp("whole")
     toy = folder / "toy.yaml"
     toy.write_text(TOY, encoding="utf-8")
-    found = swept(plan_of(read(toy), LONG), folder / "out")
-    write_sweep(found.document, folder / "out")
+    found = swept(sweep_of(read(toy), LONG), folder / "out")
+    write_sweep(found.answer, folder / "out")
     return toy, files(folder / "out")
 
 
@@ -628,7 +639,7 @@ def test_merged_shards_are_the_whole_sweep(cli: Cli, toy: Path, tmp_path: Path) 
 
 
 def test_shards_that_do_not_belong_together_are_refused(toy: Path, tmp_path: Path) -> None:
-    one, other = plan_of(read(toy), SMALL), plan_of(read(toy, ["seed=1"]), SMALL)
+    one, other = sweep_of(read(toy), SMALL), sweep_of(read(toy, ["seed=1"]), SMALL)
     swept(one, tmp_path / "a", shard=(1, 2))
     swept(other, tmp_path / "b", shard=(2, 2))
     with pytest.raises(Refused, match="is of another sweep than"):
@@ -666,33 +677,33 @@ def test_options_that_do_not_go_together_are_refused(cli: Cli, toy: Path) -> Non
 # -- plots ----------------------------------------------------------------------------------------
 
 
-def documented(toy: Path, tmp_path: Path, *grid: str, sets: tuple[str, ...] = ()) -> dict[str, Any]:
-    return swept(plan_of(read(toy, sets), grid), tmp_path / "plotted").document
+def answered(toy: Path, tmp_path: Path, *grid: str, sets: tuple[str, ...] = ()) -> GridAnswer:
+    return swept(sweep_of(read(toy, sets), grid), tmp_path / "plotted").answer
 
 
 def test_lines_are_drawn_over_one_number_a_line_per_choice(toy: Path, tmp_path: Path) -> None:
-    document = documented(toy, tmp_path, "cluster.ranks=8,2,4", "strategy.kind=ddp,fsdp")
-    (axes,) = make_figure(document, "step_time_s").axes
+    answer = answered(toy, tmp_path, "cluster.ranks=8,2,4", "strategy.kind=ddp,fsdp")
+    (axes,) = make_figure(answer, "step_time_s").axes
     drawn = {line.get_label(): line for line in axes.get_lines()}
     assert set(drawn) == {"ddp", "fsdp"}
-    ddp = [p for p in document["points"] if p["set"]["strategy.kind"] == "ddp"]
+    ddp = [p for p in computed(answer.points) if p.set["strategy.kind"] == "ddp"]
     assert list(drawn["ddp"].get_xdata()) == [2, 4, 8]
-    by_ranks = {p["ranks"]: p["step_time_s"] * 1e3 for p in ddp}
+    by_ranks = {p.ranks: p.step_time_s * 1e3 for p in ddp}
     assert list(drawn["ddp"].get_ydata()) == pytest.approx([by_ranks[n] for n in (2, 4, 8)])
     assert axes.get_ylabel() == "step time [ms]"
     assert axes.get_xlabel() == "cluster.ranks"
 
 
 def test_a_heat_map_is_drawn_over_two_and_errors_stay_empty(toy: Path, tmp_path: Path) -> None:
-    document = documented(
+    answer = answered(
         toy, tmp_path, "cluster.ranks=2,8", "collective.latency=1:5:2 us", sets=("batch.global=4",)
     )
-    axes, _ = make_figure(document, "step_time_s").axes
+    axes, _ = make_figure(answer, "step_time_s").axes
     (image,) = axes.get_images()
     cells = image.get_array()
     assert cells.shape == (3, 2)
     for row in range(3):
-        assert cells[row, 0] == pytest.approx(document["points"][row]["step_time_s"] * 1e3)
+        assert cells[row, 0] == pytest.approx(answer.points[row]["step_time_s"] * 1e3)
         assert np.ma.is_masked(cells[row, 1])  # no number
     assert axes.get_xlabel() == "cluster.ranks"
     assert axes.get_ylabel() == "collective.latency [us]"
@@ -700,27 +711,27 @@ def test_a_heat_map_is_drawn_over_two_and_errors_stay_empty(toy: Path, tmp_path:
 
 
 def test_a_plot_that_shows_nothing_is_refused(toy: Path, tmp_path: Path) -> None:
-    document = documented(toy, tmp_path, "cluster.ranks=2,4")
+    answer = answered(toy, tmp_path, "cluster.ranks=2,4")
     with pytest.raises(Refused, match=r"no point has such a number; known: .*step_time_s"):
-        check_field(document["points"], "step_time")
+        check_field(answer.points, "step_time")
     with pytest.raises(Refused, match="no point has such a number"):
-        check_name(document["points"], "step_time")
-    check_name(document["points"], "mfu")  # there, and nowhere a number
+        check_name(answer.points, "step_time")
+    check_name(answer.points, "mfu")  # there, and nowhere a number
     with pytest.raises(Refused, match="no point has such a number"):
-        check_field(document["points"], "mfu")
+        check_field(answer.points, "mfu")
     for keys in (["strategy.kind=ddp,fsdp"], ["a=1,2", "b=1,2", "c=1,2"]):
         axes = [parse_axis(text) for text in keys]
-        grid = [{"key": axis.name, "values": list(axis.values)} for axis in axes]
+        grid = [SweptKey(axis.name, axis.values) for axis in axes]
         with pytest.raises(Refused, match="one swept number"):
             check_grid(grid)
 
 
 def test_quantities_are_numbers_with_their_unit() -> None:
-    assert scale_of({"key": "a", "values": ["25 Gbit/s", "100 Gbit/s"]}).numbers == (25, 100)
-    mixed = scale_of({"key": "a", "values": ["500 us", "2 ms"]})
+    assert scale_of(SweptKey("a", ("25 Gbit/s", "100 Gbit/s"))).numbers == (25, 100)
+    mixed = scale_of(SweptKey("a", ("500 us", "2 ms")))
     assert (mixed.numbers, mixed.unit) == ((0.0005, 0.002), "s")
-    assert scale_of({"key": "a", "values": ["2.13", "1.5.1"]}).numbers is None
-    assert scale_of({"key": "a", "values": [True, False]}).numbers is None
+    assert scale_of(SweptKey("a", ("2.13", "1.5.1"))).numbers is None
+    assert scale_of(SweptKey("a", (True, False))).numbers is None
 
 
 def test_plots_are_written_with_the_result(cli: Cli, toy: Path, tmp_path: Path) -> None:
@@ -748,7 +759,7 @@ def test_without_ray_the_message_says_what_to_install(
 
 @pytest.mark.filterwarnings("ignore")
 def test_ray_gives_the_same_result_also_when_a_worker_is_killed(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plan: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'tests'}")  # the workers'

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from toys import collectives, job_of, play_of, volume
 
-from dpsim.compile.strategies._gradients import gradients_of
+from dpsim.compile.job import gradients_of
 from dpsim.compile.strategies.mirrored import Mirrored, cut
 from dpsim.compile.strategies.multi_worker_mirrored import MultiWorkerMirrored, group
 from dpsim.core.record import Refused

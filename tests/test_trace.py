@@ -16,7 +16,7 @@ import dpsim
 from dpsim.compile.schedules.interleaved_1f1b import Interleaved1F1B
 from dpsim.compile.timeline import Span
 from dpsim.core.record import Refused
-from dpsim.measurements.readers import kineto
+from dpsim.measurements.readers.kineto import Kineto
 from dpsim.predict.prediction import Prediction
 from dpsim.report import trace as writer
 from dpsim.report.explained import FILES, last_step
@@ -201,8 +201,8 @@ def test_the_reader_of_kineto_traces_gets_the_same_times_back(
     shown: Played, tmp_path: Path
 ) -> None:
     for rank, path in zip(shown.shown, write_trace(shown, tmp_path / "ranks"), strict=True):
-        assert kineto.claims(path, path.read_bytes()[:4096])
-        found = kineto.read(path)
+        assert Kineto().claims(path, path.read_bytes()[:4096])
+        found = Kineto().read(path)
         (timed,) = found.steps
         assert timed.ranks == shown.ranks
         assert timed.samples == pytest.approx((shown.end,), rel=1e-12)
@@ -226,7 +226,7 @@ def test_the_reader_sees_as_much_overlap_as_there_is(tmp_path: Path) -> None:
         Span(0, "ddp", "AR0", "all_reduce", "world", 4e6, 1.5e-3, 1.5e-3, 3.5e-3),
     ]
     (path,) = write_trace(Played(spans, 3.5e-3, 2), tmp_path / "one.json.gz")
-    assert kineto.read(path).overlap == pytest.approx(0.75)
+    assert Kineto().read(path).overlap == pytest.approx(0.75)
 
 
 # -- files ----------------------------------------------------------------------------------------

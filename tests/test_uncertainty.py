@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import without_communication
 from dpsim.core import constants
 from dpsim.core.constants import Constant, shipped
 from dpsim.describe.scenario import load
@@ -47,12 +48,12 @@ def test_every_constant_has_a_value_an_error_a_meaning_and_a_source() -> None:
 
 
 def test_the_share_of_peak_is_that_of_generation_and_dtype() -> None:
-    assert case().efficiency == FITTED["volta.half.efficiency"].value
+    assert case().pace.efficiency() == FITTED["volta.half.efficiency"].value
     fp32 = case(precision={"parameters": "fp32", "compute": "fp32"})
-    assert fp32.efficiency == FITTED["volta.fp32.efficiency"].value
-    assert case(compute={"efficiency": 0.25}).efficiency == 0.25
+    assert fp32.pace.efficiency() == FITTED["volta.fp32.efficiency"].value
+    assert case(compute={"efficiency": 0.25}).pace.efficiency() == 0.25
     unknown = case(cluster={"machine": "mi300x-8", "ranks": 8}, precision={"compute": "bf16"})
-    assert unknown.efficiency == DEFAULT_EFFICIENCY
+    assert unknown.pace.efficiency() == DEFAULT_EFFICIENCY
 
 
 def test_ranks_wait_for_the_slowest_of_them() -> None:
@@ -65,15 +66,15 @@ def test_ranks_wait_for_the_slowest_of_them() -> None:
         )
         for s in (0.0, 0.1)
     )
-    assert together.waiting == pytest.approx(1.0 + 0.1 * expected_maximum(8))
-    assert alone.waiting == 1.0
-    free = [play(c.without_communication()).step_time for c in (alone, together)]
-    assert free[1] / free[0] == pytest.approx(together.waiting, rel=0.01)
+    assert together.script.waiting == pytest.approx(1.0 + 0.1 * expected_maximum(8))
+    assert alone.script.waiting == 1.0
+    free = [play(without_communication(c)).step_time for c in (alone, together)]
+    assert free[1] / free[0] == pytest.approx(together.script.waiting, rel=0.01)
 
 
 def test_variability_that_is_given_replaces_the_spread() -> None:
-    assert case(variability={"jitter": 0.02}).waiting == 1.0
-    assert case().waiting == 1.0 + FITTED["gpu.spread"].value * expected_maximum(8)
+    assert case(variability={"jitter": 0.02}).script.waiting == 1.0
+    assert case().script.waiting == 1.0 + FITTED["gpu.spread"].value * expected_maximum(8)
 
 
 def test_a_calibrated_interval_is_that_of_the_learned_widths() -> None:

@@ -66,21 +66,21 @@ def test_a_number_without_unit_is_refused_with_an_example(dimension: str) -> Non
 @pytest.mark.parametrize("value", [25, 25.0])
 def test_a_bare_number_in_a_file_is_refused(dimension: str, value: float) -> None:
     with pytest.raises(ValueError, match="has no unit; write for example"):
-        Unit(dimension).convert(value, text_only=True)
+        Unit(dimension).take(value, file=True)
 
 
 def test_a_bare_number_from_python_is_si() -> None:
-    assert Unit("s").convert(0.25, text_only=False) == 0.25
+    assert Unit("s").take(0.25, file=False) == 0.25
 
 
 def test_a_bare_number_is_a_fraction_even_in_a_file() -> None:
-    assert Unit("1").convert(0.02, text_only=True) == 0.02
+    assert Unit("1").take(0.02, file=True) == 0.02
 
 
 @pytest.mark.parametrize("value", [True, None, [], {}, b"5 us"])
 def test_what_is_no_quantity_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="is not a quantity"):
-        Unit("s").convert(value, text_only=False)
+        Unit("s").take(value, file=False)
 
 
 def test_a_unit_of_another_dimension_is_named() -> None:
@@ -130,23 +130,23 @@ def test_a_number_beyond_floats_is_refused(text: str) -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_refused(value: float) -> None:
     with pytest.raises(ValueError, match="is not finite"):
-        Unit("s").convert(value, text_only=False)
+        Unit("s").take(value, file=False)
 
 
 def test_an_integer_beyond_floats_is_refused() -> None:
     with pytest.raises(ValueError, match="out of range"):
-        Unit("1").convert(10**400, text_only=True)
+        Unit("1").take(10**400, file=True)
 
 
 def test_the_range_is_stated() -> None:
     with pytest.raises(ValueError, match=r"-1 s is not in 0 … 1e\+09 s"):
-        Unit("s", high=1e9).convert("-1 s", text_only=True)
+        Unit("s", high=1e9).take("-1 s", file=True)
     with pytest.raises(ValueError, match=r"0 GB/s is not in 0 \(excluded\) … 1e\+18 B/s"):
-        Unit("B/s", high=1e18, above=True).convert("0 GB/s", text_only=True)
+        Unit("B/s", high=1e18, above=True).take("0 GB/s", file=True)
 
 
 def test_minus_zero_is_zero() -> None:
-    assert math.copysign(1.0, Unit("s").convert("-0 s", text_only=True)) == 1.0
+    assert math.copysign(1.0, Unit("s").take("-0 s", file=True)) == 1.0
 
 
 @pytest.mark.parametrize(

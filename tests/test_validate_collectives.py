@@ -16,18 +16,19 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpsim.accuracy import collective_curves as curves
-from dpsim.accuracy import collective_intervals as intervals
-from dpsim.accuracy import collective_model as model
-from dpsim.accuracy import collective_table as tables
-from dpsim.accuracy.collective_curves import Point
-from dpsim.accuracy.collective_intervals import Residual
-from dpsim.accuracy.collective_model import Answer, Question
-from dpsim.accuracy.collective_validate import ADDED, predictions, validate_collectives, validated
+from dpsim.accuracy.collectives import curves, intervals, model
+from dpsim.accuracy.collectives import table as tables
+from dpsim.accuracy.collectives.curves import Knot
+from dpsim.accuracy.collectives.intervals import Residual
+from dpsim.accuracy.collectives.model import Estimate, Question
+from dpsim.accuracy.collectives.validate import validated_collectives
+from dpsim.accuracy.scores import ADDED, fitted_on
 from dpsim.backends.nccl import Nccl
 from dpsim.core.constants import Constant
 from dpsim.core.record import Refused
-from dpsim.report.collective_accuracy import draw_collectives, make_figure, print_collectives
+from dpsim.predict import collective_error
+from dpsim.report.collective_accuracy import make_figure, print_collectives
+from dpsim.report.figures import draw
 
 COLUMNS = (
     "series_id", "machine_id", "accelerator", "gpus_per_node", "nodes", "ranks", "fabric",
@@ -65,14 +66,14 @@ def _constant(value: float) -> Constant:
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One known machine, and intervals of a known width."""
 
-    def cluster(site: model.Site) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def cluster(site: model.StatedMachine) -> tuple[dict[str, Any], tuple[str, ...]]:
         if "A100" not in site.accelerator:
             raise Refused(f"no machine with {site.accelerator} is known")
         return {"machine": "dgx-a100", "gpus_per_node": site.gpus_per_node}, ("one DGX assumed",)
 
     widths = {"any.band_any.low": _constant(1 / WIDTH), "any.band_any.high": _constant(WIDTH)}
     monkeypatch.setattr(model, "cluster_of", cluster)
-    monkeypatch.setattr(intervals, "shipped", lambda name: widths)
+    monkeypatch.setattr(collective_error, "shipped", lambda name: widths)
     model.topology_of.cache_clear()
     yield
     model.topology_of.cache_clear()
@@ -107,9 +108,17 @@ def write(tmp_path: Path) -> Write:
     return written
 
 
-def _answer(row: dict[str, Any]) -> Answer:
+def validate_collectives(path: Path, **options: Any) -> dict[str, Any]:
+    return validated_collectives(path, **options).document
+
+
+def predictions(path: Path, **options: Any) -> list[dict[str, Any]]:
+    return validated_collectives(path, **options).predictions()
+
+
+def _estimate(row: dict[str, Any]) -> Estimate:
     question = Question(
-        model.Site(
+        model.StatedMachine(
             str(row["accelerator"]),
             int(row["gpus_per_node"]),
             int(row["nodes"]),
@@ -124,8 +133,8 @@ def _answer(row: dict[str, Any]) -> Answer:
         str(row["collective"]),
         int(row["size_bytes"]),
     )
-    found = model.answers([question])[question]
-    assert isinstance(found, Answer)
+    found = model.estimates([question])[question]
+    assert isinstance(found, Estimate)
     return found
 
 
@@ -133,7 +142,7 @@ def _own(factor: float = 1.0, latency: float = 1.0, **changes: Any) -> list[dict
     """Rows that dpsim itself predicts, all of it times `factor` and its latency times `latency`."""
     rows = [_row(size_bytes=size, **changes) for size in SIZES]
     for row in rows:
-        found = _answer(row)
+        found = _estimate(row)
         row["time_us"] = repr(factor * (latency * found.latency + found.transfer) * 1e6)
     return rows
 
@@ -184,7 +193,7 @@ def test_few_points_of_its_own_take_the_bends_from_the_model() -> None:
     one; both count alike while there are fewer than `MANY` points."""
     sizes = [2.0**k for k in range(10, 29)]
     parts = {size: (20e-6 if size < 2**17 else 60e-6, size / 1e9) for size in sizes}
-    points = [Point(size, 1.7 * sum(parts[size]), parts[size]) for size in sizes]
+    points = [Knot(size, 1.7 * sum(parts[size]), parts[size]) for size in sizes]
     few, many = curves.through(points[::4]), curves.through(points[::3])
     assert few.model is not None
     assert few.plain is not None
@@ -202,7 +211,7 @@ def test_one_row_of_a_series_mends_the_part_that_it_shows(write: Write) -> None:
     found = predictions(write(rows), calibrate="smallest")
     assert [line["status"] for line in found] == ["calibrated"] + ["predicted"] * (len(SIZES) - 1)
     assert found[0]["predicted"] == pytest.approx(found[0]["measured"], rel=1e-8)
-    first, last = _answer(rows[0]), _answer(rows[-1])
+    first, last = _estimate(rows[0]), _estimate(rows[-1])
     factor = (float(rows[0]["time_us"]) / 1e6 - first.transfer) / first.latency
     expected = (factor * last.latency + last.transfer) * 1e6
     assert found[-1]["predicted"] == pytest.approx(expected, rel=1e-8)
@@ -224,9 +233,9 @@ def test_a_curve_without_a_model_follows_its_own_sizes(write: Write) -> None:
 
 def test_the_alpha_beta_baseline_is_the_ring_on_nominal_links() -> None:
     """dgx-a100: 1.7 us into and 1.7 us out of the switch, 240 GB/s; NICs of 8 x 25 GB/s."""
-    inside = _answer(_row(size_bytes=2**26))
+    inside = _estimate(_row(size_bytes=2**26))
     assert inside.alpha_beta == pytest.approx(14 * (3.4e-6 + 2**26 / 8 / 240e9), rel=1e-12)
-    outside = _answer(_row(size_bytes=2**26, nodes=4, ranks=32))
+    outside = _estimate(_row(size_bytes=2**26, nodes=4, ranks=32))
     hop = outside.alpha_beta / 62 - 2**26 / 32 / 200e9
     assert 5e-6 < hop < 50e-6
 
@@ -329,7 +338,7 @@ def test_the_document_and_the_rows_agree(write: Write) -> None:
         _row(library="Intel MLSL"),
         _row(pathological=1),
     ]
-    found = validated(write(rows))
+    found = validated_collectives(write(rows))
     lines = found.predictions()
     errors = [abs(r["predicted"] / r["measured"] - 1) for r in lines if r["status"] == "predicted"]
     assert found.document["overall"]["median_error"] == pytest.approx(np.median(errors), rel=1e-6)
@@ -407,9 +416,11 @@ def test_a_collective_may_be_spelt_as_usual(write: Write, name: str) -> None:
 def test_messages_and_reduces_are_predicted_as_the_backend_says(
     write: Write, name: str, operation: str
 ) -> None:
-    (outcome,) = validated(write([_row(collective=name, nodes=2, ranks=16, fabric="ib")])).outcomes
+    (outcome,) = validated_collectives(
+        write([_row(collective=name, nodes=2, ranks=16, fabric="ib")])
+    ).outcomes
     assert outcome.row.operation == operation
-    topology, _ = model.topology_of(model.Question.of(outcome.row).site)
+    topology, _ = model.topology_of(model.Question.of(outcome.row).stated)
     plan = Nccl(version="2.21.5").plan(operation, tuple(range(16)), outcome.row.size, topology)
     assert outcome.predicted == pytest.approx(plan.seconds, rel=1e-12)
     assert outcome.low is not None
@@ -421,7 +432,7 @@ def test_messages_and_reduces_are_predicted_as_the_backend_says(
 def test_nccl_has_no_estimate_of_messages_so_that_baseline_is_absent(
     write: Write, name: str
 ) -> None:
-    outcomes = validated(write([_row(collective=name), _row()])).outcomes
+    outcomes = validated_collectives(write([_row(collective=name), _row()])).outcomes
     assert set(outcomes[0].baselines) == {"alpha_beta"}
     assert set(outcomes[1].baselines) == {"alpha_beta", "nccl_bare"}
     (baseline,) = [
@@ -436,7 +447,7 @@ def test_nccl_has_no_estimate_of_messages_so_that_baseline_is_absent(
 def test_the_textbook_shares_the_nics_of_a_node_out_in_an_all_to_all(write: Write) -> None:
     """n-1 messages of S/n, each GPU at its part of the NICs: as an all-gather where it has one."""
     many, own = (
-        validated(
+        validated_collectives(
             write([_row(collective=name, nodes=2, ranks=16, fabric="ib", size_bytes=2**30)])
         ).outcomes[0].baselines["alpha_beta"]
         for name in ("alltoall", "allgather")
@@ -543,7 +554,7 @@ ODD: dict[str, tuple[str | bytes, str]] = {
 @pytest.mark.parametrize("name", ODD)
 def test_an_odd_table_is_loaded_with_a_warning(write: Write, name: str) -> None:
     content, words = ODD[name]
-    found = validated(write(content))
+    found = validated_collectives(write(content))
     assert found.outcomes[0].status == "predicted"
     assert len(found.document["warnings"]) == 1
     assert re.search(words, found.document["warnings"][0])
@@ -578,7 +589,7 @@ def test_without_series_the_machine_and_what_it_did_make_one(write: Write) -> No
 
 
 def test_log_log_is_exact_on_a_power_of_the_size() -> None:
-    points = [Point(float(s), 3e-9 * s**0.7) for s in (2**10, 2**14, 2**20)]
+    points = [Knot(float(s), 3e-9 * s**0.7) for s in (2**10, 2**14, 2**20)]
     for size in (2**12, 2**19, 2**24):
         assert curves.loglog(points, size) == pytest.approx(3e-9 * size**0.7, rel=1e-12)
 
@@ -596,7 +607,7 @@ def test_a_monotone_cubic_stays_between_its_neighbours(values: list[float], at: 
 
 
 def test_a_curve_goes_through_its_points_and_stays_level_beyond_them() -> None:
-    points = [Point(float(2**k), 1e-6 * (5 + k**2), (4e-6, 2.0**k / 1e9)) for k in range(8, 30, 3)]
+    points = [Knot(float(2**k), 1e-6 * (5 + k**2), (4e-6, 2.0**k / 1e9)) for k in range(8, 30, 3)]
     found = curves.through(points)
     for point in points:
         assert found.seconds(point.size, point.parts) == pytest.approx(point.seconds, rel=1e-12)
@@ -606,31 +617,29 @@ def test_a_curve_goes_through_its_points_and_stays_level_beyond_them() -> None:
 
 
 def test_each_point_left_out_of_an_exact_curve_is_met() -> None:
-    points = [Point(float(2**k), 7e-6 + 2.0**k / 3e9) for k in range(8, 30, 2)]
+    points = [Knot(float(2**k), 7e-6 + 2.0**k / 3e9) for k in range(8, 30, 2)]
     assert len(curves.left_out(points)) == len(points) - 2
     assert max(abs(log) for _, log in curves.left_out(points)) < 1e-9
 
 
 def test_one_size_without_a_model_says_nothing() -> None:
     with pytest.raises(Refused, match="single size"):
-        curves.through([Point(1024.0, 1e-5)]).seconds(2048.0, None)
+        curves.through([Knot(1024.0, 1e-5)]).seconds(2048.0, None)
 
 
 # -- intervals ------------------------------------------------------------------------------------
 
 
 def test_bands_begin_where_they_say() -> None:
-    names = [name for name, _ in intervals.BANDS]
+    names = [name for name, _ in collective_error.BANDS]
     sizes = (1, 2**15 - 1, 2**15, 2**20 - 1, 2**20, 2**26 - 1, 2**26, 2**40)
-    assert [intervals.band_of(size) for size in sizes] == [names[k // 2] for k in range(8)]
+    assert [collective_error.band_of(size) for size in sizes] == [names[k // 2] for k in range(8)]
 
 
 def test_series_are_split_by_the_checksum_of_their_name() -> None:
     """CRC-32 of "123456789" is CBF43926 (ITU-T V.42's check value): even."""
-    assert intervals.fitted_on("123456789")
-    assert sum(intervals.fitted_on(f"series {k}") for k in range(1000)) == pytest.approx(
-        500, abs=60
-    )
+    assert fitted_on("123456789")
+    assert sum(fitted_on(f"series {k}") for k in range(1000)) == pytest.approx(500, abs=60)
 
 
 def _residuals(kind: str, spread: float, n: int, seed: int = 1) -> list[Residual]:
@@ -642,7 +651,7 @@ def _residuals(kind: str, spread: float, n: int, seed: int = 1) -> list[Residual
 
 def test_learned_widths_are_the_residuals_own() -> None:
     found = intervals.learn(_residuals("roce", 0.2, 4000))
-    low, high = intervals.factors("roce", 2**22, found)
+    low, high = collective_error.factors("roce", 2**22, found)
     assert low == pytest.approx(math.exp(0.1 - 1.645 * 0.2), rel=0.03)
     assert high == pytest.approx(math.exp(0.1 + 1.645 * 0.2), rel=0.03)
     fresh = _residuals("roce", 0.2, 4000, seed=2)
@@ -656,8 +665,12 @@ def test_small_groups_lean_on_larger_ones() -> None:
     found = intervals.learn([*few, *one, *_residuals("nvlink", 0.5, 400)])
     assert not any(name.startswith(("roce", "efa")) for name in found)
     for kind in ("roce", "efa"):
-        assert intervals.factors(kind, 2**22, found) == intervals.factors("any", 2**22, found)
-    assert intervals.factors("nvlink", 64, found) == intervals.factors("nvlink", 2**22, found)
+        assert collective_error.factors(kind, 2**22, found) == collective_error.factors(
+            "any", 2**22, found
+        )
+    assert collective_error.factors("nvlink", 64, found) == collective_error.factors(
+        "nvlink", 2**22, found
+    )
 
 
 def test_each_series_counts_the_same_however_long_it_is() -> None:
@@ -672,7 +685,7 @@ def test_each_series_counts_the_same_however_long_it_is() -> None:
 def test_ends_lie_one_standard_error_further_out() -> None:
     ends = [_constant(0.5), _constant(2.0)]
     ends = [replace(end, error=error) for end, error in zip(ends, (0.1, 0.3), strict=True)]
-    found = intervals.factors(
+    found = collective_error.factors(
         "x", 8, dict(zip(("any.band_any.low", "any.band_any.high"), ends, strict=True))
     )
     assert found == pytest.approx((0.5 * math.exp(-0.2), 2.0 * math.exp(0.15)))
@@ -680,7 +693,7 @@ def test_ends_lie_one_standard_error_further_out() -> None:
 
 def test_an_interval_holds_its_prediction() -> None:
     biased = [r._replace(log=r.log + 3.0) for r in _residuals("efa", 0.1, 100)]
-    low, high = intervals.factors("efa", 2**22, intervals.learn(biased))
+    low, high = collective_error.factors("efa", 2**22, intervals.learn(biased))
     assert low == 1.0
     assert high > math.exp(3.0)
 
@@ -688,36 +701,38 @@ def test_an_interval_holds_its_prediction() -> None:
 def test_messages_have_groups_of_their_own_and_change_no_other() -> None:
     others = _residuals("roce", 0.2, 400)
     posted = [
-        r._replace(kind=intervals.pool("all_to_all", r.kind)) for r in _residuals("roce", 0.6, 400)
+        r._replace(kind=collective_error.pool("all_to_all", r.kind))
+        for r in _residuals("roce", 0.6, 400)
     ]
     alone, both = intervals.learn(others), intervals.learn([*others, *posted])
     assert {name: both[name] for name in alone} == alone
-    assert intervals.pool("all_reduce", "roce") == "roce"
-    narrow = intervals.factors("roce", 2**22, both)
-    wide = intervals.factors(intervals.pool("send", "roce"), 2**22, both)
+    assert collective_error.pool("all_reduce", "roce") == "roce"
+    narrow = collective_error.factors("roce", 2**22, both)
+    wide = collective_error.factors(collective_error.pool("send", "roce"), 2**22, both)
     assert wide[0] < narrow[0]
     assert wide[1] > narrow[1]
 
 
 def test_messages_are_never_surer_than_other_collectives() -> None:
     posted = [
-        r._replace(kind=intervals.pool("send", r.kind)) for r in _residuals("roce", 0.01, 400)
+        r._replace(kind=collective_error.pool("send", r.kind))
+        for r in _residuals("roce", 0.01, 400)
     ]
     found = intervals.learn([*_residuals("roce", 0.5, 400), *posted])
-    both = [intervals.factors(kind, 2**22, found) for kind in ("messages_roce", "roce")]
+    both = [collective_error.factors(kind, 2**22, found) for kind in ("messages_roce", "roce")]
     assert both[0] == both[1]
 
 
 def test_operations_without_a_series_to_fit_have_wider_intervals() -> None:
-    plain = intervals.factors("nvswitch", 2**22)
-    assert intervals.interval("all_reduce", "nvswitch", 2**22) == plain
-    reduce = intervals.interval("reduce", "nvswitch", 2**22)
+    plain = collective_error.factors("nvswitch", 2**22)
+    assert collective_error.interval("all_reduce", "nvswitch", 2**22) == plain
+    reduce = collective_error.interval("reduce", "nvswitch", 2**22)
     assert reduce == pytest.approx((plain[0] / 2, plain[1] * 2))
 
 
 def test_without_any_group_there_is_no_interval() -> None:
     with pytest.raises(ValueError, match="no factors"):
-        intervals.factors("roce", 2**22, {})
+        collective_error.factors("roce", 2**22, {})
 
 
 # -- what people see ------------------------------------------------------------------------------
@@ -744,19 +759,19 @@ def test_the_table_shows_error_bias_coverage_and_refusals(write: Write) -> None:
 
 def test_the_picture_has_a_point_for_every_scored_row(write: Write, tmp_path: Path) -> None:
     rows = [*_own(), *_own(fabric="ib", nodes=2, ranks=16), _row(pathological=1)]
-    outcomes = validated(write(rows)).outcomes
+    outcomes = validated_collectives(write(rows)).outcomes
     (axes,) = make_figure(outcomes).axes
     drawn = [line for line in axes.lines if str(line.get_gid()).startswith("fabric")]
     assert [len(line.get_xdata()) for line in drawn] == [len(SIZES), len(SIZES)]
     files = [(tmp_path / f"{k}.png", tmp_path / f"{k}.svg") for k in range(2)]
     for png, svg in files:
-        draw_collectives(outcomes, png, svg)
+        draw(lambda: make_figure(outcomes), png, svg)
     assert files[0][0].read_bytes()[:4] == b"\x89PNG"
     assert files[0][1].read_bytes() == files[1][1].read_bytes()
 
 
 def test_a_table_without_any_prediction_has_a_picture_too(write: Write) -> None:
-    outcomes = validated(write([_row(collective="gather")])).outcomes
+    outcomes = validated_collectives(write([_row(collective="gather")])).outcomes
     assert make_figure(outcomes).axes[0].texts
 
 

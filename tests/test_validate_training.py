@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 
-from dpsim.accuracy import training_play
-from dpsim.accuracy.baselines import baselines, gradient_bytes, linear
 from dpsim.accuracy.scores import Scored, count_band, skill, summary
-from dpsim.accuracy.training_models import choose_model
-from dpsim.accuracy.training_scenarios import Point, point_of
-from dpsim.accuracy.training_table import Row, Table, read_table
-from dpsim.accuracy.training_validate import calibration_row, validated_training
+from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
+from dpsim.accuracy.training.models import choose_model
+from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
+from dpsim.accuracy.training.series import calibration_row
+from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
+from dpsim.accuracy.training.validate import validated_training
+from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Calibrate
+from dpsim.describe.sections import Calibrate
+from dpsim.predict import shortened
 from dpsim.predict.level import level
 from dpsim.predict.player import step_time
 
@@ -36,13 +38,13 @@ def write(path: Path, rows: list[tuple[Any, ...]], head: tuple[str, ...] = HEAD)
     return path
 
 
-def row_of(tmp_path: Path, **changes: Any) -> Row:
+def row_of(tmp_path: Path, **changes: Any) -> TrainingRow:
     cells = dict(zip(HEAD, RESNET, strict=True)) | changes
     return read_table(write(tmp_path / "t.csv", [tuple(cells.values())], tuple(cells))).rows[0]
 
 
-def point(tmp_path: Path, **changes: Any) -> Point:
-    return point_of(row_of(tmp_path, **changes))
+def point(tmp_path: Path, **changes: Any) -> MeasuredCase:
+    return measured_case(row_of(tmp_path, **changes))
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -475,38 +477,36 @@ MESHES = [
 def test_a_long_step_is_played_shortened_with_the_same_result(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    from dpsim.accuracy import training_play
-    from dpsim.cases.case import Stretch
+    from dpsim.cases.plays import Stretch
 
     case = point(tmp_path, **GPT | changes).case
-    assert training_play._short(case) is not None
-    whole = training_play._played(case)
-    short = training_play.play(case)
+    assert shortened._short(case) is not None
+    whole = shortened._played(case)
+    short = shortened.play(case)
     assert short.step_time == pytest.approx(whole.step_time, rel=1e-9)
     assert short.timeline.mean_split() == pytest.approx(whole.mean_split(), rel=1e-6, abs=1e-9)
     variants = [Stretch(latency=2.0, transfer=2.0), Stretch(compute=1.3)]
-    lanes = training_play._played(case, ((1.0, 1.0), (1.0, 2.0), (1.3, 1.0))).lanes
-    found = training_play.lane_times(case, variants, whole.step_time)
+    lanes = shortened._played(case, ((1.0, 1.0), (1.0, 2.0), (1.3, 1.0))).lanes
+    found = shortened.lane_times(case, variants, whole.step_time)
     assert found == pytest.approx(lanes[1:], rel=1e-9)
 
 
 def test_a_step_whose_length_is_no_straight_line_is_played_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dpsim.accuracy import training_play
 
     case = point(tmp_path, **GPT).case
     played = []
-    inner = training_play._played
+    inner = shortened._played
     monkeypatch.setattr(
-        training_play,
+        shortened,
         "_played",
         lambda case, *rest: played.append(case.scenario.batch.accumulation) or inner(case, *rest),
     )
-    assert training_play.step_time(case) == pytest.approx(inner(case).step_time, rel=1e-9)
+    assert shortened.step_time(case) == pytest.approx(inner(case).step_time, rel=1e-9)
     assert max(played) < 32
-    monkeypatch.setattr(training_play, "STRAIGHT", -1.0)
-    assert training_play.step_time(case) == inner(case).step_time
+    monkeypatch.setattr(shortened, "STRAIGHT", -1.0)
+    assert shortened.step_time(case) == inner(case).step_time
     assert played[-1] == 32
 
 
@@ -514,24 +514,22 @@ def test_a_step_whose_length_is_no_straight_line_is_played_in_full(
 def test_leaving_out_shared_links_hardly_shortens_a_step(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    from dpsim.accuracy import training_play
     from dpsim.play import event
 
     case = point(tmp_path, **GPT | changes).case
     shared = event.play(case.plays()[0]).step_time
-    assert shared * 0.995 <= training_play.step_time(case) <= shared * (1 + 1e-9)
+    assert shared * 0.995 <= shortened.step_time(case) <= shared * (1 + 1e-9)
 
 
 def mesh_table(tmp_path: Path) -> Path:
     """A sweep of meshes at one count whose times are dpsim's own, at the first row's level."""
-    from dpsim.accuracy import training_play
 
     first = point(tmp_path, **GPT)
-    scale = level(first.case, Calibrate(step_time=3.0), training_play.step_time).scale
+    scale = level(first.case, Calibrate(step_time=3.0), shortened.step_time).scale
     rows = [GPT]
     for changes in MESHES[1:]:
-        case = point(tmp_path, **GPT | changes).case.scaled(scale)
-        rows.append(GPT | changes | {"value": repr(training_play.step_time(case))})
+        case = scaled(point(tmp_path, **GPT | changes).case, scale)
+        rows.append(GPT | changes | {"value": repr(shortened.step_time(case))})
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     lines = [
         (*(row.get(name, "") for name in columns), "s", "predict" if k else "calib")
@@ -580,7 +578,7 @@ def own_table(tmp_path: Path, factor: float = 1.0) -> Path:
     scale = level(first.case, Calibrate(step_time=first.step_time)).scale
     rows: list[tuple[Any, ...]] = [(*RESNET[:3], 1, *RESNET[4:6], 802.9, "images/s")]
     for gpus in (4, 8, 16):
-        case = point(tmp_path, total_gpus=gpus).case.scaled(scale)
+        case = scaled(point(tmp_path, total_gpus=gpus).case, scale)
         rate = 256 * gpus / step_time(case) * factor
         rows.append((*RESNET[:3], gpus, *RESNET[4:6], repr(rate), "images/s"))
     return write(tmp_path / "own.csv", rows)
@@ -717,10 +715,10 @@ def test_a_broken_table_exits_with_2_and_writes_nothing(cli, tmp_path: Path) -> 
 def test_a_table_knows_its_series() -> None:
     cells = {"model": "m", "accelerator": "a", "unit": "s"}
     rows = tuple(
-        Row(k, k + 2, {**cells, "series_id": name}, {"total_gpus": 1.0})
+        TrainingRow(k, k + 2, {**cells, "series_id": name}, {"total_gpus": 1.0})
         for k, name in enumerate(("x", "y", "x", ""))
     )
-    series = Table("t", (), rows, ()).series
+    series = TrainingTable("t", (), rows, ()).series
     assert [len(found) for found in series.values()] == [2, 1, 1]
     assert math.isclose(sum(map(len, series.values())), 4)
 
@@ -755,21 +753,21 @@ def test_shared_links_are_played_event_by_event_where_that_is_affordable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = point(tmp_path, **HSDP).case
-    played = training_play.play(case)
+    played = shortened.play(case)
     assert played.engine == "event"
-    assert training_play.step_time(case) == pytest.approx(played.step_time, rel=1e-12)
+    assert shortened.step_time(case) == pytest.approx(played.step_time, rel=1e-12)
     monkeypatch.setattr("dpsim.predict.player.EVENT_BUDGET", 0.0)
     with pytest.raises(SimulationError, match="communicators of fsdp share links"):
-        training_play.play(case)
+        shortened.play(case)
 
 
 def test_zero_plus_plus_beyond_that_says_that_links_are_not_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = point(tmp_path, **HSDP | {"strategy": "ZeRO++", "shard": "ZeRO-3"}).case
-    exact = training_play.play(case)
+    exact = shortened.play(case)
     assert exact.engine == "event"
     monkeypatch.setattr("dpsim.predict.player.EVENT_BUDGET", 0.0)
-    unshared = training_play.play(case)
-    assert unshared.reason == training_play.NOTE
+    unshared = shortened.play(case)
+    assert unshared.reason == shortened.NOTE
     assert 0.5 * exact.step_time < unshared.step_time <= exact.step_time

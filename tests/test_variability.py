@@ -22,9 +22,9 @@ from dpsim.predict.prediction import Prediction, predict
 from dpsim.variability import (
     OF_COMPUTE,
     PRESETS,
+    Crew,
     Distribution,
     RandomSlow,
-    Site,
     Variability,
     Variation,
     read_numbers,
@@ -148,7 +148,7 @@ def test_measured_factors_are_drawn_as_they_are(tmp_path: Path) -> None:
 def test_step_times_of_a_file_count_relative_to_their_median(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("step,seconds\n0,0.2\n1,0.2\n2,0.3\n")
     found = case(tmp_path, variability={"jitter": {"kind": "empirical", "file": "t.csv"}})
-    drawn = np.concatenate([found.variation.factors(k) for k in range(200)])
+    drawn = np.concatenate([found.batches.variation.factors(k) for k in range(200)])
     assert sorted(set(drawn.round(12))) == [1.0, 1.5]
 
 
@@ -206,11 +206,11 @@ EACH: dict[str, Any] = {
     "sequence_length": {"spread": 0.5},
     "pauses": {"duration": 0.2, "every": 5},
 }
-SITE = Site(ranks=12, gpus=4, racked=2, seconds=1.0, samples=4)
+CREW = Crew(ranks=12, gpus=4, racked=2, seconds=1.0, samples=4)
 
 
-def factors(keys: dict[str, Any], site: Site = SITE, seed: int = 0, count: int = 20) -> Array:
-    variation = Variation(build(Variability, keys), site, seed)
+def factors(keys: dict[str, Any], crew: Crew = CREW, seed: int = 0, count: int = 20) -> Array:
+    variation = Variation(build(Variability, keys), crew, seed)
     return np.array([variation.factors(step) for step in range(count)])
 
 
@@ -238,7 +238,7 @@ def test_another_cause_shifts_nobodys_draws(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in OF_COMPUTE if n not in ("slow_ranks", "slow_nodes")])
 def test_another_rank_shifts_nobodys_draws(name: str) -> None:
     few = factors({name: EACH[name]})
-    more = factors({name: EACH[name]}, Site(40, 4, 2, 1.0, 4))
+    more = factors({name: EACH[name]}, Crew(40, 4, 2, 1.0, 4))
     assert (more[:, :12] == few).all()
     assert (factors({name: EACH[name]}, seed=1) != few).any() or name == "pauses"
 
@@ -337,7 +337,7 @@ def test_bytes_take_longer_in_an_episode_of_the_network() -> None:
 
 def test_links_are_slow_as_often_as_said_and_the_slowest_counts() -> None:
     keys = {"link_episodes": {**EPISODES, "episode": 1, "per": "node"}}
-    variation = Variation(build(Variability, keys), Site(12, gpus=4), 0)
+    variation = Variation(build(Variability, keys), Crew(12, gpus=4), 0)
     found = np.array([variation.network(step) for step in range(4000)])
     assert set(found) == {1.0, 3.0}
     assert (found > 1).mean() == pytest.approx(1 - 0.7**3, abs=0.03)
@@ -373,13 +373,13 @@ def test_pauses_cost_more_when_ranks_are_out_of_step(together: bool) -> None:
 
 def test_pauses_at_random_are_as_frequent_as_said() -> None:
     keys = {"pauses": {"duration": 0.5, "interval": 20.0}}
-    found = factors(keys, Site(2000, seconds=2.0), count=50)
+    found = factors(keys, Crew(2000, seconds=2.0), count=50)
     # 0.1 pauses a rank and step, each a quarter of the step
     assert found.mean() == pytest.approx(1 + 0.1 * 0.25, rel=2e-3)
 
 
 def test_pauses_last_as_long_on_faster_devices() -> None:
-    variation = Variation(build(Variability, {"pauses": EACH["pauses"]}), SITE, 0)
+    variation = Variation(build(Variability, {"pauses": EACH["pauses"]}), CREW, 0)
     assert variation.factors(0, 0.5) == pytest.approx(variation.factors(0) - 0.5)
 
 
@@ -408,8 +408,8 @@ def test_a_cause_that_only_slows_down_never_makes_steps_shorter(name: str) -> No
 
 
 def lengths(**keys: Any) -> Array:
-    site = Site(ranks=64, samples=8)
-    return factors({"sequence_length": {"spread": 0.8, "longest": 4, **keys}}, site, count=800)
+    crew = Crew(ranks=64, samples=8)
+    return factors({"sequence_length": {"spread": 0.8, "longest": 4, **keys}}, crew, count=800)
 
 
 def test_cures_make_sequences_of_unequal_length_cheaper() -> None:
@@ -448,7 +448,7 @@ def test_padding_makes_every_sample_as_long_as_the_longest() -> None:
 def test_lengths_come_from_a_histogram(tmp_path: Path) -> None:
     (tmp_path / "h.csv").write_text("length,count\n3000,1\n1000,3\n")
     keys = {"sequence_length": {"file": "h.csv"}}
-    found = case(tmp_path, variability=keys, cluster={"ranks": 4000}).variation.factors(0)
+    found = case(tmp_path, variability=keys, cluster={"ranks": 4000}).batches.variation.factors(0)
     assert set(found.round(12)) == {0.666666666667, 2.0}
     assert found.mean() == pytest.approx(1.0, rel=0.05)
 
@@ -488,7 +488,7 @@ def test_late_gradients_are_dropped_and_their_ranks_start_anew(kind: str, backup
         "cluster": {"ranks": 7},
         "variability": {"jitter": keys, "steps": 60, "slow_ranks": {2: 1.5}},
     }
-    drawn = np.array([case(**changes).variation.factors(k) for k in range(63)])
+    drawn = np.array([case(**changes).batches.variation.factors(k) for k in range(63)])
     ends = np.diff(by_events(drawn, backup))
     strategy = {"kind": "ddp", "backup_workers": backup}
     for engine in ("event", "vectorised"):
@@ -598,6 +598,6 @@ def test_racks_need_their_size() -> None:
     with pytest.raises(Refused, match="nodes_per_rack"):
         answer(**machine, variability={"shared": shared})
     keys = {"shared": shared, "nodes_per_rack": 2, "steps": 4}
-    found = case(**machine, variability=keys).variation.factors(0)
+    found = case(**machine, variability=keys).batches.variation.factors(0)
     assert (found[:16] == found[0]).all()
     assert found[16] != found[0]

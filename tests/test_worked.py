@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dpsim.describe.scenario import folder, read
+from dpsim.core.places import data_folder
+from dpsim.describe.scenario import read
 from dpsim.predict.prediction import predict
 
 FASTER = 'collective.bandwidth="20 MiB/ms"'
@@ -70,7 +71,7 @@ def step(name: str, *sets: str) -> float:
 
 def test_every_worked_scenario_has_its_number() -> None:
     known = {*STEPS, *SAMPLED}
-    assert {path.stem for path in (folder() / "worked").glob("*.yaml")} == known
+    assert {path.stem for path in (data_folder("scenarios") / "worked").glob("*.yaml")} == known
 
 
 @pytest.mark.parametrize("name", SAMPLED)

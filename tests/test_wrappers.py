@@ -99,7 +99,7 @@ def test_what_is_wrapped_and_with_which_defaults(cls: Any, given: Any, inner: An
     ],
 )
 def test_the_step_is_the_backends(wrapped: str, plain: str) -> None:
-    a, b = point(wrapped), point(plain)
+    a, b = dict(point(wrapped)), dict(point(plain))
     assert a.pop("beside_step")
     assert "beside_step" not in b
     assert {k: v for k, v in a.items() if k != "set"} == {k: v for k, v in b.items() if k != "set"}

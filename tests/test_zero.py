@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from dpsim.backends.ideal import Ideal
+from dpsim.compile.job import Gradient
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.strategies import Job
-from dpsim.compile.strategies._gradients import Gradient
 from dpsim.compile.strategies._offload import Host
 from dpsim.compile.strategies._zero3 import Limits, Trace, trace
-from dpsim.compile.strategies._zero_step import assign_buckets
+from dpsim.compile.strategies._zero_exchange import assign_buckets
 from dpsim.compile.strategies.zero import Zero
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import read

@@ -16,13 +16,15 @@ from typing import Any, TypeVar
 
 from _accuracy_gate import KINDS, Now
 
-from dpsim.accuracy import collective_validate, training_validate, validated
-from dpsim.accuracy.collective_figures import Outcome as Collective
-from dpsim.accuracy.collective_figures import summary as collective_summary
-from dpsim.accuracy.collective_intervals import band_of, fitted_on
-from dpsim.accuracy.scores import Scored
+from dpsim.accuracy import validated
+from dpsim.accuracy.collectives.figures import CollectiveOutcome
+from dpsim.accuracy.collectives.figures import summary as collective_summary
+from dpsim.accuracy.collectives.validate import ValidatedCollectives
+from dpsim.accuracy.scores import Scored, fitted_on
 from dpsim.accuracy.scores import summary as training_summary
-from dpsim.accuracy.training_table import series_of
+from dpsim.accuracy.training.table import series_of
+from dpsim.accuracy.training.validate import ValidatedTraining
+from dpsim.predict.collective_error import band_of
 
 TABLES = Path(__file__).resolve().parent / "published"
 #: the half of a series by whether constants may be fitted on it
@@ -46,7 +48,7 @@ def fresh(jobs: int) -> Now:
     predicted = {}
     for kind in KINDS:
         found = validated(TABLES / f"{kind}.csv", jobs=jobs)
-        if isinstance(found, training_validate.Validated):
+        if isinstance(found, ValidatedTraining):
             figures[kind], predicted[kind] = _training(found), _training_rows(found)
         else:
             figures[kind], predicted[kind] = _collectives(found), _collective_rows(found)
@@ -65,12 +67,12 @@ def digest(path: Path) -> str:
 # -- training runs --------------------------------------------------------------------------------
 
 
-def _training(found: training_validate.Validated) -> Figures:
+def _training(found: ValidatedTraining) -> Figures:
     rows = found.table.rows
     scored = [
         (series_of(rows[o.number]), o.scored)
         for o in found.outcomes
-        if o.scored is not None and o.calibrated
+        if o.scored is not None and o.anchored
     ]
     across = found.document["across_nodes"]
     return {
@@ -93,7 +95,7 @@ def _training_figures(rows: Sequence[Scored]) -> Figures:
     return _kept(training_summary(rows))
 
 
-def _training_rows(found: training_validate.Validated) -> list[str]:
+def _training_rows(found: ValidatedTraining) -> list[str]:
     rows = found.table.rows
     return names(
         rows[o.number].text("row_id") or series_of(rows[o.number])
@@ -105,7 +107,7 @@ def _training_rows(found: training_validate.Validated) -> list[str]:
 # -- collectives ----------------------------------------------------------------------------------
 
 
-def _collectives(found: collective_validate.Validated) -> Figures:
+def _collectives(found: ValidatedCollectives) -> Figures:
     scored = [(o.row.series, o) for o in found.outcomes if o.scored]
     place = found.table.columns.index("source_repo")
     excluded = found.document["excluded"]
@@ -120,18 +122,18 @@ def _collectives(found: collective_validate.Validated) -> Figures:
     }
 
 
-def _collective_regime(outcome: Collective) -> str:
+def _collective_regime(outcome: CollectiveOutcome) -> str:
     return f"{outcome.row.fabric} | {band_of(outcome.row.size)}"
 
 
-def _collective_figures(outcomes: Sequence[Collective]) -> Figures:
+def _collective_figures(outcomes: Sequence[CollectiveOutcome]) -> Figures:
     found = _kept(collective_summary(outcomes))
     if "signed_bias" in found:  # a logarithm there; here a share, as of training runs
         found["signed_bias"] = math.expm1(found["signed_bias"])
     return found
 
 
-def _collective_rows(found: collective_validate.Validated) -> list[str]:
+def _collective_rows(found: ValidatedCollectives) -> list[str]:
     return names(
         f"{o.row.series} {o.row.size}{' in place' if o.row.in_place else ''}"
         for o in found.outcomes

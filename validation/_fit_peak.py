@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.accuracy import training_validate as validate
-from dpsim.accuracy.collective_intervals import fitted_on
-from dpsim.accuracy.training_play import step_time
-from dpsim.accuracy.training_scenarios import point_of
-from dpsim.accuracy.training_table import Row
+from dpsim.accuracy.scores import fitted_on
+from dpsim.accuracy.training.scenarios import measured_case
+from dpsim.accuracy.training.series import calibration_row, like, unscored
+from dpsim.accuracy.training.table import TrainingRow
 from dpsim.core.constants import Constant
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.predict import uncertainty
+from dpsim.predict.shortened import step_time
 
 #: shares that are tried; in between ln(predicted / measured) is linear in the share's logarithm
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.95)
@@ -50,22 +50,23 @@ class Level(NamedTuple):
         return -float(np.interp(math.log(share), np.log(SHARES), self.logs))
 
 
-def level_of(rows: Sequence[Row]) -> Level | None:
+def level_of(rows: Sequence[TrainingRow]) -> Level | None:
     """What the smallest count of a series tells; None where that is nothing."""
-    first = validate.calibration_row(rows)
-    if first is None or validate.unscored(first):
+    first = calibration_row(rows)
+    if first is None or unscored(first):
         return None
     logs = []
     try:
         for share in SHARES:
-            point = point_of(validate.like(first, rows), {"efficiency": share})
+            point = measured_case(like(first, rows), {"efficiency": share})
             if point.stand_in or point.case.device is None:
                 return None
             logs.append(math.log(step_time(point.case) / point.step_time))
     except (Refused, SimulationError, ValueError):
         return None
     series, source = first.text("series_id"), first.text("source_id")
-    return Level(series, source, point.case.kind, uncertainty.size_of(point.case), tuple(logs))
+    kind, size = point.case.pace.device_class, uncertainty.size_of(point.case)
+    return Level(series, source, kind, size, tuple(logs))
 
 
 def learn(found: Sequence[Level]) -> dict[str, Constant]:

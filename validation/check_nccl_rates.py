@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from dpsim.accuracy.collective_figures import Outcome
-from dpsim.accuracy.collective_intervals import fitted_on
-from dpsim.accuracy.collective_validate import validated
-from dpsim.checks.diagnosis import Reading, Verdict, bands, overall
+from dpsim.accuracy.collectives.figures import CollectiveOutcome
+from dpsim.accuracy.collectives.validate import validated_collectives
+from dpsim.accuracy.scores import fitted_on
+from dpsim.checks.diagnosis import MeasuredSize, Verdict, bands, overall
 
 
 class Judged(NamedTuple):
@@ -30,9 +30,9 @@ class Judged(NamedTuple):
     verdict: Verdict
 
 
-def judged(outcomes: Iterable[Outcome]) -> tuple[list[Judged], int]:
+def judged(outcomes: Iterable[CollectiveOutcome]) -> tuple[list[Judged], int]:
     """Every series that is predicted, and how many pathological ones are not."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[CollectiveOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault(outcome.row.series, []).append(outcome)
     found, missing = [], 0
@@ -40,7 +40,7 @@ def judged(outcomes: Iterable[Outcome]) -> tuple[list[Judged], int]:
         marked = sum(o.row.excluded for o in members)
         pathological = 2 * marked >= len(members)
         readings = [
-            Reading(o.row.size, o.row.measured, o.predicted, o.low, o.high)
+            MeasuredSize(o.row.size, o.row.measured, o.predicted, o.low, o.high)
             for o in members
             if o.predicted and o.low and o.high and (pathological or not o.row.excluded)
         ]
@@ -75,7 +75,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args(arguments)
     outcomes = [
-        outcome for path in given.tables for outcome in validated(path, jobs=given.jobs).outcomes
+        outcome
+        for path in given.tables
+        for outcome in validated_collectives(path, jobs=given.jobs).outcomes
     ]
     found, missing = judged(outcomes)
     report([j for j in found if fitted_on(j.series)], "even, chosen on")

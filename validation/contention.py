@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import simpy
 
-from dpsim.backends import ring_payload
+from dpsim.collectives import ring_payload
 from dpsim.play.network import Network
 
 

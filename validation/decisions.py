@@ -30,8 +30,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpsim.accuracy.training_table import RUN_TIMES, TIMES, Row, Table, read_table
-from dpsim.accuracy.training_validate import Outcome, play_series
+from dpsim.accuracy.training.series import TrainingOutcome, play_series
+from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
+from dpsim.accuracy.words import vocabulary
 
 PUBLISHED = Path(__file__).with_name("published") / "training.csv"
 #: what two runs of a pair have in common
@@ -77,7 +78,7 @@ class Judged:
     refused: dict[str, int]
 
 
-def judged(table: Table, *, differ: float = 0.10, jobs: int = 1) -> Judged:
+def judged(table: TrainingTable, *, differ: float = 0.10, jobs: int = 1) -> Judged:
     """All pairs of `table` that differ by more than `differ`, and what each way picks."""
     candidates = list(_candidates(table))
     known = _outcomes(table, candidates, "smallest", jobs)
@@ -98,9 +99,9 @@ def judged(table: Table, *, differ: float = 0.10, jobs: int = 1) -> Judged:
     return Judged(tuple(pairs), close, dict(sorted(refused.items(), key=lambda i: -i[1])))
 
 
-def _candidates(table: Table) -> Iterator[tuple[Row, Row]]:
+def _candidates(table: TrainingTable) -> Iterator[tuple[TrainingRow, TrainingRow]]:
     """Pairs of rows that share the workload and differ in fabric or method."""
-    groups: dict[tuple[str, ...], list[Row]] = {}
+    groups: dict[tuple[str, ...], list[TrainingRow]] = {}
     for row in table.rows:
         groups.setdefault(tuple(row.text(column) for column in SAME), []).append(row)
     for rows in groups.values():
@@ -109,7 +110,7 @@ def _candidates(table: Table) -> Iterator[tuple[Row, Row]]:
                 yield a, b
 
 
-def _kind(a: Row, b: Row) -> str:
+def _kind(a: TrainingRow, b: TrainingRow) -> str:
     """In what two rows differ: fabric, method, framework, several of them, or nothing."""
     parts = (("fabric", FABRIC), ("method", METHOD), ("framework", ("framework",)))
     found = [name for name, columns in parts if any(a.text(c) != b.text(c) for c in columns)]
@@ -117,27 +118,32 @@ def _kind(a: Row, b: Row) -> str:
 
 
 def _outcomes(
-    table: Table, pairs: Sequence[tuple[Row, Row]], calibrate: str, jobs: int
-) -> dict[int, Outcome]:
+    table: TrainingTable,
+    pairs: Sequence[tuple[TrainingRow, TrainingRow]],
+    calibrate: str,
+    jobs: int,
+) -> dict[int, TrainingOutcome]:
     """What `dpsim validate --calibrate` makes of the series that rows of `pairs` are in."""
     wanted = {row.number for pair in pairs for row in pair}
     series = [rows for rows in table.series.values() if any(r.number in wanted for r in rows)]
     if calibrate == "none":
         series = [[row for row in rows if row.number in wanted] for rows in series]
     if jobs == 1:
-        found: Iterable[list[Outcome]] = (play_series(rows, calibrate) for rows in series)
+        found: Iterable[list[TrainingOutcome]] = (play_series(rows, calibrate) for rows in series)
         return {outcome.number: outcome for outcomes in found for outcome in outcomes}
     with ProcessPoolExecutor(jobs) as pool:
         found = pool.map(play_series, series, [calibrate] * len(series), chunksize=2)
         return {outcome.number: outcome for outcomes in found for outcome in outcomes}
 
 
-def _problems(pair: tuple[Row, Row], outcomes: dict[int, Outcome]) -> list[str]:
+def _problems(
+    pair: tuple[TrainingRow, TrainingRow], outcomes: dict[int, TrainingOutcome]
+) -> list[str]:
     """Why a pair is not judged; empty where it is."""
     return [text for row in pair if (text := _problem(outcomes[row.number]))]
 
 
-def _problem(outcome: Outcome) -> str:
+def _problem(outcome: TrainingOutcome) -> str:
     """Why a row is in no pair; empty where there is no reason."""
     if outcome.status == "calibrated":
         return "a run is the calibrated one of its series"
@@ -146,9 +152,12 @@ def _problem(outcome: Outcome) -> str:
     return "" if outcome.scored is not None else outcome.reason.partition(";")[0]
 
 
-def _pair(a: tuple[Row, Outcome], b: tuple[Row, Outcome], how: str) -> Pair:
+def _pair(
+    a: tuple[TrainingRow, TrainingOutcome], b: tuple[TrainingRow, TrainingOutcome], how: str
+) -> Pair:
     """Picks by every way, on step times relative to one another."""
-    time = a[0].text("unit") in {**TIMES, **RUN_TIMES}
+    words = vocabulary().tables
+    time = a[0].text("unit") in {**words.times, **words.run_times}
 
     def slowness(value: float | None) -> float | None:
         return None if value is None else value if time else 1.0 / value
@@ -173,7 +182,7 @@ def _pair(a: tuple[Row, Outcome], b: tuple[Row, Outcome], how: str) -> Pair:
     )
 
 
-def _narrow(row: Row) -> float | None:
+def _narrow(row: TrainingRow) -> float | None:
     """The less, the more Gbit/s a node has."""
     rate = row.get("inter_gbits_s_per_node")
     return 1.0 / rate if rate else None

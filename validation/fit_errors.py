@@ -17,11 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dpsim.accuracy import collective_intervals as intervals
-from dpsim.accuracy.collective_intervals import Residual
-from dpsim.accuracy.collective_model import Answer, Question, answers
-from dpsim.accuracy.collective_table import read_collectives
+from dpsim.accuracy.collectives.intervals import Residual, learn
+from dpsim.accuracy.collectives.model import Estimate, Question, estimates
+from dpsim.accuracy.collectives.table import read_collectives
+from dpsim.accuracy.scores import fitted_on
 from dpsim.core.constants import Constant, save, shipped
+from dpsim.predict import collective_error
 
 HEAD = """\
 Measured over predicted time of collectives: the 5 % and 95 % points by kind of fabric
@@ -32,23 +33,23 @@ Written by: """
 def residuals(paths: Iterable[Path]) -> list[Residual]:
     """ln(measured / predicted) of every row that is modelled and shows no fault."""
     rows = [row for path in paths for row in read_collectives(path).rows if not row.excluded]
-    known = answers([Question.of(row) for row in rows])
+    known = estimates([Question.of(row) for row in rows])
     found = []
     for row in rows:
         answer = known[Question.of(row)]
-        if isinstance(answer, Answer):
+        if isinstance(answer, Estimate):
             log = float(np.log(row.measured / answer.seconds))
-            kind = intervals.pool(row.operation, answer.kind)
-            found.append(Residual(row.series, kind, intervals.band_of(row.size), log))
+            kind = collective_error.pool(row.operation, answer.kind)
+            found.append(Residual(row.series, kind, collective_error.band_of(row.size), log))
     return found
 
 
 def coverage(residuals: Sequence[Residual], constants: Mapping[str, Constant]) -> float:
     """Share of `residuals` inside their intervals."""
     inside = []
-    below = {name: min(end, 2.0**60) / 2 for name, end in intervals.BANDS}  # a size of each
+    below = {name: min(end, 2.0**60) / 2 for name, end in collective_error.BANDS}  # a size of each
     for found in residuals:
-        low, high = intervals.factors(found.kind, below[found.band], constants)
+        low, high = collective_error.factors(found.kind, below[found.band], constants)
         inside.append(np.log(low) <= found.log <= np.log(high))
     return float(np.mean(inside))
 
@@ -62,15 +63,17 @@ def main(arguments: Sequence[str]) -> int:
     found = residuals(tables)
     kept: dict[str, Constant] = {}
     if options.only:
-        begins = intervals.pool("send", "")
+        begins = collective_error.pool("send", "")
         found = [r for r in found if r.kind.startswith(begins)]
-        known = shipped(intervals.NAME)
+        known = shipped(collective_error.NAME)
         kept = {name: c for name, c in known.items() if not name.startswith(begins)}
-    fit = [r for r in found if intervals.fitted_on(r.series)]
-    constants = kept | intervals.learn(fit)
+    fit = [r for r in found if fitted_on(r.series)]
+    constants = kept | learn(fit)
     names = " ".join(path.name for path in tables)
-    target = save(intervals.NAME, f"{HEAD}python validation/fit_errors.py {names}", constants)
-    held = [r for r in found if not intervals.fitted_on(r.series)]
+    target = save(
+        collective_error.NAME, f"{HEAD}python validation/fit_errors.py {names}", constants
+    )
+    held = [r for r in found if not fitted_on(r.series)]
     for name, part in (("fitted on", fit), ("held out", held)):
         if part:
             print(f"{name}: {len(part)} rows, {coverage(part, constants):.1%} inside")

@@ -35,20 +35,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
-from dpsim.accuracy.collective_intervals import fitted_on
-from dpsim.accuracy.collective_table import Row, read_collectives
-from dpsim.accuracy.platforms import platform
+from dpsim.accuracy.collectives.table import CollectiveRow, read_collectives
+from dpsim.accuracy.platforms import bare_case, platform
+from dpsim.accuracy.scores import fitted_on
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends._nccl_graph import graph_of
 from dpsim.backends._nccl_time import Constants, Time, predicted
 from dpsim.backends._nccl_traffic import Traffic, traffic_of
 from dpsim.backends._nccl_tuning import Tuning
 from dpsim.backends.nccl import PLUGINS, version_of
-from dpsim.cases.case import Case
 from dpsim.core import constants, plugins
 from dpsim.core.constants import Constant
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import load
 from dpsim.machines.topology import Topology
 
 HEAD = """\
@@ -144,7 +142,7 @@ BORROWED = {"omni_path": "infiniband"}
 class Sample(NamedTuple):
     """A row with what does not depend on the constants."""
 
-    row: Row
+    row: CollectiveRow
     tuning: Tuning
     traffic: Traffic
     choice: tuple[str, str]
@@ -161,7 +159,7 @@ class Sample(NamedTuple):
 class Posted(NamedTuple):
     """A row of an all-to-all or send."""
 
-    row: Row
+    row: CollectiveRow
     found: messages.Messages
 
     @property
@@ -178,7 +176,7 @@ Fitted = Sample | Posted
 # -- rows to samples ------------------------------------------------------------------------------
 
 
-def samples_of(rows: Iterable[Row]) -> tuple[list[Fitted], dict[str, int]]:
+def samples_of(rows: Iterable[CollectiveRow]) -> tuple[list[Fitted], dict[str, int]]:
     """Rows whose machine and operation are modelled; why the others are not, with counts."""
     found: list[Fitted] = []
     refused: dict[str, int] = defaultdict(int)
@@ -196,7 +194,7 @@ def samples_of(rows: Iterable[Row]) -> tuple[list[Fitted], dict[str, int]]:
     return found, dict(refused)
 
 
-def _sample(row: Row) -> Fitted:
+def _sample(row: CollectiveRow) -> Fitted:
     if row.fabric.startswith("unknown"):
         raise Refused("the fabric is not known")
     topology = _topology(
@@ -229,12 +227,7 @@ def _topology(
         inter_node=interconnect if spread else "",
         fabric=fabric,
     )
-    data = {
-        "model": {"layers": [{"name": "none", "forward": "0 s", "backward": "0 s"}]},
-        "cluster": {**found.cluster, "ranks": ranks},
-        "strategy": {"kind": "ddp"},
-    }
-    topology = Case(load(data, Path(), "table").scenario, Path()).topology
+    topology = bare_case({**found.cluster, "ranks": ranks}).topology
     if topology is None:
         raise Refused("no machine")
     return topology

@@ -33,18 +33,18 @@ import _fit_intervals
 import _fit_peak
 import numpy as np
 
-from dpsim.accuracy import training_scenarios
-from dpsim.accuracy import training_validate as validate
-from dpsim.accuracy.collective_intervals import fitted_on
-from dpsim.accuracy.training_play import lane_times, step_time
-from dpsim.accuracy.training_scenarios import Point, point_of
-from dpsim.accuracy.training_table import Row, read_table
+from dpsim.accuracy.scores import fitted_on
+from dpsim.accuracy.training.scenarios import MeasuredCase, forget_clusters, measured_case
+from dpsim.accuracy.training.series import Anchor, anchor_of, calibration_row, fabric_of, unscored
+from dpsim.accuracy.training.table import TrainingRow, read_table
 from dpsim.backends import _nccl_time, nccl
-from dpsim.cases.case import Stretch
+from dpsim.cases.plays import Stretch
+from dpsim.cases.variant import scaled
 from dpsim.core.constants import Constant, save, shipped
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.predict import uncertainty
+from dpsim.predict.shortened import lane_times, step_time
 
 #: values that are tried; between them the logarithms of step times are interpolated
 CONTENTION = (0.0, 0.4, 0.8, 1.2)
@@ -59,7 +59,7 @@ DRAWS = 200
 HEAD = """\
 What measured training runs alone can tell; written by validation/fit_training.py,
 never by hand."""
-Series = Iterable[Sequence[Row]]
+Series = Iterable[Sequence[TrainingRow]]
 Known = dict[str, Constant]
 
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         known = dict(shipped("training"))
         save("training", HEAD, known | PARTS[name](series, known, options.jobs))
         _nccl_time.shipped.cache_clear()  # the next part is fitted with these constants
-        training_scenarios.forget_clusters()
+        forget_clusters()
     return 0
 
 
@@ -122,24 +122,24 @@ def fit_widths(series: Series, known: Known, jobs: int) -> Known:
     return learned
 
 
-def _misses(rows: Sequence[Row]) -> list[_fit_intervals.Miss]:
+def _misses(rows: Sequence[TrainingRow]) -> list[_fit_intervals.Miss]:
     """What the calibrated predictions of a series miss."""
-    first = validate.calibration_row(rows)
-    base, scale, _ = validate.calibrated(first, rows) if first else (None, None, "")
-    if base is None or scale is None:
+    first = calibration_row(rows)
+    anchor = anchor_of(first, rows) if first else Anchor()
+    if anchor.measured is None or anchor.scale is None:
         return []
     found = []
     for row in rows:
-        if row is first or validate.unscored(row):
+        if row is first or unscored(row):
             continue
         with contextlib.suppress(Refused, SimulationError, ValueError):
-            found.append(_miss(row, base, scale))
+            found.append(_miss(row, anchor.measured, anchor.scale))
     return found
 
 
-def _miss(row: Row, base: Point, scale: float) -> _fit_intervals.Miss:
-    point = point_of(row)
-    case = point.case.scaled(scale)
+def _miss(row: TrainingRow, base: MeasuredCase, scale: float) -> _fit_intervals.Miss:
+    point = measured_case(row)
+    case = scaled(point.case, scale)
     time = step_time(case)
     variants = [Stretch(latency=f, transfer=f) for f in uncertainty.collectives_range(case)]
     fast, slow = lane_times(case, variants, time) if case.ranks > 1 else (time, time)
@@ -158,7 +158,7 @@ def _miss(row: Row, base: Point, scale: float) -> _fit_intervals.Miss:
 
 
 def residuals(
-    series: Iterable[Sequence[Row]], tried: Sequence[tuple[float, float, float]], jobs: int
+    series: Iterable[Sequence[TrainingRow]], tried: Sequence[tuple[float, float, float]], jobs: int
 ) -> list[Residual]:
     """The residuals of all rows that are scored, at each (contention, spread, efficiency).
 
@@ -169,9 +169,11 @@ def residuals(
         return [residual for rows in found for residual in rows]
 
 
-def _of_series(rows: Sequence[Row], tried: Sequence[tuple[float, float, float]]) -> list[Residual]:
-    first = validate.calibration_row(rows)
-    scored = [row for row in rows if row is not first and not validate.unscored(row)]
+def _of_series(
+    rows: Sequence[TrainingRow], tried: Sequence[tuple[float, float, float]]
+) -> list[Residual]:
+    first = calibration_row(rows)
+    scored = [row for row in rows if row is not first and not unscored(row)]
     scored = [row for row in scored if row.count("tp") * row.count("pp") == 1]
     if first is None or not scored:
         return []
@@ -179,7 +181,7 @@ def _of_series(rows: Sequence[Row], tried: Sequence[tuple[float, float, float]])
     for contention, spread, efficiency in tried:
         _set_efficiency(efficiency)
         compute = {"contention": contention, "spread": spread}
-        _, scale, _ = validate.calibrated(first, rows, compute)
+        scale = anchor_of(first, rows, compute).scale
         if scale is None:
             return []
         for row in scored:
@@ -191,10 +193,10 @@ def _of_series(rows: Sequence[Row], tried: Sequence[tuple[float, float, float]])
     ]
 
 
-def _log(row: Row, compute: Mapping[str, float], scale: float) -> float:
+def _log(row: TrainingRow, compute: Mapping[str, float], scale: float) -> float:
     try:
-        point = point_of(row, compute)
-        return math.log(step_time(point.case.scaled(scale)) / point.step_time)
+        point = measured_case(row, compute)
+        return math.log(step_time(scaled(point.case, scale)) / point.step_time)
     except (Refused, SimulationError, ValueError):
         return math.nan
 
@@ -206,19 +208,19 @@ def _set_efficiency(value: float) -> None:
     if getattr(nccl.shipped, "efficiency", None) != value:
         nccl.shipped = lambda: changed
         nccl.shipped.efficiency = value
-        training_scenarios.forget_clusters()
+        forget_clusters()
 
 
 _SHIPPED = _nccl_time.shipped
 
 
-def _on_ethernet(rows: Sequence[Row]) -> bool:
+def _on_ethernet(rows: Sequence[TrainingRow]) -> bool:
     for row in rows:
         try:
-            point: Point = point_of(row)
+            point = measured_case(row)
         except (Refused, ValueError):
             continue
-        if validate.fabric_of(point) == "ethernet":
+        if fabric_of(point) == "ethernet":
             return True
     return False
 

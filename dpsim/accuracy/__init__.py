@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from dpsim.core.record import Refused
 
 if TYPE_CHECKING:
-    from dpsim.accuracy.collective_validate import Validated as ValidatedCollectives
-    from dpsim.accuracy.training_validate import Validated as ValidatedTraining
+    from dpsim.accuracy.collectives.validate import ValidatedCollectives
+    from dpsim.accuracy.training.validate import ValidatedTraining
 
 
 def validated(
@@ -21,10 +21,10 @@ def validated(
     Raises Refused where the file is no such table.
     """
     if _is_training(path):
-        from dpsim.accuracy.training_validate import validated_training
+        from dpsim.accuracy.training.validate import validated_training
 
         return validated_training(path, calibrate=calibrate or "smallest", jobs=jobs)
-    from dpsim.accuracy.collective_validate import validated as validated_collectives
+    from dpsim.accuracy.collectives.validate import validated_collectives
 
     return validated_collectives(path, calibrate=calibrate or "none", jobs=jobs)
 

@@ -1,23 +1,24 @@
 """From the words of a table of measurements to the machine of a scenario.
 
 Sources write hardware in words: "NVIDIA A100-SXM4-80GB", "8x ConnectX-6 IB HDR 200Gb/Sec",
-"10GbE, TCP/IP (NCCL sockets)".  `platform` reads them with the tables of `_vocabulary`, says what
+"10GbE, TCP/IP (NCCL sockets)".  `platform` reads them with the words of `words.yaml`, says what
 it had to assume, and refuses what it does not know.  It looks at the words alone, never at where
 they come from.
 """
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from dpsim.accuracy import _vocabulary as words
-from dpsim.accuracy._vocabulary import Accelerator, Board, Node
+from dpsim.accuracy.nics import NetworkText, nics_of
+from dpsim.accuracy.words import Board, Family, WiredNode, first, meaning, vocabulary
+from dpsim.cases.case import Case
 from dpsim.core.record import Refused
-from dpsim.machines.devices import NetworkKind
-from dpsim.machines.fabrics.explicit import Explicit
+from dpsim.describe.scenario import load
 from dpsim.machines.machine import Machine, load_device, load_machine
 
 #: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
@@ -34,42 +35,6 @@ class Platform:
 
     cluster: dict[str, Any]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Nics:
-    """The NICs of one node: how many, the line rate of each [Gbit/s], what they are."""
-
-    count: int
-    gbits: float
-    kind: NetworkKind
-
-    def cluster(self) -> dict[str, Any]:
-        """The keys of a scenario's cluster."""
-        return {
-            "nics_per_node": self.count,
-            "inter_node_bandwidth": f"{self.gbits:.6g} Gbit/s",
-            "inter_node_kind": self.kind,
-        }
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What a text on the network states: NICs per node or per GPU, and line rates [Gbit/s].
-
-    rate   of one NIC, `total` of all NICs of a node
-    bare   the rate is a number alone, and may be that of all NICs as well
-    """
-
-    count: int | None
-    rate: float | None
-    total: float | None
-    per_gpu: bool
-    bare: bool
-
-    @property
-    def empty(self) -> bool:
-        return self.count is None and self.rate is None and self.total is None
 
 
 def platform(
@@ -97,7 +62,9 @@ def platform(
     and not nodes.  Refused where the accelerator, or a node with so many of them, is not known.
     """
     notes: list[str] = []
-    _require_gpus(fabric)
+    if vocabulary().network.host_memory.search(fabric.lower()):
+        message = f"fabric {fabric!r} moves host memory; only GPUs are modelled"
+        raise Refused(message, ("fabric",))
     outer, inner = _clauses(inter_node)
     inside = " ; ".join((intra_node, fabric, machine, *inner)).lower()
     every = " ; ".join((accelerator, inside, inter_node)).lower()
@@ -108,33 +75,65 @@ def platform(
     device = _device(family, board, chosen, notes)
     gpus, share = _in_a_node(chosen, gpus_per_node, notes)
     total = None if inter_gbits_s is None else inter_gbits_s * share
-    nics = _network(chosen, named, family.nic, (fabric, outer, every), total, notes)
+    nics = nics_of(NetworkText(fabric, outer, every, total, named), chosen, family.nic, notes)
     cluster = {"machine": name, "device": device, "gpus_per_node": gpus}
     cluster |= nics.cluster() if nics else {}
     return Platform({k: v for k, v in cluster.items() if v is not None}, tuple(notes))
 
 
-# -- the accelerator and its node -----------------------------------------------------------------
+def _clauses(text: str) -> tuple[str, tuple[str, ...]]:
+    """The clauses of `text` on the network, joined, and those on the inside of the node.
+
+    Clauses on benchmarks are neither: what was measured is not the line rate.
+    """
+    words = vocabulary().network
+    outer, inner = [], []
+    for clause in re.split(r"[;\n]", text):
+        low = clause.lower()
+        if words.benchmark.search(low):
+            continue
+        if words.inside.search(low) and not words.outside.search(low):
+            inner.append(clause)
+        elif not words.to_host.search(low):
+            outer.append(clause)
+    return " ; ".join(outer), tuple(inner)
 
 
-def _require_gpus(fabric: str) -> None:
-    if re.match(r"cpu_|.*_cpu$", fabric.lower()):
-        raise Refused(f"fabric {fabric!r} moves host memory; only GPUs are modelled", ("fabric",))
+# -- the accelerator ------------------------------------------------------------------------------
 
 
-def _board(family: Accelerator, text: str, inside: str) -> Board:
+def _family(text: str, inside: str, gpus: int | None) -> Family:
+    words = vocabulary().accelerators
+    known = first(words.families, text)
+    if known is not None:
+        return known
+    if text.strip() and not words.not_stated.search(text):
+        boards = sorted({board.device for f in words.families for board in f.boards})
+        message = f"no accelerator known in {text[:60]!r}; known: {', '.join(boards)}"
+        raise Refused(message, ("accelerator",))
+    if words.geforce.words.search(text):
+        return words.geforce
+    if gpus == 1 or words.on_pcie.search(f"{text} {inside}"):
+        return words.any_gpu
+    raise Refused(
+        "the accelerator isn't stated, nor that it sits on PCIe; state one of the two",
+        ("accelerator",),
+    )
+
+
+def _board(family: Family, text: str, inside: str) -> Board:
     """The form of the accelerator: on PCIe where the node is, or where bridges join pairs."""
-    bus = re.search(words.PCIE, inside) and not re.search(r"nvlink|nvswitch", inside)
-    slots = (bus or re.search(words.PAIRS, inside)) and "sxm" not in text
-    wanted = f"{text} pcie" if slots else text
-    return next(board for board in family.boards if re.search(board.words, wanted))
+    words = vocabulary().accelerators
+    bus = words.on_pcie.search(inside) and not words.on_nvlink.search(inside)
+    slots = (bus or words.on_pairs.search(inside)) and "sxm" not in text
+    return first(family.boards, f"{text} pcie" if slots else text) or family.boards[-1]
 
 
-def _device(family: Accelerator, board: Board, machine: Machine, notes: list[str]) -> str | None:
+def _device(family: Family, board: Board, machine: Machine, notes: list[str]) -> str | None:
     """The device that replaces the machine's, None where the machine's is right."""
-    own = {load_device(b.device).name for b in family.boards}
-    guessed = not board.words and len(family.boards) > 1
-    fits = machine.device.name in own if guessed else _same(machine, board)
+    guessed = board.guessed and len(family.boards) > 1
+    fitting = family.boards if guessed else (board,)
+    fits = machine.device.name in {load_device(b.device).name for b in fitting}
     if guessed:
         name = machine.device.name if fits else load_device(board.device).name
         notes.append(f"The text doesn't say which board the accelerator is; {name} is taken.")
@@ -143,52 +142,55 @@ def _device(family: Accelerator, board: Board, machine: Machine, notes: list[str
     return None if fits else board.device
 
 
-def _same(machine: Machine, board: Board) -> bool:
-    return machine.device.name == load_device(board.device).name
-
-
-def _family(text: str, inside: str, gpus: int | None) -> Accelerator:
-    for family in words.ACCELERATORS:
-        if re.search(family.words, text):
-            return family
-    unknown = not text.strip() or re.search(words.NOT_STATED, text)
-    if unknown and re.search(words.GEFORCE.words, text):
-        return words.GEFORCE
-    if unknown and (gpus == 1 or re.search(words.PCIE, f"{text} {inside}")):
-        return words.ANY_GPU
-    if unknown:
-        raise Refused(
-            "the accelerator isn't stated, nor that it sits on PCIe; state one of the two",
-            ("accelerator",),
-        )
-    known = sorted({board.device for f in words.ACCELERATORS for board in f.boards})
-    message = f"no accelerator known in {text[:60]!r}; known: {', '.join(known)}"
-    raise Refused(message, ("accelerator",))
+# -- its node -------------------------------------------------------------------------------------
 
 
 def _machine(
     board: Board, gpus: int | None, inside: str, every: str, notes: list[str]
 ) -> tuple[str, bool]:
     """The bundled machine whose node is meant, and whether the text names that very platform."""
-    nodes = words.NODES[board.fitted]
-    for pattern, fitted, name in (*words.PLATFORMS, *words.KIND_MACHINES):
-        fits = board.fitted == fitted if isinstance(fitted, str) else board.fitted in fitted
-        if fits and re.search(pattern, every) and (gpus or 1) <= load_machine(name).gpus_per_node:
-            return name, True
-    fitting = [node for node in nodes if (gpus or 1) <= node.gpus]
+    for named in vocabulary().nodes.platforms:
+        fits = board.fitted in named.fitted and named.words.search(every)
+        if fits and (gpus or 1) <= load_machine(named.machine).gpus_per_node:
+            return named.machine, True
+    nodes = _nodes(board)
+    fitting = {name: node for name, node in nodes.items() if (gpus or 1) <= node.gpus}
     if not fitting:
-        most = max(node.gpus for node in nodes)
+        most = max(node.gpus for node in nodes.values())
         message = f"no machine known with {gpus} of {board.device} in a node; at most {most}"
         raise Refused(message, ("gpus_per_node",))
     wanted = _wiring(inside, board, gpus)
-    if wanted is not None:
-        for node in fitting:
-            if node.wiring == wanted:
-                return node.machine, False
-    node = next((n for n in fitting if n.gpus == gpus), fitting[0])
-    if len({n.wiring for n in fitting}) > 1:
-        notes.append(_assumed_node(node, wanted))
-    return node.machine, False
+    for name, node in fitting.items():
+        if node.wiring == wanted:
+            return name, False
+    usual = next((n for n, node in fitting.items() if node.gpus == gpus), next(iter(fitting)))
+    if len({node.wiring for node in fitting.values()}) > 1:
+        why = f"is {wanted}, and no such machine is known" if wanted else "isn't stated"
+        notes.append(f"The wiring inside the node {why}; that of {usual} is taken.")
+    return usual, False
+
+
+def _nodes(board: Board) -> dict[str, WiredNode]:
+    """The machines whose nodes may hold `board`, the usual one first."""
+    words = vocabulary().nodes
+    return {name: words.machines[name] for name in words.fitted[board.fitted]}
+
+
+def _wiring(inside: str, board: Board, gpus: int | None) -> str | None:
+    """The way of wiring (see `WiredNode`) that the text names."""
+    words = vocabulary().nodes
+    named = meaning(words.wiring, inside)
+    if named is not None:
+        full = "mesh" if board.fitted.startswith("mi") or (gpus or 8) <= 4 else "switch"
+        return full if named == "full" else named
+    usual = next(iter(_nodes(board).values())).wiring
+    if usual[:-1] not in ("pcie", "staged"):
+        return None
+    stated = words.pcie_generation.search(inside)
+    generation = stated[1] if stated else usual[-1]
+    staged = words.no_peers.search(inside)
+    way = "staged" if staged else "pcie" if words.peers.search(inside) else usual[:-1]
+    return f"{way}{min(int(generation), 4) if way == 'staged' else generation}"
 
 
 def _in_a_node(machine: Machine, gpus: int | None, notes: list[str]) -> tuple[int, float]:
@@ -200,232 +202,12 @@ def _in_a_node(machine: Machine, gpus: int | None, notes: list[str]) -> tuple[in
     return whole, whole / gpus
 
 
-def _assumed_node(node: Node, wanted: str | None) -> str:
-    why = f"is {wanted}, and no such machine is known" if wanted else "isn't stated"
-    return f"The wiring inside the node {why}; that of {node.machine} is taken."
-
-
-def _wiring(inside: str, board: Board, gpus: int | None) -> str | None:
-    """The way of wiring (see `Node`) that the text names."""
-    for pattern, wiring in words.WIRING:
-        if re.search(pattern, inside):
-            full = "mesh" if board.fitted.startswith("mi") or (gpus or 8) <= 4 else "switch"
-            return full if wiring == "full" else wiring
-    usual = words.NODES[board.fitted][0].wiring
-    if usual[:-1] not in ("pcie", "staged"):
-        return None
-    found = re.search(rf"(?:{words.PCIE})\s*(?:gen)?\s*([345])(?:\.0)?", inside)
-    staged = re.search(words.NO_P2P, inside)
-    direct = re.search(words.P2P, inside) and not staged
-    way = "staged" if staged else "pcie" if direct else usual[:-1]
-    generation = found[1] if found else usual[-1]
-    return f"{way}{min(int(generation), 4) if way == 'staged' else generation}"
-
-
-# -- the network between nodes --------------------------------------------------------------------
-
-
-def _clauses(text: str) -> tuple[str, tuple[str, ...]]:
-    """The clauses of `text` on the network, joined, and those on the inside of the node.
-
-    Clauses on benchmarks are neither: what was measured is not the line rate.
-    """
-    outer, inner = [], []
-    for clause in re.split(r"[;\n]", text):
-        low = clause.lower()
-        if re.search(r"bench|measured|iperf|\balgo\b|\bosu\b|p2pbandwidth|data bandwidth", low):
-            continue
-        if re.search(rf"{words.PCIE}|nvlink|nvswitch|\bplx\b|single[- ]root", low) and not (
-            re.search(r"\bnics?\b|adapter|rdma|hca", low)
-        ):
-            inner.append(clause)
-        elif "pcie-nic" not in low:
-            outer.append(clause)
-    return " ; ".join(outer), tuple(inner)
-
-
-def _network(
-    machine: Machine,
-    named: bool,
-    usual: float,
-    texts: tuple[str, str, str],
-    total: float | None,
-    notes: list[str],
-) -> _Nics | None:
-    """The NICs of a node, None where nothing is said and the machine's own are taken.
-
-    `named` tells that the text names the platform; `usual` is the line rate of one NIC beside
-    such an accelerator [Gbit/s].
-    """
-    fabric, outer, every = texts
-    own = _own(machine)
-    read, kind = _read(outer), _kind(fabric, outer, notes)
-    if read.empty and total is None:
-        known = _known_nics(every, own, kind, notes)
-        if known is not None:
-            return known
-        slow = kind in ("ethernet", "gvnic") and not named and not re.search(words.FAST, every)
-        if outer and not re.search(words.SILENT, outer.lower()) and kind is None:
-            notes.append(f"{outer.strip()[:60]!r} names no network that is known.")
-        return _untold(machine, own, kind, slow, notes)
-    if kind is None:
-        kind = _usual_kind(machine, own, total or read.rate or read.total, notes)
-    stated = total is not None
-    whole = total if total is not None else _whole(read, own, machine, kind)
-    nics = _split(whole, read, usual, _limit(machine), notes)
-    rate = whole / nics
-    if not stated and rate not in words.LINE_RATES:
-        rate = max((r for r in words.LINE_RATES if r < rate), default=rate)
-        notes.append(f"{whole:g} Gbit/s over {nics} NICs is no line rate; {rate:g} each is taken.")
-    return _Nics(nics, rate, kind)
-
-
-def _usual_kind(machine: Machine, own: _Nics, gbits: float | None, notes: list[str]) -> NetworkKind:
-    """The kind where the text names none: Ethernet's by its line rate, else the machine's."""
-    if gbits in words.ETHERNET_RATES and own.kind != "ethernet":
-        notes.append(f"What the network is isn't stated; {gbits:g} Gbit/s is taken for Ethernet.")
-        return "ethernet"
-    notes.append(f"What the network is isn't stated; {own.kind} as in {machine.name}.")
-    return own.kind
-
-
-def _own(machine: Machine) -> _Nics:
-    network = machine.network
-    if network is None:
-        raise Refused(f"{machine.name} has no network", ("machine",))
-    link = network.link  # type: ignore[attr-defined]
-    return _Nics(machine.nics_per_node, link.bandwidth * 8e-9, link.kind)
-
-
-def _limit(machine: Machine) -> int:
-    """Most NICs that a node of this machine can have: one per GPU, several are bundled."""
-    own = machine.nics_per_node
-    return own if isinstance(machine.node, Explicit) else max(machine.gpus_per_node, own)
-
-
-def _untold(
-    machine: Machine, own: _Nics, kind: NetworkKind | None, slow: bool, notes: list[str]
-) -> _Nics | None:
-    """The machine's NICs where a text gives no number; one slow NIC where it is just Ethernet."""
-    if kind is None:
-        notes.append(f"The network between nodes isn't stated; that of {machine.name} is taken.")
-        return None
-    if slow:
-        notes.append(f"The speed of the network isn't stated; {words.SLOW:g} Gbit/s is taken.")
-        return _Nics(1, words.SLOW, kind)
-    notes.append(
-        f"The speed of the network isn't stated; {own.count} x {own.gbits:g} Gbit/s as in "
-        f"{machine.name}."
-    )
-    return _Nics(own.count, own.gbits, kind)
-
-
-def _known_nics(every: str, own: _Nics, kind: NetworkKind | None, notes: list[str]) -> _Nics | None:
-    for pattern, count, gbits, source in words.NIC_PLATFORMS:
-        if re.search(pattern, every):
-            notes.append(f"{count} x {gbits:g} Gbit/s per node: {source}.")
-            return _Nics(count, gbits, kind or own.kind)
-    return None
-
-
-def _whole(read: _Read, own: _Nics, machine: Machine, kind: NetworkKind) -> float:
-    """All NICs of a node together [Gbit/s], where the text alone tells."""
-    if read.total is not None:
-        return read.total
-    by_kind = {"efa": 100.0, "slingshot": 200.0, "omni_path": 100.0}
-    rate = read.rate or by_kind.get(kind, own.gbits)
-    count = machine.gpus_per_node if read.per_gpu else read.count
-    if count is None:
-        count = own.count if math.isclose(rate, own.gbits) else 1
-    return count * rate
-
-
-def _split(whole: float, read: _Read, usual: float, limit: int, notes: list[str]) -> int:
-    """How many NICs carry `whole` [Gbit/s] together."""
-    times = 0.0 if not read.rate or (read.bare and whole > usual) else whole / read.rate
-    if read.rate and whole < 0.99 * read.rate:
-        notes.append(f"{whole:g} of nominal {read.rate:g} Gbit/s: the effective rate is taken.")
-    if times >= 0.99 and abs(times - round(times)) < 0.01 * times:
-        count = round(times)
-        if read.count is not None and read.count != count and not read.per_gpu:
-            notes.append(f"The text counts {read.count}, the total makes {count} NICs.")
-    elif read.count is not None:
-        count = read.count
-    else:
-        count = max(1, math.ceil(whole / usual - 1e-9))
-        if count > 1:
-            notes.append(f"The number of NICs isn't stated; {count} per node is taken.")
-    if count > limit:
-        notes.append(f"{count} NICs per node are bundled into {limit}.")
-    return min(count, limit)
-
-
-def _kind(fabric: str, outer: str, notes: list[str]) -> NetworkKind | None:
-    """What the nodes are joined by; `fabric` is asked first, then the text."""
-    for text in (fabric.lower(), outer.lower()):
-        if "tcpx" not in text and re.search(words.TCP, text):
-            over_ib = re.search(rf"ipoib|slingshot|{words.NAMES_OF_IB}", f"{text} {outer.lower()}")
-            if re.search(r"gvnic", f"{text} {outer.lower()}"):
-                return "gvnic"
-            return "ipoib" if over_ib else "ethernet"
-        for pattern, kind in words.KINDS:
-            if re.search(pattern, text):
-                if pattern == "rdma":
-                    notes.append("RDMA may be InfiniBand or RoCE; InfiniBand is taken.")
-                return kind
-    return None
-
-
-_NUMBER = r"(\d+(?:\.\d+)?)"
-_RATE = re.compile(
-    rf"(?<![\d.])(?<![A-WY-Za-wy-z]){_NUMBER} ?"
-    r"(?:(T|G)(?:b|bit|bits) ?(?:/ ?[Ss](?:ec)?\b|ps\b|\b(?!/))|G(?:b?E|BE)?\b)"
-)
-_TOTAL = re.compile(
-    r"^[^,;]*?(?:per|/|a) ?(?:node|vm|server|host|instance|machine)\b|^ ?(?:node[- ]node|cross|"
-    r"between nodes|inter-?node|total|aggregate)",
-    re.IGNORECASE,
-)
-_PIECES = r"(?:nics?|links?|adapters?|hcas?|ports?|rails?|virtual functions?|vfs?)\b"
-_COUNT_BEHIND = re.compile(
-    r"(?:gb/s|gbps|gbit/s|\bgb?e?|[henfqx]dr(?:\d+)?|\)) ?[x×] ?(\d{1,2})\b(?! ?[gt]b)|"
-    r"\((\d{1,2}) (?:per|a|/) ?(?:node|server|host|vm)\b",
-    re.IGNORECASE,
-)
-_COUNT = re.compile(
-    r"(?<![\w.])(\d{1,2}) ?[x×] ?(?=[A-Za-z]|\d)|"
-    rf"(?<!slingshot )(?<![\w.])(\d{{1,2}}) (?:[\w+./-]+ ){{0,3}}?{_PIECES}",
-    re.IGNORECASE,
-)
-
-
-def _read(text: str) -> _Read:
-    """What the clauses on the network state."""
-    text = re.sub(r"(?i)(?:\b(\d+) ?)?gigabit", lambda m: f"{m[1] or 1} GbE", text)
-    low = text.lower()
-    found = _RATE.search(text)
-    named = next((rate for pattern, rate in words.RATES if re.search(pattern, low)), None)
-    count = _count(text)
-    rate, total = named, None
-    if found:
-        value = float(found[1]) * (1000.0 if found[2] == "T" else 1.0)
-        whole = named is not None and value > named and math.isclose(value / named % 1.0, 0.0)
-        if whole and (count is None or math.isclose(value, count * (named or 0.0))):
-            total = value
-        elif count is None and named is None and _TOTAL.match(text[found.end() :]):
-            rate, total = None, value
-        elif found[2] == "T":
-            rate, total = named, value
-        else:
-            rate = value
-    per_gpu = bool(re.search(r"(?:per|each|/) ?gpu\b", low))
-    bare = count is None and named is None and not per_gpu
-    return _Read(count, rate, total, per_gpu, bare)
-
-
-def _count(text: str) -> int | None:
-    for word, number in words.COUNTS.items():
-        if re.search(rf"\b{word}(?:-rail| (?:[\w+./-]+ ){{0,3}}?{_PIECES})", text.lower()):
-            return number
-    found = _COUNT_BEHIND.search(text) or _COUNT.search(text)
-    return int(found[1] or found[2]) if found else None
+def bare_case(cluster: Mapping[str, Any], collective: Mapping[str, Any] | None = None) -> Case:
+    """A case that has nothing but its cluster and the library of its collectives."""
+    data = {
+        "model": {"layers": [{"name": "none", "forward": "0 s", "backward": "0 s"}]},
+        "cluster": dict(cluster),
+        "strategy": {"kind": "ddp"},
+        **({"collective": dict(collective)} if collective else {}),
+    }
+    return Case(load(data, Path(), "table").scenario, Path())

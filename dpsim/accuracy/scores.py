@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,8 @@ import numpy as np
 
 #: share of measurements that an interval should hold
 COVERAGE = 0.90
+#: columns that predictions.csv adds, in their order
+ADDED = ("measured", "predicted", "low", "high", "unit", "status", "reason", "bottleneck")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,11 @@ class Scored:
         return (self.high - self.low + 2.0 / (1.0 - COVERAGE) * outside) / self.measured
 
 
+def fitted_on(series: str) -> bool:
+    """Whether constants may be fitted on the series of this name; the others are held out."""
+    return zlib.crc32(series.encode()) % 2 == 0
+
+
 def summary(rows: Sequence[Scored], refused: int = 0) -> dict[str, Any]:
     """The figures of a group of rows; `refused` others of the group have no prediction."""
     found: dict[str, Any] = {
@@ -58,21 +66,32 @@ def summary(rows: Sequence[Scored], refused: int = 0) -> dict[str, Any]:
     }
     if not rows:
         return found
-    errors = np.array([row.error for row in rows])
     signed = np.array([row.predicted / row.measured - 1.0 for row in rows])
-    widths = np.array([(row.high - row.low) / 2.0 / row.predicted for row in rows])
-    found |= {
-        "median_error": float(np.median(errors)),
-        "p90_error": float(np.quantile(errors, 0.9)),
-        "mean_error": float(np.mean(errors)),
+    return found | {
+        **accuracy(rows),
+        "mean_error": float(np.mean([row.error for row in rows])),
         "signed_bias": float(np.median(signed)),
         "skill": skill(rows),
-        "coverage": float(np.mean([row.inside for row in rows])),
         "interval_score": float(np.mean([row.interval_score for row in rows])),
-        "median_half_width": float(np.median(widths)),
-        "baselines": _baselines(rows),
+        "baselines": baseline_errors(rows),
     }
-    return found
+
+
+def accuracy(rows: Sequence[Scored]) -> dict[str, float]:
+    """How far off `rows` (at least one) are, and how honest and how wide their intervals."""
+    widths = [(row.high - row.low) / 2.0 / row.predicted for row in rows]
+    return {
+        **_quantiles([row.error for row in rows]),
+        "coverage": float(np.mean([row.inside for row in rows])),
+        "median_half_width": float(np.median(widths)),
+    }
+
+
+def _quantiles(errors: Sequence[float]) -> dict[str, float]:
+    return {
+        "median_error": float(np.median(errors)),
+        "p90_error": float(np.quantile(errors, 0.9)),
+    }
 
 
 def skill(rows: Iterable[Scored]) -> float | None:
@@ -87,18 +106,13 @@ def skill(rows: Iterable[Scored]) -> float | None:
     return 1.0 - sum(abs((own or 0.0) - lost) for lost, own in pairs) / linear
 
 
-def _baselines(rows: Sequence[Scored]) -> dict[str, dict[str, float]]:
+def baseline_errors(rows: Sequence[Scored]) -> dict[str, dict[str, float]]:
     """Median and 90th percentile error of every baseline, over the rows that have it."""
     found = {}
     for name in sorted({name for row in rows for name in row.baselines}):
-        errors = [
-            abs(row.baselines[name] / row.measured - 1.0) for row in rows if name in row.baselines
-        ]
-        found[name] = {
-            "n": len(errors),
-            "median_error": float(np.median(errors)),
-            "p90_error": float(np.quantile(errors, 0.9)),
-        }
+        having = [row for row in rows if name in row.baselines]
+        errors = [abs(row.baselines[name] / row.measured - 1.0) for row in having]
+        found[name] = {"n": len(errors), **_quantiles(errors)}
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dpsim.collectives import Stage
+from dpsim.collectives import Stage, Transfer, ring_payload
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.topology import Topology
 
@@ -104,17 +104,6 @@ class Backend:
         raise NotImplementedError
 
 
-def ring_payload(operation: str, n: int, size: float) -> float:
-    """Bytes that a rank sends, where none is sent that need not be (mean over ranks).
-
-    2(n-1)/n S for all-reduce, S for a send (what its sender sends), (n-1)/n S otherwise: of a
-    broadcast and a reduce all ranks but one send S, in an all-to-all each sends n-1 parts of S/n.
-    """
-    if operation == "send":
-        return size if n > 1 else 0.0
-    return (2 if operation == "all_reduce" else 1) * (n - 1) * size / n
-
-
 def fixed(
     latency: float, transfer: float, operation: str, n: int, size: float, algorithm: str
 ) -> Plan:
@@ -123,3 +112,6 @@ def fixed(
 
 
 CONTRACT = Backend
+
+#: what plug-ins of this folder, and engines, take from here
+__all__ = ["CONTRACT", "Backend", "Edge", "Phase", "Plan", "Topology", "Transfer", "fixed"]

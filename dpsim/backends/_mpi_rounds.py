@@ -17,13 +17,12 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
+from dpsim.backends import Topology
 from dpsim.backends._mpi_rules import Rule
 from dpsim.collectives import Transfer
-from dpsim.collectives._folding import power_below
 from dpsim.collectives.halving_doubling import HalvingDoubling
 from dpsim.collectives.recursive_doubling import RecursiveDoubling
 from dpsim.core.record import Refused
-from dpsim.machines.topology import Topology
 
 _RADIX = 4
 
@@ -70,9 +69,7 @@ def _all_reduce(rule: Rule, ranks: tuple[int, ...], size: float, topology: Topol
     if name in ("recursive_doubling", "rabenseifner"):
         plugin = RecursiveDoubling() if name == "recursive_doubling" else HalvingDoubling()
         stages = list(plugin.stages("all_reduce", ranks, size, topology))
-        p = power_below(n)
-        levels = p.bit_length() - 1
-        adding = levels + (n > p)  # the first rounds add, the others pass on
+        adding = n.bit_length() - (n.bit_count() == 1)  # the first rounds add, the others pass on
         return [
             Round(s.repeats, s.transfers, s.transfers[0].bytes if k < adding else 0.0)
             for k, s in enumerate(stages)

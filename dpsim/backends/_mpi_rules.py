@@ -16,7 +16,7 @@ MPICH:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import inf
 from typing import NamedTuple
 
@@ -113,31 +113,48 @@ def _open_mpi_5(operation: str, n: int, size: float) -> Rule:
     return Rule(name)
 
 
+def _first(cases: Iterable[tuple[bool, Rule]], otherwise: Rule) -> Rule:
+    """The rule of the first case that holds."""
+    return next((rule for holds, rule in cases if holds), otherwise)
+
+
 def _open_mpi_4(operation: str, n: int, size: float) -> Rule:
-    if operation == "all_reduce":
-        if size < 10_000:
-            return Rule(_RD)
+    return _OPEN_MPI_4[operation](n, size)
+
+
+def _all_reduce_4(n: int, size: float) -> Rule:
+    cases = (
+        (size < 10_000, Rule(_RD)),
         # elements of at least 4 bytes: fewer than ranks only where nobody's share is one
-        if size / 4 <= n:
-            return Rule(_TWO)
-        return Rule(_RING) if size <= n * 2**20 else Rule(_SEG, 2**20)
-    if operation == "all_gather":
-        if n == 2:
-            return Rule(_PAIR)
-        if size < 50_000:
-            return Rule(_RD if _power(n) else _BRUCK)
-        return Rule(_RING if n % 2 else _NEAR)
-    if size < 2048:
-        return Rule(_BINOMIAL)
-    if size < 370_728:
-        return Rule(_SPLIT, 1024)
-    if n < 1.6134e-6 * size + 2.1102:
-        return Rule(_PIPE, 128 * 1024)
-    if n < 13:
-        return Rule(_SPLIT, 8 * 1024)
-    if n < 2.3679e-6 * size + 1.1787:
-        return Rule(_PIPE, 64 * 1024)
-    return Rule(_PIPE, (16 if n < 3.2118e-6 * size + 8.7936 else 8) * 1024)
+        (size / 4 <= n, Rule(_TWO)),
+        (size <= n * 2**20, Rule(_RING)),
+    )
+    return _first(cases, Rule(_SEG, 2**20))
+
+
+def _all_gather_4(n: int, size: float) -> Rule:
+    cases = (
+        (n == 2, Rule(_PAIR)),
+        (size < 50_000, Rule(_RD if _power(n) else _BRUCK)),
+    )
+    return _first(cases, Rule(_RING if n % 2 else _NEAR))
+
+
+def _broadcast_4(n: int, size: float) -> Rule:
+    cases = (
+        (size < 2048, Rule(_BINOMIAL)),
+        (size < 370_728, Rule(_SPLIT, 1024)),
+        (n < 1.6134e-6 * size + 2.1102, Rule(_PIPE, 128 * 1024)),
+        (n < 13, Rule(_SPLIT, 8 * 1024)),
+        (n < 2.3679e-6 * size + 1.1787, Rule(_PIPE, 64 * 1024)),
+        (n < 3.2118e-6 * size + 8.7936, Rule(_PIPE, 16 * 1024)),
+    )
+    return _first(cases, Rule(_PIPE, 8 * 1024))
+
+
+_OPEN_MPI_4 = {
+    "all_reduce": _all_reduce_4, "all_gather": _all_gather_4, "broadcast": _broadcast_4,
+}  # fmt: skip
 
 
 def _mpich(operation: str, n: int, size: float, short: float) -> Rule:

@@ -1,18 +1,17 @@
 """What NCCL's topology search finds: channels, bandwidth per channel, and kinds of paths.
 
 The search itself (NVIDIA/nccl 2.30.7 src/graph/search.cc) is not repeated.  The rings of
-`dpsim.collectives._order` say how much all channels carry together; that is rounded down to the
-speeds that NCCL tries, so that the estimates by which NCCL chooses are close to its own.
+`dpsim.collectives.ring_orders` say how much all channels carry together; that is rounded down to
+the speeds that NCCL tries, so that the estimates by which NCCL chooses are close to its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
-from dpsim.collectives._order import Ring, rings
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
+from dpsim.collectives.ring_orders import RingOrder, rings
 
 #: most channels that a ring search keeps (2.30.7 src/init.cc)
 _MAX_CHANNELS = 32
@@ -68,11 +67,7 @@ class Graph:
 
 def graph_of(topology: Topology, ranks: tuple[int, ...]) -> Graph:
     """The graph of `ranks`, worked out once."""
-    key = ("nccl graph", ranks)
-    if key not in topology.memo:
-        topology.memo[key] = _graph(topology, ranks)
-    found: Graph = topology.memo[key]
-    return found
+    return topology.once(("nccl graph", ranks), lambda: _graph(topology, ranks))
 
 
 def _graph(topology: Topology, ranks: tuple[int, ...]) -> Graph:
@@ -111,7 +106,7 @@ def _graph(topology: Topology, ranks: tuple[int, ...]) -> Graph:
 
 
 def _hops(
-    topology: Topology, found: tuple[Ring, ...]
+    topology: Topology, found: tuple[RingOrder, ...]
 ) -> tuple[list[tuple[Edge, ...]], list[tuple[Edge, ...]]]:
     """Routes inside the first node of every ring, and routes out of it; enough, for all nodes
     are alike."""

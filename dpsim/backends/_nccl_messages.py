@@ -26,10 +26,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, permutations, product
 
+from dpsim.backends import Topology
 from dpsim.backends._nccl_time import SOCKETS, UNKNOWN, Constants, Time
 from dpsim.backends._nccl_traffic import RELAYED, Traffic, name_edges, summed
 from dpsim.machines.fabrics import Edge, Vertex
-from dpsim.machines.topology import Topology
 
 #: operations that are messages; NCCL's tuner has no entry for them
 OPERATIONS = ("all_to_all", "send")
@@ -79,12 +79,8 @@ def messages_of(operation: str, ranks: tuple[int, ...], topology: Topology) -> M
     """The messages of `operation`; what they have in common is worked out once per machine."""
     if operation == "send" and len(ranks) == 2:
         return _alike(ranks[0], ranks[1], topology)
-    key = ("nccl messages", operation, ranks)
-    if key not in topology.memo:
-        make = _exchange if operation == "all_to_all" else _shift
-        topology.memo[key] = make(ranks, topology)
-    found: Messages = topology.memo[key]
-    return found
+    make = _exchange if operation == "all_to_all" else _shift
+    return topology.once(("nccl messages", operation, ranks), lambda: make(ranks, topology))
 
 
 def predicted(fitted: Constants, messages: Messages, size: float, sockets: int = 1) -> Time:
@@ -132,9 +128,7 @@ def _alike(source: int, target: int, topology: Topology) -> Messages:
     """The message from `source` to `target`: that of a pair with equal links, on its own."""
     route = topology.route(source, target)
     key = ("nccl message", *((edge[0][0], edge[1][0], topology.link(edge)) for edge in route))
-    if key not in topology.memo:
-        topology.memo[key] = _shift((source, target), topology)
-    found: Messages = topology.memo[key]
+    found = topology.once(key, lambda: _shift((source, target), topology))
     return found if tuple(found.traffic.loads) == route else _moved_to(route, found)
 
 

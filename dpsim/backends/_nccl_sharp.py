@@ -7,12 +7,12 @@ src/graph/tuning.cc.
 
 from __future__ import annotations
 
+from dpsim.backends import Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import Graph
 from dpsim.backends._nccl_tuning import SHARP
 from dpsim.collectives import Transfer, aggregator, path
 from dpsim.core.record import Refused
-from dpsim.machines.topology import Topology
 
 #: streams that a switch adds up at once
 STREAMS = 2
@@ -39,10 +39,7 @@ def check_network(graph: Graph, ranks: tuple[int, ...], topology: Topology) -> N
     """Refused where the network between the nodes of `ranks` cannot add."""
     if graph.outside != "infiniband":
         raise Refused(f"SHARP needs InfiniBand switches; these nodes have {graph.outside}", _KEY)
-    key = ("sharp streams", ranks)
-    if key not in topology.memo:
-        topology.memo[key] = _streams(ranks, topology)
-    most: int = topology.memo[key]
+    most = topology.once(("sharp streams", ranks), lambda: _streams(ranks, topology))
     if most > STREAMS:
         raise Refused(
             f"SHARP: {most} NICs of a node are on one leaf switch, which adds at most {STREAMS} "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-Row = tuple[float, float, float]
+PerProtocol = tuple[float, float, float]
 PROTOCOLS = ("ll", "ll128", "simple")
 #: newest version whose constants are known, and the oldest that is accepted
 NEWEST, OLDEST = (2, 30), (2, 0)
@@ -34,17 +34,17 @@ class Era:
     """
 
     since: tuple[int, int]
-    base: Mapping[str, Row]
-    nvlink: Mapping[str, Row]
-    pcie: Mapping[str, Row]
-    net: Mapping[str, Row]
+    base: Mapping[str, PerProtocol]
+    nvlink: Mapping[str, PerProtocol]
+    pcie: Mapping[str, PerProtocol]
+    net: Mapping[str, PerProtocol]
 
 
 def _era(
     since: tuple[int, int],
-    base: tuple[Row, Row],
-    nvlink: tuple[Row, Row],
-    net: tuple[Row, Row],
+    base: tuple[PerProtocol, PerProtocol],
+    nvlink: tuple[PerProtocol, PerProtocol],
+    net: tuple[PerProtocol, PerProtocol],
     nvls: float,
     nvls_tree: float,
 ) -> Era:

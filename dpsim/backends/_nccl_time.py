@@ -31,12 +31,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
+from dpsim.backends import Edge
 from dpsim.backends._nccl_graph import Graph
 from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
 from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Tuning
 from dpsim.core import constants
-from dpsim.machines.fabrics import Edge
 
 #: kinds whose bytes go through TCP connections
 SOCKETS = ("ethernet", "gvnic", "ipoib")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dpsim.backends import Phase
+from dpsim.backends import Edge, Phase, Topology
 from dpsim.backends._nccl_graph import edge_kind
 from dpsim.collectives import Algorithm, Stage, Transfer, path
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 #: NVLinks of a way through a third GPU, which passes the bytes on
 RELAYED = "relayed nvlink"
@@ -36,16 +34,15 @@ def traffic_of(
     algorithm: Algorithm, name: str, operation: str, ranks: tuple[int, ...], topology: Topology
 ) -> Traffic:
     """The traffic of one algorithm, worked out once per machine."""
-    key = ("traffic", name, operation, ranks)
-    if key not in topology.memo:
+
+    def find() -> Traffic:
         scale = 1.0
         if name == "ring" and operation in ("broadcast", "reduce"):
             # NCCL's are pipelines: S over every hop
             scale = len(ranks) / (2 * (len(ranks) - 1))
-        found = algorithm.traffic(operation, ranks, scale, topology)
-        topology.memo[key] = _traffic(found, topology)
-    known: Traffic = topology.memo[key]
-    return known
+        return _traffic(algorithm.traffic(operation, ranks, scale, topology), topology)
+
+    return topology.once(("traffic", name, operation, ranks), find)
 
 
 def _traffic(transfers: Iterable[Transfer], topology: Topology) -> Traffic:
@@ -141,15 +138,14 @@ def shapes_of(
     topology: Topology,
 ) -> tuple[Shape, ...]:
     """The shapes of all stages; kept with the topology where they don't depend on the size."""
-    if not algorithm.proportional:
+
+    def find(size: float = 1.0) -> tuple[Shape, ...]:
         stages = algorithm.stages(operation, ranks, size, topology)
         return tuple(shape(stage, topology, size or 1.0) for stage in stages)
-    key = ("shapes", name, operation, ranks)
-    if key not in topology.memo:
-        stages = algorithm.stages(operation, ranks, 1.0, topology)
-        topology.memo[key] = tuple(shape(stage, topology) for stage in stages)
-    found: tuple[Shape, ...] = topology.memo[key]
-    return found
+
+    if algorithm.proportional:
+        return topology.once(("shapes", name, operation, ranks), find)
+    return find(size)
 
 
 def shape(stage: Stage, topology: Topology, size: float = 1.0) -> Shape:

@@ -75,30 +75,24 @@ class Tuning:
         self, operation: str, algorithm: str, protocol: str, forced: bool, exact: bool
     ) -> bool:
         """Whether NCCL has this pair (`tuning.cc`, enabled algorithms and protocols)."""
-        graph, version = self.graph, self.version
-        if protocol == "ll128" and not exact and not self._ll128():
+        if protocol == "ll128" and (self.version < tables.LL128 or not (exact or self._ll128())):
             return False
-        if protocol == "ll128" and version < tables.LL128:
-            return False
-        if algorithm == "ring":
-            return True
-        if algorithm == "tree":
-            return operation == "all_reduce" and version >= tables.TREES
+        if algorithm in ("ring", "tree"):
+            trees = operation == "all_reduce" and self.version >= tables.TREES
+            return trees or algorithm == "ring"
         if algorithm == "pat":
             return protocol == "simple" and operation in _ONE_PASS and self._pat()
-        if algorithm in SHARP:
-            return protocol == "simple" and self._streams(operation, algorithm)
-        if protocol != "simple" or not graph.switched or graph.arch < 2:
+        way = self._streams if algorithm in SHARP else self._nvls
+        return protocol == "simple" and way(operation, algorithm)
+
+    def _nvls(self, operation: str, algorithm: str) -> bool:
+        """Whether NVSwitches can add for `operation`: within one node, or below a tree of nodes."""
+        graph, version = self.graph, self.version
+        if not graph.switched or graph.arch < 2 or graph.per_node < 2:
             return False
         if algorithm == "nvls":
-            return (
-                version >= tables.NVLS
-                and graph.nodes == 1
-                and operation not in ROOTED
-                and graph.per_node >= 2
-            )
-        several = graph.nodes > 1 and graph.per_node >= 2
-        return version >= tables.NVLS_TREES and operation == "all_reduce" and several
+            return version >= tables.NVLS and graph.nodes == 1 and operation not in ROOTED
+        return version >= tables.NVLS_TREES and graph.nodes > 1 and operation == "all_reduce"
 
     def _ll128(self) -> bool:
         graph = self.graph
@@ -195,28 +189,23 @@ class Tuning:
 
     def hops(self, operation: str, algorithm: str) -> Hops:
         """Steps on the critical path, inside nodes and between them."""
-        graph = self.graph
-        n, nodes = graph.ranks, graph.nodes
+        n, nodes, others = self.graph.ranks, self.graph.nodes, self.graph.per_node - 1
         deep = math.floor(math.log2(nodes))
         if algorithm == "ring":
-            passes = _PASSES.get(operation)
-            if passes is None:
-                return Hops(n - nodes, nodes - 1)
-            between = passes * (nodes - 1)
-            return Hops(passes * (n - 1) - between, between)
-        if algorithm == "tree":
-            return Hops(2 * (graph.per_node - 1), 2 * deep)
-        if algorithm == "pat":
-            return Hops(0, self._pat_hops())
-        if algorithm == "collnet_chain":
-            return Hops(2 * (graph.per_node - 1), 1)
-        if algorithm == "collnet_direct":
-            others = graph.per_node - 1
+            passes = _PASSES.get(operation, 1)
+            hops = Hops(passes * (n - nodes), passes * (nodes - 1))
+        elif algorithm == "tree":
+            hops = Hops(2 * others, 2 * deep)
+        elif algorithm == "pat":
+            hops = Hops(0, self._pat_hops())
+        elif algorithm == "collnet_chain":
+            hops = Hops(2 * others, 1)
+        elif algorithm == "collnet_direct":
             further = others * tables.DIRECT_ARITY / self.steps(algorithm, "simple").inside
-            return Hops(2 * (min(1, others) + further), 1)
-        if algorithm == "nvls_sharp":
-            return Hops(1, 1)
-        return Hops(1, 2 * deep if algorithm == "nvls_tree" else 0)
+            hops = Hops(2 * (min(1, others) + further), 1)
+        else:
+            hops = Hops(1, {"nvls": 0, "nvls_tree": 2 * deep, "nvls_sharp": 1}[algorithm])
+        return hops
 
     def _pat_hops(self) -> float:
         """PAT's log2(N) steps of 1/3.5 of a network step each, and 2.8 us a rank, as such steps."""

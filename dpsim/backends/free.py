@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dpsim.backends import Backend, Plan, fixed
+from dpsim.backends import Backend, Plan, Topology, fixed
 from dpsim.core.record import record
-from dpsim.machines.topology import Topology
 
 
 @record

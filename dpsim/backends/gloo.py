@@ -29,11 +29,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated
 
-from dpsim.backends import Backend, Phase, Plan, ring_payload
+from dpsim.backends import Backend, Edge, Phase, Plan, Topology
+from dpsim.collectives import ring_payload
 from dpsim.core.record import Check, Refused, record
 from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 MAX_SEGMENT = 1024 * 1024  # bytes; gloo/allreduce.h, kMaxSegmentSize
 

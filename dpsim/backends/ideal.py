@@ -6,10 +6,9 @@ rank alone takes no time; communicators don't share anything.
 
 from __future__ import annotations
 
-from dpsim.backends import Plan, fixed
+from dpsim.backends import Plan, Topology, fixed
 from dpsim.backends._toy import Toy
 from dpsim.core.record import record
-from dpsim.machines.topology import Topology
 
 
 @record

@@ -9,10 +9,9 @@ pipeline of pieces too small to count.
 
 from __future__ import annotations
 
-from dpsim.backends import Plan, fixed
+from dpsim.backends import Plan, Topology, fixed
 from dpsim.backends._toy import Toy
 from dpsim.core.record import record
-from dpsim.machines.topology import Topology
 
 #: operations of one message of all bytes, on every link that they cross
 _PIPELINES = ("broadcast", "reduce", "send")

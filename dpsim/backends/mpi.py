@@ -22,14 +22,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from dpsim.backends import Backend, Phase, Plan
+from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.backends._mpi_rounds import Round, rounds
 from dpsim.backends._mpi_rules import RULES, choose
 from dpsim.collectives import Transfer
 from dpsim.core.record import Refused, Text, record
 from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 Route = Callable[[int, int], tuple[Edge, ...]]
 _REDUCES = ("all_reduce",)

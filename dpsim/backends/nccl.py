@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
-from dpsim.backends import Backend, Phase, Plan, ring_payload
+from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import Graph, graph_of
@@ -24,14 +24,20 @@ from dpsim.backends._nccl_sharp import check_network, check_settings
 from dpsim.backends._nccl_time import UNKNOWN, Time, predicted, reached, shipped
 from dpsim.backends._nccl_traffic import Traffic, scaled, shape, shapes_of, traffic_of
 from dpsim.backends._nccl_tuning import ROOTED, Choice, Tuning
-from dpsim.collectives import Algorithm, Stage, Transfer, collnet_chain, collnet_direct, nvls_sharp
+from dpsim.collectives import (
+    Algorithm,
+    Stage,
+    Transfer,
+    collnet_chain,
+    collnet_direct,
+    nvls_sharp,
+    ring_payload,
+)
 from dpsim.collectives.direct import Direct
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
 from dpsim.core import plugins
 from dpsim.core.record import Check, Natural, Refused, Text, record
 from dpsim.core.units import Factor, Seconds
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 #: NCCL's names of algorithms, and the plug-ins of dpsim/collectives that carry them out
 PLUGINS = {
@@ -301,10 +307,7 @@ def _loads(
     """`_inflated`, worked out once for all sizes."""
     shares = tuple(sorted(time.share.items()))
     key = ("nccl loads", name, call.operation, call.ranks, protocol, shares, efficiency)
-    if key not in call.topology.memo:
-        call.topology.memo[key] = _inflated(traffic, time, efficiency)
-    known: tuple[dict[Edge, float], float] = call.topology.memo[key]
-    return known
+    return call.topology.once(key, lambda: _inflated(traffic, time, efficiency))
 
 
 def _inflated(traffic: Traffic, time: Time, efficiency: float) -> tuple[dict[Edge, float], float]:

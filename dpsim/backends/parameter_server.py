@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dpsim.backends import Phase, Plan
+from dpsim.backends import Phase, Plan, Topology
 from dpsim.backends._toy import Toy
 from dpsim.core.record import Check, Refused, record
 from dpsim.core.units import PositiveFraction
-from dpsim.machines.topology import Topology
 
 _ROUNDS = {"all_reduce": 2, "reduce": 1, "reduce_scatter": 1, "broadcast": 1, "all_gather": 1}
 _PULLS = ("broadcast", "all_gather")

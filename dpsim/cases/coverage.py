@@ -88,11 +88,11 @@ def notes(cases: Sequence[Case], jitter: float) -> list[str]:
     """What of a calibration was used other than as measured; `jitter` is the scenario's own."""
     said: dict[str, None] = {}
     for case in cases:
-        if case.calibration is None:
+        if case.transport.calibration is None:
             continue
         for text in _of(collectives(case)):
             said[f"calibration: {text}"] = None
-        own, steps = case.scenario.variability.spread, case.calibration.jitter
+        own, steps = case.scenario.variability.spread, case.transport.calibration.jitter
         if steps is not None and own != jitter and own == min(steps.jitter, 1.0):
             source = f"{steps.n} steps of {steps.ranks or 'unknown'} ranks"
             said[f"calibration: variability.jitter is {own:.2%}, measured on {source}"] = None

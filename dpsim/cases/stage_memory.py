@@ -7,8 +7,8 @@ from itertools import accumulate
 
 from dpsim.cases.case import Case
 from dpsim.compile.schedules import peak_in_flight
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models.memory import RUNTIME_BYTES, kept_elements
 from dpsim.models.split import blocks, cheapest, runs, tensor_part
 
@@ -33,7 +33,7 @@ def cuts_that_fit(case: Case) -> Iterator[Stages]:
     if device is None or count == 1 or not count <= len(items) <= MAX_BLOCKS:
         return
     try:
-        layout = case.layout
+        layout = case.programs.layout
         acts = layout.acts(case.scenario.batch.accumulation)
     except Refused:
         return
@@ -62,7 +62,7 @@ def _memory(case: Case, items: Sequence[Sequence[int]]) -> tuple[list[float], li
     if mesh.tensor > 1:
         sequence = scenario.parallel.sequence_parallel
         part = tensor_part(part, mesh.tensor, sequence=sequence)
-    own = [case.stage_job(stage, samples) for stage in range(mesh.pipeline)]
+    own = [case.programs.stage_job(stage, samples) for stage in range(mesh.pipeline)]
     parameters = sum(job.model.parameters for job in own)
     total = sum(sum(scenario.strategy.memory(job).values()) for job in own)
     each = total / parameters if parameters else 0.0

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.backends.curves import Point, merged
-from dpsim.checks.collective import Group, Line, Site
-from dpsim.checks.diagnosis import Band, Reading, Verdict, bands, overall
+from dpsim.backends.curves import merged
+from dpsim.checks.diagnosis import Band, MeasuredSize, Verdict, bands, overall
 from dpsim.checks.faults import Explanation, explained
-from dpsim.compile.program import OPERATIONS
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Curve
-from dpsim.measurements.readers import HEAD_BYTES, content, nccl_tests, read_any
+from dpsim.measurements.findings import Curve
+from dpsim.measurements.readers import HEAD_BYTES, content, read_any
+from dpsim.measurements.readers.nccl_tests import NcclTests
+from dpsim.predict.collective import Line, RankGroup, Setup, unmodelled
 
 SCHEMA_VERSION = 1
 #: what tells more where the machine is another than the named one, and where no fault fits
@@ -31,11 +31,11 @@ UNKNOWN = (
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedTable:
     """One table of the file, judged."""
 
     operation: str
-    group: Group
+    group: RankGroup
     bands: tuple[Band, ...]
     causes: tuple[Explanation, ...]
 
@@ -45,12 +45,12 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Check:
-    """A file and the site that it is compared with."""
+class CheckedFile:
+    """A file and the setup that it is compared with."""
 
     source: str
-    site: Site
-    tables: tuple[Checked, ...]
+    setup: Setup
+    tables: tuple[CheckedTable, ...]
     warnings: tuple[str, ...]
 
     @property
@@ -64,7 +64,7 @@ class Check:
             "schema_version": SCHEMA_VERSION,
             "dpsim_version": __version__,
             "file": self.source,
-            "machine": self.site.machine.name,
+            "machine": self.setup.machine.name,
             "verdict": self.verdict,
             "tables": [_document(table) for table in self.tables],
             "next": next_steps(self.tables),
@@ -74,65 +74,66 @@ class Check:
 
 def check(
     path: Path,
-    site: Site,
+    setup: Setup,
     *,
     operation: str | None = None,
     ranks: int | None = None,
     nodes: int | None = None,
-) -> Check:
+) -> CheckedFile:
     """Judge every table of the nccl-tests text at `path`; what it doesn't say is given.
 
     Raises Refused where the file is no such text, or does not fit the machine.
     """
     found = read_any(path).told(operation, ranks, nodes)
-    if not nccl_tests.claims(path, content(path, HEAD_BYTES)):
-        raise Refused(f"{path.name}: is no {nccl_tests.ACCEPTS}")
+    if not NcclTests().claims(path, content(path, HEAD_BYTES)):
+        raise Refused(f"{path.name}: is no {NcclTests.accepts}")
     if not found.curves:
         raise Refused(f"{path.name}: has no curve of a collective; text of nccl-tests is needed")
-    modelled = [curve for curve in found.curves if curve.operation in (*OPERATIONS, None)]
-    if not modelled:
-        other = found.curves[0].operation
-        raise Refused(f"{path.name}: {other} is not modelled; there are {', '.join(OPERATIONS)}")
-    left = sorted({c.operation or "" for c in found.curves if c not in modelled})
+    known = [c for c in found.curves if c.operation is None or not unmodelled(c.operation)]
+    if not known:
+        raise Refused(f"{path.name}: {unmodelled(str(found.curves[0].operation))}")
+    left = sorted({c.operation or "" for c in found.curves if c not in known})
     warnings = [*found.warnings, *(f"{name} is not modelled and left out" for name in left)]
-    tables = tuple(_checked(path.name, curve, site) for curve in _pooled(modelled))
-    return Check(path.name, site, tables, tuple(warnings))
+    tables = tuple(_checked(path.name, curve, setup) for curve in _pooled(known))
+    return CheckedFile(path.name, setup, tables, tuple(warnings))
 
 
 def _pooled(curves: Sequence[Curve]) -> list[Curve]:
     """One curve per operation and group: repetitions count with their median, size by size."""
-    groups: dict[tuple[str | None, int | None, int | None], list[Point]] = {}
+    groups: dict[tuple[str | None, int | None, int | None], list[Curve]] = {}
     for curve in curves:
-        key = (curve.operation, curve.ranks, curve.nodes)
-        groups.setdefault(key, []).extend(curve.points)
-    return [Curve(*key, merged(points)) for key, points in groups.items()]
+        groups.setdefault((curve.operation, curve.ranks, curve.nodes), []).append(curve)
+    return [
+        Curve(*key, merged(point for curve in same for point in curve.points))
+        for key, same in groups.items()
+    ]
 
 
-def _checked(name: str, curve: Curve, site: Site) -> Checked:
+def _checked(name: str, curve: Curve, setup: Setup) -> CheckedTable:
     if curve.operation is None:
         raise Refused(f"{name}: does not say which operation it is; say --operation")
     if curve.ranks is None:
         raise Refused(f"{name}: does not say how many ranks there are; say --ranks")
-    nodes = curve.nodes or -(-curve.ranks // site.machine.gpus_per_node)
+    nodes = curve.nodes or -(-curve.ranks // setup.machine.gpus_per_node)
     sizes = [size for size, _, _ in curve.points]
-    expected = site.group(curve.operation, curve.ranks, nodes, sizes)
+    expected = setup.group(curve.operation, curve.ranks, nodes, sizes)
     lines = tuple(
         replace(line, measured=seconds)
         for line, (_, seconds, _) in zip(expected.lines, curve.points, strict=True)
     )
     group = replace(expected, lines=lines)
-    judged = bands(reading(line) for line in lines)
-    causes = explained(site, group) if overall(judged) == "low" else []
-    return Checked(curve.operation, group, judged, tuple(causes))
+    judged = bands(measured_size(line) for line in lines)
+    causes = explained(setup, group) if overall(judged) == "low" else []
+    return CheckedTable(curve.operation, group, judged, tuple(causes))
 
 
-def reading(line: Line) -> Reading:
+def measured_size(line: Line) -> MeasuredSize:
     """A measured line as the rule takes it."""
     assert line.measured is not None
-    return Reading(line.size, line.measured, line.seconds, line.low, line.high)
+    return MeasuredSize(line.size, line.measured, line.seconds, line.low, line.high)
 
 
-def _document(table: Checked) -> dict[str, Any]:
+def _document(table: CheckedTable) -> dict[str, Any]:
     return {
         "operation": table.operation,
         "ranks": table.group.ranks,
@@ -154,7 +155,7 @@ def _document(table: Checked) -> dict[str, Any]:
     }
 
 
-def next_steps(tables: Sequence[Checked]) -> list[str]:
+def next_steps(tables: Sequence[CheckedTable]) -> list[str]:
     """What to run next, without repetitions: for the likeliest causes, else for the verdict."""
     steps: list[str] = []
     for table in tables:
@@ -166,4 +167,4 @@ def next_steps(tables: Sequence[Checked]) -> list[str]:
     return list(dict.fromkeys(steps))
 
 
-__all__ = ["Check", "Checked", "check", "next_steps", "reading"]
+__all__ = ["CheckedFile", "CheckedTable", "check", "measured_size", "next_steps"]

@@ -20,7 +20,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from dpsim.accuracy.collective_intervals import BANDS, band_of
+from dpsim.predict import collective_error
 
 #: share of a band's rows that must lie outside, on one side [1]
 NEARLY_ALL = 0.9
@@ -30,12 +30,12 @@ MARGIN = 1.2
 PLAIN = 2.5
 #: rows below which PLAIN is not applied
 FEW = 2
-LARGE = BANDS[-1][0]
+LARGE = collective_error.BANDS[-1][0]
 
 Verdict = Literal["normal", "low", "suspicious"]
 
 
-class Reading(NamedTuple):
+class MeasuredSize(NamedTuple):
     """One measured size [B] and its expected time: `low` to `high` around `predicted` [s]."""
 
     size: float
@@ -61,15 +61,15 @@ class Band(NamedTuple):
     verdict: Verdict
 
 
-def bands(readings: Iterable[Reading]) -> tuple[Band, ...]:
+def bands(sizes: Iterable[MeasuredSize]) -> tuple[Band, ...]:
     """The bands that have rows, in the order of sizes."""
-    groups: dict[str, list[Reading]] = {}
-    for reading in readings:
-        groups.setdefault(band_of(reading.size), []).append(reading)
-    return tuple(_band(name, groups[name]) for name, _ in BANDS if name in groups)
+    groups: dict[str, list[MeasuredSize]] = {}
+    for each in sizes:
+        groups.setdefault(collective_error.band_of(each.size), []).append(each)
+    return tuple(_band(name, groups[name]) for name, _ in collective_error.BANDS if name in groups)
 
 
-def _band(name: str, members: Sequence[Reading]) -> Band:
+def _band(name: str, members: Sequence[MeasuredSize]) -> Band:
     ratio = statistics.median(r.measured / r.predicted for r in members)
     slower = sum(r.measured > r.high * MARGIN for r in members) / len(members)
     faster = sum(r.measured * MARGIN < r.low for r in members) / len(members)

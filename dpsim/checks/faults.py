@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsim.checks.collective import Group, Site
 from dpsim.checks.diagnosis import misfit
 from dpsim.core.record import Refused
-from dpsim.machines.fabrics._host import HostedNode
 from dpsim.machines.fabrics.pcie_tree import PcieTree
+from dpsim.predict.collective import RankGroup, Setup
 
 #: share of a PCIe link's rate that copies staged through host memory reach: 5.5 of 12 GB/s on
 #: PCIe Gen3 x16 (huggingface/transformers#9371, two GPUs without peer-to-peer access)
@@ -28,12 +27,12 @@ ALIKE = 0.05
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that may be wrong: its name, what it means, what to run next, and the site."""
+    """Something that may be wrong: its name, what it means, what to run next, and the setup."""
 
     name: str
     meaning: str
     next: tuple[str, ...]
-    site: Site
+    setup: Setup
 
 
 @dataclass(frozen=True)
@@ -69,76 +68,76 @@ PEERS = (
 )
 
 
-def faults(site: Site, nodes: int, per_node: int) -> Iterator[Fault]:
+def faults(setup: Setup, nodes: int, per_node: int) -> Iterator[Fault]:
     """The faults that this machine can have on so many nodes with so many ranks each."""
     if nodes > 1:
-        yield from _outside(site)
+        yield from _outside(setup)
     if per_node > 1:
-        yield from _inside(site)
+        yield from _inside(setup)
 
 
-def _outside(site: Site) -> Iterator[Fault]:
-    link = getattr(site.machine.network, "link", None)
-    kind = site.changes.get("inter_node_kind") or getattr(link, "kind", None)
+def _outside(setup: Setup) -> Iterator[Fault]:
+    link = getattr(setup.machine.network, "link", None)
+    kind = setup.changes.get("inter_node_kind") or getattr(link, "kind", None)
     if kind in _BYPASS:
         yield Fault(
             "sockets", f"TCP sockets between nodes instead of {kind}", SOCKETS,
-            _changed(site, inter_node_kind="ethernet"),
+            _changed(setup, inter_node_kind="ethernet"),
         )  # fmt: skip
-    nics = site.changes.get("nics_per_node") or site.machine.nics_per_node
+    nics = setup.changes.get("nics_per_node") or setup.machine.nics_per_node
     if kind in _BYPASS and nics > 1:
         yield Fault(
             "sockets_on_one_nic", f"TCP sockets over one interface instead of {kind}", SOCKETS,
-            _changed(site, inter_node_kind="ethernet", nics_per_node=1),
+            _changed(setup, inter_node_kind="ethernet", nics_per_node=1),
         )  # fmt: skip
     if nics > 1:
         yield Fault(
             "one_nic", f"one NIC a node in use instead of {nics}", NICS,
-            _changed(site, nics_per_node=1),
+            _changed(setup, nics_per_node=1),
         )  # fmt: skip
     if nics > 3:
         yield Fault(
             "half_of_the_nics", f"{nics // 2} NICs a node in use instead of {nics}", NICS,
-            _changed(site, nics_per_node=nics // 2),
+            _changed(setup, nics_per_node=nics // 2),
         )  # fmt: skip
 
 
-def _inside(site: Site) -> Iterator[Fault]:
-    node = site.machine.node
-    if not isinstance(node, HostedNode):
+def _inside(setup: Setup) -> Iterator[Fault]:
+    node = setup.machine.node
+    host = getattr(node, "host", None)
+    if host is None:  # no PCIe slots to fall back on
         return
-    host = node.host
     wired = not isinstance(node, PcieTree) or bool(node.bridges)
     if wired:
         yield Fault(
             "no_nvlink", "PCIe between the GPUs of a node instead of NVLink", PEERS,
-            _with_node(site, PcieTree(host=host)),
+            _with_node(setup, PcieTree(host=host)),
         )  # fmt: skip
     if not wired and host.nic is not None and host.gpu.bandwidth < host.nic.bandwidth:
         return  # the machine's own numbers are those of staging already
     slow = replace(host.gpu, bandwidth=host.gpu.bandwidth * STAGED)
     yield Fault(
         "no_peer_to_peer", "copies through host memory between the GPUs of a node", PEERS,
-        _with_node(site, PcieTree(host=replace(host, gpu=slow))),
+        _with_node(setup, PcieTree(host=replace(host, gpu=slow))),
     )  # fmt: skip
 
 
-def _changed(site: Site, **changes: Any) -> Site:
-    return replace(site, changes={**site.changes, **changes}, curves=())
+def _changed(setup: Setup, **changes: Any) -> Setup:
+    return replace(setup, changes={**setup.changes, **changes}, curves=())
 
 
-def _with_node(site: Site, node: PcieTree) -> Site:
-    return replace(site, machine=replace(site.machine, node=node), curves=())
+def _with_node(setup: Setup, node: PcieTree) -> Setup:
+    return replace(setup, machine=replace(setup.machine, node=node), curves=())
 
 
-def explained(site: Site, group: Group) -> list[Explanation]:
+def explained(setup: Setup, group: RankGroup) -> list[Explanation]:
     """The faults that explain the measured lines of `group` better than no fault, best first."""
     lines = [line for line in group.lines if line.measured]
     measured = [line.measured or 0.0 for line in lines]
     healthy = misfit(measured, [line.seconds for line in lines])
     sizes = [line.size for line in lines]
     found: list[tuple[float, Fault]] = []
-    for fault in faults(site, group.nodes, group.ranks // group.nodes):
+    for fault in faults(setup, group.nodes, group.ranks // group.nodes):
         times = _times(fault, group, sizes)
         if times is not None:
             found.append((misfit(measured, times), fault))
@@ -146,10 +145,10 @@ def explained(site: Site, group: Group) -> list[Explanation]:
     return [Explanation(fault, error, error <= better[0][0] + ALIKE) for error, fault in better]
 
 
-def _times(fault: Fault, group: Group, sizes: Sequence[float]) -> list[float] | None:
+def _times(fault: Fault, group: RankGroup, sizes: Sequence[float]) -> list[float] | None:
     """Times with the fault [s]; None where the machine cannot be built so."""
     try:
-        found = fault.site.group(group.lines[0].operation, group.ranks, group.nodes, sizes)
+        found = fault.setup.group(group.lines[0].operation, group.ranks, group.nodes, sizes)
     except Refused:
         return None
     return [line.seconds for line in found.lines]

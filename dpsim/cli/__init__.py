@@ -20,7 +20,7 @@ def _run() -> int:
     from dpsim.cli.app import app
 
     try:
-        result = app(standalone_mode=False)
+        result = app()(standalone_mode=False)
         return result if isinstance(result, int) else DONE
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,48 +1,43 @@
-"""The commands by name."""
+"""The commands: every module of this folder that has a PLACE is one.
+
+A command ``check-nccl`` is the file ``check_nccl.py`` with the function of that name; its PLACE is
+where ``dpsim --help`` lists it.  (Names that Python keeps for itself end in an underscore.)
+"""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+from types import ModuleType
+
 import typer
 
-from dpsim.cli import (
-    calibrate,
-    check_nccl,
-    collective,
-    compare,
-    explain,
-    importing,
-    measure,
-    plan,
-    run,
-    schema,
-    show,
-    stragglers,
-    sweep,
-    validate,
-)
+from dpsim import cli
 
-app = typer.Typer(
-    name="dpsim",
-    help="Predict how data-parallel training scales, before anyone buys or rents the machines.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command("run")(run.run)
-app.command("sweep")(sweep.sweep)
-app.command("plan")(plan.plan)
-app.command("explain")(explain.explain)
-app.command("compare")(compare.compare)
-app.command("collective")(collective.collective)
-app.command("check-nccl")(check_nccl.check_nccl)
-app.command("calibrate")(calibrate.calibrate)
-app.command("import")(importing.import_)
-app.command("measure")(measure.measure)
-app.command("show")(show.show)
-app.command("schema")(schema.schema)
-app.command("stragglers")(stragglers.stragglers)
-app.command("validate")(validate.validate)
+
+def app() -> typer.Typer:
+    """The program with all commands."""
+    program = typer.Typer(
+        name="dpsim",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    program.callback()(_top)
+    for module in _commands():
+        name = module.__name__.rpartition(".")[2]
+        program.command(name.rstrip("_").replace("_", "-"))(getattr(module, name))
+    return program
+
+
+def _commands() -> list[ModuleType]:
+    """The modules of commands in the order of their places."""
+    found = (
+        importlib.import_module(f"{cli.__name__}.{m.name}")
+        for m in pkgutil.iter_modules(cli.__path__)
+    )
+    return sorted((m for m in found if hasattr(m, "PLACE")), key=lambda m: int(m.PLACE))
 
 
 def _version(wanted: bool) -> None:
@@ -53,7 +48,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit()
 
 
-@app.callback()
 def _top(
     version: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version and stop."

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from dpsim.cli.calibrate import Nodes, Operation, Ranks
-from dpsim.cli.collective import Cluster, Json, Version
+from dpsim.cli.answers import answer
+from dpsim.cli.options import Cluster, Json, NcclVersion, Nodes, Operation, Ranks
 
+PLACE = 70
 File = Annotated[Path, typer.Argument(metavar="FILE", help="The text that nccl-tests printed.")]
 
 
@@ -19,20 +20,16 @@ def check_nccl(
     nodes: Nodes = None,
     ranks: Ranks = None,
     operation: Operation = None,
-    nccl: Version = "",
+    nccl: NcclVersion = "",
     json: Json = False,
 ) -> int:
     """Compare FILE with what the cluster should reach; exit code 1 where it is not normal."""
     from dpsim.checks.check_nccl import check, next_steps
-    from dpsim.cli.collective import site_of
-    from dpsim.report import canonical_json, console
+    from dpsim.checks.collective import setup_of
+    from dpsim.report.collective import print_check
 
-    site = site_of(cluster, nccl, "auto", "auto")
-    found = check(file, site, operation=operation, ranks=ranks, nodes=nodes)
-    if json:
-        typer.echo(canonical_json(found.document()))
-    else:
-        from dpsim.report.collective import print_check
-
-        print_check(found, next_steps(found.tables), console())
+    setup = setup_of(cluster, nccl, "auto", "auto")
+    found = check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
+    steps = next_steps(found.tables)
+    answer(json, found.document, lambda console: print_check(found, steps, console))
     return int(found.verdict != "normal")

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from dpsim.checks.collective import Site
+from dpsim.cli.answers import answer
+from dpsim.cli.options import Cluster, Json, NcclVersion, out_option
 
+if TYPE_CHECKING:
+    pass
+
+PLACE = 60
 Operation = Annotated[
     str,
     typer.Argument(
@@ -18,17 +22,11 @@ Operation = Annotated[
         "send (sendrecv: every rank to the next).",
     ),
 ]
-Cluster = Annotated[
-    str, typer.Option("--cluster", metavar="MACHINE", help="A machine (dgx-h100), or its file.")
-]
 NodeCounts = Annotated[
     str, typer.Option("--nodes", metavar="A:B", help="From A to B by doubling, or a list 1,2,8.")
 ]
 Sizes = Annotated[str, typer.Option("--sizes", metavar="A:B", help="Full buffers, e.g. 1KiB:8GiB.")]
 Factor = Annotated[int, typer.Option("--factor", min=2, help="From one size to the next.")]
-Version = Annotated[
-    str, typer.Option("--nccl", metavar="VERSION", help="NCCL's version; default: the newest.")
-]
 Algorithm = Annotated[
     str,
     typer.Option(
@@ -59,10 +57,7 @@ Sharp = Annotated[
     typer.Option("--sharp", help="InfiniBand switches add: SHARP plug-in, NCCL_COLLNET_ENABLE=1."),
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the hash of --routing ecmp.")]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
-Out = Annotated[
-    Path | None, typer.Option("-o", "--out", metavar="DIR", help="Write JSON and plot there.")
-]
+Out = Annotated[Path | None, out_option("Write JSON and plot there.")]
 
 
 def collective(
@@ -71,7 +66,7 @@ def collective(
     nodes: NodeCounts = "1",
     sizes: Sizes = "1KiB:8GiB",
     factor: Factor = 2,
-    nccl: Version = "",
+    nccl: NcclVersion = "",
     algorithm: Algorithm = "auto",
     protocol: Protocol = "auto",
     calibration: Curves = None,
@@ -85,56 +80,23 @@ def collective(
 ) -> int:
     """Print time and bandwidth of OPERATION by size, a table per number of nodes."""
     from dpsim.checks import collective as asked
-    from dpsim.report import canonical_json, console
+    from dpsim.measurements.readers import read_any
+    from dpsim.predict.collective import check_operation
     from dpsim.report import collective as report
 
     operation = asked.named(operation)
-    asked.check_operation(operation)
-    site = site_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
-    if routing:
-        site = asked.routed(site, routing, seed)
+    check_operation(operation)
+    setup = asked.setup_of(cluster, nccl, algorithm, protocol, calibration, sharp=sharp)
+    setup = asked.routed(setup, routing, seed) if routing else setup
     counts, listed = asked.node_counts(nodes), asked.sizes(sizes, factor)
     if sharp:
-        asked.check_sharp(site, counts)
-    found = asked.tables(site, operation, counts, listed, groups)
+        asked.check_sharp(setup, counts)
+    found = asked.tables(setup, operation, counts, listed, groups)
     if compare is not None:
-        from dpsim.measurements.readers import read_any
-
         found = asked.compared(found, read_any(compare).curves)
-    document = asked.document(operation, site, found)
+    document = asked.document(operation, setup, found)
     if out is not None:
         report.write_collective(document, found, out)
-    if json:
-        typer.echo(canonical_json(document))
-    else:
-        report.print_collective(operation, site, found, console(), out)
+    shown = (operation, setup, found)
+    answer(json, lambda: document, lambda console: report.print_collective(*shown, console, out))
     return 0
-
-
-def site_of(
-    cluster: str,
-    version: str,
-    algorithm: str,
-    protocol: str,
-    calibration: Path | None = None,
-    *,
-    sharp: bool = False,
-) -> Site:
-    """The machine and the library that the options name."""
-    from dpsim.backends.curves import file as calibrated
-    from dpsim.backends.nccl import Nccl
-    from dpsim.checks.collective import Site
-    from dpsim.core.record import Refused, build
-    from dpsim.machines.machine import load_machine
-
-    settings = {
-        "version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp,
-    }  # fmt: skip
-    try:
-        backend = build(Nccl, settings, file=True)
-    except Refused as error:
-        option = {"version": "--nccl"}.get(str(error.path[0]) if error.path else "", "")
-        where = option or (f"--{error.path[0]}" if error.path else "--nccl")
-        raise Refused(f"{where}: {error.message}") from None
-    curves = () if calibration is None else calibrated.load(calibration).curves
-    return Site(load_machine(cluster, Path()), backend, {}, curves)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsim.cli.run import Json, Sets
+from dpsim.cli.answers import answer, written
+from dpsim.cli.options import Json, Sets, out_option
 
 if TYPE_CHECKING:
     from dpsim.planning.candidates import Candidate
 
+PLACE = 50
 Sources = Annotated[
     list[str],
     typer.Argument(
@@ -44,10 +46,7 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")]
 Draws = Annotated[
     int, typer.Option("--draws", min=100, max=1_000_000, help="Draws of what is not known.")
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Write table, picture, page and JSON there."),
-]
+Out = Annotated[Path | None, out_option("Write table, picture, page and JSON there.")]
 
 
 def compare(
@@ -67,22 +66,16 @@ def compare(
     from dpsim.core.record import Refused
     from dpsim.planning import measure_next
     from dpsim.planning.compare import UNITS, By, comparison, document
-    from dpsim.report import canonical_json, console
     from dpsim.report.compare import print_comparison, write_comparison
 
     if by is not None and by not in UNITS:
         raise Refused(f"--by {by}: is none of {', '.join(UNITS)}")
     candidates = _played(scenarios, sets, vary, ranks)
     found = comparison(candidates, by=cast("By | None", by), seed=seed, draws=draws)
-    answer = document(found)
-    answer["measurements"] = measure_next.document(found)
-    answer["measure_next"] = next(iter(answer["measurements"]), None)
-    names = [] if out is None else write_comparison(answer, out)
-    if json:
-        typer.echo(canonical_json(answer))
-    else:
-        files = f"Written to {out}: {', '.join(names)}" if names else ""
-        print_comparison(answer, console(), files)
+    worth = measure_next.document(found)
+    said = {**document(found), "measurements": worth, "measure_next": next(iter(worth), None)}
+    files = written(out, [] if out is None else write_comparison(said, out))
+    answer(json, lambda: said, lambda console: print_comparison(said, console, files))
     return int(any(not candidate.usable for candidate in candidates))
 
 

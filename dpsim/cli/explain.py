@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsim.cli.run import Json, Sets, Source, unfit
+from dpsim.cli.answers import answer, unfit
+from dpsim.cli.options import Json, Sets, Source, out_option
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PLACE = 40
 Trace = Annotated[
     Path | None,
     typer.Option(
@@ -18,10 +23,7 @@ Trace = Annotated[
         "a folder gets one Kineto trace per rank.",
     ),
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Write JSON, trace and pictures there."),
-]
+Out = Annotated[Path | None, out_option("Write JSON, trace and pictures there.")]
 
 
 def explain(
@@ -29,33 +31,30 @@ def explain(
 ) -> int:
     """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
     from dpsim.describe.scenario import read
+    from dpsim.predict.document import to_json
     from dpsim.predict.explain import explain as explain_prediction
     from dpsim.predict.prediction import predict
-    from dpsim.report import canonical_json, console
+    from dpsim.report.explained import last_step, write_explanation, written
+    from dpsim.report.tables import print_explanation
+    from dpsim.report.trace import check_place, write_trace
 
     if trace is not None:
-        from dpsim.report.trace import check_place
-
         check_place(trace)
     prediction = predict(read(scenario, sets or ()))
-    document = explain_prediction(prediction)
+    found = explain_prediction(prediction)
     said = []
     if out is not None or trace is not None:
-        from dpsim.report.explained import last_step, write_explanation, written
-        from dpsim.report.trace import write_trace
-
         shown = last_step(prediction)
         if out is not None:
-            write_explanation(document, shown, out)
+            write_explanation(found, shown, out)
             said.append(written(shown, [out]))
         if trace is not None:
             said.append(written(shown, write_trace(shown, trace)))
-    if json:
-        typer.echo(canonical_json(document))
-    else:
-        from dpsim.report.tables import print_explanation
 
-        print_explanation(document, console())
+    def show(console: Console) -> None:
+        print_explanation(found, console)
         for line in said:
-            console().print(line, markup=False, highlight=False)
-    return unfit(document["points"])
+            console.print(line, markup=False, highlight=False)
+
+    answer(json, lambda: to_json(found), show)
+    return unfit(prediction.points)

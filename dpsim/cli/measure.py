@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from dpsim.models.recorded import Recording
+from dpsim.cli.options import out_option
 
+PLACE = 100
 Command = Annotated[
     list[str],
     typer.Argument(
@@ -18,10 +18,7 @@ Command = Annotated[
     ),
 ]
 World = Annotated[int, typer.Option(min=1, max=1_048_576, help="Ranks that the script sees.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="FILE.json", help="Where to; FILE.yaml plays it."),
-]
+Out = Annotated[Path | None, out_option("Where to; FILE.yaml plays it.", "FILE.json")]
 Steps = Annotated[int, typer.Option(min=1, max=1000, help="Steps timed with hooks on layers.")]
 Warmup = Annotated[int, typer.Option(min=3, max=100_000, help="Iterations before them.")]
 Machine = Annotated[str | None, typer.Option(help="Machine that the scenario names.")]
@@ -42,27 +39,8 @@ def measure(
 
     what = runner.target(command)
     place = out or Path(f"{what.title}.json")
-    files.check(place)
-    if machine is not None:
-        from dpsim.machines.machine import load_machine
-
-        load_machine(machine, place.parent)
-    document = runner.record(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
-    found = files.write(document, place, machine)
-    _summary(found, place, machine)
+    files.check(place, machine)
+    document = runner.run(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
+    for line in files.said(files.write(document, place, machine), place, machine):
+        typer.echo(line)
     return 0
-
-
-def _summary(found: Recording, place: Path, machine: str | None) -> None:
-    from dpsim.core.units import show
-    from dpsim.measurements.recorder.files import scenario_file
-
-    sizes = ", ".join(f"{bucket.bytes / 2**20:.4g}" for bucket in found.steady_buckets[:8])
-    more = ", …" if len(found.steady_buckets) > 8 else ""
-    typer.echo(
-        f"{found.model} on {found.device.name}, rank 0 of {found.world_size:,}: "
-        f"{show(found.step.end_s, 's')} a step with hooks, {show(found.plain_step, 's')} without; "
-        f"batch {found.batch}; buckets of {sizes}{more} MiB"
-    )
-    name = "" if machine else " --set cluster.machine=NAME"
-    typer.echo(f"{place} written; next: dpsim run {scenario_file(place)}{name}")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpsim.cli.run import Json, Sets, Source
+from dpsim.cli.answers import answer, written
+from dpsim.cli.options import Json, Sets, Source, out_option
 
 if TYPE_CHECKING:
     from dpsim.planning.bench import Bench
-    from dpsim.planning.plan import Answer
+    from dpsim.planning.plan import Finding
     from dpsim.planning.wanted import Wanted
     from dpsim.report.plan import Progress
 
+PLACE = 30
+#: answers a question by what it plays on the bench, and tells the bar how far it is
+Ask = Callable[["Bench", "Progress"], "Finding"]
 Texts = list[str] | None
 Requires = Annotated[
     Texts,
@@ -59,10 +62,7 @@ Relative = Annotated[
         help="What efficiency compares with; default: the first point of the sweep, or one rank.",
     ),
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Write JSON, table and plot there."),
-]
+Out = Annotated[Path | None, out_option("Write JSON, table and plot there.")]
 
 
 def plan(
@@ -86,76 +86,60 @@ def plan(
     from dpsim.describe.scenario import read
     from dpsim.planning.bench import bench_of
     from dpsim.planning.plan import document
-    from dpsim.report import canonical_json, console
     from dpsim.report.plan import files_of, print_plan, progress, write_plan
 
-    asked = _asked(require, vary, deadline, budget, minimise, largest, tune)
+    ask = _question(require or (), vary or (), deadline, budget, minimise, largest, tune)
     loaded = read(scenario, sets or ())
     bench = bench_of(loaded, relative_to)
     with progress() as bar:
         bench.tell = bar.played
-        found = document(loaded, bench, _answer(bench, asked, bar))
+        found = document(loaded, bench, ask(bench, bar))
     if out is not None:
         write_plan(found, out)
-    if json:
-        typer.echo(canonical_json(found))
-    else:
-        written = f"Written to {out}: {', '.join(files_of(found))}" if out else ""
-        print_plan(found, console(), written)
-    return 0 if found["found"] else 1
+    files = written(out, files_of(found) if out is not None else ())
+    answer(json, lambda: found, lambda console: print_plan(found, console, files))
+    return int(not found["found"])
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """The question: `kind` is require, choose, largest or tune; `keys`: of the last two."""
-
-    kind: str
-    wanted: Sequence[Wanted]
-    vary: Sequence[str]
-    minimise: str | None
-    keys: str = ""
-
-
-def _asked(
-    require: Texts,
-    vary: Texts,
+def _question(
+    require: Sequence[str],
+    vary: Sequence[str],
     deadline: str | None,
     budget: str | None,
     minimise: str | None,
     largest: str | None,
     tune: str | None,
-) -> _Asked:
+) -> Ask:
     """Which question the options ask; Refused where they ask two, or none."""
-    from dpsim.core.record import Refused
+    from dpsim.planning import choose
+
+    wanted = _wanted(require, {"--deadline": deadline, "--budget": budget})
+    objective = _objective(minimise, deadline, budget)
+    if largest is not None:
+        return _largest(largest, wanted, {"--tune": tune, "--minimise": minimise, "--vary": vary})
+    if tune is not None:
+        keys, best = tune.split(","), objective if minimise else None
+
+        def tuned(bench: Bench, bar: Progress) -> Finding:
+            axes = choose.tune_axes(bench, keys, vary)
+            return choose.tune(bench, axes, wanted, best, bar.of)
+
+        return tuned
+    if objective is not None:
+        return lambda bench, bar: choose.choose(bench, vary, wanted, objective, bar.of)
+    return _required(vary, wanted)
+
+
+def _wanted(require: Sequence[str], limits: Mapping[str, str | None]) -> list[Wanted]:
+    """What must hold: the requirements, and the limits by option."""
     from dpsim.planning.wanted import parse_wanted
 
-    wanted = [parse_wanted(text) for text in require or ()]
-    limits = {"--deadline": ("time_to_train_s", deadline), "--budget": ("cost_usd", budget)}
-    for option, (field, text) in limits.items():
-        if text is not None:
-            wanted.append(parse_wanted(f"{field}<={text}", option))
-    objective = _objective(minimise, deadline, budget)
-    if largest is not None and tune is not None:
-        raise Refused("--tune: --largest is another question; ask one at a time")
-    if largest is not None:
-        for option, given in (("--minimise", minimise), ("--vary", vary)):
-            if given:
-                raise Refused(f"{option}: does not go with --largest")
-        return _Asked("largest", wanted, (), None, largest)
-    if tune is not None:
-        return _Asked("tune", wanted, vary or (), objective if minimise else None, tune)
-    if objective is not None:
-        return _Asked("choose", wanted, vary or (), objective)
-    if not wanted:
-        raise Refused(
-            "nothing is asked; give --require with --vary, --deadline or --budget, --minimise, "
-            "--largest, or --tune"
-        )
-    if len(vary or ()) != 1:
-        many = "is given more than once; with --minimise several keys are searched"
-        missing = "is missing; --require needs one key to search, as in --vary cluster.nodes"
-        raise Refused(f"--vary: {many if vary else missing}")
-    return _Asked("require", wanted, vary or (), None)
+    fields = {"--deadline": "time_to_train_s", "--budget": "cost_usd"}
+    return [parse_wanted(text) for text in require] + [
+        parse_wanted(f"{fields[option]}<={text}", option)
+        for option, text in limits.items()
+        if text is not None
+    ]
 
 
 def _objective(minimise: str | None, deadline: str | None, budget: str | None) -> str | None:
@@ -169,18 +153,41 @@ def _objective(minimise: str | None, deadline: str | None, budget: str | None) -
     return OBJECTIVES["time"] if budget is not None else None
 
 
-def _answer(bench: Bench, asked: _Asked, bar: Progress) -> Answer:
-    from dpsim.planning import choose, plan
+def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -> Ask:
+    """How large `key` can be; none of the `others`, by option, goes with that."""
+    from dpsim.core.record import Refused
+    from dpsim.planning import plan
     from dpsim.planning.knobs import knob_of
 
-    if asked.kind == "tune":
-        axes = choose.tune_axes(bench, asked.keys.split(","), asked.vary)
-        return choose.tune(bench, axes, asked.wanted, asked.minimise, bar.of)
-    if asked.kind == "choose":
-        assert asked.minimise is not None
-        return choose.choose(bench, asked.vary, asked.wanted, asked.minimise, bar.of)
-    if asked.kind == "largest":
-        knob = knob_of(bench.scenario(), asked.keys.strip(), "--largest")
-        return plan.largest(bench, knob, asked.wanted)
-    knob, given = plan.searched(bench, asked.vary[0])
-    return plan.require(bench, knob, asked.wanted, given)
+    if others["--tune"] is not None:
+        raise Refused("--tune: --largest is another question; ask one at a time")
+    for option, given in others.items():
+        if given:
+            raise Refused(f"{option}: does not go with --largest")
+
+    def largest(bench: Bench, bar: Progress) -> Finding:
+        return plan.largest(bench, knob_of(bench.scenario(), key.strip(), "--largest"), wanted)
+
+    return largest
+
+
+def _required(vary: Sequence[str], wanted: Sequence[Wanted]) -> Ask:
+    """From which value of one key on `wanted` holds."""
+    from dpsim.core.record import Refused
+    from dpsim.planning import plan
+
+    if not wanted:
+        raise Refused(
+            "nothing is asked; give --require with --vary, --deadline or --budget, --minimise, "
+            "--largest, or --tune"
+        )
+    if len(vary) != 1:
+        many = "is given more than once; with --minimise several keys are searched"
+        missing = "is missing; --require needs one key to search, as in --vary cluster.nodes"
+        raise Refused(f"--vary: {many if vary else missing}")
+
+    def required(bench: Bench, bar: Progress) -> Finding:
+        knob, given = plan.searched(bench, vary[0])
+        return plan.require(bench, knob, wanted, given)
+
+    return required

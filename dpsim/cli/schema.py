@@ -1,15 +1,32 @@
-"""`dpsim schema`: the JSON Schema of the scenario file."""
+"""`dpsim schema`: the JSON Schema of the scenario file, or of the answer."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+PLACE = 120
+WHAT = ("scenario", "answer")
+What = Annotated[
+    str,
+    typer.Argument(
+        metavar="[scenario|answer]", help="Of scenario files, or of what dpsim run --json prints."
+    ),
+]
 
-def schema() -> int:
-    """Print the JSON Schema of scenario files (for editors)."""
+
+def schema(what: What = WHAT[0]) -> int:
+    """Print the JSON Schema of scenario files (for editors), or of the answer."""
+    from dpsim.core.record import Refused
     from dpsim.describe.jobs import schema as of_files
+    from dpsim.predict.answer import Answer
+    from dpsim.predict.document import schema_of
     from dpsim.report import canonical_json
 
+    if what not in WHAT:
+        raise Refused(f"schema {what}: is none of {', '.join(WHAT)}")
     draft = "https://json-schema.org/draft/2020-12/schema"
-    typer.echo(canonical_json({"$schema": draft, **of_files()}))
+    found = of_files() if what == "scenario" else schema_of(Answer)
+    typer.echo(canonical_json({"$schema": draft, **found}))
     return 0

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from dpsim.cli.options import out_option
+
+PLACE = 110
 Thing = Annotated[
     str,
     typer.Argument(
@@ -18,7 +21,7 @@ Nodes = Annotated[int, typer.Option(min=1, max=64, help="Nodes of the machine to
 Sequence = Annotated[
     int, typer.Option(min=1, max=10_000_000, help="Tokens per sequence of a model.")
 ]
-Out = Annotated[Path | None, typer.Option("-o", "--out", metavar="FILE", help="Where to draw it.")]
+Out = Annotated[Path | None, out_option("Where to draw it.", "FILE")]
 
 
 def show(thing: Thing, nodes: Nodes = 2, sequence_length: Sequence = 2048, out: Out = None) -> int:

@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from dpsim.cli.answers import answer
+from dpsim.cli.options import Json
+
+PLACE = 130
 Files = Annotated[
     list[Path],
     typer.Argument(
@@ -18,7 +22,6 @@ Files = Annotated[
 Threshold = Annotated[
     str, typer.Option("--threshold", metavar="SHARE", help="How much slower than typical is slow.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
 
 
 def stragglers(files: Files, threshold: Threshold = "5 %", json: Json = False) -> int:
@@ -26,17 +29,12 @@ def stragglers(files: Files, threshold: Threshold = "5 %", json: Json = False) -
     from dpsim.core.record import Refused
     from dpsim.core.units import parse
     from dpsim.measurements.stragglers import analyse
-    from dpsim.report import canonical_json, console
+    from dpsim.report.stragglers import print_stragglers
 
     try:
         share = parse(threshold, "1")
     except ValueError as error:
         raise Refused(f"--threshold: {error}") from None
     found = analyse(files, share)
-    if json:
-        typer.echo(canonical_json(found.document()))
-    else:
-        from dpsim.report.stragglers import print_stragglers
-
-        print_stragglers(found, console())
+    answer(json, found.document, lambda console: print_stragglers(found, console))
     return int(bool(found.stragglers))

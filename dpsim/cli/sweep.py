@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dpsim.cli.run import Json, Sets, unfit
+from dpsim.cli.answers import answer, unfit, written
+from dpsim.cli.options import Jobs, Json, Sets, out_option, processes
 
 if TYPE_CHECKING:
-    from dpsim.planning.sweep import Plan, Swept
+    from dpsim.planning.sweep import Sweep, Swept
 
+PLACE = 20
 Sources = Annotated[
     list[str],
     typer.Argument(
@@ -28,7 +30,6 @@ Grids = Annotated[
         help="An axis: values, or a range 1:1024:x2 or 1:10:1. Repeatable.",
     ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Processes; default: one per core.")]
 Ray = Annotated[
     str | None,
     typer.Option(
@@ -46,10 +47,7 @@ Plots = Annotated[
 Salvage = Annotated[
     bool, typer.Option("--salvage", help="Keep the sound records of a damaged log.")
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Log and result; the same DIR goes on."),
-]
+Out = Annotated[Path | None, out_option("Log and result; the same DIR goes on.")]
 
 
 def sweep(
@@ -80,8 +78,8 @@ def sweep(
     needed = [name for name in ("--shard", "--salvage") if asked[name]] + ["--plot"] * bool(plot)
     with _folder(out, needed) as folder:
         try:
-            plan, part = _planned(sources[0], grid, sets, plot), _part(shard)
-            found = _swept(plan, folder, jobs, ray, part, plot, salvage)
+            wanted, part = _wanted(sources[0], grid, sets, plot), _part(shard)
+            found = _swept(wanted, folder, jobs, ray, part, plot, salvage)
         except KeyboardInterrupt:
             kept = f"what is in {out} stays, and the same command goes on"
             _say(f"interrupted; {kept if out else 'nothing is kept without --out'}")
@@ -123,26 +121,26 @@ def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
             yield Path(folder)
 
 
-def _planned(
+def _wanted(
     source: str,
     grid: Sequence[str] | None,
     sets: Sequence[str] | None,
     plot: Sequence[str] | None,
-) -> Plan:
-    """The plan, and whether its grid can be plotted."""
+) -> Sweep:
+    """The sweep, and whether its grid can be plotted."""
     from dpsim.describe.scenario import read
-    from dpsim.planning.sweep import plan_of
+    from dpsim.planning.sweep import sweep_of
     from dpsim.report.sweep import check_grid
 
-    plan = plan_of(read(source, sets or ()), grid or ())
+    asked = sweep_of(read(source, sets or ()), grid or ())
     if plot:
-        check_grid(plan.header["grid"])
-    _say(str(plan.grid))
-    return plan
+        check_grid(asked.keys)
+    _say(str(asked.grid))
+    return asked
 
 
 def _swept(
-    plan: Plan,
+    asked: Sweep,
     folder: Path,
     jobs: int,
     ray: str | None,
@@ -161,16 +159,8 @@ def _swept(
             for field in plot or ():
                 check_name([record["point"] for record in records], field)
 
-        play = player(_processes(plan, jobs), ray)
-        return sweep(plan, folder, play, shard=part, salvage=salvage, tell=tell)
-
-
-def _processes(plan: Plan, jobs: int) -> int:
-    """As many as asked for, else as there are cores for this process; never more than points."""
-    import os
-
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min(jobs or cores or 1, len(plan.grid))
+        play = player(min(processes(jobs), len(asked.grid)), ray)
+        return sweep(asked, folder, play, shard=part, salvage=salvage, tell=tell)
 
 
 def _part(shard: str | None) -> tuple[int, int]:
@@ -187,7 +177,6 @@ def _part(shard: str | None) -> tuple[int, int]:
 
 def _end(found: Swept, out: Path | None, plot: Sequence[str], json: bool) -> int:
     """Write and print what there is; the exit code."""
-    from dpsim.report import canonical_json, console
     from dpsim.report.sweep import print_sweep, write_sweep
 
     for note in found.notes:
@@ -196,13 +185,10 @@ def _end(found: Swept, out: Path | None, plot: Sequence[str], json: bool) -> int
         stored, of = len(found.records), found.header["points"]
         _say(f"{stored:,} of {of:,} points are in {out}; --merge puts the shards together")
         return int(bool(found.lost))
-    names = [] if out is None else write_sweep(found.document, out, plot)
-    if json:
-        typer.echo(canonical_json(found.document))
-    else:
-        files = f"Written to {out}: {', '.join(names)}" if names else ""
-        print_sweep(found.document, console(), files)
-    return unfit(found.document["points"])
+    grid = found.answer
+    files = written(out, [] if out is None else write_sweep(grid, out, plot))
+    answer(json, lambda: found.document, lambda console: print_sweep(grid, console, files))
+    return unfit(grid.points)
 
 
 def _say(text: str) -> None:

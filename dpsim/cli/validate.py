@@ -7,6 +7,10 @@ from typing import Annotated
 
 import typer
 
+from dpsim.cli.answers import answer
+from dpsim.cli.options import Jobs, Json, out_option, processes
+
+PLACE = 140
 Table = Annotated[
     Path, typer.Argument(metavar="TABLE", help="A CSV of measured training runs or collectives.")
 ]
@@ -19,12 +23,7 @@ Calibrate = Annotated[
         "collectives); every:K: every K-th size of each series of collectives.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", metavar="DIR", help="Write predictions.csv, plot and page there."),
-]
-Jobs = Annotated[int, typer.Option("--jobs", min=0, help="Processes; default: one per core.")]
+Out = Annotated[Path | None, out_option("Write predictions.csv, plot and page there.")]
 
 
 def validate(
@@ -35,20 +34,12 @@ def validate(
     jobs: Jobs = 0,
 ) -> int:
     """Predict every measured row of TABLE and say how far off the predictions are."""
-    import os
-
     from dpsim.accuracy import validated
-    from dpsim.report import canonical_json, console
+    from dpsim.report.accuracy_files import write_validation
+    from dpsim.report.accuracy_tables import print_validation
 
-    found = validated(table, calibrate=calibrate, jobs=jobs or os.cpu_count() or 1)
+    found = validated(table, calibrate=calibrate, jobs=processes(jobs))
     if out is not None:
-        from dpsim.report.accuracy_files import write_validation
-
         write_validation(found, out)
-    if json:
-        typer.echo(canonical_json(found.document))
-    else:
-        from dpsim.report.accuracy_tables import print_validation
-
-        print_validation(found, console(), out)
+    answer(json, lambda: found.document, lambda console: print_validation(found, console, out))
     return 0

@@ -14,6 +14,13 @@ from typing import NamedTuple
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.topology import Topology
 
+SEND, RECEIVE = "send", "receive"
+#: operation of a collective that moves nothing: ranks wait for each other
+BARRIER = "barrier"
+OPERATIONS = (
+    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", SEND,
+)  # fmt: skip
+
 
 class Transfer(NamedTuple):
     """One message of one round: ranks and bytes.
@@ -81,7 +88,7 @@ def _to_leaf(rank: int, topology: Topology) -> tuple[Edge, ...]:
 class Algorithm:
     """Contract of this folder."""
 
-    #: operations it has, of dpsim.compile.program.OPERATIONS
+    #: operations it has, of OPERATIONS
     operations: tuple[str, ...] = ()
     #: all its transfers grow in proportion to the size (so its routes are worked out only once)
     proportional: bool = False
@@ -117,4 +124,21 @@ class Algorithm:
         raise NotImplementedError
 
 
+def ring_payload(operation: str, n: int, size: float) -> float:
+    """Bytes that a rank sends, where none is sent that need not be (mean over ranks).
+
+    2(n-1)/n S for all-reduce, S for a send (what its sender sends), (n-1)/n S otherwise: of a
+    broadcast and a reduce all ranks but one send S, in an all-to-all each sends n-1 parts of S/n.
+    """
+    if operation == SEND:
+        return size if n > 1 else 0.0
+    return (2 if operation == "all_reduce" else 1) * (n - 1) * size / n
+
+
 CONTRACT = Algorithm
+
+#: what plug-ins of this folder, and other rooms, take from here
+__all__ = [
+    "BARRIER", "CONTRACT", "OPERATIONS", "RECEIVE", "SEND", "Algorithm", "Edge", "Stage",
+    "Topology", "Transfer", "aggregator", "path", "ring_payload", "switch",
+]  # fmt: skip

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from dpsim.collectives import Stage, Transfer, aggregator
-from dpsim.machines.topology import Topology
+from dpsim.collectives import Stage, Topology, Transfer, aggregator
 
 Ranks = tuple[int, ...]
 

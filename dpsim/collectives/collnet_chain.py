@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from dpsim.collectives import Algorithm, Stage, Transfer
-from dpsim.collectives._order import rings
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer
 from dpsim.collectives._sharp import alike, through_network
-from dpsim.machines.topology import Topology
+from dpsim.collectives.ring_orders import rings
 
 
 class _Chains(NamedTuple):

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Transfer
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer
 from dpsim.collectives._sharp import alike, heads, nodes_of, through_network
-from dpsim.machines.topology import Topology
 
 
 class CollnetDirect(Algorithm):

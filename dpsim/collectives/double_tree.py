@@ -20,9 +20,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
 
-from dpsim.collectives import Algorithm, Stage, Transfer
-from dpsim.collectives._order import rings
-from dpsim.machines.topology import Topology
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+from dpsim.collectives.ring_orders import rings
 
 #: pieces of a pipelined transfer; NCCL has S / (channels x chunk) of them, at least one
 PIECES = 8

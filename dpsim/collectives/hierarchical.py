@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from dpsim.collectives import Algorithm, Stage, Transfer
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer
 from dpsim.collectives.ring import ring_round
-from dpsim.machines.topology import Topology
 
 
 class Hierarchical(Algorithm):

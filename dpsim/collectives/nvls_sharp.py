@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage
+from dpsim.collectives import Algorithm, Stage, Topology
 from dpsim.collectives._sharp import alike, nodes_of, through_network
 from dpsim.collectives.nvls import switched, through_switch
-from dpsim.machines.topology import Topology
 
 
 class NvlsSharp(Algorithm):

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from dpsim.collectives import Algorithm, Stage, Transfer
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer
 from dpsim.collectives.double_tree import DoubleTree
 from dpsim.collectives.nvls import switched, through_switch
-from dpsim.machines.topology import Topology
 
 
 class NvlsTree(Algorithm):

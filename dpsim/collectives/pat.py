@@ -18,8 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Transfer
-from dpsim.machines.topology import Topology
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer
 
 
 class Pat(Algorithm):

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Transfer
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer
 from dpsim.collectives._folding import folded, power_below
-from dpsim.machines.topology import Topology
 
 
 class RecursiveDoubling(Algorithm):

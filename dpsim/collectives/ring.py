@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Transfer
-from dpsim.collectives._order import rings
-from dpsim.machines.topology import Topology
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+from dpsim.collectives.ring_orders import rings
 
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 2, "reduce": 2}
 

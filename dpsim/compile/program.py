@@ -18,15 +18,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
+from dpsim.collectives import BARRIER, RECEIVE, SEND
+
 COMPUTE = "compute"
 #: kinds of work on the compute stream; the first three are slowed by a slow rank
 KINDS = ("forward", "backward", "optimizer", "copy", "serial", "wait")
-SEND, RECEIVE = "send", "receive"
-#: operation of a collective that moves nothing: ranks wait for each other
-BARRIER = "barrier"
-OPERATIONS = (
-    "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", SEND,
-)  # fmt: skip
 
 
 class Op(NamedTuple):
@@ -36,7 +32,8 @@ class Op(NamedTuple):
     kind       one of KINDS, "collective" or "transfer"
     stream     COMPUTE, or the communicator's name
     seconds    duration on this rank, for anything but a collective [s]
-    operation  one of OPERATIONS or BARRIER for a collective, SEND or RECEIVE for a transfer
+    operation  one of `collectives.OPERATIONS` or BARRIER for a collective, SEND or RECEIVE for a
+               transfer
     group      name of the group of ranks that take part: (sender, receiver) pairs for a transfer
     bytes      full, unsharded size of the collective, padding included [B]
     padding    bytes of it that are padding [B]
@@ -241,3 +238,6 @@ class Cast:
 
     def program(self, rank: int) -> Program:
         return self.programs[self.roles[rank]]
+
+
+__all__ = ["BARRIER", "COMPUTE", "KINDS", "RECEIVE", "SEND", "Cast", "Op", "Program"]

@@ -19,17 +19,20 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
-from dpsim.core.record import Refused, build, json_schema, unknown
+from dpsim.core.marks import Mark
+from dpsim.core.record import Refused, build, json_schema
 
 #: what can be extended -> the package whose modules are its plug-ins
 FOLDERS = {
     "models": "dpsim.models.architectures",
     "strategies": "dpsim.compile.strategies",
     "schedules": "dpsim.compile.schedules",
+    "compression": "dpsim.compile.compression",
     "backends": "dpsim.backends",
     "collectives": "dpsim.collectives",
     "fabrics": "dpsim.machines.fabrics",
     "variability": "dpsim.variability.distributions",
+    "readers": "dpsim.measurements.readers",
 }
 
 
@@ -87,7 +90,7 @@ def _class_in(module: ModuleType, contract: type) -> type[Any]:
 
 
 @dataclass(frozen=True)
-class Plugin:
+class Plugin(Mark):
     """Marks a field that holds a plug-in: ``{kind: ddp, …}`` becomes an instance of ddp's class.
 
     `folder` is a key of FOLDERS, `tag` the key that names the plug-in.
@@ -115,18 +118,8 @@ class Plugin:
         rest = {key: value for key, value in data.items() if key != self.tag}
         return build(cls, rest, file=file)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        def validate(value: Any, info: Any) -> Any:
-            if isinstance(value, contract(self.folder)):
-                return value
-            return self.make(value, file=bool((info.context or {}).get("file")))
-
-        return core_schema.with_info_plain_validator_function(
-            validate,
-            metadata={"pydantic_js_functions": [lambda schema, handler: self.json_schema()]},
-        )
+    def take(self, value: Any, file: bool) -> Any:
+        return value if isinstance(value, contract(self.folder)) else self.make(value, file=file)
 
     def json_schema(self) -> dict[str, Any]:
         options = []
@@ -143,6 +136,3 @@ def name_of(value: Any) -> str:
     """The name under which scenarios know the plug-in instance (or class) `value`."""
     cls = value if isinstance(value, type) else type(value)
     return cls.__module__.rpartition(".")[2]
-
-
-__all__ = ["FOLDERS", "Plugin", "contract", "find", "name_of", "names", "unknown"]

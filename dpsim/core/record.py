@@ -33,11 +33,9 @@ from typing import (
 
 import pydantic
 from pydantic import ConfigDict, Strict, TypeAdapter
-from pydantic_core import core_schema
 
+from dpsim.core.marks import Mark
 from dpsim.core.units import Unit, exact
-
-__all__ = ["Check", "Count", "Flag", "Natural", "Refused", "Text", "build", "dump", "record"]
 
 T = TypeVar("T")
 
@@ -78,33 +76,22 @@ def record(cls: type[T]) -> type[T]:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Mark):
     """Marks an integer field with its inclusive range; the message states the range."""
 
     low: int
     high: int
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        def validate(value: Any) -> int:
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ValueError(f"{str(value)[:60]!r} is not a whole number")
-            if not self.low <= value <= self.high:
-                shown = value if abs(value) < 10**30 else "a huge number"
-                raise ValueError(f"{shown} is not in {self.low:,} … {self.high:,}")
-            return value
+    def take(self, value: Any, file: bool) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{str(value)[:60]!r} is not a whole number")
+        if not self.low <= value <= self.high:
+            shown = value if abs(value) < 10**30 else "a huge number"
+            raise ValueError(f"{shown} is not in {self.low:,} … {self.high:,}")
+        return value
 
-        return core_schema.no_info_plain_validator_function(
-            validate,
-            metadata={
-                "pydantic_js_functions": [
-                    lambda schema, handler: {
-                        "type": "integer",
-                        "minimum": self.low,
-                        "maximum": self.high,
-                    }
-                ]
-            },
-        )
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "integer", "minimum": self.low, "maximum": self.high}
 
 
 Count = Annotated[int, Check(1, 1_048_576)]
@@ -129,27 +116,27 @@ def build(cls: type[T], data: Any, *, file: bool = False, path: tuple[str | int,
 def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, ...]) -> Refused:
     """The first complaint of `error` as one sentence at one place."""
     first = _choose(error.errors(include_url=False, include_context=True))
-    where = path + tuple(part for part in first["loc"] if not _internal(part))
-    kind, value = first["type"], first.get("input")
-    if kind in _STRANGE:
-        return Refused(unknown(str(where[-1]), _fields_at(cls, first["loc"][:-1])), where)
-    if kind in _MISSING:
-        return Refused("is missing", where)
-    context = first.get("ctx") or {}
-    cause = context.get("error")
+    where = path + _user(first)
+    cause = (first.get("ctx") or {}).get("error")
     if isinstance(cause, Refused):
         return Refused(cause.message, where + cause.path)
-    if isinstance(cause, ValueError):
-        return Refused(str(cause), where)
+    return Refused(str(cause) if isinstance(cause, ValueError) else _sentence(cls, first), where)
+
+
+def _sentence(cls: type, complaint: Any) -> str:
+    """A complaint of pydantic's own about a field below `cls`, in dpsim's words."""
+    kind, value, place = complaint["type"], complaint.get("input"), complaint["loc"]
+    if kind in (*_STRANGE, "invalid_key"):
+        return unknown(str(_user(complaint)[-1]), _fields_at(cls, place[:-1]))
+    if kind in _MISSING:
+        return "is missing"
     if kind == "literal_error":
-        return Refused(_none_of(value, str(context.get("expected", ""))), where)
+        return _none_of(value, str(complaint["ctx"].get("expected", "")))
     if kind in _NEEDED:
-        keys = sorted(_fields_at(cls, first["loc"])) if kind in _RECORDS and first["loc"] else []
+        keys = sorted(_fields_at(cls, place)) if kind in _RECORDS and place else []
         hint = f"; its keys: {', '.join(keys)}" if keys else ""
-        return Refused(f"{_brief(value)} where {_NEEDED[kind]} is needed{hint}", where)
-    if kind == "invalid_key":
-        return Refused(unknown(str(where[-1]), _fields_at(cls, first["loc"][:-1])), where)
-    return Refused(first["msg"].removeprefix("Value error, "), where)
+        return f"{_brief(value)} where {_NEEDED[kind]} is needed{hint}"
+    return str(complaint["msg"]).removeprefix("Value error, ")
 
 
 _RECORDS = ("dataclass_type", "dataclass_exact_type")

@@ -24,6 +24,8 @@ from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import Annotated, Any
 
+from dpsim.core.marks import Mark
+
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _TIME: dict[str, Decimal] = {
@@ -162,7 +164,7 @@ def exact(value: float, dimension: str) -> str | float:
 
 
 @dataclass(frozen=True)
-class Unit:
+class Unit(Mark):
     """Marks a float field as a quantity: text with this unit in files, SI float inside.
 
     `low` and `high` are inclusive; with `above` the low end itself is excluded.
@@ -173,10 +175,10 @@ class Unit:
     high: float = 1e30
     above: bool = False
 
-    def convert(self, value: Any, *, text_only: bool) -> float:
+    def take(self, value: Any, file: bool) -> float:
         """The checked SI float of a text or (from Python only) a number; ValueError otherwise."""
         bare = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if bare and (self.dimension == "1" or not text_only):
+        if bare and (self.dimension == "1" or not file):
             number = _float(value)
         elif bare:
             raise ValueError(
@@ -199,17 +201,6 @@ class Unit:
     def interval(self) -> str:
         low = f"{self.low:g} (excluded)" if self.above else f"{self.low:g}"
         return f"{low} … {self.high:g}" + ("" if self.dimension == "1" else f" {self.dimension}")
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        def validate(value: Any, info: Any) -> float:
-            return self.convert(value, text_only=bool((info.context or {}).get("file")))
-
-        return core_schema.with_info_plain_validator_function(
-            validate,
-            metadata={"pydantic_js_functions": [lambda schema, handler: self.json_schema()]},
-        )
 
     def json_schema(self) -> dict[str, Any]:
         if self.dimension == "1":

@@ -17,9 +17,7 @@ dpsim.core.yamlfile.FileRefused: x.yaml:2: a: is given twice; first on line 1
 from __future__ import annotations
 
 import math
-import os
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +25,8 @@ from typing import Any
 
 import yaml
 
+from dpsim.core.files import Unreadable, read_text
 from dpsim.core.record import Refused, dotted
-
-__all__ = ["FileRefused", "Lines", "dump_yaml", "load", "loads", "located"]
 
 MAX_BYTES = 10_000_000
 MAX_LEVELS = 32
@@ -82,47 +79,11 @@ def located(error: Refused, shown: str, lines: Mapping[Path_, int]) -> FileRefus
 def load(path: Path, shown: str | None = None) -> tuple[Any, Lines]:
     """The data of the file at `path` and the line of every key and item; FileRefused otherwise."""
     name = str(path) if shown is None else shown
-    raw = _read(path, name)
     try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise FileRefused("is not UTF-8 text", shown=name, line=line) from None
+        text = read_text(path, MAX_BYTES)
+    except Unreadable as error:
+        raise FileRefused(error.message, shown=name, line=error.line) from None
     return loads(text, name)
-
-
-def _read(path: Path, shown: str) -> bytes:
-    try:
-        _check_regular(os.stat(path), shown)
-        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        with os.fdopen(os.open(path, flags), "rb") as file:
-            _check_regular(os.fstat(file.fileno()), shown)
-            raw = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise FileRefused("there is no such file", shown=shown) from None
-    except OSError as error:
-        reason = error.strerror or "unknown reason"
-        raise FileRefused(f"cannot be read: {reason.lower()}", shown=shown) from None
-    except ValueError as error:  # a NUL inside the path
-        if isinstance(error, Refused):
-            raise
-        raise FileRefused("is not a path", shown=shown) from None
-    if len(raw) > MAX_BYTES:
-        raise FileRefused(_too_large(), shown=shown)
-    return raw
-
-
-def _check_regular(found: os.stat_result, shown: str) -> None:
-    if stat.S_ISDIR(found.st_mode):
-        raise FileRefused("is a folder; a file is needed", shown=shown)
-    if not stat.S_ISREG(found.st_mode):
-        raise FileRefused("is not a regular file", shown=shown)
-    if found.st_size > MAX_BYTES:
-        raise FileRefused(_too_large(), shown=shown)
-
-
-def _too_large() -> str:
-    return f"is larger than {MAX_BYTES // 10**6} MB"
 
 
 def loads(text: str, shown: str) -> tuple[Any, Lines]:

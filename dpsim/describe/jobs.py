@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 from dpsim.core import yamlfile
 from dpsim.core.overrides import apply_sets
+from dpsim.core.places import below, data_folder
 from dpsim.core.record import Refused, Text, build, json_schema, record, unknown
 from dpsim.core.units import Unit
-from dpsim.describe.scenario import Loaded, Scenario, find, folder, load, origins_of, placed
-from dpsim.models.section import below
+from dpsim.describe.scenario import Loaded, Scenario, find, load, origins_of, placed
 
 MAX_JOBS = 100
 #: the sections that a job may have of its own; the cluster and its prices belong to all
@@ -191,7 +191,7 @@ def sources(source: str | Path) -> list[Path | str]:
     """
     path = Path(source)
     if not path.exists() and not path.is_absolute() and ".." not in path.parts:
-        bundled = folder() / str(source).removeprefix("scenarios/")
+        bundled = data_folder("scenarios") / str(source).removeprefix("scenarios/")
         path = bundled if bundled.is_dir() else path
     if not path.is_dir():
         return [source]

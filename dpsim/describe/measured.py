@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from dpsim.core import csvfile
+from dpsim.core.files import Unreadable, read_text
 from dpsim.core.record import Refused
 
+MAX_BYTES = 10_000_000
 UNITS = ("samples", "images", "sequences", "tokens")
 
 
@@ -47,17 +49,13 @@ def read_measured(path: Path, key: str = "") -> tuple[MeasuredPoint, ...]:
 
 
 def _read(path: Path) -> tuple[MeasuredPoint, ...]:
-    if path.stat().st_size > 10_000_000:
-        raise Refused(f"{path.name} is larger than 10 MB")
     try:
-        with path.open(newline="", encoding="utf-8", errors="replace") as file:
-            rows = csv.DictReader(file)
-            _check_columns(rows.fieldnames or [], path.name)
-            found = [_point(row, path.name, rows.line_num) for row in rows]
-    except OSError:
-        raise Refused(f"{path.name} cannot be read") from None
-    except csv.Error as error:
-        raise Refused(f"{path.name}:{rows.line_num}: is no CSV: {error}") from None
+        columns, rows = csvfile.table(read_text(path, MAX_BYTES, "replace"))
+        _check_columns(columns, path.name)
+        found = [_point(row, path.name, line) for line, row in rows]
+    except Unreadable as error:
+        place = f"{path.name}:{error.line}:" if error.line else path.name
+        raise Refused(f"{place} {error.brief}") from None
     if not found:
         raise Refused(f"{path.name} has no measured point")
     return tuple(sorted(found))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Natural, Text, record
 from dpsim.core.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Watts
-
-DTYPE_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 
 #: what joins nodes.  ethernet is TCP sockets over Ethernet, gvnic the same over Google's virtual
 #: NIC, ipoib TCP over InfiniBand or another fast fabric, tcpx Google's GPUDirect-TCPX; the others
@@ -30,11 +29,6 @@ class Link:
     bandwidth: BytesPerSecond
     latency: Seconds = 0.0
     kind: LinkKind = "local"
-
-
-def dtype_class(dtype: str) -> str:
-    """ "half" for both 16-bit floats, which tensor cores multiply equally fast, else `dtype`."""
-    return "half" if dtype in ("fp16", "bf16") else dtype
 
 
 #: architectures by the least compute capability, times ten (CUDA C++ Programming Guide 12.4,

@@ -5,19 +5,19 @@ from __future__ import annotations
 import dataclasses
 import re
 from functools import lru_cache
-from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import pydantic
 
 from dpsim.core import yamlfile
+from dpsim.core.places import data_folder
 from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
 from dpsim.core.units import Watts
+from dpsim.machines.clos import Clos, Routing
 from dpsim.machines.devices import Device, NetworkKind
 from dpsim.machines.fabrics import Network, NodeFabric
-from dpsim.machines.fabrics._clos import Clos, Routing
 from dpsim.machines.topology import Topology
 
 UpTo1024 = Annotated[int, Check(0, 1024)]
@@ -75,13 +75,9 @@ class Machine:
         network = self.network
         for field, value in (("bandwidth", inter_node_bandwidth), ("kind", inter_node_kind)):
             if value is not None:
-                path = ("cluster", f"inter_node_{field}")
-                old = getattr(_needed(network, "link", path), "link")  # noqa: B009
-                network = _replaced(network, path, link=_replaced(old, path, **{field: value}))
+                network = _with_cables(network, field, value)
         if oversubscription is not None:
-            path = ("cluster", "oversubscription")
-            _needed(network, "oversubscription", path)
-            network = _replaced(network, path, oversubscription=oversubscription)
+            network = _with(network, "oversubscription", oversubscription)
         if routing is not None:
             network = _routed(network, routing, seed)
         return Topology(
@@ -101,6 +97,19 @@ def _needed(network: Network | None, field: str, path: tuple[str | int, ...]) ->
     if field not in {f.name for f in dataclasses.fields(network)}:  # type: ignore[arg-type]
         raise Refused(f"a {name_of(network)} network has no {field}", path)
     return network
+
+
+def _with(network: Network | None, field: str, value: object) -> Network:
+    path = ("cluster", field)
+    changed: Network = _replaced(_needed(network, field, path), path, **{field: value})
+    return changed
+
+
+def _with_cables(network: Network | None, field: str, value: object) -> Network:
+    path = ("cluster", f"inter_node_{field}")
+    found: Any = _needed(network, "link", path)
+    changed: Network = _replaced(found, path, link=_replaced(found.link, path, **{field: value}))
+    return changed
 
 
 def _routed(network: Network | None, routing: Routing, seed: int) -> Network | None:
@@ -129,21 +138,14 @@ def _whole(value: int | None, field: str, low: int, default: int = 1) -> int:
     return chosen
 
 
-def data_folder() -> Path:
-    """Where the machine files are: inside an installed package, else beside the checkout's."""
-    package = Path(str(resources.files("dpsim")))
-    inside = package / "data" / "topologies"
-    return inside if inside.is_dir() else package.parent / "topologies"
-
-
 def machine_names() -> tuple[str, ...]:
     """The machines that come with dpsim, sorted."""
-    return tuple(sorted(path.stem for path in data_folder().glob("*.yaml")))
+    return tuple(sorted(path.stem for path in data_folder("topologies").glob("*.yaml")))
 
 
 def device_names() -> tuple[str, ...]:
     """The devices that come with dpsim, sorted."""
-    return tuple(sorted(path.stem for path in (data_folder() / "devices").glob("*.yaml")))
+    return tuple(sorted(path.stem for path in data_folder("topologies").glob("devices/*.yaml")))
 
 
 def load_machine(name_or_path: str, base: Path | None = None) -> Machine:
@@ -151,8 +153,8 @@ def load_machine(name_or_path: str, base: Path | None = None) -> Machine:
 
     A text that ends in .yaml, .yml or .json, or has a slash, is a file.
     """
-    path, shown = _find(name_or_path, machine_names(), data_folder(), base, "machine")
-    return _read_machine(path, shown)
+    path, shown = _find(name_or_path, machine_names(), data_folder("topologies"), base, "machine")
+    return _read_machine(path, shown, path.stat().st_mtime_ns if path.is_file() else 0)
 
 
 def load_device(name_or_path: str, base: Path | None = None) -> Device:
@@ -171,13 +173,8 @@ def _find(
     return folder / f"{name}.yaml", f"{name}.yaml"
 
 
-def _read_machine(path: Path, shown: str) -> Machine:
-    stamp = path.stat().st_mtime_ns if path.is_file() else 0
-    return _read_machine_at(path, shown, stamp)
-
-
 @lru_cache(maxsize=64)
-def _read_machine_at(path: Path, shown: str, stamp: int) -> Machine:
+def _read_machine(path: Path, shown: str, stamp: int) -> Machine:
     data, lines = yamlfile.load(path, shown)
     try:
         data = _mapping(data, ())
@@ -194,7 +191,8 @@ def _device(
     name: str, base: Path | None, field: tuple[str | int, ...] = ()
 ) -> tuple[Device, dict[str, str]]:
     try:
-        path, shown = _find(name, device_names(), data_folder() / "devices", base, "device")
+        folder = data_folder("topologies") / "devices"
+        path, shown = _find(name, device_names(), folder, base, "device")
     except Refused as error:
         raise Refused(error.message, field) from None
     data, lines = yamlfile.load(path, shown)

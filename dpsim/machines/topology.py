@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import networkx as nx
 
@@ -13,6 +14,7 @@ from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge, Network, NodeFabric, Vertex
 
 _OUTSIDE = ("leaf", "spine")
+Found = TypeVar("Found")
 
 
 class Topology:
@@ -41,13 +43,21 @@ class Topology:
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))
         self._node = node
         self._network = network.settled(nics) if network is not None and nodes > 1 else network
-        self.memo: dict[Any, Any] = {}  # what others worked out for this machine
+        self.known: dict[Hashable, Any] = {}  # what was worked out for this machine
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
         self.compute_capability = compute_capability
         self.ranks = nodes * gpus if ranks is None else ranks
         if not 1 <= self.ranks <= nodes * gpus:
             message = f"{self.ranks} ranks on {nodes} nodes of {gpus} GPUs"
             raise Refused(message, ("cluster", "ranks"))
+
+    def once(self, key: Hashable, find: Callable[[], Found]) -> Found:
+        """What `find` finds for this machine, which never changes: only the first call under `key`
+        looks."""
+        if key not in self.known:
+            self.known[key] = find()
+        found: Found = self.known[key]
+        return found
 
     @cached_property
     def graph(self) -> nx.DiGraph[Vertex]:
@@ -121,9 +131,7 @@ class Topology:
 
     def _way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
         """From GPU number `gpu` of node 0 to the NIC that it sends through to NIC `rail`."""
-        if (gpu, rail) not in self._ways_out:
-            self._ways_out[gpu, rail] = self._find_way_out(gpu, rail)
-        return self._ways_out[gpu, rail]
+        return self.once(("way out", gpu, rail), lambda: self._find_way_out(gpu, rail))
 
     def _find_way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
         own = self.nic_of(gpu)
@@ -162,24 +170,18 @@ class Topology:
         return graph
 
     @cached_property
-    def _paths(self) -> dict[tuple[Vertex, Vertex], tuple[Edge, ...]]:
-        return {}
-
-    @cached_property
-    def _ways_out(self) -> dict[tuple[int, int], tuple[Edge, ...]]:
-        return {}
-
-    @cached_property
     def _nics(self) -> tuple[int, ...]:
         return tuple(self._node.nic_of(gpu, self.gpus, self.nics) for gpu in range(self.gpus))
 
     def inside(self, source: Vertex, target: Vertex) -> tuple[Edge, ...]:
         """The edges from `source` to `target`, both vertices of node 0 (see `route`)."""
-        if (source, target) not in self._paths:
+
+        def find() -> tuple[Edge, ...]:
             graph = self._first_node
             path = _relayed(graph, source, target) or _shortest(graph, source, target)
-            self._paths[source, target] = tuple(pairwise(path))
-        return self._paths[source, target]
+            return tuple(pairwise(path))
+
+        return self.once(("inside", source, target), find)
 
 
 def _relayed(graph: nx.DiGraph[Vertex], source: Vertex, target: Vertex) -> list[Vertex] | None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpsim.machines.devices import DTYPE_BYTES, Device
+from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 
 #: share of the dense peak that large training kernels reach when nothing has been measured.
@@ -53,76 +54,52 @@ def layer_times(
     """
     if device is not None and not floor:
         device = replace(device, launch_overhead=0.0)
-    return tuple(
-        _layer_time(layer, device, dtype, samples, efficiency, recompute) for layer in model.layers
-    )
+    roofline = Roofline(device, dtype, efficiency) if device is not None else None
+    return tuple(_layer_time(layer, roofline, samples, recompute) for layer in model.layers)
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """A device that computes in `dtype` and reaches the share `efficiency` of its peak."""
+
+    device: Device
+    dtype: str
+    efficiency: float
+
+    def bound(
+        self, flop: float, elements: float, parameters: float, kernels: int
+    ) -> tuple[float, str]:
+        """What one pass takes [s], and what bounds it."""
+        moved = (elements + parameters) * DTYPE_BYTES[self.dtype]
+        times = {
+            "compute": flop / (self.device.peak_for(self.dtype) * self.efficiency),
+            "memory_bandwidth": moved / self.device.memory_bandwidth,
+            "host": kernels * self.device.launch_overhead,
+        }
+        bound = max(times, key=lambda key: times[key])
+        return times[bound], bound
 
 
 def _layer_time(
-    layer: Layer,
-    device: Device | None,
-    dtype: str,
-    samples: float,
-    efficiency: float,
-    recompute: Recompute,
+    layer: Layer, roofline: Roofline | None, samples: float, recompute: Recompute
 ) -> LayerTime:
     if layer.forward is not None and layer.backward is not None:
         forward, backward, bound = layer.forward * samples, layer.backward * samples, "compute"
-    elif device is None:
+    elif roofline is None:
         raise ValueError(
             f"layer {layer.name} has no forward and backward time, and there is no machine"
         )
     else:
-        forward, bound = _pass(
-            device,
-            dtype,
-            efficiency,
-            layer.forward_flop * samples,
-            layer.forward_bytes * samples,
-            layer.parameters,
-            layer.kernels,
-        )
-        backward, _ = _pass(
-            device,
-            dtype,
-            efficiency,
-            layer.backward_flop * samples,
-            layer.backward_bytes * samples,
-            2 * layer.parameters,
-            2 * layer.kernels,
-        )
+        flop, moved = layer.forward_flop * samples, layer.forward_bytes * samples
+        forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels)
+        flop, moved = layer.backward_flop * samples, layer.backward_bytes * samples
+        backward, _ = roofline.bound(flop, moved, 2 * layer.parameters, 2 * layer.kernels)
     again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0
-    if recompute == "selective" and device is not None and layer.again_kernels:
-        again, _ = _pass(
-            device,
-            dtype,
-            efficiency,
-            layer.again_flop * samples,
-            layer.again_bytes * samples,
-            0,
-            layer.again_kernels,
-        )
+    if recompute == "selective" and roofline is not None and layer.again_kernels:
+        flop, moved = layer.again_flop * samples, layer.again_bytes * samples
+        again, _ = roofline.bound(flop, moved, 0, layer.again_kernels)
     share = layer.weight_share * backward / (backward + again) if again else layer.weight_share
     return LayerTime(forward, backward + again, bound, share)
-
-
-def _pass(
-    device: Device,
-    dtype: str,
-    efficiency: float,
-    flop: float,
-    elements: float,
-    parameters: float,
-    kernels: int,
-) -> tuple[float, str]:
-    moved = (elements + parameters) * DTYPE_BYTES[dtype]
-    times = {
-        "compute": flop / (device.peak_for(dtype) * efficiency),
-        "memory_bandwidth": moved / device.memory_bandwidth,
-        "host": kernels * device.launch_overhead,
-    }
-    bound = max(times, key=lambda key: times[key])
-    return times[bound], bound
 
 
 #: bytes read and written per parameter by one update in fp32: (p, g) -> p; (p, g, m) -> (p, m);

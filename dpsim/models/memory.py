@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dpsim.machines.devices import DTYPE_BYTES, Device
+from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 from dpsim.models.compute import Recompute
 

@@ -1,255 +1,27 @@
-"""Records of real steps (`dpsim measure`): read, checked, and made into a Model.
+"""The Model of a recorded run.
 
-A record says when each layer's forward ended and when each gradient was ready.  Layers are made
-such that both are reproduced: a layer's forward lasts from the previous layer's end to its own (so
-functions between layers count with the layer that follows them, the loss with the last), and its
-backward from the previous gradient to its own.  Gradients of one module that come one after the
-other within SPREAD of the backward (without durations: with no FLOP between them) are ready
-together, when the last of them is; otherwise the module is split.
+Layers are made such that what the recording says is reproduced: a layer's forward lasts from the
+previous layer's end to its own (so functions between layers count with the layer that follows
+them, the loss with the last), and its backward from the previous gradient to its own.  Gradients
+of one module that come one after the other within SPREAD of the backward (without durations: with
+no FLOP between them) are ready together, when the last of them is; otherwise the module is split.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
 from math import prod
-from typing import Annotated, Any, Literal, NamedTuple, NoReturn
+from operator import itemgetter
+from typing import Any, NamedTuple
 
-from dpsim.core.record import Check, Flag, Natural, Refused, Text, build, record
-from dpsim.core.units import Seconds, Unit
-from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.record import Refused
 from dpsim.models import Buckets, Layer, Model, Recorded, Tensor
-from dpsim.models.precision import Dtype, Stored
+from dpsim.models.recording import Columns, Parameter, RecordedBucket, Recording
 
-SCHEMA, VERSION = "dpsim-ddp-record", 1
 #: gradients of one module may be this share of the backward apart and still count as one layer's
 SPREAD = 0.01
-Amount = Annotated[float, Unit("1", high=1e30)]
-Columns = tuple[Amount, Amount, Amount, Amount]
-
-
-@record
-class DeviceName:
-    """What the run was on."""
-
-    type: Literal["cpu", "cuda"]
-    name: Text
-
-
-@record
-class Parameter:
-    """One parameter tensor and the module that registers it first."""
-
-    name: Text
-    module: Text
-    shape: tuple[Natural, ...]
-    dtype: Text
-    bytes: Natural
-    trainable: Flag
-
-
-@record
-class Bucket:
-    """One bucket as the communication hook got it."""
-
-    index: Natural
-    bytes: Natural
-    dtype: Stored
-    parameters: tuple[Text, ...]
-
-
-@record
-class Step:
-    """One step [s since its start]: forward (module, start, end), gradients, buckets, the rest."""
-
-    forward: tuple[tuple[Natural, Seconds, Seconds], ...]
-    backward_start_s: Seconds
-    ready_s: dict[Text, Seconds]
-    buckets_s: tuple[Seconds, ...]
-    backward_end_s: Seconds
-    optimizer_end_s: Seconds | None
-    end_s: Seconds
-
-    def __post_init__(self) -> None:
-        for k, (_, start, end) in enumerate(self.forward):
-            if not start <= end <= self.backward_start_s:
-                raise Refused("is not in the order start, end, backward_start_s", ("forward", k))
-        for name, time in self.ready_s.items():
-            if not self.backward_start_s <= time <= self.end_s:
-                raise Refused("is not between backward_start_s and end_s", ("ready_s", name))
-        if not self.backward_start_s <= self.backward_end_s <= self.end_s:
-            raise Refused("is not between backward_start_s and end_s", ("backward_end_s",))
-        if not self.ready_s or not self.forward:
-            raise Refused("no gradient was ever ready, or no module called", ())
-
-
-@record
-class Work:
-    """The same marks on one more step, counted: FLOP, bytes moved, kernels, bytes kept."""
-
-    columns: tuple[Text, ...]
-    forward: tuple[tuple[Natural, Columns, Columns], ...]
-    backward_start: Columns
-    ready: dict[Text, Columns]
-
-    def __post_init__(self) -> None:
-        if self.columns != ("flop", "bytes", "kernels", "kept_bytes"):
-            raise Refused("is not flop, bytes, kernels, kept_bytes", ("columns",))
-
-
-@record
-class Knobs:
-    """DistributedDataParallel's arguments."""
-
-    bucket_cap_mb: Amount | None
-    find_unused_parameters: Flag
-    static_graph: Flag
-    gradient_as_bucket_view: Flag
-    broadcast_buffers: Flag
-
-
-@record
-class OptimizerClass:
-    """The optimizer's class in torch, and whether it has momentum."""
-
-    class_: Text
-    momentum: Flag
-
-
-@record
-class Recording:
-    """A whole record, as `dpsim measure` writes it."""
-
-    torch: Text
-    device: DeviceName
-    world_size: Annotated[int, Check(1, 1_048_576)]
-    batch: Annotated[int, Check(1, 10**9)]
-    compute_dtype: Dtype
-    model: Text
-    ddp: Knobs
-    optimizer: OptimizerClass | None
-    modules: tuple[Text, ...]
-    parameters: tuple[Parameter, ...]
-    buffers: tuple[tuple[Text, Natural], ...]
-    first_buckets: tuple[Bucket, ...]
-    steady_buckets: tuple[Bucket, ...]
-    plain_steps_s: tuple[Seconds, ...]
-    steps: tuple[Step, ...]
-    work: Work | None
-    dpsim_version: Text = ""
-
-    def __post_init__(self) -> None:
-        if not self.steps or not self.plain_steps_s:
-            raise ValueError("steps: there is no step")
-        for k, parameter in enumerate(self.parameters):
-            _check_parameter(parameter, self.modules, k)
-        names = [p.name for p in self.parameters]
-        if len(set(names)) != len(names) or len(set(self.modules)) != len(self.modules):
-            raise ValueError("parameters: two parameters or modules have one name")
-        for step, entry in enumerate(self.steps):
-            self._check_step(entry.forward, entry.ready_s, ("steps", step))
-        if self.work is not None:
-            self._check_step(self.work.forward, self.work.ready, ("work",))
-        self._check_buckets("first_buckets", self.first_buckets)
-        self._check_buckets("steady_buckets", self.steady_buckets)
-
-    @cached_property
-    def trainable(self) -> dict[str, Parameter]:
-        """The parameters that have gradients, by name, in registration order."""
-        return {p.name: p for p in self.parameters if p.trainable}
-
-    @cached_property
-    def place(self) -> dict[str, int]:
-        """The number of each trainable parameter in registration order."""
-        return {name: index for index, name in enumerate(self.trainable)}
-
-    @cached_property
-    def step(self) -> Step:
-        """The step of median duration (the lower one of an even number)."""
-        return sorted(self.steps, key=lambda step: step.end_s)[(len(self.steps) - 1) // 2]
-
-    @property
-    def plain_step(self) -> float:
-        """The median step without hooks on layers and gradients [s]."""
-        return sorted(self.plain_steps_s)[(len(self.plain_steps_s) - 1) // 2]
-
-    def _check_step(
-        self, forward: Sequence[Any], ready: dict[str, Any], path: tuple[str | int, ...]
-    ) -> None:
-        if any(module >= len(self.modules) for module, *_ in forward):
-            raise Refused(f"there are {len(self.modules)} modules", (*path, "forward"))
-        for name in ready:
-            if name not in self.trainable:
-                raise Refused(f"{name!r} is no trainable parameter", (*path, "ready"))
-        for name in set(self.steps[0].ready_s) ^ set(ready):
-            raise Refused(f"{name!r} is not ready in every step", (*path, "ready"))
-
-    def _check_buckets(self, key: str, buckets: tuple[Bucket, ...]) -> None:
-        seen: set[str] = set()
-        for k, bucket in enumerate(buckets):
-            for name in bucket.parameters:
-                if name not in self.trainable or name in seen:
-                    raise Refused(f"{name!r} is no parameter, or there twice", (key, k))
-                seen.add(name)
-            total = sum(self.trainable[name].bytes for name in bucket.parameters)
-            if total != bucket.bytes:
-                raise Refused(
-                    f"its parameters have {total:,} bytes, not {bucket.bytes:,}", (key, k)
-                )
-        for name in self.trainable:
-            if name not in seen:
-                raise Refused(f"parameter {name!r} is in no bucket", (key,))
-
-
-def _check_parameter(parameter: Parameter, modules: tuple[str, ...], k: int) -> None:
-    if parameter.module not in modules:
-        raise Refused(f"there is no module {parameter.module!r}", ("parameters", k))
-    if not parameter.trainable:
-        return
-    if parameter.dtype not in DTYPE_BYTES:
-        raise Refused(f"unknown dtype {parameter.dtype!r}", ("parameters", k))
-    size = prod(parameter.shape) * DTYPE_BYTES[parameter.dtype]
-    if size != parameter.bytes:
-        raise Refused(
-            f"{parameter.name} has {parameter.bytes:,} bytes, and its shape {size:,}",
-            ("parameters", k),
-        )
-
-
-@lru_cache(maxsize=4)  # every point of a sweep reads the same record
-def parse(text: str) -> Recording:
-    """The record written in `text`.  Refused, naming the place, for anything else."""
-    try:
-        data = json.loads(text, parse_constant=_no_number, object_pairs_hook=_no_repetition)
-    except Refused:
-        raise
-    except (ValueError, RecursionError):
-        raise Refused("is no complete JSON") from None
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise Refused(f"is no record of dpsim measure (schema {SCHEMA!r})")
-    version = data.pop("schema_version", None)
-    if version != VERSION or isinstance(version, bool):
-        raise Refused(f"has schema_version {str(version)[:20]}; this dpsim reads {VERSION}")
-    del data["schema"]
-    if isinstance(data.get("optimizer"), dict) and "class" in data["optimizer"]:
-        data["optimizer"]["class_"] = data["optimizer"].pop("class")
-    return build(Recording, data)
-
-
-def _no_number(word: str) -> NoReturn:
-    raise Refused(f"holds {word}, which is no number")
-
-
-def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Refused("gives a key twice")
-    return found
-
-
-# -- layers -----------------------------------------------------------------------------------
 
 
 class Part(NamedTuple):
@@ -451,17 +223,13 @@ def _main_dtype(found: Recording) -> str:
 
 def _forward_rank(found: Recording) -> dict[str, int]:
     """Modules by the end of their first call; one that is never called follows its predecessor."""
-    calls = [found.modules[module] for module, _, _ in sorted(found.step.forward, key=_end)]
+    calls = [found.modules[call[0]] for call in sorted(found.step.forward, key=itemgetter(2))]
     rank: dict[str, int] = {}
     here = -1
     for module in found.modules:
         here = calls.index(module) if module in calls else here
         rank[module] = here
     return rank
-
-
-def _end(call: tuple[int, float, float]) -> float:
-    return call[2]
 
 
 def _recorded(
@@ -474,7 +242,7 @@ def _recorded(
     }
     step = found.step
 
-    def told(buckets: tuple[Bucket, ...]) -> Buckets:
+    def told(buckets: tuple[RecordedBucket, ...]) -> Buckets:
         return tuple((float(b.bytes), tuple(label[n] for n in b.parameters)) for b in buckets)
 
     return Recorded(
@@ -488,18 +256,3 @@ def _recorded(
         buckets=told(found.steady_buckets),
         frozen_bytes=sum(p.bytes for p in found.parameters if not p.trainable),
     )
-
-
-#: what CUDA calls a device (torch.cuda.get_device_name), where machine files call it otherwise
-_SAME = {
-    "H100 80GB HBM3": "H100-SXM5-80GB",
-    "H100 PCIe": "H100-PCIe-80GB",
-    "H200": "H200-SXM5-141GB",
-    "A100 80GB PCIe": "A100-PCIE-80GB",
-}
-
-
-def same_device(recorded: str, device: str) -> bool:
-    """Whether CUDA's name of the recorded device is that of a machine's `device`."""
-    name = recorded.removeprefix("NVIDIA ")
-    return device in (name, _SAME.get(name))

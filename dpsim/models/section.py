@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from dpsim.core.places import below
 from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
 from dpsim.core.units import Bytes, Seconds
@@ -17,7 +18,8 @@ from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
 from dpsim.models.huggingface import Attention, read_config
 from dpsim.models.precision import Stored
-from dpsim.models.recorded import model_of, parse, same_device
+from dpsim.models.recorded import model_of
+from dpsim.models.recording import parse, same_device
 
 Parameters = Annotated[int, Check(0, 10**13)]
 
@@ -185,19 +187,6 @@ def bundled_models() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))
 
 
-def below(base: Path, name: str, key: str) -> Path:
-    """`name` as a path inside `base`; Refused where it leads elsewhere."""
-    path, where = base / name, tuple(key.split("."))
-    try:
-        inside = path.resolve().is_relative_to(base.resolve())
-        path.is_file()
-    except (OSError, ValueError, RuntimeError):  # too long, a NUL, links in a circle
-        raise Refused(f"{name[:60]!r} is not a path", where) from None
-    if Path(name).is_absolute() or not inside:
-        raise Refused(f"{name[:200]!r} lies outside the scenario's own folder", where)
-    return path
-
-
 class ModelSource:
     """Marks the field: which kind of model section it is follows from its keys."""
 
@@ -258,15 +247,3 @@ def dump_model(spec: Any) -> Any:
 def _json_schema() -> dict[str, Any]:
     own = [json_schema(cls) for cls in (HuggingFace, Explicit, FromRecord)]
     return {"oneOf": [*own, *_ARCHITECTURE.json_schema()["oneOf"]]}
-
-
-__all__ = [
-    "Explicit",
-    "FromRecord",
-    "HuggingFace",
-    "LayerSpec",
-    "ModelSource",
-    "below",
-    "dump_model",
-    "load",
-]

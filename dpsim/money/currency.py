@@ -3,7 +3,7 @@
 An amount stays the text that was given, so that it is written back as it was, and its number is
 that text's, to the last digit.
 
->>> price = Priced("h").convert("2.10 usd/h")
+>>> price = Priced("h").take("2.10 usd/h", file=True)
 >>> price, price.number, price.currency
 ('2.10 usd/h', Decimal('2.10'), 'usd')
 >>> rounded([Decimal("0.333"), Decimal("0.333"), Decimal("0.334")])
@@ -12,12 +12,16 @@ that text's, to the last digit.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any, ParamSpec, TypeVar
+
+from dpsim.core.marks import Mark
+from dpsim.core.record import Refused
 
 #: digits of intermediate results: sums and products of prices and counts are exact
 DIGITS = 60
@@ -68,7 +72,7 @@ class Money(str):
 
 
 @dataclass(frozen=True)
-class Priced:
+class Priced(Mark):
     """Marks a field as an amount of money: "h" per hour, "kWh" per energy, "" outright."""
 
     per: str = ""
@@ -77,7 +81,7 @@ class Priced:
     def example(self) -> str:
         return {"h": "2.10 usd/h", "kWh": "0.12 usd/kWh", "": "250000 usd"}[self.per]
 
-    def convert(self, value: Any) -> Money:
+    def take(self, value: Any, file: bool) -> Money:
         """`value` as Money; ValueError says what would be accepted."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError(f"this is no amount of money; write for example {self.example!r}")
@@ -94,13 +98,8 @@ class Priced:
             raise ValueError(f"{str(value)!r} is more than {MOST:,}")
         return Money(value)
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        schema = {"type": "string", "examples": [self.example]}
-        return core_schema.no_info_plain_validator_function(
-            self.convert, metadata={"pydantic_js_functions": [lambda s, h: schema]}
-        )
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "examples": [self.example]}
 
 
 @exactly
@@ -114,3 +113,40 @@ def rounded(amounts: Sequence[Decimal], unit: Decimal = CENT) -> list[Decimal]:
     for k in order[:missing]:
         floors[k] += unit
     return [floor.quantize(unit) for floor in floors]
+
+
+# -- other currencies than dollars -----------------------------------------------------------------
+
+
+def _amounts(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Money]]:
+    """All amounts of money in a record, with where they are; rates apart."""
+    for field in dataclasses.fields(value):
+        found = getattr(value, field.name)
+        if isinstance(found, Money):
+            yield (*path, field.name), found
+        elif dataclasses.is_dataclass(found):
+            yield from _amounts(found, (*path, field.name))
+
+
+def check_currencies(value: Any, rates: dict[str, Money] | None) -> None:
+    """Refused where `rates` lack the currency of an amount of money in record `value`."""
+    for path, amount in _amounts(value):
+        if amount.currency != "usd" and amount.currency not in _lower(rates):
+            per = amount.rpartition("/")[2] if "/" in amount else ""
+            raise Refused(
+                f"{str(amount)!r}: write it in usd{'/' if per else ''}{per}, or give "
+                f"rates: {{{amount.currency}: 1.00 usd}} with what one {amount.currency} is worth",
+                path,
+            )
+
+
+@exactly
+def usd(amount: Money, rates: dict[str, Money] | None = None) -> Decimal:
+    """`amount` in dollars, by the given rates."""
+    if amount.currency == "usd":
+        return amount.number
+    return amount.number * _lower(rates)[amount.currency].number
+
+
+def _lower(rates: dict[str, Money] | None) -> dict[str, Money]:
+    return {currency.lower(): rate for currency, rate in (rates or {}).items()}

@@ -9,7 +9,7 @@ vectorised engine where it applies; `confirmed` plays as `dpsim run` does.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from dpsim.core.overrides import INSTEAD, value_of, with_change
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, Scenario, load
 from dpsim.models.memory import MemoryUse
+from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
-from dpsim.predict.prediction import identity, memory_of, predict, relate
+from dpsim.predict.memory import memory_of
+from dpsim.predict.numbers import failed
+from dpsim.predict.point import Change, Failed, Point
+from dpsim.predict.prediction import predict, relate
 
-Change = Mapping[str, Any]
-Point = dict[str, Any]
 #: keys that are no part of a point
 _NO_POINT = ("sweep", "measured")
 #: keys that change nothing inside a node
@@ -56,22 +58,30 @@ class Bench:
     tell: Told = lambda played: None
     played: int = 0
     warnings: dict[str, None] = field(default_factory=dict)
-    _points: dict[str, Point] = field(default_factory=dict)
+    _points: dict[str, Point | Failed] = field(default_factory=dict)
 
-    def point(self, change: Change, *, relative: bool = False, confirmed: bool = False) -> Point:
-        """The point that is asked about with `change`; a fresh copy, with `error` in place of
-        numbers where there are none.
+    def point(
+        self, change: Change, *, relative: bool = False, confirmed: bool = False
+    ) -> Point | Failed:
+        """The point that is asked about with `change`.
 
         relative   with speed-up and efficiency
         confirmed  as `dpsim run` plays it: on the engine that the scenario asks for
         """
-        point = dict(self._played({**self.at, **change}, confirmed))
-        if relative and "error" not in point:
-            base = dict(self._played(self._base(change), confirmed))
-            if "error" in base:
-                return {**_nothing(point), "error": f"what it is relative to: {base['error']}"}
-            relate([base, point])
-        return {**point, "set": dict(change)}
+        point = self._played({**self.at, **change}, confirmed)
+        if relative and isinstance(point, Point):
+            base = self._played(self._base(change), confirmed)
+            if isinstance(base, Failed):
+                error = f"what it is relative to: {base.error}"
+                return Failed(
+                    ranks=point.ranks,
+                    nodes=point.nodes,
+                    global_batch=point.global_batch,
+                    error=error,
+                    set=change,
+                )
+            _, point = relate([base, point])
+        return replace(point, set=change)
 
     def _base(self, change: Change) -> dict[str, Any]:
         """What the point sets that `change` is compared with: all of it but the cluster's size,
@@ -89,7 +99,7 @@ class Bench:
         except Refused:
             return False
 
-    def _played(self, change: Change, confirmed: bool) -> Point:
+    def _played(self, change: Change, confirmed: bool) -> Point | Failed:
         key = json.dumps([confirmed, list(change.items())], sort_keys=True)
         if key not in self._points:
             self.played += 1
@@ -97,7 +107,7 @@ class Bench:
             self.tell(self.played)
         return self._points[key]
 
-    def _play(self, change: Change, confirmed: bool) -> Point:
+    def _play(self, change: Change, confirmed: bool) -> Point | Failed:
         loaded = None
         try:
             loaded = self.loaded(change)
@@ -110,20 +120,16 @@ class Bench:
                     raise
                 return self._predicted(loaded)
         except (Refused, SimulationError, ValueError) as error:
-            return {**self._identity(loaded), "error": str(error)}
+            case = Case(loaded.points[0], self.folder) if loaded else None
+            return failed(case, str(error), change)
 
-    def _predicted(self, loaded: Loaded) -> Point:
-        document = predict(loaded, self.found).document
-        point: Point = document["points"][0]
-        json.dumps(point, allow_nan=False)  # a number that is none is an error, not a word
-        said = (text for text in document["warnings"] if "does not fit" not in text)
+    def _predicted(self, loaded: Loaded) -> Point | Failed:
+        answer = predict(loaded, self.found).answer
+        point = answer.points[0]
+        json.dumps(to_json(point), allow_nan=False)  # a number that is none is an error, not a word
+        said = (text for text in answer.warnings if "does not fit" not in text)
         self.warnings |= dict.fromkeys(said)  # whether it fits is said point by point
         return point
-
-    def _identity(self, loaded: Loaded | None) -> Point:
-        if loaded is None:
-            return {"ranks": None, "nodes": None, "global_batch": None}
-        return identity(Case(loaded.points[0], self.folder))
 
     def loaded(self, change: Change) -> Loaded:
         """The scenario with `change` alone, as `dpsim run` would read it."""
@@ -147,10 +153,6 @@ def _with_engine(loaded: Loaded, engine: Any) -> Loaded:
     scenario = replace(loaded.scenario, engine=engine)
     points = tuple(replace(point, engine=engine) for point in loaded.points)
     return replace(loaded, scenario=scenario, points=points)
-
-
-def _nothing(point: Point) -> Point:
-    return {key: point.get(key) for key in ("ranks", "nodes", "global_batch")}
 
 
 def bench_of(loaded: Loaded, relative_to: str | None = None) -> Bench:

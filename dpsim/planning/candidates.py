@@ -9,19 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import at_ranks
 from dpsim.core import plugins
 from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import INSTEAD, with_change
-from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.convergence import TrainingTime
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
-from dpsim.money.items import Bill, Power
+from dpsim.money.items import Bill
+from dpsim.money.usage import Power
 from dpsim.planning.grid import Axis, Grid, parse_axis
 from dpsim.predict.level import level
+from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
-from dpsim.predict.prediction import identity, predict
+from dpsim.predict.point import Causes, Failed, Point, computed
+from dpsim.predict.prediction import predict
 from dpsim.predict.training_run import check, cost_of, power_of, run_of
 
 #: candidates of one comparison
@@ -44,7 +47,7 @@ class PlayedJob:
     name: str
     weight: float
     case: Case
-    point: dict[str, Any]
+    point: Point
     run: TrainingTime | None
     bill: Bill | None
     power: Power | None
@@ -52,30 +55,34 @@ class PlayedJob:
 
     @property
     def step_time(self) -> float:
-        return float(self.point["step_time_s"])
+        return self.point.step_time_s
 
     @property
-    def causes(self) -> dict[str, tuple[float, float]]:
+    def causes(self) -> Causes:
         """What each cause of uncertainty does to the step time, at its two ends, relative to it."""
-        return {name: (ends[0], ends[1]) for name, ends in self.point["interval_causes"].items()}
+        return self.point.interval.causes
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A cluster or a strategy, with its jobs; `error` says why it has no numbers."""
+    """A cluster or a strategy, with its jobs; or the point that has no numbers."""
 
     name: str
     title: str
     jobs: tuple[PlayedJob, ...]
     several: bool = False
-    error: str = ""
-    size: dict[str, Any] | None = None
+    failed: Failed | None = None
     warnings: tuple[str, ...] = ()
+
+    @property
+    def error(self) -> str:
+        """Why it has no numbers; "" where it has some."""
+        return self.failed.error if self.failed else ""
 
     @property
     def fits(self) -> bool | None:
         """Whether all jobs fit in memory; None where a capacity is not known."""
-        found = [job.point["fits"] for job in self.jobs]
+        found = [job.point.memory.fits for job in self.jobs]
         return False if False in found else None if None in found else True
 
     @property
@@ -204,9 +211,9 @@ def played(wanted: Asked, ranks: int | None = None) -> Candidate:
             made, said = _played(job, ranks)
         except (SimulationError, _NoNumber) as error:
             text = f"{job.name}: {error}" if wanted.mix.several else str(error)
-            return Candidate(
-                wanted.name, wanted.mix.title, (), wanted.mix.several, text, _size(job, ranks)
-            )
+            case = Case(_at(job.loaded, ranks).points[0], job.loaded.base)
+            nothing = failed(case, text, {})
+            return Candidate(wanted.name, wanted.mix.title, (), wanted.mix.several, nothing)
         jobs.append(made)
         notes += [f"{job.name}: {text}" if wanted.mix.several else text for text in said]
     return Candidate(
@@ -216,10 +223,6 @@ def played(wanted: Asked, ranks: int | None = None) -> Candidate:
 
 class _NoNumber(ValueError):
     """A point that has no number, for a reason that is no mistake in the file."""
-
-
-def _size(job: MixedJob, ranks: int | None) -> dict[str, Any]:
-    return identity(Case(_at(job.loaded, ranks).points[0], job.loaded.base))
 
 
 def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
@@ -235,7 +238,7 @@ def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
         prediction = predict(single, found)
     except Refused as error:
         raise _NoNumber(str(error)) from None
-    case, point = prediction.cases[0], prediction.points[0]
+    case, (point,) = prediction.cases[0], computed(prediction.points)
     made = PlayedJob(
         name=job.name,
         weight=job.weight,
@@ -246,7 +249,7 @@ def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
         power=power_of(case, point),
         efficiency=_efficiency(case, point),
     )
-    return made, list(prediction.document["warnings"])
+    return made, list(prediction.answer.warnings)
 
 
 def _check(loaded: Loaded) -> None:
@@ -288,26 +291,21 @@ def _ranks(point: Any, base: Path) -> int | None:
         return None
 
 
-def _efficiency(case: Case, point: dict[str, Any]) -> float | None:
+def _efficiency(case: Case, point: Point) -> float | None:
     """Throughput per rank over that of the smallest machine that holds one replica; None where
     that has no number (backup workers, say)."""
     try:
         least = case.mesh.tensor * case.mesh.pipeline
         if case.ranks == least:
             return 1.0
-        alone = case.at_ranks(least)
+        alone = at_ranks(case, least)
         base = alone.global_batch / least / step_time(alone)
     except (Refused, SimulationError, ValueError, ZeroDivisionError):
         return None
-    time = float(point["step_time_s"])
+    time = point.step_time_s
     own = case.global_batch / case.ranks / time if time > 0 else math.inf
     share = own / base
     return share if math.isfinite(share) else None
 
 
-def strategy_of(job: PlayedJob) -> str:
-    """The kind of its strategy."""
-    return name_of(job.case.scenario.strategy)
-
-
-__all__ = ["Asked", "Candidate", "PlayedJob", "asked", "played", "strategy_of"]
+__all__ = ["Asked", "Candidate", "PlayedJob", "asked", "played"]

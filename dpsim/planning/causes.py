@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsim.cases.case import Case
+from dpsim.core.dtypes import dtype_class
 from dpsim.core.plugins import name_of
-from dpsim.machines.devices import dtype_class
+from dpsim.predict.point import Causes
 from dpsim.predict.uncertainty import Z90
 
 Array = NDArray[np.float64]
@@ -68,7 +69,7 @@ class Factor:
         return float(self.expected(0.0, 1.0)[0])
 
 
-def factors(case: Case, ends: dict[str, tuple[float, float]], own: Sequence[str]) -> list[Factor]:
+def factors(case: Case, ends: Causes, own: Sequence[str]) -> list[Factor]:
     """The factors of a job whose causes have `ends`; `own` names the job where nobody else shares
     a cause with it."""
     return [

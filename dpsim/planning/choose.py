@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from dpsim.core.record import Refused
-from dpsim.planning.bench import Bench, Point, any_relative
+from dpsim.planning.bench import Bench, any_relative
 from dpsim.planning.grid import Axis, Grid, check, parse_axis
 from dpsim.planning.knobs import TRIED, knob_of, sensible, ways_of
-from dpsim.planning.plan import Answer, checked, limits, marked, missed
+from dpsim.planning.plan import Finding, Tried, checked, limits, marked, missed
 from dpsim.planning.search import pareto
 from dpsim.planning.wanted import Wanted, check_fields, margin_of, value_of
+from dpsim.predict.point import Change, Failed, Point
 from dpsim.predict.uncertainty import efficiency_interval
 
 #: what may be minimised by a short name
@@ -61,7 +63,7 @@ def choose(
     wanted: Sequence[Wanted],
     objective: str,
     tell: Callable[[int, int], None] = lambda done, of: None,
-) -> Answer:
+) -> Finding:
     """The point of a grid with the least `objective` (a field) that fits and meets all `wanted`.
 
     texts   axes as ``KEY=V1,V2,…``; the cluster's size is one of them, by doubling if not given
@@ -71,8 +73,7 @@ def choose(
         axes.append(default_axis(bench))
     grid = grid_of_axes(bench, axes)
     relative = any_relative([objective, *(one.field for one in wanted)])
-    points = _played(bench, list(grid), wanted, objective, relative, tell)
-    other = _front(points, objective)
+    points, other = _front(_played(bench, list(grid), wanted, objective, relative, tell), objective)
     question = {
         "kind": "choose",
         "minimise": objective,
@@ -83,85 +84,80 @@ def choose(
     notes = _error_notes(points)
     good = _best(points, objective, "holds")
     if good is None:
-        return Answer(question, False, None, _why(points, wanted), points, notes, wanted)
+        return Finding(question, False, None, _why(points, wanted), points, notes, wanted)
     sure = _best(points, objective, "holds_sure")
-    point = marked(bench.point(good["set"], relative=relative, confirmed=True), wanted)
+    point = marked(bench.point(good.set, relative=relative, confirmed=True), wanted)
     answer = {
         "set": good["set"],
         "objective": objective,
         "value": value_of(point, objective),
         "point": point,
-        "sure": sure and {"set": sure["set"], "value": value_of(sure, objective), "point": sure},
-        "front": [p["set"] for p in points if p.get("on_front")],
+        "sure": sure and {"set": sure.set, "value": value_of(sure, objective), "point": sure},
+        "front": [p.set for p in points if p.on_front],
     }
-    return Answer(question, True, answer, None, points, notes, wanted)
+    return Finding(question, True, answer, None, points, notes, wanted)
 
 
 def _played(
     bench: Bench,
-    changes: Sequence[dict[str, Any]],
+    changes: Sequence[Change],
     wanted: Sequence[Wanted],
     objective: str,
     relative: bool,
     tell: Callable[[int, int], None],
-) -> list[Point]:
+) -> list[Tried]:
     """The points of `changes`, marked; Refused where none has what is asked for."""
     points = []
     for place, change in enumerate(changes):
         points.append(marked(bench.point(change, relative=relative), wanted))
         tell(place + 1, len(changes))
-    checked(points, wanted)
-    sound = next(point for point in points if "error" not in point)
+    checked([one.point for one in points], wanted)
+    sound = next(one.point for one in points if isinstance(one.point, Point))
     check_fields([objective], sound, "--minimise")
     return points
 
 
-def _usable(point: Mapping[str, Any]) -> bool:
-    return "error" not in point and point.get("fits") is not False
+def _usable(one: Tried) -> bool:
+    return isinstance(one.point, Point) and one.point.memory.fits is not False
 
 
-def _best(points: Sequence[Point], objective: str, flag: str) -> Point | None:
+def _best(points: Sequence[Tried], objective: str, flag: str) -> Tried | None:
     """The usable point with `flag` and the least objective; of equal ones the smaller cluster."""
     good = [p for p in points if _usable(p) and p[flag] and value_of(p, objective) is not None]
-    return min(good, key=lambda p: (value_of(p, objective), p["ranks"]), default=None)
+    return min(good, key=lambda p: (value_of(p, objective), p.point.ranks), default=None)
 
 
-def _front(points: Sequence[Point], objective: str) -> str | None:
-    """Mark the points that are on the front of time and cost (or what else is minimised); returns
-    the second field, None where there is no time to train or nothing beside it."""
+def _front(points: list[Tried], objective: str) -> tuple[list[Tried], str | None]:
+    """The points, marked where they are on the front of time and cost (or what else is minimised),
+    and the second field; None where there is no time to train or nothing beside it."""
     usable = [p for p in points if _usable(p) and value_of(p, "time_to_train_s") is not None]
     known = [f for f in ("cost_usd", "energy_kwh") if usable and value_of(usable[0], f) is not None]
     other = objective if objective != "time_to_train_s" else next(iter(known), None)
     if not usable or other is None or any(value_of(p, other) is None for p in usable):
-        return None
+        return points, None
     chosen = pareto([(value_of(p, "time_to_train_s"), value_of(p, other)) for p in usable])  # type: ignore[misc]
-    for point in points:
-        point["on_front"] = False
-    for place in chosen:
-        usable[place]["on_front"] = True
-    return other
+    front = {id(usable[place]) for place in chosen}
+    return [replace(p, on_front=id(p) in front) for p in points], other
 
 
-def _why(points: Sequence[Point], wanted: Sequence[Wanted]) -> dict[str, Any]:
+def _why(points: Sequence[Tried], wanted: Sequence[Wanted]) -> dict[str, Any]:
     """Why no point will do: what each constraint comes nearest to, and where all come nearest."""
     usable = [point for point in points if _usable(point)]
     if not usable:
-        nearest = min(
-            (p for p in points if "error" not in p),
-            key=lambda p: float(p["memory_bytes"]),
-        )
+        numbered = ((one, one.point) for one in points if isinstance(one.point, Point))
+        nearest, _ = min(numbered, key=lambda pair: pair[1].memory.bytes)
         return missed([Wanted("fits", True, 1.0)], nearest) | {"binds": "memory"}
     alone = []
     for one in wanted:
         best = max(usable, key=one.margin)
-        alone += [{**entry, "set": best["set"]} for entry in missed([one], best)["misses"]]
+        alone += [{**entry, "set": best.set} for entry in missed([one], best)["misses"]]
     nearest = max(usable, key=lambda p: margin_of(wanted, p))
     found = missed(wanted, nearest)
     return {**found, "alone": alone}
 
 
-def _error_notes(points: Sequence[Point]) -> list[str]:
-    errors = [point["error"] for point in points if "error" in point]
+def _error_notes(points: Sequence[Tried]) -> list[str]:
+    errors = [one.point.error for one in points if isinstance(one.point, Failed)]
     return [f"no number at {len(errors)} of {len(points)} points: {errors[0]}"] if errors else []
 
 
@@ -213,7 +209,7 @@ def tune(
     wanted: Sequence[Wanted] = (),
     objective: str | None = None,
     tell: Callable[[int, int], None] = lambda done, of: None,
-) -> Answer:
+) -> Finding:
     """The settings of some keys, the best first, and what the best gains over now.
 
     objective   a field to minimise; None: the time to train, or where the scenario has no
@@ -227,7 +223,7 @@ def tune(
     key = objective or "throughput_per_s"
     points = _played(bench, [{}, *grid], wanted, key, relative, tell)
     ranked = sorted(
-        (p for p in points if _usable(p) and p["holds"] and value_of(p, key) is not None),
+        (p for p in points if _usable(p) and p.holds and value_of(p, key) is not None),
         key=lambda p: (-1 if most else 1) * (value_of(p, key) or 0.0),
     )
     question = {
@@ -240,63 +236,63 @@ def tune(
     }
     notes = _error_notes(points)
     if not ranked:
-        return Answer(question, False, None, _why(points, wanted), points, notes, wanted)
+        return Finding(question, False, None, _why(points, wanted), points, notes, wanted)
     answer = _tuned(bench, ranked, wanted, (key, most), relative)
     notes += _tune_notes(answer["now"], answer["point"], answer)
-    return Answer(question, True, answer, None, points, notes, wanted)
+    return Finding(question, True, answer, None, points, notes, wanted)
 
 
 def _tuned(
     bench: Bench,
-    ranked: Sequence[Point],
+    ranked: Sequence[Tried],
     wanted: Sequence[Wanted],
     objective: tuple[str, bool],
     relative: bool,
 ) -> dict[str, Any]:
     """The best of `ranked` beside now, both played as `dpsim run` does."""
 
-    def confirmed(change: dict[str, Any]) -> Point:
+    def confirmed(change: Change) -> Tried:
         return marked(bench.point(change, relative=relative, confirmed=True), wanted)
 
-    best, now = confirmed(ranked[0]["set"]), confirmed({})
+    best, now = confirmed(ranked[0].set), confirmed({})
     return {
-        "set": best["set"],
+        "set": best.set,
         "objective": objective[0],
         "value": value_of(best, objective[0]),
         "point": best,
         "now": now,
         **_gain(now, best, *objective),
-        "ranking": [point["set"] for point in ranked],
+        "ranking": [one.set for one in ranked],
         "same_batch": _same_batch(now, best, ranked, *objective),
     }
 
 
 def _same_batch(
-    now: Point, best: Point, ranked: Sequence[Point], key: str, most: bool
+    now: Tried, best: Tried, ranked: Sequence[Tried], key: str, most: bool
 ) -> dict[str, Any] | None:
     """The best setting at the present global batch, where `best` has another one."""
-    batch = now.get("global_batch")
-    if best["global_batch"] == batch:
+    batch = now.point.global_batch
+    if best.point.global_batch == batch:
         return None
-    found = next((p for p in ranked if p["global_batch"] == batch and p["set"]), None)
+    found = next((p for p in ranked if p.point.global_batch == batch and p.set), None)
     if found is None:
         return None
-    return {"set": found["set"], "value": value_of(found, key), **_gain(now, found, key, most)}
+    return {"set": found.set, "value": value_of(found, key), **_gain(now, found, key, most)}
 
 
-def _gain(now: Point, best: Point, key: str, most: bool) -> dict[str, float | None]:
+def _gain(now: Tried, best: Tried, key: str, most: bool) -> dict[str, float | None]:
     """How much better `best` is: the gain, its ends at 90 %, and what either is uncertain by.
 
     A cause moves both points in the same direction, so only what it does to their ratio counts.
     """
     old, new = value_of(now, key), value_of(best, key)
     nothing: dict[str, float | None] = dict.fromkeys(("gain", "gain_low", "gain_high", "unsure_by"))
-    if not old or not new or "interval_causes" not in now:
+    before, after = now.point, best.point
+    if not old or not new or isinstance(before, Failed) or isinstance(after, Failed):
         return nothing
     ratio = new / old if most else old / new
-    low, high = efficiency_interval(_causes(now), _causes(best))
-    time = best["step_time_s"]
-    width = (best["step_time_high_s"] - best["step_time_low_s"]) / 2
+    low, high = efficiency_interval(before.interval.causes, after.interval.causes)
+    time, width = after.step_time_s, (after.interval.high - after.interval.low) / 2
     return {
         "gain": ratio - 1.0,
         "gain_low": ratio * low - 1.0,
@@ -305,14 +301,10 @@ def _gain(now: Point, best: Point, key: str, most: bool) -> dict[str, float | No
     }
 
 
-def _causes(point: Point) -> dict[str, tuple[float, float]]:
-    return {name: (ends[0], ends[1]) for name, ends in point["interval_causes"].items()}
-
-
-def _tune_notes(now: Point, best: Point, answer: Mapping[str, Any]) -> list[str]:
+def _tune_notes(now: Tried, best: Tried, answer: Mapping[str, Any]) -> list[str]:
     """What keeps the best setting from being simply better."""
     gain, notes = answer["gain"], []
-    if "error" in now or now.get("fits") is False:
+    if not _usable(now):
         notes.append("now the scenario has no number, or does not fit in memory")
     elif gain is not None and gain <= 0:
         notes.append("nothing that was tried is better than now")
@@ -327,9 +319,10 @@ def _tune_notes(now: Point, best: Point, answer: Mapping[str, Any]) -> list[str]
             f"(±{answer['unsure_by']:.0%}); most of that moves both alike, which leaves "
             f"{answer['gain_low']:+.1%} … {answer['gain_high']:+.1%} for the gain"
         )
-    if now.get("global_batch") != best.get("global_batch") and "time_to_train_s" not in best:
+    old, new = now.point.global_batch, best.point.global_batch
+    if old != new and "time_to_train_s" not in best:
         notes.append(
-            f"the global batch changes from {now['global_batch']:,} to {best['global_batch']:,}; "
+            f"the global batch changes from {old:,} to {new:,}; "
             "what that does to convergence is counted only with training:"
         )
     return notes

@@ -7,16 +7,17 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from dpsim.planning.workers import TRIES, Answer, Answers, Lost, Task
+from dpsim.planning.log import Record
+from dpsim.planning.workers import TRIES, Lost, Outcome, Outcomes, Task
 
 if TYPE_CHECKING:
-    from dpsim.planning.sweep import Plan
+    from dpsim.planning.sweep import Sweep
 
 #: tasks that wait on the cluster for every one that runs
 AHEAD = 2
 
 
-def on_ray(plan: Plan, numbers: Iterable[int], task: Task, address: str, jobs: int) -> Answers:
+def on_ray(asked: Sweep, numbers: Iterable[int], task: Task, address: str, jobs: int) -> Outcomes:
     """Play on the Ray cluster at `address`; `local` starts one of `jobs` workers here, `auto`
     finds the one that is running.  Ray plays a point again whose worker has died."""
     ray = _ray()
@@ -27,7 +28,7 @@ def on_ray(plan: Plan, numbers: Iterable[int], task: Task, address: str, jobs: i
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise OSError(f"--ray {address}: no cluster answers there: {reason}") from None
     try:
-        yield from _played(ray, plan, iter(numbers), task)
+        yield from _played(ray, asked, iter(numbers), task)
     finally:
         ray.shutdown()
 
@@ -40,10 +41,10 @@ def _ray() -> Any:
     return ray
 
 
-def _played(ray: Any, plan: Plan, numbers: Iterator[int], task: Task) -> Answers:
+def _played(ray: Any, asked: Sweep, numbers: Iterator[int], task: Task) -> Outcomes:
     """The answers, with a bounded number of tasks under way."""
     remote = ray.remote(max_retries=TRIES - 1)(_call)
-    shared = ray.put(plan)
+    shared = ray.put(asked)
     width = max(1, int(ray.cluster_resources().get("CPU", 1)))
     running: dict[Any, int] = {}
     while True:
@@ -57,14 +58,14 @@ def _played(ray: Any, plan: Plan, numbers: Iterator[int], task: Task) -> Answers
         yield [_answer(ray, reference, running.pop(reference)) for reference in finished]
 
 
-def _call(task: Task, plan: Plan, number: int) -> dict[str, Any]:
-    return task(plan, number)
+def _call(task: Task, asked: Sweep, number: int) -> Record:
+    return task(asked, number)
 
 
-def _answer(ray: Any, reference: Any, number: int) -> Answer:
+def _answer(ray: Any, reference: Any, number: int) -> Outcome:
     """The record behind `reference`, or why there is none."""
     try:
-        found: dict[str, Any] = ray.get(reference)
+        found: Record = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, (ray.exceptions.RayError, ImportError)):
             reason = str(error.cause).splitlines()[0]

@@ -313,8 +313,10 @@ def _candidate(found: Comparison, i: int) -> dict[str, Any]:
     """Numbers of one candidate: sums and means over its jobs."""
     candidate, steps = found.candidates[i], found.work.steps[i]
     head: dict[str, Any] = {"name": candidate.name, "title": candidate.title}
-    if candidate.error:
-        return {**head, **(candidate.size or {}), **_NOTHING, "error": candidate.error}
+    if candidate.failed:
+        at = candidate.failed
+        counts = {"ranks": at.ranks, "nodes": at.nodes, "global_batch": at.global_batch}
+        return {**head, **counts, **_NOTHING, "error": at.error}
     jobs = candidate.jobs
     seconds = [n * job.step_time for n, job in zip(steps, jobs, strict=True)]
     points = [job.point for job in jobs]
@@ -337,8 +339,8 @@ def _candidate(found: Comparison, i: int) -> dict[str, Any]:
         "stall_s": mean("stall_s"),
         "bytes_sent_per_rank": mean("bytes_sent_per_rank"),
         "efficiency": _weighted(known, seconds) if len(known) == len(shares) else None,
-        "bottleneck": longest.point["bottleneck"],
-        "memory_bytes": max(float(point["memory_bytes"]) for point in points),
+        "bottleneck": longest.point.bottleneck,
+        "memory_bytes": max(float(point.memory.bytes) for point in points),
         "fits": candidate.fits,
         **_totals(jobs, found.work.trained),
         "jobs": [

@@ -86,7 +86,7 @@ class Knob:
                 raise ValueError(f"{str(text)[:60]!r} is not a whole number")
             return float(found[1])
         if self.dimension.startswith("usd"):
-            return float(Priced(self.dimension.partition("/")[2]).convert(text).number)
+            return float(Priced(self.dimension.partition("/")[2]).take(text, file=True).number)
         return parse(str(text), self.dimension)
 
     def text(self, value: float, digits: int = SAID) -> str:

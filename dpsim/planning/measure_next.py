@@ -18,14 +18,15 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import SMALLEST, network_range
-from dpsim.compile.program import BARRIER
+from dpsim.cases.variant import at_ranks
+from dpsim.collectives import BARRIER
 from dpsim.core.errors import SimulationError
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
-from dpsim.planning.candidates import Candidate, PlayedJob, strategy_of
+from dpsim.planning.candidates import Candidate, PlayedJob
 from dpsim.planning.causes import Array, Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
-from dpsim.predict.prediction import memory_of
+from dpsim.predict.memory import memory_of
 from dpsim.predict.uncertainty import collectives_range, compute_range
 
 #: nccl-tests' programs
@@ -38,8 +39,6 @@ PROGRAMS = {
     "all_to_all": "alltoall_perf",
     "send": "sendrecv_perf",
 }
-#: strategies whose scripts `dpsim measure` records as they are
-_DDP = ("ddp", "accelerate", "lightning", "ray_train")
 #: sizes of collectives that are worth timing [B]
 _LEAST = 2.0**20
 
@@ -267,7 +266,7 @@ def _smallest(case: Case) -> int | None:
     count = 1
     while count <= most:
         try:
-            if memory_of(case.at_ranks(count)).fits is not False:
+            if memory_of(at_ranks(case, count)).fits is not False:
                 return count
         except (Refused, SimulationError, ValueError):
             pass
@@ -283,7 +282,7 @@ def _step(
     what = f"a step of {job.name} ({case.model.name}) on {ranks} {device}"
     use = f"calibrate: {{step_time: MEASURED, ranks: {ranks}}} into the job, and compare again"
     command = f"torchrun --nproc-per-node {ranks} train.py"
-    if ranks == 1 and strategy_of(job) in _DDP and case.mesh.plain:
+    if ranks == 1 and case.scenario.strategy.recordable and case.mesh.plain:
         record = f"{_file(job.name)}-step.json"
         command = f"dpsim measure --world-size {case.ranks} -o {record} -- python train.py"
         use = f"model: {{record: {record}}} or {use}"

@@ -2,7 +2,7 @@
 
 `require` narrows down where a requirement begins (or ends) to hold over one numeric key; `largest`
 finds the largest whole number that fits in memory.  `choose` and `tune` are in choose.py.  All
-return an Answer, whose `document` is what ``dpsim plan --json`` prints.
+return a Finding, whose `document` is what ``dpsim plan --json`` prints.
 """
 
 from __future__ import annotations
@@ -10,16 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from dpsim._version import __version__
 from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import INSTEAD
-from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, to_data
 from dpsim.models.memory import MemoryUse
-from dpsim.planning.bench import Bench, Change, Point
+from dpsim.planning.bench import Bench
 from dpsim.planning.grid import parse_axis
 from dpsim.planning.knobs import TRIED, Knob, knob_of, unit_in, with_unit
 from dpsim.planning.search import (
@@ -32,6 +31,8 @@ from dpsim.planning.search import (
     spaced,
 )
 from dpsim.planning.wanted import Wanted, check_fields, margin_of, value_of
+from dpsim.predict.document import Keyed, Spread, to_json
+from dpsim.predict.point import Change, Failed, Point, computed
 
 SCHEMA_VERSION = 1
 #: GPUs up to which the size of a cluster is searched if nobody says
@@ -39,7 +40,22 @@ MOST_GPUS = 1024
 
 
 @dataclass(frozen=True)
-class Answer:
+class Tried(Keyed):
+    """A point that was tried: whether all that is wanted holds there, as predicted and over the
+    whole 90 % interval, and whether it is on the front of time and cost, if there is one."""
+
+    point: Annotated[Point | Failed, Spread()]
+    holds: bool
+    holds_sure: bool
+    on_front: bool | None = None
+
+    @property
+    def set(self) -> Change:
+        return self.point.set
+
+
+@dataclass(frozen=True)
+class Finding:
     """What came out of a question.
 
     question    what was asked, as plain data
@@ -54,32 +70,35 @@ class Answer:
     found: bool
     answer: dict[str, Any] | None
     infeasible: dict[str, Any] | None
-    points: list[Point]
+    points: list[Tried]
     notes: list[str] = field(default_factory=list)
     wanted: Sequence[Wanted] = ()
 
 
-def document(loaded: Loaded, bench: Bench, answer: Answer) -> dict[str, Any]:
+def document(loaded: Loaded, bench: Bench, answer: Finding) -> dict[str, Any]:
     """The whole answer as plain data."""
     scenario = replace(loaded.scenario, sweep=None, measured=None)
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "dpsim_version": __version__,
-        "name": loaded.name,
-        "scenario": to_data(scenario),
-        "question": {**answer.question, "at": _at(bench, answer.question)},
-        "limits": [
-            {"field": one.field, "least": one.least, "limit": one.limit}
-            for one in answer.wanted
-            if one.field != "fits"
-        ],
-        "found": answer.found,
-        "answer": answer.answer,
-        "infeasible": answer.infeasible,
-        "points": answer.points,
-        "played": bench.played,
-        "warnings": [*answer.notes, *bench.warnings],
-    }
+    made: dict[str, Any] = to_json(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "dpsim_version": __version__,
+            "name": loaded.name,
+            "scenario": to_data(scenario),
+            "question": {**answer.question, "at": _at(bench, answer.question)},
+            "limits": [
+                {"field": one.field, "least": one.least, "limit": one.limit}
+                for one in answer.wanted
+                if one.field != "fits"
+            ],
+            "found": answer.found,
+            "answer": answer.answer,
+            "infeasible": answer.infeasible,
+            "points": answer.points,
+            "played": bench.played,
+            "warnings": [*answer.notes, *bench.warnings],
+        }
+    )
+    return made
 
 
 def _at(bench: Bench, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,7 +124,7 @@ class Trials:
     knob: Knob
     wanted: Sequence[Wanted]
     extra: Change = field(default_factory=dict)
-    points: dict[float, Point] = field(default_factory=dict)
+    points: dict[float, Point | Failed] = field(default_factory=dict)
 
     @property
     def relative(self) -> bool:
@@ -114,7 +133,7 @@ class Trials:
     def change(self, text: str) -> dict[str, Any]:
         return {**self.extra, self.knob.key: self.knob.setting(text)}
 
-    def play(self, text: str, *, confirmed: bool = False) -> Point:
+    def play(self, text: str, *, confirmed: bool = False) -> Point | Failed:
         """The point at the value `text`."""
         return self.bench.point(self.change(text), relative=self.relative, confirmed=confirmed)
 
@@ -142,7 +161,7 @@ def require(
     knob: Knob,
     wanted: Sequence[Wanted],
     given: Span | Sequence[float] | None = None,
-) -> Answer:
+) -> Finding:
     """From which value of `knob` on (or up to which one) all that is `wanted` holds.
 
     given   where to search, or the values to choose among; None: around the present value
@@ -168,12 +187,17 @@ def require(
     }
     notes = _shape_notes(trials, values, margins, found)
     points = [marked(trials.points[at], wanted) for at in trials.ordered()]
-    state = {"set": {}, "value": knob.now, "holds": holds(margin_of(wanted, now)), "point": now}
+    state: dict[str, Any] = {
+        "set": {},
+        "value": knob.now,
+        "holds": holds(margin_of(wanted, now)),
+        "point": now,
+    }
     if found is None:
         best = max(trials.points.values(), key=lambda p: margin_of(wanted, p))
-        return Answer(question, False, None, missed(wanted, best), points, notes, wanted)
+        return Finding(question, False, None, missed(wanted, best), points, notes, wanted)
     answer = {"key": knob.key, **found, "sure": sure, "now": state}
-    return Answer(question, True, answer, None, points, notes, wanted)
+    return Finding(question, True, answer, None, points, notes, wanted)
 
 
 def searched(bench: Bench, text: str) -> tuple[Knob, Span | list[float] | None]:
@@ -243,13 +267,12 @@ def _accepted(bench: Bench, change: Change) -> bool:
         return False
 
 
-def checked(points: Sequence[Point], wanted: Sequence[Wanted]) -> None:
+def checked(points: Sequence[Point | Failed], wanted: Sequence[Wanted]) -> None:
     """Refuse where no point has numbers, or none the fields that are wanted."""
-    sound = next((point for point in points if "error" not in point), None)
-    if sound is None:
-        raise Refused(f"no point has numbers: {points[-1]['error']}")
+    if isinstance(last := points[-1], Failed) and not computed(points):
+        raise Refused(f"no point has numbers: {last.error}")
     for one in wanted:
-        check_fields([one.field], sound, one.option)
+        check_fields([one.field], computed(points)[0], one.option)
 
 
 def _stretch(
@@ -296,7 +319,7 @@ def _plain(knob: Knob, text: str) -> float:
         return math.nan
 
 
-def _confirmed(trials: Trials, text: str, sure: bool) -> Point:
+def _confirmed(trials: Trials, text: str, sure: bool) -> Point | Failed:
     """The point at `text` as `dpsim run` plays it."""
     point = trials.play(text, confirmed=True)
     if not holds(margin_of(trials.wanted, point, sure=sure)):
@@ -306,13 +329,10 @@ def _confirmed(trials: Trials, text: str, sure: bool) -> Point:
     return point
 
 
-def marked(point: Point, wanted: Sequence[Wanted]) -> Point:
+def marked(point: Point | Failed, wanted: Sequence[Wanted]) -> Tried:
     """`point` with whether all that is wanted holds, and whether it does at 90 %."""
-    return {
-        **point,
-        "holds": holds(margin_of(wanted, point)),
-        "holds_sure": holds(margin_of(wanted, point, sure=True)),
-    }
+    sure = holds(margin_of(wanted, point, sure=True))
+    return Tried(point, holds(margin_of(wanted, point)), sure)
 
 
 def _shape_notes(
@@ -336,10 +356,10 @@ def _shape_notes(
         line = [value_of(trials.points[v], one.field) for v in trials.ordered()]
         if one.field != "fits" and not rises_or_falls(line):
             notes.append(f"{one.field} goes up and down over {key}; narrow gaps may be missed")
-    errors = [p["error"] for p in trials.points.values() if "error" in p]
+    errors = [p.error for p in trials.points.values() if isinstance(p, Failed)]
     if errors:
         notes.append(f"no number at {len(errors)} of {len(trials.points)} values: {errors[0]}")
-    unfit = [p for p in trials.points.values() if p.get("fits") is False]
+    unfit = [p for p in computed(trials.points.values()) if p.memory.fits is False]
     if unfit and not any(one.field == "fits" for one in trials.wanted):
         notes.append(
             f"{len(unfit)} of {len(trials.points)} values do not fit in memory; add --require fits"
@@ -347,7 +367,7 @@ def _shape_notes(
     return notes
 
 
-def missed(wanted: Sequence[Wanted], best: Point) -> dict[str, Any]:
+def missed(wanted: Sequence[Wanted], best: Point | Failed | Tried) -> dict[str, Any]:
     """What `best`, the point that comes nearest, misses by how much, and what binds there."""
     misses: list[dict[str, Any]] = []
     for one in wanted:
@@ -371,7 +391,7 @@ def _finite(value: float) -> float | None:
 # -- how large can it be --------------------------------------------------------------------------
 
 
-def largest(bench: Bench, knob: Knob, wanted: Sequence[Wanted] = ()) -> Answer:
+def largest(bench: Bench, knob: Knob, wanted: Sequence[Wanted] = ()) -> Finding:
     """The largest value of the whole-numbered `knob` that fits in memory and for which all that is
     `wanted` holds; with what memory is made of there, and which changes would raise it."""
     if not knob.whole:
@@ -391,7 +411,7 @@ def largest(bench: Bench, knob: Knob, wanted: Sequence[Wanted] = ()) -> Answer:
         if best is None:
             points = [marked(trials.points[at], wanted) for at in trials.ordered()]
             nearest = max(trials.points.values(), key=lambda p: margin_of(wanted, p))
-            return Answer(question, False, None, missed(wanted, nearest), points, [], wanted)
+            return Finding(question, False, None, missed(wanted, nearest), points, [], wanted)
         most, by = (best, by) if best == most else (best, why)
     point = trials.play(str(most), confirmed=True)
     following = _use(bench, {knob.key: most + knob.step})
@@ -404,9 +424,9 @@ def largest(bench: Bench, knob: Knob, wanted: Sequence[Wanted] = ()) -> Answer:
         "raised_by": list(_raised(bench, knob, most)) if by == "memory" else [],
         "point": marked(point, wanted),
     }
-    notes = [f"no number there: {point['error']}"] if "error" in point else []
+    notes = [f"no number there: {point.error}"] if isinstance(point, Failed) else []
     points = [marked(trials.points[at], wanted) for at in trials.ordered()]
-    return Answer(question, True, answer, None, points or [answer["point"]], notes, wanted)
+    return Finding(question, True, answer, None, points or [answer["point"]], notes, wanted)
 
 
 def _use(bench: Bench, change: Change) -> MemoryUse | None:
@@ -477,12 +497,12 @@ def _under(trials: Trials, most: int) -> tuple[int | None, str]:
     if good == len(values) - 1:
         return most, ""
     _, best = edge(trials.margin, values[good + 1], values[good], step=float(knob.step))
-    beyond = trials.points.get(best + knob.step, {})
+    beyond: Mapping[str, Any] = trials.points.get(best + knob.step, {})
     missing = [str(one) for one in trials.wanted if not holds(one.margin(beyond))]
     return round(best), " and ".join(missing)
 
 
-def _none_fits(bench: Bench, knob: Knob, question: dict[str, Any], refused: str) -> Answer:
+def _none_fits(bench: Bench, knob: Knob, question: dict[str, Any], refused: str) -> Finding:
     """Nothing fits: by how much, what it is made of, and what would make it fit."""
     low = _first(bench, knob, {}) * knob.step
     used = _use(bench, {knob.key: low})
@@ -496,7 +516,7 @@ def _none_fits(bench: Bench, knob: Knob, question: dict[str, Any], refused: str)
         "memory": _memory(used),
         "raised_by": list(_raised(bench, knob, 0)),
     }  # fmt: skip
-    return Answer(question, False, None, infeasible, [])
+    return Finding(question, False, None, infeasible, [])
 
 
 def _memory(used: MemoryUse) -> dict[str, Any]:
@@ -518,20 +538,14 @@ def _easier(bench: Bench, knob: Knob) -> Iterator[tuple[dict[str, Any], str]]:
     """Single changes that usually save memory, and what each costs; those of the knob's own section
     of one key are left out where they would set the knob."""
     scenario, case = bench.scenario(), bench.case()
-    kind = name_of(scenario.strategy)
     again = "one more forward pass per step"
     if scenario.recompute != "full":
         yield {"recompute": "full"}, again
     if scenario.recompute == "none":
         yield {"recompute": "selective"}, "the attention of every layer once more"
-    if getattr(scenario.strategy, "gradient_as_bucket_view", None) is False:
-        yield {"strategy.gradient_as_bucket_view": True}, ""
-    if kind == "ddp" and case.ranks > 1:
-        yield {"strategy": {"kind": "fsdp"}}, "parameters are gathered in every pass"
-    stage = getattr(scenario.strategy, "stage", None)
-    if isinstance(stage, int):
-        for more in range(stage + 1, 4):
-            yield {"strategy.stage": more}, "more communication" if more == 3 else ""
+    for lighter in scenario.strategy.lighter(split=not case.mesh.plain):
+        if case.ranks > 1 or lighter.what == "buckets":
+            yield lighter.keys, lighter.cost
     if knob.key != "batch.per_device" and (scenario.batch.per_device or 1) > 1:
         yield {"batch.per_device": (scenario.batch.per_device or 1) // 2}, "a smaller batch"
     if case.precision.parameters == "fp32" and scenario.precision is not None:
@@ -543,7 +557,7 @@ def _easier(bench: Bench, knob: Knob) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 __all__ = [
-    "Answer",
+    "Finding",
     "Span",
     "Trials",
     "checked",

@@ -1,7 +1,7 @@
 """Sweeps: the predictions of a scenario over a grid of changes, stored point by point.
 
-A sweep's result depends on its plan alone: each point is predicted as if there were no other, and
-what is stored is put into the grid's order at the end.  So it does not matter where points were
+A sweep's result depends on what is asked alone: each point is predicted as if there were no other,
+and what is stored is put into the grid's order at the end.  So it does not matter where points were
 played, in which order, by how many processes, or how often the sweep was interrupted.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -26,16 +26,29 @@ from dpsim.describe.scenario import Loaded, load, to_data
 from dpsim.planning.grid import Axis, Grid, check, grid_of
 from dpsim.planning.log import FORMAT, NAME, Log, Record, read_log, writing
 from dpsim.planning.workers import Lost, Player, here, in_processes
+from dpsim.predict.document import from_json, to_json
 from dpsim.predict.level import Level, level
-from dpsim.predict.prediction import identity, predict, relate
+from dpsim.predict.numbers import failed
+from dpsim.predict.point import Change, Failed, Point
+from dpsim.predict.prediction import predict, relate
 
 SCHEMA_VERSION = 1
 #: keys of the scenario that are no part of a point
 _NO_POINT = ("sweep", "measured")
+#: what a record says beside its point
+_SAID = ("scaling", "held_constant", "warnings")
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweptKey:
+    """An axis of the grid: what is swept, and the values of its steps."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Sweep:
     """Everything that determines the result of a sweep, for other processes too.
 
     data   the scenario as plain data, without its sweep; `sets` are the --set texts in it
@@ -51,13 +64,17 @@ class Plan:
     sets: dict[str, str]
     grid: Grid
     found: Level | None
-    scenario: dict[str, Any]
-    first: dict[str, Any]
+    scenario: Mapping[str, Any]
+    first: Change
+
+    @property
+    def keys(self) -> tuple[SweptKey, ...]:
+        return tuple(SweptKey(axis.name, axis.values) for axis in self.grid.axes)
 
     @cached_property
     def header(self) -> Record:
         """What a log of this sweep says first: enough to make the document from the log alone."""
-        axes = [{"key": axis.name, "values": list(axis.values)} for axis in self.grid.axes]
+        axes = to_json(self.keys)
         parts = {
             "dpsim": __version__,
             "the scenario": _digest([self.name, self.data, self.first]),
@@ -98,7 +115,7 @@ class Plan:
     def _changes(self) -> Iterator[Iterator[str]]:
         return (_texts(change) for axis in self.grid.axes for change in axis.changes)
 
-    def point(self, change: dict[str, Any]) -> Loaded:
+    def point(self, change: Change) -> Loaded:
         """The scenario with `change`, as `dpsim run` would read it."""
         data = with_change(self.data, change, ())
         return replace(load(data, self.base, self.name), sets=self.sets)
@@ -125,8 +142,8 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def plan_of(loaded: Loaded, texts: Sequence[str]) -> Plan:
-    """The plan of sweeping `loaded` over the axes in `texts` (and over those of its own sweep).
+def sweep_of(loaded: Loaded, texts: Sequence[str]) -> Sweep:
+    """The sweep of `loaded` over the axes in `texts` (and over those of its own sweep).
 
     Refuses, before anything is played, a key or a value with which no point can be read.
     """
@@ -136,24 +153,24 @@ def plan_of(loaded: Loaded, texts: Sequence[str]) -> Plan:
     calibrate = loaded.scenario.calibrate
     first = loaded.changes[0] if calibrate else {}
     base = loaded.base.resolve()
-    plan = Plan(loaded.name, data, base, loaded.sets, grid, None, scenario, first)
-    check(grid, _accept(plan))
+    asked = Sweep(loaded.name, data, base, loaded.sets, grid, None, scenario, first)
+    check(grid, _accept(asked))
     try:
         found = level(Case(loaded.points[0], loaded.base), calibrate) if calibrate else None
     except Refused as error:
         raise loaded.located(error) from None
-    return replace(plan, found=found)
+    return replace(asked, found=found)
 
 
-def _accept(plan: Plan) -> Callable[[dict[str, Any]], object]:
+def _accept(asked: Sweep) -> Callable[[Change], object]:
     """Reads a point, its machine and its model; Refused if one of them is not right."""
     known: dict[str, Refused | None] = {}
 
-    def accept(change: dict[str, Any]) -> None:
-        scenario = plan.point(change).points[0]
+    def accept(change: Change) -> None:
+        scenario = asked.point(change).points[0]
         key = repr((scenario.cluster.machine, scenario.cluster.device, scenario.model))
         if key not in known:
-            known[key] = _unreadable(Case(scenario, plan.base))
+            known[key] = _unreadable(Case(scenario, asked.base))
         if (error := known[key]) is not None:
             raise error
 
@@ -172,39 +189,55 @@ def _unreadable(case: Case) -> Refused | None:
 # -- one point ------------------------------------------------------------------------------------
 
 
-def play_point(plan: Plan, number: int) -> Record:
+def play_point(asked: Sweep, number: int) -> Record:
     """The record of point `number`: its prediction, or the `error` that stands in its place.
 
     What is wrong with the machine rather than with the point (OSError, MemoryError) is raised.
     """
-    change = plan.grid.change(number)
-    record: Record = {"of": plan.header["id"][:16], "n": number}
-    said: dict[str, Any] = {}
+    change = asked.grid.change(number)
+    point: Point | Failed
+    said: Record = {}
     loaded = None
     try:
-        loaded = plan.point(change)
-        document = predict(loaded, plan.found).document
-        point = document["points"][0]
-        json.dumps(point, allow_nan=False)  # a number that is none is an error, not a word
-        said = {key: document[key] for key in ("scaling", "held_constant", "warnings")}
+        loaded = asked.point(change)
+        answer = predict(loaded, asked.found).answer
+        point = replace(answer.points[0], set=change)
+        json.dumps(to_json(point), allow_nan=False)  # a number that is none is an error, not a word
+        said = {key: to_json(getattr(answer, key)) for key in _SAID}
     except (Refused, SimulationError, ValueError) as error:
-        point = {**_identity(loaded, plan.base), "error": str(error)}
+        point = _failed(asked, loaded, str(error), change)
     except (OSError, MemoryError):
         raise
     except Exception as error:  # a mistake of dpsim's at one point is no reason to lose the others
         text = f"internal error, please report it: {type(error).__name__}: {error}"
-        point = {**_identity(loaded, plan.base), "error": text}
-    plain: Record = json.loads(json.dumps(record | {"point": point | {"set": change}} | said))
+        point = _failed(asked, loaded, text, change)
+    record = {"of": asked.header["id"][:16], "n": number, "point": to_json(point), **said}
+    plain: Record = json.loads(json.dumps(record))
     return plain  # as the log gives it back, to the type of every number
 
 
-def _identity(loaded: Loaded | None, base: Path) -> dict[str, Any]:
-    if loaded is None:
-        return {"ranks": None, "nodes": None, "global_batch": None}
-    return identity(Case(loaded.points[0], base))
+def _failed(asked: Sweep, loaded: Loaded | None, error: str, change: Change) -> Failed:
+    return failed(Case(loaded.points[0], asked.base) if loaded else None, error, change)
 
 
 # -- all points -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class GridAnswer:
+    """The answer at every point of a grid; `scaling` and `held_constant` are None where they
+    differ from point to point."""
+
+    schema_version: int
+    dpsim_version: str
+    name: str
+    scenario: Mapping[str, Any]
+    scaling: str | None
+    held_constant: str | None
+    grid: tuple[SweptKey, ...]
+    points: tuple[Point | Failed, ...]
+    calibration: Level | None
+    warnings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -224,30 +257,33 @@ class Swept:
         return [number for number in range(self.header["points"]) if number not in known]
 
     @cached_property
-    def document(self) -> dict[str, Any]:
-        """The result, in the grid's order: what sweep.json holds."""
+    def answer(self) -> GridAnswer:
+        """The result, in the grid's order."""
+        header = self.header
         records = sorted(self.records, key=lambda record: int(record["n"]))
-        points = {record["n"]: dict(record["point"]) for record in records}
+        points = {record["n"]: from_json(Point | Failed, record["point"]) for record in records}
         for lost in self.lost:
-            nothing = dict.fromkeys(("ranks", "nodes", "global_batch"))
-            change = _grid(self.header).change(lost.number)
-            points[lost.number] = {**nothing, "error": lost.reason, "set": change}
-        ordered = [points[number] for number in sorted(points)]
-        relate(ordered)
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "dpsim_version": self.header["parts"]["dpsim"],
-            "name": self.header["name"],
-            "scenario": self.header["scenario"],
-            "scaling": _common(records, "scaling"),
-            "held_constant": _common(records, "held_constant"),
-            "grid": self.header["grid"],
-            "points": ordered,
-            "calibration": self.header["calibration"],
-            "warnings": list(
-                dict.fromkeys(text for record in records for text in record.get("warnings", ()))
-            ),
-        }
+            change = _grid(header).change(lost.number)
+            points[lost.number] = failed(None, lost.reason, change)
+        said = (text for record in records for text in record.get("warnings", ()))
+        return GridAnswer(
+            schema_version=SCHEMA_VERSION,
+            dpsim_version=header["parts"]["dpsim"],
+            name=header["name"],
+            scenario=header["scenario"],
+            scaling=_common(records, "scaling"),
+            held_constant=_common(records, "held_constant"),
+            grid=from_json(tuple[SweptKey, ...], header["grid"]),
+            points=relate([points[number] for number in sorted(points)]),
+            calibration=from_json(Level | None, header["calibration"]),
+            warnings=tuple(dict.fromkeys(said)),
+        )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The result as sweep.json holds it."""
+        made: dict[str, Any] = to_json(self.answer)
+        return made
 
 
 def _common(records: Sequence[Record], key: str) -> str | None:
@@ -285,7 +321,7 @@ def player(jobs: int, ray: str | None = None) -> Player:
 
 
 def sweep(
-    plan: Plan,
+    asked: Sweep,
     folder: Path,
     play: Player,
     *,
@@ -293,21 +329,21 @@ def sweep(
     salvage: bool = False,
     tell: Told = lambda done, of, records: None,
 ) -> Swept:
-    """Play the points of `plan` that the log in `folder` does not hold yet.
+    """Play the points of `asked` that the log in `folder` does not hold yet.
 
     play     plays points: see `player`
     shard    (i, n): only every n-th point, from the i-th on
     tell     called with (points stored, points of this shard, the records just stored)
     """
     first, step = shard
-    with writing(folder, plan.header, salvage=salvage) as log:
-        known = _checked(log.path, plan.header, log.records)
-        mine = range(first - 1, len(plan.grid), step)
+    with writing(folder, asked.header, salvage=salvage) as log:
+        known = _checked(log.path, asked.header, log.records)
+        mine = range(first - 1, len(asked.grid), step)
         todo = [number for number in mine if number not in known]
         done = len(mine) - len(todo)
         lost: list[Lost] = []
         tell(done, len(mine), log.records)
-        with contextlib.closing(play(plan, todo)) as batches:
+        with contextlib.closing(play(asked, todo)) as batches:
             for batch in batches if todo else ():
                 records = [answer for answer in batch if not isinstance(answer, Lost)]
                 lost += [answer for answer in batch if isinstance(answer, Lost)]
@@ -377,4 +413,4 @@ def _complete(header: Record, records: dict[int, Record]) -> None:
         )
 
 
-__all__ = ["Plan", "Swept", "merge", "plan_of", "play_point", "player", "sweep"]
+__all__ = ["Sweep", "Swept", "merge", "play_point", "player", "sweep", "sweep_of"]

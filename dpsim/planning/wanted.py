@@ -197,11 +197,9 @@ def ends_of(point: Mapping[str, Any], field: str) -> tuple[float, float] | None:
     if field in ("throughput_per_s", "mfu"):
         time, ends = point["step_time_s"], ends_of(point, "step_time_s")
         return ends and (value * time / ends[1], value * time / ends[0] if ends[0] else value)
-    if field == "device_hours":
-        time, ends = point["time_to_train_s"], ends_of(point, "time_to_train_s")
-        if ends is None or time == 0:
-            return None
-        return value * ends[0] / time, value * ends[1] / time
+    if field == "device_hours" and (time := value_of(point, "time_to_train_s")):
+        ends = ends_of(point, "time_to_train_s")
+        return ends and (value * ends[0] / time, value * ends[1] / time)
     if field == "speedup" and (share := value_of(point, "efficiency")):
         ends = ends_of(point, "efficiency")
         return ends and (value * ends[0] / share, value * ends[1] / share)

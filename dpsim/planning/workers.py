@@ -1,6 +1,6 @@
 """Where the points of a sweep are played: in this process, or in several.
 
-A player takes a plan and the numbers of points, and yields answers in batches, in any order.  Each
+A player takes a sweep and the numbers of points, and yields answers in batches, in any order.  Each
 process has one point at a time, so that one that dies takes no other point with it and leaves no
 doubt whose point it was.  Processes are started afresh (spawn), never forked, and end by
 themselves when the process that started them is gone.
@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
+from dpsim.planning.log import Record
+
 if TYPE_CHECKING:
-    from dpsim.planning.sweep import Plan
+    from dpsim.planning.sweep import Sweep
 
 #: a point is given up when this many processes have ended over it
 TRIES = 3
@@ -28,7 +30,7 @@ TRIES = 3
 PATIENCE = 0.3
 
 #: plays one point: its record
-Task = Callable[["Plan", int], dict[str, Any]]
+Task = Callable[["Sweep", int], Record]
 
 
 @dataclass(frozen=True)
@@ -40,30 +42,30 @@ class Lost:
     reason: str
 
 
-Answer = dict[str, Any] | Lost
-Answers = Generator[list[Answer], None, None]
-Player = Callable[["Plan", Iterable[int]], Answers]
+Outcome = Record | Lost
+Outcomes = Generator[list[Outcome], None, None]
+Player = Callable[["Sweep", Iterable[int]], Outcomes]
 
 
-def here(plan: Plan, numbers: Iterable[int], task: Task) -> Answers:
+def here(asked: Sweep, numbers: Iterable[int], task: Task) -> Outcomes:
     """Play in this process, one point after the other."""
     for number in numbers:
-        yield [task(plan, number)]
+        yield [task(asked, number)]
 
 
-def in_processes(plan: Plan, numbers: Iterable[int], task: Task, jobs: int) -> Answers:
+def in_processes(asked: Sweep, numbers: Iterable[int], task: Task, jobs: int) -> Outcomes:
     """Play in `jobs` processes."""
     waiting = deque(numbers)
     tries: Counter[int] = Counter()
     workers: list[_Worker] = []
     try:
         with _deaf():
-            workers.extend(_Worker(plan, task) for _ in range(min(jobs, len(waiting))))
+            workers.extend(_Worker(asked, task) for _ in range(min(jobs, len(waiting))))
         for worker in workers:
             worker.give(waiting)
         while busy := [worker for worker in workers if worker.number is not None]:
             ready = wait([worker.connection for worker in busy])
-            batch: list[Answer] = []
+            batch: list[Outcome] = []
             for worker in (w for w in busy if w.connection in ready):
                 answer = worker.take(waiting, tries)
                 batch.extend([] if answer is None else [answer])
@@ -85,7 +87,7 @@ def in_processes(plan: Plan, numbers: Iterable[int], task: Task, jobs: int) -> A
 class _Worker:
     """A process, our end of its pipe, and the number of the point that it has."""
 
-    plan: Plan
+    asked: Sweep
     task: Task
     number: int | None = None
     connection: Connection = field(init=False)
@@ -97,7 +99,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
-            target=_serve, args=(theirs, self.plan, self.task), daemon=True
+            target=_serve, args=(theirs, self.asked, self.task), daemon=True
         )
         self.process.start()
         theirs.close()  # so that the pipe ends with the process
@@ -109,7 +111,7 @@ class _Worker:
             with contextlib.suppress(OSError):  # the process is gone; `take` will see it
                 self.connection.send(self.number)
 
-    def take(self, waiting: deque[int], tries: Counter[int]) -> Answer | None:
+    def take(self, waiting: deque[int], tries: Counter[int]) -> Outcome | None:
         """The answer; None where the process has died, and the point is to be tried again."""
         number = self.number
         assert number is not None
@@ -126,8 +128,8 @@ class _Worker:
             return Lost(number, f"its process ended {TRIES} times without an answer ({how})")
         if isinstance(answer, Exception):
             raise answer
-        found: dict[str, Any] = answer
-        return found
+        record: Record = answer
+        return record
 
     def _ended(self) -> str:
         """How the process ended, in words."""
@@ -144,13 +146,13 @@ class _Worker:
             self.process.join()
 
 
-def _serve(connection: Connection, plan: Plan, task: Task) -> None:
+def _serve(connection: Connection, asked: Sweep, task: Task) -> None:
     """The life of a process: points in, records out, until the pipe ends."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             number = connection.recv()
             try:
-                answer: Any = task(plan, number)
+                answer: Any = task(asked, number)
             except Exception as error:  # what is no property of the point ends the sweep
                 answer = error
             connection.send(answer)

@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpsim.backends import Backend, Phase, Plan
+from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Cast, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
-from dpsim.machines.fabrics import Edge
-from dpsim.machines.topology import Topology
 
 #: ranks that wait for each other and move nothing
 WAITING = Plan((), None, BARRIER, 0.0)
@@ -33,13 +31,7 @@ class NotApplicable(Exception):
 
 
 class Costs:
-    """Plans of collectives on one machine, each made once.
-
-    contested   whether the vectorised engine has found itself not applicable with them: variants of
-                one case meet on the links as the case itself does
-    """
-
-    contested = False
+    """Plans of collectives on one machine, each made once."""
 
     def __init__(self, backend: Backend, topology: Topology | None) -> None:
         self.backend = backend

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpsim.backends import Phase, Plan
+from dpsim.backends import Edge, Phase, Plan
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Op
-from dpsim.machines.fabrics import Edge
 from dpsim.play import WAITING, Costs
 
 

@@ -13,9 +13,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from dpsim.backends import Backend, Plan
+from dpsim.backends import Backend, Plan, Topology
 from dpsim.backends.curves import MeasuredCurve, Reading
-from dpsim.machines.topology import Topology
 from dpsim.play import Costs
 
 
@@ -69,7 +68,8 @@ class MeasuredCosts(Costs):
         served = self.served(operation, ranks, size)
         if served is None or plan.seconds <= 0:
             return plan
-        return stretched(plan, served.seconds / plan.seconds)
+        factor = served.seconds / plan.seconds
+        return stretched(plan, factor, factor)
 
     def served(self, operation: str, ranks: tuple[int, ...], size: float) -> Served | None:
         """The curve that serves this collective; None where none does."""
@@ -119,15 +119,15 @@ class MeasuredCosts(Costs):
         return self.backend.plan(operation, tuple(range(group[0])), size, topology).seconds
 
 
-def stretched(plan: Plan, factor: float) -> Plan:
-    """`plan` with its launch, every latency and every transfer `factor` times as long."""
+def stretched(plan: Plan, latency: float, transfer: float) -> Plan:
+    """`plan` with its launch and every latency, and every transfer, so many times as long."""
     phases = tuple(
         replace(
             phase,
-            latency=phase.latency * factor,
-            seconds=phase.seconds * factor,
-            size=phase.size * factor,
+            latency=phase.latency * latency,
+            seconds=phase.seconds * transfer,
+            size=phase.size * transfer,
         )
         for phase in plan.phases
     )
-    return replace(plan, phases=phases, stages=None, launch=plan.launch * factor)
+    return replace(plan, phases=phases, stages=None, launch=plan.launch * latency)

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from dpsim.cases.case import Case
-from dpsim.describe.scenario import Host
+from dpsim.cases.variant import Variant, without_communication
+from dpsim.describe.sections import Host
 from dpsim.play import NotApplicable, vectorised
 from dpsim.predict.player import step_time
 from dpsim.variability import CAUSES, FIXED
@@ -132,7 +133,7 @@ def _causes(case: Case) -> Iterator[str]:
             yield from (f"{name}[{number}]" for number in entries)
         else:
             yield name
-    if case.waiting > 1.0:
+    if case.script.waiting > 1.0:
         yield SPREAD
     if case.scenario.host.serial > 0 or case.scenario.host.launch:
         yield HOST
@@ -147,14 +148,14 @@ def without(case: Case, left_out: list[str]) -> Case:
     for name in left_out:
         if name.partition("[")[0] in CAUSES:
             variability = variability.without(name)
-    if SPREAD in left_out or case.waiting == 1.0:
+    if SPREAD in left_out or case.script.waiting == 1.0:
         # without variability the spread that was fitted would take its place
         compute = replace(compute, spread=0.0)
     if HOST in left_out:
         host = Host(launch=None if host.launch is None else 0.0)
-    changed = replace(scenario, variability=variability, compute=compute, host=host)
-    other = Case(changed, case.base, case.compute_scale).on_cluster_of(case)
-    return other.without_communication() if COMMUNICATION in left_out else other
+    changes = {"variability": variability, "compute": compute, "host": host}
+    other = Variant(f"without {', '.join(left_out)}", changes).of(case)
+    return without_communication(other) if COMMUNICATION in left_out else other
 
 
 def _shapley(names: tuple[str, ...], value: Callable[[frozenset[str]], float]) -> dict[str, float]:
@@ -192,7 +193,7 @@ def by_rank(case: Case, steps: int, loss: float) -> dict[int | None, float]:
     if not case.scenario.variability.varies:
         return {}
     factors_of, shares = case.plays(at_most=1)[0].factors, np.array(case.shares, dtype=float)
-    shares = case.rank_seconds if len(case.devices) > 1 else shares
+    shares = case.batches.rank_seconds if len(case.devices) > 1 else shares
     shares = shares / shares.max()
     excess = np.zeros(case.ranks)
     for step in range(2, 2 + (steps if case.scenario.variability.random else 1)):

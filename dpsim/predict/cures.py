@@ -1,4 +1,5 @@
-"""Cures of stragglers as what-ifs: without the slowest node, and with spare nodes.
+"""Cures of stragglers as what-ifs: without the slowest node, with samples by speed, and with spare
+nodes.
 
 Without a machine every rank is a node of its own.  Which node is slowest is told by what lasts for
 the run: its devices, slow ranks and slow nodes.
@@ -11,17 +12,32 @@ from dataclasses import replace
 from typing import Any
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import Variant
 from dpsim.describe.uneven import ranks_of
 
 #: most spare nodes that are asked for
 MOST_SPARES = 3
 
 
+def cures(case: Case) -> Iterator[Variant]:
+    """`case` without its slowest node, and with samples by speed, where a node is slower."""
+    gone, batch = slowest_node(case), case.scenario.batch
+    if gone is None:
+        return
+    yield without_ranks(case, gone)
+    if not (batch.by_speed or batch.per_rank or case.backup_workers):
+        size: dict[str, Any] = {"per_device": batch.per_device}
+        if not batch.weak:
+            size = {"global": batch.global_}
+        dealt = type(batch)(accumulation=batch.accumulation, by_speed=True, **size)
+        yield Variant("samples by speed", {"batch": dealt})
+
+
 def slowest_node(case: Case) -> range | None:
     """The ranks of the node with the slowest rank; None where no node is slower than another."""
     if not case.mesh.plain or case.ranks == 1:
         return None
-    seconds, size = case.slowness(sum(case.shares) / case.ranks), _size(case)
+    seconds, size = case.batches.slowness(sum(case.shares) / case.ranks), _size(case)
     nodes = [range(start, min(start + size, case.ranks)) for start in range(0, case.ranks, size)]
     worst = [float(seconds[node.start : node.stop].max()) for node in nodes]
     if len(nodes) == 1 or max(worst) <= min(worst) * (1 + 1e-9):
@@ -30,10 +46,14 @@ def slowest_node(case: Case) -> range | None:
 
 
 def _size(case: Case) -> int:
-    return case.topology.gpus if case.topology is not None else 1
+    return case.site.gpus or 1
 
 
-def without_ranks(case: Case, gone: range) -> Case:
+def _unit(case: Case) -> str:
+    return "node" if case.topology is not None else "rank"
+
+
+def without_ranks(case: Case, gone: range) -> Variant:
     """`case` without the ranks `gone`, a whole node; those behind it move up."""
     scenario, size = case.scenario, _size(case)
     cluster, batch = scenario.cluster, scenario.batch
@@ -51,18 +71,20 @@ def without_ranks(case: Case, gone: range) -> Case:
         slow_nodes=_moved(whole.slow_nodes, range(node, node + 1)),
     )
     compute = scenario.compute
-    if case.waiting == 1.0:  # without variability the spread that was fitted would take its place
+    if case.script.waiting == 1.0:
+        # without variability the spread that was fitted would take its place
         compute = replace(compute, spread=0.0)
     if batch.per_rank:
         batch = replace(batch, per_rank=_moved(batch.per_rank, gone))
-    changed = replace(
-        scenario,
-        cluster=replace(cluster, devices=devices, **counts),
-        variability=varied,
-        compute=compute,
-        batch=batch,
+    return Variant(
+        f"without the slowest {_unit(case)}",
+        {
+            "cluster": replace(cluster, devices=devices, **counts),
+            "variability": varied,
+            "compute": compute,
+            "batch": batch,
+        },
     )
-    return Case(changed, case.base, case.compute_scale)
 
 
 def _moved(entries: Mapping[int, Any] | None, gone: range) -> dict[int, Any] | None:
@@ -90,19 +112,15 @@ def _left(spans: Iterable[range], gone: range) -> Iterator[range]:
         yield from (part for part in (before, behind) if part)
 
 
-def with_spares(case: Case) -> dict[str, Case]:
-    """`case` with 1, 2, … of its lastingly slow nodes replaced by quiet spares, by name."""
+def with_spares(case: Case) -> list[Variant]:
+    """`case` with 1, 2, … of its lastingly slow nodes replaced by quiet spares."""
     varied, size = case.scenario.variability.expanded, _size(case)
     drawn = varied.drawn_once
     nodes = -(-case.ranks // size)
     if not case.mesh.plain or (drawn and case.scenario.batch.by_speed):
-        return {}
-    slow = {rank // size for rank in case.variation.fixed}
+        return []
+    slow = {rank // size for rank in case.batches.variation.fixed}
     most = min(MOST_SPARES, nodes if drawn else len(slow))
-    unit = "node" if case.topology is not None else "rank"
-    return {f"{k} spare {unit}{'s' if k > 1 else ''}": _spared(case, k) for k in range(1, most + 1)}
-
-
-def _spared(case: Case, count: int) -> Case:
-    other = Case(case.scenario, case.base, case.compute_scale, spares=count)
-    return other.on_cluster_of(case)
+    unit = _unit(case)
+    names = {k: f"{k} spare {unit}{'s' if k > 1 else ''}" for k in range(1, most + 1)}
+    return [Variant(name, spares=k) for k, name in names.items()]

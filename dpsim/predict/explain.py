@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from dpsim.cases.case import Case, Stretch
+from dpsim.cases.case import Case
+from dpsim.cases.plays import Stretch
+from dpsim.cases.variant import Variant, without_communication
 from dpsim.compile.critical import critical_path
 from dpsim.compile.schedules import peak_in_flight
-from dpsim.compile.timeline import Span
 from dpsim.core.record import Refused
+from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
-from dpsim.predict.cures import slowest_node, with_spares, without_ranks
+from dpsim.predict.cures import cures, with_spares
+from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
 from dpsim.predict.player import Played, step_time
+from dpsim.predict.point import Failed, Point
 from dpsim.predict.prediction import Prediction
 
 MAX_OPERATIONS = 10_000
@@ -22,56 +26,44 @@ PAIRED_STEPS = 8
 QUIET = "no stragglers"
 
 
-def explain(prediction: Prediction) -> dict[str, Any]:
-    """The prediction's document with, per point, operations, orders, buckets, critical path and
+def explain(prediction: Prediction) -> Explanation:
+    """The prediction's answer with, per point, operations, orders, buckets, critical path and
     what-ifs.  Points without a number keep their error."""
-    points = []
+    points: list[Explained | Failed] = []
     for case, played, point in zip(
         prediction.cases, prediction.played, prediction.points, strict=True
     ):
-        points.append({**point, **_explained(case, played)} if played else point)
-    return {**prediction.document, "points": points}
+        if isinstance(point, Failed):
+            points.append(point)
+        else:
+            assert played is not None
+            points.append(_explained(case, played, point))
+    return Explanation(prediction.answer, tuple(points))
 
 
-def _explained(case: Case, played: Played) -> dict[str, Any]:
+def _explained(case: Case, played: Played, point: Point) -> Explained:
     step = played.timeline.last
     program = step.cast.programs[0]
     critical = step.critical_rank()
     ranks = tuple(dict.fromkeys((critical, *range(step.cast.ranks))))
     keep = max(1, MAX_OPERATIONS // max(len(program.ops), 1))
     spans = step.spans(ranks[:keep])[:MAX_OPERATIONS]
-    return {
-        "critical_rank": step.cast.rank_of(critical),
-        "operations": [_operation(span) for span in spans],
-        "orders": {
+    return Explained(
+        point,
+        critical_rank=step.cast.rank_of(critical),
+        operations=tuple(Operation.of(span) for span in spans),
+        orders={
             str(step.cast.rank_of(rank)): step.cast.program(rank).order() for rank in ranks[:keep]
         },
-        "peak_in_flight": _in_flight(case),
-        "buckets": [
-            {"name": name, "bytes": size, "tensors": list(tensors)}
-            for name, size, tensors in program.buckets
-        ],
-        "critical_path": [_operation(span) for span in critical_path(step)],
-        "what_if": what_if(case, played.step_time),
-        "blame": blame(case, played.step_time).document(),
-    }
+        peak_in_flight=tuple(_in_flight(case)),
+        buckets=tuple(Launched(*bucket) for bucket in program.buckets),
+        critical_path=tuple(Operation.of(span) for span in critical_path(step)),
+        what_if=tuple(what_if(case, played.step_time)),
+        blame=blame(case, played.step_time).document(),
+    )
 
 
-def _operation(span: Span) -> dict[str, Any]:
-    return {
-        "rank": span.rank,
-        "stream": span.stream,
-        "name": span.name,
-        "op": span.op,
-        "group": span.group,
-        "bytes": span.bytes,
-        "ready_s": span.ready,
-        "start_s": span.start,
-        "end_s": span.end,
-    }
-
-
-def what_if(case: Case, time: float) -> list[dict[str, Any]]:
+def what_if(case: Case, time: float) -> list[WhatIf]:
     """Step time under single changes, each by playing it again.
 
     Where anything is random, now and then are played over the same few steps with the same draws,
@@ -79,11 +71,11 @@ def what_if(case: Case, time: float) -> list[dict[str, Any]]:
     """
     now = _short(case)
     result = []
-    for name, (variant, samples) in _changes(case).items():
+    for name, then, samples in _changes(case):
         scale = 1.0 if name == QUIET else time / now if now > 0 else 0.0
-        changed = variant() * scale  # without any randomness there is nothing to pair
+        changed = then * scale  # without any randomness there is nothing to pair
         gain = samples * time / changed - 1.0 if changed > 0 else None
-        result.append({"change": name, "step_time_s": changed, "throughput_gain": gain})
+        result.append(WhatIf(name, changed, gain))
     return result
 
 
@@ -91,20 +83,21 @@ def _short(case: Case, stretch: Stretch | None = None, *, quiet: bool = False) -
     return step_time(case, stretch=stretch, quiet=quiet, at_most=PAIRED_STEPS)
 
 
-def _changes(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
-    """Name -> function that returns the new step time, and samples per step relative to now."""
-    changes: dict[str, tuple[Callable[[], float], float]] = {}
+def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
+    """Name, the new step time, and samples per step relative to now."""
+    host = case.scenario.host
     if case.ranks > 1:
-        changes["twice the bandwidth"] = (lambda: _short(case, Stretch(transfer=0.5)), 1.0)
-        changes["half the latency"] = (lambda: _short(case, Stretch(latency=0.5)), 1.0)
-        changes["free communication"] = (lambda: _short(case.without_communication()), 1.0)
-    changes["twice the batch"] = (lambda: _short(_twice_the_batch(case)), 2.0)
-    changes["twice the compute speed"] = (lambda: _short(case, Stretch(compute=0.5)), 1.0)
+        yield "twice the bandwidth", _short(case, Stretch(transfer=0.5)), 1.0
+        yield "half the latency", _short(case, Stretch(latency=0.5)), 1.0
+        yield "free communication", _short(without_communication(case)), 1.0
+    yield "twice the batch", _short(_twice_the_batch(case.scenario.batch).of(case)), 2.0
+    yield "twice the compute speed", _short(case, Stretch(compute=0.5)), 1.0
     if case.scenario.variability.varies:
-        changes[QUIET] = (lambda: _quiet(case), 1.0)
-    if case.scenario.host.launch and not case.scenario.host.captured:
-        changes["captured graphs"] = (lambda: _short(_captured(case)), 1.0)
-    return changes | _cures(case)
+        yield QUIET, _quiet(case), 1.0
+    if host.launch and not host.captured:
+        captured = Variant("captured graphs", {"host": replace(host, captured=True)})
+        yield captured.name, _short(captured.of(case)), 1.0
+    yield from _cures(case)
 
 
 def _quiet(case: Case) -> float:
@@ -114,40 +107,25 @@ def _quiet(case: Case) -> float:
     return _short(without(case, list(case.scenario.variability.causes)))
 
 
-def _captured(case: Case) -> Case:
-    host = dataclasses.replace(case.scenario.host, captured=True)
-    scenario = dataclasses.replace(case.scenario, host=host)
-    return Case(scenario, case.base, case.compute_scale).on_cluster_of(case)
+def _twice_the_batch(batch: Batch) -> Variant:
+    twice: dict[str, Any] = {"global": (batch.global_ or 1) * 2}
+    if batch.weak:
+        per_rank = {rank: 2 * samples for rank, samples in (batch.per_rank or {}).items()}
+        twice = {"per_device": (batch.per_device or 1) * 2, "per_rank": per_rank or None}
+    doubled = Batch(accumulation=batch.accumulation, by_speed=batch.by_speed, **twice)
+    return Variant("twice the batch", {"batch": doubled})
 
 
-def _cures(case: Case) -> dict[str, tuple[Callable[[], float], float]]:
+def _cures(case: Case) -> Iterator[tuple[str, float, float]]:
     """Without the slowest node, with samples by speed, and with spare nodes."""
-    changes: dict[str, tuple[Callable[[], float], float]] = {}
-    gone, batch = slowest_node(case), case.scenario.batch
-    variants: dict[str, Case] = {}
-    if gone is not None:
-        unit = "node" if case.topology is not None else "rank"
-        variants[f"without the slowest {unit}"] = without_ranks(case, gone)
-        if not (batch.by_speed or batch.per_rank or case.backup_workers):
-            variants["samples by speed"] = _by_speed(case)
-    for name, variant in variants.items():
+    for variant in cures(case):
+        other = variant.of(case)
         try:
-            time, samples = _short(variant), variant.global_batch / case.global_batch
+            yield variant.name, _short(other), other.global_batch / case.global_batch
         except Refused:  # it cannot be trained so: a batch, a group or a mesh that does not fit
             continue
-        changes[name] = (lambda time=time: time, samples)  # type: ignore[misc]
-    for name, spared in with_spares(case).items():
-        changes[name] = (lambda other=spared: _paired(case, other), 1.0)  # type: ignore[misc]
-    return changes
-
-
-def _by_speed(case: Case) -> Case:
-    batch = case.scenario.batch
-    size: dict[str, Any] = {"per_device": batch.per_device}
-    if not batch.weak:
-        size = {"global": batch.global_}
-    dealt = type(batch)(accumulation=batch.accumulation, by_speed=True, **size)
-    return Case(dataclasses.replace(case.scenario, batch=dealt), case.base, case.compute_scale)
+    for variant in with_spares(case):
+        yield variant.name, _paired(case, variant.of(case)), 1.0
 
 
 def _paired(case: Case, other: Case) -> float:
@@ -159,20 +137,11 @@ def _paired(case: Case, other: Case) -> float:
     return _short(case) * step_time(other, at_most=steps) / now if now > 0 else 0.0
 
 
-def _twice_the_batch(case: Case) -> Case:
-    batch = case.scenario.batch
-    twice: dict[str, Any] = {"global": (batch.global_ or 1) * 2}
-    if batch.weak:
-        per_rank = {rank: 2 * samples for rank, samples in (batch.per_rank or {}).items()}
-        twice = {"per_device": (batch.per_device or 1) * 2, "per_rank": per_rank or None}
-    doubled = type(batch)(accumulation=batch.accumulation, by_speed=batch.by_speed, **twice)
-    return Case(dataclasses.replace(case.scenario, batch=doubled), case.base, case.compute_scale)
-
-
 def _in_flight(case: Case) -> list[int]:
     """Micro-batches (of one stage each) whose activations every rank keeps at once."""
     mesh = case.mesh
     if mesh.plain:
         return [1] * case.ranks
-    peaks = [peak_in_flight(acts) for acts in case.layout.acts(case.scenario.batch.accumulation)]
+    rows = case.programs.layout.acts(case.scenario.batch.accumulation)
+    peaks = [peak_in_flight(acts) for acts in rows]
     return [peaks[mesh.place(rank, "pipeline")] for rank in range(case.ranks)]

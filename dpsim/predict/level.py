@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import at_ranks, scaled
+from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
-from dpsim.describe.scenario import Calibrate
-from dpsim.models.section import below
+from dpsim.describe.sections import Calibrate
 from dpsim.predict.player import step_time
 
 
@@ -33,7 +34,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
     Raises Refused where no level does, or only one beyond the device's peak.
     """
     point = _point(first, calibrate)
-    case = first.at_ranks(point.ranks)
+    case = at_ranks(first, point.ranks)
     try:
         _ = case.shares
     except Refused as error:
@@ -45,11 +46,10 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
         target = point.step_time(case.global_batch, case.tokens_per_sample, case.model.sample)
     except Refused as error:
         raise Refused(error.message, ("calibrate",)) from None
-    _ = case.costs  # shared by all that follows
 
     @cache
     def time(scale: float) -> float:
-        return play(case.scaled(scale))
+        return play(scaled(case, scale))
 
     shortest = time(0.0)
     if target <= shortest:
@@ -59,7 +59,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
             ("calibrate",),
         )
     scale = _solve(time, target)
-    _check_peak(case.scaled(scale))
+    _check_peak(scaled(case, scale))
     return Level(scale, point.ranks, target)
 
 

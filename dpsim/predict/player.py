@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from dpsim.cases.case import Case, Stretch
+from dpsim.cases.case import Case
+from dpsim.cases.plays import Stretch
+from dpsim.cases.variant import at_ranks
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -89,15 +92,10 @@ def step_time(
     at_most: int | None = None,
 ) -> float:
     """Mean step time of a variant of `case`, on the fastest engine that applies."""
-    if case.scenario.detail == "rounds":
-        plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
-        return _settle(plays, _event(case)).step_time
-    if not case.costs.contested:
+    if case.scenario.detail != "rounds":
         plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
-        try:
+        with suppress(NotApplicable):
             return _settle(plays, vectorised.play).step_time
-        except NotApplicable:
-            case.costs.contested = True
     plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
     return _settle(plays, _event(case)).step_time
 
@@ -111,9 +109,9 @@ def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[flo
     if any(v.latency != v.transfer for v in variants):
         raise ValueError("a lane stretches latency and transfer alike")
     lanes = ((1.0, 1.0), *((v.compute, v.transfer) for v in variants))
-    request = case.plays(at_most=FEW if case.contention else None)[0]
+    request = case.plays(at_most=FEW if case.script.contention else None)[0]
     # beside contention lanes drift apart, and what each meets is found faster one by one
-    groups = [(lane,) for lane in lanes] if case.contention else [lanes]
+    groups = [(lane,) for lane in lanes] if case.script.contention else [lanes]
     try:
         played = [vectorised.play(request, lanes=group, sharing=False).lanes for group in groups]
     except NotApplicable:  # one pass cannot follow their order
@@ -128,7 +126,7 @@ def cross_check(case: Case) -> None:
 
     A case of more than 64 ranks is checked on 8 of them, or on one replica of the model."""
     few = max(8 // case.mesh.replica, 1) * case.mesh.replica
-    case = case.at_ranks(few) if case.ranks > 64 > few else case
+    case = at_ranks(case, few) if case.ranks > 64 > few else case
     try:
         request = case.plays()[0]
         short = replace(request, steps=min(request.steps, 4), warmup=0)

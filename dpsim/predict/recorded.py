@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dpsim.cases.case import Case
-from dpsim.compile.strategies.ddp import Ddp
 from dpsim.core.units import show
 from dpsim.models import Buckets, Recorded
-from dpsim.models.recorded import same_device
+from dpsim.models.recording import same_device
 
 #: hooks that slow the recorded step by more than this share are worth a warning
 HOOKS = 0.05
@@ -83,7 +82,7 @@ def _memory(recorded: Recorded) -> list[str]:
 def _buckets(case: Case, recorded: Recorded) -> list[str]:
     """Whether the strategy's rule gives the buckets that were recorded."""
     strategy = case.scenario.strategy
-    if not isinstance(strategy, Ddp):
+    if not strategy.recorded_buckets:
         return ["the record is of DistributedDataParallel; its own buckets are not compared"]
     job = case.job(max(case.shares))
     found = []

@@ -5,15 +5,26 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import at_ranks, without_communication
 from dpsim.compile.program import COMPUTE
+from dpsim.predict.answer import (
+    Amdahl,
+    Bend,
+    Beyond,
+    Gap,
+    Gustafson,
+    KarpFlatt,
+    Laws,
+    NoLaws,
+    Usl,
+)
 from dpsim.predict.laws import amdahl, fit_usl, karp_flatt
 from dpsim.predict.player import step_time
+from dpsim.predict.point import Failed, Point
 from dpsim.predict.uncertainty import compute_range
 
-PARTS = ("communication_s", "jitter_s", "bubble_s", "load_s")
 #: efficiency below which a curve counts as bent
 BENT = 0.9
 
@@ -47,9 +58,9 @@ def baseline(case: Case) -> Baseline:
 
     What of the fixed work is shared out shows in its halving from one rank to two.
     """
-    silent = case.without_communication()
-    parallel, fixed = _compute(silent.at_ranks(1))
-    halved = fixed - _compute(silent.at_ranks(2), fixed_only=True)[1]
+    silent = without_communication(case)
+    parallel, fixed = _compute(at_ranks(silent, 1))
+    halved = fixed - _compute(at_ranks(silent, 2), fixed_only=True)[1]
     shared = min(2.0 * halved, fixed)
     return Baseline(parallel, shared, fixed - shared)
 
@@ -62,60 +73,54 @@ def _compute(case: Case, *, fixed_only: bool = False) -> tuple[float, float]:
     return scaled, sum(op.seconds for op in ops if op.kind not in ("forward", "backward"))
 
 
-def gap(case: Case, time: float, base: Baseline) -> dict[str, float]:
+def gap(case: Case, time: float, base: Baseline) -> Gap:
     """Step time beyond the law's, split into causes that sum to it.
 
     Causes are taken away one after the other (communication, then jitter); what is left over the
     law is load: uneven shares, and work that shrinks less than the batch does.
     """
-    silent = case.without_communication()
+    silent = without_communication(case)
     free = step_time(silent)
     calm = step_time(silent, quiet=True)
     law = base.ideal(case.ranks, weak=case.scenario.batch.weak)
-    return dict(zip(PARTS, (time - free, free - calm, 0.0, calm - law), strict=True))
+    return Gap(time - free, free - calm, 0.0, calm - law)
 
 
 def laws(
-    cases: Sequence[Case], points: Sequence[dict[str, Any]], calibrated: bool
-) -> dict[str, Any]:
-    """The `laws` part of the answer for the points that have a step time."""
-    good = [(c, p) for c, p in zip(cases, points, strict=True) if "error" not in p]
+    cases: Sequence[Case], points: Sequence[Point | Failed], calibrated: bool
+) -> Laws | NoLaws:
+    """The laws for the points that have a step time."""
+    good = [(c, p) for c, p in zip(cases, points, strict=True) if isinstance(p, Point)]
     if not good:
-        return {}
+        return NoLaws()
     first = good[0][0]
     base = baseline(first)
     weak = first.scenario.batch.weak
-    gaps = [
-        {
-            "ranks": c.ranks,
-            "law_s": base.ideal(c.ranks, weak=weak),
-            **gap(c, p["step_time_s"], base),
-        }
+    beyond = tuple(
+        Beyond(c.ranks, base.ideal(c.ranks, weak=weak), gap(c, p.step_time_s, base))
         for c, p in good
-    ]
+    )
+    return Laws(
+        amdahl=_amdahl(first, base, beyond, calibrated),
+        gustafson=Gustafson(base.serial_fraction),
+        usl=_usl([p for _, p in good]),
+        karp_flatt=tuple(
+            _karp_flatt(p, base, weak=weak) for c, p in good if c.ranks > 1 and base.total
+        ),
+        bend=_bend(good, beyond),
+    )
+
+
+def _amdahl(first: Case, base: Baseline, beyond: tuple[Beyond, ...], calibrated: bool) -> Amdahl:
     fast, slow = compute_range(first, calibrated)
     exact = first.machine is None
-    fit = fit_usl([c.ranks for c, _ in good], [p["throughput_per_s"] for _, p in good])
-    return {
-        "amdahl": {
-            "serial_fraction": base.serial_fraction,
-            "low": _serial(base, 1.0 if exact else slow),
-            "high": _serial(base, 1.0 if exact else fast),
-            "gap": {key: gaps[-1][key] for key in PARTS},
-            "points": gaps,
-        },
-        "gustafson": {"serial_fraction": base.serial_fraction},
-        "usl": fit
-        and {
-            "sigma": fit.sigma,
-            "kappa": fit.kappa,
-            "peak_ranks": fit.peak_ranks if math.isfinite(fit.peak_ranks) else None,
-        },
-        "karp_flatt": [
-            _karp_flatt(c.ranks, p, base, weak=weak) for c, p in good if c.ranks > 1 and base.total
-        ],
-        "bend": _bend(good, gaps),
-    }
+    return Amdahl(
+        serial_fraction=base.serial_fraction,
+        low=_serial(base, 1.0 if exact else slow),
+        high=_serial(base, 1.0 if exact else fast),
+        gap=beyond[-1].gap,
+        points=beyond,
+    )
 
 
 def _serial(base: Baseline, stretch: float) -> float:
@@ -123,32 +128,34 @@ def _serial(base: Baseline, stretch: float) -> float:
     return base.serial / total if total else 0.0
 
 
-def _karp_flatt(
-    ranks: int, point: dict[str, Any], base: Baseline, *, weak: bool
-) -> dict[str, float]:
+def _usl(good: Sequence[Point]) -> Usl | None:
+    fit = fit_usl([p.ranks for p in good], [p.throughput_per_s or 0.0 for p in good])
+    if fit is None:
+        return None
+    peak = fit.peak_ranks if math.isfinite(fit.peak_ranks) else None
+    return Usl(fit.sigma, fit.kappa, peak)
+
+
+def _karp_flatt(point: Point, base: Baseline, *, weak: bool) -> KarpFlatt:
     """The serial fraction that would explain this point alone (scaled speed-up if weak)."""
+    ranks = point.ranks
     work = ranks * base.ideal(ranks, weak=True) if weak else base.total
-    return {"ranks": ranks, "serial_fraction": karp_flatt(work / point["step_time_s"], ranks)}
+    return KarpFlatt(ranks, karp_flatt(work / point.step_time_s, ranks))
 
 
-def _bend(
-    good: Sequence[tuple[Case, dict[str, Any]]], gaps: Sequence[dict[str, float]]
-) -> dict[str, Any] | None:
+def _bend(good: Sequence[tuple[Case, Point]], beyond: Sequence[Beyond]) -> Bend | None:
     """Where efficiency first falls below 90 %, and which part of the gap is the largest there."""
-    for (case, point), parts in zip(good, gaps, strict=True):
-        if point["efficiency"] < BENT:
-            names = (*PARTS, "serial_s")
-            sizes = dict(parts) | {"serial_s": _serial_loss(good, case, parts)}
-            largest = max(names, key=lambda name: sizes[name])
-            return {"ranks": case.ranks, "part": largest.removesuffix("_s")}
+    for (case, point), at in zip(good, beyond, strict=True):
+        if point.efficiency is not None and point.efficiency < BENT:
+            sizes = {**vars(at.gap), "serial_s": _serial_loss(good, case, at)}
+            largest = max(sizes, key=lambda name: sizes[name])
+            return Bend(case.ranks, largest.removesuffix("_s"))
     return None
 
 
-def _serial_loss(
-    good: Sequence[tuple[Case, dict[str, Any]]], case: Case, parts: dict[str, float]
-) -> float:
+def _serial_loss(good: Sequence[tuple[Case, Point]], case: Case, at: Beyond) -> float:
     """What the law itself loses against linear scaling from the first point [s]."""
     if case.scenario.batch.weak:
         return 0.0
     first, point = good[0]
-    return parts["law_s"] - float(point["step_time_s"]) * first.ranks / case.ranks
+    return at.law_s - point.step_time_s * first.ranks / case.ranks

@@ -1,33 +1,26 @@
 """Start-up: what passes before the first step, once, and is never part of a step.
 
-DDP's constructor sends rank 0's parameters, then its buffers, to all ranks, coalesced by dtype into
-messages closed at 250 MiB (torch/nn/parallel/distributed.py, `broadcast_bucket_size`, and
-torch/distributed/utils.py, `_sync_module_states`, 2.13).  The messages are priced one after the
-other on idle links.  All else is known to the user alone, and is what the scenario says.
+Some systems say with which messages rank 0's parameters and buffers reach all ranks; those are
+priced one after the other on idle links.  All else is known to the user alone, and is what the
+scenario says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from dpsim.cases.case import Case, innermost
-from dpsim.compile.strategies._gradients import gradients_of
-from dpsim.compile.strategies.ddp import Ddp, assign_buckets
+from dpsim.cases.case import Case
 from dpsim.core.plugins import name_of
-from dpsim.machines.devices import DTYPE_BYTES
+from dpsim.predict.point import Startup
 
-MESSAGE = 250 * 1024 * 1024  # bytes; distributed.py, broadcast_bucket_size
 BROADCAST = "broadcast of parameters"
 
 
 def broadcasts(case: Case) -> tuple[int, ...]:
-    """Sizes of the messages with which DDP's constructor sends rank 0's state [B]."""
-    if not case.mesh.plain or not isinstance(innermost(case.scenario.strategy), Ddp):
+    """Sizes of the messages that bring rank 0's state to all ranks [B], where they are known."""
+    if not case.mesh.plain:
         return ()
-    sizes = [(g.dtype, g.bytes) for g in gradients_of(case.job(max(case.shares)))]
-    sizes += [(dtype, count * DTYPE_BYTES.get(dtype, 8)) for dtype, count in case.model.buffers]
-    return tuple(bucket.bytes for bucket in assign_buckets(sizes, (MESSAGE,), None))
+    return case.scenario.strategy.first_messages(case.job(max(case.shares)))
 
 
 def parts(case: Case) -> dict[str, float]:
@@ -49,12 +42,12 @@ def parts(case: Case) -> dict[str, float]:
     return found
 
 
-def fields(case: Case) -> dict[str, Any]:
-    """The keys of a point about its start-up; none where the scenario does not ask."""
+def startup_of(case: Case) -> Startup | None:
+    """What passes before the first step; None where the scenario does not ask."""
     if case.scenario.startup is None:
-        return {}
+        return None
     known = parts(case)
-    return {"startup_s": sum(known.values()), "startup_parts": known}
+    return Startup(sum(known.values()), known)
 
 
 def warnings(cases: Sequence[Case]) -> list[str]:

@@ -1,18 +1,18 @@
 """What a point costs in time, money and energy: from its step to a training run and a year.
 
-`fields` gives the keys of a point; `cost_of`, `usage_of`, `quote_of` and `time_to_train` of
-dpsim/describe/convergence.py are what they are made of.
+`priced` adds it to a point; `cost_of`, `usage_of`, `quote_of` and `time_to_train` of
+dpsim/describe/convergence.py are what it is made of.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from decimal import Decimal
-from typing import Any
 
-from dpsim.cases.case import Case, innermost
+from dpsim.cases.case import Case
+from dpsim.cases.variant import Variant
+from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.convergence import (
     Need,
@@ -24,14 +24,12 @@ from dpsim.describe.convergence import (
     time_to_train,
 )
 from dpsim.describe.sampler import Epoch, epoch_of
-from dpsim.describe.scenario import Batch
-from dpsim.models.section import below
-from dpsim.money.items import Bill, Power, Quote, Usage, bill, device_hours, power
-from dpsim.money.prices import read_quote
+from dpsim.describe.sections import Batch
+from dpsim.money.items import Bill, bill
+from dpsim.money.price_list import Quote, read_quote
+from dpsim.money.usage import Power, Usage, device_hours, power
 from dpsim.predict.player import step_time
-
-#: what a point has where time to train is asked for
-RUN_KEYS = ("steps", "samples", "epochs", "time_to_train_s")
+from dpsim.predict.point import Cost, CostItem, DealtEpoch, Drawn, Failed, Money, Point, TrainingRun
 
 
 def check(case: Case) -> None:
@@ -110,13 +108,13 @@ def switch_ports(case: Case) -> int:
     return ports
 
 
-def busy_share(point: dict[str, Any]) -> float:
+def busy_share(point: Point) -> float:
     """Share of the step in which the critical rank's device computes."""
-    time = float(point["step_time_s"])
-    return min(float(point["compute_s"]) / time, 1.0) if time > 0 else 0.0
+    time = point.step_time_s
+    return min(point.parts.compute_s / time, 1.0) if time > 0 else 0.0
 
 
-def cost_of(case: Case, point: dict[str, Any]) -> Bill | None:
+def cost_of(case: Case, point: Point) -> Bill | None:
     """The line items of `point`, a computed point of `case`; None where nothing is priced.
 
     Raises Refused, by name, where a price or a power is not known.
@@ -127,13 +125,13 @@ def cost_of(case: Case, point: dict[str, Any]) -> Bill | None:
     return bill(price, energy, usage_of(case, busy_share(point)), quote_of(case))
 
 
-def power_of(case: Case, point: dict[str, Any]) -> Power | None:
+def power_of(case: Case, point: Point) -> Power | None:
     """Mean power of `point` [W]; None where energy is not asked for."""
     energy = case.scenario.energy
     return None if energy is None else power(energy, _machine_use(case, busy_share(point)))
 
 
-def run_of(case: Case, point: dict[str, Any]) -> TrainingTime | None:
+def run_of(case: Case, point: Point) -> TrainingTime | None:
     """The training run of `point`; None where none is asked for."""
     training = case.scenario.training
     if training is None:
@@ -143,9 +141,9 @@ def run_of(case: Case, point: dict[str, Any]) -> TrainingTime | None:
     return time_to_train(
         training,
         case.global_batch,
-        point["step_time_s"],
-        low=point["step_time_low_s"],
-        high=point["step_time_high_s"],
+        point.step_time_s,
+        low=point.interval.low,
+        high=point.interval.high,
         tokens_per_sample=case.tokens_per_sample,
     )
 
@@ -155,10 +153,10 @@ def epoch(case: Case) -> Epoch | None:
     training = case.scenario.training
     if training is None or training.sampler is None:
         return None
-    where, strategy = ("training", "sampler"), innermost(case.scenario.strategy)
+    where = ("training", "sampler")
     if case.backup_workers or min(case.shares) != max(case.shares):
         raise Refused("every rank gets the same samples; batches differ here", where)
-    if training.sampler.uneven and not getattr(strategy, "join", False):
+    if training.sampler.uneven and not case.scenario.strategy.takes_uneven_inputs:
         raise Refused(
             "a rank that has run out of inputs leaves the others waiting for ever, except inside "
             "strategy: {kind: ddp, join: true}",
@@ -174,14 +172,14 @@ def epoch(case: Case) -> Epoch | None:
     )
 
 
-def _dealt_run(case: Case, point: dict[str, Any]) -> TrainingTime:
+def _dealt_run(case: Case, point: Point) -> TrainingTime:
     """The training run of `point`, epoch by epoch."""
     training, dealt = case.scenario.training, epoch(case)
     assert training is not None
     assert training.sampler is not None
     assert dealt is not None
     needed(training, case.global_batch, case.tokens_per_sample)  # refuses too large a batch
-    epochs, time = int(training.epochs or 1), float(point["step_time_s"])
+    epochs, time = int(training.epochs or 1), point.step_time_s
     if training.sampler.last_accumulation == "carry":
         steps = epochs * dealt.micro_batches // case.scenario.batch.accumulation
         seconds = steps * time - epochs * _saved(case, dealt)
@@ -193,8 +191,8 @@ def _dealt_run(case: Case, point: dict[str, Any]) -> TrainingTime:
     samples = epochs * dealt.samples
     need = Need(steps, float(samples), float(epochs))
     low, high = (
-        seconds * (point[f"step_time_{end}_s"] / time if time > 0 else 1.0)
-        for end in ("low", "high")
+        seconds * (end / time if time > 0 else 1.0)
+        for end in (point.interval.low, point.interval.high)
     )
     return TrainingTime(need, seconds, low, high)
 
@@ -216,122 +214,87 @@ def _saved(case: Case, dealt: Epoch) -> float:
 
 def _with_batch(case: Case, samples: int, micro_batches: int) -> Case:
     batch = Batch(per_device=samples, accumulation=micro_batches)
-    scenario = replace(case.scenario, batch=batch)
-    return Case(scenario, case.base, case.compute_scale).on_cluster_of(case)
+    return Variant("another batch", {"batch": batch}).of(case)
 
 
-def _epoch_fields(dealt: Epoch) -> dict[str, Any]:
-    return {
-        "steps": dealt.steps,
-        "samples": dealt.samples,
-        "samples_per_rank": dealt.per_rank,
-        "repeated": dealt.repeated,
-        "dropped": dealt.dropped,
-        "micro_batches": dealt.micro_batches,
-        "last_micro_batch": dealt.tail,
-        "last_micro_batches": dealt.last,
-    }
-
-
-def fields(case: Case, point: dict[str, Any]) -> dict[str, Any]:
-    """The keys of `point` that say what it costs in time, money and energy.
-
-    None where the scenario has no training, price and energy, so that nothing is added.
-    """
+def priced(case: Case, point: Point) -> Point:
+    """`point` with what its training run takes and costs; nothing is added where the scenario has
+    no training, price and energy."""
     run, charged, drawn = run_of(case, point), cost_of(case, point), power_of(case, point)
-    found: dict[str, Any] = {}
-    if run is not None:
-        found |= {
-            "steps": run.need.steps,
-            "samples": run.need.samples,
-            "epochs": run.need.epochs,
-            "time_to_train_s": run.seconds,
-            "time_to_train_low_s": run.low,
-            "time_to_train_high_s": run.high,
-            "device_hours": float(device_hours(case.ranks, run.seconds)),
-        }
-    if (dealt := epoch(case)) is not None:
-        found["epoch"] = _epoch_fields(dealt)
-    if charged is not None:
-        found |= {"cost_usd_per_hour": float(charged.usd_per_hour), **_money(run, charged)}
-        found["cost"] = _cost(case, point, charged, run)
-    if drawn is not None:
-        found |= _energy(drawn, run)
-    return found
+    dealt = epoch(case)
+    return replace(
+        point,
+        run=_run(case, run) if run else None,
+        epoch=_epoch(dealt) if dealt else None,
+        cost_usd_per_hour=float(charged.usd_per_hour) if charged else None,
+        money=Money(*(float(charged.over(s)) for s in _ends(run))) if charged and run else None,
+        cost=_cost(case, point, charged, run) if charged else None,
+        power_w=float(drawn.total) if drawn else None,
+        energy=Drawn(*(float(drawn.kwh(s)) for s in _ends(run))) if drawn and run else None,
+    )
 
 
-def _money(run: TrainingTime | None, charged: Bill) -> dict[str, float]:
-    if run is None:
-        return {}
-    ends = {"cost_usd": run.seconds, "cost_low_usd": run.low, "cost_high_usd": run.high}
-    return {key: float(charged.over(seconds)) for key, seconds in ends.items()}
+def _ends(run: TrainingTime) -> tuple[float, float, float]:
+    """How long it takes, and the ends of its interval [s]."""
+    return run.seconds, run.low, run.high
 
 
-def _energy(drawn: Power, run: TrainingTime | None) -> dict[str, float]:
-    found = {"power_w": float(drawn.total)}
-    if run is not None:
-        ends = {"energy_kwh": run.seconds, "energy_low_kwh": run.low, "energy_high_kwh": run.high}
-        found |= {key: float(drawn.kwh(seconds)) for key, seconds in ends.items()}
-    return found
+def _run(case: Case, run: TrainingTime) -> TrainingRun:
+    need, hours = run.need, float(device_hours(case.ranks, run.seconds))
+    return TrainingRun(need.steps, need.samples, need.epochs, *_ends(run), hours)
 
 
-def _cost(
-    case: Case, point: dict[str, Any], charged: Bill, run: TrainingTime | None
-) -> dict[str, Any]:
+def _epoch(dealt: Epoch) -> DealtEpoch:
+    return DealtEpoch(
+        steps=dealt.steps,
+        samples=dealt.samples,
+        samples_per_rank=dealt.per_rank,
+        repeated=dealt.repeated,
+        dropped=dealt.dropped,
+        micro_batches=dealt.micro_batches,
+        last_micro_batch=dealt.tail,
+        last_micro_batches=dealt.last,
+    )
+
+
+def _cost(case: Case, point: Point, charged: Bill, run: TrainingTime | None) -> Cost:
     """The line items of a point, and what a step, a sample, a token, a run and a year cost."""
-    time, batch = float(point["step_time_s"]), case.global_batch
-    step = charged.over(time)
-    totals = {
-        "usd_per_hour": charged.usd_per_hour,
-        "usd_per_step": step,
-        "usd_per_sample": step / batch,
-        "usd_per_token": step / (batch * case.tokens_per_sample)
-        if case.tokens_per_sample > 1
-        else None,
-        "usd_per_run": None if run is None else charged.over(run.seconds),
-        "usd_per_year": charged.usd_per_year,
-    }
+    time, batch = point.step_time_s, case.global_batch
+    step, tokens = charged.over(time), batch * case.tokens_per_sample
     quote, price = charged.quote, case.scenario.price
-    return {
-        **{key: _float(value) for key, value in totals.items()},
-        "items": _items(charged, time, run),
-        "as_of": quote.as_of if quote else price.as_of if price else None,
-        "source": quote.source if quote else price.source if price else None,
-    }
+    return Cost(
+        usd_per_hour=float(charged.usd_per_hour),
+        usd_per_step=float(step),
+        usd_per_sample=float(step / batch),
+        usd_per_token=float(step / tokens) if case.tokens_per_sample > 1 else None,
+        usd_per_run=None if run is None else float(charged.over(run.seconds)),
+        usd_per_year=float(charged.usd_per_year),
+        items=tuple(_items(charged, time, run)),
+        as_of=quote.as_of if quote else price.as_of if price else None,
+        source=quote.source if quote else price.source if price else None,
+    )
 
 
-def _items(charged: Bill, time: float, run: TrainingTime | None) -> list[dict[str, Any]]:
+def _items(charged: Bill, time: float, run: TrainingTime | None) -> Iterator[CostItem]:
     per_step = charged.shares(time)
     per_run = charged.shares(run.seconds) if run else (None,) * len(charged.items)
-    return [
-        {
-            "name": item.name,
-            "basis": item.basis,
-            "usd_per_hour": float(item.usd_per_hour),
-            "usd_per_step": float(step),
-            "usd_per_run": _float(whole),
-            "usd_per_year": float(item.usd_per_hour * charged.hours_a_year),
-        }
-        for item, step, whole in zip(charged.items, per_step, per_run, strict=True)
-    ]
+    for item, step, whole in zip(charged.items, per_step, per_run, strict=True):
+        yield CostItem(
+            name=item.name,
+            basis=item.basis,
+            usd_per_hour=float(item.usd_per_hour),
+            usd_per_step=float(step),
+            usd_per_run=None if whole is None else float(whole),
+            usd_per_year=float(item.usd_per_hour * charged.hours_a_year),
+        )
 
 
-def _float(value: Decimal | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def relate(points: Sequence[dict[str, Any]]) -> None:
-    """How many times sooner training ends than at the first point that has a time to train."""
-    base = next((p for p in points if p.get("time_to_train_s")), None)
-    for point in points:
-        if base is not None and point.get("time_to_train_s"):
-            point["training_speedup"] = base["time_to_train_s"] / point["time_to_train_s"]
-
-
-def warnings(cases: Sequence[Case], points: Sequence[dict[str, Any]]) -> list[str]:
+def warnings(cases: Sequence[Case], points: Sequence[Point | Failed]) -> list[str]:
     """What to know about times to train and prices that are shown."""
     computed = [
-        case for case, point in zip(cases, points, strict=True) if "time_to_train_s" in point
+        case
+        for case, point in zip(cases, points, strict=True)
+        if isinstance(point, Point) and point.run
     ]
     found: list[str] = []
     batches = [case.global_batch for case in computed]

@@ -24,13 +24,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from dpsim.cases.case import Case, Stretch
+from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
+from dpsim.cases.plays import Stretch
 from dpsim.core.constants import shipped
 from dpsim.core.plugins import name_of
 from dpsim.predict.player import Played, lane_times
+from dpsim.predict.point import Causes, Interval
 
 NETWORK_PRIOR = (0.85, 1.8)
 REPEATED = (0.97, 1.03)
@@ -38,20 +39,8 @@ REPEATED = (0.97, 1.03)
 LARGE = 1e9
 Z90 = 1.645
 
-
-#: causes -> step time at their two ends, relative to the predicted one
-Causes = dict[str, tuple[float, float]]
 #: (case, its variants, its step time) -> theirs
 Lanes = Callable[[Case, Sequence[Stretch], float], list[float]]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Bounds of the mean step time at 90 % [s], and what each cause alone would do to it."""
-
-    low: float
-    high: float
-    causes: Causes
 
 
 def interval(
@@ -136,7 +125,7 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
 def size_of(case: Case) -> str:
     """The kind of device and dtype, and whether the model is large: kernels of large models differ
     less in how much of the peak they reach."""
-    return f"{case.kind}.{'large' if case.model.parameters > LARGE else 'small'}"
+    return f"{case.pace.device_class}.{'large' if case.model.parameters > LARGE else 'small'}"
 
 
 def collectives_range(case: Case) -> tuple[float, float]:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.report import canonical_json
-from dpsim.report.files import neutral, write_into
+from dpsim.report.bundle import Bundle, write_bundle
+from dpsim.report.html import render
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from matplotlib.figure import Figure
 
-    from dpsim.accuracy.collective_validate import Validated as ValidatedCollectives
-    from dpsim.accuracy.training_validate import Validated as ValidatedTraining
+    from dpsim.accuracy.collectives.validate import ValidatedCollectives
+    from dpsim.accuracy.training.validate import ValidatedTraining
 
     Found = ValidatedTraining | ValidatedCollectives
 
@@ -26,36 +24,22 @@ def write_validation(found: Found, out: Path) -> None:
 
     Raises Refused if something that is no folder (or no file) is in the way.
     """
-    write_into(out, FILES, lambda folder: _render(found, folder))
+    write_bundle(out, FILES, lambda bundle: _fill(bundle, found))
 
 
-def _render(found: Found, folder: Path) -> None:
-    write_predictions(found.predictions(), folder / "predictions.csv")
-    text = canonical_json(found.document) + "\n"
-    (folder / "validation.json").write_text(text, encoding="utf-8", newline="\n")
-    _draw(found, folder / "scatter.png", folder / "scatter.svg")
-    svg = (folder / "scatter.svg").read_text(encoding="utf-8")
-    (folder / "index.html").write_text(_page(found, svg), encoding="utf-8", newline="\n")
+def _fill(bundle: Bundle, found: Found) -> None:
+    bundle.csv("predictions.csv", found.predictions())
+    bundle.json("validation.json", found.document)
+    svg = bundle.figure("scatter.png", "scatter.svg", lambda: _figure(found))
+    bundle.text("index.html", _page(found, svg))
 
 
-def write_predictions(rows: list[dict[str, Any]], path: Path) -> None:
-    """The rows as CSV; text that a spreadsheet would run is neutralised."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([neutral(name) for name in rows[0]])
-        writer.writerows([neutral(value) for value in row.values()] for row in rows)
-
-
-def _draw(found: Found, png: Path, svg: Path) -> None:
+def _figure(found: Found) -> Figure:
     if found.document.get("kind") == "training":
-        from dpsim.report.curve import save, styled
+        return training_figure(found)  # type: ignore[arg-type]
+    from dpsim.report.collective_accuracy import make_figure
 
-        with styled():
-            save(training_figure(found), png, svg)  # type: ignore[arg-type]
-    else:
-        from dpsim.report.collective_accuracy import draw_collectives
-
-        draw_collectives(found.outcomes, png, svg, found.document["table"])  # type: ignore[arg-type]
+    return make_figure(found.outcomes, found.document["table"])  # type: ignore[arg-type]
 
 
 def training_figure(found: ValidatedTraining) -> Figure:
@@ -63,7 +47,7 @@ def training_figure(found: ValidatedTraining) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-    from dpsim.report.curve import GREY, SERIES
+    from dpsim.report.figures import GREY, SERIES
 
     shown = [o for o in found.outcomes if o.scored and "linear" in o.scored.baselines]
     figure = Figure(figsize=(7.6, 7.2), layout="constrained")
@@ -104,21 +88,12 @@ def _relative(outcome: Any) -> tuple[float, float]:
 
 
 def _page(found: Found, svg: str) -> str:
-    from importlib import resources
-
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    from dpsim.report.page import inline, style
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    source = (resources.files("dpsim.report") / "accuracy.html.j2").read_text(encoding="utf-8")
     title = f"{found.document['table']}: measured and predicted"
-    picture: Markup = Markup(inline(svg, title))
-    return environment.from_string(source).render(
+    return render(
+        "accuracy.html.j2",
+        svg,
+        title,
         title=title,
-        style=Markup(style()),
-        svg=picture,
         tables=_tables(found.document),
         sentences=_sentences(found.document),
         warnings=found.document["warnings"],

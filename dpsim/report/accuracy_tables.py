@@ -11,8 +11,8 @@ from dpsim.report.tables import brief, clean, percent, shortened, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsim.accuracy.collective_validate import Validated as ValidatedCollectives
-    from dpsim.accuracy.training_validate import Validated as ValidatedTraining
+    from dpsim.accuracy.collectives.validate import ValidatedCollectives
+    from dpsim.accuracy.training.validate import ValidatedTraining
 
 HEADS = ("n", "median", "90th", "bias", "skill", "inside", "± width", "linear", "α-β", "bare NCCL")
 BASELINES = ("linear", "alpha_beta", "nccl_bare")

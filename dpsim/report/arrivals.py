@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from dpsim.compile.program import COMPUTE, RECEIVE, SEND
 from dpsim.compile.timeline import Span
 from dpsim.core.units import show
-from dpsim.report.curve import BLACK, BLUE, ORANGE, YELLOW, save, styled, time_scale
+from dpsim.report.figures import BLACK, BLUE, ORANGE, YELLOW, time_scale
 from dpsim.report.tables import brief, clean
 
 if TYPE_CHECKING:
@@ -90,15 +89,6 @@ def lateness(found: Iterable[Arrivals]) -> dict[int, float]:
         if one.spread > 0.0:
             late[one.latest] += one.last - one.middle
     return dict(sorted(late.items()))
-
-
-def draw_arrivals(
-    spans: Sequence[Span], title: str, path_png: Path, path_svg: Path, *, ranks: int = 0
-) -> None:
-    """Draw the arrivals of one step of `ranks` ranks (0: those of `spans`) into both files; spans
-    without collectives of several ranks give a picture that says so."""
-    with styled():
-        save(make_figure(spans, title, ranks=ranks), path_png, path_svg)
 
 
 def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:

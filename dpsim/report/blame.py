@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
@@ -31,7 +32,7 @@ def name_of(cause: str) -> str:
     return f"{words.removesuffix('s')} {number[:-1]}" if number else words
 
 
-def print_blame(found: dict[str, Any], console: Console) -> None:
+def print_blame(found: Mapping[str, Any], console: Console) -> None:
     """A table of causes, and a line of ranks; nothing where nothing is lost."""
     from dpsim.report.tables import percent, table
 

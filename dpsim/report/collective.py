@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsim.core.units import show
-from dpsim.report import canonical_json
-from dpsim.report.curve import GREY, SERIES, save, styled
-from dpsim.report.files import write_into
+from dpsim.report.bundle import Bundle, write_bundle
+from dpsim.report.figures import GREY, SERIES
 from dpsim.report.tables import clean, signed, table
 
 if TYPE_CHECKING:
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from dpsim.checks.check_nccl import Check, Checked
-    from dpsim.checks.collective import Group, Line, Site
+    from dpsim.checks.check_nccl import CheckedFile, CheckedTable
+    from dpsim.predict.collective import Line, RankGroup, Setup
 
 #: what `dpsim collective -o` writes
 FILES = ("collective.json", "busbw.png", "busbw.svg")
@@ -38,12 +37,12 @@ def size_text(size: float) -> str:
 
 
 def print_collective(
-    operation: str, site: Site, groups: Sequence[Group], console: Console, out: Path | None
+    operation: str, setup: Setup, groups: Sequence[RankGroup], console: Console, out: Path | None
 ) -> None:
     """One table per number of nodes."""
     for group in groups:
         title = (
-            f"{operation} on {clean(site.machine.name)}: {group.ranks} ranks on {group.nodes} "
+            f"{operation} on {clean(setup.machine.name)}: {group.ranks} ranks on {group.nodes} "
             f"node{'s' * (group.nodes > 1)} ({group.kind})"
         )
         if group.at_once > 1:
@@ -55,7 +54,7 @@ def print_collective(
         console.print(f"written: {clean(out)}: {', '.join(FILES)}", markup=False)
 
 
-def group_table(group: Group) -> Table:
+def group_table(group: RankGroup) -> Table:
     """The lines as nccl-tests prints them, with the interval and what limits."""
     beside = any(line.measured for line in group.lines)
     heads = ["size", "time us", "90 % interval us", "algbw GB/s", "busbw GB/s", *WORDS[:3]]
@@ -94,20 +93,18 @@ def _us(seconds: float) -> str:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def write_collective(document: dict[str, object], groups: Sequence[Group], out: Path) -> None:
+def write_collective(document: dict[str, object], groups: Sequence[RankGroup], out: Path) -> None:
     """Write `FILES` into folder `out`; none of them is ever there half-written."""
 
-    def render(folder: Path) -> None:
-        text = canonical_json(document) + "\n"
-        (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
+    def fill(bundle: Bundle) -> None:
+        bundle.json(FILES[0], document)
         title = f"{document['operation']} on {document['machine']}"
-        with styled():
-            save(make_figure(groups, title), folder / FILES[1], folder / FILES[2])
+        bundle.figure(FILES[1], FILES[2], lambda: make_figure(groups, title))
 
-    write_into(out, FILES, render)
+    write_bundle(out, FILES, fill)
 
 
-def make_figure(groups: Sequence[Group], title: str) -> Figure:
+def make_figure(groups: Sequence[RankGroup], title: str) -> Figure:
     """Bus bandwidth over size with its 90 % interval, a line per number of nodes."""
     from matplotlib.figure import Figure
 
@@ -122,7 +119,7 @@ def make_figure(groups: Sequence[Group], title: str) -> Figure:
     return figure
 
 
-def _draw(axes: Axes, group: Group, place: int) -> None:
+def _draw(axes: Axes, group: RankGroup, place: int) -> None:
     colour = SERIES[place % len(SERIES)]
     x = [line.size for line in group.lines]
     busy = [line.busbw / 1e9 for line in group.lines]
@@ -144,7 +141,7 @@ def _draw(axes: Axes, group: Group, place: int) -> None:
         )  # fmt: skip
 
 
-def _ticks(axes: Axes, groups: Sequence[Group]) -> None:
+def _ticks(axes: Axes, groups: Sequence[RankGroup]) -> None:
     """Sizes in binary units, at most ten of them; bandwidths in plain figures."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
@@ -169,7 +166,7 @@ SAID = {
 }
 
 
-def print_check(check: Check, steps: Sequence[str], console: Console) -> None:
+def print_check(check: CheckedFile, steps: Sequence[str], console: Console) -> None:
     """The verdict, why, what may be the cause, and what to run next."""
     for found in check.tables:
         _print_table(check, found, console)
@@ -181,11 +178,11 @@ def print_check(check: Check, steps: Sequence[str], console: Console) -> None:
     _say(console, [SAID[check.verdict]], style)
 
 
-def _print_table(check: Check, found: Checked, console: Console) -> None:
+def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> None:
     group = found.group
     title = (
         f"{clean(check.source)}: {found.operation}, {group.ranks} ranks on {group.nodes} "
-        f"node{'s' * (group.nodes > 1)} of {clean(check.site.machine.name)} ({group.kind})"
+        f"node{'s' * (group.nodes > 1)} of {clean(check.setup.machine.name)} ({group.kind})"
     )
     console.print(title, style="bold", markup=False, highlight=False)
     heads = ("sizes", "rows", "measured/expected", "slower", "faster", "verdict")
@@ -212,7 +209,7 @@ def _print_table(check: Check, found: Checked, console: Console) -> None:
     _say(console, _causes(found))
 
 
-def _causes(found: Checked) -> list[str]:
+def _causes(found: CheckedTable) -> list[str]:
     if found.verdict != "low":
         return []
     if not found.causes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.report.curve import GREY, SERIES, save, styled
+from dpsim.report.accuracy_tables import error
+from dpsim.report.figures import GREY, SERIES
 from dpsim.report.tables import brief, clean, percent, shortened, table
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-    from dpsim.accuracy.collective_figures import Outcome
+    from dpsim.accuracy.collectives.figures import CollectiveOutcome
 
 #: fabrics that have a colour of their own; the rest share the last one
 COLOURED = len(SERIES) - 1
@@ -66,25 +66,18 @@ def _head(baseline: str) -> str:
     )
 
 
-def _error(share: float | None) -> str:
-    """Two figures of an error below 10 %, whole percents above."""
-    if share is None:
-        return ""
-    return f"{share * 100:.1f} %" if share < 0.0995 else f"{share * 100:,.0f} %"
-
-
 def _cells(fabric: str, bands: dict[str, Any], baselines: Sequence[str]) -> list[str]:
     whole = bands[ALL]
     others = [whole["baselines"].get(name) for name in baselines]
     return [
         brief(fabric, 24),
         f"{whole['n']:,}",
-        _error(whole["median_error"]),
-        *(_error(bands.get(band, {}).get("median_error")) for band in BY_SIZE),
-        _error(whole["p90_error"]),
+        error(whole["median_error"]),
+        *(error(bands.get(band, {}).get("median_error")) for band in BY_SIZE),
+        error(whole["p90_error"]),
         f"{whole['signed_bias']:+.2f}",
         percent(whole["coverage"]),
-        *(_error(other["median_error"]) if other else "" for other in others),
+        *(error(other["median_error"]) if other else "" for other in others),
     ]
 
 
@@ -121,15 +114,7 @@ def _refusals(document: dict[str, Any]) -> list[str]:
 # -- the picture ----------------------------------------------------------------------------------
 
 
-def draw_collectives(
-    outcomes: Sequence[Outcome], path_png: Path, path_svg: Path, title: str = ""
-) -> None:
-    """Measured against predicted times, a colour per fabric; equal outcomes give equal bytes."""
-    with styled():
-        save(make_figure(outcomes, title), path_png, path_svg)
-
-
-def make_figure(outcomes: Sequence[Outcome], title: str = "") -> Figure:
+def make_figure(outcomes: Sequence[CollectiveOutcome], title: str = "") -> Figure:
     from matplotlib.figure import Figure
 
     shown = [o for o in outcomes if o.scored and o.predicted]
@@ -170,9 +155,9 @@ def _ticks(axes: Axes) -> None:
         axis.set_minor_locator(NullLocator())
 
 
-def _by_fabric(shown: Sequence[Outcome]) -> list[tuple[str, list[Outcome]]]:
+def _by_fabric(shown: Sequence[CollectiveOutcome]) -> list[tuple[str, list[CollectiveOutcome]]]:
     """The fabrics with the most rows, then all others together."""
-    groups: dict[str, list[Outcome]] = {}
+    groups: dict[str, list[CollectiveOutcome]] = {}
     for outcome in shown:
         groups.setdefault(outcome.row.fabric, []).append(outcome)
     ranked = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
@@ -181,7 +166,7 @@ def _by_fabric(shown: Sequence[Outcome]) -> list[tuple[str, list[Outcome]]]:
     return [*first, (f"{len(ranked) - COLOURED} others", rest)] if rest else first
 
 
-def _diagonals(axes: Axes, shown: Sequence[Outcome]) -> None:
+def _diagonals(axes: Axes, shown: Sequence[CollectiveOutcome]) -> None:
     """Perfect prediction, and twice too slow or too quick."""
     times = [t * 1e6 for o in shown for t in (o.row.measured, o.predicted or o.row.measured)]
     low, high = min(times) / 1.5, max(times) * 1.5

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
-from dpsim.report import canonical_json
-from dpsim.report.curve import BLACK, BLUE, GREY, SPLIT, save, styled, time_scale
-from dpsim.report.files import neutral, write_into
-from dpsim.report.page import inline, style
+from dpsim.report.bundle import Bundle, write_bundle
+from dpsim.report.figures import BLACK, BLUE, GREY, SPLIT, time_scale
+from dpsim.report.html import render
 from dpsim.report.tables import (
     BOTTLENECKS,
     Columns,
@@ -241,41 +238,25 @@ def print_comparison(document: dict[str, Any], console: Console, files: str) -> 
 def write_comparison(document: dict[str, Any], out: Path) -> list[str]:
     """Write `FILES` into folder `out`, none of them ever half-written; returns their names."""
 
-    def render(folder: Path) -> None:
-        text = canonical_json(document) + "\n"
-        (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
-        _write_csv(document, folder / FILES[1])
-        with styled():
-            save(make_figure(document), folder / FILES[2], folder / FILES[3])
-        svg = (folder / FILES[3]).read_text(encoding="utf-8")
-        (folder / FILES[4]).write_text(page(document, svg), encoding="utf-8", newline="\n")
+    def fill(bundle: Bundle) -> None:
+        bundle.json(FILES[0], document)
+        jobs_apart = [{k: v for k, v in c.items() if k != "jobs"} for c in document["candidates"]]
+        bundle.csv(FILES[1], jobs_apart)
+        svg = bundle.figure(FILES[2], FILES[3], lambda: make_figure(document))
+        bundle.text(FILES[4], page(document, svg))
 
-    write_into(out, FILES, render)
+    write_bundle(out, FILES, fill)
     return list(FILES)
-
-
-def _write_csv(document: dict[str, Any], path: Path) -> None:
-    """A row per candidate, jobs apart."""
-    rows = [{k: v for k, v in c.items() if k != "jobs"} for c in document["candidates"]]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([[neutral(row.get(column)) for column in columns] for row in rows])
 
 
 def page(document: dict[str, Any], svg: str) -> str:
     """The self-contained page of a comparison."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    source = (resources.files("dpsim.report") / "compare.html.j2").read_text(encoding="utf-8")
-    return environment.from_string(source).render(
-        style=Markup(style()),
+    return render(
+        "compare.html.j2",
+        svg,
+        headline(document),
         work=clean(document["work"]),
         headline=headline(document),
-        svg=Markup(inline(svg, headline(document))),
         choice=choice_columns(document),
         steps=step_columns(document),
         reasons=sentences(document),

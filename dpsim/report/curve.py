@@ -2,111 +2,59 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
+from dpsim.predict.answer import Answer, NoLaws
 from dpsim.predict.laws import amdahl
+from dpsim.predict.point import Point, computed
+from dpsim.report.figures import BLACK, GREY, ORANGE, SERIES, SPLIT, YELLOW, time_scale
 from dpsim.report.tables import PARTS, brief, number, percent, ranks, scaling_title, settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dpsim.predict.prediction import Prediction
 
-#: Okabe and Ito, "Color universal design", 2008: told apart with any colour vision
-BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-SKY, YELLOW, BLACK, GREY = "#56B4E9", "#E69F00", "#222222", "#767676"
-SERIES = (BLUE, ORANGE, GREEN, PURPLE, YELLOW, SKY, BLACK, GREY)
-SPLIT = (
-    ("compute_s", "compute", BLUE),
-    ("exposed_communication_s", "exposed communication", ORANGE),
-    ("bubble_s", "pipeline bubble", PURPLE),
-    ("stall_s", "stall (host, slower rank)", YELLOW),
-)
 MOST_BARS = 24
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "dpsim",
-    "svg.fonttype": "path",
-    "text.parse_math": False,
-    "font.family": ["DejaVu Sans"],
-    "font.size": 10.0,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#555555",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "xtick.minor.size": 0.0,
-    "ytick.minor.size": 0.0,
-}
 
 
-def draw_curve(prediction: Prediction, path_png: Path, path_svg: Path) -> None:
-    """Draw `prediction` into both files; the same prediction gives the same bytes of the SVG."""
-    with styled():
-        save(make_figure(prediction.document), path_png, path_svg)
-
-
-def save(figure: Figure, path_png: Path, path_svg: Path) -> None:
-    """Write `figure` into both files, without dates and program versions."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    FigureCanvasAgg(figure)
-    figure.savefig(path_png, format="png", dpi=150, metadata={"Software": None})
-    figure.savefig(path_svg, format="svg", metadata=nothing)
-
-
-@contextmanager
-def styled() -> Iterator[None]:
-    """Our style whatever the user's own; a name in a script that the font lacks is no problem."""
-    import matplotlib
-
-    with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph")
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
-
-
-def make_figure(document: dict[str, Any]) -> Figure:
+def make_figure(answer: Answer) -> Figure:
     """The curve where there are several counts of ranks, bars of the step's parts otherwise."""
-    series = curves(document)
-    if len({p["ranks"] for points in series.values() for p in points}) < 2:
-        return _bars(document)
-    return _curve(document, series)
+    series = curves(answer)
+    if len({p.ranks for points in series.values() for p in points}) < 2:
+        return _bars(answer)
+    return _curve(answer, series)
 
 
-def curves(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+def curves(answer: Answer) -> dict[str, list[Point]]:
     """The points that have a speed-up, by what else the sweep changed, in the order of ranks."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for point in document["points"]:
-        if point.get("speedup") is not None:
+    found: dict[str, list[Point]] = {}
+    for point in computed(answer.points):
+        if point.speedup is not None:
             found.setdefault(settings(point), []).append(point)
-    return {name: sorted(points, key=lambda p: p["ranks"]) for name, points in found.items()}
+    return {name: sorted(points, key=lambda p: p.ranks) for name, points in found.items()}
 
 
-def bounds(point: dict[str, Any], key: str) -> tuple[float, float]:
+def ratio(point: Point, key: str) -> float:
+    """The speedup or efficiency of a point that has one, by name."""
+    return float(getattr(point, key))
+
+
+def bounds(point: Point, key: str) -> tuple[float, float]:
     """The 90 % interval of `key` (speedup or efficiency), a ratio to the first point."""
-    scale = point[key] / point["efficiency"] if point["efficiency"] else 1.0
-    return point["efficiency_low"] * scale, point["efficiency_high"] * scale
+    scale = ratio(point, key) / point.efficiency if point.efficiency else 1.0
+    return ratio(point, "efficiency_low") * scale, ratio(point, "efficiency_high") * scale
 
 
-def measured_values(document: dict[str, Any], key: str) -> list[tuple[int, float, bool]]:
+def measured_values(answer: Answer, key: str) -> list[tuple[int, float, bool]]:
     """(ranks, speedup or efficiency, calibrated?) of the measured points, on the curve's scale."""
     values = []
-    for at in document["measured"]:
-        for point in document["points"]:
-            if point["ranks"] == at["ranks"] and point.get("speedup") is not None:
-                value = point[key] * at["throughput_per_s"] / point["throughput_per_s"]
-                values.append((at["ranks"], value, at["role"] == "calibrated"))
+    for at in answer.measured:
+        for point in computed(answer.points):
+            if point.ranks == at.ranks and point.speedup is not None:
+                value = ratio(point, key) * at.throughput_per_s / ratio(point, "throughput_per_s")
+                values.append((at.ranks, value, at.role == "calibrated"))
                 break
     return values
 
@@ -114,23 +62,23 @@ def measured_values(document: dict[str, Any], key: str) -> list[tuple[int, float
 # -- the curve ------------------------------------------------------------------------------------
 
 
-def _curve(document: dict[str, Any], series: dict[str, list[dict[str, Any]]]) -> Figure:
+def _curve(answer: Answer, series: dict[str, list[Point]]) -> Figure:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8.0, 7.4), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2.4, 1.0))
-    base = next(p for p in document["points"] if p.get("speedup") is not None)
-    counts = sorted({p["ranks"] for points in series.values() for p in points})
-    _laws(above, document, base, counts, single=len(series) == 1)
+    base = next(p for p in computed(answer.points) if p.speedup is not None)
+    counts = sorted({p.ranks for points in series.values() for p in points})
+    _laws(above, answer, base, counts, single=len(series) == 1)
     for place, (name, points) in enumerate(series.items()):
         colour = SERIES[place % len(SERIES)]
         label = brief(name, 60) or "predicted"
         for axes, key in ((above, "speedup"), (below, "efficiency")):
             _line(axes, points, key, colour, label)
-    _measured(above, below, document)
+    _measured(above, below, answer)
     _axes(above, below, base, counts)
-    _bend_mark(below, document, series)
-    _title(figure, document)
+    _bend_mark(below, answer, series)
+    _title(figure, answer)
     handles, labels = above.get_legend_handles_labels()
     widest = max(len(label) for label in labels)
     columns = max(1, min(3, 110 // (widest + 8)))
@@ -138,9 +86,7 @@ def _curve(document: dict[str, Any], series: dict[str, list[dict[str, Any]]]) ->
     return figure
 
 
-def _laws(
-    axes: Axes, document: dict[str, Any], base: dict[str, Any], counts: list[int], *, single: bool
-) -> None:
+def _laws(axes: Axes, answer: Answer, base: Point, counts: list[int], *, single: bool) -> None:
     """The ideal line, and under strong scaling Amdahl's."""
     import numpy as np
 
@@ -148,20 +94,19 @@ def _laws(
     ends = [first, last]
     axes.plot(
         ends,
-        [n / base["ranks"] for n in ends],
+        [n / base.ranks for n in ends],
         color=GREY,
         linestyle=(0, (5, 3)),
         linewidth=1.3,
         label="ideal (linear)",
         gid="ideal",
     )
-    law = document["laws"].get("amdahl") if document["laws"] else None
-    if not single or law is None or document["scaling"] != "strong":
+    if not single or isinstance(answer.laws, NoLaws) or answer.scaling != "strong":
         return
-    serial, at = law["serial_fraction"], law["points"][0]
-    alone = at["law_s"] * amdahl(serial, at["ranks"])
+    serial, at = answer.laws.amdahl.serial_fraction, answer.laws.amdahl.points[0]
+    alone = at.law_s * amdahl(serial, at.ranks)
     fine = np.geomspace(first, last, 200)
-    speed = [base["step_time_s"] / alone * amdahl(serial, float(n)) for n in fine]
+    speed = [base.step_time_s / alone * amdahl(serial, float(n)) for n in fine]
     label = f"Amdahl's law (serial fraction {percent(serial)})"
     axes.plot(
         fine,
@@ -175,9 +120,9 @@ def _laws(
     )
 
 
-def _line(axes: Axes, points: list[dict[str, Any]], key: str, colour: str, label: str) -> None:
-    x = [p["ranks"] for p in points]
-    y = [p[key] for p in points]
+def _line(axes: Axes, points: list[Point], key: str, colour: str, label: str) -> None:
+    x = [p.ranks for p in points]
+    y = [ratio(p, key) for p in points]
     ends = [bounds(p, key) for p in points]
     if any(low != high for low, high in ends):
         axes.fill_between(
@@ -192,7 +137,7 @@ def _line(axes: Axes, points: list[dict[str, Any]], key: str, colour: str, label
     axes.plot(
         x, y, color=colour, linewidth=2.0, marker="o", markersize=5, label=label, gid=f"line-{key}"
     )
-    unfit = [(p["ranks"], p[key]) for p in points if p.get("fits") is False]
+    unfit = [(p.ranks, ratio(p, key)) for p in points if p.memory.fits is False]
     if unfit:
         style = {"marker": "o", "markersize": 6, "markerfacecolor": "white", "linestyle": "none"}
         axes.plot(
@@ -205,9 +150,9 @@ def _line(axes: Axes, points: list[dict[str, Any]], key: str, colour: str, label
         )
 
 
-def _measured(above: Axes, below: Axes, document: dict[str, Any]) -> None:
+def _measured(above: Axes, below: Axes, answer: Answer) -> None:
     for axes, key in ((above, "speedup"), (below, "efficiency")):
-        values = measured_values(document, key)
+        values = measured_values(answer, key)
         for calibrated, marker, label in (
             (False, "D", "measured"),
             (True, "*", "measured, calibrated on"),
@@ -229,7 +174,7 @@ def _measured(above: Axes, below: Axes, document: dict[str, Any]) -> None:
                 )
 
 
-def _axes(above: Axes, below: Axes, base: dict[str, Any], counts: list[int]) -> None:
+def _axes(above: Axes, below: Axes, base: Point, counts: list[int]) -> None:
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
     above.set(xscale="log", yscale="log")
@@ -245,16 +190,16 @@ def _axes(above: Axes, below: Axes, base: dict[str, Any], counts: list[int]) -> 
     below.xaxis.set_minor_locator(NullLocator())
     below.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v * 100:.0f}"))
     below.set_ylim(0.0, max(1.08, below.get_ylim()[1]))
-    above.set_ylabel(f"speed-up over {ranks(base['ranks'])} (times)")
+    above.set_ylabel(f"speed-up over {ranks(base.ranks)} (times)")
     below.set_ylabel("efficiency [%]")
     below.set_xlabel("ranks (devices)")
     below.axhline(1.0, color=GREY, linestyle=(0, (5, 3)), linewidth=1.3)
-    rate = base["throughput_per_s"]
+    rate: Any = base.throughput_per_s
     right = above.secondary_yaxis("right", functions=(lambda v: v * rate, lambda v: v / rate))
     right.yaxis.set_major_locator(FixedLocator(_round_ticks(*(v * rate for v in above.get_ylim()))))
     right.yaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
     right.yaxis.set_minor_locator(NullLocator())
-    right.set_ylabel(f"throughput [{brief(base['throughput_unit'], 20)}]")
+    right.set_ylabel(f"throughput [{brief(base.throughput_unit, 20)}]")
 
 
 def _round_ticks(low: float, high: float) -> list[float]:
@@ -275,21 +220,19 @@ def _spaced(counts: list[int]) -> list[int]:
     return kept
 
 
-def _bend_mark(
-    axes: Axes, document: dict[str, Any], series: dict[str, list[dict[str, Any]]]
-) -> None:
+def _bend_mark(axes: Axes, answer: Answer, series: dict[str, list[Point]]) -> None:
     """Where efficiency first falls below 90 %, and why."""
-    bend = document["laws"].get("bend") if document["laws"] else None
+    bend = None if isinstance(answer.laws, NoLaws) else answer.laws.bend
     if bend is None or len(series) != 1:
         return
     (points,) = series.values()
-    at = next((p for p in points if p["ranks"] == bend["ranks"]), None)
+    at = next((p for p in points if p.ranks == bend.ranks), None)
     if at is None:
         return
-    cause = PARTS.get(bend["part"], brief(bend["part"], 40))
-    axes.axvline(at["ranks"], color=GREY, linewidth=1.0, linestyle=":")
+    cause = PARTS.get(bend.part, brief(bend.part, 40))
+    axes.axvline(at.ranks, color=GREY, linewidth=1.0, linestyle=":")
     axes.set_title(
-        f"below 90 % from {ranks(at['ranks'])} on: {cause}",
+        f"below 90 % from {ranks(at.ranks)} on: {cause}",
         loc="right",
         fontsize=9,
         color="#444444",
@@ -297,28 +240,27 @@ def _bend_mark(
     )
 
 
-def _title(figure: Figure, document: dict[str, Any]) -> None:
-    name = brief(document["name"], 72)
-    figure.suptitle(f"{name}\n{scaling_title(document)}", x=0.02, ha="left", fontsize=12)
+def _title(figure: Figure, answer: Answer) -> None:
+    name = brief(answer.name, 72)
+    figure.suptitle(f"{name}\n{scaling_title(answer)}", x=0.02, ha="left", fontsize=12)
 
 
 # -- one count: bars ------------------------------------------------------------------------------
 
 
-def _bars(document: dict[str, Any]) -> Figure:
+def _bars(answer: Answer) -> Figure:
     """Where the step's time goes at every point, largest number of points that can be read."""
     from matplotlib.figure import Figure
 
-    points = [p for p in document["points"] if "error" not in p]
-    shown = points[:MOST_BARS]
+    shown = computed(answer.points)[:MOST_BARS]
     figure = Figure(figsize=(8.0, 2.6 + 0.42 * len(shown)), layout="constrained")
     axes = figure.subplots()
-    scale, unit = time_scale([p["step_time_s"] for p in shown])
+    scale, unit = time_scale([p.step_time_s for p in shown])
     for place, point in enumerate(shown):
         _bar(axes, place, point, scale)
     axes.set_yticks(range(len(shown)), [_bar_label(p) for p in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)
-    longest = max((p["step_time_high_s"] * scale for p in shown), default=0.0)
+    longest = max((p.interval.high * scale for p in shown), default=0.0)
     axes.set_xlim(0.0, longest * 1.22 or 1.0)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"time per step [{unit}]")
@@ -328,32 +270,26 @@ def _bars(document: dict[str, Any]) -> Figure:
         figure.legend(
             list(unique.values()), list(unique), loc="outside lower center", ncols=3, fontsize=9
         )
-    _title(figure, document)
+    _title(figure, answer)
     return figure
 
 
-def time_scale(times: list[float]) -> tuple[float, str]:
-    """The factor from seconds, and the unit, for the longest of `times`."""
-    longest = max(times, default=1.0)
-    return next(((f, u) for f, u in ((1.0, "s"), (1e3, "ms")) if longest * f >= 1), (1e6, "us"))
-
-
-def _bar(axes: Axes, place: int, point: dict[str, Any], scale: float) -> None:
+def _bar(axes: Axes, place: int, point: Point, scale: float) -> None:
     left = 0.0
     for key, name, colour in SPLIT:
-        width = point[key] * scale
+        width = getattr(point.parts, key) * scale
         if width > 0:
             label = None if name in axes.get_legend_handles_labels()[1] else name
             axes.barh(
                 place, width, left=left, height=0.62, color=colour, label=label, gid=f"bar-{key}"
             )
             left += width
-    low, high = point["step_time_low_s"] * scale, point["step_time_high_s"] * scale
+    low, high = point.interval.low * scale, point.interval.high * scale
     if low != high:
         label = None if "90 % interval" in axes.get_legend_handles_labels()[1] else "90 % interval"
         axes.plot([low, high], [place, place], color=BLACK, linewidth=1.4, marker="|", label=label)
     axes.annotate(
-        show(point["step_time_s"], "s"),
+        show(point.step_time_s, "s"),
         (max(left, high), place),
         xytext=(6, 0),
         textcoords="offset points",
@@ -362,6 +298,6 @@ def _bar(axes: Axes, place: int, point: dict[str, Any], scale: float) -> None:
     )
 
 
-def _bar_label(point: dict[str, Any]) -> str:
+def _bar_label(point: Point) -> str:
     extra = settings(point)
-    return brief(extra, 40) if extra else ranks(point["ranks"])
+    return brief(extra, 40) if extra else ranks(point.ranks)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsim.core.record import Refused
-from dpsim.report import canonical_json
-from dpsim.report.files import write_into
+from dpsim.predict.document import to_json
+from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.trace import Played, played, write_trace
 
 if TYPE_CHECKING:
+    from dpsim.predict.explanation import Explanation
     from dpsim.predict.prediction import Prediction
 
 FILES = (
@@ -33,24 +35,23 @@ def last_step(prediction: Prediction) -> Played:
     if not found:
         raise Refused("no point could be computed, so there is no timeline to write")
     case, made = found[-1]
-    name = str(prediction.document["name"])
+    name = prediction.answer.name
     return played(made.timeline.last, name, case.device.name if case.device else None)
 
 
-def write_explanation(document: dict[str, Any], shown: Played, out: Path) -> None:
+def write_explanation(found: Explanation, shown: Played, out: Path) -> None:
     """Write `FILES` into folder `out`; none of them is ever there half-written."""
-    from dpsim.report.arrivals import draw_arrivals
-    from dpsim.report.pipeline import draw_pipeline
+    from dpsim.report import arrivals, pipeline
 
-    def render(folder: Path) -> None:
-        text = canonical_json(document) + "\n"
-        (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
-        write_trace(shown, folder / FILES[1])
-        of = {"ranks": shown.ranks}
-        draw_pipeline(shown.spans, shown.title, folder / FILES[2], folder / FILES[3], **of)
-        draw_arrivals(shown.spans, shown.title, folder / FILES[4], folder / FILES[5], **of)
+    def fill(bundle: Bundle) -> None:
+        bundle.json(FILES[0], to_json(found))
+        write_trace(shown, bundle.folder / FILES[1])
+        for picture, png, svg in ((pipeline, *FILES[2:4]), (arrivals, *FILES[4:6])):
+            bundle.figure(
+                png, svg, partial(picture.make_figure, shown.spans, shown.title, ranks=shown.ranks)
+            )
 
-    write_into(out, FILES, render)
+    write_bundle(out, FILES, fill)
 
 
 def written(shown: Played, files: list[Path]) -> str:

@@ -10,7 +10,7 @@ from dpsim.report.tables import brief, clean
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsim.measurements.importing import Imported
+    from dpsim.measurements.importing.combine import Imported
 
 _TITLES = {
     "file": "read from the files",

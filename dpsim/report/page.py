@@ -6,11 +6,13 @@ The page has no script and fetches nothing; names that users gave are text where
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from importlib import resources
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.yamlfile import dump_yaml
+from dpsim.predict.answer import Answer
+from dpsim.predict.point import computed
+from dpsim.report.html import render
 from dpsim.report.tables import (
     brief,
     clean,
@@ -34,21 +36,17 @@ _TEXT = ("setting", "bottleneck")
 
 def page(prediction: Prediction, svg: str) -> str:
     """The page of `prediction` with the drawing `svg` in it."""
-    from jinja2 import Environment, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    source = (resources.files("dpsim.report") / "page.html.j2").read_text(encoding="utf-8")
-    document = prediction.document
-    headers, rows = run_columns(document)
-    measured_headers, measured_rows = measured_columns(document)
-    at, parts = _memory(document)
-    return environment.from_string(source).render(
-        style=Markup(style()),
-        name=brief(document["name"], 200),
-        scaling=scaling_title(document),
-        headline=headline(document),
-        svg=Markup(inline(svg, headline(document))),
+    answer = prediction.answer
+    headers, rows = run_columns(answer.points)
+    measured_headers, measured_rows = measured_columns(answer)
+    at, parts = _memory(answer)
+    return render(
+        "page.html.j2",
+        svg,
+        headline(answer),
+        name=brief(answer.name, 200),
+        scaling=scaling_title(answer),
+        headline=headline(answer),
         table=_table,
         headers=headers,
         rows=rows,
@@ -58,26 +56,12 @@ def page(prediction: Prediction, svg: str) -> str:
         memory_ranks=at,
         memory_parts=parts,
         memory_lines=memory_sentences(prediction),
-        assumptions=assumptions(document),
-        warnings=[clean(w) for w in shortened(document["warnings"], 20)],
-        files=_files(document["scenario"]),
-        version=document["dpsim_version"],
-        scenario=_scenario(document),
+        assumptions=assumptions(answer),
+        warnings=[clean(w) for w in shortened(answer.warnings, 20)],
+        files=_files(answer.scenario),
+        version=answer.dpsim_version,
+        scenario=_scenario(answer),
     )
-
-
-def style() -> str:
-    """The style sheet that all pages carry inside."""
-    return (resources.files("dpsim.report") / "style.css").read_text(encoding="utf-8")
-
-
-def inline(svg: str, label: str) -> str:
-    """`svg`, as matplotlib writes it, for the inside of a page, with `label` for screen readers."""
-    from markupsafe import escape
-
-    body = svg[svg.index("<svg") :]
-    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
-    return body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
@@ -94,27 +78,27 @@ def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     return Markup("<table><thead><tr>{}</tr></thead>\n<tbody>{}</tbody></table>").format(top, body)
 
 
-def _memory(document: dict[str, Any]) -> tuple[str, list[dict[str, str]]]:
+def _memory(answer: Answer) -> tuple[str, list[dict[str, str]]]:
     """Where it is fullest, and its parts there, the largest first."""
-    points = [p for p in document["points"] if "error" not in p]
+    points = computed(answer.points)
     if not points:
         return "", []
-    fullest = max(points, key=lambda p: p["memory_bytes"])
-    whole = fullest["memory_bytes"] or 1.0
-    parts = sorted(fullest["memory_parts"].items(), key=lambda item: -item[1])
+    fullest = max(points, key=lambda p: p.memory.bytes)
+    whole = fullest.memory.bytes or 1.0
+    parts = sorted(fullest.memory.parts.items(), key=lambda item: -item[1])
     rows = [
         {"name": clean(name), "size": f"{size / 1e9:,.2f}", "share": f"{size / whole:.1%}"}
-        for name, size in [*parts, ("total", fullest["memory_bytes"])]
+        for name, size in [*parts, ("total", fullest.memory.bytes)]
     ]
-    return ranks(fullest["ranks"]), rows
+    return ranks(fullest.ranks), rows
 
 
-def assumptions(document: dict[str, Any]) -> list[str]:
+def assumptions(answer: Answer) -> list[str]:
     """What the prediction takes for granted, in sentences."""
-    scenario = document["scenario"]
-    sources = sorted({s for p in document["points"] for s in p.get("interval_causes", ())})
-    calibrated = document["calibration"] is not None
-    found = [scaling_title(document) + "."]
+    scenario = answer.scenario
+    sources = sorted({s for p in computed(answer.points) for s in p.interval.causes})
+    calibrated = answer.calibration is not None
+    found = [scaling_title(answer) + "."]
     if calibrated:
         found.append("The level of compute comes from one measured step; all else is predicted.")
     elif "machine" in scenario["cluster"]:
@@ -128,7 +112,7 @@ def assumptions(document: dict[str, Any]) -> list[str]:
     return found
 
 
-def _files(scenario: dict[str, Any]) -> str:
+def _files(scenario: Mapping[str, Any]) -> str:
     """Names of the files that the scenario refers to."""
     names = [scenario.get("measured"), (scenario.get("calibrate") or {}).get("file")]
     names.append((scenario.get("price") or {}).get("file"))
@@ -140,7 +124,7 @@ def _files(scenario: dict[str, Any]) -> str:
     return ", ".join(dict.fromkeys(files))
 
 
-def _scenario(document: dict[str, Any]) -> str:
+def _scenario(answer: Answer) -> str:
     """The scenario as YAML text; what cannot be printed becomes visible."""
-    text = dump_yaml(document["scenario"])
+    text = dump_yaml(answer.scenario)
     return "".join(c if c == "\n" or c.isprintable() else f"\\u{ord(c):04x}" for c in text)

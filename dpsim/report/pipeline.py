@@ -11,13 +11,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpsim.compile.program import COMPUTE, RECEIVE, SEND
 from dpsim.compile.timeline import Span
 from dpsim.core.units import show
-from dpsim.report.curve import (
+from dpsim.report.figures import (
     BLACK,
     BLUE,
     GREEN,
@@ -26,8 +25,6 @@ from dpsim.report.curve import (
     PURPLE,
     SKY,
     YELLOW,
-    save,
-    styled,
     time_scale,
 )
 from dpsim.report.tables import brief, clean, percent
@@ -84,15 +81,6 @@ def spans_of(operations: Iterable[Mapping[str, Any]]) -> list[Span]:
     """The spans that `operations` of an explanation's document stand for."""
     keys = ("rank", "stream", "name", "op", "group", "bytes", "ready_s", "start_s", "end_s")
     return [Span(*(operation[key] for key in keys)) for operation in operations]
-
-
-def draw_pipeline(
-    spans: Sequence[Span], title: str, path_png: Path, path_svg: Path, *, ranks: int = 0
-) -> None:
-    """Draw one step of `ranks` ranks (0: those of `spans`) into both files; the same spans give
-    the same bytes of the SVG."""
-    with styled():
-        save(make_figure(spans, title, ranks=ranks), path_png, path_svg)
 
 
 def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:

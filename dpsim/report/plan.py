@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from dpsim.core.units import show
 from dpsim.planning.wanted import ends_of, said, value_of
-from dpsim.report import canonical_json
-from dpsim.report.curve import BLUE, GREEN, GREY, ORANGE, save, styled
-from dpsim.report.files import flat, neutral, write_into
+from dpsim.report.bundle import Bundle, flat, write_bundle
+from dpsim.report.figures import BLUE, GREEN, GREY, ORANGE
 from dpsim.report.tables import (
     BOTTLENECKS,
     Columns,
@@ -486,25 +484,13 @@ def files_of(document: Document) -> tuple[str, ...]:
 def write_plan(document: Document, out: Path) -> None:
     """Write the answer, its points and the plot into folder `out`."""
 
-    def render(folder: Path) -> None:
-        text = canonical_json(document) + "\n"
-        (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
-        _write_csv(document["points"], folder / FILES[1])
+    def fill(bundle: Bundle) -> None:
+        bundle.json(FILES[0], document)
+        bundle.csv(FILES[1], [flat({"set": p["set"], **p}) for p in document["points"]])
         if _plotted(document):
-            with styled():
-                save(make_figure(document), *(folder / name for name in PLOTS))
+            bundle.figure(*PLOTS, lambda: make_figure(document))
 
-    write_into(out, files_of(document), render)
-
-
-def _write_csv(points: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """A row per point: what is set, then the numbers to their last digit."""
-    rows = [flat({"set": point["set"], **point}) for point in points]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([neutral(column) for column in columns])
-        writer.writerows([[neutral(row.get(column)) for column in columns] for row in rows])
+    write_bundle(out, files_of(document), fill)
 
 
 # -- plots ----------------------------------------------------------------------------------------

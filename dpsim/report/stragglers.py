@@ -25,7 +25,7 @@ def print_stragglers(found: Found, console: Console) -> None:
     ]
     _say(console, lines)
     rows = [
-        [str(s.rank), _when(s.pattern, s.since, s.share), number(s.factor), show(s.cost, "s")]
+        [str(s.rank), _when(s.pattern, s.since, s.share), number(s.factor), show(s.gain, "s")]
         for s in found.stragglers[:SHOWN]
     ]
     headers = ("rank", "slow", "times typical", "mending it gains")

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
-from dpsim.report import canonical_json
-from dpsim.report.curve import GREY, SERIES, save, styled, time_scale
-from dpsim.report.files import flat, neutral, write_into
+from dpsim.predict.document import to_json
+from dpsim.predict.point import Failed, Point, computed
+from dpsim.report.bundle import Bundle, flat, write_bundle
+from dpsim.report.figures import GREY, SERIES, time_scale
 from dpsim.report.tables import brief, clean, number, run_columns, table
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-    from dpsim.planning.sweep import Told
+    from dpsim.planning.sweep import GridAnswer, SweptKey, Told
 
 #: what `dpsim sweep -o` writes beside its log
 FILES = ("sweep.json", "sweep.csv")
@@ -63,24 +64,24 @@ def progress() -> Iterator[Told]:
         yield tell
 
 
-def print_sweep(document: Mapping[str, Any], console: Console, files: str) -> None:
+def print_sweep(answer: GridAnswer, console: Console, files: str) -> None:
     """The points as a table, warnings, and where the rest is."""
-    points = document["points"]
-    console.print(brief(document["name"], 100), style="bold", markup=False)
-    headers, rows = run_columns({"points": _with_sizes(points)[:SHOWN]})
+    points = answer.points
+    console.print(brief(answer.name, 100), style="bold", markup=False)
+    headers, rows = run_columns([_with_size(point) for point in points[:SHOWN]])
     kept = [place for place, name in enumerate(headers) if name not in _NARROW]
     cells = [[row[place] for place in kept] for row in rows]
     console.print(table([headers[place] for place in kept], cells, left={"setting", "bottleneck"}))
     lines = []
     if len(points) > SHOWN:
         lines.append(f"and {len(points) - SHOWN:,} more points, see sweep.csv")
-    failed = [point["error"] for point in points if "error" in point]
+    failed = [point.error for point in points if isinstance(point, Failed)]
     if failed:
         lines.append(f"No number at {len(failed):,} of {len(points):,} points: {clean(failed[0])}")
-    unfit = sum(point.get("fits") is False for point in points)
+    unfit = sum(point.memory.fits is False for point in computed(points))
     if unfit:
         lines.append(f"{unfit:,} of {len(points):,} points do not fit in memory.")
-    lines += [f"Warning: {clean(text)}" for text in _warnings(document["warnings"])]
+    lines += [f"Warning: {clean(text)}" for text in _warnings(answer.warnings)]
     for line in (*lines, *([files] if files else [])):
         console.print(line, markup=False, highlight=False)
 
@@ -91,46 +92,33 @@ def _warnings(texts: Sequence[str]) -> list[str]:
     return said[:4] + ([f"and {len(said) - 4} more, see sweep.json"] if len(said) > 4 else [])
 
 
-def _with_sizes(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The points, with the number of ranks that a point without numbers was asked for."""
-    return [
-        point | {"ranks": point["ranks"] or (point["set"] or {}).get("cluster.ranks")}
-        for point in points
-    ]
+def _with_size(point: Point | Failed) -> Point | Failed:
+    """The point, with the number of ranks that it was asked for where it has no numbers."""
+    if isinstance(point, Point) or point.ranks:
+        return point
+    return replace(point, ranks=point.set.get("cluster.ranks"))
 
 
 # -- files ----------------------------------------------------------------------------------------
 
 
-def write_sweep(document: Mapping[str, Any], out: Path, fields: Sequence[str] = ()) -> list[str]:
+def write_sweep(answer: GridAnswer, out: Path, fields: Sequence[str] = ()) -> list[str]:
     """Write the result and a plot per field into folder `out`, none of them ever half-written;
     returns the files' names."""
     plots = {field: f"{clean(field).replace('/', '_')}" for field in fields}
     for field in fields:
-        check_field(document["points"], field)
+        check_field(answer.points, field)
     names = [*FILES, *(f"{name}.{kind}" for name in plots.values() for kind in ("png", "svg"))]
 
-    def render(folder: Path) -> None:
-        text = canonical_json(document) + "\n"
-        (folder / FILES[0]).write_text(text, encoding="utf-8", newline="\n")
-        _write_csv(document["points"], folder / FILES[1])
+    def fill(bundle: Bundle) -> None:
+        bundle.json(FILES[0], to_json(answer))
+        bundle.csv(FILES[1], [flat({"set": point.set, **point}) for point in answer.points])
         for field, name in plots.items():
-            with styled():
-                figure = make_figure(document, field)
-                save(figure, folder / f"{name}.png", folder / f"{name}.svg")
+            make = partial(make_figure, answer, field)
+            bundle.figure(f"{name}.png", f"{name}.svg", make)
 
-    write_into(out, names, render)
+    write_bundle(out, names, fill)
     return names
-
-
-def _write_csv(points: Sequence[dict[str, Any]], path: Path) -> None:
-    """A row per point in the grid's order: what is set, then the numbers to their last digit."""
-    rows = [flat({"set": point["set"], **point}) for point in points]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([neutral(column) for column in columns])
-        writer.writerows([[neutral(row.get(column)) for column in columns] for row in rows])
 
 
 # -- what a plot needs ----------------------------------------------------------------------------
@@ -150,9 +138,9 @@ class Scale:
         return f"{clean(self.key)} [{self.unit}]" if self.unit else clean(self.key)
 
 
-def scale_of(axis: Mapping[str, Any]) -> Scale:
+def scale_of(axis: SweptKey) -> Scale:
     """The scale of one axis of a grid."""
-    key, values = str(axis["key"]), axis["values"]
+    key, values = axis.key, axis.values
     texts = tuple(brief(value, 24) for value in values)
     if all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values):
         return Scale(key, texts, tuple(map(float, values)))
@@ -171,7 +159,7 @@ def scale_of(axis: Mapping[str, Any]) -> Scale:
     return Scale(key, texts, None)
 
 
-def check_grid(grid: Sequence[Mapping[str, Any]]) -> tuple[list[Scale], list[Scale]]:
+def check_grid(grid: Sequence[SweptKey]) -> tuple[list[Scale], list[Scale]]:
     """The scales with numbers and the others; Refused where no plot shows them."""
     scales = [scale_of(axis) for axis in grid]
     numeric = [scale for scale in scales if scale.numbers is not None and len(scale.texts) > 1]
@@ -255,48 +243,45 @@ def shown(points: Sequence[Mapping[str, Any]], field: str) -> Shown:
 # -- plots ----------------------------------------------------------------------------------------
 
 
-def make_figure(document: Mapping[str, Any], field: str) -> Figure:
+def make_figure(answer: GridAnswer, field: str) -> Figure:
     """Lines over one swept number, or a heat map over two."""
     from matplotlib.figure import Figure
 
-    check_field(document["points"], field)
-    numeric, others = check_grid(document["grid"])
-    what = shown(document["points"], field)
+    check_field(answer.points, field)
+    numeric, others = check_grid(answer.grid)
+    what = shown(answer.points, field)
     figure = Figure(figsize=(8.0, 5.6), layout="constrained")
     axes = figure.subplots()
-    figure.suptitle(_title(document), x=0.02, ha="left", fontsize=12)
+    figure.suptitle(_title(answer), x=0.02, ha="left", fontsize=12)
     if len(numeric) == 1:
-        _lines(figure, axes, document, what, numeric[0], others)
+        _lines(figure, axes, answer, what, numeric[0], others)
     else:
-        _heat(figure, axes, document, what, *numeric)
+        _heat(figure, axes, answer, what, *numeric)
     return figure
 
 
-def _title(document: Mapping[str, Any]) -> str:
+def _title(answer: GridAnswer) -> str:
     fixed = [
-        f"{axis['key']} = {brief(axis['values'][0], 24)}"
-        for axis in document["grid"]
-        if len(axis["values"]) == 1
+        f"{axis.key} = {brief(axis.values[0], 24)}" for axis in answer.grid if len(axis.values) == 1
     ]
-    missing = sum("error" in point for point in document["points"])
+    missing = sum(isinstance(point, Failed) for point in answer.points)
     notes = [clean(text) for text in fixed]
-    notes += [f"no number at {missing:,} of {len(document['points']):,} points"] if missing else []
-    return "\n".join([brief(document["name"], 72), *([", ".join(notes)] if notes else [])])
+    notes += [f"no number at {missing:,} of {len(answer.points):,} points"] if missing else []
+    return "\n".join([brief(answer.name, 72), *([", ".join(notes)] if notes else [])])
 
 
-def _at(document: Mapping[str, Any], steps: Mapping[str, int]) -> dict[str, Any]:
+def _at(answer: GridAnswer, steps: Mapping[str, int]) -> Point | Failed:
     """The point at these steps of the axes; axes of one step need not be named."""
     place = 0
-    for axis in document["grid"]:
-        place = place * len(axis["values"]) + steps.get(axis["key"], 0)
-    point: dict[str, Any] = document["points"][place]
-    return point
+    for axis in answer.grid:
+        place = place * len(axis.values) + steps.get(axis.key, 0)
+    return answer.points[place]
 
 
 def _lines(
     figure: Figure,
     axes: Axes,
-    document: Mapping[str, Any],
+    answer: GridAnswer,
     what: Shown,
     x: Scale,
     others: Sequence[Scale],
@@ -307,7 +292,7 @@ def _lines(
     choices = itertools.product(*(range(len(scale.texts)) for scale in others))
     for place, choice in enumerate(choices):
         fixed = {scale.key: step for scale, step in zip(others, choice, strict=True)}
-        points = [(x.numbers[step], _at(document, {**fixed, x.key: step})) for step in order]
+        points = [(x.numbers[step], _at(answer, {**fixed, x.key: step})) for step in order]
         name = ", ".join(s.texts[step] for s, step in zip(others, choice, strict=True))
         _line(axes, points, what, place, name or "predicted")
     _line_axes(axes, x, what, [x.numbers[step] for step in order])
@@ -316,7 +301,7 @@ def _lines(
 
 
 def _line(
-    axes: Axes, points: Sequence[tuple[float, dict[str, Any]]], what: Shown, place: int, name: str
+    axes: Axes, points: Sequence[tuple[float, Point | Failed]], what: Shown, place: int, name: str
 ) -> None:
     colour = SERIES[place % len(SERIES)]
     x = [at for at, _ in points]
@@ -389,9 +374,7 @@ def _line_axes(axes: Axes, x: Scale, what: Shown, values: Sequence[float]) -> No
     axes.tick_params(colors=GREY)
 
 
-def _heat(
-    figure: Figure, axes: Axes, document: Mapping[str, Any], what: Shown, x: Scale, y: Scale
-) -> None:
+def _heat(figure: Figure, axes: Axes, answer: GridAnswer, what: Shown, x: Scale, y: Scale) -> None:
     """Cells of equal size, the first axis to the right; hatched where memory is too small."""
     import numpy as np
     from matplotlib.colors import LogNorm, Normalize
@@ -399,7 +382,7 @@ def _heat(
     from matplotlib.ticker import FuncFormatter
 
     rows, columns = _sorted(y), _sorted(x)
-    points = [[_at(document, {y.key: r, x.key: c}) for c in columns] for r in rows]
+    points = [[_at(answer, {y.key: r, x.key: c}) for c in columns] for r in rows]
     cells = np.array([[_scaled(value(p, what.field), what) for p in row] for row in points])
     low, high = float(np.nanmin(cells)), float(np.nanmax(cells))
     wide = low > 0 and high > 50 * low

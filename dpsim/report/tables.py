@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
+from dpsim.predict.answer import Answer, NoLaws
+from dpsim.predict.point import Cost, Failed, Point, computed
 from dpsim.report.blame import print_blame
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from dpsim.predict.explanation import Explained, Explanation, Launched, Operation
     from dpsim.predict.prediction import Prediction
 
 BOTTLENECKS = {
@@ -59,16 +64,16 @@ def brief(text: object, length: int) -> str:
     return whole if len(whole) <= length else whole[: length - 1] + "…"
 
 
-def scaling_title(document: dict[str, Any]) -> str:
+def scaling_title(answer: Answer) -> str:
     """Which kind of scaling it is and what is held constant, always."""
-    held = str(document["held_constant"]).replace("1 samples", "1 sample")
-    return f"{document['scaling'].capitalize()} scaling: {clean(held)} held constant"
+    held = answer.held_constant.replace("1 samples", "1 sample")
+    return f"{answer.scaling.capitalize()} scaling: {clean(held)} held constant"
 
 
-def settings(point: dict[str, Any], *, short: bool = False) -> str:
+def settings(point: Point | Failed, *, short: bool = False) -> str:
     """What the sweep set at `point`, other than the counts: "cluster.oversubscription = 2", or in
     `short` "oversubscription=2"."""
-    other = {k: v for k, v in (point.get("set") or {}).items() if k not in COUNTS}
+    other = {k: v for k, v in point.set.items() if k not in COUNTS}
     if short:
         return " ".join(f"{clean(k.rpartition('.')[2])}={_setting(v)}" for k, v in other.items())
     return ", ".join(f"{clean(key)} = {_setting(value)}" for key, value in other.items())
@@ -116,52 +121,51 @@ def number(value: float) -> str:
 # -- sentences ------------------------------------------------------------------------------------
 
 
-def headline(document: dict[str, Any]) -> str:
+def headline(answer: Answer) -> str:
     """The answer in one sentence."""
-    good = [p for p in document["points"] if p.get("speedup") is not None]
+    good = [p for p in computed(answer.points) if p.speedup is not None]
     if not good:
         return "No point of this scenario has a throughput."
-    first, last = good[0], max(good, key=lambda p: p["ranks"])
-    rate = f"{number(last['throughput_per_s'])} {clean(last['throughput_unit'])}"
-    if last["ranks"] == first["ranks"]:
-        best = max(good, key=lambda p: p["throughput_per_s"])
-        answer = f"On {ranks(best['ranks'])} a step takes {_sure(best)}: {_rate(best)}."
-        return answer + _unfit(document)
-    times = number(last["ranks"] / first["ranks"])
-    answer = (
-        f"From {first['ranks']:,} to {ranks(last['ranks'])} ({times} times as many) throughput "
-        f"grows {number(last['speedup'])}-fold to {rate}: efficiency {_share(last)}"
+    first, last = good[0], max(good, key=lambda p: p.ranks)
+    if last.ranks == first.ranks:
+        best = max(good, key=lambda p: p.throughput_per_s or 0.0)
+        told = f"On {ranks(best.ranks)} a step takes {_sure(best)}: {_rate(best)}."
+        return told + _unfit(answer)
+    times = number(last.ranks / first.ranks)
+    told = (
+        f"From {first.ranks:,} to {ranks(last.ranks)} ({times} times as many) throughput "
+        f"grows {number(last.speedup or 0.0)}-fold to {_rate(last)}: efficiency {_share(last)}"
         f", a step of {_sure(last)}."
     )
-    return answer + _unfit(document)
+    return told + _unfit(answer)
 
 
-def _unfit(document: dict[str, Any]) -> str:
+def _unfit(answer: Answer) -> str:
     """The end of the headline where something is in the way."""
-    points = document["points"]
-    unfit = sum(p.get("fits") is False for p in points)
-    errors = sum("error" in p for p in points)
-    of = "" if len(points) == 1 else f" at {{}} of {len(points)} points"
+    good, count = computed(answer.points), len(answer.points)
+    unfit = sum(p.memory.fits is False for p in good)
+    errors = count - len(good)
+    of = "" if count == 1 else f" at {{}} of {count} points"
     found = f" It does not fit in memory{of.format(unfit)}." if unfit else ""
     return found + (f" There is no number{of.format(errors)}." if errors else "")
 
 
-def _rate(point: dict[str, Any]) -> str:
-    return f"{number(point['throughput_per_s'])} {clean(point['throughput_unit'])}"
+def _rate(point: Point) -> str:
+    return f"{number(point.throughput_per_s or 0.0)} {clean(point.throughput_unit)}"
 
 
-def _time(point: dict[str, Any]) -> str:
-    return show(point["step_time_s"], "s")
+def _time(point: Point) -> str:
+    return show(point.step_time_s, "s")
 
 
-def _share(point: dict[str, Any]) -> str:
+def _share(point: Point) -> str:
     """The efficiency with its interval: "95.3 % (78–96 %)"."""
-    low, high = (f"{point[key] * 100:.0f}" for key in ("efficiency_low", "efficiency_high"))
-    exact = point["efficiency_low"] == point["efficiency_high"]
-    return percent(point["efficiency"]) + ("" if exact else f" ({low}–{high} %)")
+    ends = point.efficiency_low or 0.0, point.efficiency_high or 0.0
+    low, high = (f"{end * 100:.0f}" for end in ends)
+    return percent(point.efficiency) + ("" if ends[0] == ends[1] else f" ({low}–{high} %)")
 
 
-def _sure(point: dict[str, Any]) -> str:
+def _sure(point: Point) -> str:
     """The step time with its interval: "322.1 ms (90 % interval 313–445 ms)"."""
     bounds = _interval(point)
     return _time(point) + (f" (90 % interval {bounds})" if bounds != "exact" else "")
@@ -169,158 +173,150 @@ def _sure(point: dict[str, Any]) -> str:
 
 def sentences(prediction: Prediction) -> list[str]:
     """Why the curve is as it is: bend, law, measured points, engine."""
-    document = prediction.document
-    found = [*_bend(document), *_peak(document), *_law(document), *_measured(document)]
-    found += [*_training(document), *_epoch(document)]
-    found += [*_startup(document), *_beside(document)]
-    return [*found, *_engines(document)]
+    answer = prediction.answer
+    found = [*_bend(answer), *_peak(answer), *_law(answer), *_measured(answer)]
+    found += [*_training(answer), *_epoch(answer)]
+    found += [*_startup(answer), *_beside(answer)]
+    return [*found, *_engines(answer)]
 
 
-def _bend(document: dict[str, Any]) -> list[str]:
-    good = [p for p in document["points"] if p.get("efficiency") is not None]
-    laws = document["laws"]
-    if not laws or len({p["ranks"] for p in good}) < 2 or any(settings(p) for p in good):
+def _bend(answer: Answer) -> list[str]:
+    good = [p for p in computed(answer.points) if p.efficiency is not None]
+    laws = answer.laws
+    if isinstance(laws, NoLaws) or len({p.ranks for p in good}) < 2 or any(map(settings, good)):
         return []
-    bend = laws["bend"]
-    if bend is None:
-        lowest = min(good, key=lambda p: p["efficiency"])
+    if laws.bend is None:
+        lowest = min(good, key=lambda p: p.efficiency or 0.0)
         return [
             f"The curve does not bend: efficiency stays above 90 % "
-            f"(lowest {percent(lowest['efficiency'])} at {ranks(lowest['ranks'])})."
+            f"(lowest {percent(lowest.efficiency)} at {ranks(lowest.ranks)})."
         ]
-    cause = PARTS.get(bend["part"], clean(bend["part"]))
+    cause = PARTS.get(laws.bend.part, clean(laws.bend.part))
     return [
-        f"The curve bends at {ranks(bend['ranks'])}: efficiency first falls below 90 % there, "
+        f"The curve bends at {ranks(laws.bend.ranks)}: efficiency first falls below 90 % there, "
         f"mostly because of {cause}."
     ]
 
 
-def _peak(document: dict[str, Any]) -> list[str]:
-    good = [p for p in document["points"] if p.get("throughput_per_s") and not settings(p)]
+def _peak(answer: Answer) -> list[str]:
+    good = [p for p in computed(answer.points) if p.throughput_per_s and not settings(p)]
     if not good:
         return []
-    best = max(good, key=lambda p: p["throughput_per_s"])
-    last = max(good, key=lambda p: p["ranks"])
-    if best["ranks"] >= last["ranks"]:
+    best = max(good, key=lambda p: p.throughput_per_s or 0.0)
+    last = max(good, key=lambda p: p.ranks)
+    if best.ranks >= last.ranks:
         return []
-    return [f"Throughput peaks at {ranks(best['ranks'])} ({_rate(best)}); more ranks are slower."]
+    return [f"Throughput peaks at {ranks(best.ranks)} ({_rate(best)}); more ranks are slower."]
 
 
-def _law(document: dict[str, Any]) -> list[str]:
-    laws = document["laws"]
-    if not laws or len({settings(p) for p in document["points"]}) > 1:
+def _law(answer: Answer) -> list[str]:
+    laws = answer.laws
+    if isinstance(laws, NoLaws) or len({settings(p) for p in answer.points}) > 1:
         return []
-    amdahl = laws["amdahl"]
-    at = amdahl["points"][-1]
-    gap = {key.removesuffix("_s"): value for key, value in amdahl["gap"].items()}
+    at = laws.amdahl.points[-1]
+    gap = {key.removesuffix("_s"): value for key, value in vars(laws.amdahl.gap).items()}
     beyond = sum(gap.values())
-    name = "Gustafson's" if document["scaling"] == "weak" else "Amdahl's"
+    name = "Gustafson's" if answer.scaling == "weak" else "Amdahl's"
     parts = [
         f"{PARTS[key]} {show(value, 's', 3)}"
         for key, value in sorted(gap.items(), key=lambda item: -item[1])
         if value > 0.01 * max(beyond, 1e-12)
     ]
-    share = f"serial fraction {percent(amdahl['serial_fraction'])}"
-    if not parts or beyond <= 1e-6 * max(at["law_s"], 1e-12):
-        return [f"At {ranks(at['ranks'])} the step is what {name} law allows ({share})."]
+    share = f"serial fraction {percent(laws.amdahl.serial_fraction)}"
+    if not parts or beyond <= 1e-6 * max(at.law_s, 1e-12):
+        return [f"At {ranks(at.ranks)} the step is what {name} law allows ({share})."]
     return [
-        f"At {ranks(at['ranks'])} a step takes {show(beyond, 's', 3)} more than the "
-        f"{show(at['law_s'], 's', 3)} of {name} law ({share}): {', '.join(parts)}."
+        f"At {ranks(at.ranks)} a step takes {show(beyond, 's', 3)} more than the "
+        f"{show(at.law_s, 's', 3)} of {name} law ({share}): {', '.join(parts)}."
     ]
 
 
-def _measured(document: dict[str, Any]) -> list[str]:
-    points = document["measured"]
-    held_out = [p for p in points if p["role"] == "predicted"]
-    calibration = document["calibration"]
+def _measured(answer: Answer) -> list[str]:
+    held_out = [p for p in answer.measured if p.role == "predicted"]
     found = []
     if held_out:
-        worst = max(held_out, key=lambda p: abs(p["error"]))
-        inside = sum(bool(p["inside_interval"]) for p in held_out)
+        worst = max(held_out, key=lambda p: abs(p.error))
+        inside = sum(p.inside_interval for p in held_out)
         count = f"{len(held_out)} measured point{'s' * (len(held_out) > 1)}"
-        middle = percent(median(abs(p["error"]) for p in held_out))
-        largest = f"{signed(worst['error'])} at {ranks(worst['ranks'])}"
+        middle = percent(median(abs(p.error) for p in held_out))
+        largest = f"{signed(worst.error)} at {ranks(worst.ranks)}"
         found.append(
             f"Against {count} the median absolute error is {middle} (largest {largest}); "
             f"{inside} of {len(held_out)} lie inside the 90 % interval."
         )
-    if calibration:
+    if level := answer.calibration:
         found.append(
-            f"The measured step of {show(calibration['step_time'], 's')} at "
-            f"{ranks(calibration['ranks'])} set the level of compute (times "
-            f"{calibration['scale']:.4g}); it is not counted as a prediction."
+            f"The measured step of {show(level.step_time, 's')} at "
+            f"{ranks(level.ranks)} set the level of compute (times "
+            f"{level.scale:.4g}); it is not counted as a prediction."
         )
     return found
 
 
-def _training(document: dict[str, Any]) -> list[str]:
+def _training(answer: Answer) -> list[str]:
     """How much sooner training ends with more ranks, which is less than throughput grows where
     larger batches need more samples."""
-    timed = [p for p in document["points"] if "time_to_train_s" in p and not settings(p)]
+    timed = [(p, p.run) for p in computed(answer.points) if p.run and not settings(p)]
     if len(timed) < 2:
         return []
-    first, last = timed[0], max(timed, key=lambda p: p["ranks"])
-    times = {p["ranks"]: duration(p["time_to_train_s"]) for p in (first, last)}
+    (first, short), (last, long) = timed[0], max(timed, key=lambda pair: pair[0].ranks)
     text = (
-        f"Training takes {times[last['ranks']]} on {ranks(last['ranks'])}, "
-        f"{times[first['ranks']]} on {ranks(first['ranks'])}: "
-        f"{number(last['training_speedup'])} times as fast"
+        f"Training takes {duration(long.time_s)} on {ranks(last.ranks)}, "
+        f"{duration(short.time_s)} on {ranks(first.ranks)}: "
+        f"{number(last.training_speedup or 0.0)} times as fast"
     )
-    more = last["samples"] / first["samples"]
+    more = long.samples / short.samples
     if more > 1.0005:
+        rates = (last.throughput_per_s or 0.0) / (first.throughput_per_s or math.inf)
         text += (
-            f", and not {number(last['throughput_per_s'] / first['throughput_per_s'])} times, for "
-            f"global batch {last['global_batch']:,} needs {number(more)} times the samples of "
-            f"{first['global_batch']:,}"
+            f", and not {number(rates)} times, for "
+            f"global batch {last.global_batch:,} needs {number(more)} times the samples of "
+            f"{first.global_batch:,}"
         )
     return [text + "."]
 
 
-def _beside(document: dict[str, Any]) -> list[str]:
+def _beside(answer: Answer) -> list[str]:
     """What the strategy costs beside its steps, at the largest count."""
-    told = [p for p in document["points"] if p.get("beside_step")]
+    told = [p for p in computed(answer.points) if p.beside_step]
     if not told:
         return []
-    last = max(told, key=lambda p: p["ranks"])
+    last = max(told, key=lambda p: p.ranks)
     texts = []
-    for cost in last["beside_step"]:
-        seconds, most = cost["seconds"], cost["at_most_s"]
-        text = "unknown" if seconds is None else duration(seconds)
-        text += f", at most {duration(most)}" if most is not None else ""
-        texts.append(f"{cost['name']} ({text}) per {cost['per']}")
-    return [f"Beside the step, on {ranks(last['ranks'])}: {'; '.join(texts)}."]
+    for cost in last.beside_step:
+        text = "unknown" if cost.seconds is None else duration(cost.seconds)
+        text += f", at most {duration(cost.at_most_s)}" if cost.at_most_s is not None else ""
+        texts.append(f"{cost.name} ({text}) per {cost.per}")
+    return [f"Beside the step, on {ranks(last.ranks)}: {'; '.join(texts)}."]
 
 
-def _epoch(document: dict[str, Any]) -> list[str]:
+def _epoch(answer: Answer) -> list[str]:
     """How an epoch is dealt to the ranks, at the largest count."""
-    told = [p for p in document["points"] if p.get("epoch")]
+    told = [(p.ranks, p.epoch) for p in computed(answer.points) if p.epoch]
     if not told:
         return []
-    last = max(told, key=lambda p: p["ranks"])
-    dealt = last["epoch"]
-    text = f"An epoch on {ranks(last['ranks'])} has {dealt['samples']:,} samples"
-    text += f", {dealt['repeated']:,} of them twice" if dealt["repeated"] else ""
-    text += f", and leaves out {dealt['dropped']:,}" if dealt["dropped"] else ""
-    steps, tail = dealt["steps"], dealt["last_micro_batch"]
+    count, dealt = max(told, key=lambda pair: pair[0])
+    text = f"An epoch on {ranks(count)} has {dealt.samples:,} samples"
+    text += f", {dealt.repeated:,} of them twice" if dealt.repeated else ""
+    text += f", and leaves out {dealt.dropped:,}" if dealt.dropped else ""
+    steps, tail = dealt.steps, dealt.last_micro_batch
     return [f"{text}: {steps:,} step{'s' * (steps != 1)}, the last micro-batch of {tail:,}."]
 
 
-def _startup(document: dict[str, Any]) -> list[str]:
+def _startup(answer: Answer) -> list[str]:
     """What passes before the first step, at the largest count."""
-    told = [p for p in document["points"] if p.get("startup_s")]
+    told = [
+        (p.ranks, p.startup) for p in computed(answer.points) if p.startup and p.startup.seconds
+    ]
     if not told:
         return []
-    last = max(told, key=lambda p: p["ranks"])
-    parts = ", ".join(f"{name} {duration(s)}" for name, s in last["startup_parts"].items())
-    total = duration(last["startup_s"])
-    return [f"Before the first step, on {ranks(last['ranks'])}: {total}, once ({parts})."]
+    count, last = max(told, key=lambda pair: pair[0])
+    parts = ", ".join(f"{name} {duration(s)}" for name, s in last.parts.items())
+    return [f"Before the first step, on {ranks(count)}: {duration(last.seconds)}, once ({parts})."]
 
 
-def _engines(document: dict[str, Any]) -> list[str]:
-    counts: dict[str, int] = {}
-    for point in document["points"]:
-        if "engine" in point:
-            counts[point["engine"]] = counts.get(point["engine"], 0) + 1
+def _engines(answer: Answer) -> list[str]:
+    counts = Counter(point.engine for point in computed(answer.points))
     names = [
         f"the {name} engine ({count} point{'s' * (count > 1)})" for name, count in counts.items()
     ]
@@ -329,22 +325,19 @@ def _engines(document: dict[str, Any]) -> list[str]:
 
 def memory_sentences(prediction: Prediction) -> list[str]:
     """What would make it fit, for the smallest count that does not."""
-    from dpsim.report.advice import memory_advice
+    from dpsim.predict.advice import unfit
+    from dpsim.report.advice import sentence
 
-    unfit = [
-        (case, used)
-        for case, used in zip(prediction.cases, prediction.memory, strict=True)
-        if used is not None and used.fits is False
-    ]
-    if not unfit:
+    found = unfit(prediction)
+    if found is None:
         return []
-    case, used = min(unfit, key=lambda pair: pair[0].ranks)
+    case, used = found
     short = (
         f"{used.total / 1e9:.1f} GB are needed and {(used.capacity or 0) / 1e9:.1f} GB are there"
     )
     intro = f"On {ranks(case.ranks)} it does not fit on a device: {short}."
-    advice = memory_advice(case, used)
-    return [intro, *(advice or ["None of the changes tried, alone or in pairs, makes it fit."])]
+    lines = [sentence(one) for one in prediction.advice]
+    return [intro, *(lines or ["None of the changes tried, alone or in pairs, makes it fit."])]
 
 
 # -- the table of a run ---------------------------------------------------------------------------
@@ -357,10 +350,9 @@ _DROPPED = ("nodes", "MFU", "exposed", "speed-up", "memory", "90 % interval", "f
 _WRAPPED = 34
 
 
-def run_columns(document: dict[str, Any]) -> Columns:
+def run_columns(points: Sequence[Point | Failed]) -> Columns:
     """Headers and rows of the table of points; columns without any value are left out."""
-    points = document["points"]
-    units = {clean(p["throughput_unit"]) for p in points if "throughput_unit" in p}
+    units = {clean(p.throughput_unit) for p in computed(points)}
     unit = units.pop() if len(units) == 1 else "per second"
     rows = [_row(point, unit) for point in points]
     headers = list(dict.fromkeys(key for row in rows for key in row))
@@ -368,17 +360,17 @@ def run_columns(document: dict[str, Any]) -> Columns:
     return used, [[row.get(h, "") for h in used] for row in rows]
 
 
-def measured_columns(document: dict[str, Any]) -> Columns:
+def measured_columns(answer: Answer) -> Columns:
     """Headers and rows of the measured points beside the predictions."""
     rows = [
         [
-            f"{p['ranks']:,}",
-            show(p["step_time_s"], "s"),
-            show(p["step_time_s"] * (1.0 + p["error"]), "s"),
-            "calibrated" if p["role"] == "calibrated" else signed(p["error"]),
-            "yes" if p["inside_interval"] or p["role"] == "calibrated" else "no",
+            f"{p.ranks:,}",
+            show(p.step_time_s, "s"),
+            show(p.step_time_s * (1.0 + p.error), "s"),
+            "calibrated" if p.role == "calibrated" else signed(p.error),
+            "yes" if p.inside_interval or p.role == "calibrated" else "no",
         ]
-        for p in document["measured"]
+        for p in answer.measured
     ]
     return ["ranks", "measured step", "predicted step", "error", "in 90 % interval"], rows
 
@@ -400,50 +392,49 @@ def _width(column: list[str]) -> int:
     return min(longest, _WRAPPED) if column[0] == "setting" else longest
 
 
-def _row(point: dict[str, Any], unit: str) -> dict[str, str]:
-    nodes = point["nodes"]
+def _row(point: Point | Failed, unit: str) -> dict[str, str]:
     head = {
-        "ranks": "?" if point["ranks"] is None else f"{point['ranks']:,}",
-        "nodes": "" if nodes is None else f"{nodes:,}",
+        "ranks": "?" if point.ranks is None else f"{point.ranks:,}",
+        "nodes": "" if point.nodes is None else f"{point.nodes:,}",
         "setting": settings(point, short=True),
     }
-    if "error" in point:
+    if isinstance(point, Failed):
         return {**head, "step": "no number"}
-    rate, fits = point["throughput_per_s"], point["fits"]
+    rate = point.throughput_per_s
     return {
         **head,
         "step": _time(point),
         "90 % interval": _interval(point),
         unit: "" if rate is None else number(rate),
-        "speed-up": "" if point["speedup"] is None else number(point["speedup"]),
-        "eff.": percent(point["efficiency"]),
-        "MFU": percent(point["mfu"]),
-        "exposed": show(point["exposed_communication_s"], "s", 3),
-        "memory": show(point["memory_bytes"], "B", 3),
-        "fits": {True: "yes", False: "NO", None: ""}[fits],
+        "speed-up": "" if point.speedup is None else number(point.speedup),
+        "eff.": percent(point.efficiency),
+        "MFU": percent(point.mfu),
+        "exposed": show(point.parts.exposed_communication_s, "s", 3),
+        "memory": show(point.memory.bytes, "B", 3),
+        "fits": {True: "yes", False: "NO", None: ""}[point.memory.fits],
         **_run_cells(point),
-        "bottleneck": BOTTLENECKS.get(point["bottleneck"], clean(point["bottleneck"])),
+        "bottleneck": BOTTLENECKS.get(point.bottleneck, clean(point.bottleneck)),
     }
 
 
-def _run_cells(point: dict[str, Any]) -> dict[str, str]:
+def _run_cells(point: Point) -> dict[str, str]:
     """What a training run takes; without one, what an hour costs; nothing where not asked for."""
     cells = {}
-    if "time_to_train_s" in point:
-        cells["to train"] = duration(point["time_to_train_s"])
-    if "cost_usd" in point:
-        cells["cost"] = money(point["cost_usd"])
-    elif "cost" in point:
-        cells["cost"] = f"{money(point['cost']['usd_per_hour'])}/h"
-    if "energy_kwh" in point:
-        cells["energy"] = f"{number(point['energy_kwh'])} kWh"
-    elif "power_w" in point:
-        cells["power"] = f"{number(point['power_w'] / 1e3)} kW"
+    if point.run:
+        cells["to train"] = duration(point.run.time_s)
+    if point.money:
+        cells["cost"] = money(point.money.usd)
+    elif point.cost:
+        cells["cost"] = f"{money(point.cost.usd_per_hour)}/h"
+    if point.energy:
+        cells["energy"] = f"{number(point.energy.kwh)} kWh"
+    elif point.power_w is not None:
+        cells["power"] = f"{number(point.power_w / 1e3)} kW"
     return cells
 
 
-def _interval(point: dict[str, Any]) -> str:
-    low, high = point["step_time_low_s"], point["step_time_high_s"]
+def _interval(point: Point) -> str:
+    low, high = point.interval.low, point.interval.high
     if low == high:
         return "exact"
     a, b = show(low, "s", 3), show(high, "s", 3)
@@ -453,16 +444,16 @@ def _interval(point: dict[str, Any]) -> str:
 
 def print_run(prediction: Prediction, console: Console, out: Path | None) -> None:
     """The answer: a table, then why, how sure, whether it fits, and where the files are."""
-    document = prediction.document
-    console.print(brief(document["name"], 100), style="bold", markup=False)
-    console.print(scaling_title(document), markup=False)
-    headers, rows = _fitting(*run_columns(document), console.width)
+    answer = prediction.answer
+    console.print(brief(answer.name, 100), style="bold", markup=False)
+    console.print(scaling_title(answer), markup=False)
+    headers, rows = _fitting(*run_columns(answer.points), console.width)
     console.print(table(headers, rows, left={"setting", "bottleneck"}))
-    if document["measured"]:
-        console.print(table(*measured_columns(document)))
-    _say(console, [headline(document), *sentences(prediction)])
+    if answer.measured:
+        console.print(table(*measured_columns(answer)))
+    _say(console, [headline(answer), *sentences(prediction)])
     _say(console, memory_sentences(prediction))
-    _say(console, [f"Warning: {clean(w)}" for w in shortened(document["warnings"])], style="yellow")
+    _say(console, [f"Warning: {clean(w)}" for w in shortened(answer.warnings)], style="yellow")
     if out is not None:
         _say(
             console,
@@ -500,75 +491,76 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], left: Iterable[
 # -- the explanation ------------------------------------------------------------------------------
 
 
-def print_explanation(document: dict[str, Any], console: Console) -> None:
+def print_explanation(found: Explanation, console: Console) -> None:
     """Per point: the split of the step, the critical path, buckets, and what would help."""
-    points = document["points"]
-    console.print(brief(document["name"], 100), style="bold", markup=False)
-    console.print(scaling_title(document), markup=False)
+    answer, points = found.answer, found.points
+    console.print(brief(answer.name, 100), style="bold", markup=False)
+    console.print(scaling_title(answer), markup=False)
     half = SHOWN // 2
     chosen = points if len(points) <= SHOWN else [*points[:half], *points[-half:]]
-    for place, point in enumerate(chosen):
+    for place, one in enumerate(chosen):
         if len(points) > SHOWN and place == half:
             _say(
                 console,
                 ["", f"… {len(points) - SHOWN} points in between are left out; --json has them …"],
             )
-        _explain_point(point, console)
-    _say(console, [f"Warning: {clean(w)}" for w in shortened(document["warnings"])], style="yellow")
+        _explain_point(one, console)
+    _say(console, [f"Warning: {clean(w)}" for w in shortened(answer.warnings)], style="yellow")
 
 
-def _explain_point(point: dict[str, Any], console: Console) -> None:
+def _explain_point(one: Explained | Failed, console: Console) -> None:
+    point = one if isinstance(one, Failed) else one.point
     extra = settings(point)
-    count = "?" if point["ranks"] is None else ranks(point["ranks"])
+    count = "?" if point.ranks is None else ranks(point.ranks)
     console.print()
     console.print(count + (f", {extra}" if extra else ""), style="bold", markup=False)
-    if "error" in point:
-        _say(console, [f"no number: {clean(point['error'])}"])
-        return
-    limit = BOTTLENECKS.get(point["bottleneck"], clean(point["bottleneck"]))
+    if isinstance(one, Failed):
+        _say(console, [f"no number: {clean(one.error)}"])
+    else:
+        _explain(one.point, one, console)
+
+
+def _explain(point: Point, found: Explained, console: Console) -> None:
+    limit = BOTTLENECKS.get(point.bottleneck, clean(point.bottleneck))
     _say(
         console, [f"A step takes {_time(point)}: {split_text(point)}.", f"What limits it: {limit}."]
     )
-    path = condensed(point.get("critical_path", ()))
-    if path:
-        _say(console, [f"Critical path (rank {point['critical_rank']}): {path}"])
-    buckets = point.get("buckets") or ()
-    if buckets:
-        _say(console, [_buckets(buckets)])
-    changes = [c for c in point.get("what_if", ()) if c["throughput_gain"] is not None]
-    if "cost" in point:
-        headers, lines = cost_columns(point)
+    if path := condensed(found.critical_path):
+        _say(console, [f"Critical path (rank {found.critical_rank}): {path}"])
+    if found.buckets:
+        _say(console, [_buckets(found.buckets)])
+    if point.cost:
+        headers, lines = cost_columns(point.cost)
         console.print(table(headers, lines, left=("item", "basis")))
+    gains = [(c, c.throughput_gain) for c in found.what_if if c.throughput_gain is not None]
     rows = [
-        [clean(c["change"]), show(c["step_time_s"], "s"), signed(c["throughput_gain"])]
-        for c in sorted(changes, key=lambda c: -c["throughput_gain"])
+        [clean(c.change), show(c.step_time_s, "s"), signed(gain)]
+        for c, gain in sorted(gains, key=lambda pair: -pair[1])
     ]
     if rows:
         console.print(table(("what if", "step time", "throughput"), rows, left=("what if",)))
-    if "blame" in point:
-        print_blame(point["blame"], console)
+    print_blame(found.blame, console)
 
 
-def cost_columns(point: dict[str, Any]) -> Columns:
+def cost_columns(cost: Cost) -> Columns:
     """Headers and rows of the line items of a point, in whole cents that add up."""
     from decimal import Decimal
 
     from dpsim.money.currency import rounded
 
-    cost = point["cost"]
     spans = {"usd_per_hour": "usd/h", "usd_per_run": "usd/run", "usd_per_year": "usd/year"}
-    shown = {key: title for key, title in spans.items() if cost[key] is not None}
+    shown = {key: title for key, title in spans.items() if getattr(cost, key) is not None}
     columns = []
     for key in shown:
-        cents = rounded([Decimal(repr(item[key])) for item in cost["items"]])
+        cents = rounded([Decimal(repr(getattr(item, key))) for item in cost.items])
         columns.append([f"{value:,}" for value in [*cents, sum(cents, Decimal(0))]])
-    names = [*(clean(item["name"]) for item in cost["items"]), "total"]
-    basis = [*(clean(item["basis"]) for item in cost["items"]), ""]
+    names = [*(clean(item.name) for item in cost.items), "total"]
+    basis = [*(clean(item.basis) for item in cost.items), ""]
     rows = [list(row) for row in zip(names, *columns, basis, strict=True)]
     return ["item", *shown.values(), "basis"], rows
 
 
-def split_text(point: dict[str, Any]) -> str:
+def split_text(point: Mapping[str, Any]) -> str:
     """ "compute 20 ms (85.3 %), exposed communication 3.45 ms (14.7 %)" """
     names = {
         "compute_s": "compute",
@@ -585,35 +577,35 @@ def split_text(point: dict[str, Any]) -> str:
     return ", ".join(parts) or "nothing takes time"
 
 
-def _buckets(buckets: Sequence[dict[str, Any]]) -> str:
-    def shown_as(bucket: dict[str, Any]) -> str:
-        count = len(bucket["tensors"])  # of a pipeline's buckets only the bytes are known
+def _buckets(buckets: Sequence[Launched]) -> str:
+    def shown_as(bucket: Launched) -> str:
+        count = len(bucket.tensors)  # of a pipeline's buckets only the bytes are known
         tensors = f" ({count} tensor{'s' * (count != 1)})" if count else ""
-        return f"{show(bucket['bytes'], 'B', 3)}{tensors}"
+        return f"{show(bucket.bytes, 'B', 3)}{tensors}"
 
     shown = [shown_as(bucket) for bucket in buckets[:10]]
     more = f", and {len(buckets) - 10} more" if len(buckets) > 10 else ""
-    kind = "parameter group" if buckets[0]["name"].startswith("group") else "bucket"
+    kind = "parameter group" if buckets[0].name.startswith("group") else "bucket"
     count = f"{len(buckets)} {kind}{'s' * (len(buckets) != 1)}"
     return f"{count} in launch order: {', '.join(shown)}{more}"
 
 
-def condensed(path: Sequence[dict[str, Any]], most: int = 14) -> str:
+def condensed(path: Sequence[Operation], most: int = 14) -> str:
     """The critical path with consecutive operations of one kind merged: "forward ×6 12 ms → …".
 
     On a long path, runs of one kind below 1 % of it are summed up at its end, and their
     neighbours merge.
     """
-    whole = sum(span["end_s"] - span["start_s"] for span in path)
+    whole = sum(span.seconds for span in path)
     large = _without_small(path, 0.01 * whole) if len(path) > most else list(path)
-    small = whole - sum(span["end_s"] - span["start_s"] for span in large)
+    small = whole - sum(span.seconds for span in large)
     runs = []
-    for kind, members in groupby(large, key=lambda span: span["op"]):
+    for kind, members in groupby(large, key=lambda span: span.op):
         spans = list(members)
-        seconds = sum(span["end_s"] - span["start_s"] for span in spans)
+        seconds = sum(span.seconds for span in spans)
         label = clean(kind).replace("_", "-")
         if len(spans) == 1:
-            name = clean(spans[0]["name"])
+            name = clean(spans[0].name)
             label += f" {name}" if name != label else ""
         else:
             label += f" ×{len(spans)}"
@@ -625,15 +617,9 @@ def condensed(path: Sequence[dict[str, Any]], most: int = 14) -> str:
     return " → ".join(runs) + rest
 
 
-def _without_small(path: Sequence[dict[str, Any]], least: float) -> list[dict[str, Any]]:
+def _without_small(path: Sequence[Operation], least: float) -> list[Operation]:
     """`path` without runs of one kind shorter than `least`; copies and waits go first, so that
     the layers on both sides of them count as one run."""
-    kept = [
-        span
-        for span in path
-        if span["op"] not in ("copy", "wait") or span["end_s"] - span["start_s"] >= least
-    ]
-    runs = [list(members) for _, members in groupby(kept, key=lambda span: span["op"])]
-    return [
-        span for run in runs if sum(s["end_s"] - s["start_s"] for s in run) >= least for span in run
-    ]
+    kept = [span for span in path if span.op not in ("copy", "wait") or span.seconds >= least]
+    runs = [list(members) for _, members in groupby(kept, key=lambda span: span.op)]
+    return [span for run in runs if sum(s.seconds for s in run) >= least for span in run]

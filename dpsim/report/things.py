@@ -126,10 +126,10 @@ def _models(console: Console) -> None:
 
 
 def _scenarios(console: Console) -> None:
-    from dpsim.describe.scenario import folder
+    from dpsim.core.places import data_folder
 
-    rows = []
-    for path in sorted(folder().rglob("*.yaml")):
+    rows, folder = [], data_folder("scenarios")
+    for path in sorted(folder.rglob("*.yaml")):
         if path.parent.name == "common":  # what the candidates of a folder share
             continue
         text = path.read_text(encoding="utf-8").lstrip()
@@ -137,18 +137,16 @@ def _scenarios(console: Console) -> None:
         about = " ".join(line.lstrip("# ") for line in comment)
         about = about or text.split("\n", 1)[0].partition("title:")[2].strip()
         about = re.split(r"(?<=[.?]) |(?<=.{14}): ", about)[0]
-        rows.append([path.relative_to(folder()).with_suffix("").as_posix(), clean(about)])
+        rows.append([path.relative_to(folder).with_suffix("").as_posix(), clean(about)])
     console.print(table(("scenario", "about"), rows, left=("scenario", "about")))
     _print(console, "dpsim run SCENARIO predicts one; dpsim compare FOLDER compares those of one.")
 
 
 def measuring_programs() -> Path:
     """The folder of the measuring programs: in the installed package, or in a checkout."""
-    from importlib import resources
+    from dpsim.core.places import data_folder
 
-    package = Path(str(resources.files("dpsim")))
-    packaged = package / "data" / "validation"
-    return packaged if packaged.is_dir() else package.parent / "validation"
+    return data_folder("validation")
 
 
 def _measuring_programs(console: Console) -> None:
@@ -233,7 +231,7 @@ def load_named(name: str, sequence_length: int) -> Model:
 
 
 def _model(name: str, console: Console, sequence_length: int) -> None:
-    from dpsim.machines.devices import DTYPE_BYTES
+    from dpsim.core.dtypes import DTYPE_BYTES
 
     model = load_named(name, sequence_length)
     forward = sum(layer.forward_flop for layer in model.layers)

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator
 from dpsim.core.arrays import Array
 from dpsim.core.record import Check, Count, Refused, build, record
 from dpsim.core.units import Factor, Unit
-from dpsim.variability.causes import CoTenant, LinkEpisodes, Pauses, RandomSlow, Shared, Site
+from dpsim.variability.causes import CoTenant, Crew, LinkEpisodes, Pauses, RandomSlow, Shared
 from dpsim.variability.distributions import Distribution, Drawn, Reader
 from dpsim.variability.draws import expected_maximum, stream
 from dpsim.variability.files import read_numbers
@@ -138,9 +138,9 @@ class Variability:
 
     # -- what it does -------------------------------------------------------------------------
 
-    def factors(self, seed: int, step: int, site: int | Site, read: Reader | None = None) -> Array:
+    def factors(self, seed: int, step: int, crew: int | Crew, read: Reader | None = None) -> Array:
         """Multiplier of every rank's compute in step `step`, shape (ranks,)."""
-        place = Site(site) if isinstance(site, int) else site
+        place = Crew(crew) if isinstance(crew, int) else crew
         return Variation(self, place, seed, read).factors(step)
 
 
@@ -159,7 +159,7 @@ class Variation:
     """Variability at one place: files read, distributions made."""
 
     variability: Variability
-    site: Site
+    crew: Crew
     seed: int
     read: Reader | None = None
     jitter: float | Distribution = field(init=False)
@@ -179,50 +179,50 @@ class Variation:
         )
         if whole.sequence_length:
             self.lengths = whole.sequence_length.lengths(read)
-        if whole.pauses and self.site.seconds <= 0:
+        if whole.pauses and self.crew.seconds <= 0:
             raise Refused("there is no compute to pause", ("variability", "pauses"))
         if whole.slow_nodes:
-            self.site.units("node")
+            self.crew.units("node")
 
     @property
     def fixed(self) -> dict[int, float]:
         """Rank -> its factor in every step, where that is not 1."""
         found = {
-            r: f for r, f in (self.variability.slow_ranks or {}).items() if r < self.site.ranks
+            r: f for r, f in (self.variability.slow_ranks or {}).items() if r < self.crew.ranks
         }
         for node, factor in (self.variability.slow_nodes or {}).items():
-            size = self.site.gpus or 1
-            for rank in range(node * size, min((node + 1) * size, self.site.ranks)):
+            size = self.crew.gpus or 1
+            for rank in range(node * size, min((node + 1) * size, self.crew.ranks)):
                 found[rank] = found.get(rank, 1.0) * factor
         return found
 
     def network(self, step: int) -> float:
         """How many times as long bytes between nodes take in this step."""
         episodes = self.variability.link_episodes
-        return episodes.slowest(self.site, self.seed, step) if episodes else 1.0
+        return episodes.slowest(self.crew, self.seed, step) if episodes else 1.0
 
     def factors(self, step: int, scale: float = 1.0) -> Array:
         """Multiplier of every rank's compute in this step; `scale` multiplies all but pauses."""
-        v, site, seed = self.variability, self.site, self.seed
-        factors = np.ones(site.ranks)
+        v, crew, seed = self.variability, self.crew, self.seed
+        factors = np.ones(crew.ranks)
         if isinstance(self.jitter, Distribution):
-            factors *= self.jitter.sample(stream(seed, "jitter", step), site.ranks)
+            factors *= self.jitter.sample(stream(seed, "jitter", step), crew.ranks)
         elif self.jitter:
-            draws = stream(seed, "jitter", step).standard_normal(site.ranks)
+            draws = stream(seed, "jitter", step).standard_normal(crew.ranks)
             factors *= np.maximum(1.0 + self.jitter * draws, 0.0)
         for k, cause in enumerate(v.slow):
             name = "random_slow" if k == 0 else f"random_slow.{k}"
-            factors *= cause.factors(name, site, seed, step)
+            factors *= cause.factors(name, crew, seed, step)
         for rank, factor in self.fixed.items():
             factors[rank] *= factor
         for shared in (v.shared, v.co_tenant):
             if shared:
-                factors *= shared.factors(site, seed, step)
+                factors *= shared.factors(crew, seed, step)
         if v.sequence_length and self.lengths:
-            factors *= v.sequence_length.factors(self.lengths, site, seed, step)
+            factors *= v.sequence_length.factors(self.lengths, crew, seed, step)
         factors *= scale
         if v.pauses:
-            factors += v.pauses.seconds(site, seed, step) / site.seconds
+            factors += v.pauses.seconds(crew, seed, step) / crew.seconds
         return factors
 
 
@@ -239,7 +239,7 @@ def _no_files(name: str) -> tuple[tuple[float, ...], str]:
 
 
 __all__ = [
-    "CAUSES", "OF_COMPUTE", "PRESETS", "CoTenant", "Distribution", "LinkEpisodes",
-    "Pauses", "RandomSlow", "SequenceLength", "Shared", "Site", "Variability", "Variation",
+    "CAUSES", "OF_COMPUTE", "PRESETS", "CoTenant", "Crew", "Distribution", "LinkEpisodes",
+    "Pauses", "RandomSlow", "SequenceLength", "Shared", "Variability", "Variation",
     "expected_maximum", "read_numbers", "stream",
 ]  # fmt: skip

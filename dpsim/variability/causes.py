@@ -20,8 +20,8 @@ FactorOrDraw = Annotated[float | Distribution, Drawn(Unit("1", low=0.0, high=1e6
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where a step runs.
+class Crew:
+    """The ranks that run a step, and how they share nodes and racks.
 
     ranks    how many there are
     gpus     ranks of a node, which fill the nodes in turn; None: there are no nodes
@@ -73,8 +73,8 @@ class RandomSlow:
     def drawn_once(self) -> bool:
         return self.per != "step"
 
-    def factors(self, name: str, site: Site, seed: int, step: int) -> Array:
-        count, place = site.units(self.per)
+    def factors(self, name: str, crew: Crew, seed: int, step: int) -> Array:
+        count, place = crew.units(self.per)
         source = stream(seed, name, step)
         slow = source.random(count) < self.probability
         if isinstance(self.factor, Distribution):
@@ -95,8 +95,8 @@ class Shared:
     factor: Annotated[Distribution, Plugin("variability", "kind")]
     per: Literal["node", "rack", "all"]
 
-    def factors(self, site: Site, seed: int, step: int) -> Array:
-        count, place = site.units(self.per)
+    def factors(self, crew: Crew, seed: int, step: int) -> Array:
+        count, place = crew.units(self.per)
         return np.asarray(self.factor.sample(stream(seed, "shared", step), count)[place])
 
 
@@ -115,8 +115,8 @@ class CoTenant:
     episode: Annotated[int, Check(1, 100_000)] = 1
     per: Literal["rank", "node"] = "rank"
 
-    def factors(self, site: Site, seed: int, step: int) -> Array:
-        count, place = site.units(self.per)
+    def factors(self, crew: Crew, seed: int, step: int) -> Array:
+        count, place = crew.units(self.per)
         busy = stream(seed, "co_tenant", step // self.episode).random(count) < self.probability
         return np.asarray(np.where(busy, 1.0 / (1.0 - self.share), 1.0)[place])
 
@@ -138,10 +138,10 @@ class LinkEpisodes:
     episode: Annotated[int, Check(1, 100_000)] = 1
     per: Literal["rank", "node", "all"] = "node"
 
-    def slowest(self, site: Site, seed: int, step: int) -> float:
+    def slowest(self, crew: Crew, seed: int, step: int) -> float:
         """How many times as long bytes between nodes take in this step."""
         number = step // self.episode
-        count, _ = site.units(self.per)
+        count, _ = crew.units(self.per)
         slow = stream(seed, "link_episodes", number).random(count) < self.probability
         if not slow.any():
             return 1.0
@@ -170,9 +170,9 @@ class Pauses:
         if (self.every is None) == (self.interval is None):
             raise ValueError("needs either every (steps) or interval (seconds)")
 
-    def seconds(self, site: Site, seed: int, step: int) -> Array:
+    def seconds(self, crew: Crew, seed: int, step: int) -> Array:
         """Seconds of pauses of every rank in this step."""
-        count, place = site.units("all" if self.synchronised else "rank")
+        count, place = crew.units("all" if self.synchronised else "rank")
         if self.every is not None:
             if self.synchronised:
                 phase = np.zeros(1, dtype=int)
@@ -181,5 +181,5 @@ class Pauses:
             hits = ((step + phase) % self.every == 0).astype(float)
         else:
             assert self.interval is not None
-            hits = stream(seed, "pauses", step).poisson(site.seconds / self.interval, count)
+            hits = stream(seed, "pauses", step).poisson(crew.seconds / self.interval, count)
         return np.asarray(self.duration * hits[place])

@@ -11,7 +11,7 @@ import numpy as np
 from dpsim.core.arrays import Array
 from dpsim.core.record import Check, Flag, Refused, Text, record
 from dpsim.core.units import Fraction, Unit
-from dpsim.variability.causes import Site
+from dpsim.variability.causes import Crew
 from dpsim.variability.distributions import Reader
 from dpsim.variability.draws import stream
 
@@ -84,9 +84,9 @@ class SequenceLength:
             raise Refused("all lengths are 0", (*_WHERE, "file"))
         return Lengths(values / mean, np.cumsum(weights) / weights.sum())
 
-    def factors(self, lengths: Lengths, site: Site, seed: int, step: int) -> Array:
+    def factors(self, lengths: Lengths, crew: Crew, seed: int, step: int) -> Array:
         source = stream(seed, "sequence_length", step)
-        draws = source.random((site.ranks, site.samples))
+        draws = source.random((crew.ranks, crew.samples))
         if self.cure == "bucketing":
             which = stream(seed, "sequence_length.bucket", step).integers(self.buckets)
             draws = (which + draws) / self.buckets
@@ -97,7 +97,7 @@ class SequenceLength:
         if self.cure == "sorting":
             found = _dealt(found)
         if self.padded:
-            found = np.repeat(found.max(axis=1, keepdims=True), site.samples, axis=1)
+            found = np.repeat(found.max(axis=1, keepdims=True), crew.samples, axis=1)
         return np.asarray(self._work(found).mean(axis=1))
 
     def _work(self, length: Array) -> Array:

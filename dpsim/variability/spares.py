@@ -19,11 +19,11 @@ from dpsim.variability import Variation
 def lasting(variation: Variation, step: int) -> Array:
     """Factor of every rank in `step` from causes that last for the run: slow ranks, slow nodes,
     and what is drawn once."""
-    factors = np.ones(variation.site.ranks)
+    factors = np.ones(variation.crew.ranks)
     for number, cause in enumerate(variation.variability.slow):
         if cause.drawn_once:
             name = "random_slow" if number == 0 else f"random_slow.{number}"
-            factors *= cause.factors(name, variation.site, variation.seed, step)
+            factors *= cause.factors(name, variation.crew, variation.seed, step)
     for rank, factor in variation.fixed.items():
         factors[rank] *= factor
     return factors
@@ -47,10 +47,10 @@ class Spared(Variation):
     @property
     def fixed(self) -> dict[int, float]:
         """Without replaced nodes, where nothing that is drawn decides which are replaced."""
-        found, size = super().fixed, self.site.gpus or 1
+        found, size = super().fixed, self.crew.gpus or 1
         if self.variability.drawn_once or not found:
             return found
-        factors = np.ones(self.site.ranks)
+        factors = np.ones(self.crew.ranks)
         for rank, factor in found.items():
             factors[rank] = factor
         gone = set(slowest_nodes(factors, size, self.spares))
@@ -61,7 +61,7 @@ class Spared(Variation):
         factors = super().factors(step, scale)
         if not self.variability.drawn_once:
             return factors
-        slow, size = lasting(self, step), self.site.gpus or 1
+        slow, size = lasting(self, step), self.crew.gpus or 1
         for node in slowest_nodes(slow, size, self.spares):
             ranks = slice(node * size, (node + 1) * size)
             factors[ranks] /= slow[ranks]

@@ -22,20 +22,20 @@ from dpsim.core.record import Count, Refused, Text, record
 from dpsim.core.units import BytesPerSecond, Seconds, Unit, exact, parse
 
 #: (full unsharded size [B], time [s], spread (standard deviation) [s])
-Point = tuple[float, float, float]
+Timing = tuple[float, float, float]
 
 
-class PointText:
+class TimingText:
     """Marks a measured point: "1 MiB, 120 us, 2 us" in files, (1048576.0, 1.2e-4, 2e-6) inside."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         return core_schema.no_info_plain_validator_function(
-            _point,
+            _timing,
             metadata={"pydantic_js_functions": [lambda schema, handler: {"type": "string"}]},
         )
 
 
-def _point(value: Any) -> Point:
+def _timing(value: Any) -> Timing:
     if isinstance(value, str):
         cells = [cell.strip() for cell in value[:200].split(",")]
         if len(cells) != 3:
@@ -53,8 +53,8 @@ def _point(value: Any) -> Point:
     return size, seconds, spread
 
 
-def point_text(point: Point) -> str:
-    """`point` as a file holds it; `_point` reads it back to the same floats."""
+def timing_text(point: Timing) -> str:
+    """`point` as a file holds it; `_timing` reads it back to the same floats."""
     size, seconds, spread = point
     shown = f"{size:.0f} B" if size == int(size) else exact(size, "B")
     return f"{shown}, {exact(seconds, 's')}, {exact(spread, 's')}"
@@ -89,7 +89,7 @@ class MeasuredCurve:
     latency_error: Seconds | None = None
     bandwidth: BytesPerSecond | None = None
     bandwidth_error: Annotated[float, Unit("B/s", high=1e18)] | None = None
-    points: tuple[Annotated[Point, PointText()], ...]
+    points: tuple[Annotated[Timing, TimingText()], ...]
 
     def __post_init__(self) -> None:
         if self.ranks < 2:
@@ -143,10 +143,10 @@ class MeasuredCurve:
         return seconds + slope * (size - last)
 
 
-def merged(points: Iterable[Point]) -> tuple[Point, ...]:
+def merged(points: Iterable[Timing]) -> tuple[Timing, ...]:
     """One point per size: the median time; the spread is that between repetitions, or, if larger,
     the median of the points' own."""
-    groups: dict[float, list[Point]] = defaultdict(list)
+    groups: dict[float, list[Timing]] = defaultdict(list)
     for point in points:
         groups[point[0]].append(point)
     found = []
@@ -163,6 +163,3 @@ def bus_factor(operation: str, ranks: int) -> float:
     if operation in ("broadcast", "reduce", "send"):
         return 1.0
     return (2 if operation == "all_reduce" else 1) * (ranks - 1) / ranks
-
-
-__all__ = ["MeasuredCurve", "Point", "Reading", "bus_factor", "merged", "point_text"]

@@ -11,11 +11,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from dpsim.backends.curves import MeasuredCurve, point_text
+from dpsim.backends.curves import MeasuredCurve, timing_text
 from dpsim.core import yamlfile
+from dpsim.core.places import below
 from dpsim.core.record import Check, Count, Refused, Text, build, dump, record
 from dpsim.core.units import Seconds, Unit
-from dpsim.models.section import below
 
 Share = Annotated[float, Unit("1", high=1e6)]
 
@@ -87,7 +87,7 @@ def write(calibration: Calibration) -> str:
     """`calibration` as the text of a file."""
     data = dump(calibration)
     for plain, curve in zip(data.get("curves", []), calibration.curves, strict=True):
-        plain["points"] = [point_text(point) for point in curve.points]
+        plain["points"] = [timing_text(point) for point in curve.points]
     return yamlfile.dump_yaml(data)
 
 

@@ -1,117 +1,31 @@
 """Strategies: what a data-parallel system issues in a step.
 
 Contract.  A plug-in module of this folder holds one `Strategy`: a record whose fields are the
-system's own knobs, with its names, its bare numbers and its true defaults.  `program` compiles a
-`Job` into a Program; `memory` says what it keeps on a device.
+system's own knobs, with its names, its bare numbers and its true defaults.  `exchange` states what
+ranks send each other in a step, from which its program follows, alone and on the stages of a
+pipeline; a system that does more than that compiles a `Job` into a `program` itself.  `memory` says
+what it keeps on a device.  What else is asked of a system has a default.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
-from dpsim.compile.program import Op, Program
+from dpsim.compile.exchange import Exchange, Leg, Message, Work
+from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
+from dpsim.compile.program import Program
+from dpsim.compile.step import ExchangeStep, Issue, Step
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
-from dpsim.machines.devices import DTYPE_BYTES
-from dpsim.models import Model
-from dpsim.models.compute import LayerTime
-from dpsim.models.precision import Optimizer, Precision
 
-#: micro-batches from which on those that exchange nothing are folded into one
-FOLDED = 32
-
-
-@dataclass(frozen=True)
-class Job:
-    """One rank's share of a training step, ready to be compiled.
-
-    times         per layer, for one micro-batch [s]
-    micro_batches how many micro-batches make a step
-    samples       samples in one micro-batch of this rank
-    serial        host work per step that no rank shares out [s]
-    copy_bandwidth  device memory bandwidth for copies [B/s]; None: copies take no time
-    control       whether bookkeeping traffic and padding exist (not under ideal backends)
-    update        seconds that the optimizer takes per parameter [s]
-    slowest       `times` on the slowest rank, which decides what all ranks do together; None:
-                  they are `times`
-    local_size    ranks on one node; None: all of them
-    stage         the stage of a pipeline that `model` is, counted in forward order
-    elsewhere     samples in one micro-batch of all ranks but rank 0, where ranks differ; None: the
-                  others have `samples` each
-    """
-
-    model: Model
-    ranks: int
-    times: tuple[LayerTime, ...]
-    micro_batches: int
-    samples: float
-    precision: Precision
-    optimizer: Optimizer
-    serial: float = 0.0
-    copy_bandwidth: float | None = None
-    control: bool = True
-    update: float = 0.0
-    slowest: tuple[LayerTime, ...] | None = None
-    local_size: int | None = None
-    stage: int = 0
-    elsewhere: float | None = None
-
-    def rounds(self, quiet: bool) -> Iterator[tuple[int, tuple[LayerTime, ...]]]:
-        """The micro-batches of a step: number and layer times.
-
-        Where only the last one exchanges anything (`quiet`), the many between the first and the
-        last are played as one that takes as long as all of them.
-        """
-        last = self.micro_batches - 1
-        if not quiet or last < FOLDED:
-            yield from ((m, self.times) for m in range(self.micro_batches))
-            return
-        many = last - 1
-        long = (t.scaled(many) for t in self.times)
-        yield from ((0, self.times), (1, tuple(long)), (last, self.times))
-
-    def copy_seconds(self, size: float) -> float:
-        """Time to read and write `size` bytes once in device memory."""
-        return 2.0 * size / self.copy_bandwidth if self.copy_bandwidth else 0.0
-
-    def parameter_dtype(self, layer: int) -> str:
-        return self.model.layers[layer].dtype or self.precision.parameters
-
-
-class Message(NamedTuple):
-    """One collective over the data-parallel replicas of a pipeline stage.
-
-    layer   index into the stage's layers: it may start when that layer's gradients are there
-    """
-
-    name: str
-    operation: str
-    bytes: float
-    layer: int
-    padding: float = 0.0
-
-
-@dataclass(frozen=True)
-class Synchronisation:
-    """How the replicas of a pipeline stage exchange gradients in the last micro-batch.
-
-    messages   in launch order; none launches before the one before it
-    overlap    they run beside backward; else they start when backward of the stage has ended
-    copies     seconds of copying into buckets after each layer's backward
-    copy_back  seconds of copying back after the last message
-    gathers    collectives after the optimizer (of updated parameters), which the next step awaits
-    share      share of the stage's parameters that one rank updates
-    """
-
-    messages: tuple[Message, ...]
-    overlap: bool = True
-    copies: tuple[float, ...] = ()
-    copy_back: float = 0.0
-    gathers: tuple[Message, ...] = ()
-    share: float = 1.0
+__all__ = [
+    "TORCH", "Beside", "Exchange", "ExchangeStep", "Issue", "Job", "Leg", "Lighter", "Message",
+    "Program", "Step", "Strategy", "Torch", "TorchVersion", "Work", "due_after", "gradients_of",
+    "state_bytes",
+]  # fmt: skip
 
 
 class Beside(NamedTuple):
@@ -130,31 +44,90 @@ class Beside(NamedTuple):
     at_most: float | None = None
 
 
+class Lighter(NamedTuple):
+    """Another way to train the same, with which a device keeps less.
+
+    what      "buckets", "sharded", "offloaded", or "system" where it is another strategy
+    strategy  the changed one
+    keys      what a scenario sets for that
+    cost      what it costs, for people
+    """
+
+    what: str
+    strategy: Strategy
+    keys: dict[str, Any]
+    cost: str = ""
+
+
 class Strategy:
-    """Contract of this folder."""
+    """Contract of this folder.
+
+    own_launches  the host's launches are in its program already, or follow a rule of its own
+    recordable    `dpsim measure` records its scripts as they are
+    recorded_buckets  a record of DistributedDataParallel holds the buckets of this system
+    split_as      the strategy that takes its place where layers are split over ranks; "": none
+    """
 
     tag = "kind"
+    own_launches: ClassVar[bool] = False
+    recordable: ClassVar[bool] = False
+    recorded_buckets: ClassVar[bool] = False
+    split_as: ClassVar[str] = ""
+
+    # -- the step -----------------------------------------------------------------------------
+
+    def exchange(self, job: Job, iteration: int | None) -> Exchange:
+        """What the ranks of `job` exchange in `iteration` (1, 2, …); None is the steady state."""
+        raise NotImplementedError
 
     def program(self, job: Job, iteration: int | None) -> Program:
-        """What one rank issues in `iteration` (1, 2, …); None is the steady state."""
-        raise NotImplementedError
+        """What one rank issues in `iteration`."""
+        return ExchangeStep(job, self.exchange(job, iteration)).play()
 
     def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
         """Groups of ranks beside "world" that collectives name: each a partition of the ranks."""
         return {}
 
-    def synchronisation(self, job: Job) -> Synchronisation:
-        """What the replicas of a stage do, where layers are split over ranks; `job` is one rank's
-        part of the stage, and its `ranks` are the replicas."""
+    def on_stage(self, job: Job) -> Exchange:
+        """What the replicas of a stage exchange, where layers are split over ranks; `job` is one
+        rank's part of the stage, and its `ranks` are the replicas."""
+        self.accept_stage(job)
+        return self.exchange(job, None)
+
+    def accept_stage(self, job: Job) -> None:
+        """Refuse what is not modelled where layers are split over ranks."""
         raise Refused(
             f"{name_of(self)} is not modelled together with tensor or pipeline parallelism; ddp, "
             "zero (stage 1) and megatron are",
             ("strategy", "kind"),
         )
 
+    # -- memory -------------------------------------------------------------------------------
+
     def memory(self, job: Job) -> dict[str, float]:
         """Parameters, gradients, optimizer states and buffers on one device [B], by name."""
         raise NotImplementedError
+
+    @property
+    def sharded(self) -> bool:
+        """Whether a device keeps less where there are more ranks."""
+        return False
+
+    def lighter(self, *, split: bool) -> Iterator[Lighter]:
+        """Ways to keep less on a device, the mildest of a kind first; `split`: layers are split
+        over ranks."""
+        yield from ()
+
+    def changed(self, what: str, cost: str = "", **knobs: Any) -> Iterator[Lighter]:
+        """The same system with other settings, unless it refuses them."""
+        try:
+            other = dataclasses.replace(self, **knobs)  # type: ignore[type-var]
+        except (Refused, ValueError):
+            return
+        keys = {f"strategy.{key}": value for key, value in knobs.items()}
+        yield Lighter(what, other, keys, cost)
+
+    # -- what answers say -----------------------------------------------------------------------
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """What an answer should say about this strategy, as sentences."""
@@ -164,38 +137,20 @@ class Strategy:
         """What the system costs beside its steps."""
         return ()
 
-
-class Issue:
-    """Collects the operations of a program in issue order."""
-
-    def __init__(self, job: Job) -> None:
-        self.ops: list[Op] = []
-        if job.serial:
-            self.add("host", "serial", seconds=job.serial)
-
-    def add(self, name: str, kind: str, **rest: Any) -> int:
-        """Append an operation; returns its index."""
-        self.ops.append(Op(name, kind, **rest))
-        return len(self.ops) - 1
-
-    def collective(self, name: str, operation: str, stream: str, size: float, **rest: Any) -> int:
-        return self.add(
-            name, "collective", stream=stream, operation=operation, bytes=float(size), **rest
-        )
+    def first_messages(self, job: Job) -> tuple[int, ...]:
+        """Sizes of the broadcasts that bring rank 0's state to all ranks before the first step [B];
+        empty where that is not known."""
+        return ()
 
     @property
-    def last(self) -> int:
-        return len(self.ops) - 1
+    def takes_uneven_inputs(self) -> bool:
+        """Whether a rank may run out of inputs before the others do."""
+        return False
 
-    def program(
-        self, buckets: tuple[tuple[str, float, tuple[str, ...]], ...] = (), listing: str = ""
-    ) -> Program:
-        return Program(tuple(self.ops), buckets, listing)
-
-
-def label(letter: str, index: int, micro_batch: int, micro_batches: int) -> str:
-    """ "F3" for a step of one micro-batch, "F3.1" for micro-batch 1 of several."""
-    return f"{letter}{index}" if micro_batches == 1 else f"{letter}{index}.{micro_batch}"
+    @property
+    def backup_workers(self) -> int:
+        """Ranks whose gradients a step does not wait for."""
+        return 0
 
 
 class TorchVersion(tuple[int, ...]):
@@ -230,29 +185,6 @@ class TorchVersion(tuple[int, ...]):
 
 Torch = Annotated[TorchVersion, "torch version"]
 TORCH = TorchVersion((2, 13))
-
-
-def state_bytes(job: Job, share: float) -> dict[str, float]:
-    """Parameters, gradients and optimizer states when a device keeps `share` of each.
-
-    A parameter kept in 16 bit has an fp32 master copy in the optimizer (mixed-precision Adam:
-    2 + 2 + 12 bytes a parameter; Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1), unless
-    master weights are switched off: then the states are as wide as the parameters.
-    """
-    stored = states = 0.0
-    optimizer = job.optimizer
-    for i, layer in enumerate(job.model.layers):
-        width = DTYPE_BYTES[job.parameter_dtype(i)]
-        master = width < 4 and optimizer.kind != "none" and optimizer.master_weights is not False
-        stored += width * layer.parameters
-        states += layer.parameters * (
-            4 * (optimizer.states + 1) if master else width * optimizer.states
-        )
-    return {
-        "parameters": stored * share,
-        "gradients": stored * share,
-        "optimizer states": states * share,
-    }
 
 
 CONTRACT = Strategy

@@ -6,17 +6,12 @@ every layer is a unit and the root holds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from dpsim.compile.program import Program
-from dpsim.compile.strategies import Issue, Job
-from dpsim.core.record import Refused
+from dpsim.compile.groups import Partition, consecutive, fitting, strided
 from dpsim.models import Model
 
 SHARD, REPLICATE = "shard", "replicate"
-Partition = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -48,20 +43,8 @@ def units_of(model: Model) -> tuple[Unit, ...]:
 
 
 def shards_of(shard: int | None, ranks: int) -> int:
-    """How many ranks share the parameters, all where there are fewer than `shard`; Refused where
-    the ranks do not split so."""
-    size = min(shard or ranks, ranks)
-    if ranks % size:
-        raise Refused(
-            f"{ranks} ranks do not split into groups of {size}; a divisor of {ranks} is accepted",
-            ("strategy", "shard"),
-        )
-    return size
-
-
-def consecutive(size: int, ranks: int) -> Partition:
-    """Groups of `size` consecutive ranks."""
-    return tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
+    """How many ranks share the parameters."""
+    return fitting(shard, ranks, "shard", hint=f"; a divisor of {ranks} is accepted")
 
 
 def hybrid(size: int, ranks: int) -> dict[str, Partition]:
@@ -69,27 +52,4 @@ def hybrid(size: int, ranks: int) -> dict[str, Partition]:
     shard.  Nothing where all ranks share."""
     if size == ranks:
         return {}
-    strided = tuple(tuple(range(i, ranks, size)) for i in range(size))
-    return {SHARD: consecutive(size, ranks), REPLICATE: strided}
-
-
-class _Gathered(Protocol):
-    """Layers that one all-gather of `gather` bytes brings together."""
-
-    @property
-    def layers(self) -> tuple[int, ...]: ...
-    @property
-    def gather(self) -> float: ...
-
-
-def closed(issue: Issue, job: Job, shards: int, word: str, units: Sequence[_Gathered]) -> Program:
-    """The program of `issue` with what ends a step: the wait, and the optimizer on one shard."""
-    if not issue.ops or issue.ops[-1].kind != "wait":
-        issue.add("W", "wait")
-    issue.add("O", "optimizer", seconds=job.update * job.model.parameters / shards)
-    return issue.program(
-        tuple(
-            (f"{word} {u}", unit.gather, tuple(job.model.layers[i].name for i in unit.layers))
-            for u, unit in enumerate(units)
-        )
-    )
+    return {SHARD: consecutive(size, ranks), REPLICATE: strided(size, ranks)}

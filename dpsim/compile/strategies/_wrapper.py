@@ -1,38 +1,51 @@
-"""Systems that wrap another one: the step is the backend's, what they add comes beside it."""
+"""Systems that wrap another one: the step is the other's, what they add comes beside it."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
+from dpsim.compile.exchange import Exchange
+from dpsim.compile.job import Job
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import Beside, Job, Strategy, Synchronisation
+from dpsim.compile.strategies import Beside, Strategy
 from dpsim.core.plugins import find
 from dpsim.core.record import Refused, build
 
+#: the kind of a strategy, and settings of it
+Preset = tuple[str, dict[str, Any]]
+
 
 class Wrapper(Strategy):
-    """A strategy that plays another one with defaults of its own.
+    """A preset of another strategy.
 
-    A subclass says which (`backend`), how many processes it launches (`processes`, None: not
-    said), and under which key the backend's own settings are (`options`).
+    processes  the setting that says how many processes are launched
+    options    further settings of the wrapped strategy, by its own names
     """
 
+    recordable = True
+    processes: ClassVar[str]
     options: dict[str, Any]
 
-    def backend(self) -> tuple[str, dict[str, Any]]:
-        """The kind of the wrapped strategy, and the settings that this system gives it."""
+    @property
+    def preset(self) -> Preset:
+        """The wrapped strategy, and the settings that this system gives it."""
         raise NotImplementedError
 
     @property
-    def processes(self) -> tuple[str, int] | None:
-        """The setting that says how many processes there are, and their number."""
-        return None
+    def launched(self) -> int | None:
+        """How many processes are launched; None: not said."""
+        return cast("int | None", getattr(self, self.processes))
+
+    @property
+    def added(self) -> tuple[Beside, ...]:
+        """What it costs beside the step."""
+        raise NotImplementedError
 
     @cached_property
     def inner(self) -> Strategy:
         """The wrapped strategy; what is wrong with its settings is reported under `options`."""
-        kind, settings = self.backend()
+        kind, settings = self.preset
         record = find("strategies", kind)
         return cast("Strategy", build(record, {**settings, **self.options}, path=("options",)))
 
@@ -45,8 +58,8 @@ class Wrapper(Strategy):
     def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
         return self.inner.groups(ranks)
 
-    def synchronisation(self, job: Job) -> Synchronisation:
-        return self.inner.synchronisation(job)
+    def on_stage(self, job: Job) -> Exchange:
+        return self.inner.on_stage(job)
 
     def memory(self, job: Job) -> dict[str, float]:
         return self.inner.memory(job)
@@ -54,16 +67,18 @@ class Wrapper(Strategy):
     def notes(self, job: Job) -> tuple[str, ...]:
         return self.inner.notes(job)
 
+    def first_messages(self, job: Job) -> tuple[int, ...]:
+        return self.inner.first_messages(job)
+
+    @property
+    def takes_uneven_inputs(self) -> bool:
+        return self.inner.takes_uneven_inputs
+
     def beside(self, job: Job) -> tuple[Beside, ...]:
         """What the wrapper adds; Refused where it launches another number of processes."""
-        if self.processes is not None and self.processes[1] != job.ranks:
-            name, count = self.processes
+        if self.launched not in (None, job.ranks):
             raise Refused(
-                f"{count} processes are launched, and the cluster has {job.ranks} ranks",
-                ("strategy", name),
+                f"{self.launched} processes are launched, and the cluster has {job.ranks} ranks",
+                ("strategy", self.processes),
             )
-        return (*self.inner.beside(job), *self.added(job))
-
-    def added(self, job: Job) -> tuple[Beside, ...]:
-        """The costs beside the step."""
-        raise NotImplementedError
+        return (*self.inner.beside(job), *self.added)

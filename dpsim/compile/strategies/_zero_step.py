@@ -1,55 +1,47 @@
-"""The operations of one step of ZeRO: reductions, gathers, copies to the host (see `zero`)."""
+"""The operations of one step of ZeRO: gathers, what reductions wait for, copies to the host (see
+`zero`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import accumulate
-from math import prod
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from dpsim.compile.program import BARRIER, Program
-from dpsim.compile.strategies import Issue, Job, label
-from dpsim.compile.strategies._gradients import Gradient, arrival, gradients_of
+from dpsim.compile.exchange import Message
+from dpsim.compile.job import Job, gradients_of
+from dpsim.compile.program import BARRIER
+from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies._offload import MASTER_BYTES
-from dpsim.compile.strategies._zero3 import Limits, Trace, persistent, trace
+from dpsim.compile.strategies._zero3 import Limits, Trace, trace
+from dpsim.compile.strategies._zero_exchange import COMM
 from dpsim.core.record import Refused
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:
     from dpsim.compile.strategies.zero import Zero
 
-COMM, OFFLOAD = "zero", "zero.offload"
-SHARD, SECONDARY, NODE, ACROSS, SELF = "shard", "hpz", "node", "across nodes", "self"
-INT4, INT8 = 0.5, 1.0  # bytes an element; scales are left out
+OFFLOAD = "zero.offload"
+SECONDARY, SELF = "hpz", "self"
+INT8 = 1.0  # bytes an element; scales are left out
 #: stage3.py: a flush waits until at most this many reduce-scatters are under way
 REDUCTIONS = 2
-#: stage_1_and_2.py, nccl_start_alignment_factor: a rank's part has a multiple of so many elements
-ALIGNMENT = 2
 
 
-class Bucket(NamedTuple):
-    """Gradients reduced together, in order of arrival, and the index of the gradient whose arrival
-    flushes them (None: the end of backward)."""
+class ZeroStep(ExchangeStep):
+    """Issues the operations of one step.
 
-    gradients: tuple[int, ...]
-    flushed_by: int | None
-
-
-def consecutive(ranks: int, size: int) -> tuple[tuple[int, ...], ...]:
-    return tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
-
-
-class ZeroStep:
-    """Issues the operations of one step."""
+    sent    the last operation of every reduction of the step
+    waited  how many of them the compute stream has waited for
+    named   them, as buckets are listed
+    """
 
     def __init__(self, knobs: Zero, job: Job, iteration: int | None) -> None:
-        self.knobs, self.job, self.iteration = knobs, job, iteration
-        self.issue = Issue(job)
+        self.knobs, self.iteration = knobs, iteration
+        super().__init__(job, knobs.exchange(job, iteration), quiet=knobs.stage == 1)
         self.gradients = gradients_of(job)
         self.host = knobs.host(job) if job.control else None
+        self.in_turn = self.host is not None  # the copy before it is on the same stream
         self._check_node()
-        self.reduced: list[int] = []
+        self.gathers: _Gathers | None = None
         self.waited = 0
         self.named: list[tuple[str, float, tuple[str, ...]]] = []
 
@@ -64,157 +56,59 @@ class ZeroStep:
                 ("strategy", "local_world_size"),
             )
 
-    def micro_batch(self, m: int, times: tuple[LayerTime, ...]) -> None:
-        knobs, job = self.knobs, self.job
-        last = m == job.micro_batches - 1
-        gathers = self._gathers(m)
-        self._forward(m, times, gathers)
-        if not (last or knobs.stage >= 2):
-            self._backward(m, times, gathers, ())
-        elif knobs.stage == 1 and not knobs.overlaps:
-            self._backward(m, times, gathers, ())
-            order = list(range(len(self.gradients)))
-            for bucket in assign_buckets(self.gradients, order, knobs.reduce_bucket_size):
-                self._reduce(bucket)
-        else:
-            order = arrival(self.gradients, job)
-            buckets = assign_buckets(self.gradients, order, knobs.reduce_bucket_size)
-            self._backward(m, times, gathers, buckets)
-
     # -- gathering (stage 3) ------------------------------------------------------------------
 
-    def _gathers(self, m: int) -> _Gathers | None:
-        if self.knobs.stage != 3:
-            return None
-        first = self.iteration == 1
-        recorded = self.knobs.as_shipped and not (first and m == 0)
-        resident = not (first and m <= 1)
-        found = traced(self.knobs.limits, self.job, recorded=recorded, resident=resident)
-        return _Gathers(self, found, m)
+    def forward(self, times: Sequence[LayerTime]) -> None:
+        if self.knobs.stage == 3:
+            self.gathers = _Gathers(self, self._trace())
+            self.gathers.visit()  # the root module
+        super().forward(times)
 
-    def _forward(self, m: int, times: tuple[LayerTime, ...], gathers: _Gathers | None) -> None:
-        if gathers:
-            gathers.visit()  # the root module
-        for i in self.job.model.forward_order:
-            after = gathers.visit() if gathers else ()
-            name = label("F", i, m, self.job.micro_batches)
-            self.issue.add(name, "forward", seconds=times[i].forward, after=after)
+    def _trace(self) -> Trace:
+        first = self.iteration == 1
+        recorded = self.knobs.as_shipped and not (first and self.m == 0)
+        resident = not (first and self.m <= 1)
+        return traced(self.knobs.limits, self.job, recorded=recorded, resident=resident)
+
+    def backward(self, times: Sequence[LayerTime]) -> None:
+        if self.gathers:
+            self.gathers.backward()
+            self.gathers.visit()  # the root module
+        super().backward(times)
+
+    def before_forward(self, layer: int) -> tuple[int, ...]:
+        return self.gathers.visit() if self.gathers else ()
+
+    def before_backward(self, layer: int) -> tuple[int, ...]:
+        return self.gathers.visit() if self.gathers else ()
 
     # -- reducing -----------------------------------------------------------------------------
 
-    def _backward(
-        self,
-        m: int,
-        times: tuple[LayerTime, ...],
-        gathers: _Gathers | None,
-        buckets: tuple[Bucket, ...],
-    ) -> None:
-        """Backward passes; a bucket is flushed by the backward that makes the gradient ready
-        which does not fit any more, the rest at the end."""
-        layers = list(self.job.model.backward_order())
-        due: dict[int | None, list[Bucket]] = {}
-        for bucket in buckets:
-            by = bucket.flushed_by
-            due.setdefault(None if by is None else self.gradients[by].ready, []).append(bucket)
-        if gathers:
-            gathers.backward()
-            gathers.visit()  # the root module
-        for i in layers:
-            after = gathers.visit() if gathers else ()
-            name = label("B", i, m, self.job.micro_batches)
-            self.issue.add(name, "backward", seconds=times[i].backward, after=after)
-            if buckets and self.knobs.as_shipped and self.knobs.contiguous_gradients:
-                size = sum(g.bytes for g in self.gradients if g.ready == i)
-                if seconds := self.job.copy_seconds(size):
-                    self.issue.add(f"C{i}", "copy", seconds=seconds)
-            for bucket in due.get(i, ()):
-                self._reduce(bucket)
-        for bucket in due.get(None, ()):
-            self._reduce(bucket)
-
-    def _reduce(self, bucket: Bucket) -> None:
+    def send(self, k: int) -> None:
         """One reduction, and what the compute stream waits for around it."""
         if self.knobs.as_shipped and self.knobs.overlaps:
             self._wait_until(REDUCTIONS if self.knobs.stage == 3 else 0)
-        name, done = self._collectives(bucket)
-        size = sum(reduced_bytes(self.job, self.gradients[g]) for g in bucket.gradients)
-        self.named.append((name, size, tuple(self.gradients[g].name for g in bucket.gradients)))
-        self.reduced.append(self._to_host(bucket, done) if self.host else done)
+        first = len(self.issue.ops)
+        super().send(k)
+        message = self.exchange.messages[k]
+        names = tuple(self.gradients[g].name for g in message.gradients)
+        self.named.append((self.issue.ops[first].name, message.bytes, names))
+        if self.host:
+            self.sent[-1] = self._to_host(message)
         if not self.knobs.overlaps:
             self._wait_until(0)
 
-    def _collectives(self, bucket: Bucket) -> tuple[str, int]:
-        """Issue what reduces a bucket; the name of the first collective and the last one."""
-        number, after = len(self.reduced), (self.issue.last,) if self.issue.ops else ()
-        if self.host and self.reduced:
-            after = (*after, self.reduced[-1])  # the copy before it is on the same stream
-        if not self.knobs.use_multi_rank_bucket_allreduce:
-            return self._reduces(bucket, after)
-        scatter = self.knobs.stage == 3 or not self.knobs.as_shipped
-        quantised = [g for g in bucket.gradients if self._quantised(g)]
-        plain = [g for g in bucket.gradients if g not in quantised]
-        names: list[str] = []
-        if plain:
-            size = sum(reduced_bytes(self.job, self.gradients[g]) for g in plain)
-            names.append(f"{'RS' if scatter else 'AR'}{number}")
-            operation = "reduce_scatter" if scatter else "all_reduce"
-            done = self.issue.collective(names[-1], operation, COMM, size, after=after)
-            after = (done,)
-        if quantised:
-            size = INT4 * sum(self.gradients[g].elements for g in quantised)
-            nodes = ((NODE, 1), (ACROSS, self.knobs.node(self.job.ranks)))
-            for group, share in nodes:
-                names.append(f"A2A{number}.{group}")
-                done = self.issue.collective(
-                    names[-1], "all_to_all", COMM, size / share, after=after, group=group
-                )
-                after = (done,)
-        return names[0], done
+    def number(self, k: int) -> str:
+        """Reductions are counted through the step."""
+        return str(len(self.sent))
 
-    def _reduces(self, bucket: Bucket, after: tuple[int, ...]) -> tuple[str, int]:
-        """One reduce per rank that owns a part of the bucket, in the order of their parts."""
-        first = len(self.issue.ops)
-        width = reduced_bytes(self.job, self.gradients[bucket.gradients[0]])
-        width /= self.gradients[bucket.gradients[0]].elements
-        for owner, elements in self._owned(bucket).items():
-            name = f"R{len(self.reduced)}.{owner}"
-            self.issue.collective(name, "reduce", COMM, width * elements, after=after)
-        return self.issue.ops[first].name, self.issue.last
-
-    def _owned(self, bucket: Bucket) -> dict[int, int]:
-        """Elements of a bucket by the rank that owns them: the parameters of a dtype are laid end
-        to end in the order of registration and cut into equal parts of even size."""
-        dtype = self.gradients[bucket.gradients[0]].dtype
-        own = [i for i, g in enumerate(self.gradients) if g.dtype == dtype]
-        ends = list(accumulate(self.gradients[i].elements for i in own))
-        begins = dict(zip(own, [0, *ends[:-1]], strict=True))
-        total = ends[-1]
-        part = ALIGNMENT * -(-total // (ALIGNMENT * self.job.ranks))
-        found: dict[int, int] = {}
-        for g in bucket.gradients:
-            begin, end = begins[g], begins[g] + self.gradients[g].elements
-            while begin < end:
-                owner, stop = begin // part, min(end, (begin // part + 1) * part)
-                found[owner] = found.get(owner, 0) + stop - begin
-                begin = stop
-        return found
-
-    def _quantised(self, g: int) -> bool:
-        """Whether a gradient goes in int4: that of a matrix which all ranks can share evenly."""
-        if not self.knobs.zero_quantized_gradients:
-            return False
-        layer, gradient = self.job.model.layers[self.gradients[g].layer], self.gradients[g]
-        shapes = {f"{layer.name}.{tensor.name}": tensor.shape for tensor in layer.tensors}
-        return len(shapes[gradient.name]) > 1 and not (
-            prod(shapes[gradient.name]) % (2 * self.job.ranks)
-        )
-
-    def _to_host(self, bucket: Bucket, done: int) -> int:
+    def _to_host(self, message: Message) -> int:
         """Copy the rank's slice of a reduced bucket to the host, after the copy before it."""
         assert self.host is not None
-        elements = sum(self.gradients[g].elements for g in bucket.gradients)
-        seconds = self.host.copy(MASTER_BYTES * elements / self.knobs.shards(self.job.ranks))
-        name = f"D2H{len(self.reduced)}"
+        done = self.sent[-1]
+        elements = sum(self.gradients[g].elements for g in message.gradients)
+        seconds = self.host.copy(MASTER_BYTES * elements / self.exchange.shards)
+        name = f"D2H{len(self.sent) - 1}"
         if not self.knobs.overlaps:  # everything is on the compute stream
             self.issue.add(f"W.{name}", "wait", after=(done,))
             return self.issue.add(name, "copy", seconds=seconds)
@@ -224,39 +118,25 @@ class ZeroStep:
 
     def _wait_until(self, under_way: int) -> None:
         """The compute stream waits until at most so many reductions are under way."""
-        done = len(self.reduced) - under_way
+        done = len(self.sent) - under_way
         if done > self.waited:
             self.waited = done
-            self.issue.add(f"W{done - 1}", "wait", after=(self.reduced[done - 1],))
+            self.issue.add(f"W{done - 1}", "wait", after=(self.sent[done - 1],))
 
-    # -- the step -----------------------------------------------------------------------------
+    # -- the end ------------------------------------------------------------------------------
 
-    def finish(self) -> Program:
-        """Wait for all reductions, agree on overflow and norm, update the shard, gather."""
-        knobs, job, issue = self.knobs, self.job, self.issue
-        if self.reduced:
-            issue.add("W", "wait", after=(self.reduced[-1],))
-        if knobs.as_shipped and job.control:
-            for name, size in (("overflow", 1.0), ("norm", 4.0)):
-                agreed = issue.collective(
-                    name, "all_reduce", COMM, size, control=True, after=(issue.last,)
-                )
-                issue.add(f"W.{name}", "wait", after=(agreed,))
-        shards = knobs.shards(job.ranks)
-        self._update(job.model.parameters / shards)
-        updated = issue.last
-        group = "world" if shards == job.ranks else SHARD
-        gathered = [
-            issue.collective(f"AG.{name}", "all_gather", COMM, size, after=(updated,), group=group)
-            for name, size in self._gathered_after()
-        ]
-        if gathered:
-            issue.add("W.parameters", "wait", after=tuple(gathered))
-        return issue.program(tuple(self.named))
+    def arrive(self) -> None:
+        if self.last:
+            self.issue.add("W", "wait", after=(self.sent[-1],))
 
-    def _update(self, parameters: float) -> None:
-        """Update a shard: on the device, or on the host and copy the parameters back."""
+    def update(self) -> None:
+        """Agree on overflow and norm; update a shard on the device, or on the host and copy the
+        parameters back."""
         job, issue = self.job, self.issue
+        if self.knobs.as_shipped and job.control:
+            self.agree("overflow", 1.0, COMM)
+            self.agree("norm", 4.0, COMM)
+        parameters = job.model.parameters / self.exchange.shards
         if self.host is None:
             seconds = job.update * parameters if not self.knobs.offloads else 0.0
             issue.add("O", "optimizer", seconds=seconds)
@@ -266,20 +146,15 @@ class ZeroStep:
         size = sum(gradient.bytes for gradient in self.gradients) * share
         issue.add("H2D", "copy", seconds=self.host.copy(size))
 
-    def _gathered_after(self) -> Iterable[tuple[str, float]]:
-        """What is gathered when the shards have been updated, by name [B]: in stages 1 and 2 all
-        parameters, by dtype; in stage 3 the persistent ones, one by one."""
-        if self.knobs.stage == 3:
-            small = persistent([g.elements for g in self.gradients], self.knobs.limits)
-            return [(self.gradients[p].name, float(self.gradients[p].bytes)) for p in sorted(small)]
-        return gathered_after(self.gradients)
+    def buckets(self) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
+        return tuple(self.named)
 
 
 class _Gathers:
     """Issues the all-gathers of one forward and backward as modules are visited."""
 
-    def __init__(self, run: ZeroStep, plan: Trace, m: int) -> None:
-        self.run, self.visits, self.m = run, iter(plan.visits), m
+    def __init__(self, run: ZeroStep, plan: Trace) -> None:
+        self.run, self.visits = run, iter(plan.visits)
         self.uses = _uses(run.job)
         self.by: dict[int, int] = {}  # parameter -> the gather that brought it
         self.count = 0
@@ -305,50 +180,13 @@ class _Gathers:
         quantised = self.run.knobs.zero_quantized_weights
         size = sum(min(g.bytes, INT8 * g.elements) if quantised else g.bytes for g in found)
         issue = self.run.issue
-        first = self.m == 0 and self.count == 0
-        name = label("AG", self.count, self.m, self.run.job.micro_batches)
+        first = self.run.m == 0 and self.count == 0
+        name = self.run.label("AG", self.count)
         gathered = issue.collective(
             name, "all_gather", COMM, size, after_step=first, group=self.group
         )
         self.by.update(dict.fromkeys(parameters, gathered))
         self.count += 1
-
-
-def assign_buckets(
-    gradients: list[Gradient], order: list[int], capacity: float
-) -> tuple[Bucket, ...]:
-    """Buckets over `gradients` arriving in `order`, one open per dtype.
-
-    A gradient that does not fit into `capacity` elements flushes the bucket before it is added; one
-    larger than that is alone.
-    """
-    open_: dict[str, list[int]] = {}
-    filled: dict[str, int] = {}
-    found = []
-    for index in order:
-        gradient = gradients[index]
-        members = open_.setdefault(gradient.dtype, [])
-        if members and filled[gradient.dtype] + gradient.elements > capacity:
-            found.append(Bucket(tuple(members), index))
-            members.clear()
-        filled[gradient.dtype] = gradient.elements + (filled[gradient.dtype] if members else 0)
-        members.append(index)
-    return (*found, *(Bucket(tuple(members), None) for members in open_.values()))
-
-
-def gathered_after(gradients: list[Gradient]) -> Iterable[tuple[str, float]]:
-    """Bytes of all parameters, by dtype [B]: what stages 1 and 2 gather."""
-    sizes: dict[str, float] = {}
-    for gradient in gradients:
-        sizes[gradient.dtype] = sizes.get(gradient.dtype, 0.0) + gradient.bytes
-    return sizes.items()
-
-
-def reduced_bytes(job: Job, gradient: Gradient) -> float:
-    """Gradients travel in `precision.reduce` (DeepSpeed: communication_data_type) or their own
-    dtype."""
-    dtype = job.precision.reduce or gradient.dtype
-    return float(DTYPE_BYTES[dtype] * gradient.elements)
 
 
 def _uses(job: Job) -> list[list[int]]:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, Literal
 
-from dpsim.compile.strategies import Beside, Job
-from dpsim.compile.strategies._wrapper import Wrapper
+from dpsim.compile.strategies import Beside
+from dpsim.compile.strategies._wrapper import Preset, Wrapper
 from dpsim.core.record import Count, Flag, Refused, record
 
 #: torch.Generator().get_state() of the CPU: Mersenne Twister and two cached normals
@@ -32,6 +32,9 @@ class Accelerate(Wrapper):
     options            further settings of the wrapped strategy, by its own names
     """
 
+    processes = "num_processes"
+    added = (Beside("sampler's generator", "epoch", 0.0, "broadcast", float(GENERATOR)),)
+
     distributed_type: Literal["multi_gpu", "fsdp", "deepspeed"] = "multi_gpu"
     num_processes: Count | None = None
     fsdp_version: Literal[1, 2] | None = None
@@ -47,20 +50,12 @@ class Accelerate(Wrapper):
             raise Refused("DeepSpeed decides itself when it reduces", ("sync_each_batch",))
         super().__post_init__()
 
-    def backend(self) -> tuple[str, dict[str, Any]]:
-        if self.distributed_type == "deepspeed":
-            return "zero", {"stage": self.zero_stage or 2}
-        synced = {"no_sync": not self.sync_each_batch}
-        if self.distributed_type == "multi_gpu":
-            return "ddp", synced
-        if self.fsdp_version == 2:
-            return "fsdp", synced
-        return "fsdp1", {**synced, "backward_prefetch": "none", "use_orig_params": True}
-
     @property
-    def processes(self) -> tuple[str, int] | None:
-        return None if self.num_processes is None else ("num_processes", self.num_processes)
-
-    def added(self, job: Job) -> tuple[Beside, ...]:
-        """The generator's state once an epoch."""
-        return (Beside("sampler's generator", "epoch", 0.0, "broadcast", float(GENERATOR)),)
+    def preset(self) -> Preset:
+        synced = {"no_sync": not self.sync_each_batch}
+        fsdp1 = {"backward_prefetch": "none", "use_orig_params": True}
+        return {
+            "multi_gpu": ("ddp", synced),
+            "fsdp": ("fsdp", synced) if self.fsdp_version == 2 else ("fsdp1", synced | fsdp1),
+            "deepspeed": ("zero", {"stage": self.zero_stage or 2}),
+        }[self.distributed_type]

@@ -18,12 +18,17 @@ beside anything else:
 
 from __future__ import annotations
 
-from dpsim.compile.program import COMPUTE, Program
-from dpsim.compile.strategies import Issue, Job, Strategy, label, state_bytes
-from dpsim.compile.strategies._gradients import gradients_of
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dpsim.compile.exchange import Work
+from dpsim.compile.job import Job, gradients_of, state_bytes
+from dpsim.compile.program import Program
+from dpsim.compile.step import Step
+from dpsim.compile.strategies import Strategy
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused, record
 from dpsim.core.units import Seconds
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models.compute import LayerTime
 
 BUFFER = 10_485_760  # bytes; comm.py, buffer_size
@@ -42,6 +47,8 @@ class DataParallel(Strategy):
     replicate  host time to copy one module for one GPU, before forward; a layer counts as many
                modules as it has kernels
     """
+
+    own_launches = True
 
     launch: Seconds = 5e-6
     replicate: Seconds = REPLICATE
@@ -119,46 +126,43 @@ def reduce_chunks(sizes: list[tuple[str, float]]) -> list[tuple[str, float, int]
     return found + [(dtype, *rest) for dtype, rest in open_.items()]
 
 
-class _Step:
+class _Step(Step):
     """Issues the operations of one step."""
 
     def __init__(self, knobs: DataParallel, job: Job) -> None:
-        self.knobs, self.job = knobs, job
+        super().__init__(job, quiet=False)
+        self.knobs = knobs
         self.elsewhere = samples_elsewhere(job)
-        self.issue = Issue(job)
         self.sizes = [(g.dtype, float(g.bytes)) for g in gradients_of(job)]
 
-    def play(self) -> Program:
-        job = self.job
-        for m, times in job.rounds(quiet=False):
-            self._forward(m, times)
-            self._backward(m, times)
-        self.issue.add("O", "optimizer", seconds=job.update * job.model.parameters)
+    def finish(self) -> Program:
+        self.issue.add("O", "optimizer", seconds=self.job.update * self.job.model.parameters)
         chunks = reduce_chunks(self.sizes)
         return self.issue.program(
             tuple((f"R{k} ({dtype})", size, ()) for k, (dtype, size, _) in enumerate(chunks))
         )
 
-    def _forward(self, m: int, times: tuple[LayerTime, ...]) -> None:
-        job = self.job
-        others = job.ranks - 1
-        self._message(f"scatter.{m}", "broadcast", input_bytes(job, self.elsewhere), first=m == 0)
-        self._replicate(m)
-        for i in job.model.forward_order:
-            floor = job.ranks * job.model.layers[i].kernels * self.knobs.launch
-            seconds = max(times[i].forward, floor if job.control and others else 0.0)
-            self.issue.add(label("F", i, m, job.micro_batches), "forward", seconds=seconds)
+    def forward(self, times: Sequence[LayerTime]) -> None:
+        job, m = self.job, self.m
+        size = input_bytes(job, self.elsewhere)
+        self._message(f"scatter.{m}", "broadcast", size, first=m == 0)
+        self._replicate()
+        launch = self.knobs.launch if job.control and job.ranks > 1 else 0.0
+        floors = (job.ranks * layer.kernels * launch for layer in job.model.layers)
+        super().forward(
+            [replace(t, forward=max(t.forward, f)) for t, f in zip(times, floors, strict=True)]
+        )
         self._message(f"gather.{m}", "reduce", output_bytes(job, self.elsewhere))
 
-    def _replicate(self, m: int) -> None:
+    def _replicate(self) -> None:
         """Broadcasts of parameters and buffers, beside the host's copies of modules."""
-        job = self.job
+        job, m = self.job, self.m
         if job.ranks == 1:
             return
         sent = []
         for k, (_, size, tensors) in enumerate(broadcast_chunks(self.sizes)):
             self._flatten(f"flat.{k}.{m}", size, tensors)
-            sent.append(self._send(label("BC", k, m, job.micro_batches), "broadcast", size))
+            sent.append(self._send(self.label("BC", k), "broadcast", size))
         if job.control:
             for dtype, count in job.model.buffers:
                 size = count * DTYPE_BYTES.get(dtype, 8)
@@ -168,25 +172,22 @@ class _Step:
             self.issue.add(f"replicate.{m}", "serial", seconds=seconds)
         self.issue.add(f"W.replicate.{m}", "wait", after=tuple(sent))
 
-    def _backward(self, m: int, times: tuple[LayerTime, ...]) -> None:
-        job = self.job
+    def backward(self, times: Sequence[LayerTime]) -> None:
+        job, m = self.job, self.m
         self._message(f"scatter.gradients.{m}", "broadcast", output_bytes(job, self.elsewhere))
-        for i in job.model.backward_order():
-            name = label("B", i, m, job.micro_batches)
-            self.issue.add(name, "backward", seconds=times[i].backward)
+        super().backward(times)
         if job.ranks == 1:
             return
         sent = []
         for k, (_, size, tensors) in enumerate(reduce_chunks(self.sizes)):
             self._flatten(f"flat.R{k}.{m}", size, tensors)
-            sent.append(self._send(label("R", k, m, job.micro_batches), "reduce", size))
+            sent.append(self._send(self.label("R", k), "reduce", size))
         self.issue.add(f"W.reduce.{m}", "wait", after=tuple(sent))
 
     def _flatten(self, name: str, size: float, tensors: int) -> None:
         """Several tensors are copied into one message."""
-        seconds = self.job.copy_seconds(size)
-        if seconds and tensors > 1 and self.job.ranks > 1:
-            self.issue.add(name, "copy", seconds=seconds)
+        if tensors > 1 and self.job.ranks > 1:
+            self.copy(name, Work(size))
 
     def _message(self, name: str, operation: str, size: float, *, first: bool = False) -> None:
         """A message from or to GPU 0, for which everything waits.
@@ -207,12 +208,6 @@ class _Step:
             COMM,
             size,
             control=control,
-            after=self._computed(),
+            after=self.issue.computed,
             after_step=first or not self.issue.ops,
         )
-
-    def _computed(self) -> tuple[int, ...]:
-        """The last operation of the compute stream."""
-        ops = self.issue.ops
-        last = next((i for i in reversed(range(len(ops))) if ops[i].stream == COMPUTE), None)
-        return () if last is None else (last,)

@@ -21,24 +21,21 @@ torch/nn/modules/_functions.py (forward gathers 2C + 1 statistics of every rank,
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
+from dpsim.compile.compression import Compression, Hook, Payload, Phase
+from dpsim.compile.exchange import Exchange, Leg, Message, Work
+from dpsim.compile.job import Gradient, Job, arrival, copied, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import (
-    TORCH,
-    Job,
-    Message,
-    Strategy,
-    Synchronisation,
-    Torch,
-    state_bytes,
-)
-from dpsim.compile.strategies._ddp_step import HOOK_BYTES, DdpStep
-from dpsim.compile.strategies._gradients import Gradient, arrival, gradients_of
+from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
+from dpsim.compile.strategies._ddp_step import DdpStep
+from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.plugins import find
 from dpsim.core.record import Check, Flag, Refused, record
 from dpsim.core.units import Unit
-from dpsim.machines.devices import DTYPE_BYTES
 
+COMM = "ddp"
 FIRST_BUCKET = 1024 * 1024  # bytes; reducer.hpp, kDefaultFirstBucketBytes
 DEFAULT_CAP_MB = 25.0  # MiB; reducer.hpp, kDefaultBucketBytesCap
 #: since this version an explicit bucket_cap_mb is the first bucket's cap too (pytorch/pytorch
@@ -46,6 +43,15 @@ DEFAULT_CAP_MB = 25.0  # MiB; reducer.hpp, kDefaultBucketBytesCap
 EXPLICIT_CAP_IS_FIRST = (2, 5)
 #: bucket_cap_mb_list is there (2.13 checked by running it; earlier releases were not)
 CAP_LIST = (2, 13)
+#: bytes of a message with which the constructor sends rank 0's parameters, then its buffers,
+#: coalesced by dtype; torch/nn/parallel/distributed.py, broadcast_bucket_size, and
+#: torch/distributed/utils.py, _sync_module_states, 2.13
+FIRST_MESSAGE = 250 * 1024 * 1024
+#: how traces call the collectives of a bucket
+LETTERS = {
+    "all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_to_all": "A2A",
+    "broadcast": "BC", "reduce": "R",
+}  # fmt: skip
 Megabytes = Annotated[float, Unit("1", low=0.0, high=1e6, above=True)]
 
 
@@ -55,6 +61,10 @@ class Bucket(NamedTuple):
     tensors: tuple[int, ...]
     bytes: int
     dtype: str
+
+    def payload(self, gradients: Sequence[Gradient]) -> Payload:
+        """What a compression sees of it."""
+        return Payload(tuple(gradients[t].shape for t in self.tensors), self.dtype, self.bytes)
 
 
 @record
@@ -66,13 +76,17 @@ class Ddp(Strategy):
 
     bucket_cap_mb_list  caps in MiB of the first, second, … bucket, in the first iteration too; the
                         last one holds for all further ones (torch 2.13 and later)
-    comm_hook           `fp16` and `bf16` are torch's compressing hooks: gradients travel in 16 bit
+    comm_hook           `fp16` and `bf16` are torch's compressing hooks: gradients travel in 16 bit;
+                        or another compression
     sync_batchnorm      batch normalisation over all ranks (SyncBatchNorm)
     join                inside torch's Join context, for uneven inputs, while all ranks have some
     optimizer_in_backward  a bucket's parameters are updated when it has been reduced
     backup_workers      a step takes the gradients of all ranks but so many, the first that are
                         there, and drops the others (no knob of torch's)
     """
+
+    recordable = True
+    recorded_buckets = True
 
     torch: Torch = TORCH
     bucket_cap_mb: Megabytes | None = None
@@ -82,7 +96,7 @@ class Ddp(Strategy):
     gradient_as_bucket_view: Flag = False
     broadcast_buffers: Flag = True
     no_sync: Flag = True
-    comm_hook: Literal["none", "fp16", "bf16"] = "none"
+    comm_hook: Literal["none", "fp16", "bf16"] | Hook = "none"
     sync_batchnorm: Flag = False
     join: Flag = False
     optimizer_in_backward: Flag = False
@@ -134,6 +148,38 @@ class Ddp(Strategy):
                 ("strategy", "sync_batchnorm"),
             )
 
+    def exchange(self, job: Job, iteration: int | None) -> Exchange:
+        """The buckets of the `iteration`-th backward that reduces; DDP wraps the stage of a
+        pipeline as a module of its own."""
+        gradients = gradients_of(job)
+        found = self.buckets(gradients, job, iteration)
+        late = self.static_graph and iteration == 1
+        layers = due_after(job, gradients, [bucket.tensors for bucket in found], late=late)
+        copies = copied(gradients)
+        back = 0.0 if self.gradient_as_bucket_view else sum(copies.values())
+        messages = (self._message(k, b, layers[k], gradients, job) for k, b in enumerate(found))
+        return Exchange(tuple(messages), COMM, copies, back)
+
+    def _message(
+        self, k: int, bucket: Bucket, layer: int, gradients: Sequence[Gradient], job: Job
+    ) -> Message:
+        """Bucket `k`: an all-reduce, or what the communication hook makes of it."""
+        phases: tuple[Phase, ...] = (Phase("all_reduce", float(bucket.bytes)),)
+        decode = Work()
+        if self.compression is not None:
+            payload = bucket.payload(gradients)
+            phases = self.compression.phases(payload, job.ranks)
+            decode = self.compression.decode(payload, job.ranks)
+        legs: list[Leg] = []
+        for phase in phases:
+            again = "'" * sum(leg.operation == phase.operation for leg in legs)
+            delay = job.work_seconds(phase.encode) if phase.awaits else None
+            name = LETTERS[phase.operation]
+            legs.append(Leg(name, phase.operation, phase.bytes, tail=again, delay=delay))
+        title = f"{legs[0].name}{k} ({bucket.dtype})"
+        encode = sum((phase.encode for phase in phases if not phase.awaits), Work())
+        return Message(layer, tuple(legs), bucket.tensors, title, bucket.bytes, encode, decode)
+
     def buckets(
         self, gradients: list[Gradient], job: Job, iteration: int | None
     ) -> tuple[Bucket, ...]:
@@ -145,37 +191,30 @@ class Ddp(Strategy):
         one = rebuilt is not None and self.bucket_cap_mb_list is None
         return assign_buckets(sizes, () if one else self.caps, None)[::-1]
 
-    def synchronisation(self, job: Job) -> Synchronisation:
-        """Buckets of one stage, which DDP wraps as a module of its own."""
-        self._accept_stage()
-        gradients = gradients_of(job)
-        order = list(job.model.backward_order())
-        position = {layer: place for place, layer in enumerate(order)}
-        sizes = [0.0] * len(job.model.layers)
-        for gradient in gradients:
-            sizes[gradient.ready] += gradient.bytes
-        back = 0.0 if self.gradient_as_bucket_view else sum(sizes)
-        messages, launch = [], 0
-        for k, bucket in enumerate(self.buckets(gradients, job, None)):
-            launch = max(launch, *(position[gradients[t].ready] for t in bucket.tensors))
-            size = self.wire_bytes(bucket)
-            messages.append(Message(f"AR{k}", "all_reduce", size, order[launch]))
-            before, after = self.cast_bytes(bucket)
-            sizes[order[launch]] += before
-            back += after
-        return Synchronisation(
-            tuple(messages),
-            copies=tuple(job.copy_seconds(size) for size in sizes),
-            copy_back=job.copy_seconds(back),
-        )
-
-    def _accept_stage(self) -> None:
+    def accept_stage(self, job: Job) -> None:
         for name in ("sync_batchnorm", "join", "optimizer_in_backward"):
             if getattr(self, name):
                 raise Refused(
                     "is not modelled where layers are split over ranks; false is accepted",
                     ("strategy", name),
                 )
+
+    @property
+    def compression(self) -> Compression | None:
+        """What the communication hook does to a bucket."""
+        if isinstance(self.comm_hook, str):
+            return None if self.comm_hook == "none" else find("compression", self.comm_hook)()
+        return self.comm_hook
+
+    @property
+    def takes_uneven_inputs(self) -> bool:
+        return self.join
+
+    def first_messages(self, job: Job) -> tuple[int, ...]:
+        """What the constructor sends."""
+        sizes = [(g.dtype, g.bytes) for g in gradients_of(job)]
+        sizes += [(dtype, n * DTYPE_BYTES.get(dtype, 8)) for dtype, n in job.model.buffers]
+        return tuple(bucket.bytes for bucket in assign_buckets(sizes, (FIRST_MESSAGE,), None))
 
     @property
     def rebuilt_in(self) -> int | None:
@@ -194,32 +233,29 @@ class Ddp(Strategy):
             return (cap,)
         return (FIRST_BUCKET, cap)
 
-    def wire_bytes(self, bucket: Bucket) -> float:
-        """Bytes of a bucket behind the communication hook."""
-        if self.comm_hook == "none":
-            return float(bucket.bytes)
-        width = DTYPE_BYTES[bucket.dtype]
-        return bucket.bytes * min(HOOK_BYTES, width) / width
-
-    def cast_bytes(self, bucket: Bucket) -> tuple[float, float]:
-        """What the hook copies before and after a bucket's all-reduce, each byte counted as read
-        and written: it casts S bytes to H (S + H moved), divides them by the number of ranks in
-        place (2 H), and casts back."""
-        if self.comm_hook == "none":
-            return 0.0, 0.0
-        size, wire = bucket.bytes, self.wire_bytes(bucket)
-        cast = (size + wire) / 2 if wire < size else 0.0
-        return cast + wire, cast
-
     def memory(self, job: Job) -> dict[str, float]:
         parts = state_bytes(job, 1.0)
         if not self.gradient_as_bucket_view:
             parts["DDP buckets"] = parts["gradients"]
-        if self.comm_hook != "none":  # futures hold what was reduced until backward has ended
-            found = self.buckets(gradients_of(job), job, None)
-            wires = [(self.wire_bytes(bucket), bucket.bytes) for bucket in found]
-            parts["compressed buckets"] = sum(wire for wire, size in wires if wire < size)
+        if self.compression is not None:
+            gradients = gradients_of(job)
+            for bucket in self.buckets(gradients, job, None):
+                kept = self.compression.memory(bucket.payload(gradients), job.ranks)
+                for name, size in kept.items():
+                    parts[name] = parts.get(name, 0.0) + size
         return parts
+
+    def lighter(self, *, split: bool) -> Iterator[Lighter]:
+        """No copies of gradients; optimizer states or everything sharded."""
+        if not self.gradient_as_bucket_view:
+            yield from self.changed("buckets", gradient_as_bucket_view=True)
+        if split:
+            keys = {"kind": "zero", "stage": 1}
+            yield Lighter("sharded", find("strategies", "zero")(stage=1), {"strategy": keys})
+        else:
+            fsdp = find("strategies", "fsdp")(torch=self.torch)
+            cost = "parameters are gathered in every pass"
+            yield Lighter("system", fsdp, {"strategy": {"kind": "fsdp"}}, cost)
 
 
 def assign_buckets(

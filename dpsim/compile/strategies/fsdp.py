@@ -25,19 +25,14 @@ from __future__ import annotations
 from math import prod
 from typing import Annotated
 
+from dpsim.compile.groups import Partition, consecutive
+from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import TORCH, Job, Strategy, Torch, state_bytes
+from dpsim.compile.strategies import TORCH, Strategy, Torch
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
-from dpsim.compile.strategies._units import (
-    Partition,
-    Unit,
-    consecutive,
-    hybrid,
-    shards_of,
-    units_of,
-)
+from dpsim.compile.strategies._units import Unit, hybrid, shards_of, units_of
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Count, Flag, Refused, record
-from dpsim.machines.devices import DTYPE_BYTES
 from dpsim.models import Tensor
 
 #: since this version reduce_dtype=None means the parameters' own dtype, before it the compute
@@ -67,6 +62,9 @@ class Fsdp(Strategy):
     float8_all_gather      torchao's `enable_fsdp_float8_all_gather`: with `precision.compute: fp8`
                            matrices inside units are gathered at 1 byte an element
     """
+
+    sharded = True
+    split_as = "ddp"
 
     torch: Torch = TORCH
     reshard_after_forward: Flag | Count = True
@@ -152,8 +150,8 @@ class Fsdp(Strategy):
                 gather_padding += ag * extra
                 reduce_padding += rs * extra
         return Group(
-            unit.layers, gather, reduce, gather_padding, reduce_padding, gradient, stored,
-            unit.root, unit.raw,
+            unit.layers, gather, reduce, gather_padding, reduce_padding, unit.root,
+            gradient, stored, unit.raw,
         )  # fmt: skip
 
     # -- memory -------------------------------------------------------------------------------

@@ -25,13 +25,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from dpsim.compile.groups import Partition
+from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import Job, Strategy, state_bytes
-from dpsim.compile.strategies._fsdp1_step import Flat, Fsdp1Step
-from dpsim.compile.strategies._units import Partition, Unit, hybrid, shards_of, units_of
+from dpsim.compile.strategies import Strategy
+from dpsim.compile.strategies._fsdp1_step import Fsdp1Step
+from dpsim.compile.strategies._unit_step import Gathered
+from dpsim.compile.strategies._units import Unit, hybrid, shards_of, units_of
 from dpsim.compile.strategies.fsdp import gather_dtype
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Flag, Refused, record
-from dpsim.machines.devices import DTYPE_BYTES
 
 FULL = ("FULL_SHARD", "HYBRID_SHARD")
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
@@ -52,6 +55,9 @@ class Fsdp1(Strategy):
     use_orig_params    parameters are aligned to 16 bytes in the flat one
     no_sync            with accumulation, reduce in the last micro-batch only
     """
+
+    sharded = True
+    split_as = "ddp"
 
     sharding_strategy: Literal[
         "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"
@@ -110,7 +116,7 @@ class Fsdp1(Strategy):
             left = len(step.events)
         raise Refused("the queue of free events does not settle", ("strategy", "limit_all_gathers"))
 
-    def _flat(self, job: Job, unit: Unit) -> Flat:
+    def _flat(self, job: Job, unit: Unit) -> Gathered:
         """A unit's flat parameter: its tensors one after the other, padded to the shards."""
         dtypes = {job.parameter_dtype(i) for i in unit.layers if job.model.layers[i].parameters}
         if len(dtypes) > 1:
@@ -127,14 +133,8 @@ class Fsdp1(Strategy):
         whole = -(-elements // shards) * shards if job.control else elements
         reduced = DTYPE_BYTES[job.precision.reduce or gather_dtype(job, first)]
         extra = whole - payload
-        return Flat(
-            unit.layers,
-            width * payload,
-            reduced * payload,
-            width * extra,
-            reduced * extra,
-            unit.root,
-        )
+        sizes = (width * payload, reduced * payload, width * extra, reduced * extra)
+        return Gathered(unit.layers, *sizes, unit.root)
 
     def _aligned(self, job: Job, unit: Unit, width: float) -> int:
         """Elements of a flat parameter, with what aligns each tensor (use_orig_params)."""

@@ -25,14 +25,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from itertools import accumulate
 from math import ceil, log2
 from typing import Annotated, Literal, NamedTuple
 
+from dpsim.compile.exchange import Exchange, Leg, Message
+from dpsim.compile.groups import Partition, consecutive, fitting, strided
+from dpsim.compile.job import Gradient, Job, arrival, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import Issue, Job, Strategy, TorchVersion, label, state_bytes
-from dpsim.compile.strategies._gradients import Gradient, arrival, gradients_of
+from dpsim.compile.step import ExchangeStep
+from dpsim.compile.strategies import Strategy, TorchVersion
 from dpsim.compile.strategies._offload import LINK
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.core.units import BytesPerSecond, Seconds, Unit
@@ -61,6 +62,11 @@ class Response(NamedTuple):
     padding: int
     dtype: str
 
+    @property
+    def copied(self) -> int:
+        """Bytes that are copied into the fusion buffer, and out of it."""
+        return self.bytes if len(self.tensors) > 1 else 0
+
 
 class Launch(NamedTuple):
     """A response, the cycle's launch and when its last tensor was ready, from the step's start
@@ -79,6 +85,8 @@ class Horovod(Strategy):
     negotiation costs, which toys (A14) leave out.  A hierarchical all-reduce needs `local_size`,
     the ranks of a node, and copies through hosts at `pcie_bandwidth` (of a device, one way).
     """
+
+    own_launches = True
 
     horovod: Release = TorchVersion((0, 28))
     cycle_time: Milliseconds | None = None
@@ -121,20 +129,14 @@ class Horovod(Strategy):
 
     def node(self, ranks: int) -> int:
         """Ranks of a node for hierarchical all-reduces."""
-        size = min(self.local_size or ranks, ranks)
-        if ranks % size:
-            raise Refused(
-                f"{ranks} ranks do not split into nodes of {size}", ("strategy", "local_size")
-            )
-        return size
+        return fitting(self.local_size, ranks, "local_size", "nodes")
 
-    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    def groups(self, ranks: int) -> dict[str, Partition]:
         """ "local": the ranks of a node; "cross": those with the same place in all nodes."""
         if not self.hierarchical_allreduce:
             return {}
         size = self.node(ranks)
-        local = tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
-        return {LOCAL: local, CROSS: tuple(tuple(range(i, ranks, size)) for i in range(size))}
+        return {LOCAL: consecutive(size, ranks), CROSS: strided(size, ranks)}
 
     def _local(self, job: Job) -> int:
         """Ranks of a node; the setting and the machine must agree."""
@@ -147,77 +149,38 @@ class Horovod(Strategy):
             )
         return size
 
-    # -- program ------------------------------------------------------------------------------
+    # -- the step -----------------------------------------------------------------------------
 
     def program(self, job: Job, iteration: int | None) -> Program:
         """Forward, backward with responses launched by the cycles, optimizer."""
-        issue = Issue(job)
-        gradients = gradients_of(job)
+        return _Step(job, self.exchange(job, iteration)).play()
+
+    def exchange(self, job: Job, iteration: int | None) -> Exchange:
+        """The responses: each is delayed after the backward that makes it ready by what is left of
+        the cycle, the negotiation, and the copies into the fusion buffer."""
         launches = self.launches(job, iteration)
-        for m, times in job.rounds(quiet=True):
-            for i in job.model.forward_order:
-                name = label("F", i, m, job.micro_batches)
-                issue.add(name, "forward", seconds=times[i].forward)
-            last = m == job.micro_batches - 1
-            self._backward(issue, replace(job, times=times), m, gradients, launches if last else ())
-        issue.add("O", "optimizer", seconds=job.update * job.model.parameters)
-        return issue.program(
-            tuple(
-                (f"AR{k} ({r.dtype})", float(r.bytes), tuple(gradients[t].name for t in r.tensors))
-                for k, (r, *_) in enumerate(launches)
-            )
+        groups = [launch.response.tensors for launch in launches]
+        layers = due_after(job, gradients_of(job), groups)
+        return Exchange(
+            tuple(self._message(k, x, layers[k], job) for k, x in enumerate(launches)),
+            COMM,
+            copy_back=sum(x.response.copied for x in launches),
         )
 
-    def _backward(
-        self,
-        issue: Issue,
-        job: Job,
-        m: int,
-        gradients: list[Gradient],
-        launches: Sequence[Launch],
-    ) -> None:
-        """Backward passes; an all-reduce is delayed after the one that makes it ready by what
-        is left of the cycle, the negotiation, and the copies into the fusion buffer."""
-        position = {layer: place for place, layer in enumerate(job.model.backward_order())}
-        due: dict[int, list[int]] = {}
-        own = [max(position[gradients[t].ready] for t in x.response.tensors) for x in launches]
-        for k, place in enumerate(accumulate(own, max)):
-            due.setdefault(place, []).append(k)
-        ended: list[int] = []
-        reduced: list[int] = []
-        for place, i in enumerate(job.model.backward_order()):
-            name = label("B", i, m, job.micro_batches)
-            ended.append(issue.add(name, "backward", seconds=job.times[i].backward))
-            for k in due.get(place, ()):
-                reduced.append(self._all_reduce(issue, job, k, launches[k], ended[own[k]]))
-        if launches:
-            issue.add("W", "wait", after=tuple(reduced))
-            copied = sum(x.response.bytes for x in launches if len(x.response.tensors) > 1)
-            if seconds := job.copy_seconds(copied):
-                issue.add("copy.out", "copy", seconds=seconds)
-
-    def _all_reduce(self, issue: Issue, job: Job, k: int, launch: Launch, after: int) -> int:
-        """Issue the all-reduce of a response; the index of its last operation."""
+    def _message(self, k: int, launch: Launch, layer: int, job: Job) -> Message:
         response = launch.response
-        copied = response.bytes if len(response.tensors) > 1 else 0
-        delay = max(launch.time - launch.ready, 0.0) + job.copy_seconds(copied)
+        delay = max(launch.time - launch.ready, 0.0) + job.copy_seconds(response.copied)
         size, padding = float(response.bytes), float(response.padding)
-        if not self.hierarchical_allreduce:
-            return issue.collective(
-                f"AR{k}", "all_reduce", COMM, size, padding=padding, after=(after,), delay=delay
+        legs: tuple[Leg, ...] = (Leg("AR", "all_reduce", size, padding, delay=delay),)
+        if self.hierarchical_allreduce:
+            n = self.node(job.ranks)
+            copy = size / n / self.pcie_bandwidth if job.control else 0.0
+            legs = (
+                Leg("RS", "reduce_scatter", size, padding, group=LOCAL, delay=delay),
+                Leg("AR", "all_reduce", size / n, padding / n, group=CROSS, delay=copy),
+                Leg("AG", "all_gather", size, padding, group=LOCAL, delay=copy),
             )
-        ranks = self.node(job.ranks)
-        copy = size / ranks / self.pcie_bandwidth if job.control else 0.0
-        steps = (
-            (f"RS{k}", "reduce_scatter", size, padding, delay, LOCAL),
-            (f"AR{k}", "all_reduce", size / ranks, padding / ranks, copy, CROSS),
-            (f"AG{k}", "all_gather", size, padding, copy, LOCAL),
-        )
-        for name, operation, part, pad, wait, group in steps:
-            after = issue.collective(
-                name, operation, COMM, part, padding=pad, after=(after,), delay=wait, group=group
-            )
-        return after
+        return Message(layer, legs, response.tensors, f"AR{k} ({response.dtype})", size)
 
     # -- cycles -------------------------------------------------------------------------------
 
@@ -274,6 +237,25 @@ class Horovod(Strategy):
         if any(len(x.response.tensors) > 1 for x in self.launches(job, None)):
             parts["fusion buffer"] = float(self.threshold(self._local(job)))
         return parts
+
+
+class _Step(ExchangeStep):
+    """Issues the operations of one step: delays count from the backward that readies a response,
+    though one before it may hold up its launch."""
+
+    def __init__(self, job: Job, exchange: Exchange) -> None:
+        super().__init__(job, exchange)
+        self.gradients = gradients_of(job)
+        self.place = {layer: place for place, layer in enumerate(job.model.backward_order())}
+        self.ended: dict[int, int] = {}  # layer -> its backward
+
+    def after_backward(self, layer: int) -> None:
+        self.ended[layer] = self.issue.last
+        super().after_backward(layer)
+
+    def trigger(self, message: Message) -> tuple[int, ...]:
+        last = max((self.gradients[t].ready for t in message.gradients), key=self.place.__getitem__)
+        return (self.ended[last],)
 
 
 def _ready_times(gradients: list[Gradient], job: Job) -> list[float]:

@@ -12,13 +12,24 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Annotated, Any, Literal
 
-from dpsim.compile.strategies import Beside, Job
-from dpsim.compile.strategies._wrapper import Wrapper
+from dpsim.compile.strategies import Beside
+from dpsim.compile.strategies._wrapper import Preset, Wrapper
 from dpsim.core.record import Check, Count, Refused, record
 
 #: deepspeed.py, DeepSpeedStrategy.__init__
 DEEPSPEED = {"overlap_comm": True, "contiguous_gradients": True, "reduce_bucket_size": 200_000_000}
-_OFFLOADED = ("deepspeed_stage_3_offload", "deepspeed_stage_3_offload_nvme", "fsdp_cpu_offload")
+#: what is played under Lightning's names; its others keep parameters off the device
+PRESETS: dict[str, Preset] = {
+    "ddp": ("ddp", {}),
+    "ddp_find_unused_parameters_true": ("ddp", {"find_unused_parameters": True}),
+    "ddp_find_unused_parameters_false": ("ddp", {"find_unused_parameters": False}),
+    "fsdp": ("fsdp1", {"use_orig_params": True}),
+    "deepspeed": ("zero", DEEPSPEED | {"stage": 2}),
+    "deepspeed_stage_1": ("zero", DEEPSPEED | {"stage": 1}),
+    "deepspeed_stage_2": ("zero", DEEPSPEED | {"stage": 2}),
+    "deepspeed_stage_2_offload": ("zero", DEEPSPEED | {"stage": 2, "offload_optimizer": "cpu"}),
+    "deepspeed_stage_3": ("zero", DEEPSPEED | {"stage": 3}),
+}
 Name = Literal[
     "ddp", "ddp_find_unused_parameters_true", "ddp_find_unused_parameters_false", "fsdp",
     "fsdp_cpu_offload", "deepspeed", "deepspeed_stage_1", "deepspeed_stage_2",
@@ -38,6 +49,8 @@ class Lightning(Wrapper):
     options       further settings of the wrapped strategy, by its own names
     """
 
+    processes = "devices"
+
     strategy: Name = "ddp"
     devices: Count | None = None
     num_nodes: Count = 1
@@ -45,7 +58,7 @@ class Lightning(Wrapper):
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.strategy in _OFFLOADED:
+        if self.strategy not in PRESETS:
             raise Refused(
                 f"{self.strategy} keeps parameters off the device, which is not modelled; "
                 "deepspeed_stage_2_offload and deepspeed_stage_3 are",
@@ -53,29 +66,18 @@ class Lightning(Wrapper):
             )
         super().__post_init__()
 
-    def backend(self) -> tuple[str, dict[str, Any]]:
-        if self.strategy.startswith("ddp"):
-            return "ddp", {"find_unused_parameters": self.strategy.endswith("_true")}
-        if self.strategy == "fsdp":
-            return "fsdp1", {"use_orig_params": True}
-        _, _, rest = self.strategy.partition("_stage_")
-        stage = int(rest[0]) if rest else 2
-        offload = {"offload_optimizer": "cpu"} if rest.endswith("_offload") else {}
-        return "zero", {**DEEPSPEED, "stage": stage, **offload}
+    @property
+    def preset(self) -> Preset:
+        return PRESETS[self.strategy]
 
     @property
-    def processes(self) -> tuple[str, int] | None:
-        return None if self.devices is None else ("devices", self.devices * self.num_nodes)
+    def launched(self) -> int | None:
+        return self.devices and self.devices * self.num_nodes
 
-    def added(self, job: Job) -> tuple[Beside, ...]:
+    @property
+    def added(self) -> tuple[Beside, ...]:
         """Barriers (NCCL's reduce one float32), and one reduction per logged value, after which the
         host goes on."""
-        found = [
-            Beside(f"barrier around {what}", what, 0.0, "all_reduce", 4.0)
-            for what in ("validation", "checkpoint")
-        ]
-        found += [
-            Beside(f"logged value {k + 1}", "step", 0.0, "all_reduce", 4.0)
-            for k in range(self.logged)
-        ]
-        return tuple(found)
+        found = [(f"barrier around {what}", what) for what in ("validation", "checkpoint")]
+        found += [(f"logged value {k + 1}", "step") for k in range(self.logged)]
+        return tuple(Beside(name, per, 0.0, "all_reduce", 4.0) for name, per in found)

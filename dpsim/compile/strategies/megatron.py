@@ -24,24 +24,18 @@ param_and_grad_buffer.py, d98e8a64) and docs/source/api-guide/dist_optimizer.md:
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from math import lcm
 from typing import Annotated, NamedTuple
 
+from dpsim.compile.exchange import Exchange, Leg, Message, Work
+from dpsim.compile.groups import Partition, consecutive, strided
+from dpsim.compile.job import Gradient, Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import (
-    Issue,
-    Job,
-    Message,
-    Strategy,
-    Synchronisation,
-    label,
-    state_bytes,
-)
-from dpsim.compile.strategies._gradients import Gradient, gradients_of
+from dpsim.compile.step import ExchangeStep
+from dpsim.compile.strategies import Lighter, Strategy
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Count, Flag, Refused, record
-from dpsim.machines.devices import DTYPE_BYTES
-from dpsim.models.compute import LayerTime
 
 #: distributed_data_parallel.py: default bucket_size in elements
 LEAST_BUCKET, PER_RANK = 40_000_000, 1_000_000
@@ -99,14 +93,12 @@ class Megatron(Strategy):
             )
         return ranks // instances
 
-    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    def groups(self, ranks: int) -> dict[str, Partition]:
         """An optimizer instance is consecutive ranks; its n-th ranks reduce with all other n-th."""
         size = self.shards(ranks)
         if size in (1, ranks) and self.num_distributed_optimizer_instances == 1:
             return {}
-        inside = tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
-        across = tuple(tuple(range(i, ranks, size)) for i in range(size))
-        return {INSIDE_GROUP: inside, ACROSS_GROUP: across}
+        return {INSIDE_GROUP: consecutive(size, ranks), ACROSS_GROUP: strided(size, ranks)}
 
     def capacity(self, ranks: int, stage: int = 0) -> int | None:
         """Elements at which a bucket of a pipeline's `stage` is closed; None: never."""
@@ -131,42 +123,49 @@ class Megatron(Strategy):
             found += fill(sizes, self.capacity(job.ranks, job.stage), alignment, dtype)
         return tuple(found)
 
-    # -- program ------------------------------------------------------------------------------
+    # -- the step -----------------------------------------------------------------------------
 
     def program(self, job: Job, iteration: int | None) -> Program:
         """Forward and backward, buckets in the last micro-batch, optimizer, gathers."""
-        run = _Issued(self, job, iteration)
-        for m, times in job.rounds(quiet=True):
-            run.micro_batch(m, times)
-        return run.finish()
+        return _Step(self, job, iteration).play()
 
-    def synchronisation(self, job: Job) -> Synchronisation:
-        """Buckets of one stage; the distributed optimizer gathers them after the update."""
-        self._accept_stage()
-        gradients, order = gradients_of(job), list(job.model.backward_order())
-        position = {layer: place for place, layer in enumerate(order)}
-        scatter, copies = self.use_distributed_optimizer, [0.0] * len(job.model.layers)
-        messages, gathers = [], []
-        for k, bucket in enumerate(self.buckets(job, gradients)):
-            last = max(position[gradients[g].ready] for g in bucket.gradients)
-            layer = order[last if self.overlap_grad_reduce else -1]
-            width = float(DTYPE_BYTES[self.gradient_dtype(bucket.dtype)])
-            size, padding = width * bucket.elements, width * bucket.padding
-            copies[layer] += job.copy_seconds(size)
-            name, operation = ("RS", "reduce_scatter") if scatter else ("AR", "all_reduce")
-            messages.append(Message(f"{name}{k}", operation, size, layer, padding))
-            width = float(DTYPE_BYTES[bucket.dtype])
-            size, padding = width * bucket.elements, width * bucket.padding
-            gathers.append(Message(f"AG{k}", "all_gather", size, layer, padding))
-        return Synchronisation(
-            tuple(messages),
-            overlap=self.overlap_grad_reduce,
-            copies=tuple(copies),
-            gathers=tuple(gathers) if scatter else (),
-            share=1.0 / self.shards(job.ranks),
+    def exchange(self, job: Job, iteration: int | None) -> Exchange:
+        """Buckets, and with the distributed optimizer their gathers; none on a single rank."""
+        gradients = gradients_of(job)
+        found = () if job.ranks == 1 else self.buckets(job, gradients)
+        late = iteration == 1 or not self.overlap_grad_reduce
+        groups = [bucket.gradients for bucket in found]
+        layers = due_after(job, gradients, groups, late=late, in_turn=False)
+        gathers = (self._leg(f"AG{k}", "all_gather", b, b.dtype) for k, b in enumerate(found))
+        return Exchange(
+            tuple(self._message(k, bucket, layers[k], job) for k, bucket in enumerate(found)),
+            COMM,
+            gathers=tuple(gathers) if self.use_distributed_optimizer else (),
+            shards=self.shards(job.ranks),
         )
 
-    def _accept_stage(self) -> None:
+    @property
+    def _inside(self) -> str:
+        """The ranks that share the optimizer states, where they are not all."""
+        return INSIDE_GROUP if self.num_distributed_optimizer_instances > 1 else ""
+
+    def _message(self, k: int, bucket: Bucket, layer: int, job: Job) -> Message:
+        """A bucket is scaled, and reduced inside an instance, then across the instances."""
+        dtype, scatter = self.gradient_dtype(bucket.dtype), self.use_distributed_optimizer
+        name, operation = ("RS", "reduce_scatter") if scatter else ("AR", "all_reduce")
+        leg = self._leg(name, operation, bucket, dtype)
+        size, padding, n = leg.bytes, leg.padding, self.shards(job.ranks)
+        across = Leg("AR", "all_reduce", size / n, padding / n, "", ACROSS, ACROSS_GROUP)
+        legs = (leg, across) if self._inside else (leg,)
+        title = f"bucket {k} ({dtype})"
+        return Message(layer, legs, bucket.gradients, title, size, encode=Work(size))
+
+    def _leg(self, name: str, operation: str, bucket: Bucket, dtype: str) -> Leg:
+        width = float(DTYPE_BYTES[dtype])
+        size, padding = width * bucket.elements, width * bucket.padding
+        return Leg(name, operation, size, padding, group=self._inside)
+
+    def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""
         where = "is not modelled together with tensor or pipeline parallelism"
         if self.overlap_param_gather:
@@ -175,6 +174,18 @@ class Megatron(Strategy):
         if self.num_distributed_optimizer_instances > 1:
             message = f"more than one optimizer instance {where}; 1 is accepted"
             raise Refused(message, ("strategy", "num_distributed_optimizer_instances"))
+
+    # -- memory -------------------------------------------------------------------------------
+
+    @property
+    def sharded(self) -> bool:
+        """With the distributed optimizer."""
+        return self.use_distributed_optimizer
+
+    def lighter(self, *, split: bool) -> Iterator[Lighter]:
+        """The distributed optimizer."""
+        if not self.use_distributed_optimizer:
+            yield from self.changed("sharded", use_distributed_optimizer=True)
 
     def memory(self, job: Job) -> dict[str, float]:
         """Parameters and the gradient buffer whole, optimizer states of the shard; an fp32 copy of
@@ -198,143 +209,55 @@ class Megatron(Strategy):
         }
 
 
-class _Issued:
+class _Step(ExchangeStep):
     """Issues the operations of one step."""
 
+    encoding = "S"
+
     def __init__(self, knobs: Megatron, job: Job, iteration: int | None) -> None:
-        self.knobs, self.job, self.issue = knobs, job, Issue(job)
-        self.gradients = gradients_of(job)
-        alone = job.ranks == 1
-        self.buckets = () if alone else knobs.buckets(job, self.gradients)
-        self.shards = knobs.shards(job.ranks)
-        several = knobs.num_distributed_optimizer_instances > 1
-        self.group = INSIDE_GROUP if several else "world"
-        self.late = iteration == 1 or not knobs.overlap_grad_reduce
-        self.gathers = knobs.overlap_param_gather and iteration != 1
+        super().__init__(job, knobs.exchange(job, iteration))
+        self.knobs = knobs
+        self.in_turn = knobs.num_distributed_optimizer_instances > 1
+        self.ahead = knobs.overlap_param_gather and iteration != 1  # gathers beside forward
+        self.layers = [gradient.layer for gradient in gradients_of(job)]
         self.gathered: dict[int, int] = {}  # bucket -> its all-gather
         self.waited: set[int] = set()
-        self.reduced: list[int] = []
 
-    def micro_batch(self, m: int, times: tuple[LayerTime, ...]) -> None:
-        job = self.job
-        for i in job.model.forward_order:
-            if self.gathers and m == 0:
-                self._need(i)
-            name = label("F", i, m, job.micro_batches)
-            self.issue.add(name, "forward", seconds=times[i].forward)
-        due = self._due() if m == job.micro_batches - 1 else {}
-        for place, i in enumerate(replace(job, times=times).model.backward_order()):
-            name = label("B", i, m, job.micro_batches)
-            self.issue.add(name, "backward", seconds=times[i].backward)
-            for k in due.get(place, ()):
-                self._reduce(k)
-
-    def _due(self) -> dict[int, list[int]]:
-        """The buckets that are launched after each place of backward, as they get ready."""
-        position = {layer: k for k, layer in enumerate(self.job.model.backward_order())}
-        end = len(position) - 1
-        found: dict[int, list[int]] = {}
-        for k, bucket in enumerate(self.buckets):
-            place = max(position[self.gradients[g].ready] for g in bucket.gradients)
-            found.setdefault(end if self.late else place, []).append(k)
-        return found
-
-    # -- parameters ---------------------------------------------------------------------------
-
-    def _need(self, layer: int) -> None:
-        """Before a layer's forward: wait for the buckets of its parameters, dispatch the next."""
+    def before_forward(self, layer: int) -> tuple[int, ...]:
+        """Wait for the buckets of the layer's parameters, dispatch the next."""
+        if self.m > 0 or not self.ahead:
+            return ()
         needed = {
             k
-            for k, bucket in enumerate(self.buckets)
-            if any(self.gradients[g].layer == layer for g in bucket.gradients)
+            for k, message in enumerate(self.exchange.messages)
+            if any(self.layers[g] == layer for g in message.gradients)
         }
         for k in sorted(needed - self.waited, reverse=True):
-            self._gather(k)
+            self._gather_ahead(k)
             self.waited.add(k)
             self.issue.add(f"W.AG{k}", "wait", after=(self.gathered[k],))
             if k > 0:
-                self._gather(k - 1)
+                self._gather_ahead(k - 1)
+        return ()
 
-    def _gather(self, k: int) -> None:
+    def _gather_ahead(self, k: int) -> None:
         if k in self.gathered:
             return
         first = not self.gathered
-        after = () if first or not self.issue.ops else (self.issue.last,)
-        self.gathered[k] = self._all_gather(k, after, first=first)
+        after = () if first else self.issue.computed
+        leg = self.exchange.gathers[k]
+        self.gathered[k] = self.issue.send((leg,), "", COMM, after, after_step=first)
 
-    def _all_gather(self, k: int, after: tuple[int, ...], *, first: bool = False) -> int:
-        bucket = self.buckets[k]
-        width = DTYPE_BYTES[bucket.dtype]
-        return self.issue.collective(
-            f"AG{k}",
-            "all_gather",
-            COMM,
-            width * bucket.elements,
-            padding=float(width * bucket.padding),
-            after=after,
-            after_step=first,
-            group=self.group,
-        )
+    def update(self) -> None:
+        """All ranks agree on the norm of the gradients first."""
+        knobs = self.knobs
+        if self.exchange.messages and knobs.use_distributed_optimizer and self.job.control:
+            self.agree("norm", 4.0, COMM + ".norm")
+        super().update()
 
-    # -- gradients ----------------------------------------------------------------------------
-
-    def _reduce(self, k: int) -> None:
-        bucket, job = self.buckets[k], self.job
-        width = DTYPE_BYTES[self.knobs.gradient_dtype(bucket.dtype)]
-        size, padding = float(width * bucket.elements), float(width * bucket.padding)
-        if seconds := job.copy_seconds(size):
-            self.issue.add(f"S{k}", "copy", seconds=seconds)
-        scatter = self.knobs.use_distributed_optimizer
-        several = self.group != "world"
-        after = (self.issue.last, *self.reduced[-1:]) if several else (self.issue.last,)
-        done = self.issue.collective(
-            f"{'RS' if scatter else 'AR'}{k}",
-            "reduce_scatter" if scatter else "all_reduce",
-            COMM,
-            size,
-            padding=padding,
-            after=after,
-            group=self.group,
-        )
-        if several:
-            done = self.issue.collective(
-                f"AR{k}",
-                "all_reduce",
-                ACROSS,
-                size / self.shards,
-                padding=padding / self.shards,
-                after=(done,),
-                group=ACROSS_GROUP,
-            )
-        self.reduced.append(done)
-
-    def finish(self) -> Program:
-        """Wait for the gradients, agree on their norm, update, gather unless forward does."""
-        knobs, job, issue = self.knobs, self.job, self.issue
-        if self.reduced:
-            issue.add("W", "wait", after=tuple(self.reduced))
-        if self.reduced and knobs.use_distributed_optimizer and job.control:
-            agreed = issue.collective(
-                "norm", "all_reduce", COMM + ".norm", 4.0, control=True, after=(issue.last,)
-            )
-            issue.add("W.norm", "wait", after=(agreed,))
-        issue.add("O", "optimizer", seconds=job.update * job.model.parameters / self.shards)
-        if knobs.use_distributed_optimizer and not knobs.overlap_param_gather:
-            updated = (issue.last,)
-            gathers = tuple(self._all_gather(k, updated) for k in range(len(self.buckets)))
-            if gathers:
-                issue.add("W.parameters", "wait", after=gathers)
-        names = [g.name for g in self.gradients]
-        return issue.program(
-            tuple(
-                (
-                    f"bucket {k} ({knobs.gradient_dtype(b.dtype)})",
-                    float(b.elements * DTYPE_BYTES[knobs.gradient_dtype(b.dtype)]),
-                    tuple(names[g] for g in b.gradients),
-                )
-                for k, b in enumerate(self.buckets)
-            )
-        )
+    def gather(self) -> None:
+        if not self.knobs.overlap_param_gather:
+            super().gather()
 
 
 def fill(

@@ -13,14 +13,15 @@ Rules read in tensorflow/tensorflow tensorflow/python/distribute/cross_device_op
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Annotated
 
-from dpsim.compile.program import Program
-from dpsim.compile.strategies import Job, Strategy, state_bytes
-from dpsim.compile.strategies._gradients import Gradient, arrival, gradients_of
-from dpsim.compile.strategies._packs import Pack, elements, one_dtype, packed_program
+from dpsim.compile.exchange import Exchange
+from dpsim.compile.job import Gradient, Job, arrival, gradients_of, state_bytes
+from dpsim.compile.strategies import Strategy
+from dpsim.compile.strategies._packs import Pack, one_dtype, packed
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Refused, record
-from dpsim.machines.devices import DTYPE_BYTES
 
 COMM = "nccl"
 
@@ -32,11 +33,11 @@ class Mirrored(Strategy):
 
     num_packs: Annotated[int, Check(0, 10_000)] = 1
 
-    def program(self, job: Job, iteration: int | None) -> Program:
-        """Forward, backward, all packs, optimizer; the same in every iteration."""
+    def exchange(self, job: Job, iteration: int | None) -> Exchange:
+        """All packs; the same in every iteration."""
         self._check(job)
         found = gradients_of(job)
-        return packed_program(job, found, self.packs(job, found), COMM, late=self.num_packs > 0)
+        return packed(job, found, self.packs(job, found), COMM, late=self.num_packs > 0)
 
     def _check(self, job: Job) -> None:
         if job.local_size is not None and job.local_size < job.ranks:
@@ -49,7 +50,7 @@ class Mirrored(Strategy):
     def packs(self, job: Job, gradients: Sequence[Gradient]) -> tuple[Pack, ...]:
         """The packs in launch order."""
         if not self.num_packs:
-            order = arrival(list(gradients), job)
+            order = arrival(gradients, job)
             return tuple(Pack((g,), float(gradients[g].bytes)) for g in order)
         if not gradients:
             return ()
@@ -62,13 +63,13 @@ class Mirrored(Strategy):
         width = DTYPE_BYTES[gradients[0].dtype]
         sizes = cut(sum(g.elements for g in gradients), self.num_packs)
         copies = 1 if self.num_packs == 1 else 2
-        begins = list(elements(gradients))
+        ends = list(accumulate(gradient.elements for gradient in gradients))
         found, first = [], 0
         for size in sizes:
             inside = [
                 g
-                for g, begin in enumerate(begins)
-                if begin < first + size and begin + gradients[g].elements > first
+                for g, end in enumerate(ends)
+                if end - gradients[g].elements < first + size and end > first
             ]
             found.append(Pack(tuple(inside), float(width * size), float(copies * width * size)))
             first += size

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from dpsim.compile.program import Program
-from dpsim.compile.strategies import Job, Strategy, state_bytes
-from dpsim.compile.strategies._gradients import Gradient, gradients_of
-from dpsim.compile.strategies._packs import Pack, one_dtype, packed_program
+from dpsim.compile.exchange import Exchange
+from dpsim.compile.job import Gradient, Job, gradients_of, state_bytes
+from dpsim.compile.strategies import Strategy
+from dpsim.compile.strategies._packs import Pack, one_dtype, packed
 from dpsim.core.record import Check, Refused, record
 
 COMM = "collective"
@@ -40,10 +40,10 @@ class MultiWorkerMirrored(Strategy):
                 ("implementation",),
             )
 
-    def program(self, job: Job, iteration: int | None) -> Program:
-        """Forward, backward with packs launched in order, optimizer; the same every iteration."""
+    def exchange(self, job: Job, iteration: int | None) -> Exchange:
+        """Packs launched in order; the same in every iteration."""
         found = gradients_of(job)
-        return packed_program(job, found, self.packs(found), COMM, late=False)
+        return packed(job, found, self.packs(found), COMM, late=False)
 
     def packs(self, gradients: Sequence[Gradient]) -> tuple[Pack, ...]:
         """The packs in launch order; a tensor alone is not copied."""

@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from dpsim.compile.program import Program
-from dpsim.compile.strategies import Job, Strategy, state_bytes
-from dpsim.compile.strategies._gradients import Gradient, gradients_of
-from dpsim.compile.strategies._packs import Pack, packed_program
+from dpsim.compile.exchange import Exchange
+from dpsim.compile.job import Gradient, Job, gradients_of, state_bytes
+from dpsim.compile.strategies import Strategy
+from dpsim.compile.strategies._packs import Pack, packed
 from dpsim.core.record import Check, Flag, record
 
 #: debug_options_flags.cc, kDefaultAllReduceCombineThreshold: 30 MiB + 7 B
@@ -38,12 +38,11 @@ class Pmap(Strategy):
     xla_gpu_all_reduce_combine_threshold_bytes: Annotated[int, Check(0, 10**15)] = THRESHOLD
     xla_gpu_enable_latency_hiding_scheduler: Flag = False
 
-    def program(self, job: Job, iteration: int | None) -> Program:
-        """Forward, backward with the combined all-reduces, optimizer; the same every iteration
-        (compilation, before the first one, is not part of it)."""
+    def exchange(self, job: Job, iteration: int | None) -> Exchange:
+        """The combined all-reduces; the same in every iteration (compilation, before the first
+        one, is not part of it)."""
         found = gradients_of(job)
-        packs = self.packs(job, found)
-        return packed_program(job, found, packs, COMM, late=False)
+        return packed(job, found, self.packs(job, found), COMM, late=False)
 
     def packs(self, job: Job, gradients: Sequence[Gradient]) -> tuple[Pack, ...]:
         """The combined all-reduces in launch order; the operands of one are concatenated, and cut

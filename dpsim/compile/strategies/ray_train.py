@@ -13,8 +13,9 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any, Literal
 
-from dpsim.compile.strategies import Beside, Job
-from dpsim.compile.strategies._wrapper import Wrapper
+from dpsim.compile.job import Job
+from dpsim.compile.strategies import Beside
+from dpsim.compile.strategies._wrapper import Preset, Wrapper
 from dpsim.core.record import Count, Natural, Refused, record
 from dpsim.core.units import Seconds
 
@@ -35,6 +36,8 @@ class RayTrain(Wrapper):
     options              further settings of the wrapped strategy, by its own names
     """
 
+    processes = "num_workers"
+
     num_workers: Count | None = None
     parallel_strategy: Literal["ddp", "fsdp"] = "ddp"
     max_failures: Natural = 0
@@ -51,14 +54,12 @@ class RayTrain(Wrapper):
             )
         super().__post_init__()
 
-    def backend(self) -> tuple[str, dict[str, Any]]:
-        return ("ddp", {}) if self.parallel_strategy == "ddp" else ("fsdp1", {})
+    @property
+    def preset(self) -> Preset:
+        return ("ddp" if self.parallel_strategy == "ddp" else "fsdp1", {})
 
     @property
-    def processes(self) -> tuple[str, int] | None:
-        return None if self.num_workers is None else ("num_workers", self.num_workers)
-
-    def added(self, job: Job) -> tuple[Beside, ...]:
+    def added(self) -> tuple[Beside, ...]:
         """A report, and the parts of a restart, where restarts are allowed."""
         report = Beside("report's barrier", "report", self.report_latency)
         if not self.max_failures:

@@ -31,31 +31,24 @@ stage3.py, partitioned_param_coordinator.py; commit edaa7221):
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from dpsim.backends import ring_payload
+from dpsim.collectives import ring_payload
+from dpsim.compile.exchange import Exchange, Leg
+from dpsim.compile.groups import Partition, consecutive, fitting, strided
+from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import COMPUTE, Program
-from dpsim.compile.strategies import Job, Message, Strategy, Synchronisation, state_bytes
-from dpsim.compile.strategies._gradients import arrival, gradients_of
+from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.compile.strategies._offload import LINK, MEMORY, Host
 from dpsim.compile.strategies._zero3 import Limits
-from dpsim.compile.strategies._zero_step import (
-    ACROSS,
-    NODE,
-    SECONDARY,
-    SELF,
-    SHARD,
-    ZeroStep,
-    assign_buckets,
-    consecutive,
-    gathered_after,
-    reduced_bytes,
-    traced,
-)
+from dpsim.compile.strategies._zero_exchange import ACROSS, COMM, NODE, SHARD, Reductions, gathered
+from dpsim.compile.strategies._zero_settings import STAGE_3, check
+from dpsim.compile.strategies._zero_step import SECONDARY, SELF, ZeroStep, traced
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Count, Flag, Refused, record
 from dpsim.core.units import BytesPerSecond, Unit
-from dpsim.machines.devices import DTYPE_BYTES
 
 BUCKET = 500_000_000  # elements; config.py, reduce_bucket_size
 PREFETCH = 50_000_000  # elements; config.py, stage3_prefetch_bucket_size
@@ -74,6 +67,8 @@ class Zero(Strategy):
     a node, for all of its ranks) say what offloading costs; `local_world_size`, the ranks of a
     node, where quantised gradients are exchanged first.
     """
+
+    sharded = True
 
     stage: Literal[1, 2, 3] = 1
     as_shipped: Flag = True
@@ -95,45 +90,7 @@ class Zero(Strategy):
     local_world_size: Count | None = None
 
     def __post_init__(self) -> None:
-        if not self.use_multi_rank_bucket_allreduce and (self.stage == 3 or not self.as_shipped):
-            raise Refused(
-                "only stages 1 and 2 as shipped have it", ("use_multi_rank_bucket_allreduce",)
-            )
-        if not self.use_multi_rank_bucket_allreduce and self.partition_size is not None:
-            raise Refused(
-                "partition_size goes with one all-reduce per bucket only",
-                ("use_multi_rank_bucket_allreduce",),
-            )
-        given = [name for name in _STAGE_3 if getattr(self, name) is not None]
-        if given and (self.stage != 3 or not self.as_shipped):
-            where = f"stage {self.stage}" if self.stage != 3 else "the paper (as_shipped: false)"
-            raise Refused(f"{where} has no such setting; only DeepSpeed's stage 3 has", (given[0],))
-        if self.partition_size is not None and (self.stage != 1 or not self.as_shipped):
-            raise Refused(
-                "only stage 1 as shipped shards over groups of ranks", ("partition_size",)
-            )
-        if self.overlap_comm is False and not self.as_shipped:
-            raise Refused("the paper overlaps reductions with backward", ("overlap_comm",))
-        self._check_plus()
-        self._check_offload()
-
-    def _check_plus(self) -> None:
-        """ZeRO++ belongs to stage 3 as shipped; its exchange of gradients needs a node's size."""
-        for name, plain in _PLUS.items():
-            if getattr(self, name) != plain and (self.stage != 3 or not self.as_shipped):
-                raise Refused("only stage 3 as shipped has ZeRO++", (name,))
-        if self.zero_quantized_gradients and self.node_ranks is None:
-            message = "quantised gradients are exchanged inside a node first; say how many ranks"
-            raise Refused(f"{message} it has", ("local_world_size",))
-        if self.local_world_size is not None and not self.zero_quantized_gradients:
-            raise Refused("only zero_quantized_gradients needs it", ("local_world_size",))
-
-    def _check_offload(self) -> None:
-        if self.offload_optimizer != "none" and not self.as_shipped:
-            raise Refused("the paper (as_shipped: false) offloads nothing", ("offload_optimizer",))
-        for name in ("pcie_bandwidth", "host_memory_bandwidth"):
-            if getattr(self, name) is not None and self.offload_optimizer == "none":
-                raise Refused("only offload_optimizer: cpu needs it", (name,))
+        check(self)
 
     @property
     def node_ranks(self) -> int | None:
@@ -157,45 +114,39 @@ class Zero(Strategy):
         if not self.as_shipped:
             return Limits(0, 0, 0, 0)
         defaults = (PREFETCH, PERSISTENCE, LIVE, REUSE)
-        values = (getattr(self, name) for name in _STAGE_3)
+        values = (getattr(self, name) for name in STAGE_3)
         return Limits(*(int(d if v is None else v) for v, d in zip(values, defaults, strict=True)))
 
     def shards(self, ranks: int) -> int:
         """How many ranks share the optimizer states."""
-        size = min(self.partition_size or ranks, ranks)
-        if ranks % size:
-            raise Refused(
-                f"{ranks} ranks do not split into groups of {size}", ("strategy", "partition_size")
-            )
-        return size
+        return fitting(self.partition_size, ranks, "partition_size")
 
-    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    def copies(self, ranks: int) -> int:
+        """How many ranks share a secondary copy of the parameters."""
+        return fitting(self.zero_hpz_partition_size, ranks, "zero_hpz_partition_size")
+
+    def node(self, ranks: int) -> int:
+        """Ranks of a node."""
+        if self.local_world_size is None:
+            return self.copies(ranks)
+        return fitting(self.local_world_size, ranks, "local_world_size")
+
+    def groups(self, ranks: int) -> dict[str, Partition]:
         """ "shard": consecutive ranks that share the optimizer states; "hpz": those that share a
         secondary copy of the parameters; "node" and "across nodes": where quantised gradients are
         exchanged; "self": every rank alone, for copies beside collectives."""
         size, found = self.shards(ranks), {}
         if size != ranks:
-            found[SHARD] = consecutive(ranks, size)
+            found[SHARD] = consecutive(size, ranks)
         if self.zero_hpz_partition_size > 1:
-            found[SECONDARY] = consecutive(ranks, self._divides(ranks, "zero_hpz_partition_size"))
+            found[SECONDARY] = consecutive(self.copies(ranks), ranks)
         if self.zero_quantized_gradients:
             size = self.node(ranks)
-            found[NODE] = consecutive(ranks, size)
-            found[ACROSS] = tuple(tuple(range(i, ranks, size)) for i in range(size))
+            found[NODE] = consecutive(size, ranks)
+            found[ACROSS] = strided(size, ranks)
         if self.offloads:
-            found[SELF] = consecutive(ranks, 1)
+            found[SELF] = consecutive(1, ranks)
         return found
-
-    def _divides(self, ranks: int, name: str) -> int:
-        """The group size of that name, at most all ranks, into which they must split."""
-        size = min(getattr(self, name), ranks)
-        if ranks % size:
-            raise Refused(f"{ranks} ranks do not split into groups of {size}", ("strategy", name))
-        return int(size)
-
-    def node(self, ranks: int) -> int:
-        given = "zero_hpz_partition_size" if self.local_world_size is None else "local_world_size"
-        return self._divides(ranks, given)
 
     def host(self, job: Job) -> Host | None:
         """What copies to the host and updates there cost; None where nothing is offloaded."""
@@ -228,44 +179,23 @@ class Zero(Strategy):
             if op.stream != COMPUTE and op.bytes
         )
 
-    # -- program ------------------------------------------------------------------------------
+    # -- the step -----------------------------------------------------------------------------
 
     def program(self, job: Job, iteration: int | None) -> Program:
         """Forward and backward of every micro-batch, reductions, optimizer, all-gather."""
-        run = ZeroStep(self, job, iteration)
-        for m, times in job.rounds(quiet=self.stage == 1):
-            run.micro_batch(m, times)
-        return run.finish()
+        return ZeroStep(self, job, iteration).play()
 
-    def synchronisation(self, job: Job) -> Synchronisation:
-        """Reductions of one stage in the last micro-batch; the updated parameters are gathered."""
-        self._accept_stage(job)
-        gradients, order = gradients_of(job), list(job.model.backward_order())
-        came = arrival(gradients, job) if self.overlaps else list(range(len(gradients)))
-        copies = [0.0] * len(job.model.layers)
-        messages = []
-        for k, bucket in enumerate(assign_buckets(gradients, came, self.reduce_bucket_size)):
-            by = bucket.flushed_by if self.overlaps else None
-            layer = order[-1] if by is None else gradients[by].ready
-            size = sum(reduced_bytes(job, gradients[g]) for g in bucket.gradients)
-            name, operation = ("AR", "all_reduce") if self.as_shipped else ("RS", "reduce_scatter")
-            messages.append(Message(f"{name}{k}", operation, size, layer))
-        if self.overlaps and self.as_shipped and self.contiguous_gradients:
-            for gradient in gradients:
-                copies[gradient.ready] += job.copy_seconds(gradient.bytes)
-        gathers = (
-            Message(f"AG.{name}", "all_gather", size, order[-1])
-            for name, size in gathered_after(gradients)
+    def exchange(self, job: Job, iteration: int | None) -> Exchange:
+        """Reductions of a micro-batch that exchanges; the updated parameters are gathered."""
+        shards, found = self.shards(job.ranks), Reductions(self, job)
+        group = "" if shards == job.ranks else SHARD
+        gathers = tuple(
+            Leg(f"AG.{name}", "all_gather", size, group=group)
+            for name, size in gathered(self, found.gradients)
         )
-        return Synchronisation(
-            tuple(messages),
-            overlap=self.overlaps,
-            copies=tuple(copies),
-            gathers=tuple(gathers),
-            share=1.0 / self.shards(job.ranks),
-        )
+        return Exchange(found.messages(), COMM, found.copies(), gathers=gathers, shards=shards)
 
-    def _accept_stage(self, job: Job) -> None:
+    def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""
         where = "with tensor or pipeline parallelism"
         if self.stage != 1:
@@ -284,6 +214,16 @@ class Zero(Strategy):
             message = f"offloading is not modelled {where}; none is accepted"
             raise Refused(message, ("strategy", "offload_optimizer"))
 
+    # -- memory -------------------------------------------------------------------------------
+
+    def lighter(self, *, split: bool) -> Iterator[Lighter]:
+        """Gradients and parameters sharded too; states on the host."""
+        for stage in range(self.stage + 1, 4):
+            cost = "parameters are gathered in every pass" if stage == 3 else ""
+            yield from self.changed("sharded", cost, stage=stage)
+        if not self.offloads:
+            yield from self.changed("offloaded", "the host's CPUs update", offload_optimizer="cpu")
+
     def memory(self, job: Job) -> dict[str, float]:
         """States by stage; DeepSpeed's fp32 copy of the gradients' shard and its buffers."""
         whole, shard = state_bytes(job, 1.0), state_bytes(job, 1.0 / self.shards(job.ranks))
@@ -299,8 +239,7 @@ class Zero(Strategy):
             width = max(DTYPE_BYTES[job.parameter_dtype(i)] for i in range(len(job.model.layers)))
             parts["gathered parameters"] = float(width * peak)
         if self.zero_hpz_partition_size > 1:
-            size = self._divides(job.ranks, "zero_hpz_partition_size")
-            parts["secondary parameters"] = whole["parameters"] / size
+            parts["secondary parameters"] = whole["parameters"] / self.copies(job.ranks)
         if self.offloads:  # the shard's gradients and states are on the host
             gone = ["optimizer states", "fp32 gradients", *["gradients"] * (self.stage >= 2)]
             parts = {name: value for name, value in parts.items() if name not in gone}
@@ -333,17 +272,3 @@ class Zero(Strategy):
             buffers = 2 if self.overlaps and self.stage < 3 else 1
             found["gradient buffers"] = buffers * self.reduce_bucket_size * max(widths)
         return found
-
-
-#: ZeRO++'s settings and what they are without it
-_PLUS = {
-    "zero_quantized_weights": False,
-    "zero_hpz_partition_size": 1,
-    "zero_quantized_gradients": False,
-}
-_STAGE_3 = (
-    "stage3_prefetch_bucket_size",
-    "stage3_param_persistence_threshold",
-    "stage3_max_live_parameters",
-    "stage3_max_reuse_distance",
-)

@@ -14,7 +14,7 @@ from dpsim.core.record import Refused, Text, record
 from dpsim.core.units import BytesPerSecond, Seconds
 from dpsim.machines.devices import Link, LinkKind
 from dpsim.machines.fabrics import NodeFabric, Vertex
-from dpsim.machines.fabrics._wire import add, wire
+from dpsim.machines.wire import add, wire
 
 _NAME = re.compile(r"^(gpu|nic|nvswitch|pcie|socket|sw)(0|[1-9]\d{0,3})$")
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dpsim.core.record import record
+from dpsim.machines.clos import Clos
 from dpsim.machines.fabrics import Vertex
-from dpsim.machines.fabrics._clos import Clos
 
 
 @record
 class FatTree(Clos):
     """A two-level fat tree (Leiserson, "Fat-trees", IEEE Trans. Computers C-34, 1985).
 
-    Fields: see :class:`dpsim.machines.fabrics._clos.Clos`.  The bisection bandwidth, one way, is
+    Fields: see :class:`dpsim.machines.clos.Clos`.  The bisection bandwidth, one way, is
     half of the NICs times `link.bandwidth` over `oversubscription`.
     """
 

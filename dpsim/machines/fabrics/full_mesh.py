@@ -9,8 +9,8 @@ import networkx as nx
 from dpsim.core.record import record
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Vertex
-from dpsim.machines.fabrics._host import HostedNode
-from dpsim.machines.fabrics._wire import wire
+from dpsim.machines.host import HostedNode
+from dpsim.machines.wire import wire
 
 
 @record

@@ -9,10 +9,10 @@ import networkx as nx
 from dpsim.core.record import record
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Vertex
-from dpsim.machines.fabrics._host import HostedNode
-from dpsim.machines.fabrics._wire import wire
+from dpsim.machines.host import HostedNode
+from dpsim.machines.wire import wire
 
-_LINKS = {
+NVLINKS = {
     (0, 1): 1, (0, 2): 1, (0, 3): 2, (0, 4): 2, (1, 2): 2, (1, 3): 1, (1, 5): 2, (2, 3): 2,
     (2, 6): 1, (3, 7): 1, (4, 5): 1, (4, 6): 1, (4, 7): 2, (5, 6): 2, (5, 7): 1, (6, 7): 2,
 }  # fmt: skip
@@ -33,7 +33,7 @@ class HybridCubeMesh(HostedNode):
         if gpus > 8:
             raise ValueError(f"a hybrid cube mesh has at most 8 GPUs, not {gpus}")
         super().build(graph, node, gpus, nics)
-        for (a, b), count in _LINKS.items():
+        for (a, b), count in NVLINKS.items():
             if b < gpus:
                 bundle = dataclasses.replace(self.nvlink, bandwidth=count * self.nvlink.bandwidth)
                 wire(graph, ("gpu", node, a), ("gpu", node, b), bundle)

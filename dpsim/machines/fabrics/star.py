@@ -11,7 +11,7 @@ from dpsim.core.record import Check, record
 from dpsim.core.units import BytesPerSecond
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Network, Vertex
-from dpsim.machines.fabrics._wire import wire
+from dpsim.machines.wire import wire
 
 _SWITCH: Vertex = ("leaf", 0)
 

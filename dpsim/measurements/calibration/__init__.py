@@ -1,1 +1,1 @@
-"""Calibration: measurements in, fitted parameters with their uncertainty out."""
+"""Calibration: measurements in, one file of curves, steps and layers with their errors out."""

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from dpsim.backends.curves import MeasuredCurve, Point, merged
+from dpsim.backends.curves import MeasuredCurve, Timing, merged
 from dpsim.backends.curves.file import Calibration, MeasuredLayer, MeasuredSteps, Source
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Curve, Findings, StepTime, unique
+from dpsim.measurements.findings import Curve, Findings, StepTime, unique
 
 REPEATS = 200
 SEED = 0
@@ -31,7 +31,9 @@ WARM_UP = 1.5
 MOST_LAYERS = 500
 
 
-def calibrate(found: Sequence[Findings], sources: Sequence[Source], title: str = "") -> Calibration:
+def calibration_of(
+    found: Sequence[Findings], sources: Sequence[Source], title: str = ""
+) -> Calibration:
     """One calibration of all `found`; Refused where they contradict each other or say nothing."""
     warnings = [f"{f.source}: {text}" for f in found for text in f.warnings]
     curves = _curves(found)
@@ -110,7 +112,7 @@ def _check_agreement(files: dict[str, list[Curve]], what: str) -> None:
             )
 
 
-def fit_line(points: Sequence[Point]) -> tuple[float, float, float, float] | None:
+def fit_line(points: Sequence[Timing]) -> tuple[float, float, float, float] | None:
     """(latency [s], its error, bandwidth [B/s], its error) of time = latency + size/bandwidth.
 
     Least squares of the relative error, neither parameter negative; None where fewer than FEWEST

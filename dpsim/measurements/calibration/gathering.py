@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
 from dpsim.backends.curves.file import Calibration, Source, write
+from dpsim.core.files import write_out
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Findings
-from dpsim.measurements.calibration.fitting import calibrate
+from dpsim.measurements.calibration.fitting import calibration_of
+from dpsim.measurements.findings import Findings
 from dpsim.measurements.readers import read_any
 
 
@@ -61,24 +60,9 @@ def gather(
             raise Refused(f"{path.name} is given twice")
         found.append(findings)
         sources.append(source)
-    return Gathered(tuple(found), calibrate(found, sources, title))
+    return Gathered(tuple(found), calibration_of(found, sources, title))
 
 
 def save(calibration: Calibration, out: Path) -> None:
     """Write the calibration file; it is never there half-written."""
-    if out.is_dir():
-        raise Refused(f"--out {out}: is a folder, and a file is to be written")
-    text = write(calibration)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=".dpsim-", dir=out.parent)
-    except OSError as error:
-        raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        temporary.chmod(0o644)
-        os.replace(temporary, out)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_out(out, write(calibration))

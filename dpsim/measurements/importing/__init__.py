@@ -6,7 +6,6 @@ Read are NCCL's topology XML (`nccl_xml`) and the matrix of ``nvidia-smi topo -m
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
 import unicodedata
@@ -15,23 +14,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from dpsim.core.files import write_out
 from dpsim.core.record import Refused
-from dpsim.core.yamlfile import FileRefused, dump_yaml
+from dpsim.core.yamlfile import FileRefused, dump_yaml, located
 from dpsim.machines.machine import load_machine
 from dpsim.measurements.importing import nccl_xml, nvidia_smi
 from dpsim.measurements.importing.combine import Imported, combine
 from dpsim.measurements.importing.facts import Facts
 from dpsim.measurements.readers import text_content
-
-__all__ = [
-    "Imported",
-    "document",
-    "import_machine",
-    "name_for",
-    "read",
-    "save",
-    "text_of",
-]
 
 READERS: tuple[ModuleType, ...] = (nccl_xml, nvidia_smi)
 #: files of one node; more are a mistake
@@ -69,10 +59,8 @@ def read(path: Path) -> Facts:
                 return facts
         accepted = " and ".join(reader.FORMAT for reader in READERS)
         raise Refused(f"is no topology that dpsim reads; accepted: {accepted}")
-    except FileRefused:
-        raise
     except Refused as error:
-        raise FileRefused(error.message, error.path, shown=shown) from None
+        raise located(error, shown, {}) from None
 
 
 def name_for(out: Path | None) -> str:
@@ -99,22 +87,9 @@ def _require_machine(imported: Imported) -> None:
 
 def save(imported: Imported, out: Path) -> None:
     """Write the machine file; it is never there half-written."""
-    if out.is_dir():
-        raise Refused(f"--out {out}: is a folder, and a file is to be written")
-    if out.suffix not in (".yaml", ".yml"):
+    if out.suffix not in (".yaml", ".yml") and not out.is_dir():
         raise Refused(f"--out {out}: a machine file's name ends in .yaml")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".dpsim-", dir=out.parent)
-    except OSError as error:
-        raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text_of(imported))
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, out)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    write_out(out, text_of(imported))
 
 
 def document(imported: Imported) -> dict[str, Any]:

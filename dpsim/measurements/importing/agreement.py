@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from dpsim.core.record import Refused
 from dpsim.measurements.importing.facts import (
     APART,
     NODE,
@@ -25,11 +26,27 @@ from dpsim.measurements.importing.facts import (
 _SHOWN = 8
 
 
+def require(facts: Sequence[Facts]) -> None:
+    """Refused where files contradict each other on more than places, or are of one format."""
+    formats = [f.format for f in facts]
+    for form in formats:
+        if formats.count(form) > 1:
+            named = ", ".join(f.source for f in facts if f.format == form)
+            raise Refused(f"several files are {form} ({named}); give one, of one node")
+    counts = {f.source: f.gpus for f in facts if f.gpus is not None}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{n} in {source}" for source, n in counts.items())
+        raise Refused(f"the files disagree on the number of GPUs: {said}")
+    if found := about_links(facts):
+        files = " and ".join(f.source for f in facts if f.wires is not None)
+        raise Refused(f"{files} disagree on NVLinks: {listed(found)}")
+
+
 def about_links(facts: Sequence[Facts]) -> list[str]:
     """One entry for each pair of GPUs whose number of NVLinks two files state differently."""
     found = []
     for first, second in combinations([f for f in facts if f.wires is not None], 2):
-        one, other = links_of(first), links_of(second)
+        one, other = nvlinks_of(first), nvlinks_of(second)
         found += [
             f"GPU{a} to GPU{b}: {many(one.get((a, b), 0), 'NVLink')} in {first.source}, "
             f"{other.get((a, b), 0)} in {second.source}"
@@ -64,7 +81,7 @@ def listed(entries: Sequence[str]) -> str:
     return "; ".join(entries[:_SHOWN]) + more
 
 
-def links_of(facts: Facts) -> dict[Pair, int]:
+def nvlinks_of(facts: Facts) -> dict[Pair, int]:
     """NVLinks between pairs as nvidia-smi shows them: those to a switch lead to every GPU."""
     wires = facts.wires
     assert wires is not None

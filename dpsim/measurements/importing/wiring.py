@@ -11,8 +11,8 @@ import networkx as nx
 
 from dpsim.core.record import Refused
 from dpsim.machines.fabrics import NodeFabric, Vertex
-from dpsim.machines.fabrics._host import HostedNode, HostTree
-from dpsim.machines.fabrics.hybrid_cube_mesh import _LINKS as CUBE
+from dpsim.machines.fabrics.hybrid_cube_mesh import NVLINKS as CUBE
+from dpsim.machines.host import HostedNode, HostTree
 from dpsim.measurements.importing.facts import Pair, Place
 
 Document = dict[str, Any]
@@ -95,14 +95,18 @@ def node_document(host: Host, fast: Fast) -> Document:
 
 
 def _family(fast: Fast, gpus: int) -> Document | None:
-    rates = set(fast.pairs.values())
+    """The family of nodes whose links between GPUs are `fast`, without its host; None: none."""
     if fast.to_switch:
         if fast.pairs or len(set(fast.to_switch)) > 1 or fast.kind != "nvlink":
             return None
         up = link(fast.to_switch[0], STEP["switch"], "nvlink")
         return {"family": "nvswitch", "nvlink": up}
-    if not fast.pairs:
-        return {"family": "pcie_tree"}
+    return _joined(fast, gpus) if fast.pairs else {"family": "pcie_tree"}
+
+
+def _joined(fast: Fast, gpus: int) -> Document | None:
+    """The same where links join pairs of GPUs."""
+    rates = set(fast.pairs.values())
     least = min(rates)
     if gpus == 8 and fast.pairs == {pair: n * least for pair, n in CUBE.items()}:
         return {"family": "hybrid_cube_mesh", "nvlink": link(least, STEP["pair"], fast.kind)}

@@ -1,32 +1,21 @@
 """Readers of measurement files: one module per format; the folder is the list.
 
-Contract.  A module of this folder has
-
-    ACCEPTS                                    one phrase that says what it reads, for refusals;
-                                               empty if it only recognises a format to refuse it
-    claims(path: Path, head: bytes) -> bool    whether the file is its business
-    read(path: Path) -> Findings               what the file says, or Refused
-
-`head` is the file's first HEAD_BYTES, decompressed where the file is gzip.  A reader claims by
-content; by name only where content cannot tell.  Files are untrusted: readers go through `content`,
-`text_content` or `json_content`, which limit size, decompressed size and depth.
+Contract.  A plug-in module of this folder holds one `Reader`.  Files are untrusted: readers go
+through `content`, `text_content` or `json_content`, which limit size, decompressed size and depth.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
-import pkgutil
-import stat
 import zlib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+from dpsim.core import plugins
+from dpsim.core.files import Unreadable, read_bytes, text_of
 from dpsim.core.record import Refused
-from dpsim.core.yamlfile import FileRefused
-from dpsim.measurements.calibration.findings import Findings
+from dpsim.core.yamlfile import located
+from dpsim.measurements.findings import Findings
 
 HEAD_BYTES = 1_048_576
 #: largest file, as it is and decompressed [B]
@@ -36,10 +25,31 @@ MAX_RATIO = 200
 _GZIP = b"\x1f\x8b"
 
 
-def readers() -> tuple[ModuleType, ...]:
-    """All modules of this folder."""
-    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_"))
-    return tuple(importlib.import_module(f"{__name__}.{name}") for name in names)
+class Reader:
+    """Contract of this folder."""
+
+    #: one phrase that says what it reads, for refusals; empty if it only recognises a format to
+    #: refuse it
+    accepts: str = ""
+
+    def claims(self, path: Path, head: bytes) -> bool:
+        """Whether the file is its business: by content, by name only where that cannot tell.
+
+        `head` is the file's first HEAD_BYTES, decompressed where the file is gzip.
+        """
+        raise NotImplementedError
+
+    def read(self, path: Path) -> Findings:
+        """What the file says; Refused where it is not right."""
+        raise NotImplementedError
+
+
+CONTRACT = Reader
+
+
+def readers() -> tuple[Reader, ...]:
+    """One of every plug-in of this folder."""
+    return tuple(plugins.find("readers", name)() for name in plugins.names("readers"))
 
 
 def read_any(path: Path) -> Findings:
@@ -49,22 +59,19 @@ def read_any(path: Path) -> Findings:
     """
     try:
         head = content(path, HEAD_BYTES)
-        claiming = [module for module in readers() if module.claims(path, head)]
+        claiming = [reader for reader in readers() if reader.claims(path, head)]
         if len(claiming) != 1:
             raise Refused(_unclear(claiming))
-        found: Findings = claiming[0].read(path)
-        return found
-    except FileRefused:
-        raise
+        return claiming[0].read(path)
     except Refused as error:
-        raise FileRefused(error.message, error.path, shown=path.name) from None
+        raise located(error, path.name, {}) from None
 
 
-def _unclear(claiming: list[ModuleType]) -> str:
-    accepted = "; ".join(module.ACCEPTS for module in readers() if module.ACCEPTS)
+def _unclear(claiming: list[Reader]) -> str:
+    accepted = "; ".join(reader.accepts for reader in readers() if reader.accepts)
     if not claiming:
         return f"is no measurement that dpsim reads; accepted: {accepted}"
-    names = " and ".join(module.__name__.rpartition(".")[2] for module in claiming)
+    names = " and ".join(map(plugins.name_of, claiming))
     return f"could be {names}; accepted: {accepted}"
 
 
@@ -73,33 +80,12 @@ def content(path: Path, limit: int | None = None) -> bytes:
 
     With `limit` only its first bytes, and no complaint if the rest is damaged.
     """
-    raw = _raw(path)
+    raw = read_bytes(path, MAX_BYTES)
+    if not raw:
+        raise Refused("is empty")
     if not raw.startswith(_GZIP):
         return raw if limit is None else raw[:limit]
     return _decompressed(raw, limit)
-
-
-def _raw(path: Path) -> bytes:
-    try:
-        found = os.stat(path)
-        if stat.S_ISDIR(found.st_mode):
-            raise Refused("is a folder; a file is needed")
-        if not stat.S_ISREG(found.st_mode):
-            raise Refused("is not a regular file")
-        if found.st_size > MAX_BYTES:
-            raise Refused(f"is larger than {MAX_BYTES // 10**6} MB")
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise Refused("there is no such file") from None
-    except OSError as error:
-        raise Refused(f"cannot be read: {(error.strerror or 'unknown reason').lower()}") from None
-    except ValueError as error:  # a NUL inside the path
-        if isinstance(error, Refused):
-            raise
-        raise Refused("is not a path") from None
-    if not raw:
-        raise Refused("is empty")
-    return raw
 
 
 def _decompressed(raw: bytes, limit: int | None) -> bytes:
@@ -126,10 +112,9 @@ def text_content(path: Path) -> str:
     if b"\0" in raw:
         raise Refused("is binary, not text")
     try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise Refused(f"line {line} is not UTF-8 text") from None
+        text = text_of(raw)
+    except Unreadable as error:
+        raise Refused(f"line {error.line} {error.message}") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 

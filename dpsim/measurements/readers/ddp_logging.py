@@ -14,45 +14,49 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Findings, LayerSeconds
-from dpsim.measurements.readers import json_content, opens_json
-
-ACCEPTS = "JSON of DDP's logging data (_get_ddp_logging_data)"
+from dpsim.measurements.findings import Findings, LayerSeconds
+from dpsim.measurements.readers import Reader, json_content, opens_json
 
 _MARKS = (b'"avg_forward_compute_time"', b'"bucket_cap_bytes"', b'"avg_backward_compute_time"')
 
 
-def claims(path: Path, head: bytes) -> bool:
-    ours = b'"dpsim-measurement"' in head  # a record of measure_ddp.py, which holds such a dump
-    return opens_json(head) and not ours and any(mark in head for mark in _MARKS)
+class DdpLogging(Reader):
+    """What DDP timed becomes one layer and the overlap."""
 
+    accepts = "JSON of DDP's logging data (_get_ddp_logging_data)"
 
-def read(path: Path) -> Findings:
-    data = json_content(path)
-    if not isinstance(data, dict):
-        raise Refused("is no mapping")
-    forward, backward = (_seconds(data, f"avg_{x}_compute_time") for x in ("forward", "backward"))
-    if not forward or not backward:
-        raise Refused(
-            "has no forward and backward times yet; call "
-            "_set_ddp_runtime_logging_sample_rate(1) before training and dump it after some steps"
+    def claims(self, path: Path, head: bytes) -> bool:
+        ours = b'"dpsim-measurement"' in head  # a record of measure_ddp.py, which holds such a dump
+        return opens_json(head) and not ours and any(mark in head for mark in _MARKS)
+
+    def read(self, path: Path) -> Findings:
+        data = json_content(path)
+        if not isinstance(data, dict):
+            raise Refused("is no mapping")
+        forward = _seconds(data, "avg_forward_compute_time")
+        backward = _seconds(data, "avg_backward_compute_time")
+        if not forward or not backward:
+            raise Refused(
+                "has no forward and backward times yet; call "
+                "_set_ddp_runtime_logging_sample_rate(1) before training and dump it after some "
+                "steps"
+            )
+        wire = _seconds(data, "avg_backward_comm_time")
+        hidden = _seconds(data, "avg_backward_compute_comm_overlap_time")
+        warnings = []
+        overlap = None
+        if wire and hidden is not None:
+            overlap = min(hidden / wire, 1.0)
+        else:
+            warnings.append("no time of communication was logged")
+        name = str(data.get("module_name") or "model")[:80]
+        return Findings(
+            path.name,
+            layers=(LayerSeconds(name, forward, backward),),
+            warnings=tuple(warnings),
+            notes=_notes(data, wire),
+            overlap=overlap,
         )
-    wire = _seconds(data, "avg_backward_comm_time")
-    hidden = _seconds(data, "avg_backward_compute_comm_overlap_time")
-    warnings = []
-    overlap = None
-    if wire and hidden is not None:
-        overlap = min(hidden / wire, 1.0)
-    else:
-        warnings.append("no time of communication was logged")
-    name = str(data.get("module_name") or "model")[:80]
-    return Findings(
-        path.name,
-        layers=(LayerSeconds(name, forward, backward),),
-        warnings=tuple(warnings),
-        notes=_notes(data, wire),
-        overlap=overlap,
-    )
 
 
 def _seconds(data: Mapping[str, Any], key: str) -> float | None:

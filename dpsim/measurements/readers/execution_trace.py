@@ -10,28 +10,28 @@ import re
 from pathlib import Path
 
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Findings
-from dpsim.measurements.readers import HEAD_BYTES, content, opens_json
-
-ACCEPTS = ""  # only to say why not
+from dpsim.measurements.findings import Findings
+from dpsim.measurements.readers import HEAD_BYTES, Reader, content, opens_json
 
 _SCHEMA = re.compile(rb'"schema"\s*:\s*"([^"]{0,40}chakra[^"]{0,40})"')
 
 
-def claims(path: Path, head: bytes) -> bool:
-    return _archive(head) or (opens_json(head) and _SCHEMA.search(head) is not None)
+class ExecutionTrace(Reader):
+    """Refuses execution traces, and says what to give instead."""
 
+    def claims(self, path: Path, head: bytes) -> bool:
+        return _archive(head) or (opens_json(head) and _SCHEMA.search(head) is not None)
 
-def read(path: Path) -> Findings:
-    head = content(path, HEAD_BYTES)
-    if _archive(head):
-        raise Refused("is a tar archive; unpack it and give the files in it")
-    found = _SCHEMA.search(head)
-    name = found[1].decode("utf-8", "replace") if found else "unknown"
-    raise Refused(
-        f"is a PyTorch execution trace (schema {name}): it has sizes but no durations; give the "
-        "Kineto trace of the same run (torch.profiler, export_chrome_trace)"
-    )
+    def read(self, path: Path) -> Findings:
+        head = content(path, HEAD_BYTES)
+        if _archive(head):
+            raise Refused("is a tar archive; unpack it and give the files in it")
+        found = _SCHEMA.search(head)
+        name = found[1].decode("utf-8", "replace") if found else "unknown"
+        raise Refused(
+            f"is a PyTorch execution trace (schema {name}): it has sizes but no durations; give "
+            "the Kineto trace of the same run (torch.profiler, export_chrome_trace)"
+        )
 
 
 def _archive(head: bytes) -> bool:

@@ -13,19 +13,17 @@ import bisect
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Bucket, Findings, LayerSeconds, StepTime, unique
-from dpsim.measurements.readers import json_content, opens_json
-
-ACCEPTS = "Kineto traces (.json, .json.gz)"
+from dpsim.measurements.findings import Bucket, Findings, LayerSeconds, StepTime, unique
+from dpsim.measurements.readers import Reader, opens_json
+from dpsim.measurements.readers._trace import Event, Trace, around, load
 
 _MARKS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
-_STEP = re.compile(r"ProfilerStep#(\d+)")
 #: bytes of one element, by c10::ScalarType's and TypeMeta's names
 _ELEMENT = {
     "float": 4, "double": 8, "half": 2, "bfloat16": 2, "c10::half": 2, "c10::bfloat16": 2,
@@ -39,167 +37,34 @@ _COLLECTIVES = {
 }  # fmt: skip
 
 
-class Event(NamedTuple):
-    """One complete event: times in us, `tid` the thread or stream."""
+class Kineto(Reader):
+    """A trace becomes step times, seconds by operator, buckets and the overlap."""
 
-    name: str
-    start: float
-    end: float
-    tid: Any
-    args: Mapping[str, Any]
+    accepts = "Kineto traces (.json, .json.gz)"
 
+    def claims(self, path: Path, head: bytes) -> bool:
+        return opens_json(head) and any(mark in head for mark in _MARKS)
 
-@dataclass
-class _Trace:
-    """The events that count, by kind, each in order of time.
-
-    operators, optimizers, notes   by thread: operators, ``Optimizer.step#…`` and ``nccl:…``
-    launches                       by correlation
-    """
-
-    operators: dict[Any, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    optimizers: dict[Any, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    notes: dict[Any, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    launches: dict[Any, Event] = field(default_factory=dict)
-    compute: list[Event] = field(default_factory=list)
-    wire: list[Event] = field(default_factory=list)
-    steps: list[Event] = field(default_factory=list)
-
-
-def claims(path: Path, head: bytes) -> bool:
-    return opens_json(head) and any(mark in head for mark in _MARKS)
-
-
-def read(path: Path) -> Findings:
-    data = json_content(path)
-    events = data.get("traceEvents") if isinstance(data, dict) else None
-    if not isinstance(events, list):
-        raise Refused("has no list `traceEvents`")
-    trace = _sorted(events)
-    world, warnings = _world(data)
-    steps, said = _steps(trace, world)
-    buckets, notes, doubts = _buckets(trace)
-    if not trace.compute and not trace.wire:
-        raise Refused("has no kernel; profile with ProfilerActivity.CUDA")
-    layers = _layers(trace, max(len(trace.steps), 1))
-    count = f"Kineto: {len(trace.compute) + len(trace.wire)} kernels, {len(trace.wire)} NCCL"
-    return Findings(
-        path.name,
-        steps=steps,
-        layers=layers,
-        buckets=buckets,
-        device=_device(data, trace),
-        warnings=unique([*warnings, *said, *doubts]),
-        notes=(count, *notes),
-        overlap=_overlap(trace.wire, trace.compute),
-    )
-
-
-@dataclass(frozen=True)
-class Busy:
-    """Seconds of kernels other than NCCL's on one rank, by the profiler's step number."""
-
-    rank: int
-    seconds: dict[int, float]
-
-
-def busy(path: Path) -> Busy:
-    """How long the rank of the trace at `path` computed in each of its steps.
-
-    A kernel belongs to the step in which it was launched.
-    """
-    data = json_content(path)
-    events = data.get("traceEvents") if isinstance(data, dict) else None
-    if not isinstance(events, list):
-        raise Refused("has no list `traceEvents`")
-    trace = _sorted(events)
-    info = data.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
-    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
-        raise Refused("does not say which rank it is (distributedInfo.rank)")
-    if not trace.compute or not trace.steps:
-        raise Refused("has no kernels in steps; profile CUDA, and call the profiler's step()")
-    seconds = {_step_number(step): 0.0 for step in trace.steps}
-    for kernel in trace.compute:
-        launch = trace.launches.get(kernel.args.get("correlation"))
-        step = _around(trace.steps, launch.start if launch else kernel.start)
-        if step is not None:
-            seconds[_step_number(step)] += (kernel.end - kernel.start) * 1e-6
-    return Busy(rank, {number: time for number, time in seconds.items() if time > 0})
-
-
-def _step_number(step: Event) -> int:
-    found = _STEP.fullmatch(step.name)
-    return int(found[1][:18]) if found else 0
-
-
-# -- events ------------------------------------------------------------------------------------
-
-
-def _sorted(events: list[Any]) -> _Trace:
-    """All complete events of `events` by kind; times from the first one's start."""
-    trace = _Trace()
-    zero = None  # small numbers keep their digits
-    for number, raw in enumerate(events):
-        if not isinstance(raw, dict):
-            raise Refused(f"traceEvents[{number}] is no mapping")
-        if raw.get("ph") == "X":
-            start = _number(raw.get("ts"), f"traceEvents[{number}].ts")
-            zero = start if zero is None else zero
-            _file(trace, _event(raw, number, start - zero), str(raw.get("cat", "")).lower())
-    for threads in (trace.operators, trace.optimizers, trace.notes):
-        for group in threads.values():
-            group.sort(key=lambda e: (e.start, -e.end))
-    for plain in (trace.compute, trace.wire, trace.steps):
-        plain.sort(key=lambda e: (e.start, e.end))
-    return trace
-
-
-def _event(raw: Mapping[str, Any], number: int, start: float) -> Event:
-    length = _number(raw.get("dur"), f"traceEvents[{number}].dur")
-    if length < 0:
-        raise Refused(f"traceEvents[{number}].dur: {length:g} us is negative")
-    args = raw.get("args")
-    tid = raw.get("tid")
-    tid = tid if isinstance(tid, (str, int)) else str(tid)
-    named = args if isinstance(args, dict) else {}
-    return Event(str(raw.get("name", "")), start, start + length, tid, named)
-
-
-def _number(value: Any, where: str) -> float:
-    try:
-        number = float(value) if not isinstance(value, bool) else math.nan
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise Refused(f"{where}: {str(value)[:40]!r} is not a number")
-    return number
-
-
-def _file(trace: _Trace, event: Event, kind: str) -> None:
-    """Put `event` where it belongs."""
-    if kind == "kernel":
-        (trace.wire if "nccl" in event.name.lower() else trace.compute).append(event)
-    elif kind in ("cpu_op", "operator"):
-        trace.operators[event.tid].append(event)
-    elif kind in ("cuda_runtime", "cuda_driver"):
-        if isinstance(key := event.args.get("correlation"), (int, str)):
-            trace.launches[key] = event
-    elif kind == "user_annotation" and _STEP.fullmatch(event.name):
-        trace.steps.append(event)
-    elif kind == "user_annotation" and event.name.startswith("Optimizer.step"):
-        trace.optimizers[event.tid].append(event)
-    elif kind == "user_annotation" and event.name.startswith("nccl:"):
-        trace.notes[event.tid].append(event)
-
-
-def _around(events: Sequence[Event], time: float) -> Event | None:
-    """The innermost of nested `events`, sorted by start, that contains `time`."""
-    last = bisect.bisect_right(events, time, key=lambda e: e.start) - 1
-    for k in range(last, max(last - 1000, -1), -1):
-        if events[k].end >= time:
-            return events[k]
-    return None
+    def read(self, path: Path) -> Findings:
+        data, every = load(path)
+        trace = replace(every, steps=_steps_with_kernels(every))
+        world, warnings = _world(data)
+        steps, said = _steps(trace.steps, world, len(every.steps))
+        buckets, notes, doubts = _buckets(trace)
+        if not trace.compute and not trace.wire:
+            raise Refused("has no kernel; profile with ProfilerActivity.CUDA")
+        layers = _layers(trace, max(len(trace.steps), 1))
+        count = f"Kineto: {len(trace.compute) + len(trace.wire)} kernels, {len(trace.wire)} NCCL"
+        return Findings(
+            path.name,
+            steps=steps,
+            layers=layers,
+            buckets=buckets,
+            device=_device(data, trace),
+            warnings=unique([*warnings, *said, *doubts]),
+            notes=(count, *notes),
+            overlap=_overlap(trace.wire, trace.compute),
+        )
 
 
 # -- what the trace says as a whole ------------------------------------------------------------
@@ -214,7 +79,7 @@ def _world(data: Mapping[str, Any]) -> tuple[int | None, list[str]]:
     return world, [warning] if warning else []
 
 
-def _device(data: Mapping[str, Any], trace: _Trace) -> str | None:
+def _device(data: Mapping[str, Any], trace: Trace) -> str | None:
     """The name of the device that ran the first kernel."""
     devices = data.get("deviceProperties")
     kernels = trace.compute or trace.wire
@@ -227,19 +92,23 @@ def _device(data: Mapping[str, Any], trace: _Trace) -> str | None:
     return None
 
 
-def _steps(trace: _Trace, world: int | None) -> tuple[tuple[StepTime, ...], list[str]]:
-    """Durations of the profiler's steps that ran kernels."""
-    starts = [e.start for e in sorted((*trace.compute, *trace.wire), key=lambda e: e.start)]
-    full = [
+def _steps_with_kernels(trace: Trace) -> list[Event]:
+    starts = sorted(e.start for e in (*trace.compute, *trace.wire))
+    return [
         step
         for step in trace.steps
         if bisect.bisect_right(starts, step.end) > bisect.bisect_left(starts, step.start)
     ]
-    said = ["steps were timed under the profiler, which slows the host"] if full else []
-    if len(full) < len(trace.steps):
-        said.append(f"{len(trace.steps) - len(full)} steps without a kernel are left out")
-    trace.steps[:] = full
-    times = tuple((step.end - step.start) * 1e-6 for step in full)
+
+
+def _steps(
+    steps: list[Event], world: int | None, marked: int
+) -> tuple[tuple[StepTime, ...], list[str]]:
+    """Durations of `steps`, of so many that the profiler marked."""
+    said = ["steps were timed under the profiler, which slows the host"] if steps else []
+    if len(steps) < marked:
+        said.append(f"{marked - len(steps)} steps without a kernel are left out")
+    times = tuple((step.end - step.start) * 1e-6 for step in steps)
     return ((StepTime(world, None, times),) if times else ()), said
 
 
@@ -274,14 +143,14 @@ def _union(events: Iterable[Event]) -> list[tuple[float, float]]:
 # -- collectives -------------------------------------------------------------------------------
 
 
-def _buckets(trace: _Trace) -> tuple[tuple[Bucket, ...], list[str], list[str]]:
+def _buckets(trace: Trace) -> tuple[tuple[Bucket, ...], list[str], list[str]]:
     """The collectives that carry gradients, by step; notes; doubts."""
     found: list[Bucket] = []
     places: Counter[int] = Counter()
     kinds: Counter[str] = Counter()
     unknown = 0
     for kernel in trace.wire:
-        launch = trace.launches.get(kernel.args.get("correlation"))
+        launch = trace.launch(kernel)
         ready = launch.start if launch else kernel.start
         name, size = _payload(trace, kernel, launch)
         kinds[name] += 1
@@ -305,14 +174,14 @@ def _buckets(trace: _Trace) -> tuple[tuple[Bucket, ...], list[str], list[str]]:
     return tuple(found), notes, doubts
 
 
-def _payload(trace: _Trace, kernel: Event, launch: Event | None) -> tuple[str, float | None]:
+def _payload(trace: Trace, kernel: Event, launch: Event | None) -> tuple[str, float | None]:
     """(operation, full size in bytes) of a collective's kernel, as far as the trace says."""
     args = kernel.args
     if "Collective name" in args:
         given = str(args["Collective name"])
         elements, dtype = args.get("In msg nelems"), str(args.get("dtype", ""))
     else:
-        note = _around(trace.notes.get(launch.tid, []), launch.start) if launch else None
+        note = around(trace.notes.get(launch.tid, []), launch.start) if launch else None
         if note is None:
             return _by_kernel(kernel.name), None
         given = note.name.removeprefix("nccl:")
@@ -356,22 +225,22 @@ def _list(value: Any) -> list[Any]:
 # -- compute -----------------------------------------------------------------------------------
 
 
-def _layers(trace: _Trace, steps: int) -> tuple[LayerSeconds, ...]:
+def _layers(trace: Trace, steps: int) -> tuple[LayerSeconds, ...]:
     """Seconds of kernels per step, by forward operator; backward goes to its forward operator."""
     tops = {tid: _outermost(events) for tid, events in trace.operators.items()}
     owners = _owners(trace.operators, tops)
     forward: dict[str, list[float]] = defaultdict(list)
     backward: dict[str, list[float]] = defaultdict(list)
     for kernel in trace.compute:
-        launch = trace.launches.get(kernel.args.get("correlation"))
+        launch = trace.launch(kernel)
         seconds = (kernel.end - kernel.start) * 1e-6 / steps
         if launch is None:
             forward["(not launched in the trace)"].append(seconds)
             continue
-        if _around(trace.optimizers.get(launch.tid, []), launch.start):
+        if around(trace.optimizers.get(launch.tid, []), launch.start):
             forward["(optimizer)"].append(seconds)
             continue
-        top = _around(tops.get(launch.tid, []), launch.start)
+        top = around(tops.get(launch.tid, []), launch.start)
         if top is None:
             forward["(no operator)"].append(seconds)
         elif top.name.startswith("autograd::engine::evaluate_function"):
@@ -406,7 +275,7 @@ def _owners(
         for event in events:
             key = event.args.get("Sequence number")
             if isinstance(key, int) and not event.args.get("Fwd thread id"):
-                top = _around(tops[tid], event.start)
+                top = around(tops[tid], event.start)
                 if top is not None and not top.name.startswith("autograd::"):
                     found[key] = top.name
     return found

@@ -19,10 +19,8 @@ from pathlib import Path
 
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
-from dpsim.measurements.calibration.findings import Curve, Findings, Point, unique
-from dpsim.measurements.readers import text_content
-
-ACCEPTS = "text of nccl-tests"
+from dpsim.measurements.findings import Curve, Findings, Point, unique
+from dpsim.measurements.readers import Reader, text_content
 
 #: tags of mpirun, which may cut into a line, of srun, and times that log collectors add
 _TAG = re.compile(
@@ -74,28 +72,34 @@ class _Table:
     warnings: list[str] = field(default_factory=list)
 
 
-def claims(path: Path, head: bytes) -> bool:
-    text = head.decode("utf-8", "replace")
-    if any(_HEADER.match(_bare(line)) for line in text.splitlines()):
-        return True
-    return _MARK.search(text) is not None and path.suffix.lower() not in (".csv", ".tsv", ".json")
+class NcclTests(Reader):
+    """Tables of nccl-tests and rccl-tests become curves."""
 
+    accepts = "text of nccl-tests"
 
-def read(path: Path) -> Findings:
-    tables, device = _tables(text_content(path).split("\n"))
-    curves, warnings = [], []
-    for table in tables:
-        curve = _curve(table, path.name)
-        warnings += table.warnings
-        if curve is not None:
-            curves.append(curve)
-    if not tables:
-        raise Refused("has no table of nccl-tests: no line `# size count type … busbw`")
-    if not any(table.rows for table in tables):
-        raise Refused("has a table of nccl-tests without any row; it was cut short")
-    rows = sum(len(table.rows) for table in tables)
-    notes = (f"nccl-tests: {len(tables)} table{'s' * (len(tables) > 1)}, {rows} rows",)
-    return Findings(path.name, tuple(curves), device=device, warnings=unique(warnings), notes=notes)
+    def claims(self, path: Path, head: bytes) -> bool:
+        text = head.decode("utf-8", "replace")
+        if any(_HEADER.match(_bare(line)) for line in text.splitlines()):
+            return True
+        table = path.suffix.lower() in (".csv", ".tsv", ".json")
+        return _MARK.search(text) is not None and not table
+
+    def read(self, path: Path) -> Findings:
+        tables, device = _tables(text_content(path).split("\n"))
+        curves, warnings = [], []
+        for table in tables:
+            curve = _curve(table, path.name)
+            warnings += table.warnings
+            if curve is not None:
+                curves.append(curve)
+        if not tables:
+            raise Refused("has no table of nccl-tests: no line `# size count type … busbw`")
+        if not any(table.rows for table in tables):
+            raise Refused("has a table of nccl-tests without any row; it was cut short")
+        rows = sum(len(table.rows) for table in tables)
+        notes = (f"nccl-tests: {len(tables)} table{'s' * (len(tables) > 1)}, {rows} rows",)
+        warned = unique(warnings)
+        return Findings(path.name, tuple(curves), device=device, warnings=warned, notes=notes)
 
 
 def _bare(line: str) -> str:

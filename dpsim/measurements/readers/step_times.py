@@ -8,19 +8,17 @@ batch_per_device).  A step takes as long as its slowest rank.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+from dpsim.core import csvfile
+from dpsim.core.files import Unreadable
 from dpsim.core.record import Refused
-from dpsim.measurements.calibration.findings import Findings, StepTime
-from dpsim.measurements.readers import opens_json, text_content
-
-ACCEPTS = "CSV of step times (columns step, rank or ranks, and seconds or time_ms)"
+from dpsim.measurements.findings import Findings, StepTime
+from dpsim.measurements.readers import Reader, opens_json, text_content
 
 MAX_ROWS = 2_000_000
 _UNITS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -37,40 +35,38 @@ _ROLES = {
 _Row = dict[str, float]
 
 
-def claims(path: Path, head: bytes) -> bool:
-    if path.suffix.lower() in (".csv", ".tsv"):
-        return True
-    if opens_json(head):
-        return False
-    first = head.decode("utf-8-sig", "replace").partition("\n")[0].strip()
-    names = _names(first, _delimiter(first))
-    return len(names) > 1 and any(_unit(name) for name in names) and bool(_role(names, "step"))
+class StepTimes(Reader):
+    """Rows become step times by number of ranks and batch."""
 
+    accepts = "CSV of step times (columns step, rank or ranks, and seconds or time_ms)"
 
-def read(path: Path) -> Findings:
-    text = text_content(path)
-    delimiter = _delimiter(text.partition("\n")[0])
-    rows = csv.reader(io.StringIO(text), delimiter=delimiter)
-    try:
-        header = [_plain(cell) for cell in next(rows, [])]
-        columns, notes = _columns(header)
-        scale = _UNITS[_unit(header[columns["time"]]) or "s"]
-        table = []
-        for cells in rows:
-            if any(cell.strip() for cell in cells):
-                table.append(_row(cells, columns, scale, rows.line_num))
-            if len(table) > MAX_ROWS:
-                raise Refused(f"has more than {MAX_ROWS:,} rows")
-    except csv.Error as error:
-        raise Refused(f"line {rows.line_num}: is no CSV: {error}") from None
-    if not table:
-        raise Refused("has a header and no step")
-    steps, warnings = _steps(table, columns)
-    return Findings(path.name, steps=steps, notes=notes, warnings=warnings)
+    def claims(self, path: Path, head: bytes) -> bool:
+        if path.suffix.lower() in (".csv", ".tsv"):
+            return True
+        if opens_json(head):
+            return False
+        first = head.decode("utf-8-sig", "replace").partition("\n")[0].strip()
+        names = _names(first, csvfile.separator(first))
+        return len(names) > 1 and any(_unit(name) for name in names) and bool(_role(names, "step"))
 
-
-def _delimiter(line: str) -> str:
-    return max(",;\t", key=line.count)
+    def read(self, path: Path) -> Findings:
+        rows = csvfile.cells(text_content(path), ",;\t")
+        try:
+            header = [_plain(cell) for cell in next(rows, (0, []))[1]]
+            columns, notes = _columns(header)
+            scale = _UNITS[_unit(header[columns["time"]]) or "s"]
+            table = []
+            for line, cells in rows:
+                if any(cell.strip() for cell in cells):
+                    table.append(_row(cells, columns, scale, line))
+                if len(table) > MAX_ROWS:
+                    raise Refused(f"has more than {MAX_ROWS:,} rows")
+        except Unreadable as error:
+            raise Refused(f"line {error.line}: {error.message}") from None
+        if not table:
+            raise Refused("has a header and no step")
+        steps, warnings = _steps(table, columns)
+        return Findings(path.name, steps=steps, notes=notes, warnings=warnings)
 
 
 def _names(line: str, delimiter: str) -> list[str]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
 from dpsim.core import yamlfile
+from dpsim.core.files import write_whole
 from dpsim.core.record import Refused
-from dpsim.models.recorded import Recording, parse
+from dpsim.core.units import show
+from dpsim.machines.machine import load_machine
+from dpsim.models.recording import Recording, parse
 
 #: first line of a scenario that may be written over
 MARK = "# Written by dpsim measure.  Without this line the file is never written over."
@@ -27,8 +28,11 @@ def scenario_file(out: Path) -> Path:
     return out.with_suffix(".yaml")
 
 
-def check(out: Path) -> None:
-    """Refuse, before anything runs, what could not be written later."""
+def check(out: Path, machine: str | None = None) -> None:
+    """Refuse, before anything runs, what could not be written later, or a `machine` that is not
+    known."""
+    if machine is not None:
+        load_machine(machine, out.parent)
     beside = scenario_file(out)
     if out.suffix != ".json":
         raise Refused(f"-o {out}: a record's name ends in .json")
@@ -47,21 +51,22 @@ def write(document: dict[str, Any], out: Path, machine: str | None) -> Recording
     """Check `document`, then write it to `out` and its scenario beside it."""
     text = json.dumps({**document, "dpsim_version": __version__}, indent=1, allow_nan=False)
     found = parse(text)
-    _replace(out, text + "\n")
-    _replace(scenario_file(out), scenario(found, out.name, machine))
+    write_whole(out, text + "\n")
+    write_whole(scenario_file(out), scenario(found, out.name, machine))
     return found
 
 
-def _replace(place: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(prefix=".dpsim-", dir=place.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, place)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+def said(found: Recording, out: Path, machine: str | None) -> tuple[str, str]:
+    """What was recorded, and what was written and comes next."""
+    sizes = ", ".join(f"{bucket.bytes / 2**20:.4g}" for bucket in found.steady_buckets[:8])
+    more = ", …" if len(found.steady_buckets) > 8 else ""
+    name = "" if machine else " --set cluster.machine=NAME"
+    return (
+        f"{found.model} on {found.device.name}, rank 0 of {found.world_size:,}: "
+        f"{show(found.step.end_s, 's')} a step with hooks, {show(found.plain_step, 's')} without; "
+        f"batch {found.batch}; buckets of {sizes}{more} MiB",
+        f"{out} written; next: dpsim run {scenario_file(out)}{name}",
+    )
 
 
 def scenario(found: Recording, record: str, machine: str | None) -> str:

@@ -82,7 +82,7 @@ def _python(python: str, rest: list[str]) -> Target:
     return Target(tuple(options), "script", rest[0], tuple(rest[1:]))
 
 
-def record(
+def run(
     what: Target, *, world_size: int, steps: int, warmup: int, flops: bool = True
 ) -> dict[str, Any]:
     """Run `what` as rank 0 of `world_size` ranks and return what it recorded, unchecked.
@@ -95,7 +95,7 @@ def record(
         wanted = {"world_size": world_size, "steps": steps, "warmup": warmup, "flops": flops}
         task = {"kind": what.kind, "target": what.name, **wanted, "out": str(out)}
         options.write_text(json.dumps(task), encoding="utf-8")
-        code, tail = _run([*what.python, str(INSIDE), str(options), *what.arguments])
+        code, tail = _process([*what.python, str(INSIDE), str(options), *what.arguments])
         found = json.loads(out.read_text(encoding="utf-8")) if out.is_file() else None
     if code == REFUSED and found is not None:
         raise Refused(found["refused"])
@@ -104,7 +104,7 @@ def record(
     return dict(found)
 
 
-def _run(command: list[str]) -> tuple[int, list[str]]:
+def _process(command: list[str]) -> tuple[int, list[str]]:
     """Run `command` with its output on stderr; its exit code and last lines."""
     tail: deque[str] = deque(maxlen=TAIL)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -1,8 +1,7 @@
-"""Stragglers in measured times: which rank, since when, and what it costs.
+"""Stragglers in measured times: which rank, since when, and what its mending would gain.
 
 Of a table of times per rank and step, the ideal step is that of the typical (median) rank, and the
-original that of the slowest.  Traces of operations are
-played again (`_operations`).
+original that of the slowest.  Traces of operations are played again (`_operations`).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
-from dpsim.core.yamlfile import FileRefused
+from dpsim.core.yamlfile import located
 from dpsim.measurements.stragglers import _operations, _table
 from dpsim.measurements.stragglers._operations import BACKWARD, FORWARD, Graph, Key, Operations
 from dpsim.measurements.stragglers._read import read
@@ -33,7 +32,7 @@ class Found:
     """What the times say.
 
     original, ideal   mean step as it was, and without stragglers [s]
-    stragglers        the costliest first
+    stragglers        those first whose mending gains most
     parts             kind of part ("operation", "stage", "replica") -> part -> what the step would
                       gain if it alone were ideal [s]
     notes             what else is worth knowing
@@ -67,7 +66,7 @@ class Found:
                     "since_step": s.since,
                     "share_of_steps": s.share,
                     "factor": s.factor,
-                    "cost_s": s.cost,
+                    "cost_s": s.gain,
                 }
                 for s in self.stragglers
             ],
@@ -85,17 +84,15 @@ def analyse(paths: Sequence[Path], threshold: float = THRESHOLD) -> Found:
         if isinstance(times, Times):
             return of_times(times, threshold)
         return of_operations(times, threshold)
-    except FileRefused:
-        raise
     except Refused as error:
-        raise FileRefused(error.message, error.path, shown=paths[0].name) from None
+        raise located(error, paths[0].name, {}) from None
 
 
 def of_times(times: Times, threshold: float = THRESHOLD) -> Found:
     """Stragglers among ranks that each took so long in each step."""
     ratios = times.seconds / times.typical[:, None]
     found = [
-        replace(one, rank=times.ranks[column], cost=_table.gain(times, column))
+        replace(one, rank=times.ranks[column], gain=_table.gain(times, column))
         for column, one in _table.find(times.steps, ratios, threshold).items()
     ]
     original, ideal = _table.original(times), _table.ideal(times)
@@ -124,7 +121,7 @@ def _notes(found: Sequence[Straggler], ranks: int, steps: int) -> tuple[str, ...
 
 
 def _sorted(found: Sequence[Straggler]) -> tuple[Straggler, ...]:
-    return tuple(sorted(found, key=lambda one: (-one.cost, one.rank)))
+    return tuple(sorted(found, key=lambda one: (-one.gain, one.rank)))
 
 
 # -- traces of operations -----------------------------------------------------------------------
@@ -140,8 +137,8 @@ def of_operations(trace: Operations, threshold: float = THRESHOLD) -> Found:
     for column, one in _table.find(trace.steps, _work(trace, taken, ideal), threshold).items():
         replica, stage = divmod(column, trace.stages)
         mended = _mended(taken, ideal, stage=stage, replica=replica)
-        cost = now - float(_operations.play(graph, mended).mean())
-        found.append(replace(one, rank=int(trace.ranks[replica, stage]), cost=cost))
+        gain = now - float(_operations.play(graph, mended).mean())
+        found.append(replace(one, rank=int(trace.ranks[replica, stage]), gain=gain))
     parts = _parts(graph, taken, ideal, now)
     notes = _notes(found, trace.ranks.size, len(trace.steps)) + _uneven(trace, found)
     return Found(
@@ -209,6 +206,3 @@ def _parts(
         "stage": {str(stage): gain(stage=stage) for stage in stages},
         "replica": {str(replica): gain(replica=replica) for replica in replicas},
     }
-
-
-__all__ = ["THRESHOLD", "Found", "Straggler", "analyse", "of_operations", "of_times"]

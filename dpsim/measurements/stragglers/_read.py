@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from dpsim.core.record import Refused
-from dpsim.core.yamlfile import FileRefused
-from dpsim.measurements.readers import content, kineto
+from dpsim.core.yamlfile import located
+from dpsim.measurements.readers import content
+from dpsim.measurements.readers._trace import around, load
+from dpsim.measurements.readers.kineto import Kineto
 from dpsim.measurements.stragglers._operations import KNOWN, Key, Operations
 from dpsim.measurements.stragglers._table import Times
 
@@ -42,7 +44,7 @@ def _one(path: Path) -> Times | Operations:
     head = content(path, 4096)
     if head.startswith(b"PAR1"):
         return _frame(_parquet(path))
-    if kineto.claims(path, head) or head.lstrip()[:1] == b"{":
+    if Kineto().claims(path, head) or head.lstrip()[:1] == b"{":
         raise Refused("is the trace of one rank; give those of all ranks")
     return _frame(_csv(path))
 
@@ -136,15 +138,36 @@ def _traces(paths: Sequence[Path]) -> Times:
     seconds: list[float] = []
     for path in paths:
         try:
-            found = kineto.busy(path)
+            own, busy = _busy(path)
         except Refused as error:
-            raise FileRefused(error.message, error.path, shown=path.name) from None
-        if found.rank in rank:
-            raise Refused(f"{path.name} is another trace of rank {found.rank}")
-        rank += [found.rank] * len(found.seconds)
-        step += list(found.seconds)
-        seconds += list(found.seconds.values())
+            raise located(error, path.name, {}) from None
+        if own in rank:
+            raise Refused(f"{path.name} is another trace of rank {own}")
+        rank += [own] * len(busy)
+        step += list(busy)
+        seconds += list(busy.values())
     return _table(rank, step, seconds)
+
+
+def _busy(path: Path) -> tuple[int, dict[int, float]]:
+    """The rank of the trace at `path`, and how long it computed in each of its steps [s].
+
+    A kernel belongs to the step in which it was launched; those of NCCL do not count.
+    """
+    data, trace = load(path)
+    info = data.get("distributedInfo")
+    rank = info.get("rank") if isinstance(info, dict) else None
+    if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
+        raise Refused("does not say which rank it is (distributedInfo.rank)")
+    if not trace.compute or not trace.steps:
+        raise Refused("has no kernels in steps; profile CUDA, and call the profiler's step()")
+    seconds = {step.number: 0.0 for step in trace.steps}
+    for kernel in trace.compute:
+        launch = trace.launch(kernel)
+        step = around(trace.steps, launch.start if launch else kernel.start)
+        if step is not None:
+            seconds[step.number] += (kernel.end - kernel.start) * 1e-6
+    return rank, {number: time for number, time in seconds.items() if time > 0}
 
 
 def _operations(frame: pd.DataFrame) -> Operations:

@@ -1,4 +1,4 @@
-"""Times of every rank in every step: who is slow, since when, and what it costs."""
+"""Times of every rank in every step: who is slow, since when, and what its mending would gain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Straggler:
     since    the first step in which it is
     factor   of its time to the others' when it is slow
     share    of the steps in which it is slow
-    cost     what a step would gain in the mean if this rank alone were like the others [s]
+    gain     what a step would gain in the mean if this rank alone were like the others [s]
     """
 
     rank: int
@@ -48,7 +48,7 @@ class Straggler:
     factor: float
     share: float
     pattern: Pattern
-    cost: float
+    gain: float
 
 
 def find(steps: tuple[int, ...], ratios: Array, threshold: float) -> dict[int, Straggler]:

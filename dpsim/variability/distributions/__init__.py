@@ -75,7 +75,7 @@ class Drawn:
             if isinstance(value, dict):
                 made: Distribution = self.plugin.make(value, file=file)
                 return made
-            return self.unit.convert(value, text_only=file)
+            return self.unit.take(value, file)
 
         return core_schema.with_info_plain_validator_function(
             validate,

@@ -18,7 +18,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from .recorder import Recorder, Stop
+from . import Stop
+from .recorder import Recorder
 
 
 def install_on_import(recorder: Recorder) -> None:

@@ -10,53 +10,20 @@ from __future__ import annotations
 
 import importlib
 import os
-import platform
-import sys
 from collections import Counter as Tally
 from typing import Any
 
+from . import Stop, model
 from .clocks import Counter, Cuda, Wall
+from .document import write
+from .step import Step
 
-KNOBS = (
-    "bucket_cap_mb",
-    "find_unused_parameters",
-    "static_graph",
-    "gradient_as_bucket_view",
-    "broadcast_buffers",
-)
 #: arguments of DDP that change what is reduced in a way that a record does not say
 OTHERS = ("mixed_precision", "delay_all_reduce_named_params", "bucket_cap_mb_list")
-DTYPES = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-
-
-class Stop(BaseException):
-    """Ends the script: with the reason of a refusal, or without one when all is recorded."""
-
-
-class Step:
-    """The marks of one iteration; `kind` is warm, plain, detailed or counted."""
-
-    def __init__(self, kind: str, clock: Any) -> None:
-        self.kind, self.clock = kind, clock
-        self.start = clock.mark()
-        self.phase = "forward"
-        self.batch: int | None = None
-        self.compute = ""
-        self.backward_start: Any = None
-        self.backward_end: Any = None
-        self.optimizer_end: Any = None
-        self.end: Any = None
-        self.forward: list[list[Any]] = []  # module, start, end
-        self.ready: dict[str, Any] = {}
-        self.buckets: list[dict[str, Any]] = []
-
-    @property
-    def fine(self) -> bool:
-        return self.kind in ("detailed", "counted")
 
 
 class Recorder:
-    """Watches the script's DDP model; `document` is what it saw."""
+    """Watches the script's DDP model; `document` says what it saw."""
 
     def __init__(self, options: Any) -> None:
         self.options = options
@@ -84,7 +51,7 @@ class Recorder:
             raise Stop("the model's process group is not the whole world; that is not recorded")
         self.ddp, self.arguments = ddp, arguments
         self.names = {id(p): name for name, p in ddp.module.named_parameters()}
-        _check_model(self.torch, ddp.module)
+        model.check(ddp.module)
         cuda = ddp.device.type == "cuda"
         if not cuda and ddp.device.type != "cpu":
             raise Stop(f"the model is on {ddp.device.type}; cpu and cuda are recorded")
@@ -131,7 +98,7 @@ class Recorder:
         if kind in ("detailed", "counted") and not self.handles:
             self._hook_layers()
         self.step = Step(kind, clock)
-        self.step.batch = _batch(self.torch, (args, kwargs))
+        self.step.batch = model.batch_of(self.torch, (args, kwargs))
         self.step.compute = self._compute_dtype()
         if isinstance(clock, Counter):
             clock.start()
@@ -147,7 +114,7 @@ class Recorder:
         if iteration == o.warmup + 2 * o.steps + 1 and o.flops:
             return "counted"
         if self.enough:  # the script caught Stop; it must not go on for ever
-            os._exit(importlib.import_module(f"{__package__}.start").write(self, ""))
+            os._exit(write(self))
         self.enough = True
         return "enough"
 
@@ -187,13 +154,13 @@ class Recorder:
         return {
             "index": bucket.index(),
             "bytes": buffer.numel() * buffer.element_size(),
-            "dtype": _dtype(buffer.dtype),
+            "dtype": model.dtype_name(buffer.dtype),
             "parameters": [self.names[id(p)] for p in bucket.parameters()],
             "ready": mark,
         }
 
     def _hook_layers(self) -> None:
-        for index, (_, module) in enumerate(_holders(self.ddp.module)):
+        for index, (_, module) in enumerate(model.holders(self.ddp.module)):
             before, after = self._module_hooks(index)
             self.handles += [
                 module.register_forward_pre_hook(before),
@@ -245,185 +212,14 @@ class Recorder:
     def _compute_dtype(self) -> str:
         torch, kind = self.torch, self.ddp.device.type
         if torch.is_autocast_enabled(kind):
-            return _dtype(torch.get_autocast_dtype(kind))
+            return model.dtype_name(torch.get_autocast_dtype(kind))
         sizes: Tally[str] = Tally()
         for parameter in self.ddp.module.parameters():
-            sizes[_dtype(parameter.dtype)] += parameter.numel()
+            sizes[model.dtype_name(parameter.dtype)] += parameter.numel()
         most = sizes.most_common(1)[0][0]
         fast = kind == "cuda" and torch.get_float32_matmul_precision() != "highest"
         return "tf32" if fast and most == "fp32" else most
 
-    # -- the document -------------------------------------------------------------------------
-
-    def document(self) -> dict[str, Any]:
-        """The record as plain data, or {"refused": reason}."""
-        refusal = self._refusal()
-        if refusal:
-            return {"refused": refusal}
-        self.clock.finish()
-        usual = Tally(s.batch for s in self.steps if s.kind == "detailed").most_common(1)[0][0]
-        steps = [s for s in self.steps if s.batch == usual]
-        counted = next((s for s in steps if s.kind == "counted"), None)
-        if counted is not None and counted.clock.failed:
-            print(f"dpsim: the record has no FLOP: {counted.clock.failed}", file=sys.stderr)
-            counted = None
-        model = self.ddp.module
-        return {
-            "schema": "dpsim-ddp-record",
-            "schema_version": 1,
-            "torch": str(self.torch.__version__),
-            "device": {"type": self.ddp.device.type, "name": _device_name(self.torch, self.ddp)},
-            "world_size": self.options.world_size,
-            "batch": usual,
-            "compute_dtype": steps[-1].compute,
-            "model": type(model).__name__,
-            "ddp": {name: self._knob(name) for name in KNOBS},
-            "optimizer": self.optimizer,
-            "modules": [name for name, _ in _holders(model)],
-            "parameters": _parameters(model),
-            "buffers": _buffers(model),
-            "first_buckets": [_described(b) for b in self.steps[0].buckets],
-            "steady_buckets": [_described(b) for b in steps[-1].buckets],
-            "plain_steps_s": [s.clock.between(s.start, s.end) for s in steps if s.kind == "plain"],
-            "steps": [_timed(s) for s in steps if s.kind == "detailed"],
-            "work": _worked(counted) if counted else None,
-        }
-
-    def _refusal(self) -> str:
-        if self.ddp is None:
-            return "the script never made a DistributedDataParallel model"
-        detailed = [s for s in self.steps if s.kind == "detailed"]
-        if len(detailed) < self.options.steps:
-            need = self.options.warmup + 2 * self.options.steps + 1 + self.options.flops
-            return (
-                f"the script made {len(self.steps)} complete training steps; with --steps "
-                f"{self.options.steps} and --warmup {self.options.warmup} a record needs {need}"
-            )
-        if any(s.batch is None for s in detailed):
-            return "the model's forward gets no tensor, so its batch is unknown"
-        done = [s.optimizer_end is not None for s in detailed]
-        if any(done) and not all(done):
-            return (
-                "some steps have no optimizer step (gradients accumulated, or a gradient scaler "
-                "that skips); measure one micro-batch per step, or with a longer --warmup"
-            )
-        return ""
-
-    def _knob(self, name: str) -> Any:
-        if name == "broadcast_buffers":
-            return bool(self.ddp.broadcast_buffers)
-        value = self.arguments.get(name)
-        return float(value) if name == "bucket_cap_mb" and value is not None else value
-
 
 def _no_comm_hook(*args: Any, **kwargs: Any) -> None:
     raise Stop("the script sets a communication hook of its own; that is not recorded")
-
-
-def _check_model(torch: Any, model: Any) -> None:
-    for name, module in model.named_modules():
-        if type(module).__name__ == "OptimizedModule":
-            raise Stop("the model is compiled (torch.compile), which hides its layers")
-        if any(type(p).__name__ == "DTensor" for p in module.parameters(recurse=False)):
-            raise Stop(f"parameters of {name or 'the model'} are sharded (DTensor)")
-    for parameter in model.parameters():
-        if parameter.requires_grad:
-            _dtype(parameter.dtype)
-
-
-def _dtype(dtype: Any) -> str:
-    name = str(dtype).removeprefix("torch.")
-    if name not in DTYPES:
-        raise Stop(f"parameters of {name}; recorded are {', '.join(DTYPES)}")
-    return DTYPES[name]
-
-
-def _holders(model: Any) -> list[tuple[str, Any]]:
-    """The modules that hold parameters of their own, in registration order."""
-    return [
-        (name, module)
-        for name, module in model.named_modules()
-        if next(module.parameters(recurse=False), None) is not None
-    ]
-
-
-def _parameters(model: Any) -> list[dict[str, Any]]:
-    """Every parameter once, in registration order, with the module that registers it first."""
-    return [
-        {
-            "name": name,
-            "module": name.rpartition(".")[0],
-            "shape": list(parameter.shape),
-            "dtype": DTYPES.get(str(parameter.dtype).removeprefix("torch."), str(parameter.dtype)),
-            "bytes": parameter.numel() * parameter.element_size(),
-            "trainable": bool(parameter.requires_grad),
-        }
-        for name, parameter in model.named_parameters()
-    ]
-
-
-def _buffers(model: Any) -> list[list[Any]]:
-    """Elements of the buffers by dtype, as DDP broadcasts them."""
-    counts: Tally[str] = Tally()
-    for buffer in model.buffers():
-        name = str(buffer.dtype).removeprefix("torch.")
-        counts[DTYPES.get(name, name)] += buffer.numel()
-    return [[dtype, count] for dtype, count in counts.items()]
-
-
-def _described(bucket: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in bucket.items() if key != "ready"}
-
-
-def _timed(step: Step) -> dict[str, Any]:
-    """The marks of a step as seconds since its start."""
-    clock = step.clock
-
-    def at(mark: Any) -> Any:
-        return None if mark is None else clock.between(step.start, mark)
-
-    return {
-        "forward": [[index, at(start), at(end)] for index, start, end in step.forward],
-        "backward_start_s": at(step.backward_start),
-        "ready_s": {name: at(mark) for name, mark in step.ready.items()},
-        "buckets_s": [at(bucket["ready"]) for bucket in step.buckets],
-        "backward_end_s": at(step.backward_end),
-        "optimizer_end_s": at(step.optimizer_end),
-        "end_s": at(step.end),
-    }
-
-
-def _worked(step: Step) -> dict[str, Any]:
-    """The marks of the counted step: work done since its start."""
-    clock = step.clock
-
-    def at(mark: Any) -> Any:
-        return clock.between(step.start, mark)
-
-    return {
-        "columns": list(Counter.NAMES),
-        "forward": [[index, at(start), at(end)] for index, start, end in step.forward],
-        "backward_start": at(step.backward_start),
-        "ready": {name: at(mark) for name, mark in step.ready.items()},
-    }
-
-
-def _batch(torch: Any, inputs: Any) -> int | None:
-    """First dimension of the first tensor among `inputs`."""
-    for leaf in torch.utils._pytree.tree_leaves(inputs):
-        if isinstance(leaf, torch.Tensor) and leaf.dim() > 0:
-            return int(leaf.shape[0])
-    return None
-
-
-def _device_name(torch: Any, ddp: Any) -> str:
-    if ddp.device.type == "cuda":
-        return str(torch.cuda.get_device_name(ddp.device))
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine() or "cpu"

@@ -9,13 +9,10 @@ import runpy
 import sys
 import types
 from dataclasses import dataclass
-from typing import Any
 
-from . import patches
-from .recorder import Recorder, Stop
-
-#: exit code of this process where the record was refused; the reason is in the output file
-REFUSED = 97
+from . import Stop, patches
+from .document import write
+from .recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,7 @@ def main(file: str, arguments: list[str]) -> int:
     except Stop as stop:
         # the script was stopped in its midst: no exit handler, thread or worker of it may go on
         os._exit(write(recorder, str(stop)))
-    return write(recorder, "")
+    return write(recorder)
 
 
 def _run(options: Options) -> None:
@@ -77,13 +74,3 @@ def _script(path: str) -> None:
     with open(path, "rb") as file:
         code = compile(file.read(), path, "exec")
     exec(code, module.__dict__)
-
-
-def write(recorder: Recorder, refusal: str) -> int:
-    """Write the document, or the reason why there is none; returns the exit code."""
-    document: dict[str, Any] = {"refused": refusal} if refusal else recorder.document()
-    with open(recorder.options.out, "w", encoding="utf-8") as file:
-        json.dump(document, file, allow_nan=False)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    return REFUSED if "refused" in document else 0

@@ -1,0 +1,136 @@
+"""Figures: errors, bias, coverage and refusals of groups of measured collectives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from dpsim.accuracy.collectives.table import CollectiveRow
+from dpsim.accuracy.scores import Scored, accuracy, baseline_errors, fitted_on
+from dpsim.predict import collective_error
+
+MIB = 2**20
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class CollectiveOutcome:
+    """One row and what came of it; times in seconds.
+
+    status     predicted, calibrated, refused or excluded
+    baselines  what simpler methods say, by name
+    """
+
+    row: CollectiveRow
+    status: str
+    reason: str = ""
+    predicted: float | None = None
+    low: float | None = None
+    high: float | None = None
+    bottleneck: str = ""
+    baselines: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def compared(self) -> Scored | None:
+        """Its prediction beside the measurement; None where there is no prediction."""
+        if self.predicted is None or self.low is None or self.high is None:
+            return None
+        row, ends = self.row, (self.low, self.high)
+        own = dict(self.baselines)
+        return Scored(row.series, row.fabric, row.measured, self.predicted, *ends, baselines=own)
+
+    @property
+    def scored(self) -> Scored | None:
+        """The same where it counts: neither calibrated on nor excluded."""
+        return self.compared if self.status == "predicted" else None
+
+
+Group = Callable[[CollectiveOutcome], bool]
+
+
+def figures(outcomes: Sequence[CollectiveOutcome]) -> list[dict[str, Any]]:
+    """A line for every fabric, and all of them, in every band of sizes that has rows."""
+    bands: list[tuple[str, Group]] = [
+        (ALL, lambda o: True),
+        *((name, _in_band(name)) for name, _ in collective_error.BANDS),
+        ("< 1 MiB", lambda o: o.row.size < MIB),
+        (">= 1 MiB", lambda o: o.row.size >= MIB),
+    ]
+    by_fabric: dict[str, list[CollectiveOutcome]] = {ALL: list(outcomes)}
+    for outcome in outcomes:
+        by_fabric.setdefault(outcome.row.fabric, []).append(outcome)
+    fabrics = [ALL, *sorted(set(by_fabric) - {ALL})]
+    lines = []
+    for fabric in fabrics:
+        for band, belongs in bands:
+            members = [o for o in by_fabric[fabric] if belongs(o)]
+            if members:
+                lines.append({"fabric": fabric, "band": band, **summary(members)})
+    return lines
+
+
+def _in_band(name: str) -> Group:
+    return lambda outcome: collective_error.band_of(outcome.row.size) == name
+
+
+def by(
+    outcomes: Sequence[CollectiveOutcome], key: Callable[[CollectiveOutcome], str]
+) -> dict[str, dict[str, Any]]:
+    """`summary` per group, in the order of the groups' names."""
+    groups: dict[str, list[CollectiveOutcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(key(outcome), []).append(outcome)
+    return {name: summary(groups[name]) for name in sorted(groups)}
+
+
+def half(outcome: CollectiveOutcome) -> str:
+    """Which half of the series a row's belongs to."""
+    return "fit" if fitted_on(outcome.row.series) else "held_out"
+
+
+def summary(outcomes: Sequence[CollectiveOutcome]) -> dict[str, Any]:
+    """The figures of one group.
+
+    n              rows that are scored: predicted, and neither calibrated on nor excluded
+    median_error, p90_error  of |predicted / measured - 1|
+    signed_bias    median of ln(predicted / measured); above 0 it is predicted too slow
+    coverage       share of the scored rows inside their intervals
+    refusals       why there is no prediction, with the number of rows
+    """
+    status = Counter(o.status for o in outcomes)
+    refused, scored = status["refused"], [s for o in outcomes if (s := o.scored)]
+    found: dict[str, Any] = {
+        "n": len(scored),
+        "calibrated": status["calibrated"],
+        "excluded": status["excluded"],
+        "refused": refused,
+        "share_refused": refused / (refused + len(scored)) if refused or scored else None,
+        "refusals": dict(
+            Counter(o.reason for o in outcomes if o.status == "refused").most_common()
+        ),
+    }
+    if not scored:
+        return found
+    logs = np.log([s.predicted / s.measured for s in scored])
+    return found | {
+        **accuracy(scored),
+        "signed_bias": float(np.median(logs)),
+        "baselines": _baselines(scored),
+    }
+
+
+def _baselines(scored: Sequence[Scored]) -> dict[str, dict[str, float]]:
+    """Errors of each baseline, beside the model's own on the same rows."""
+    return {
+        name: {
+            **errors,
+            "model_median_error": float(
+                np.median([s.error for s in scored if name in s.baselines])
+            ),
+        }
+        for name, errors in baseline_errors(scored).items()
+    }

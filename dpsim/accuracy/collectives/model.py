@@ -1,0 +1,239 @@
+"""What the model says about one measured collective, and what two simple baselines say.
+
+A row's columns name a machine and a library; the machine is compiled by the same code as a
+scenario's, the library is a backend.  Estimates are kept, so a table asks each question once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from dpsim.accuracy.collectives.table import CollectiveRow
+from dpsim.accuracy.platforms import bare_case, platform
+from dpsim.accuracy.words import meaning, vocabulary
+from dpsim.backends import Backend
+from dpsim.core import plugins
+from dpsim.core.record import Refused, build
+from dpsim.machines.topology import Topology
+from dpsim.predict import collective
+from dpsim.predict.collective_error import MESSAGES
+
+
+class StatedMachine(NamedTuple):
+    """The columns that say which machine it was, as they stand in the table."""
+
+    accelerator: str
+    gpus_per_node: int
+    nodes: int
+    ranks: int
+    fabric: str
+    interconnect: str
+    machine: str
+
+
+class Question(NamedTuple):
+    """What was timed, apart from its size and the machine's name."""
+
+    stated: StatedMachine
+    library: str
+    algorithm: str
+    protocol: str
+    operation: str
+    size: int
+
+    @classmethod
+    def of(cls, row: CollectiveRow) -> Question:
+        stated = StatedMachine(*(getattr(row, name) for name in StatedMachine._fields))
+        return cls(stated, row.library, row.algorithm, row.protocol, row.operation, row.size)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the model says.
+
+    latency, transfer  seconds without and with bytes on the move; the prediction is their sum
+    bottleneck         a word of DESIGN's list: which of the network's parts takes most of it
+    kind               what joins its ranks: the kind of link between nodes, else in the node
+    alpha_beta, bare   seconds that the two baselines say; None: the library has no own estimate
+    notes              what had to be assumed about the machine
+    """
+
+    latency: float
+    transfer: float
+    bottleneck: str
+    kind: str
+    alpha_beta: float
+    bare: float | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        return self.latency + self.transfer
+
+
+Estimates = Mapping[Question, Estimate | str]
+
+
+def estimates(questions: Iterable[Question], jobs: int = 1) -> Estimates:
+    """An Estimate for each question, or why there is none; `jobs` processes share the machines."""
+    by_machine: dict[StatedMachine, list[Question]] = {}
+    for question in dict.fromkeys(questions):
+        by_machine.setdefault(question.stated, []).append(question)
+    groups = sorted(by_machine.values(), key=lambda group: -group[0].stated.ranks)
+    found: dict[Question, Estimate | str] = {}
+    if jobs == 1 or len(groups) < 2:
+        for group in groups:
+            found |= _group(group)
+        return found
+    with ProcessPoolExecutor(jobs) as pool:
+        for part in pool.map(_group, groups):
+            found |= part
+    return found
+
+
+def _group(questions: list[Question]) -> dict[Question, Estimate | str]:
+    """The estimates on one machine, whose routes are worked out once."""
+    found: dict[Question, Estimate | str] = {}
+    for question in questions:
+        try:
+            found[question] = _estimate(question)
+        except Refused as refusal:
+            found[question] = refusal.message
+    return found
+
+
+def _estimate(question: Question) -> Estimate:
+    if why := collective.unmodelled(question.operation):
+        raise Refused(why)
+    if question.size == 0:
+        raise Refused("0 bytes are nothing to move")
+    if question.stated.ranks == 1:
+        raise Refused("a rank alone communicates with nobody")
+    backend = backend_of(question.library, question.algorithm, question.protocol)
+    topology, notes = topology_of(question.stated)
+    found = collective.timing(backend, question.operation, question.size, topology)
+    if found.seconds == 0:
+        raise Refused(f"{question.library} has no time for {question.operation}")
+    return Estimate(
+        latency=found.latency,
+        transfer=found.transfer,
+        bottleneck=found.bottleneck,
+        kind=collective.kind_of(topology),
+        alpha_beta=alpha_beta(question, topology),
+        bare=_bare(backend, question, topology),
+        notes=notes,
+    )
+
+
+def _bare(backend: Backend, question: Question, topology: Topology) -> float | None:
+    """What NCCL's own constants say; None for another library, or an operation that NCCL has no
+    estimate of."""
+    if question.operation in MESSAGES or not isinstance(backend, plugins.find("backends", "nccl")):
+        return None
+    return collective.timing(backend.bare(), question.operation, question.size, topology).seconds
+
+
+# -- who carries it out ---------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def backend_of(library: str, algorithm: str, protocol: str) -> Backend:
+    """The backend that stands for `library`, with what the row states of its settings.
+
+    Refused by name where no backend models it.
+    """
+    words, known = vocabulary().collectives, plugins.names("backends")
+    name = meaning(words.libraries, library.lower())
+    if name is None or name not in known:
+        models = "NCCL and RCCL are" + (", gloo is too" if "gloo" in known else "")
+        raise Refused(f"{library} is not modelled; {models}")
+    cls = plugins.find("backends", name)
+    settings = {"algorithm": algorithm.lower().replace("nvlstree", "nvls_tree")}
+    settings["protocol"] = protocol.lower()
+    stated = {key: value for key, value in settings.items() if value not in words.free}
+    accepted = {field.name for field in fields(cls)}
+    for key, value in stated.items():
+        if key not in accepted:
+            raise Refused(f"{key} {value} is not modelled for {library}")
+    version = words.version.search(library.lower())
+    if version and "version" in accepted:
+        stated["version"] = version[1]
+    made: Backend = build(cls, stated, file=True)
+    return made
+
+
+# -- where ----------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def topology_of(stated: StatedMachine) -> tuple[Topology, tuple[str, ...]]:
+    """The machine of a row, compiled as a scenario's is, and what had to be assumed of it."""
+    cluster, notes = cluster_of(stated)
+    topology = bare_case({**cluster, "ranks": stated.ranks}).topology
+    if topology is None:
+        raise Refused(f"{stated.accelerator} is on no machine")
+    if topology.nodes != stated.nodes and topology.gpus <= stated.gpus_per_node:
+        raise Refused(
+            f"{stated.ranks} ranks fill {topology.nodes} nodes of this machine, not {stated.nodes}"
+        )
+    return topology, notes
+
+
+def cluster_of(stated: StatedMachine) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The scenario's `cluster` for a row; Refused where the machine is not known."""
+    spread = stated.nodes > 1
+    found = platform(
+        accelerator=stated.accelerator,
+        gpus_per_node=stated.gpus_per_node,
+        intra_node="" if spread else stated.interconnect,
+        inter_node=stated.interconnect if spread else "",
+        fabric=stated.fabric,
+        machine=stated.machine,
+    )
+    used = -(-stated.ranks // stated.nodes)  # ranks may leave GPUs of every node idle
+    cluster = dict(found.cluster)
+    if used < stated.gpus_per_node and cluster.get("gpus_per_node") == stated.gpus_per_node:
+        cluster["gpus_per_node"] = used
+    # a network that nothing crosses needs no assumption
+    return cluster, tuple(note for note in found.notes if spread or "network" not in note)
+
+
+# -- baselines ------------------------------------------------------------------------------------
+
+
+def alpha_beta(question: Question, topology: Topology) -> float:
+    """The textbook formula on the machine's nominal numbers [s].
+
+    A ring: 2(n-1)(a + S/(nB)) for all-reduce, broadcast and reduce, half of it for all-gather and
+    reduce-scatter.  An all-to-all is the latter too, n-1 messages of S/n; a send is a + S/B.
+    `a` is the latency of the slowest hop of a ring; B is what a node's NICs send together, but not
+    more than a GPU sends inside the node (of an all-to-all, a GPU's share of the NICs; of a send,
+    the narrowest link of its way).
+    """
+    n, last = topology.ranks, topology.ranks - 1
+    if question.operation == "send":
+        way = [topology.link(edge) for edge in topology.route(0, last)]
+        narrowest = min(link.bandwidth for link in way)
+        return sum(link.latency for link in way) + question.size / narrowest
+    gpus = min(topology.gpus, n)
+    hops = [topology.route(0, 1), topology.route(gpus - 1, gpus % n)]
+    links = [[topology.link(edge) for edge in route] for route in hops]
+    latency = max(sum(link.latency for link in hop) for hop in links)
+    narrow = [min(link.bandwidth for link in hop) for hop in links]
+    bandwidth = narrow[0]
+    if topology.nodes > 1:
+        cables = [topology.link(edge) for edge in topology.route(0, last) if "nic" in _ends(edge)]
+        outside = min(link.bandwidth for link in cables) * max(topology.nics, 1)
+        if question.operation == "all_to_all":
+            outside /= gpus
+        bandwidth = min(narrow[0], outside) if gpus > 1 else outside
+    passes = 1 if question.operation in ("all_gather", "reduce_scatter", "all_to_all") else 2
+    return passes * (n - 1) * (latency + question.size / (n * bandwidth))
+
+
+def _ends(edge: Any) -> tuple[str, str]:
+    return edge[0][0], edge[1][0]

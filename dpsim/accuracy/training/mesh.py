@@ -1,0 +1,91 @@
+"""From a row of a table of training runs to its mesh: tensor, pipeline and data parallelism.
+
+Columns: `tp` and `pp` are the ranks that split layers and the stages of the pipeline, `dp` the
+replicas.  `batch_per_gpu` is the micro-batch of a replica and `grad_accum` their number, so that
+batch_per_gpu x grad_accum x dp is the global batch.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.words import vocabulary
+from dpsim.core.record import Refused
+
+
+@dataclass(frozen=True)
+class RowMesh:
+    """Ranks along the axes of a row's mesh."""
+
+    tensor: int
+    pipeline: int
+    replicas: int
+
+    @property
+    def label(self) -> str:
+        """What regimes say behind the strategy: "+tp", "+pp", "+tp+pp" or nothing."""
+        return "+tp" * (self.tensor > 1) + "+pp" * (self.pipeline > 1)
+
+    def data(self, row: TrainingRow, notes: list[str]) -> dict[str, Any]:
+        """The sections `parallel` and `schedule` of the scenario."""
+        found: dict[str, Any] = {}
+        if self.label:
+            found["parallel"] = {"tensor": self.tensor, "pipeline": self.pipeline}
+        if self.pipeline > 1:
+            found["schedule"] = {"kind": _schedule(row, notes)}
+        return found
+
+    def micro_batches(self, row: TrainingRow) -> int | None:
+        """Micro-batches of a step where `grad_accum` does not say it; None where nothing does.
+
+        Raises Refused where a pipeline needs to know.
+        """
+        micro, total = row.get("batch_per_gpu"), row.get("global_batch")
+        if self.pipeline == 1:
+            return None
+        if not micro or not total:
+            raise Refused(
+                "a pipeline's micro-batches are not stated: grad_accum, or batch_per_gpu and "
+                "global_batch, are missing"
+            )
+        count = total / (micro * self.replicas)
+        if count < 1 or abs(count - round(count)) > 1e-6 * count:
+            raise Refused(
+                f"global_batch {total:g} is no whole number of micro-batches of {micro:g}"
+            )
+        return round(count)
+
+
+def mesh_of(row: TrainingRow) -> RowMesh:
+    """The mesh of `row`.  Raises Refused, naming the column, where it is not known or modelled."""
+    for axis, name in (("tp", "tensor"), ("pp", "pipeline"), ("cp", "context")):
+        named = re.search(rf"\b{axis}\b", row.text("strategy").lower())
+        if not row.text(axis) and named:
+            raise Refused(f"{axis}: {name} parallelism of unknown size ({row.text('strategy')})")
+    if row.count("cp") > 1:
+        raise Refused(f"context parallelism is not modelled ({row.text('strategy')})")
+    tensor, pipeline = row.count("tp"), row.count("pp")
+    if tensor < 1 or pipeline < 1:
+        raise Refused("tp and pp must be at least 1")
+    words = vocabulary().strategies
+    beside = words.beside_computing.search(row.text("strategy_detail").lower())
+    if tensor > 1 and beside:
+        raise Refused(f"tensor exchanges beside computation are not modelled ({beside[0]})")
+    replicas = row.gpus // (tensor * pipeline)
+    ranks = tensor * pipeline * (row.count("dp", replicas) if tensor * pipeline > 1 else replicas)
+    if replicas < 1 or ranks != row.gpus:
+        raise Refused(f"tp x pp x dp is {ranks}, which is not the row's {row.gpus} GPUs")
+    return RowMesh(tensor, pipeline, replicas)
+
+
+def _schedule(row: TrainingRow, notes: list[str]) -> str:
+    """1F1B, which Megatron-LM and DeepSpeed run unless told otherwise."""
+    words, text = vocabulary().strategies, row.text("strategy_detail").lower()
+    if words.interleaved.search(text):
+        raise Refused(f"the chunks of the interleaved pipeline are not known ({text[:60]})")
+    if not words.one_f_one_b.search(text):
+        notes.append("the pipeline is assumed to run 1F1B without interleaving")
+    return "one_f_one_b"

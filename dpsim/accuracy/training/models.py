@@ -1,0 +1,144 @@
+"""From the name of a model in a table to a `model:` section of a scenario.
+
+A model that dpsim knows is taken as it is.  Of any other the table must state the parameters; a
+stand-in of its family (a transformer of the usual proportions, or a scaled ResNet-50) is taken
+then, and the row says so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from dpsim.accuracy.words import told, vocabulary
+from dpsim.core.record import Refused
+
+#: usual proportions of decoders: parameters without embeddings, width, blocks (Brown et al.,
+#: arXiv:2005.14165, table 2.1; the last two: Smith et al., arXiv:2201.11990, and Megatron's 1T)
+_SHAPES = (
+    (85e6, 768, 12), (302e6, 1024, 24), (680e6, 1536, 24), (1.21e9, 2048, 24),
+    (2.52e9, 2560, 32), (6.44e9, 4096, 32), (12.6e9, 5120, 40), (29.6e9, 7168, 48),
+    (65e9, 9216, 64), (174e9, 12288, 96), (528e9, 20480, 105), (1007e9, 25600, 128),
+)  # fmt: skip
+#: tokens that a stand-in knows (GPT-2's), and how far its blocks may be from the usual number
+_VOCABULARY, _NEAR = 50257, 0.1
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A `model:` section, what a sample of it is, and whether it is a stand-in (then `note`)."""
+
+    data: dict[str, Any]
+    language: bool
+    note: str = ""
+
+
+def choose_model(
+    name: str,
+    task: str,
+    parameters: float | None,
+    sequence_length: int | None,
+    stages: int = 1,
+) -> ModelChoice:
+    """The model that a table calls `name`, with `parameters` parameters if it says so.
+
+    A stand-in has as many blocks as make `stages` equal stages.
+
+    Raises Refused where neither the name nor a parameter count tells what the model is.
+    """
+    words, plain = vocabulary().models, name.lower().strip()
+    for keys, _ in told(words.images, plain):
+        return ModelChoice(keys, False)
+    spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")
+    if words.sequences.search(spaced) or words.shaped.search(plain):
+        parameters = parameters or _stated_size(plain)
+        tokens = sequence_length or (2048 if parameters and parameters > 1e9 else 512)
+        return _language(plain, name, parameters, tokens, stages)
+    millions = words.millions.get(re.sub(r"[^a-z0-9]", "", plain))
+    count = parameters or (millions and millions * 1e6)
+    if not count:
+        raise _unknown(name)
+    sample = "sequence" if words.no_images.search(f"{plain} {task.lower()}") else "image"
+    return ModelChoice(
+        {"name": "scaled", "like": "resnet50", "parameters": int(count), "sample": sample},
+        False,
+        f"{name} is played as a ResNet-50 scaled to {count / 1e6:,.1f} million parameters",
+    )
+
+
+def _unknown(name: str) -> Refused:
+    return Refused(f"model {name!r} is not known and its parameters are not stated")
+
+
+def _stated_size(plain: str) -> float | None:
+    """The parameters that a name such as "mpt-7b" tells."""
+    sized = vocabulary().models.size.search(plain)
+    return float(sized[1]) * (1e9 if sized[2] == "b" else 1e6) if sized else None
+
+
+def _language(
+    plain: str, name: str, parameters: float | None, tokens: int, stages: int
+) -> ModelChoice:
+    words = vocabulary().models
+    for keys, _ in told(words.language, plain):
+        return ModelChoice({**keys, "sequence_length": tokens}, True)
+    stated = words.shape.search(plain)
+    if stated:
+        width, blocks = int(stated[1]), int(stated[2])
+        heads = int(stated[3]) if stated[3] else _heads(width)
+        return ModelChoice(_transformer(width, blocks, heads, tokens), True)
+    if not parameters:
+        raise _unknown(name)
+    width, blocks = _shape(parameters) if stages == 1 else _staged(parameters, stages)
+    return ModelChoice(
+        _transformer(width, blocks, _heads(width), tokens),
+        True,
+        f"{name} is played as a decoder of {blocks} blocks of width {width:,}, about "
+        f"{parameters / 1e9:,.3g} billion parameters",
+    )
+
+
+def _transformer(width: int, blocks: int, heads: int, tokens: int) -> dict[str, Any]:
+    return {
+        "name": "transformer", "family": "gpt2", "hidden": width, "blocks": blocks,
+        "heads": heads, "sequence_length": tokens,
+    }  # fmt: skip
+
+
+def _heads(width: int) -> int:
+    return width // 128 if width >= 4096 and width % 128 == 0 else max(width // 64, 1)
+
+
+def _shape(parameters: float) -> tuple[int, int]:
+    """Width and blocks of a decoder with about so many parameters: 12 L h^2 + V h.
+
+    The usual shape nearest in size gives the width; the blocks follow from the parameters.
+    """
+    _, width, _ = min(_SHAPES, key=lambda shape: abs(shape[0] / parameters - 1.0))
+    blocks = round((parameters - _VOCABULARY * width) / (12 * width**2))
+    return width, max(blocks, 1)
+
+
+def _staged(parameters: float, stages: int) -> tuple[int, int]:
+    """The same, with blocks that make `stages` equal stages: of the multiples near the usual
+    number that which, with a width in steps of 128, comes nearest to the parameters."""
+    usual = _shape(parameters)[1]
+    nearest = max(round(usual / stages), 1) * stages
+    found = {(_width(parameters, nearest), nearest)}
+    for blocks in range(stages, 2 * usual + stages, stages):
+        if abs(blocks / usual - 1.0) <= _NEAR:
+            found.add((_width(parameters, blocks), blocks))
+    return min(found, key=lambda shape: (abs(_parameters(*shape) / parameters - 1.0), shape))
+
+
+def _width(parameters: float, blocks: int) -> int:
+    """The width of so many blocks, in steps of 128: the root of 12 L h^2 + V h."""
+    half = _VOCABULARY / (24 * blocks)
+    exact = math.sqrt(half**2 + parameters / (12 * blocks)) - half
+    return max(round(exact / 128), 1) * 128
+
+
+def _parameters(width: int, blocks: int) -> float:
+    return 12.0 * blocks * width**2 + _VOCABULARY * width

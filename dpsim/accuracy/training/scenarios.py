@@ -1,0 +1,255 @@
+"""From a row of a table of training runs to a scenario, or to the reason why there is none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dpsim.accuracy.platforms import bare_case, platform
+from dpsim.accuracy.training.mesh import RowMesh, mesh_of
+from dpsim.accuracy.training.models import ModelChoice, choose_model
+from dpsim.accuracy.training.strategies import date_of, strategy_of
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.words import told, vocabulary
+from dpsim.cases.case import Case
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+
+#: batch per GPU where nothing is stated, and the parameters from which on a language model is large
+#: [millions]
+_BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
+
+
+@dataclass(frozen=True)
+class MeasuredCase:
+    """A row as dpsim plays it, with what was measured.
+
+    step_time  what was measured, as the time of one step [s]
+    time       whether `value` is a time (else a rate, which falls as the step gets longer)
+    notes      what was assumed or replaced, in plain words
+    """
+
+    row: TrainingRow
+    case: Case
+    data: dict[str, Any]
+    step_time: float
+    time: bool
+    strategy: str
+    notes: tuple[str, ...]
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether only the size of the model is known, and so nothing of its compute."""
+        return bool(self.data["model"].get("name") == "scaled")
+
+    def value(self, step_time: float) -> float:
+        """What the table's `value` would be if a step took `step_time` seconds."""
+        measured = self.row.get("value")
+        if measured is None:
+            return step_time
+        ratio = step_time / self.step_time
+        return measured * ratio if self.time else measured / ratio
+
+
+def measured_case(row: TrainingRow, compute: Mapping[str, Any] | None = None) -> MeasuredCase:
+    """The scenario of `row`, with `compute` as its section of that name, and what was measured.
+
+    Raises Refused where there is none.
+    """
+    if (column := row.unclear()) is not None:
+        raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
+    notes: list[str] = []
+    mesh = mesh_of(row)
+    model = _model(row, mesh, notes)
+    data: dict[str, Any] = {
+        **mesh.data(row, notes),
+        "model": model.data,
+        "strategy": strategy_of(row, notes),
+        "cluster": _cluster(row, notes),
+        "precision": _precision(row, notes),
+        "batch": _batch(row, model, mesh, notes),
+        "optimizer": {"kind": "adam" if model.language else "momentum"},
+        **next(told(vocabulary().recompute, row.text("act_ckpt").lower()))[0],
+        "collective": {"backend": "nccl", "version": _nccl_version(row)},
+        "engine": "vectorised",
+        "compute": dict(compute or {}),
+    }
+    loaded = load(data, Path(), row.text("row_id") or f"line {row.line}")
+    case = shared(Case(loaded.scenario, Path()), data)
+    step_time, time = _measured(row, case)
+    strategy = data["strategy"]["kind"] + mesh.label
+    return MeasuredCase(row, case, data, step_time, time, strategy, tuple(notes))
+
+
+def shared(case: Case, data: Mapping[str, Any]) -> Case:
+    """`case`, made of `data`, with what others on the same cluster and backend have worked out:
+    building a machine takes longer than playing it."""
+    return case.knowing(_built(json.dumps((data["cluster"], data["collective"]))))
+
+
+@lru_cache(maxsize=64)
+def _built(sections: str) -> Case:
+    case = bare_case(*json.loads(sections))
+    _ = case.costs
+    return case
+
+
+def forget_clusters() -> None:
+    """Work everything out anew: constants have changed."""
+    _built.cache_clear()
+
+
+# -- the sections of a scenario -------------------------------------------------------------------
+
+
+def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
+    tokens = row.get("seq_len")
+    found = _chosen(row, mesh, int(tokens) if tokens else None)
+    if found.language and not tokens:
+        length = found.data["sequence_length"]
+        most = _tokens_per_gpu(row, mesh)
+        if most and most < length:  # a sequence cannot be longer than all tokens of a GPU
+            found, length = _chosen(row, mesh, most), most
+        notes.append(f"sequences of {length:,} tokens are assumed")
+    if found.note:
+        notes.append(found.note)
+    return found
+
+
+def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
+    millions = row.get("params_m")
+    count = millions * 1e6 if millions else None
+    return choose_model(row.text("model"), row.text("task"), count, tokens, mesh.pipeline)
+
+
+def _in_tokens(row: TrainingRow) -> bool:
+    return vocabulary().tables.in_tokens.search(row.text("batch_unit").lower()) is not None
+
+
+def _tokens_per_gpu(row: TrainingRow, mesh: RowMesh) -> int | None:
+    """Tokens of a micro-batch on one replica, where batches are counted in tokens."""
+    if not _in_tokens(row):
+        return None
+    batch, total = row.get("batch_per_gpu"), row.get("global_batch")
+    if batch is None and total is not None:
+        batch = total / mesh.replicas / (row.get("grad_accum") or 1.0)
+    return int(batch) if batch else None
+
+
+def _nccl_version(row: TrainingRow) -> str:
+    """The NCCL that such a run had: its torch's own, else the newest of its time; "" (the newest)
+    where neither is known."""
+    words = vocabulary().nccl
+    torch = words.torch.search(row.text("framework").lower())
+    if torch:
+        own = (int(torch[1]), int(torch[2]))
+        found = [version for version, since in words.bundled.items() if since <= own]
+        return found[-1] if found else next(iter(words.bundled))
+    date = date_of(row)
+    found = [version for version, since in words.released.items() if since <= date]
+    return found[-1] if found else ""
+
+
+def _cluster(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
+    gpus, nodes = row.gpus, row.get("nodes")
+    stated = row.get("gpus_per_node")
+    per_node = int(stated) if stated else min(gpus, 8)
+    if not stated:
+        notes.append(f"{per_node} GPUs a node are assumed")
+    found = platform(
+        accelerator=row.text("accelerator"),
+        gpus_per_node=per_node,
+        intra_node=row.text("intra_node"),
+        inter_node=row.text("inter_node"),
+        inter_gbits_s=row.get("inter_gbits_s_per_node"),
+    )
+    notes.extend(found.notes)
+    cluster = {**found.cluster, "ranks": gpus}
+    if nodes and nodes > 1 and gpus < nodes * per_node:
+        cluster["gpus_per_node"] = -(-gpus // int(nodes))
+    return cluster
+
+
+def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
+    text = row.text("precision")
+    for keys, more in told(vocabulary().precision, text.lower(), row.text):
+        notes += more
+        return keys
+    raise Refused(f"precision {text!r} is not known")
+
+
+def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:
+    batch, total, gpus = row.get("batch_per_gpu"), row.get("global_batch"), mesh.replicas
+    steps = row.get("grad_accum") or mesh.micro_batches(row) or 1.0
+    if steps != int(steps):
+        raise Refused(f"grad_accum: {steps} is not a whole number")
+    accumulation = int(steps)
+    if _in_tokens(row):
+        tokens = row.get("seq_len") or (model.data["sequence_length"] if model.language else None)
+        if not tokens:
+            raise Refused("a batch in tokens needs seq_len")
+        batch = batch and batch / tokens
+        total = total and total / tokens
+    if batch is None and total is None:
+        batch = _assumed_batch(row, model)
+        notes.append(f"a batch of {batch:.0f} per GPU is assumed")
+    if batch is not None and total is not None:
+        if _near(batch * accumulation * gpus, total):
+            total = None
+        elif accumulation > 1 and _near(batch * gpus, total):
+            batch, total = batch / accumulation, None
+            notes.append("batch_per_gpu holds all micro-batches of a step")
+        else:
+            notes.append("global_batch counts; it is not batch_per_gpu x GPUs x accumulation")
+            batch = None
+    if batch is not None and batch == int(batch) and batch >= 1:
+        return {"per_device": int(batch), "accumulation": accumulation}
+    samples = round(total if total is not None else (batch or 0) * accumulation * gpus)
+    return {"global": max(samples, 1), "accumulation": accumulation}
+
+
+def _assumed_batch(row: TrainingRow, model: ModelChoice) -> float:
+    large = model.language and (row.get("params_m") or 0) > _LARGE
+    return float(_BATCH["large" if large else "sequence" if model.language else "image"])
+
+
+def _near(a: float, b: float) -> bool:
+    return abs(a - b) <= 0.02 * b
+
+
+# -- what was measured ----------------------------------------------------------------------------
+
+
+def _measured(row: TrainingRow, case: Case) -> tuple[float, bool]:
+    """The measured step time [s], and whether `value` is a time."""
+    words = vocabulary().tables
+    unit, value, step = row.text("unit"), row.get("value"), row.get("step_time_s")
+    is_time = unit in words.times or unit in words.run_times
+    if step and step > 0:
+        return step, is_time or value is None
+    if value is None or value <= 0:
+        raise Refused("value: is empty" if value is None else "value: 0 is no measurement")
+    if unit in words.times:
+        return value * words.times[unit], True
+    if unit in words.run_times:
+        raise Refused(f"{unit} to train: the steps are not stated")
+    return case.global_batch / _samples_per_second(row, case, value, unit), False
+
+
+def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -> float:
+    words = vocabulary().tables
+    match = words.throughput.fullmatch(unit.lower())
+    if match:
+        per = row.gpus if match["per_gpu"] else 1
+        what = match["what"].removesuffix("s") + "s"
+        if what == "tflops":
+            return value * 1e12 * per / case.model.flop_per_sample()
+        if what == "tokens":
+            return value * per / case.tokens_per_sample
+        if what in words.samples:
+            return value * per
+    raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")

@@ -1,0 +1,198 @@
+"""One series of measured training runs: calibrated on its smallest count, the others predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dpsim.accuracy.scores import Scored, count_band, finite
+from dpsim.accuracy.training.baselines import baselines, linear
+from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.cases.variant import scaled
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.describe.sections import Calibrate
+from dpsim.predict import shortened
+from dpsim.predict.bottleneck import bottleneck
+from dpsim.predict.level import level
+from dpsim.predict.uncertainty import interval
+
+#: measurements more uncertain than this are reported, not scored [%]
+MAX_UNCERTAINTY = 5.0
+
+
+@dataclass(frozen=True)
+class TrainingOutcome:
+    """What became of one row: its `status`, why, and the numbers in the row's own unit.
+
+    anchored  whether a row of its series is calibrated on
+    """
+
+    number: int
+    status: str
+    reason: str = ""
+    measured: float | None = None
+    predicted: float | None = None
+    low: float | None = None
+    high: float | None = None
+    bottleneck: str = ""
+    strategy: str = ""
+    fabric: str = ""
+    anchored: bool = False
+    scored: Scored | None = None
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """What the calibration row of a series tells: its case and the level of compute that it sets,
+    or why it tells nothing; none of the three where nothing is calibrated."""
+
+    measured: MeasuredCase | None = None
+    scale: float | None = None
+    failure: str = ""
+
+
+def calibration_row(rows: Sequence[TrainingRow]) -> TrainingRow | None:
+    """The row that a series is calibrated on; None where its rows say that there is none."""
+    if any(row.text("role") for row in rows):
+        return next((row for row in rows if row.text("role") == "calib"), None)
+    return min(rows, key=lambda row: row.gpus)
+
+
+def play_series(rows: Sequence[TrainingRow], calibrate: str = "smallest") -> list[TrainingOutcome]:
+    """The outcomes of one series."""
+    first = calibration_row(rows) if calibrate == "smallest" else None
+    anchor = anchor_of(first, rows) if first is not None else Anchor()
+    outcomes = []
+    for row in rows:
+        if row is first:
+            outcomes.append(_anchored(row, anchor))
+        elif anchor.failure:
+            reason = f"its calibration row: {anchor.failure}"
+            outcomes.append(TrainingOutcome(row.number, "refused", reason))
+        else:
+            outcomes.append(_predicted(row, anchor))
+    return outcomes
+
+
+def like(first: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow:
+    """`first`, played like the series: one GPU exchanges nothing, whatever that is called."""
+    if first.gpus > 1:
+        return first
+    other = next((row for row in rows if row is not first and row.gpus > 1), first)
+    own = {c: other.text(c) for c in ("strategy", "strategy_detail", "shard", "compression")}
+    return replace(first, cells={**first.cells, **own})
+
+
+def anchor_of(
+    first: TrainingRow, rows: Sequence[TrainingRow], compute: Mapping[str, Any] | None = None
+) -> Anchor:
+    """What the calibration row `first` of `rows` tells; `compute` is the scenario's section of that
+    name."""
+    assumed = ""
+    try:
+        measured = measured_case(like(first, rows), compute)
+        assumed = "; ".join(note for note in measured.notes if note.endswith("assumed"))
+        found = level(measured.case, Calibrate(step_time=measured.step_time), shortened.step_time)
+    except (Refused, SimulationError, ValueError) as error:
+        return Anchor(failure=f"{assumed}, but {error}" if assumed else str(error))
+    return Anchor(measured, found.scale)
+
+
+def _anchored(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
+    own = anchor.measured
+    if own is None:
+        return TrainingOutcome(row.number, "refused", anchor.failure)
+    value = own.value(own.step_time)
+    return TrainingOutcome(
+        row.number, "calibrated", "; ".join(own.notes), value, value, value, value,
+        strategy=own.strategy, fabric=fabric_of(own), anchored=True,
+    )  # fmt: skip
+
+
+def _predicted(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
+    base = anchor.measured
+    try:
+        here = measured_case(row)
+        if anchor.scale is None and here.stand_in:
+            raise Refused(
+                "only the size of this model is known: its compute needs a calibrated row"
+            )
+        case = scaled(here.case, anchor.scale) if anchor.scale is not None else here.case
+        played = shortened.play(case)
+        ranks = base.case.ranks if base else None
+        bounds = interval(case, played, ranks, shortened.lane_times, repeated=_repeated(here, base))
+        limit = bottleneck(case, played)
+    except (Refused, SimulationError, ValueError) as error:
+        return TrainingOutcome(row.number, "refused", str(error))
+    time = finite(played.step_time)
+    ends = sorted((here.value(bounds.low or time * 1e-3), here.value(bounds.high)))
+    unfit = unscored(row)
+    notes = [f"not scored: {unfit}"] if unfit else []
+    notes += [shortened.NOTE] if played.reason == shortened.NOTE else []
+    scored = None if unfit else _scored(here, base, time, (ends[0], ends[1]))
+    return TrainingOutcome(
+        row.number, "predicted", "; ".join([*notes, *here.notes]),
+        here.value(here.step_time), here.value(time), ends[0], ends[1], limit,
+        here.strategy, fabric_of(here), base is not None, scored,
+    )  # fmt: skip
+
+
+def _repeated(here: MeasuredCase, base: MeasuredCase | None) -> bool:
+    """Whether the calibrated run had the mesh and, on any but a plain one, the micro-batches of
+    this one."""
+    if base is None or (here.case.mesh.plain and base.case.mesh.plain):
+        return True
+    return (here.case.mesh, here.data["batch"]) == (base.case.mesh, base.data["batch"])
+
+
+def unscored(row: TrainingRow) -> str:
+    """Why the error of this row says nothing; empty where it does."""
+    if row.text("quality") not in ("A", "B", ""):
+        return f"quality {row.text('quality')}"
+    if "superlinear" in row.text("notes").lower():
+        return "flagged superlinear"
+    if (row.get("rel_unc_pct") or 0.0) > MAX_UNCERTAINTY:
+        return f"measured to {row.get('rel_unc_pct')} % only"
+    return ""
+
+
+def _scored(
+    here: MeasuredCase, base: MeasuredCase | None, time: float, ends: tuple[float, float]
+) -> Scored:
+    regime = regime_of(here)
+    source = here.row.text("source_id") or here.row.text("source_repo") or "-"
+    common = (source, regime, here.value(here.step_time), here.value(time), *ends)
+    if base is None:
+        return Scored(*common)
+    others = {name: here.value(t) for name, t in baselines(here, base).items()}
+    same = linear(here, base)
+    return Scored(*common, 1.0 - same / here.step_time, 1.0 - same / time, others)
+
+
+def fabric_of(here: MeasuredCase) -> str:
+    """The kind of link that a ring over all ranks is paced by: inside a node or between nodes."""
+    topology = here.case.topology
+    if topology is None or topology.ranks == 1:
+        return "one GPU"
+    last = topology.gpus if topology.ranks > topology.gpus else 1
+    kinds = [topology.link(edge).kind for edge in topology.route(0, last)]
+    order = (
+        *("ethernet", "gvnic", "ipoib", "tcpx", "efa", "slingshot", "omni_path", "roce"),
+        *("infiniband", "inter_socket", "pcie", "xgmi", "nvlink", "nvswitch"),
+    )
+    return min(kinds, key=lambda kind: order.index(kind) if kind in order else len(order))
+
+
+def generation(here: MeasuredCase) -> str:
+    """GPU generation, as in "Volta"."""
+    device = here.case.device
+    name = device.generation if device else "other"
+    return name if name == "other" else name.capitalize()
+
+
+def regime_of(here: MeasuredCase) -> str:
+    parts = (generation(here), fabric_of(here), here.strategy, count_band(here.case.ranks))
+    return " | ".join(parts)

@@ -1,0 +1,147 @@
+"""From the words of a row of a table of training runs to the `strategy:` section of a scenario.
+
+What no strategy plays is refused by name.  Where a row leaves open what a strategy has to know, a
+default of the system itself is taken and told in the row's notes, or the row is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.words import meaning, told, vocabulary
+from dpsim.core import plugins
+from dpsim.core.record import Refused
+
+#: the columns whose words tell the strategy
+_COLUMNS = ("strategy", "strategy_detail", "framework", "compression", "shard")
+#: from this month on Horovod has its defaults of 0.21 (2020-11-23)
+_HOROVOD_21 = "2020-11"
+
+
+def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
+    """The `strategy:` section of `row`; appends to `notes` what is assumed.
+
+    Raises Refused, naming the system, where no strategy plays it or a fact about it is missing.
+    """
+    words = vocabulary().strategies
+    text = " | ".join(row.text(column) for column in _COLUMNS).lower()
+    refused = meaning(words.refused, text)
+    if refused is not None:
+        raise Refused(f"{refused} ({row.text('strategy')})")
+    data, _ = next(told(words.kinds, text, row.text), ({}, []))
+    if not data:
+        raise Refused(f"strategy {row.text('strategy')!r} is not known")
+    kind = data["kind"]
+    if kind not in plugins.names("strategies"):
+        raise Refused(f"{kind} is not modelled ({row.text('strategy')})")
+    if kind in _FACTS:
+        _FACTS[kind](data, text, row, notes)
+    for keys, more in told(words.switches.get(kind, ()), text, row.text):
+        data |= keys
+        notes += more
+    _compress(data, text, row)
+    return data
+
+
+# -- what a strategy takes from the facts of a row ------------------------------------------------
+
+
+def _ddp(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
+    words, own = vocabulary().strategies, row.text("framework")
+    if own and not words.no_overlap.search(text) and not words.torch.search(own.lower()):
+        notes.append(f"{own}'s own gradient exchange is played as PyTorch DDP's")
+
+
+def _fsdp(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
+    """The ranks that share the parameters in hybrid sharding: as stated, else, of FSDP1, those of a
+    node, which it takes by itself (torch/distributed/fsdp/_init_utils.py)."""
+    words = vocabulary().strategies
+    if not words.hybrid.search(text):
+        return
+    stated, per_node = words.shared_by.search(text), row.get("gpus_per_node")
+    if stated:
+        data["shard"] = int(stated[1])
+        return
+    by_node = data["kind"] == "fsdp1"
+    if not by_node or not per_node:
+        what = "shard=N or gpus_per_node" if by_node else "shard=N"
+        raise Refused(
+            f"hybrid sharding over groups of unknown size; {what} in column shard would tell "
+            f"({row.text('strategy')})"
+        )
+    notes.append(f"parameters are shared by the {int(per_node)} ranks of a node, FSDP1's default")
+    data["shard"] = int(per_node)
+
+
+def _zero(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
+    words, own = vocabulary().strategies, row.text("framework")
+    if data["stage"] < 3 and own and not words.deepspeed.search(own.lower()):
+        notes.append(f"{own}'s ZeRO is played as DeepSpeed's with overlap_comm")
+        data["overlap_comm"] = True
+    if match := words.partition.search(row.text("shard")):
+        data["partition_size"] = int(match[1])
+    parts = (words.weights, words.copies, words.gradients)
+    named = [part.search(text) is not None for part in parts]
+    if any(named) or words.zero_plus.search(text):
+        _plus(data, named if any(named) else [True] * len(parts), row, notes)
+
+
+def _plus(data: dict[str, Any], parts: list[bool], row: TrainingRow, notes: list[str]) -> None:
+    """ZeRO++ with these of its parts (weights, copies, gradients); groups are nodes
+    (deepspeedai/DeepSpeed docs/_tutorials/zeropp.md)."""
+    weights, copies, gradients = parts
+    stated = row.get("gpus_per_node")
+    if (copies or gradients) and not stated:
+        raise Refused("ZeRO++ exchanges inside a node first; gpus_per_node is not stated")
+    node = min(int(stated or 1), row.gpus)
+    if weights:
+        data["zero_quantized_weights"] = True
+    if copies and node > 1:
+        notes.append(f"hpZ's groups are nodes, {node} ranks")
+        data["zero_hpz_partition_size"] = node
+    if gradients:
+        data["zero_quantized_gradients"] = True
+        data["local_world_size"] = node
+
+
+def _horovod(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
+    if vocabulary().strategies.hierarchical.search(text):
+        per_node = row.get("gpus_per_node")
+        if not per_node:
+            raise Refused("a hierarchical all-reduce needs gpus_per_node, which is not stated")
+        data |= {"hierarchical_allreduce": True, "local_size": min(int(per_node), row.gpus)}
+    if (date := date_of(row)) and date < _HOROVOD_21:
+        notes.append(f"Horovod's defaults before 0.21, as the run is of {date}")
+        data["horovod"] = "0.20"
+
+
+_FACTS = {"ddp": _ddp, "fsdp": _fsdp, "fsdp1": _fsdp, "zero": _zero, "horovod": _horovod}
+
+
+def date_of(row: TrainingRow) -> str:
+    """When it was run, "2020-06": as stated, else the month of NVIDIA's container, else that of
+    the source's commit; empty where nothing tells."""
+    container = re.search(r"\b(\d\d)\.(0[1-9]|1[0-2])\b", row.text("framework"))
+    stated = row.text("data_date")
+    if re.match(r"20\d\d-\d\d", stated):
+        return stated[:7]
+    if container and 17 <= int(container[1]) <= 40:
+        return f"20{container[1]}-{container[2]}"
+    return row.text("source_commit_date")[:7]
+
+
+def _compress(data: dict[str, Any], text: str, row: TrainingRow) -> None:
+    """DDP's compressing hooks.  What else is compressed is refused, never played whole."""
+    words, column = vocabulary().strategies, row.text("compression").lower()
+    hook, named = words.hook.search(text), words.compressed.search(column)
+    unsaid = words.uncompressed.search(column) is not None
+    if unsaid and not hook:
+        return
+    if "zero_quantized_weights" in data or "zero_quantized_gradients" in data:
+        return
+    if data["kind"] != "ddp" or not (hook or named):
+        what = "a communication hook" if unsaid else column
+        raise Refused(f"compressed communication is not modelled ({what[:40]} with {data['kind']})")
+    data["comm_hook"] = (hook and (hook[1] or hook[2])) or (named and named[1])

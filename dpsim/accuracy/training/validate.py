@@ -1,0 +1,131 @@
+"""`dpsim validate` for training runs: calibrate on the smallest count, predict the rest, score."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dpsim._version import __version__
+from dpsim.accuracy.scores import ADDED, grouped, skill, summary
+from dpsim.accuracy.training.series import TrainingOutcome, play_series
+from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
+from dpsim.core.record import Refused
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ValidatedTraining:
+    """A table, what came of its rows in their order, and the document about it."""
+
+    table: TrainingTable
+    outcomes: tuple[TrainingOutcome, ...]
+    document: dict[str, Any]
+
+    def predictions(self) -> list[dict[str, Any]]:
+        """Rows of predictions.csv: all columns of the input, then `ADDED`; a column of the same
+        name is written once."""
+        return [_line(self.table, outcome) for outcome in self.outcomes]
+
+
+def validated_training(
+    path: Path, *, calibrate: str = "smallest", jobs: int = 1
+) -> ValidatedTraining:
+    """What dpsim says about the training runs in `path`.
+
+    calibrate   smallest (the rows with role `calib`, or the first at the smallest count of each
+                series) or none
+    jobs        processes that share the series
+
+    Raises Refused where the table or `calibrate` is not right.
+    """
+    if calibrate not in ("smallest", "none"):
+        raise Refused(f"--calibrate: {calibrate!r} is not for training tables; smallest or none")
+    table = read_table(path)
+    outcomes = sorted(_play_all(table, calibrate, jobs), key=lambda outcome: outcome.number)
+    return ValidatedTraining(table, tuple(outcomes), _document(table, outcomes, calibrate))
+
+
+def _line(table: TrainingTable, outcome: TrainingOutcome) -> dict[str, Any]:
+    row = table.rows[outcome.number]
+    numbers = (outcome.measured, outcome.predicted, outcome.low, outcome.high)
+    shown = ["" if n is None else f"{n:.9g}" for n in numbers]
+    unit = row.text("unit") or ("s" if outcome.measured is not None else "")
+    added = [*shown, unit, outcome.status, outcome.reason, outcome.bottleneck]
+    return {c: row.cells.get(c, "") for c in table.columns} | dict(zip(ADDED, added, strict=True))
+
+
+def _play_all(table: TrainingTable, calibrate: str, jobs: int) -> list[TrainingOutcome]:
+    series = list(table.series.values())
+    if jobs == 1:
+        return [o for rows in series for o in play_series(rows, calibrate)]
+    with ProcessPoolExecutor(jobs) as pool:
+        found = pool.map(play_series, series, [calibrate] * len(series), chunksize=4)
+        return [outcome for outcomes in found for outcome in outcomes]
+
+
+def _document(
+    table: TrainingTable, outcomes: Sequence[TrainingOutcome], calibrate: str
+) -> dict[str, Any]:
+    scored = [o.scored for o in outcomes if o.scored is not None and o.anchored]
+    absolute = [o.scored for o in outcomes if o.scored is not None and not o.anchored]
+    by_source: dict[str, int] = collections.Counter(
+        table.rows[o.number].text("source_id") or "-" for o in outcomes if o.status == "refused"
+    )
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "dpsim_version": __version__,
+        "table": table.name,
+        "kind": "training",
+        "calibrate": calibrate,
+        "rows": len(outcomes),
+        "status": dict(collections.Counter(outcome.status for outcome in outcomes)),
+        "all": summary(scored),
+        "uncalibrated": summary(absolute),
+        "sources": grouped(scored, lambda row: row.source, dict(by_source)),
+        "regimes": grouped(scored, lambda row: row.regime),
+        "across_nodes": across_nodes(table, outcomes),
+        "refusals": _refusals(outcomes),
+        "warnings": list(table.warnings),
+    }
+
+
+def across_nodes(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> dict[str, Any]:
+    """The headline: rows across nodes of series with at least three counts, per source, and the
+    mean over sources."""
+    counts: dict[str, set[int]] = collections.defaultdict(set)
+    name_of = {row.number: name for name, rows in table.series.items() for row in rows}
+    for outcome in outcomes:
+        if outcome.status in ("predicted", "calibrated"):
+            counts[name_of[outcome.number]].add(table.rows[outcome.number].gpus)
+    chosen = [
+        o.scored
+        for o in outcomes
+        if o.scored is not None
+        and o.anchored
+        and len(counts[name_of[o.number]]) >= 3
+        and _several_nodes(table.rows[o.number])
+    ]
+    sources = grouped(chosen, lambda row: row.source)
+    medians = [figures["median_error"] for figures in sources.values()]
+    return {
+        "n": len(chosen),
+        "mean_over_sources_of_median_error": sum(medians) / len(medians) if medians else None,
+        "skill": skill(chosen),
+        "sources": sources,
+    }
+
+
+def _several_nodes(row: TrainingRow) -> bool:
+    nodes, per_node = row.get("nodes"), row.get("gpus_per_node") or 8
+    return nodes > 1 if nodes else row.gpus > per_node
+
+
+def _refusals(outcomes: Iterable[TrainingOutcome]) -> dict[str, int]:
+    """How often which reason was given, most frequent first."""
+    reasons = collections.Counter(o.reason for o in outcomes if o.status == "refused")
+    return dict(reasons.most_common())

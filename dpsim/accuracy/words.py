@@ -1,0 +1,325 @@
+"""What the free words of measured tables mean: `words.yaml`, read strictly, and how it is applied.
+
+Sources write hardware, models and strategies in words of their own.  All that dpsim understands of
+them stands in that one file; the modules that read tables keep only the rules that are no words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BeforeValidator
+
+from dpsim.core import yamlfile
+from dpsim.core.record import Count, Flag, Refused, Text, build, record
+from dpsim.machines.devices import NetworkKind
+
+
+def _joined(value: Any) -> Any:
+    return "|".join(value) if isinstance(value, list) else value
+
+
+Words = Annotated[re.Pattern[str], BeforeValidator(_joined)]
+Texts = tuple[Text, ...]
+#: words that every text has
+ANY = re.compile("")
+
+
+@record
+class Named:
+    """Something with the words that tell it."""
+
+    words: Words = ANY
+
+
+E = TypeVar("E", bound=Named)
+M = TypeVar("M")
+
+
+def first(entries: Iterable[E], text: str) -> E | None:
+    """The first of `entries` whose words `text` has."""
+    return next((entry for entry in entries if entry.words.search(text)), None)
+
+
+def meaning(words: Mapping[M, Words], text: str) -> M | None:
+    """The first meaning in `words` whose words `text` has."""
+    return next((found for found, told in words.items() if told.search(text)), None)
+
+
+@record
+class KeyRule(Named):
+    """Keys of a scenario that words set.
+
+    beside, unless  words that the text must have too, and must not have
+    columns         other columns of the row, and words that they must have
+    note            what there is to tell about it
+    """
+
+    beside: Words = ANY
+    unless: Words | None = None
+    columns: dict[str, Words] = field(default_factory=dict)
+    keys: dict[str, str | int | bool]
+    note: Text = ""
+
+
+def told(
+    rules: Iterable[KeyRule], text: str, column: Callable[[str], str] = str
+) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """Keys and notes of each of `rules` that applies to `text`; `column` gives the text of a column
+    of the row.  A group of the words that has a name is a key too, a number."""
+    for rule in rules:
+        found = rule.words.search(text)
+        if not found or not rule.beside.search(text) or (rule.unless and rule.unless.search(text)):
+            continue
+        if all(words.search(column(name).lower()) for name, words in rule.columns.items()):
+            named = {key: int(value) for key, value in found.groupdict().items()}
+            yield {**rule.keys, **named}, [rule.note] if rule.note else []
+
+
+# -- machines -------------------------------------------------------------------------------------
+
+
+@record
+class Board(Named):
+    """A form of an accelerator: its `device`, a list of nodes that it is fitted to, and the `note`
+    that its choice needs.  The one without words is a guess."""
+
+    device: Text
+    fitted: Text
+    note: Text = ""
+
+    @property
+    def guessed(self) -> bool:
+        return not self.words.pattern
+
+
+@record
+class Family(Named):
+    """A family of accelerators; `nic` is the usual line rate of one NIC beside it [Gbit/s]."""
+
+    nic: float
+    boards: tuple[Board, ...]
+
+
+@record
+class AcceleratorWords:
+    """Accelerators by name, and what stands in for one that isn't stated."""
+
+    families: tuple[Family, ...]
+    not_stated: Words
+    geforce: Family
+    any_gpu: Family
+    on_pcie: Words
+    on_nvlink: Words
+    on_pairs: Words
+
+
+@record
+class WiredNode:
+    """The node of a machine: how its GPUs are wired, and how many it holds."""
+
+    wiring: Text
+    gpus: Count
+
+
+@record
+class NamedMachine(Named):
+    """A platform with a name: the lists of nodes that its boards are fitted to, the machine."""
+
+    fitted: Texts
+    machine: Text
+
+
+@record
+class NodeWords:
+    """Machines, the boards that they hold, and words for the inside of a node."""
+
+    machines: dict[str, WiredNode]
+    fitted: dict[str, Texts]
+    wiring: dict[str, Words]
+    pcie_generation: Words
+    no_peers: Words
+    peers: Words
+    platforms: tuple[NamedMachine, ...]
+
+
+# -- networks between nodes -----------------------------------------------------------------------
+
+
+@record
+class NamedFabric(Named):
+    """A kind of network."""
+
+    kind: NetworkKind
+    note: Text = ""
+
+
+@record
+class NamedRate(Named):
+    """A line rate of one NIC [Gbit/s]."""
+
+    gbits: float
+
+
+@record
+class NamedNics(NamedRate):
+    """The NICs of each node of a platform with a name, and who says so."""
+
+    nics: Count
+    source: Text
+
+
+@record
+class NetworkWords:
+    """Words for what joins nodes, how many NICs a node has and how fast they are [Gbit/s]."""
+
+    host_memory: Words
+    benchmark: Words
+    inside: Words
+    outside: Words
+    to_host: Words
+    silent: Words
+    tcp: Words
+    tcpx: Words
+    gvnic: Words
+    over_infiniband: Words
+    kinds: tuple[NamedFabric, ...]
+    generations: tuple[NamedRate, ...]
+    usual: dict[NetworkKind, float]
+    line_rates: tuple[float, ...]
+    ethernet_rates: tuple[float, ...]
+    slow: float
+    fast: Words
+    platforms: tuple[NamedNics, ...]
+    rate: Words
+    total: Words
+    gigabit: Words
+    per_gpu: Words
+    count_behind: Words
+    count: Words
+    counts: dict[int, Words]
+
+
+# -- training runs and collectives ----------------------------------------------------------------
+
+
+@record
+class TableWords:
+    """Columns and units of a table of training runs; times in seconds."""
+
+    columns: dict[str, Text]
+    times: dict[str, float]
+    run_times: dict[str, float]
+    samples: Texts
+    throughput: Words
+    behind: Words
+    in_tokens: Words
+
+
+@record
+class ModelWords:
+    """Names of models, and what tells how many parameters and which samples they have."""
+
+    images: tuple[KeyRule, ...]
+    language: tuple[KeyRule, ...]
+    sequences: Words
+    no_images: Words
+    shaped: Words
+    shape: Words
+    size: Words
+    millions: dict[str, float]
+
+
+@record
+class StrategyWords:
+    """Strategies, what sets their keys, and what none of them plays."""
+
+    refused: dict[str, Words]
+    kinds: tuple[KeyRule, ...]
+    switches: dict[str, tuple[KeyRule, ...]]
+    torch: Words
+    deepspeed: Words
+    no_overlap: Words
+    hierarchical: Words
+    hybrid: Words
+    shared_by: Words
+    partition: Words
+    zero_plus: Words
+    weights: Words
+    copies: Words
+    gradients: Words
+    hook: Words
+    compressed: Words
+    uncompressed: Words
+    beside_computing: Words
+    interleaved: Words
+    one_f_one_b: Words
+
+
+@record
+class NcclVersions:
+    """NCCL's versions: the torch that bundles each first, and the month of its release."""
+
+    torch: Words
+    bundled: dict[str, tuple[int, int]]
+    released: dict[str, Text]
+
+
+@record
+class CollectiveWords:
+    """Words of tables of collectives."""
+
+    operations: dict[str, Text]
+    flags: dict[str, Flag]
+    libraries: dict[str, Words]
+    version: Words
+    free: Texts
+
+
+@record
+class Vocabulary:
+    """All of `words.yaml`."""
+
+    accelerators: AcceleratorWords
+    nodes: NodeWords
+    network: NetworkWords
+    tables: TableWords
+    models: ModelWords
+    strategies: StrategyWords
+    precision: tuple[KeyRule, ...]
+    recompute: tuple[KeyRule, ...]
+    nccl: NcclVersions
+    collectives: CollectiveWords
+
+
+@cache
+def vocabulary() -> Vocabulary:
+    """The shipped words.
+
+    Raises FileRefused where the file is not right.
+    """
+    path = Path(__file__).with_name("words.yaml")
+    data, lines = yamlfile.load(path, path.name)
+    terms: dict[str, str] = {}
+    for name, text in data.pop("terms").items():
+        terms[name] = _filled(text, terms)
+    try:
+        return build(Vocabulary, _filled(data, terms), file=True)
+    except Refused as error:
+        raise yamlfile.located(error, path.name, lines) from None
+
+
+def _filled(value: Any, terms: dict[str, str]) -> Any:
+    """`value` with every {name} replaced by the term of that name."""
+    if isinstance(value, dict):
+        return {key: _filled(item, terms) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_filled(item, terms) for item in value]
+    if not isinstance(value, str):
+        return value
+    return re.sub(r"\{([a-z_]\w*)\}", lambda name: terms[name[1]], value)

@@ -1,0 +1,143 @@
+"""Plays: the plays that engines are given, and with how many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsim.cases.batches import Batches
+from dpsim.cases.costs import Stretched, Transport
+from dpsim.cases.programs import Programs
+from dpsim.cases.work import fitted
+from dpsim.compile import pipeline
+from dpsim.compile.program import Cast
+from dpsim.core.arrays import Array
+from dpsim.core.plugins import name_of
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Scenario
+from dpsim.play import Costs, Play
+from dpsim.play.bundled import BundledCosts
+from dpsim.play.quorum import Quorum
+from dpsim.variability import expected_maximum
+
+#: steps of a deterministic run; the period has settled if the last two agree
+_SETTLING = (4, 16, 64)
+#: step -> multiplier of every rank's compute
+Factors = Callable[[int], Array]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What an interval or a what-if changes: multipliers of compute time, and of the latency and
+    transfer time of collectives."""
+
+    compute: float = 1.0
+    latency: float = 1.0
+    transfer: float = 1.0
+
+
+@dataclass(frozen=True)
+class Script:
+    """The plays of a case, or of a stretched or quiet one."""
+
+    scenario: Scenario
+    batches: Batches
+    programs: Programs
+    transport: Transport
+
+    def plays(self, stretch: Stretch, *, quiet: bool, at_most: int | None) -> list[Play]:
+        """The plays to try in turn: a deterministic one is repeated with more steps until its
+        period has settled.  `quiet` leaves out all variability; `at_most` limits the steps that
+        are played where there is some."""
+        variability, iteration = self.scenario.variability, self.scenario.iteration
+        mesh, programs = self.batches.mesh, self.programs
+        alike = self._alike and (quiet or not variability.varies)
+        factors, costs = self._factors(stretch, quiet, alike), self._costs(stretch)
+        slow, network = self.contention, _calm if quiet else self.batches.variation.network
+        if alike:  # one player for all ranks that hold the same stages
+            costs = BundledCosts(costs, programs.cast(None).groups)
+        if iteration != "steady":
+            cast = self._first_casts(iteration)
+            return [Play(cast, costs, iteration, iteration - 1, factors, slow, network)]
+        steady = programs.cast(None)
+        steady = pipeline.players(steady, mesh) if alike else steady
+        if variability.random and not quiet:
+            steps = min(variability.steps, at_most or variability.steps)
+            return [Play(lambda _: steady, costs, steps + 2, 2, factors, slow, network)]
+        plays = [Play(lambda _: steady, costs, n, n // 2, factors, slow) for n in _SETTLING]
+        if not mesh.plain:  # all ranks wait for each other: steps hardly overlap
+            plays.insert(0, Play(lambda _: steady, costs, 2, 0, factors, slow))
+        return plays
+
+    @property
+    def _alike(self) -> bool:
+        """Whether all ranks that hold the same stages do the same, where nothing varies."""
+        batches = self.batches
+        return not batches.mesh.plain and min(batches.shares) == max(batches.shares)
+
+    def _first_casts(self, iteration: int) -> Callable[[int], Cast]:
+        """The casts of the first iterations, which differ; later ones repeat the fourth."""
+        casts = [self.programs.cast(k + 1) for k in range(min(iteration, 4))]
+        return lambda step: casts[min(step, len(casts) - 1)]
+
+    def _costs(self, stretch: Stretch) -> Costs:
+        if (stretch.latency, stretch.transfer) == (1.0, 1.0):
+            return self.transport.costs
+        return Stretched(self.transport.costs, stretch.latency, stretch.transfer)
+
+    # -- factors ------------------------------------------------------------------------------
+
+    def _factors(self, stretch: Stretch, quiet: bool, alike: bool) -> Factors:
+        ones = np.ones(self.batches.mesh.pipeline if alike else self.batches.site.ranks)
+        scale = stretch.compute * self.waiting
+
+        def each(step: int) -> Array:
+            return ones * scale if quiet or alike else self.batches.variation.factors(step, scale)
+
+        return each if quiet else self._counted(each)
+
+    def _counted(self, factors: Factors) -> Factors:
+        """`factors` with late ranks cut off, where there are backup workers."""
+        batches, ranks, batch = self.batches, self.batches.site.ranks, self.scenario.batch
+        backup, where = self.scenario.strategy.backup_workers, ("strategy", "backup_workers")
+        if not backup:
+            return factors
+        if backup >= ranks:
+            raise Refused(f"{backup} of {ranks} ranks leave nobody to wait for", where)
+        if not batches.mesh.plain:
+            raise Refused("with tensor or pipeline parallelism every rank is needed", where)
+        if not self.transport.backend.ideal:
+            raise Refused(
+                f"an all-reduce of {name_of(self.transport.backend)} needs every rank; "
+                "backend free, ideal or ideal_ring is accepted",
+                where,
+            )
+        if batch.global_ is not None:
+            raise Refused("late samples are dropped; give batch.per_device, not global", where)
+        if batches.uneven:
+            raise Refused("late ranks are not modelled where shares or devices differ", where)
+        return Quorum(factors, backup, batches.step_seconds, self.scenario.host.serial)
+
+    @property
+    def waiting(self) -> float:
+        """Mean of the slowest rank's compute over that of a single one: E[max of N], normal."""
+        given, site = self.scenario.compute.spread, self.batches.site
+        if given is None and (site.machine is None or self.scenario.variability.varies):
+            return 1.0
+        spread = fitted("gpu.spread", site.device) if given is None else given
+        return 1.0 + spread * expected_maximum(site.ranks)
+
+    @property
+    def contention(self) -> float:
+        """How much longer computing takes beside a collective: as given, else as fitted for the
+        backend's kernels."""
+        given, site = self.scenario.compute.contention, self.batches.site
+        if given is not None or site.machine is None:
+            return given or 0.0
+        return fitted(f"{name_of(self.transport.backend)}.contention", site.device)
+
+
+def _calm(step: int) -> float:
+    return 1.0

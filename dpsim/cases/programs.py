@@ -1,0 +1,176 @@
+"""Programs: the job of every rank, what it issues, and who plays what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+
+from dpsim.cases.batches import Batches
+from dpsim.compile import host, pipeline
+from dpsim.compile.job import Job
+from dpsim.compile.layout import Layout, assign
+from dpsim.compile.program import Cast, Program
+from dpsim.compile.schedules.one_f_one_b import OneFOneB
+from dpsim.core.plugins import name_of
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Scenario
+from dpsim.models import Model
+from dpsim.models.compute import LayerTime, optimizer_seconds
+from dpsim.models.split import shared_tables, stage_of, tensor_part
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What ranks do with their batches; under a `toy`, an ideal backend, there is no
+    bookkeeping."""
+
+    scenario: Scenario
+    batches: Batches
+    toy: bool
+
+    @property
+    def _model(self) -> Model:
+        return self.batches.pace.work.model
+
+    # -- jobs ---------------------------------------------------------------------------------
+
+    def job(self, samples: float, part: Model | None = None, kind: int = 0) -> Job:
+        """The work of one rank whose micro-batches have `samples` samples, on the device number
+        `kind`; `part` is its part of the model where it does not hold all of it."""
+        s, batches, pace, site = self.scenario, self.batches, self.batches.pace, self.batches.site
+        device, timed = pace.kinds[kind], _recorded_update(self._model)
+        free = self.toy or device is None or timed is not None
+        return Job(
+            model=part or self._model,
+            times=pace.times(samples, part, kind),
+            ranks=batches.mesh.data,
+            micro_batches=s.batch.accumulation,
+            samples=samples,
+            precision=pace.work.precision,
+            optimizer=s.optimizer,
+            serial=s.host.serial,
+            copy_bandwidth=None if free or device is None else device.memory_bandwidth,
+            control=not self.toy,
+            update=optimizer_seconds(s.optimizer.kind, 1.0, device) if timed is None else timed,
+            slowest=None if part is not None else self._slowest(),
+            local_size=site.gpus and min(site.gpus, site.ranks),
+            elsewhere=_elsewhere(batches.shares),
+        )
+
+    def _slowest(self) -> tuple[LayerTime, ...] | None:
+        """Layer times on the rank that takes longest, by its share, its device and `slow_ranks`;
+        None where all ranks are alike."""
+        slow, batches, pace = self.batches.variation.fixed, self.batches, self.batches.pace
+        if not slow and not batches.uneven:
+            return None
+        found = {(*part, slow.get(rank, 1.0)) for rank, part in enumerate(batches.of_rank)}
+        if len(pace.kinds) == 1:
+            share, kind, factor = max(found, key=lambda one: (one[0] * one[2], one))
+        else:
+            share, kind, factor = max(found, key=lambda one: (one[2] * pace.seconds(*one[:2]), one))
+        return tuple(t.scaled(factor) for t in pace.times(share, kind=kind))
+
+    # -- where the model is split -------------------------------------------------------------
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the model is spread over the mesh.  Raises Refused where it cannot be."""
+        s, mesh, model = self.scenario, self.batches.mesh, self._model
+        if s.host.launch is not None:
+            message = "is not modelled with tensor or pipeline parallelism; leave it out"
+            raise Refused(message, ("host", "launch"))
+        if s.iteration != "steady":
+            message = "first iterations are not modelled with tensor or pipeline parallelism"
+            raise Refused(message, ("iteration",))
+        if mesh.tensor > 1 and model.tokens == 1 and model.layers[0].forward is None:
+            message = f"{model.name} is not split: tensor parallelism is modelled for transformers"
+            raise Refused(message, ("parallel", "tensor"))
+        schedule = s.schedule or OneFOneB()
+        times = self.batches.pace.times(max(self.batches.shares))
+        costs = [time.forward + time.backward for time in times]
+        stages = assign(model, costs, mesh.pipeline * schedule.chunks, s.stages)
+        tables = shared_tables(model, stages)
+        return Layout(
+            mesh,
+            schedule,
+            stages,
+            sequence=s.parallel.sequence_parallel,
+            blocking_sends=s.parallel.blocking_sends,
+            recompute=s.recompute == "full",
+            tables=tuple((a, b, -(-t.elements // mesh.tensor)) for a, b, t in tables),
+        )
+
+    @cached_property
+    def stage_job(self) -> Callable[[int, int], Job]:
+        """(stage, samples) -> the work of one rank on it; made once."""
+        return cache(self._stage_job)
+
+    def _stage_job(self, stage: int, samples: int) -> Job:
+        tensor, sequence = self.batches.mesh.tensor, self.scenario.parallel.sequence_parallel
+        part = stage_of(self._model, self.layout.stages[stage])
+        if tensor > 1:
+            part = tensor_part(part, tensor, sequence=sequence)
+        return replace(self.job(samples, part), stage=stage)
+
+    # -- casts --------------------------------------------------------------------------------
+
+    @cached_property
+    def cast(self) -> Callable[[int | None], Cast]:
+        """Iteration (1, 2, …; None in the steady state) -> who plays what; compiled once."""
+        return cache(self._cast)
+
+    def _cast(self, iteration: int | None) -> Cast:
+        batches, strategy = self.batches, self.scenario.strategy
+        if not batches.mesh.plain:
+            return pipeline.cast(self.layout, strategy, batches.shares, self.stage_job)
+        parts = {part: number for number, part in enumerate(batches.parts)}
+        programs = tuple(self._program(*part, iteration) for part in parts)
+        roles = tuple(parts[part] for part in batches.of_rank)
+        ranks = batches.site.ranks
+        return Cast(programs, roles, {"world": (tuple(range(ranks)),), **strategy.groups(ranks)})
+
+    @property
+    def asked(self) -> Cast:
+        """The cast of the step that the scenario asks for, rank by rank."""
+        iteration = self.scenario.iteration
+        return self.cast(None if iteration == "steady" else iteration)
+
+    def _program(self, samples: int, kind: int, iteration: int | None) -> Program:
+        """What ranks with so many samples on this kind of device issue, and what that costs their
+        host."""
+        s, job = self.scenario, self.job(samples, kind=kind)
+        program = s.strategy.program(job, iteration)
+        if s.host.launch is None:
+            return program
+        self._check_launches()
+        if s.host.captured:
+            program = host.captured(program, s.host.launch)
+        else:
+            times = host.issue_times(self._model, s.host.launch, s.host.kernels, s.recompute)
+            issuing = s.strategy.program(replace(job, times=times, slowest=None), iteration)
+            program = host.issued(program, issuing, s.host.launch)
+        return host.waiting(program) if s.host.waits else program
+
+    def _check_launches(self) -> None:
+        """Refuse where launches are not modelled, or are in the durations already."""
+        where, recorded = ("host", "launch"), self._model.recorded
+        if recorded is not None and recorded.timed:
+            raise Refused("recorded durations hold what the host cost; leave it out", where)
+        if self.scenario.strategy.own_launches:
+            kind = name_of(self.scenario.strategy)
+            raise Refused(f"the host's launches are not modelled for {kind}; leave it out", where)
+
+
+def _recorded_update(model: Model) -> float | None:
+    """Seconds per parameter of all that followed the last gradient of a recorded step: the
+    optimizer, and DDP's copies, which are in the recorded durations already."""
+    recorded = model.recorded
+    if recorded is None or not recorded.timed:
+        return None
+    return recorded.after / max(model.parameters, 1)
+
+
+def _elsewhere(shares: tuple[int, ...]) -> int | None:
+    """Samples of all ranks but the first, where ranks differ."""
+    return None if min(shares) == max(shares) else sum(shares[1:])

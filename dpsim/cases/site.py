@@ -1,0 +1,126 @@
+"""Site: where a point runs, which machine and how much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+from dpsim.core.places import below
+from dpsim.core.record import Refused
+from dpsim.core.yamlfile import FileRefused
+from dpsim.describe.sections import Cluster
+from dpsim.machines.devices import Device
+from dpsim.machines.machine import Machine, load_device, load_machine
+from dpsim.machines.topology import Topology
+
+#: ranks of a machine beyond which nothing is built: memory and time grow with every cable
+MAX_RANKS = 131_072
+_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class Site:
+    """The machine of a cluster and the nodes of it that are used; `seed` draws which flows
+    collide."""
+
+    cluster: Cluster
+    seed: int
+    base: Path
+
+    @cached_property
+    def machine(self) -> Machine | None:
+        """With the device that the scenario puts into it; None where ranks alone are given."""
+        name, device = self.cluster.machine, self.cluster.device
+        if name is None:
+            return None
+        machine = named(self.base, "machine", name, load_machine)
+        if device is None:
+            return machine
+        return replace(machine, device=named(self.base, "device", device, load_device))
+
+    @property
+    def device(self) -> Device | None:
+        """The machine's own device."""
+        return self.machine.device if self.machine else None
+
+    @cached_property
+    def topology(self) -> Topology | None:
+        """Graph and routes; Refused where there are more than MAX_RANKS ranks."""
+        cluster = self.cluster
+        if self.machine is None:
+            return None
+        per_node = cluster.gpus_per_node or self.machine.gpus_per_node
+        nodes = cluster.nodes or -(-(cluster.ranks or 1) // per_node)
+        ranks = cluster.ranks or nodes * per_node
+        if ranks > MAX_RANKS:
+            raise Refused(_too_many(ranks, per_node), ("cluster",))
+        return self._built(nodes, cluster.ranks, cluster.gpus_per_node)
+
+    def group(self, ranks: int, nodes: int) -> Topology:
+        """`ranks` of the machine on `nodes` nodes, evenly: a group that was measured."""
+        try:
+            if ranks > MAX_RANKS:
+                raise Refused(f"more than {MAX_RANKS:,} ranks")
+            return self._built(nodes, ranks, -(-ranks // nodes))
+        except Refused as error:
+            raise Refused(
+                f"a curve of {ranks} ranks on {nodes} nodes does not fit this machine: {error}",
+                ("calibration",),
+            ) from None
+
+    def _built(self, nodes: int, ranks: int | None, gpus_per_node: int | None) -> Topology:
+        """So many nodes of the machine, with what the scenario overrides."""
+        assert self.machine is not None
+        cluster = self.cluster
+        return self.machine.topology(
+            nodes=nodes,
+            ranks=ranks,
+            gpus_per_node=gpus_per_node,
+            nics_per_node=cluster.nics_per_node,
+            inter_node_bandwidth=cluster.inter_node_bandwidth,
+            inter_node_kind=cluster.inter_node_kind,
+            oversubscription=cluster.oversubscription,
+            routing=cluster.routing,
+            seed=self.seed,
+        )
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks train."""
+        return self.topology.ranks if self.topology else self.cluster.ranks or 1
+
+    @property
+    def nodes(self) -> int | None:
+        """How many nodes they are on; None without a machine."""
+        return self.topology.nodes if self.topology else None
+
+    @property
+    def gpus(self) -> int | None:
+        """Devices of a node; None where there are no nodes."""
+        return self.topology.gpus if self.topology else None
+
+
+def named(base: Path, key: str, name: str, read: Callable[[str, Path], _Found]) -> _Found:
+    """What `read` finds under `name`; files must lie below the scenario's folder."""
+    if "/" in name or name.endswith((".yaml", ".yml", ".json")):
+        path = below(base, name, f"cluster.{key}")
+        if not path.exists():
+            raise Refused(f"there is no file {name[:200]!r}", ("cluster", key))
+    try:
+        return read(name, base)
+    except Refused as error:
+        if isinstance(error, FileRefused):
+            raise
+        raise Refused(error.message, ("cluster", key)) from None
+
+
+def _too_many(ranks: int, per_node: int) -> str:
+    size = ranks * 8e-6  # GB: 8 kB a rank of graph, routes and timeline
+    accepted = f"at most {MAX_RANKS:,} ranks ({MAX_RANKS // per_node:,} nodes of {per_node})"
+    return (
+        f"{ranks:,} ranks would need about {size:,.0f} GB and hours; {accepted} are accepted on a "
+        "machine, and up to 1,048,576 without one (collective: backend ideal_ring)"
+    )

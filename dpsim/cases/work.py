@@ -1,0 +1,162 @@
+"""Work: what is trained, on which devices, and how long they take for its layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpsim.cases.site import Site, named
+from dpsim.core.constants import shipped
+from dpsim.core.dtypes import dtype_class
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import Scenario
+from dpsim.describe.uneven import ranks_of
+from dpsim.machines.devices import Device
+from dpsim.machines.machine import load_device
+from dpsim.models import Model
+from dpsim.models.compute import DEFAULT_EFFICIENCY, LayerTime, layer_times
+from dpsim.models.precision import Precision, PrecisionSpec
+from dpsim.models.section import load
+
+
+@dataclass(frozen=True)
+class Work:
+    """A scenario's model section `spec` and its precision, on the machine's `device`."""
+
+    spec: Any
+    given: PrecisionSpec | None
+    base: Path
+    device: Device | None
+
+    @cached_property
+    def model(self) -> Model:
+        """As read from the section, a file or a record."""
+        return load(self.spec, self.base, self.device)
+
+    @cached_property
+    def precision(self) -> Precision:
+        """As given, else everything in the model's own dtype."""
+        dtype = self.model.dtype
+        return (self.given or PrecisionSpec()).filled(dtype)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The device of every rank, and layer times on each kind of them; `level` multiplies these, as
+    calibration has it."""
+
+    scenario: Scenario
+    site: Site
+    work: Work
+    level: float
+
+    @cached_property
+    def kinds(self) -> tuple[Device | None, ...]:
+        """The kinds of devices that ranks have; the machine's own is the first."""
+        given = self.site.cluster.devices
+        if not given:
+            return (self.site.device,)
+        found = [self.site.device]
+        for name in given.values():
+            device = self._named(name)
+            if device not in found:
+                found.append(device)
+        if len(found) > 1 and not self.scenario.parallel.mesh(self.site.ranks).plain:
+            message = "ranks that share a model have one kind of device; leave it out"
+            raise Refused(message, ("cluster", "devices"))
+        if len(found) > 1 and any(layer.forward is not None for layer in self.work.model.layers):
+            raise Refused(
+                "the model's layers state their durations, whatever the device; say how slow ranks "
+                "are with variability.slow_ranks",
+                ("cluster", "devices"),
+            )
+        return tuple(found)
+
+    def _named(self, name: str) -> Device:
+        return named(self.site.base, "devices", name, load_device)
+
+    @cached_property
+    def of_rank(self) -> tuple[int, ...]:
+        """The place in `kinds` of every rank's own."""
+        found = [0] * self.site.ranks
+        for text, name in (self.site.cluster.devices or {}).items():
+            number = self.kinds.index(self._named(name))
+            for ranks in ranks_of(text):
+                found[ranks.start : ranks.stop] = [number] * len(found[ranks.start : ranks.stop])
+        return tuple(found)
+
+    @property
+    def peak(self) -> float | None:
+        """What all devices could do in the dtype that they compute in [FLOP/s]."""
+        if self.site.device is None:
+            return None
+        counts = np.bincount(self.of_rank, minlength=len(self.kinds))
+        return float(sum(self.peak_of(k) * int(count) for k, count in enumerate(counts) if count))
+
+    def peak_of(self, kind: int) -> float:
+        """What one device of this kind could do [FLOP/s]; Refused where it lacks the dtype."""
+        device = self.kinds[kind]
+        assert device is not None
+        try:
+            return device.peak_for(self.work.precision.compute)
+        except ValueError as error:
+            raise Refused(str(error), ("precision", "compute")) from None
+
+    def times(
+        self, samples: float, model: Model | None = None, kind: int = 0
+    ) -> tuple[LayerTime, ...]:
+        """The times of one micro-batch of `samples` samples, layer by layer; `model` is the part
+        that is computed, where it is not all of it."""
+        return tuple(t.scaled(self.level) for t in self._unscaled(samples, model, kind))
+
+    def seconds(self, samples: float, kind: int = 0) -> float:
+        """Their sum over the whole model [s]."""
+        return _sum(self.times(samples, kind=kind))
+
+    def uncalibrated_seconds(self, samples: float, kind: int) -> float:
+        """The same before calibration."""
+        return _sum(self._unscaled(samples, None, kind))
+
+    def _unscaled(self, samples: float, model: Model | None, kind: int) -> tuple[LayerTime, ...]:
+        work, device, s = self.work, self.kinds[kind], self.scenario
+        model, dtype = model or work.model, work.precision.compute
+        if device is not None:
+            self.peak_of(kind)
+        efficiency, floor = self.efficiency(kind), s.host.launch is None
+        try:
+            return layer_times(model, device, dtype, samples, efficiency, s.recompute, floor=floor)
+        except ValueError as error:
+            raise Refused(str(error), ("model",)) from None
+
+    def efficiency(self, kind: int = 0) -> float:
+        """Share of the device's peak that kernels reach: as given, else as fitted for devices of
+        its generation in this dtype, else DEFAULT_EFFICIENCY."""
+        given, device = self.scenario.compute.efficiency, self.kinds[kind]
+        if given is not None or device is None:
+            return DEFAULT_EFFICIENCY if given is None else given
+        return fitted(f"{self._class_of(device)}.efficiency", device) or DEFAULT_EFFICIENCY
+
+    @property
+    def device_class(self) -> str:
+        """Generation of the machine's device and class of the dtype that it computes in:
+        "volta.half"."""
+        return self._class_of(self.site.device)
+
+    def _class_of(self, device: Device | None) -> str:
+        generation = device.generation if device else "other"
+        return f"{generation}.{dtype_class(self.work.precision.compute)}"
+
+
+def _sum(times: tuple[LayerTime, ...]) -> float:
+    return sum(t.forward + t.backward for t in times)
+
+
+def fitted(name: str, device: Device | None) -> float:
+    """A constant fitted on training runs; 0 where there is none, and where `device` is no GPU."""
+    constants = shipped("training")
+    gpu = device is not None and device.compute_capability > 0
+    return constants[name].value if gpu and name in constants else 0.0

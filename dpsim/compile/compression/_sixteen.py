@@ -1,0 +1,40 @@
+"""Casts to 16 bit: what torch's two compressing hooks share.
+
+Rules read in pytorch/pytorch torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py (2.13):
+the bucket is cast, divided by the number of ranks in place, all-reduced and cast back; the futures
+hold what was reduced until backward has ended.
+"""
+
+from __future__ import annotations
+
+from dpsim.compile.compression import Compression, Payload, Phase, Work
+from dpsim.core.dtypes import DTYPE_BYTES
+
+WIDTH = 2  # bytes of an element that travels
+
+
+class SixteenBit(Compression):
+    """One all-reduce of 16-bit elements; what is as narrow already is only divided."""
+
+    def phases(self, payload: Payload, ranks: int) -> tuple[Phase, ...]:
+        """A cast from S bytes to H moves S + H, the division 2 H; half of what is moved counts as
+        read and written once."""
+        wire = _wire(payload)
+        return (Phase("all_reduce", wire, Work(_cast(payload) + wire)),)
+
+    def decode(self, payload: Payload, ranks: int) -> Work:
+        return Work(_cast(payload))
+
+    def memory(self, payload: Payload, ranks: int) -> dict[str, float]:
+        wire = _wire(payload)
+        return {"compressed buckets": wire if wire < payload.bytes else 0.0}
+
+
+def _wire(payload: Payload) -> float:
+    width = DTYPE_BYTES[payload.dtype]
+    return payload.bytes * min(WIDTH, width) / width
+
+
+def _cast(payload: Payload) -> float:
+    wire = _wire(payload)
+    return (payload.bytes + wire) / 2 if wire < payload.bytes else 0.0

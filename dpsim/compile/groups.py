@@ -1,0 +1,29 @@
+"""Groups of ranks that do something together, where not all ranks do."""
+
+from __future__ import annotations
+
+from dpsim.core.record import Refused
+
+Partition = tuple[tuple[int, ...], ...]
+
+
+def fitting(
+    size: int | None, ranks: int, setting: str, what: str = "groups", hint: str = ""
+) -> int:
+    """`size`, which a strategy's `setting` says, or all ranks where there are fewer; Refused where
+    the ranks do not split so."""
+    size = min(size or ranks, ranks)
+    if ranks % size:
+        message = f"{ranks} ranks do not split into {what} of {size}{hint}"
+        raise Refused(message, ("strategy", setting))
+    return size
+
+
+def consecutive(size: int, ranks: int) -> Partition:
+    """Groups of `size` consecutive ranks."""
+    return tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
+
+
+def strided(size: int, ranks: int) -> Partition:
+    """The ranks that have the same place in all groups of `size` consecutive ones."""
+    return tuple(tuple(range(i, ranks, size)) for i in range(size))

@@ -1,0 +1,116 @@
+"""Layouts: which layers of a model make which stage, and which rank of a mesh holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dpsim.compile.placement import Mesh
+from dpsim.compile.schedules import Act, Schedule
+from dpsim.core.record import Refused
+from dpsim.models import Model
+from dpsim.models.split import balanced, blocks, equal, runs
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a job is spread over a mesh.
+
+    stages     layers (indices into the whole model) of every stage
+    sequence   ranks that split layers split the sequence too
+    blocking_sends   a rank goes on only when what it sent has arrived
+    recompute  backward computes the forward pass again, and exchanges activations again
+    tables     (stage, stage, elements) of tensors tied across two stages
+    """
+
+    mesh: Mesh
+    schedule: Schedule
+    stages: tuple[tuple[int, ...], ...]
+    sequence: bool = False
+    blocking_sends: bool = False
+    recompute: bool = False
+    tables: tuple[tuple[int, int, int], ...] = ()
+
+    def home(self, stage: int) -> int:
+        """The pipeline rank that holds `stage`."""
+        return self.schedule.rank_of(stage, self.mesh.pipeline)
+
+    def held(self, rank: int) -> tuple[int, ...]:
+        """The stages of pipeline rank `rank`."""
+        return tuple(s for s in range(len(self.stages)) if self.home(s) == rank)
+
+    def acts(self, micro_batches: int) -> tuple[tuple[Act, ...], ...]:
+        """What every pipeline rank runs, in order.  Refused where the schedule cannot take it."""
+        try:
+            return self.schedule.lists(self.mesh.pipeline, micro_batches)
+        except Refused as error:
+            raise Refused(error.message, ("schedule",)) from None
+
+    @property
+    def shared(self) -> tuple[tuple[int, int, int], ...]:
+        """The tables whose two stages lie on different ranks; the others are there only once."""
+        return tuple(t for t in self.tables if self.home(t[0]) != self.home(t[1]))
+
+    @property
+    def neighbours(self) -> tuple[int, ...]:
+        """The stages whose successor lies on another rank."""
+        last = len(self.stages) - 1
+        return tuple(s for s in range(last) if self.home(s) != self.home(s + 1))
+
+
+def assign(
+    model: Model,
+    costs: Sequence[float],
+    count: int,
+    wanted: Literal["balanced"] | tuple[tuple[str, ...], ...] | None,
+) -> tuple[tuple[int, ...], ...]:
+    """The layers of `count` stages, in forward order.
+
+    `wanted` names them; or says that the dearest stage is to be as cheap as can be, by the `costs`
+    of the layers; else stages get equal counts of blocks.  Raises Refused, with what would work,
+    where that cannot be.
+    """
+    if isinstance(wanted, tuple):
+        return _named(model, count, wanted)
+    items = blocks(model)
+    what = "blocks" if any(len(item) > 1 for item in items) else "layers"
+    if count > len(items):
+        raise Refused(
+            f"{count} stages of a model of {len(items)} {what}; at most {len(items)} stages "
+            "(pipeline x chunks) are accepted",
+            ("parallel", "pipeline"),
+        )
+    if wanted == "balanced":
+        ends = balanced([sum(costs[i] for i in item) for item in items], count)
+    elif len(items) % count:
+        fitting = [n for n in range(1, len(items) + 1) if len(items) % n == 0]
+        raise Refused(
+            f"{len(items)} {what} do not make {count} equal stages; "
+            f"{', '.join(map(str, fitting[-12:]))} would, or stages: balanced",
+            ("parallel", "pipeline"),
+        )
+    else:
+        ends = equal(len(items), count)
+    return tuple(runs(items, ends))
+
+
+def _named(
+    model: Model, count: int, wanted: tuple[tuple[str, ...], ...]
+) -> tuple[tuple[int, ...], ...]:
+    if len(wanted) != count:
+        message = f"{len(wanted)} stages where pipeline x chunks is {count}"
+        raise Refused(message, ("stages",))
+    index = {layer.name: i for i, layer in enumerate(model.layers)}
+    for number, names in enumerate(wanted):
+        for name in names:
+            if name not in index:
+                raise Refused(f"no layer is called {name[:60]!r}", ("stages", number))
+        if not names:
+            raise Refused("a stage needs a layer", ("stages", number))
+    given = [index[name] for names in wanted for name in names]
+    if given != list(model.forward_order):
+        missing = [layer.name for i, layer in enumerate(model.layers) if i not in given]
+        why = f"; {', '.join(missing[:3])} is missing" if missing else ""
+        raise Refused(f"name every layer once, in the order of forward{why}", ("stages",))
+    return tuple(tuple(index[name] for name in names) for names in wanted)

@@ -1,0 +1,277 @@
+"""The program of one pipeline rank: its schedule, its transfers, and its strategy's exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from dpsim.compile.exchange import Leg
+from dpsim.compile.job import Job
+from dpsim.compile.layout import Layout
+from dpsim.compile.placement import Axis
+from dpsim.compile.program import BARRIER, RECEIVE, SEND, Program
+from dpsim.compile.schedules import Act, spell
+from dpsim.compile.step import Issue
+from dpsim.compile.strategies import Strategy
+from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.models import Layer
+
+TENSOR: Axis = "tensor"
+DATA: Axis = "data"
+#: one rank's part of a stage: (stage, samples of its micro-batches) -> Job
+Jobs = Callable[[int, int], Job]
+
+
+def forward_stream(stage: int) -> str:
+    """Name of the stream and of the pairs from `stage` to the next one."""
+    return f"activations.{stage}"
+
+
+def backward_stream(stage: int) -> str:
+    """Name of the stream and of the pairs that bring gradients back to `stage`."""
+    return f"gradients.{stage}"
+
+
+@dataclass(eq=False)
+class PipelineRank:
+    """Compiles the program of one pipeline rank."""
+
+    layout: Layout
+    strategy: Strategy
+    row: int
+    share: int
+    jobs: Jobs
+    gate: tuple[int, ...] = ()
+    done: int = -1
+    sent: list[int] = field(default_factory=list)
+
+    def program(self, acts: Sequence[Act]) -> Program:
+        self.held = {s: self.jobs(s, self.share) for s in self.layout.held(self.row)}
+        first = next(iter(self.held.values()))
+        self.issue = Issue(first)
+        self.plans = {s: self.strategy.on_stage(job) for s, job in self.held.items()}
+        schedule, mesh = self.layout.schedule, self.layout.mesh
+        final = {act.stage: k for k, act in enumerate(acts) if act.kind in ("B", "W")}
+        blocks = schedule.blocks(self.row, mesh.pipeline, first.micro_batches)
+        todo = iter(enumerate(acts))
+        for k, act in todo:
+            # two operations side by side: both need all that either does, and end together
+            block = [(k, act), next(todo)] if k in blocks else [(k, act)]
+            named = [(n, a, spell((a,), schedule.chunks)) for n, a in block]
+            for _, one, name in named:
+                self._receive_for(one, name)
+            for n, one, name in named:
+                self._compute_act(one, name, last=final[one.stage] == n)
+            for _, one, name in named:
+                self._send_from(one, name)
+        self._end(first)
+        return self.issue.program(self._buckets(), spell(acts, schedule.chunks))
+
+    # -- one operation of the schedule -----------------------------------------------------------
+
+    def _receive_for(self, act: Act, name: str) -> None:
+        stage = act.stage
+        if act.kind == "F" and stage > 0:
+            self._receive(name, forward_stream(stage - 1), stage - 1)
+        if act.kind in ("B", "I") and stage < len(self.layout.stages) - 1:
+            self._receive(name, backward_stream(stage), stage)
+
+    def _send_from(self, act: Act, name: str) -> None:
+        stage = act.stage
+        if act.kind == "F" and stage < len(self.layout.stages) - 1:
+            self._send(name, forward_stream(stage), stage)
+        if act.kind in ("B", "I") and stage > 0:
+            self._send(name, backward_stream(stage - 1), stage - 1)
+
+    def _compute_act(self, act: Act, name: str, *, last: bool) -> None:
+        """Compute, and exchange within the tensor group."""
+        job, stage, forward = self.held[act.stage], act.stage, act.kind == "F"
+        if last and self.layout.mesh.data > 1 and self.plans[stage].messages:
+            self._last(act, name, job)
+        else:
+            kind = "forward" if forward else "backward"
+            self._compute(name, kind, sum(_seconds(job, i, act.kind) for i in range(_size(job))))
+            if act.kind != "W":
+                self._exchange(name, job, range(_size(job)), forward=forward)
+
+    def _compute(self, name: str, kind: str, seconds: float) -> None:
+        self.done, self.gate = self.issue.add(name, kind, seconds=seconds, after=self.gate), ()
+
+    def _last(self, act: Act, name: str, job: Job) -> None:
+        """The last backward of a stage, layer by layer: each message starts when the gradients
+        in it are there."""
+        plan = self.plans[act.stage]
+        for i in job.model.backward_order():
+            self._compute(f"{name}.{i}", "backward", _seconds(job, i, act.kind))
+            if act.kind != "W":
+                self._exchange(f"{name}.{i}", job, (i,), forward=False)
+            if seconds := job.work_seconds(plan.work_after(i)):
+                self._compute(f"{name}.{i}.copy", "copy", seconds)
+            ready = (self.done,)
+            self.sent += [
+                self._message(plan.messages[k].legs, k, act.stage, ready)
+                for k in plan.due.get(i, ())
+            ]
+
+    def _message(
+        self, legs: Sequence[Leg], number: int | str, stage: int, after: tuple[int, ...]
+    ) -> int:
+        group = f"{DATA}.{self.row}"
+        return self.issue.send(legs, f"{number}.{stage}", DATA, after, group=group)
+
+    # -- between ranks ---------------------------------------------------------------------------
+
+    def _receive(self, name: str, stream: str, stage: int) -> None:
+        """What `stage` (and the stage after it) sends; nothing where both are on this rank."""
+        if self.layout.home(stage) == self.layout.home(stage + 1):
+            return
+        self.issue.add(
+            f"receive.{name}", "transfer", stream=stream, group=stream, operation=RECEIVE,
+            bytes=self._transfer_bytes(stage),
+        )  # fmt: skip
+        self.gate = (*self.gate, self.issue.last)
+        if self._scattered:
+            self._gather(f"gather.{name}", self._output_bytes(stage))
+
+    def _send(self, name: str, stream: str, stage: int) -> None:
+        if self.layout.home(stage) == self.layout.home(stage + 1):
+            return
+        self.issue.add(
+            f"send.{name}", "transfer", stream=stream, group=stream, operation=SEND,
+            bytes=self._transfer_bytes(stage), after=(self.done,),
+        )  # fmt: skip
+        if self.layout.blocking_sends:
+            self.gate = (*self.gate, self.issue.last)
+
+    def _output_bytes(self, stage: int) -> float:
+        """What the last layer of `stage` puts out for one micro-batch [B]."""
+        job = self.jobs(stage, self.share)
+        return _bytes(job, job.model.layers[job.model.forward_order[-1]])
+
+    def _transfer_bytes(self, stage: int) -> float:
+        """What one rank sends: its share, where several split the layers (each sends a part, and
+        receivers gather; Narayanan et al., arXiv:2104.04473, section 4.1)."""
+        return self._output_bytes(stage) / self.layout.mesh.tensor
+
+    @property
+    def _scattered(self) -> bool:
+        """Whether receivers must put together what they get in parts."""
+        return self.layout.mesh.tensor > 1 and not self.layout.sequence
+
+    def _gather(self, name: str, size: float) -> None:
+        if size:
+            self._within(name, "all_gather", size, 1)
+
+    def _exchange(self, name: str, job: Job, layers: Sequence[int], *, forward: bool) -> None:
+        """Activations (or their gradients) of these layers, among the ranks that split them.
+
+        One all-reduce per layer and pass that ends or begins with a split matrix; with sequence
+        parallelism an all-gather and a reduce-scatter instead.
+        """
+        if self.layout.mesh.tensor == 1:
+            return
+        sizes: dict[float, int] = {}
+        for i in layers:
+            layer = job.model.layers[i]
+            # what keeps all its activations is not computed again: embedding, final norm, head
+            again = self.layout.recompute and layer.activations_full < layer.activations
+            for way in (True,) if forward else (False, True) if again else (False,):
+                size = _exchanged(job, layer, forward=way)
+                if size:
+                    sizes[size] = sizes.get(size, 0) + 1
+        for size, count in sizes.items():
+            if self.layout.sequence:
+                self._within(f"AG.{name}", "all_gather", size, count)
+                self._within(f"RS.{name}", "reduce_scatter", size, count)
+            else:
+                self._within(f"AR.{name}", "all_reduce", size, count)
+
+    def _within(self, name: str, operation: str, size: float, count: int) -> None:
+        """Collectives of the tensor group; the compute stream waits for them."""
+        self.done = self.issue.collective(
+            name, operation, TENSOR, size,
+            group=f"{TENSOR}.{self.row}", after=self.gate or (self.done,), repeats=count,
+        )  # fmt: skip
+        self.gate = (self.done,)
+
+    # -- the end of the step ---------------------------------------------------------------------
+
+    def _end(self, job: Job) -> None:
+        """Wait for gradients, sum those of shared tables, wait for all ranks, optimizer."""
+        if self.sent:
+            self.issue.add("W", "wait", after=(*self.gate, *self.sent))
+            self.gate = (self.issue.last,)
+            if back := sum(job.work_seconds(plan.work_back) for plan in self.plans.values()):
+                self._compute("copy.back", "copy", back)
+        self._tables(job)
+        after = self.gate or (self.issue.last,)
+        operation, size = ("all_reduce", 4.0) if job.control else (BARRIER, 0.0)
+        self.issue.collective("norm", operation, "world", size, control=True, after=after)
+        self.gate = (self.issue.last,)
+        parameters = sum(
+            1.0 / self.plans[s].shards * j.model.parameters for s, j in self.held.items()
+        )
+        self._compute("O", "optimizer", job.update * parameters)
+        self._gathers()
+
+    def _tables(self, job: Job) -> None:
+        for k, (one, other, elements) in enumerate(self.layout.shared):
+            if self.row not in (self.layout.home(one), self.layout.home(other)):
+                continue
+            width = DTYPE_BYTES[job.precision.parameters]
+            self.issue.collective(
+                f"table.{k}", "all_reduce", f"table.{k}", float(width * elements),
+                group=f"table.{k}", after=self.gate or (self.done,),
+            )  # fmt: skip
+            self.gate = (self.issue.last,)
+
+    def _gathers(self) -> None:
+        """Collectives behind the optimizer; the next step starts when they have ended."""
+        if self.layout.mesh.data == 1:
+            return
+        updated = (self.issue.last,)
+        found = [
+            self._message((leg,), "", stage, updated)
+            for stage, plan in self.plans.items()
+            for leg in plan.gathers
+        ]
+        if found:
+            self.issue.add("W'", "wait", after=tuple(found))
+
+    def _buckets(self) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
+        if self.layout.mesh.data == 1:
+            return ()
+        return tuple(
+            (f"{message.legs[0].name}{k}.{stage}", message.legs[0].bytes, ())
+            for stage, plan in self.plans.items()
+            for k, message in enumerate(plan.messages)
+        )
+
+
+def _size(job: Job) -> int:
+    return len(job.model.layers)
+
+
+def _seconds(job: Job, layer: int, kind: str) -> float:
+    """How long `kind` ("F", "B", "I", "W") of one layer takes [s]."""
+    times = job.times[layer]
+    if kind == "F":
+        return times.forward
+    weight = times.backward * times.weight_share
+    return {"B": times.backward, "I": times.backward - weight, "W": weight}[kind]
+
+
+def _bytes(job: Job, layer: Layer) -> float:
+    """What `layer` puts out for one micro-batch, whole [B]."""
+    if layer.sends is not None:
+        return layer.sends * job.samples
+    return layer.output * job.samples * DTYPE_BYTES[job.precision.compute]
+
+
+def _exchanged(job: Job, layer: Layer, *, forward: bool) -> float:
+    """Bytes that the ranks that split `layer` sum for one micro-batch; explicit layers sum what
+    they put out, both ways."""
+    if layer.sends is not None:
+        return _bytes(job, layer)
+    elements = layer.forward_sum if forward else layer.backward_sum
+    return elements * job.samples * DTYPE_BYTES[job.precision.compute]

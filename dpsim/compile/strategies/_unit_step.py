@@ -1,0 +1,120 @@
+"""One step of FSDP, of either version: what both issue for the units that they gather."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dpsim.compile.exchange import Leg
+from dpsim.compile.job import Job
+from dpsim.compile.program import Program
+from dpsim.compile.step import Step
+from dpsim.compile.strategies._units import REPLICATE, SHARD
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """A unit as it travels: its layers in forward order, and bytes (padding apart).
+
+    gather, reduce  of its parameters in the dtype that is gathered, and in the one that is reduced
+    """
+
+    layers: tuple[int, ...]
+    gather: float
+    reduce: float
+    gather_padding: float
+    reduce_padding: float
+    root: bool
+
+
+class UnitStep(Step):
+    """Visits units as forward and backward come to their layers.
+
+    root, inner  numbers of the root and of the other units, in forward order
+    previous  the unit before each in forward, the root as the last
+    there     units whose parameters are gathered
+    left      how many layers of each unit the pass has yet to visit
+    reduced   reductions that compute has not waited for
+    begun     whether anything has been gathered in this step
+    hybrid    a part of the ranks shares the parameters
+    """
+
+    word = "unit"  # how listings call them
+
+    def __init__(self, job: Job, units: Sequence[Gathered], shards: int) -> None:
+        super().__init__(job, quiet=False)
+        self.units, self.shards = units, shards
+        self.root = [u for u, unit in enumerate(units) if unit.root]
+        self.inner = [u for u, unit in enumerate(units) if not unit.root]
+        self.previous = {b: a for a, b in pairwise([*self.inner, *self.root])}
+        self.of = {layer: u for u, unit in enumerate(units) for layer in unit.layers}
+        self.there: set[int] = set()
+        self.left: dict[int, int] = {}
+        self.reduced: list[int] = []
+        self.begun = False
+        self.hybrid = shards < job.ranks
+
+    def visit(self) -> None:
+        """A pass begins: it has yet to visit all layers."""
+        self.left = {u: len(unit.layers) for u, unit in enumerate(self.units)}
+
+    def visited(self, u: int) -> bool:
+        """Count a layer of the unit; whether it was the last."""
+        self.left[u] -= 1
+        return not self.left[u]
+
+    # -- collectives --------------------------------------------------------------------------
+
+    def all_gather(
+        self, u: int, stream: str, after: tuple[int, ...], *, again: bool, group: str = ""
+    ) -> int:
+        """Of a unit's parameters, `again` in backward."""
+        unit, first = self.units[u], not self.begun
+        self.begun = True
+        name = self.label("AG", u) + ("'" if again else "")
+        size, padding = unit.gather + unit.gather_padding, unit.gather_padding
+        leg = Leg(name, "all_gather", size, padding, group=group or self._sharing)
+        return self.issue.send((leg,), "", stream, after, after_step=first)
+
+    def reduce_scatter(self, u: int, stream: str, after: tuple[int, ...]) -> int:
+        """Of a unit's gradients."""
+        unit, name = self.units[u], self.label("RS", u)
+        size, padding = unit.reduce + unit.reduce_padding, unit.reduce_padding
+        leg = Leg(name, "reduce_scatter", size, padding, group=self._sharing)
+        return self.issue.send((leg,), "", stream, after)
+
+    def all_reduce(self, u: int, stream: str, after: tuple[int, ...]) -> int:
+        """Of a shard's gradients, over the replicas; of all where nothing is sharded."""
+        unit, name = self.units[u], self.label("AR", u)
+        padding = unit.reduce_padding / self.shards
+        group = REPLICATE if self.hybrid else ""
+        leg = Leg(name, "all_reduce", unit.reduce / self.shards + padding, padding, group=group)
+        return self.issue.send((leg,), "", stream, after)
+
+    @property
+    def _sharing(self) -> str:
+        return SHARD if self.hybrid else ""
+
+    # -- ends ---------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Compute waits for the reductions of the micro-batch, if there were any."""
+        if self.reduced:
+            name = "W" if self.last else f"W.{self.m}"
+            self.issue.add(name, "wait", after=tuple(self.reduced))
+            self.reduced = []
+
+    def finish(self) -> Program:
+        """The wait, and the optimizer on one shard."""
+        job, issue = self.job, self.issue
+        if not issue.ops or issue.ops[-1].kind != "wait":
+            issue.add("W", "wait")
+        issue.add("O", "optimizer", seconds=job.update * job.model.parameters / self.shards)
+        names = [layer.name for layer in job.model.layers]
+        return issue.program(
+            tuple(
+                (f"{self.word} {u}", unit.gather, tuple(names[i] for i in unit.layers))
+                for u, unit in enumerate(self.units)
+            )
+        )

@@ -1,0 +1,10 @@
+"""Dtypes: what numbers are called, and how many bytes one has."""
+
+from __future__ import annotations
+
+DTYPE_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
+
+
+def dtype_class(dtype: str) -> str:
+    """ "half" for both 16-bit floats, which tensor cores multiply equally fast, else `dtype`."""
+    return "half" if dtype in ("fp16", "bf16") else dtype

@@ -1,0 +1,95 @@
+"""Files of others are opened here, and files of dpsim's own are written whole or not at all.
+
+What is read is a regular file of limited size: a folder, a device or a pipe is refused before
+anything waits for it, and a large file before it fills the memory.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from dpsim.core.record import Refused
+
+
+class Unreadable(Refused):
+    """A file that cannot be read: `brief` says what is wrong with it, `line` where; the message
+    adds the system's own reason."""
+
+    def __init__(self, brief: str, line: int | None = None, reason: str = "") -> None:
+        super().__init__(f"{brief}: {reason.lower()}" if reason else brief)
+        self.brief, self.line, self.reason = brief, line, reason
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The content of the regular file at `path`, at most `most` bytes; Unreadable otherwise."""
+    try:
+        _check(os.stat(path), most)
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            _check(os.fstat(file.fileno()), most)
+            raw = file.read(most + 1)
+    except FileNotFoundError:
+        raise Unreadable("there is no such file") from None
+    except OSError as error:
+        raise Unreadable("cannot be read", reason=error.strerror or "unknown reason") from None
+    except ValueError as error:  # a NUL inside the path
+        if isinstance(error, Refused):
+            raise
+        raise Unreadable("is not a path") from None
+    if len(raw) > most:
+        raise _too_large(most)
+    return raw
+
+
+def _check(found: os.stat_result, most: int) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise Unreadable("is a folder; a file is needed")
+    if not stat.S_ISREG(found.st_mode):
+        raise Unreadable("is not a regular file")
+    if found.st_size > most:
+        raise _too_large(most)
+
+
+def _too_large(most: int) -> Unreadable:
+    return Unreadable(f"is larger than {most // 10**6} MB")
+
+
+def read_text(path: Path, most: int, errors: str = "strict") -> str:
+    """The same as text without a byte order mark, line ends as they are; `errors` as in
+    `bytes.decode`."""
+    return text_of(read_bytes(path, most), errors)
+
+
+def text_of(raw: bytes, errors: str = "strict") -> str:
+    """`raw` as text; Unreadable names the line that is not UTF-8."""
+    try:
+        return raw.decode("utf-8-sig", errors)
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise Unreadable("is not UTF-8 text", line=line) from None
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write `text` to `path`, which is never there half-written; OSError where it cannot be."""
+    handle, temporary = tempfile.mkstemp(prefix=".dpsim-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write_out(out: Path, text: str) -> None:
+    """Let `text` be the file that the option --out names, whose folder is made where it lacks."""
+    if out.is_dir():
+        raise Refused(f"--out {out}: is a folder, and a file is to be written")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(out, text)
+    except OSError as error:
+        raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None

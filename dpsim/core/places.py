@@ -1,0 +1,29 @@
+"""Where files are: below the scenario's folder, or with what comes with dpsim."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from dpsim.core.record import Refused
+
+
+def below(base: Path, name: str, key: str) -> Path:
+    """`name` as a path inside `base`; Refused where it leads elsewhere."""
+    path, where = base / name, tuple(key.split("."))
+    try:
+        inside = path.resolve().is_relative_to(base.resolve())
+        path.is_file()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL, links in a circle
+        raise Refused(f"{name[:60]!r} is not a path", where) from None
+    if Path(name).is_absolute() or not inside:
+        raise Refused(f"{name[:200]!r} lies outside the scenario's own folder", where)
+    return path
+
+
+def data_folder(name: str) -> Path:
+    """The folder "scenarios", "topologies" or "validation" that comes with dpsim: inside the
+    installed package, or beside it in a checkout."""
+    package = Path(str(resources.files("dpsim")))
+    inside = package / "data" / name
+    return inside if inside.is_dir() else package.parent / name

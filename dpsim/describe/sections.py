@@ -1,0 +1,250 @@
+"""The sections of a scenario that belong to no other room: cluster, batch, host, …"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dpsim.compile.placement import Axis, Mesh
+from dpsim.core.record import Check, Count, Flag, Refused, Text, record
+from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds, Unit
+from dpsim.describe.uneven import Ranks, disjoint
+from dpsim.machines.devices import NetworkKind
+from dpsim.variability import Number
+
+Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e4)]
+_OF_A_MACHINE = (
+    "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
+    "oversubscription", "routing", "devices",
+)  # fmt: skip
+
+
+@record
+class Cluster:
+    """A machine (named, or a file below the scenario's folder) and what overrides it.
+
+    Without a machine, `ranks` alone: a worked toy.  `inter_node_bandwidth` is per NIC, one way;
+    `inter_node_kind` says what the NICs are (ethernet: TCP sockets, ipoib: TCP over InfiniBand).
+    `routing`: `ecmp` sends each flow, from one NIC to another, over one spine switch, chosen by a
+    hash that the scenario's `seed` seeds, so that flows collide; `balanced` spreads them evenly.
+
+    devices  ranks that have another device than the others: `{8-15: v100}`; the links stay the
+             machine's
+    """
+
+    machine: Text | None = None
+    nodes: Count | None = None
+    ranks: Count | None = None
+    gpus_per_node: Annotated[int, Check(1, 1024)] | None = None
+    nics_per_node: Annotated[int, Check(1, 1024)] | None = None
+    device: Text | None = None
+    inter_node_bandwidth: BytesPerSecond | None = None
+    inter_node_kind: NetworkKind | None = None
+    oversubscription: Oversubscription | None = None
+    routing: Literal["balanced", "ecmp"] | None = None
+    devices: dict[Ranks, Text] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            disjoint(list(self.devices or ()))
+        except Refused as error:
+            raise Refused(error.message, ("devices",)) from None
+        if self.machine is None:
+            for key in _OF_A_MACHINE:
+                if getattr(self, key) is not None:
+                    raise Refused("needs a machine; a cluster without one has ranks only", (key,))
+            if self.ranks is None:
+                raise ValueError("needs a machine, or ranks alone")
+        elif (self.nodes is None) == (self.ranks is None):
+            raise ValueError("needs either nodes or ranks")
+
+
+@record
+class Parallel:
+    """Ranks = tensor x pipeline x data.
+
+    data      replicas of the model; left out: what the ranks leave
+    tensor    ranks that split every layer between them (column and row parallel)
+    pipeline  ranks that hold the layers one after the other
+    order     along which axis neighbouring ranks lie first, second, last
+    sequence_parallel   the ranks of a tensor group split the sequence too
+    blocking_sends      a stage goes on only when what it sent has arrived
+    """
+
+    tensor: Annotated[int, Check(1, 1024)] = 1
+    pipeline: Annotated[int, Check(1, 1024)] = 1
+    data: Count | None = None
+    order: tuple[Axis, Axis, Axis] = ("tensor", "data", "pipeline")
+    sequence_parallel: Flag = False
+    blocking_sends: Flag = False
+
+    def __post_init__(self) -> None:
+        if len(set(self.order)) < 3:
+            raise Refused("names every one of tensor, data and pipeline once", ("order",))
+        if self.sequence_parallel and self.tensor == 1:
+            raise Refused("needs tensor > 1", ("sequence_parallel",))
+
+    @property
+    def plain(self) -> bool:
+        """Whether there is data parallelism only."""
+        return self.tensor == self.pipeline == 1
+
+    def mesh(self, ranks: int) -> Mesh:
+        """The mesh of `ranks` ranks.  Refused, with what would work, where they don't fit."""
+        own = self.tensor * self.pipeline
+        shown = f"tensor {self.tensor} x pipeline {self.pipeline}"
+        if ranks % own:
+            low = ranks // own * own
+            near = " or ".join(f"{n:,}" for n in (low, low + own) if n)
+            many = f"{ranks:,} rank{'s' * (ranks != 1)}"
+            raise Refused(f"{shown} does not divide {many}; {near} would", ("parallel",))
+        if self.data is not None and self.data * own != ranks:
+            raise Refused(
+                f"{shown} x data {self.data} is {own * self.data:,}, not {ranks:,} ranks; "
+                f"data: {ranks // own} would be (or leave data out)",
+                ("parallel", "data"),
+            )
+        return Mesh(self.tensor, ranks // own, self.pipeline, self.order)
+
+
+@record
+class Batch:
+    """`per_device` samples per rank and micro-batch (weak scaling), or `global` samples per step
+    over all ranks (strong scaling); `accumulation` micro-batches make a step.
+
+    by_speed  ranks get samples in proportion to their speed (device, `slow_ranks`, `slow_nodes`),
+              the global batch stays what it is
+    per_rank  ranks that get another number of samples than `per_device`: `{3: 24}`
+    """
+
+    per_device: Annotated[int, Check(1, 10**7)] | None = None
+    global_: Annotated[int, Check(1, 10**10)] | None = Field(default=None, alias="global")
+    accumulation: Annotated[int, Check(1, 100_000)] = 1
+    by_speed: Flag = False
+    per_rank: dict[Number, Annotated[int, Check(1, 10**7)]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.per_device is not None and self.global_ is not None:
+            raise ValueError("give per_device (weak scaling) or global (strong scaling), not both")
+        if self.per_rank and (self.per_device is None or self.by_speed):
+            raise Refused("needs per_device, and goes without by_speed", ("per_rank",))
+        if self.by_speed and self.per_device is None and self.global_ is None:
+            raise Refused("needs per_device or global", ("by_speed",))
+        if self.global_ is not None and self.global_ % self.accumulation:
+            message = f"{self.global_} is not a multiple of accumulation {self.accumulation}"
+            raise Refused(message, ("global",))
+
+    @property
+    def weak(self) -> bool:
+        return self.global_ is None
+
+
+@record
+class Compute:
+    """How fast the devices compute.
+
+    efficiency  share of the device's peak that large kernels reach; left out: what was fitted for
+                its generation and dtype, else 50 %
+    contention  how much longer computing takes while a collective runs beside it (0.5: half as
+                long again); left out: what was fitted for the backend
+    spread      standard deviation of the ranks' step times, as a share of the step: synchronous
+                ranks wait for the slowest; left out: what was fitted for GPU machines, or 0 where
+                `variability` says how ranks differ
+    """
+
+    efficiency: PositiveFraction | None = None
+    contention: Annotated[float, Unit("1", low=0.0, high=10.0)] | None = None
+    spread: Annotated[float, Unit("1", low=0.0, high=1.0)] | None = None
+
+
+@record
+class Host:
+    """What the host does in a step.
+
+    serial    host time per step that no rank shares out
+    launch    host time to issue one kernel (5 to 10 us in eager PyTorch): the host runs ahead of
+              the device and the longer of the two decides; left out: no layer takes less than the
+              device's launch overhead for each of its kernels
+    kernels   the share of eager execution's kernels that a compiler's fusion leaves
+    captured  the step is one captured graph (CUDA graph): one launch issues it
+    waits     the host waits for the end of every step, as printing the loss makes it
+    """
+
+    serial: Seconds = 0.0
+    launch: Seconds | None = None
+    kernels: PositiveFraction = 1.0
+    captured: Flag = False
+    waits: Flag = False
+
+    def __post_init__(self) -> None:
+        given = {"kernels": self.kernels < 1, "captured": self.captured, "waits": self.waits}
+        for key, meant in given.items():
+            if meant and self.launch is None:
+                raise Refused("needs launch, the host time to issue one kernel", (key,))
+
+
+class Rate:
+    """Marks a throughput: "802.9 images/s" becomes (802.9, "images")."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        def validate(value: Any) -> tuple[float, str]:
+            if isinstance(value, tuple):
+                return value
+            found = re.fullmatch(r"\s*([0-9.]{1,20}(?:[eE][+-]?\d{1,3})?)\s*(\w+)/s\s*", str(value))
+            if not found or found[2] not in ("samples", "images", "sequences", "tokens"):
+                raise ValueError(
+                    f"{str(value)[:60]!r} is no throughput; write for example '802.9 images/s'"
+                )
+            number = Unit("1", high=1e15, above=True).take(found[1], file=False)
+            return number, found[2]
+
+        return core_schema.no_info_plain_validator_function(
+            validate,
+            metadata={
+                "pydantic_js_functions": [
+                    lambda s, h: {"type": "string", "examples": ["802.9 images/s"]}
+                ]
+            },
+        )
+
+
+@record
+class Calibrate:
+    """One measured number that sets the level of compute: a step time or a throughput at `ranks`
+    (default: the first point), or a `file` of measured points, of which only the smallest count
+    is used."""
+
+    step_time: Seconds | None = None
+    throughput: Annotated[tuple[float, str], Rate()] | None = None
+    file: Text | None = None
+    ranks: Count | None = None
+
+    def __post_init__(self) -> None:
+        given = [x for x in (self.step_time, self.throughput, self.file) if x is not None]
+        if len(given) != 1:
+            raise ValueError("needs exactly one of step_time, throughput and file")
+        if self.step_time == 0:
+            raise Refused("0 s is no measurement", ("step_time",))
+        if self.file is not None and self.ranks is not None:
+            raise Refused("a file says its own ranks; leave it out", ("ranks",))
+
+
+@record
+class Startup:
+    """What passes once, before the first step, and is no part of any step: points then say
+    `startup_s`.  What DDP's constructor sends to all ranks is added; all else is given here.
+
+    rendezvous      until all ranks have found each other
+    process_groups  until the communicators are there
+    load            of data and checkpoints
+    compile         of the model: compilation, capture of graphs
+    """
+
+    rendezvous: Seconds | None = None
+    process_groups: Seconds | None = None
+    load: Seconds | None = None
+    compile: Seconds | None = None

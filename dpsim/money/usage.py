@@ -1,0 +1,84 @@
+"""What a job uses while it runs: devices, nodes, ports, and electric power."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+
+from dpsim.core.record import Refused
+from dpsim.money.currency import decimal, exactly
+from dpsim.money.price import Energy
+
+#: seconds of an hour
+HOUR = Decimal(3600)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a job uses while it runs.
+
+    devices  ranks; `nodes` is None where nothing says how many ranks a node has
+    nics     of all nodes; `ports` of all switches
+    busy     share of the time in which the devices compute
+    busy_watts, idle_watts  of a device that computes, and of one that waits [W]; `host_watts` of
+             a node without its devices [W]; None where unknown
+    """
+
+    devices: int
+    nodes: int | None = None
+    nics: int = 0
+    ports: int = 0
+    busy: float = 1.0
+    busy_watts: float | None = None
+    idle_watts: float | None = None
+    host_watts: float | None = None
+
+
+@dataclass(frozen=True)
+class Power:
+    """Mean electric power while a job runs [W]: of all devices, of the hosts, and of cooling and
+    losses, which the PUE adds."""
+
+    devices: Decimal
+    hosts: Decimal
+    overhead: Decimal
+
+    @property
+    def total(self) -> Decimal:
+        return self.devices + self.hosts + self.overhead
+
+    def kwh(self, seconds: float) -> Decimal:
+        """Energy of so many seconds [kWh]."""
+        return _kwh(self.total, seconds)
+
+
+@exactly
+def _kwh(watts: Decimal, seconds: float) -> Decimal:
+    return watts * decimal(seconds) / HOUR / 1000
+
+
+@exactly
+def power(energy: Energy, usage: Usage) -> Power:
+    """Mean power of a job: devices draw their busy power while they compute, else their idle one.
+
+    Refused, by name, where a power is not known: none is taken to be 0.
+    """
+    if usage.nodes is None:
+        raise Refused("needs a machine: nothing else says how many nodes there are", ("energy",))
+    known = {"device_power": usage.busy_watts, "idle_power": usage.idle_watts}
+    known["host_power"] = usage.host_watts
+    unknown = [name for name, watts in known.items() if watts is None]
+    if unknown:
+        names = " and ".join(f"energy.{name}" for name in unknown)
+        raise Refused(f"is not known of this machine; give {names}", ("energy", unknown[0]))
+    busy, idle, host = (decimal(watts) for watts in known.values() if watts is not None)
+    share = decimal(usage.busy)
+    devices = usage.devices * (busy * share + idle * (1 - share))
+    hosts = usage.nodes * host
+    return Power(devices, hosts, (devices + hosts) * (decimal(energy.pue) - 1))
+
+
+@exactly
+def device_hours(devices: int, seconds: float) -> Decimal:
+    """Hours of all devices together."""
+    return devices * decimal(seconds) / HOUR

@@ -1,0 +1,52 @@
+"""Why no role can go on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import networkx as nx
+
+from dpsim.compile.program import Cast
+from dpsim.core.errors import SimulationError
+from dpsim.play import NotApplicable
+from dpsim.play.vectorised.role import Role
+
+
+def stuck(cast: Cast, roles: Sequence[Role]) -> SimulationError | NotApplicable:
+    """A deadlock, or only an order that one pass cannot follow."""
+    waiting = [
+        f"role {k} (rank {int(role.members[0])}, …) at {cast.programs[k].ops[role.next].name}"
+        for k, role in enumerate(roles)
+        if role.arrival is not None
+    ]
+    counts = [
+        Counter((op.stream, op.group) for op in program.ops if op.kind == "collective")
+        for program in cast.programs
+    ]
+    if counts.count(counts[0]) == len(counts) and nx.is_directed_acyclic_graph(_waits(cast)):
+        return NotApplicable(
+            "roles issue collectives of different communicators in different orders; only "
+            "engine: event plays that"
+        )
+    return SimulationError("deadlock: these wait for each other: " + "; ".join(waiting))
+
+
+def _waits(cast: Cast) -> nx.DiGraph[Any]:
+    """What waits for what in a step; the roles' shares of a collective are one vertex."""
+    graph: nx.DiGraph[Any] = nx.DiGraph()
+    for role, program in enumerate(cast.programs):
+        tail: dict[str, tuple[object, ...]] = {}
+        hosts: list[tuple[object, ...]] = []
+        vertices: list[tuple[object, ...]] = []
+        for index, op in enumerate(program.ops):
+            shared = (op.stream, op.group, program.ordinals[index])
+            vertex = shared if op.kind == "collective" else (role, index)
+            before = [vertices[other] for other in op.after] + hosts
+            before += [tail[op.stream]] if op.stream in tail else []
+            graph.add_edges_from((other, vertex) for other in before)
+            hosts += [vertex] if op.blocks_host else []
+            vertices.append(vertex)
+            tail[op.stream] = vertex
+    return graph

@@ -1,0 +1,115 @@
+"""Advice: what would make a model fit, each change checked by computing its memory again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from typing import Any
+
+from dpsim.cases.case import Case
+from dpsim.cases.variant import Variant
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.models.memory import MemoryUse
+from dpsim.predict.memory import memory_of
+from dpsim.predict.player import estimate, play
+from dpsim.predict.prediction import Prediction
+from dpsim.predict.savings import SAVINGS, Saving
+
+#: changes that are advised at most; the rest are further pairs
+MOST = 8
+#: estimated seconds of event playing beyond which a change's throughput is not said
+MOST_SECONDS = 1.0
+#: what joins the keys in the name of a change
+_AND = " and "
+
+
+@dataclass(frozen=True)
+class Advice:
+    """With `changes` of the scenario, what does not fit on `ranks` ranks does.
+
+    throughput_ratio  throughput with them over that without; None where playing would take long
+    cost              what else they cost, in words
+    """
+
+    ranks: int
+    changes: tuple[str, ...]
+    memory_bytes: float
+    capacity_bytes: float
+    throughput_ratio: float | None
+    cost: str
+
+
+def with_advice(prediction: Prediction) -> dict[str, Any]:
+    """The document of `prediction`, with advice where a point does not fit."""
+    if unfit(prediction) is None:
+        return prediction.document
+    return {**prediction.document, "advice": [asdict(one) for one in prediction.advice]}
+
+
+def unfit(prediction: Prediction) -> tuple[Case, MemoryUse] | None:
+    """The case with the fewest ranks that does not fit, and what it needs."""
+    pairs = zip(prediction.cases, prediction.memory, strict=True)
+    found = [(case, used) for case, used in pairs if used and used.fits is False]
+    return min(found, key=lambda pair: pair[0].ranks, default=None)
+
+
+def advice(case: Case, used: MemoryUse) -> tuple[Advice, ...]:
+    """Changes of the scenario with which `case` fits: single ones first, then pairs of changes
+    of which neither is enough alone.  Empty where it fits already or nothing tried helps."""
+    if used.fits is not False:
+        return ()
+    single = {saving: _first_that_fits(case, saving(case)) for saving in SAVINGS}
+    found = [fitting for fitting in single.values() if fitting]
+    rest = [saving for saving, fitting in single.items() if not fitting]
+    for first, second in combinations(rest, 2):
+        if len(found) >= MOST:
+            break
+        fitting = _first_that_fits(case, _both(case, first, second))
+        found += [fitting] if fitting else []
+    pace = _pace(case)
+    return tuple(_advice(case, pace, *fitting) for fitting in found[:MOST])
+
+
+def _advice(case: Case, pace: float | None, variant: Variant, use: MemoryUse) -> Advice:
+    now = _pace(variant.of(case)) if pace else None
+    ratio = now / pace if pace and now else None
+    keys, capacity = tuple(variant.name.split(_AND)), use.capacity or 0.0
+    return Advice(case.ranks, keys, use.total, capacity, ratio, variant.cost)
+
+
+def _pace(case: Case) -> float | None:
+    """Samples per second; None where playing the case would take long, or cannot be done."""
+    try:
+        if estimate(case) > MOST_SECONDS:
+            return None
+        return case.global_batch / play(case).step_time
+    except (Refused, SimulationError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _first_that_fits(case: Case, variants: Iterable[Variant]) -> tuple[Variant, MemoryUse] | None:
+    """The mildest of `variants` that fits; those that cannot be computed are passed over."""
+    for variant in variants:
+        try:
+            changed = variant.of(case)
+            use = memory_of(changed)
+            if use.fits and not changed.mesh.plain:
+                _ = changed.asked  # refuses what the strategy or the schedule cannot take
+        except (Refused, ValueError):
+            continue
+        if use.fits:
+            return variant, use
+    return None
+
+
+def _both(case: Case, first: Saving, second: Saving) -> Iterator[Variant]:
+    """The second change of what the first one made; where both set a key, the second counts."""
+    for a in first(case):
+        for b in second(a.of(case)):
+            cost = "; ".join(text for text in dict.fromkeys((a.cost, b.cost)) if text)
+            later = b.name.split(_AND)
+            names = {text.partition(":")[0] for text in later}
+            kept = [text for text in a.name.split(_AND) if text.partition(":")[0] not in names]
+            yield Variant(_AND.join((*kept, *later)), {**a.changes, **b.changes}, cost)

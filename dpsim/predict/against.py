@@ -1,0 +1,49 @@
+"""Measured points beside the predictions at the same count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dpsim.cases.case import Case
+from dpsim.core.places import below
+from dpsim.describe.measured import MeasuredPoint, read_measured
+from dpsim.describe.scenario import Loaded
+from dpsim.predict.answer import Measured
+from dpsim.predict.level import Level
+from dpsim.predict.point import Failed, Point
+
+
+def measured(
+    loaded: Loaded, cases: Sequence[Case], points: Sequence[Point | Failed], found: Level | None
+) -> Iterator[Measured]:
+    """The measured points for which there is a prediction; none where --set made it another
+    experiment.  The calibrated one is marked."""
+    if loaded.scenario.measured is None or loaded.altered:
+        return
+    file = below(loaded.base, loaded.scenario.measured, "measured")
+    for seen in read_measured(file, "measured"):
+        pairs = ((c, p) for c, p in zip(cases, points, strict=True) if isinstance(p, Point))
+        at = next(((c, p) for c, p in pairs if c.ranks == seen.ranks), None)
+        if at is not None:
+            calibrated = found is not None and found.ranks == seen.ranks
+            yield _beside(seen, *at, "calibrated" if calibrated else "predicted")
+
+
+def _beside(seen: MeasuredPoint, case: Case, point: Point, role: str) -> Measured:
+    """`seen` beside `point`, its prediction."""
+    time = seen.step_time(case.global_batch, case.tokens_per_sample, case.model.sample)
+    assert point.throughput_per_s is not None
+    return Measured(
+        ranks=seen.ranks,
+        step_time_s=time,
+        throughput_per_s=point.throughput_per_s * point.step_time_s / time,
+        error=point.step_time_s / time - 1.0,
+        inside_interval=_inside(time, point),
+        role=role,
+        source=seen.source,
+    )
+
+
+def _inside(time: float, point: Point) -> bool:
+    """Whether `time` lies in the point's interval, rounding apart."""
+    return bool(point.interval.low * (1 - 1e-9) <= time <= point.interval.high * (1 + 1e-9))

@@ -1,0 +1,188 @@
+"""Records as JSON: their keys in order, what is left out, reading them back, and their schema.
+
+A record is a frozen dataclass whose fields are its keys.  A field that has its default is left
+out; one that is `Spread` has the keys of its own record stand in its place.
+
+>>> from dpsim.predict.point import Sent
+>>> to_json(Sent(payload=8.0, padding=0.0, control=1.0))
+{'bytes_sent_per_rank': 8.0, 'padding_bytes_per_rank': 0.0, 'control_bytes_per_rank': 1.0}
+>>> from_json(Sent, to_json(Sent(8.0, 0.0, 1.0)))
+Sent(payload=8.0, padding=0.0, control=1.0)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter
+
+
+@dataclass(frozen=True)
+class Key:
+    """Marks a field that JSON knows under another name."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Marks a field that is a record whose keys stand among those of its owner."""
+
+
+class Keyed(Mapping[str, Any]):
+    """A record that can also be read by the keys of its JSON."""
+
+    def __getitem__(self, key: str) -> Any:
+        return to_json(self)[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(to_json(self))
+
+    def __len__(self) -> int:
+        return len(to_json(self))
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A field of a record as JSON has it; `default` is what is left out."""
+
+    name: str
+    key: str
+    hint: Any
+    spread: bool
+    default: Any
+
+    @property
+    def needed(self) -> bool:
+        return self.default is MISSING
+
+    @property
+    def record(self) -> Any:
+        """The record that is spread."""
+        return next(part for part in _options(self.hint) if dataclasses.is_dataclass(part))
+
+
+@cache
+def _fields(record: Any) -> tuple[_Field, ...]:
+    hints = get_type_hints(record, include_extras=True)
+    return tuple(_field(one, hints[one.name]) for one in dataclasses.fields(record))
+
+
+def _field(one: dataclasses.Field[Any], hint: Any) -> _Field:
+    hint, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    key = next((mark.name for mark in marks if isinstance(mark, Key)), one.name)
+    return _Field(one.name, key, hint, Spread() in marks, one.default)
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    """The members of a union without None; of all else the hint itself."""
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(part for part in get_args(hint) if part is not NoneType)
+    return (hint,)
+
+
+def _needed(record: Any) -> set[str]:
+    """The keys without which there is no such record."""
+    needed: set[str] = set()
+    for one in _fields(record):
+        if one.needed:
+            needed |= _needed(one.record) if one.spread else {one.key}
+    return needed
+
+
+# -- writing and reading --------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> Any:
+    """`value` as plain data: mappings, lists, text and numbers."""
+    if dataclasses.is_dataclass(value):
+        made: dict[str, Any] = {}
+        for one in _fields(value.__class__):
+            found = getattr(value, one.name)
+            if one.needed or found != one.default:
+                made |= to_json(found) if one.spread else {one.key: to_json(found)}
+        return made
+    if isinstance(value, Mapping):
+        return {key: to_json(item) for key, item in value.items()}
+    return [to_json(item) for item in value] if isinstance(value, tuple | list) else value
+
+
+def from_json(hint: Any, data: Any) -> Any:
+    """The value of type `hint` that `to_json` made `data` from; numbers stay as they are.
+
+    Raises ValueError where data are of no such record.
+    """
+    options = _options(hint)
+    if isinstance(data, Mapping):
+        records = [part for part in options if dataclasses.is_dataclass(part)]
+        if records:
+            return _read(records, data)
+        inner = get_args(options[0])[1:] or (Any,)
+        return {key: from_json(inner[0], item) for key, item in data.items()}
+    if isinstance(data, list) and get_origin(options[0]) is tuple:
+        first, *rest = get_args(options[0])
+        hints = [first] * len(data) if rest == [Ellipsis] else [first, *rest]
+        return tuple(from_json(part, item) for part, item in zip(hints, data, strict=True))
+    return data
+
+
+def _read(records: list[Any], data: Mapping[str, Any]) -> Any:
+    """The first of `records` that `data` has all needed keys of."""
+    chosen = next((record for record in records if _needed(record) <= set(data)), None)
+    if chosen is None:
+        raise ValueError(f"{', '.join(_needed(records[0]) - set(data))} is missing")
+    given = {}
+    for one in _fields(chosen):
+        if one.spread and (one.needed or _needed(one.record) <= set(data)):
+            given[one.name] = _read([one.record], data)
+        elif not one.spread and one.key in data:
+            given[one.name] = from_json(one.hint, data[one.key])
+    return chosen(**given)
+
+
+# -- the schema -----------------------------------------------------------------------------------
+
+
+def schema_of(hint: Any) -> dict[str, Any]:
+    """JSON Schema of what `to_json` makes of values of type `hint`, in one piece."""
+    options = _options(hint)
+    inside = [one for part in options for one in _options(_item(part) or part)]
+    if not any(dataclasses.is_dataclass(one) for one in inside):
+        schema: dict[str, Any] = TypeAdapter(hint).json_schema()
+        return schema
+    found = [
+        {"type": "array", "items": schema_of(_item(part))} if _item(part) else _schema(part)
+        for part in options
+    ]
+    if options != (hint,) and NoneType in get_args(hint):
+        found.append({"type": "null"})
+    return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def _item(hint: Any) -> Any:
+    """What a tuple of any length is of; None where `hint` is something else."""
+    inner = get_args(hint)
+    return inner[0] if get_origin(hint) is tuple and inner[1:] == (Ellipsis,) else None
+
+
+def _schema(record: Any) -> dict[str, Any]:
+    """The schema of a record."""
+    properties: dict[str, Any] = {}
+    said = inspect.cleandoc(record.__doc__ or "").partition("\n\n")[0]
+    for one in _fields(record):
+        own = _schema(one.record)["properties"] if one.spread else {one.key: schema_of(one.hint)}
+        properties |= own
+    return {
+        "title": record.__name__,
+        "description": " ".join(said.split()),
+        "type": "object",
+        "properties": properties,
+        "required": [key for key in properties if key in _needed(record)],
+        "additionalProperties": False,
+    }

@@ -1,0 +1,82 @@
+"""What `dpsim explain` says beside an answer: operations, critical path, what-ifs, blame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from dpsim.compile.timeline import Span
+from dpsim.predict.answer import Answer
+from dpsim.predict.document import Keyed, Spread
+from dpsim.predict.point import Failed, Point
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of a rank: when it was ready, started and ended, from the step's start [s]."""
+
+    rank: int
+    stream: str
+    name: str
+    op: str
+    group: str
+    bytes: float
+    ready_s: float
+    start_s: float
+    end_s: float
+
+    @classmethod
+    def of(cls, span: Span) -> Operation:
+        return cls(*span)
+
+    @property
+    def seconds(self) -> float:
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A bucket or parameter group, in launch order [B]."""
+
+    name: str
+    bytes: float
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """What a single change would bring; the gain is None where a step takes no time."""
+
+    change: str
+    step_time_s: float
+    throughput_gain: float | None
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A point, and the reasons of its last step.
+
+    operations      of as many ranks as there is room for, the critical one first
+    orders          rank -> its operations in issue order
+    peak_in_flight  micro-batches whose activations every rank keeps at once
+    blame           the loss by cause and by rank
+    """
+
+    point: Annotated[Point, Spread()]
+    critical_rank: int
+    operations: tuple[Operation, ...]
+    orders: dict[str, str]
+    peak_in_flight: tuple[int, ...]
+    buckets: tuple[Launched, ...]
+    critical_path: tuple[Operation, ...]
+    what_if: tuple[WhatIf, ...]
+    blame: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Explanation(Keyed):
+    """An answer whose points are explained, where they have numbers."""
+
+    answer: Annotated[Answer, Spread()]
+    points: tuple[Explained | Failed, ...]

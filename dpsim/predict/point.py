@@ -1,0 +1,207 @@
+"""A point of a prediction, and what it is made of.
+
+JSON, CSV and tables are views of these records.  Attributes have the names of the JSON's keys,
+except inside the small records whose keys stand among those of their point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from dpsim.predict.document import Key, Keyed, Spread
+
+#: causes -> step time at their two ends, relative to the predicted one
+Causes = dict[str, tuple[float, float]]
+#: keys of a scenario -> what is set there
+Change = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Bounds of the mean step time at 90 % [s], and what each cause alone would do to it."""
+
+    low: Annotated[float, Key("step_time_low_s")]
+    high: Annotated[float, Key("step_time_high_s")]
+    causes: Annotated[Causes, Key("interval_causes")]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the step of the critical rank is made of [s]; the parts sum to the step."""
+
+    compute_s: float
+    exposed_communication_s: float
+    bubble_s: float
+    stall_s: float
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What rank 0 sends in a step [B]."""
+
+    payload: Annotated[float, Key("bytes_sent_per_rank")]
+    padding: Annotated[float, Key("padding_bytes_per_rank")]
+    control: Annotated[float, Key("control_bytes_per_rank")]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of the busiest rank [B]; whether it fits is None where the device is not known."""
+
+    bytes: Annotated[float, Key("memory_bytes")]
+    parts: Annotated[dict[str, float], Key("memory_parts")]
+    fits: bool | None
+
+
+@dataclass(frozen=True)
+class BesideStep:
+    """What the strategy costs beside its steps, once `per` something; what is not known is None."""
+
+    name: str
+    per: str
+    seconds: float | None
+    at_most_s: float | None
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """The training run that is asked for, and what it takes."""
+
+    steps: int
+    samples: float
+    epochs: float | None
+    time_s: Annotated[float, Key("time_to_train_s")]
+    low_s: Annotated[float, Key("time_to_train_low_s")]
+    high_s: Annotated[float, Key("time_to_train_high_s")]
+    device_hours: float
+
+
+@dataclass(frozen=True)
+class DealtEpoch:
+    """An epoch as the sampler deals it to the ranks."""
+
+    steps: int
+    samples: int
+    samples_per_rank: int
+    repeated: int
+    dropped: int
+    micro_batches: int
+    last_micro_batch: int
+    last_micro_batches: int
+
+
+@dataclass(frozen=True)
+class Money:
+    """What the training run costs [usd]."""
+
+    usd: Annotated[float, Key("cost_usd")]
+    low: Annotated[float, Key("cost_low_usd")]
+    high: Annotated[float, Key("cost_high_usd")]
+
+
+@dataclass(frozen=True)
+class CostItem:
+    """A line of the bill."""
+
+    name: str
+    basis: str
+    usd_per_hour: float
+    usd_per_step: float
+    usd_per_run: float | None
+    usd_per_year: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The bill of a point, and what a step, a sample, a token, a run and a year cost."""
+
+    usd_per_hour: float
+    usd_per_step: float
+    usd_per_sample: float
+    usd_per_token: float | None
+    usd_per_run: float | None
+    usd_per_year: float
+    items: tuple[CostItem, ...]
+    as_of: str | None
+    source: str | None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The energy that the training run draws [kWh]."""
+
+    kwh: Annotated[float, Key("energy_kwh")]
+    low: Annotated[float, Key("energy_low_kwh")]
+    high: Annotated[float, Key("energy_high_kwh")]
+
+
+@dataclass(frozen=True)
+class Startup:
+    """What passes once, before the first step [s], and by what."""
+
+    seconds: Annotated[float, Key("startup_s")]
+    parts: Annotated[dict[str, float], Key("startup_parts")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point(Keyed):
+    """What is predicted for one point of a scenario.
+
+    throughput_per_s  in `throughput_unit`; None where a step takes no time
+    mfu               model FLOP utilisation; None where nothing is known of the device
+    bound_s           no schedule of the same program is faster
+    set               what the sweep sets here
+    speedup           over the first point of the run; as `efficiency`, None where there is no
+                      throughput
+    """
+
+    ranks: int
+    nodes: int | None
+    global_batch: int
+    engine: str
+    engine_reason: str
+    step_time_s: float
+    interval: Annotated[Interval, Spread()]
+    step_p50_s: float
+    step_p99_s: float
+    throughput_per_s: float | None
+    throughput_unit: str
+    mfu: float | None
+    parts: Annotated[Parts, Spread()]
+    sent: Annotated[Sent, Spread()]
+    memory: Annotated[Memory, Spread()]
+    bound_s: float
+    cost_usd_per_hour: float | None
+    bottleneck: str
+    beside_step: tuple[BesideStep, ...] = ()
+    run: Annotated[TrainingRun | None, Spread()] = None
+    epoch: DealtEpoch | None = None
+    money: Annotated[Money | None, Spread()] = None
+    cost: Cost | None = None
+    power_w: float | None = None
+    energy: Annotated[Drawn | None, Spread()] = None
+    startup: Annotated[Startup | None, Spread()] = None
+    set: Change
+    training_speedup: float | None = None
+    speedup: float | None
+    efficiency: float | None
+    efficiency_low: float | None
+    efficiency_high: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failed(Keyed):
+    """A point that has no numbers, and why; its counts are None where they are not known."""
+
+    ranks: int | None
+    nodes: int | None
+    global_batch: int | None
+    error: str
+    set: Change
+
+
+def computed(points: Iterable[Point | Failed]) -> list[Point]:
+    """Those of `points` that have numbers."""
+    return [point for point in points if isinstance(point, Point)]

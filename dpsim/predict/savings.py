@@ -1,0 +1,248 @@
+"""Savings: changes of a case with which a rank keeps less in memory, the mildest of a kind first.
+
+The name of a change says which keys of the scenario are set, joined by "and".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from dpsim.cases.case import Case
+from dpsim.cases.stage_memory import cuts_that_fit
+from dpsim.cases.variant import Variant
+from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.plugins import find
+from dpsim.core.record import Refused
+from dpsim.describe.sections import Batch
+from dpsim.machines.machine import device_names, load_device
+from dpsim.models.precision import PrecisionSpec
+from dpsim.models.section import HuggingFace, bundled_models
+
+Saving = Callable[[Case], Iterator[Variant]]
+
+
+def _flash(case: Case) -> Iterator[Variant]:
+    spec = case.scenario.model
+    if getattr(spec, "attention", None) == "math":
+        changed = replace(spec, attention="flash")
+        yield Variant("model.attention: flash", {"model": changed})
+
+
+def _recompute(case: Case) -> Iterator[Variant]:
+    if case.scenario.recompute == "none" and any(x.again_kernels for x in case.model.layers):
+        cost = "attention scores once more"
+        yield Variant("recompute: selective", {"recompute": "selective"}, cost)
+    if case.scenario.recompute != "full":
+        cost = "one more forward pass per step"
+        yield Variant("recompute: full", {"recompute": "full"}, cost)
+
+
+def _smaller_batch(case: Case) -> Iterator[Variant]:
+    """More and smaller micro-batches of the same batch; or a smaller batch, where that is not
+    enough."""
+    batch = case.scenario.batch
+    for factor in (2, 4, 8, 16, 32, 64, 128, 256):
+        more = _accumulated(case, factor)
+        if more is None:
+            continue
+        keys = f"batch.accumulation: {more.accumulation}"
+        if batch.weak:
+            keys = f"batch.per_device: {more.per_device} and {keys}"
+        yield Variant(keys, {"batch": more}, "the same global batch")
+    size = (batch.per_device or 1) // 2 if batch.weak else 0
+    while size >= 1:
+        smaller = replace(batch, per_device=size)
+        cost = "a smaller global batch"
+        yield Variant(f"batch.per_device: {size}", {"batch": smaller}, cost)
+        size //= 2
+
+
+def _accumulated(case: Case, factor: int) -> Batch | None:
+    """`factor` times as many micro-batches of the same batch, if it divides."""
+    batch = case.scenario.batch
+    count = batch.accumulation * factor
+    if batch.weak:
+        size, left = divmod(batch.per_device or 1, factor)
+        return None if left else replace(batch, per_device=size, accumulation=count)
+    whole = batch.global_ or 0
+    if whole % count or whole // count < case.mesh.data:
+        return None
+    return replace(batch, accumulation=count)
+
+
+def _stages(case: Case) -> Iterator[Variant]:
+    """Another cut into pipeline stages: by time, then the fastest that fits."""
+    if case.scenario.parallel.pipeline == 1:
+        return
+    if case.scenario.stages is None:
+        yield Variant("stages: balanced", {"stages": "balanced"})
+    for cut in cuts_that_fit(case):
+        keys = f"stages that begin with {', '.join(stage[0] for stage in cut)}"
+        yield Variant(keys, {"stages": cut})
+
+
+def _sequence(case: Case) -> Iterator[Variant]:
+    parallel = case.scenario.parallel
+    if parallel.tensor > 1 and not parallel.sequence_parallel:
+        changed = replace(parallel, sequence_parallel=True)
+        yield Variant("parallel.sequence_parallel: true", {"parallel": changed})
+
+
+def _tensor(case: Case) -> Iterator[Variant]:
+    """Layers split over the GPUs of a node, and as many fewer replicas of the same batch."""
+    gpus = case.topology.gpus if case.topology else 1
+    for factor in (2, 4, 8):
+        tensor = case.scenario.parallel.tensor * factor
+        if tensor <= gpus and gpus % tensor == 0:
+            yield from _split(case, "tensor", tensor, factor)
+
+
+def _pipeline(case: Case) -> Iterator[Variant]:
+    """Layers spread over more ranks, and as many fewer replicas of the same batch."""
+    for factor in (2, 4, 8, 16):
+        yield from _split(case, "pipeline", case.scenario.parallel.pipeline * factor, factor)
+
+
+def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[Variant]:
+    """`axis` of `count` ranks, `factor` times as many as now; each replica takes `factor` times
+    the micro-batches, so that the global batch stays."""
+    scenario, parallel = case.scenario, case.scenario.parallel
+    many = scenario.batch.accumulation * factor
+    if case.mesh.data % factor or isinstance(scenario.stages, tuple):
+        return
+    if (scenario.batch.global_ or many) % many:
+        return
+    keys = f"parallel.{axis}: {count} and batch.accumulation: {many}"
+    wider = replace(parallel, **{axis: count})  # type: ignore[arg-type]
+    if parallel.data is not None:
+        wider = replace(wider, data=parallel.data // factor)
+        keys += f" and parallel.data: {wider.data}"
+    batch = replace(scenario.batch, accumulation=many)
+    split: dict[str, Any] = {"parallel": wider, "batch": batch}
+    if other := scenario.strategy.split_as:
+        split["strategy"] = find("strategies", other)()
+        keys += f" and strategy: {{kind: {other}}}"
+    yield Variant(keys, split, "the same global batch")
+    if axis == "pipeline" and scenario.stages is None:
+        split = {**split, "stages": "balanced"}
+        yield Variant(f"{keys} and stages: balanced", split, "the same global batch")
+
+
+def _lighter(what: str) -> Saving:
+    """What the strategy itself offers of that kind; sharing out needs somebody to share with."""
+
+    def changes(case: Case) -> Iterator[Variant]:
+        for lighter in case.scenario.strategy.lighter(split=not case.mesh.plain):
+            if lighter.what == what and (case.mesh.data > 1 or what in ("buckets", "offloaded")):
+                keys = " and ".join(f"{k}: {_flow(v)}" for k, v in lighter.keys.items())
+                cost = "" if what == "system" else lighter.cost
+                yield Variant(keys, {"strategy": lighter.strategy}, cost)
+
+    return changes
+
+
+def _flow(value: object) -> str:
+    """A setting as a scenario's file has it in one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {_flow(v)}" for k, v in value.items()) + "}"
+    return str(value).lower()
+
+
+def _fewer_states(case: Case) -> Iterator[Variant]:
+    optimizer = case.scenario.optimizer
+    order = ("adam", "momentum", "sgd")
+    if optimizer.kind in order:
+        for kind in order[order.index(optimizer.kind) + 1 :]:
+            changed = replace(optimizer, kind=kind)  # type: ignore[arg-type]
+            cost = "another optimizer trains differently"
+            yield Variant(f"optimizer: {{kind: {kind}}}", {"optimizer": changed}, cost)
+
+
+def _narrow_parameters(case: Case) -> Iterator[Variant]:
+    precision = case.precision
+    if DTYPE_BYTES[precision.parameters] > DTYPE_BYTES["bf16"]:
+        changed = PrecisionSpec(
+            parameters="bf16", compute=precision.compute, reduce=precision.reduce
+        )
+        yield Variant("precision.parameters: bf16", {"precision": changed})
+
+
+def _pure_16_bit(case: Case) -> Iterator[Variant]:
+    """16-bit parameters and states without an fp32 copy."""
+    optimizer = case.scenario.optimizer
+    if optimizer.kind != "none" and optimizer.master_weights is not False:
+        narrow = PrecisionSpec(parameters="bf16", compute="bf16", reduce="bf16")
+        pure = replace(optimizer, master_weights=False)
+        cost = "no fp32 copy of the weights, which can hurt convergence"
+        yield Variant(
+            "precision: bf16 throughout and optimizer.master_weights: false",
+            {"precision": narrow, "optimizer": pure},
+            cost,
+        )
+
+
+def _more_ranks(case: Case) -> Iterator[Variant]:
+    """The same sharded run on 2, 4, … 256 times as many devices, over 10 Gbit/s or better."""
+    cluster = case.scenario.cluster
+    if not case.scenario.strategy.sharded or case.machine is None:
+        return
+    if not case.mesh.plain:
+        return
+    for factor in (2, 4, 8, 16, 32, 64, 128, 256):
+        ranks = case.ranks * factor
+        more, where = replace(cluster, nodes=None, ranks=ranks), f"cluster.ranks: {ranks}"
+        if case.machine.network is None:
+            rack, device = "rack-10gbe", _device_of(case)
+            more = replace(more, machine=rack, gpus_per_node=1, nics_per_node=None, device=device)
+            where = (
+                f"{ranks} of these devices, one per server (cluster: {{machine: {rack}, "
+                f"gpus_per_node: 1, device: {device}, ranks: {ranks}}})"
+            )
+        yield Variant(where, {"cluster": more})
+
+
+def _device_of(case: Case) -> str | None:
+    """The name under which the machine's device is known, for use in another machine."""
+    if case.scenario.cluster.device is not None:
+        return case.scenario.cluster.device
+    return next((n for n in device_names() if load_device(n, case.base) == case.device), None)
+
+
+def _smaller_model(case: Case) -> Iterator[Variant]:
+    """Bundled models of the same kind that are smaller, the largest first."""
+    spec = case.scenario.model
+    if not isinstance(spec, HuggingFace):
+        return
+    found = []
+    for name in bundled_models():
+        smaller = Variant(name, {"model": replace(spec, huggingface=name)})
+        with suppress(Refused, ValueError):
+            found.append((smaller.of(case).model.parameters, smaller))
+    for size, smaller in sorted(found, key=lambda entry: -entry[0]):
+        if size < case.model.parameters:
+            name = f"a smaller model, {smaller.name} ({size / 1e9:.2g} B parameters)"
+            yield replace(smaller, name=name)
+
+
+#: all of them, in the order in which they are advised
+SAVINGS: tuple[Saving, ...] = (
+    _lighter("buckets"),
+    _flash,
+    _stages,
+    _recompute,
+    _sequence,
+    _smaller_batch,
+    _lighter("sharded"),
+    _lighter("system"),
+    _tensor,
+    _pipeline,
+    _lighter("offloaded"),
+    _fewer_states,
+    _narrow_parameters,
+    _pure_16_bit,
+    _more_ranks,
+    _smaller_model,
+)

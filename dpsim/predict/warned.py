@@ -1,0 +1,140 @@
+"""What to know about an answer: what is assumed, left out, refused, or does not fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from dpsim.cases.case import Case
+from dpsim.cases.coverage import notes
+from dpsim.cases.stage_memory import cuts_that_fit
+from dpsim.describe.scenario import Loaded
+from dpsim.describe.uneven import ranks_of
+from dpsim.models.memory import MemoryUse
+from dpsim.predict import startup, training_run
+from dpsim.predict.level import Level
+from dpsim.predict.memory import memory_of
+from dpsim.predict.point import Failed, Point
+from dpsim.predict.recorded import measured_at, warnings_of
+from dpsim.variability import PRESETS
+
+
+def warnings(
+    loaded: Loaded,
+    cases: Sequence[Case],
+    points: Sequence[Point | Failed],
+    memory: Sequence[MemoryUse | None],
+    found: Level | None,
+) -> tuple[str, ...]:
+    """All warnings of an answer, in their order."""
+    good = [c for c, point in zip(cases, points, strict=True) if isinstance(point, Point)]
+    most = max((point.ranks or 0 for point in points), default=0)
+    return (
+        *_altered(loaded),
+        *_assumed(cases[0], good, found),
+        *_nowhere(cases[0], most),
+        *_drawn(cases),
+        *_uneven(cases[0], good),
+        *_unfit(cases, points, memory),
+        *_strategy_notes(good),
+        *training_run.warnings(cases, points),
+        *startup.warnings(good),
+        *notes(good, loaded.scenario.variability.spread),
+    )
+
+
+def _altered(loaded: Loaded) -> list[str]:
+    """Warnings where --set turned the scenario into another experiment than the measured one."""
+    sets = ", ".join(f"--set {text}" for text in loaded.altered)
+    warnings = []
+    if sets and loaded.scenario.measured is not None:
+        warnings.append(f"measured points are left out: {sets} changes what was measured")
+    if sets and loaded.scenario.calibrate is not None and "calibrate" not in loaded.origins_set:
+        warnings.append(f"calibrated on a measurement made without {sets}")
+    network = [s for s in loaded.altered if s.startswith(("cluster.", "collective."))]
+    if network and loaded.scenario.calibration and "calibration" not in loaded.origins_set:
+        warnings.append(f"calibration: curves measured without --set {', --set '.join(network)}")
+    return warnings
+
+
+def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator[str]:
+    """Where compute is not measured, or rests on a record."""
+    if found is None and first.machine is not None and measured_at(first) is None:
+        yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
+    yield from warnings_of(good[0]) if good else ()
+
+
+def _nowhere(first: Case, most: int) -> Iterator[str]:
+    """What is said of ranks that no point has; `most` is the largest count."""
+    beyond = [r for r in first.scenario.variability.slow_ranks or {} if r >= most]
+    if beyond:
+        yield f"variability.slow_ranks: no point has a rank {min(beyond)}"
+    texts = first.scenario.cluster.devices or {}
+    unmet = [text for text in texts if min(span[0] for span in ranks_of(text)) >= most]
+    if unmet:
+        yield f"cluster.devices: no point has a rank of {unmet[0]}"
+
+
+def _drawn(cases: Sequence[Case]) -> Iterator[str]:
+    """What rests on draws, or on somebody else's."""
+    hashed = {case.scenario.seed for case in cases if case.scenario.cluster.routing == "ecmp"}
+    if len(hashed) == 1:
+        yield (
+            f"cluster.routing: with seed {hashed.pop()} one draw of which flows collide; sweep "
+            "over seed to see how much that is luck"
+        )
+    preset = cases[0].scenario.variability.preset
+    if preset is not None:
+        yield f"variability.preset {preset}: {PRESETS[preset].source}"
+
+
+def _uneven(first: Case, good: Sequence[Case]) -> Iterator[str]:
+    """Where the samples of a step do not all count alike."""
+    batch = first.scenario.batch
+    if batch.by_speed or batch.per_rank:
+        yield (
+            "uneven batches: where gradients are averaged over ranks, samples of a small batch "
+            "count more, unless the loss is scaled by the rank's share of the samples"
+        )
+    if good and good[0].backup_workers:
+        n, b = good[0].ranks, good[0].backup_workers
+        yield (
+            f"backup workers: a step takes the first {n - b} of {n} gradients, and throughput "
+            "counts their samples only"
+        )
+
+
+def _unfit(
+    cases: Sequence[Case], points: Sequence[Point | Failed], memory: Sequence[MemoryUse | None]
+) -> Iterator[str]:
+    """Points without numbers, and those that do not fit in memory."""
+    for case, point, used in zip(cases, points, memory, strict=True):
+        if isinstance(point, Failed):
+            yield f"{point.ranks} ranks: {point.error}"
+        elif used is not None and used.fits is False:
+            yield (
+                f"{point.ranks} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
+                f"{(used.capacity or 0) / 1e9:.1f} GB"
+            )
+            yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(case))
+
+
+def _other_stages(case: Case) -> list[str]:
+    """That another cut into stages would fit, where one would."""
+    for cut in () if case.mesh.plain else cuts_that_fit(case):
+        scenario = dataclasses.replace(case.scenario, stages=cut)
+        used = memory_of(Case(scenario, case.base, case.compute_scale))
+        if used.fits:
+            begins = ", ".join(stage[0] for stage in cut)
+            return [f"other stages fit, with {used.total / 1e9:.1f} GB; they begin with {begins}"]
+    return []
+
+
+def _strategy_notes(cases: Sequence[Case]) -> list[str]:
+    """What strategies say of themselves, each sentence once per number of ranks."""
+    found: dict[str, None] = {}
+    for case in cases:
+        if case.mesh.plain:
+            for text in case.scenario.strategy.notes(case.job(max(case.shares))):
+                found[f"{case.ranks} ranks: {text}"] = None
+    return list(found)

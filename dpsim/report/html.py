@@ -1,0 +1,32 @@
+"""Pages: one environment for all templates; a page is self-contained, and text is text."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import Any
+
+
+def render(template: str, svg: str, label: str, **values: Any) -> str:
+    """The page that `template` makes of `values`, with the drawing `svg`, said as `label`."""
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    picture: Markup = Markup(_inline(svg, label))
+    return environment.from_string(_source(template)).render(
+        style=Markup(_source("style.css")), svg=picture, **values
+    )
+
+
+def _source(name: str) -> str:
+    return (resources.files("dpsim.report") / name).read_text(encoding="utf-8")
+
+
+def _inline(svg: str, label: str) -> str:
+    """`svg`, as matplotlib writes it, for the inside of a page, with `label` for screen readers."""
+    from markupsafe import escape
+
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
+    return body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
