@@ -125,6 +125,8 @@ class Network:
             flow.rate = flow.alone
             if full and not full.isdisjoint(flow.crossings):
                 slowed.append(flow)
+        if not slowed:
+            return
         # its own pace is a limit too: a sender slower than its links leaves the rest to others
         limits: list[dict[Any, float]] = [
             {flow: 1.0} | {link: c for link, c in flow.crossings.items() if link in full}
