@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import shared
 
 from dpsim import cli
 from dpsim.cases.case import Case
@@ -145,8 +146,8 @@ def _one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a record made at 1,024 ranks and its scenario."""
-    place = tmp_path_factory.mktemp("measured")
-    measured(place, world_size=1024)
+    place = shared.folder(tmp_path_factory, "measured")
+    shared.once(place / "all", lambda: measured(place, world_size=1024))
     return place
 
 

@@ -14,7 +14,6 @@ import socket
 import statistics
 import subprocess
 import sys
-import time
 import tomllib
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import shared
 import torch
 
 from dpsim.core.record import Refused
@@ -60,27 +60,18 @@ def launch(*words: str, folder: Path, **variables: str) -> subprocess.CompletedP
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder per run of the tests, whatever the number of their processes."""
-    base = tmp_path_factory.getbasetemp()
-    found = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "records"
-    found.mkdir(exist_ok=True)
-    return found
+    return shared.folder(tmp_path_factory, "records")
 
 
 def once(output: Path, *words: str, **variables: str) -> str:
-    """What a program that writes `output` prints; the first process to ask runs it, others wait."""
+    """What a program that writes `output` prints."""
     printed = output.with_suffix(".txt")
-    try:
-        output.with_suffix(".started").mkdir()
-    except FileExistsError:
-        limit = time.monotonic() + 240
-        while not printed.exists():
-            assert time.monotonic() < limit, f"another process did not measure {output.name}"
-            time.sleep(0.05)
-    else:
-        said = launch(*words, "--output", output.name, folder=output.parent, **variables).stdout
-        output.with_suffix(".part").write_text(said)
-        output.with_suffix(".part").rename(printed)
+
+    def measure() -> None:
+        done = launch(*words, "--output", output.name, folder=output.parent, **variables)
+        printed.write_text(done.stdout)
+
+    shared.once(output, measure)
     return printed.read_text()
 
 

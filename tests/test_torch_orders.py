@@ -18,6 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+import shared
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -354,24 +355,32 @@ def run_fsdp1(spec: Spec) -> str:
 RUN = {"ddp": run_ddp, "fsdp": run_fsdp2, "fsdp1": run_fsdp1}
 
 
-def worker(rank: int, folder: str, size: int, names: list[str]) -> None:
-    """One process: every network of `names`; rank 0 writes what it noted."""
+def worker(rank: int, folder: str) -> None:
+    """One of two processes.  The first is also rank 0 of eight, while the other waits for it."""
     torch.set_num_threads(1)
     fake_kernels()
-    create = on_gloo if size == 2 else alone
-    dist.Backend.register_backend("recording", create, devices=["cpu"])
-    dist.init_process_group(
-        "recording", init_method=f"file://{folder}/store{size}", rank=rank, world_size=size
-    )
-    for name in names:
-        kind, spec, _ = CASES[name]
-        torch.manual_seed(0)
-        found = RUN[kind](spec)
-        if rank == 0:
-            Path(folder, name).write_text(found)
-    if size == 2:
-        dist.barrier()
+    if rank == 0:
+        record("alone", alone, rank, 8, folder)
+        dist.destroy_process_group()
+    record("two", on_gloo, rank, 2, folder)
+    dist.barrier()
     os._exit(0)  # gloo's threads now and then abort an orderly exit
+
+
+def record(
+    backend: str, create: Callable[..., Recording], rank: int, size: int, folder: str
+) -> None:
+    """Run every network of so many ranks; rank 0 writes what it noted."""
+    dist.Backend.register_backend(backend, create, devices=["cpu"])
+    dist.init_process_group(
+        backend, init_method=f"file://{folder}/store{size}", rank=rank, world_size=size
+    )
+    for name, (kind, spec, ranks) in CASES.items():
+        if ranks == size:
+            torch.manual_seed(0)
+            found = RUN[kind](spec)
+            if rank == 0:
+                Path(folder, name).write_text(found)
 
 
 # -- which networks with which knobs ----------------------------------------------------------
@@ -467,10 +476,10 @@ CASES = dict(cases())
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("orders")
-    for size, processes in ((2, 2), (8, 1)):
-        names = [name for name, (_, _, ranks) in CASES.items() if ranks == size]
-        torch.multiprocessing.spawn(worker, args=(str(folder), size, names), nprocs=processes)
+    folder = shared.folder(tmp_path_factory, "orders")
+    shared.once(
+        folder / "all", lambda: torch.multiprocessing.spawn(worker, args=(str(folder),), nprocs=2)
+    )
     return folder
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import numpy as np
+from math import inf
 
 from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Cast, Op
@@ -120,6 +119,6 @@ class Play:
 
 def check_time(value: float, what: str) -> float:
     """`value` if it is a finite, non-negative time; SimulationError otherwise."""
-    if not np.isfinite(value) or value < 0:
+    if not 0.0 <= value < inf:
         raise SimulationError(f"{what} takes {value} s, which is no time")
     return value

@@ -42,6 +42,11 @@ class _Flow:
         most = max(self.loads.values())
         return {link: load / most for link, load in self.loads.items() if load > 0.0}
 
+    @cached_property
+    def demand(self) -> Mapping[Any, float]:
+        """What the flow asks of each link when it goes at its own pace [B/s]."""
+        return {link: crossing * self.alone for link, crossing in self.crossings.items()}
+
 
 class SharedLinks:
     """Flows in progress on links of known capacity [B/s]."""
@@ -74,9 +79,8 @@ class SharedLinks:
         self._advance()
         flow = _Flow(loads, size, size, size / alone, done)
         self._flows.append(flow)
-        for link, crossing in flow.crossings.items():
-            demand = self._demand.get(link, 0.0) + crossing * flow.alone
-            self._demand[link] = demand
+        for link, asked in flow.demand.items():
+            self._demand[link] = demand = self._demand.get(link, 0.0) + asked
             if demand > self._capacity(link) * (1.0 + _SAME_LEVEL):
                 self._full.add(link)
         self._replan()
@@ -125,6 +129,8 @@ class SharedLinks:
             flow.rate = flow.alone
             if full and not full.isdisjoint(flow.crossings):
                 slowed.append(flow)
+        if not slowed:
+            return
         # its own pace is a limit too: a sender slower than its links leaves the rest to others
         limits: list[dict[Any, float]] = [
             {flow: 1.0} | {link: c for link, c in flow.crossings.items() if link in full}
@@ -153,12 +159,13 @@ class SharedLinks:
                 self._release(flow)
 
     def _release(self, flow: _Flow) -> None:
-        for link, crossing in flow.crossings.items():
-            self._demand[link] -= crossing * flow.alone
-            if self._demand[link] <= self._capacity(link) * (1.0 + _SAME_LEVEL):
+        for link, asked in flow.demand.items():
+            capacity, demand = self._capacity(link), self._demand[link] - asked
+            self._demand[link] = demand
+            if demand <= capacity * (1.0 + _SAME_LEVEL):
                 self._full.discard(link)
             # what is left when nobody crosses a link any more is rounding
-            if self._demand[link] <= _SAME_LEVEL * self._capacity(link):
+            if demand <= _SAME_LEVEL * capacity:
                 del self._demand[link]
 
 

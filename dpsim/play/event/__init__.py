@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator, Iterator
+from math import inf
 
 import simpy
 
@@ -72,11 +73,11 @@ class _Run:
         """Run until nothing is left to happen, within the limits; returns how many events."""
         env, at, events, same = self.env, -1.0, 0, 0
         ceiling = 10_000 + 200 * operations
-        while env.peek() != float("inf"):
+        while env.peek() != inf:
             env.step()
             events += 1
-            same = same + 1 if env.now == at else 0
-            at = env.now
+            before, at = at, env.now
+            same = same + 1 if at == before else 0
             if events > self.max_events:
                 raise SimulationError(
                     f"more than {self.max_events:,} events; use engine: vectorised"
@@ -101,20 +102,23 @@ class _Run:
                 if op.blocks_host:
                     yield self._event(self.done, step, rank, index)
 
-    def _queue(self, rank: int, stream: str) -> Iterator[tuple[int, int, Op]]:
-        """The operations of a stream in issue order: (step, index, operation)."""
+    def _queue(self, rank: int, stream: str) -> Iterator[tuple[int, int, Op, bool]]:
+        """The operations of a stream in issue order: (step, index, operation, whether its end may
+        be awaited)."""
         for step, cast in enumerate(self.casts):
-            for index, op in enumerate(cast.program(rank).ops):
+            program = cast.program(rank)
+            for index, op in enumerate(program.ops):
                 if op.stream == stream:
-                    yield step, index, op
+                    yield step, index, op, index in program.awaited
 
-    def _work_off(self, rank: int, queue: Iterator[tuple[int, int, Op]]) -> Events:
+    def _work_off(self, rank: int, queue: Iterator[tuple[int, int, Op, bool]]) -> Events:
         """A worker of a stream: takes the next operation when it has ended the one before.
 
         A stream has one worker, or as many as the backend runs collectives at once."""
         host = self._hosted(rank)
-        for step, index, op in queue:
-            yield from self._await(step, rank, index, op, host)
+        for step, index, op, awaited in queue:
+            if host or op.after or op.after_step:
+                yield from self._await(step, rank, index, op, host)
             ready = start = self.env.now
             if op.kind == "collective":
                 meeting = self.exchanges.join(step, rank, index, op)
@@ -125,10 +129,13 @@ class _Run:
                     start = yield from self._until(rank, op, (step, index, delivery))
                 else:
                     yield from self.exchanges.send(step, op, delivery)
-            else:
-                yield from self._work(step, rank, op)
+            elif op.scales and self.request.contention:
+                seconds = self._seconds(step, rank, op)
+                yield from self.exchanges.contention.work(rank, seconds)
+            elif seconds := self._seconds(step, rank, op):
+                yield self.env.timeout(seconds)
             self.steps.note(step, rank, index, ready, start, self.env.now)
-            if index in self.casts[step].program(rank).awaited:
+            if awaited:
                 self._event(self.done, step, rank, index).succeed()
 
     def _await(self, step: int, rank: int, index: int, op: Op, host: bool) -> Events:
@@ -160,13 +167,10 @@ class _Run:
         self.waiting.pop((rank, op.stream), None)
         return start
 
-    def _work(self, step: int, rank: int, op: Op) -> Events:
+    def _seconds(self, step: int, rank: int, op: Op) -> float:
+        """How long `op` takes `rank` alone [s]."""
         factor = float(self.factors[step][rank]) if op.scales else 1.0
-        seconds = check_time(op.seconds * factor, f"{op.name} on rank {rank}")
-        if self.request.contention and op.scales:
-            yield from self.exchanges.contention.work(rank, seconds)
-        elif seconds > 0:
-            yield self.env.timeout(seconds)
+        return check_time(op.seconds * factor, f"{op.name} on rank {rank}")
 
     def _event(
         self, table: dict[tuple[int, int, int], simpy.Event], step: int, rank: int, index: int

@@ -66,7 +66,8 @@ class Contention:
     def __init__(self, env: simpy.Environment, contention: float, ranks: int) -> None:
         self.env, self.contention = env, contention
         self.talking = [0] * ranks
-        self.turn: dict[int, simpy.Event] = {}
+        #: what each rank's work waits for: its end at the present pace
+        self.ends: dict[int, simpy.Event] = {}
 
     def talk(self, group: tuple[int, ...], change: int) -> None:
         """One collective more or less (`change`) moves bytes of the ranks of `group`."""
@@ -75,17 +76,23 @@ class Contention:
         for rank in group:
             before = self.talking[rank]
             self.talking[rank] += change
-            turn = self.turn.get(rank)
-            if bool(before) != bool(self.talking[rank]) and turn and not turn.triggered:
-                turn.succeed()
+            if bool(before) != bool(self.talking[rank]):
+                self._change_pace(rank)
+
+    def _change_pace(self, rank: int) -> None:
+        """What waits for the end of work under way goes on now instead, and waits anew."""
+        end = self.ends.get(rank)
+        if end is not None and end.callbacks:
+            now = self.env.timeout(0.0)
+            now.callbacks, end.callbacks = end.callbacks, []
 
     def work(self, rank: int, seconds: float) -> Events:
         """What takes `seconds` [s] alone."""
         left, least = seconds, 1e-15 * seconds
         while left > least:
             slow = 1.0 + self.contention if self.talking[rank] else 1.0
-            began, self.turn[rank] = self.env.now, self.env.event()
-            yield self.env.timeout(left * slow) | self.turn[rank]
+            began, self.ends[rank] = self.env.now, self.env.timeout(left * slow)
+            yield self.ends[rank]
             left -= (self.env.now - began) / slow
             least = 1e-14 * self.env.now  # what is left to rounding would not move the clock
 

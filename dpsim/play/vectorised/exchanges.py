@@ -76,12 +76,11 @@ class Exchanges:
         return met
 
     def _try(self, cast: Cast, number: int, op: Op) -> bool:
-        partition = cast.groups.get(op.group, ())
-        if len(self.roles) == 1 and len(partition) == 1 and len(partition[0]) == cast.ranks:
-            return self._everyone(cast, op)
-        present = {rank for group in partition for rank in group}
-        _require_members(cast, self.roles, op, present)
         involved, groups = self._meeting(cast, number, op.group)
+        self.sharing.parted = self.sharing.parted or len(cast.groups[op.group]) > 1
+        if len(involved) == len(groups) == 1:
+            self._everyone(self.roles[number], op, groups[0])
+            return True
         for k in involved:
             role = self.roles[k]
             theirs = cast.programs[k].ops[role.next] if role.arrival is not None else None
@@ -96,7 +95,6 @@ class Exchanges:
         for k in involved:
             arrival[:, self.roles[k].members] = self.roles[k].arrival
         start, end = np.zeros_like(arrival), np.zeros_like(arrival)
-        self.sharing.parted = self.sharing.parted or len(partition) > 1
         for group in groups:
             self._group(op, group, arrival, start, end)
         for k in involved:
@@ -105,16 +103,14 @@ class Exchanges:
             self._carried_out(role, own, start[:, role.members], end[:, role.members])
         return True
 
-    def _everyone(self, cast: Cast, op: Op) -> bool:
-        """The usual case, without copies: one role, whose ranks form one group."""
-        role = self.roles[0]
-        plan = self._plan(op, cast.groups[op.group][0])
+    def _everyone(self, role: Role, op: Op, group: tuple[int, ...]) -> None:
+        """The usual case, without copies: the ranks of one role, and they only, form a group."""
+        plan = self._plan(op, group)
         assert role.arrival is not None
         begin = role.arrival.max(axis=1, keepdims=True)
         end = begin + plan.seconds * self.comm[:, None]
         self.sharing.note(op.stream, plan, begin, end)
         self._carried_out(role, op, begin, end)
-        return True
 
     def _group(
         self, op: Op, group: tuple[int, ...], arrival: Array, start: Array, end: Array
@@ -138,6 +134,7 @@ class Exchanges:
         """The roles that role `number` meets in groups of that name, itself among them, and these
         groups; roles that share no group need not agree on anything."""
         if (id(cast), name) not in self._meetings:
+            _require_members(cast, name)
             graph: nx.Graph[int] = nx.Graph()
             for group in cast.groups[name]:
                 nx.add_path(graph, dict.fromkeys(cast.roles[rank] for rank in group))
@@ -155,13 +152,13 @@ def _pair(cast: Cast, rank: int, op: Op) -> tuple[int, int]:
         raise SimulationError(str(error)) from None
 
 
-def _require_members(cast: Cast, roles: Sequence[Role], op: Op, present: set[int]) -> None:
-    """Refuse a collective that a rank outside its groups has reached."""
-    for role, program in zip(roles, cast.programs, strict=True):
-        if role.arrival is None or program.ops[role.next].group != op.group:
-            continue
-        for rank in role.members.tolist():
-            if rank not in present:
-                raise SimulationError(
-                    f"rank {rank} is in no group {op.group!r}, which {op.name} needs"
-                )
+def _require_members(cast: Cast, name: str) -> None:
+    """Refuse collectives in groups of that name by ranks outside them."""
+    present = {rank for group in cast.groups.get(name, ()) for rank in group}
+    for role, program in enumerate(cast.programs):
+        outside = [rank for rank in cast.members(role) if rank not in present]
+        needs = (op for op in program.ops if op.kind == "collective" and op.group == name)
+        if outside and (op := next(needs, None)):
+            raise SimulationError(
+                f"rank {outside[0]} is in no group {name!r}, which {op.name} needs"
+            )

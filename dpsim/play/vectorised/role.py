@@ -6,6 +6,7 @@ All times are arrays shaped (lanes, ranks of the role).
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 
 import numpy as np
 
@@ -94,13 +95,8 @@ class Role:
         beside = self._beside(start, start + (end - start) * (1.0 + contention))
         if not beside:
             return end
-        begins = np.stack([np.broadcast_to(b, start.shape) for b, _ in beside])
-        ends = np.stack([np.broadcast_to(e, start.shape) for _, e in beside])
-        if len(beside) > 1:
-            order = np.argsort(begins, axis=0, kind="stable")
-            begins, ends = (np.take_along_axis(x, order, axis=0) for x in (begins, ends))
         now, left = start, end - start
-        for begin, finish in zip(begins, ends, strict=True):
+        for begin, finish in _in_order(beside):
             alone = np.minimum(left, np.maximum(begin - now, 0.0))
             now, left = now + alone, left - alone
             slowed = np.minimum(left, np.maximum(finish - now, 0.0) / (1.0 + contention))
@@ -120,3 +116,14 @@ class Role:
                     break
                 found.append((begin, end))
         return found
+
+
+def _in_order(spans: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+    """`spans`, (begin, end), such that they begin in order in every lane and on every rank."""
+    spans = sorted(spans, key=lambda span: float(span[0].flat[0]))
+    if all((one[0] <= other[0]).all() for one, other in pairwise(spans)):
+        return spans
+    begins, ends = (np.stack(np.broadcast_arrays(*times)) for times in zip(*spans, strict=True))
+    order = np.argsort(begins, axis=0, kind="stable")
+    begins, ends = (np.take_along_axis(times, order, axis=0) for times in (begins, ends))
+    return list(zip(begins, ends, strict=True))
