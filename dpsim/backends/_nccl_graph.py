@@ -76,7 +76,7 @@ def _graph(topology: Topology, ranks: tuple[int, ...]) -> NcclGraph:
     arch = tables.architecture(topology.compute_capability)
     inner, outer = _hops(topology, found)
     inside = _slowest_inside(topology, inner)
-    local = _local_bandwidth(topology, ranks, inside)
+    local = _local_bandwidth(topology, ranks)
     if nodes == 1:
         total = sum(ring.bandwidth for ring in found) / 1e9
         channels, speed = _inside_channels(total, len(found), arch)
@@ -156,7 +156,7 @@ def _kind_outside(topology: Topology, hops: list[tuple[Edge, ...]]) -> str:
     return ""
 
 
-def _local_bandwidth(topology: Topology, ranks: tuple[int, ...], inside: str) -> float:
+def _local_bandwidth(topology: Topology, ranks: tuple[int, ...]) -> float:
     """What all channels together can carry inside a node [GB/s]."""
     node = topology.node_of(ranks[0])
     local = tuple(rank for rank in ranks if topology.node_of(rank) == node)

@@ -150,7 +150,7 @@ def _shift(ranks: tuple[int, ...], topology: Topology) -> Messages:
     """Every rank sends to the next, the last of more than two to the first."""
     after = ranks[1:] if len(ranks) == 2 else ranks[1:] + ranks[:1]
     traffic = _of_pairs(zip(ranks, after, strict=False), 1.0, topology)
-    home, away = _kinds(traffic, topology)
+    home, away = _kinds(traffic)
     nodes = len({topology.node_of(rank) for rank in ranks})
     return Messages(traffic, int(nodes == 1), int(nodes > 1), 1.0, 0.0, home, away, nodes)
 
@@ -166,7 +166,7 @@ def _of_pairs(pairs: Iterable[tuple[int, int]], part: float, topology: Topology)
     return summed(loads, kinds, topology)
 
 
-def _kinds(traffic: Traffic, topology: Topology) -> tuple[str, str]:
+def _kinds(traffic: Traffic) -> tuple[str, str]:
     """The kind of link that is slowest inside nodes, and that of the cables between them."""
     away = {traffic.kinds[edge] for edge in traffic.loads if edge[0][0] == "leaf"}
     paces = {kind: pace for kind, (pace, _) in traffic.paces.items() if kind not in away}
@@ -190,7 +190,7 @@ def _exchange(ranks: tuple[int, ...], topology: Topology) -> Messages:
         pairs = [(a, b) for a in ranks for b in ranks if a != b]
         pairs.sort(key=lambda pair: topology.node_of(pair[0]) != topology.node_of(pair[1]))
         traffic = _of_pairs(pairs, 1.0 / n, topology)
-    home, away = _kinds(traffic, topology)
+    home, away = _kinds(traffic)
     kept = 1.0 / n if len(nodes) == 1 else 0.0
     here = min(len(local) for local in nodes.values())
     return Messages(traffic, here - 1, n - here, 1.0 / n, kept, home, away, len(nodes))

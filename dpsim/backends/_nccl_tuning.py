@@ -66,15 +66,13 @@ class Tuning:
         found = []
         for name in ALGORITHMS if algorithm == "auto" else (algorithm,):
             for proto in tables.PROTOCOLS if protocol == "auto" else (protocol,):
-                forced = (algorithm != "auto", protocol != "auto")
-                if self.allowed(operation, name, proto, *forced):
+                if self.allowed(operation, name, proto, exact=protocol != "auto"):
                     found.append(Choice(name, proto, self.seconds(operation, name, proto, size)))
         return sorted(found, key=lambda choice: choice.seconds)
 
-    def allowed(
-        self, operation: str, algorithm: str, protocol: str, forced: bool, exact: bool
-    ) -> bool:
-        """Whether NCCL has this pair (`tuning.cc`, enabled algorithms and protocols)."""
+    def allowed(self, operation: str, algorithm: str, protocol: str, *, exact: bool) -> bool:
+        """Whether NCCL has this pair (`tuning.cc`, enabled algorithms and protocols); `exact`: this
+        protocol was asked for."""
         if protocol == "ll128" and (self.version < tables.LL128 or not (exact or self._ll128())):
             return False
         if algorithm in ("ring", "tree"):

@@ -9,6 +9,7 @@ is the closed form on a machine where every pair has its own link; tests hold th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import NamedTuple
 
 from dpsim.machines.fabrics import Edge
@@ -85,6 +86,11 @@ def _to_leaf(rank: int, topology: Topology) -> tuple[Edge, ...]:
     return route[: last + 1]
 
 
+def nodes_of(ranks: Iterable[int], topology: Topology) -> list[tuple[int, ...]]:
+    """The ranks of every node, in order."""
+    return [tuple(group) for _, group in groupby(sorted(ranks), key=topology.node_of)]
+
+
 class Algorithm:
     """Contract of this folder."""
 
@@ -116,12 +122,13 @@ class Algorithm:
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float
     ) -> float:
-        """Closed form for `n` ranks on equal, private links of `latency` and `bandwidth`."""
-        raise NotImplementedError
+        """Closed form for `n` ranks on equal, private links of `latency` and `bandwidth`, where
+        that does not depend on nodes."""
+        raise NotImplementedError("depends on how the ranks lie in nodes")
 
     def bytes_sent(self, operation: str, n: int, size: float) -> float:
-        """Bytes that one rank sends (mean over ranks)."""
-        raise NotImplementedError
+        """Bytes that one rank sends (mean over ranks), where that does not depend on nodes."""
+        raise NotImplementedError("depends on how the ranks lie in nodes")
 
 
 def ring_payload(operation: str, n: int, size: float) -> float:
@@ -140,5 +147,5 @@ CONTRACT = Algorithm
 #: what plug-ins of this folder, and other rooms, take from here
 __all__ = [
     "BARRIER", "CONTRACT", "OPERATIONS", "RECEIVE", "SEND", "Algorithm", "Edge", "Stage",
-    "Topology", "Transfer", "aggregator", "path", "ring_payload", "switch",
+    "Topology", "Transfer", "aggregator", "nodes_of", "path", "ring_payload", "switch",
 ]  # fmt: skip

@@ -11,16 +11,10 @@ aggregation hardware design and evaluation", ISC High Performance 2020.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 
-from dpsim.collectives import Stage, Topology, Transfer, aggregator
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer, aggregator, nodes_of
 
 Ranks = tuple[int, ...]
-
-
-def nodes_of(ranks: Iterable[int], topology: Topology) -> list[Ranks]:
-    """The ranks of every node, in order."""
-    return [tuple(group) for _, group in groupby(sorted(ranks), key=topology.node_of)]
 
 
 def alike(ranks: Iterable[int], topology: Topology) -> bool:
@@ -59,3 +53,19 @@ def through_network(trees: Iterable[tuple[Ranks, float, float]]) -> Stage:
                 yield Transfer(aggregator(tree), rank, into / 2)
 
     return Stage(2, tuple(transfers()))
+
+
+class Collnet(Algorithm):
+    """What NCCL's two ways to use these switches share: several nodes, the same places in use."""
+
+    proportional = True
+    in_network = True
+
+    def applies(self, ranks: Ranks, topology: Topology) -> bool:
+        return alike(ranks, topology)
+
+    def seconds(
+        self, operation: str, n: int, size: float, latency: float, bandwidth: float
+    ) -> float:
+        """For one rank a node, which is its own head."""
+        return latency + size / bandwidth

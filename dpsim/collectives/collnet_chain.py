@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
-from dpsim.collectives._sharp import alike, through_network
+from dpsim.collectives import Stage, Topology, Transfer
+from dpsim.collectives._sharp import Collnet, through_network
 from dpsim.collectives.ring_orders import rings
 
 
@@ -26,15 +26,10 @@ class _Chains(NamedTuple):
     share: float
 
 
-class CollnetChain(Algorithm):
+class CollnetChain(Collnet):
     """Needs several nodes with the same places in use."""
 
     operations = ("all_reduce",)
-    proportional = True
-    in_network = True
-
-    def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
-        return alike(ranks, topology)
 
     def stages(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
@@ -49,15 +44,6 @@ class CollnetChain(Algorithm):
         )
         for depth in rounds:
             yield Stage(1, tuple(Transfer(a, b, part) for a, b, part in _hops(every, depth, size)))
-
-    def seconds(
-        self, operation: str, n: int, size: float, latency: float, bandwidth: float
-    ) -> float:
-        """For one rank a node, which is its own head."""
-        return latency + size / bandwidth
-
-    def bytes_sent(self, operation: str, n: int, size: float) -> float:
-        raise NotImplementedError("depends on how the ranks lie in nodes; see `sent`")
 
 
 def sent(operation: str, g: int, nodes: int, size: float) -> float:

@@ -13,19 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
-from dpsim.collectives._sharp import alike, heads, nodes_of, through_network
+from dpsim.collectives import Stage, Topology, Transfer, nodes_of
+from dpsim.collectives._sharp import Collnet, heads, through_network
 
 
-class CollnetDirect(Algorithm):
+class CollnetDirect(Collnet):
     """Needs several nodes with the same places in use."""
 
     operations = ("all_reduce", "all_gather", "reduce_scatter")
-    proportional = True
-    in_network = True
-
-    def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
-        return alike(ranks, topology)
 
     def stages(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
@@ -47,15 +42,6 @@ class CollnetDirect(Algorithm):
         yield through_network((tree, out, into) for tree in zip(*chosen, strict=True))
         if pairs and operation != "reduce_scatter":
             yield Stage(1, tuple(Transfer(head, rank, part) for rank, head in pairs))
-
-    def seconds(
-        self, operation: str, n: int, size: float, latency: float, bandwidth: float
-    ) -> float:
-        """For one rank a node, which is its own head."""
-        return latency + size / bandwidth
-
-    def bytes_sent(self, operation: str, n: int, size: float) -> float:
-        raise NotImplementedError("depends on how the ranks lie in nodes; see `sent`")
 
 
 def sent(operation: str, g: int, nodes: int, size: float) -> float:

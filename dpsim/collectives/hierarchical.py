@@ -12,9 +12,8 @@ Source: Cho et al., "BlueConnect", MLSys 2019 (decomposition of a ring over a hi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer, nodes_of
 from dpsim.collectives.ring import ring_round
 
 
@@ -25,13 +24,13 @@ class Hierarchical(Algorithm):
     proportional = True
 
     def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
-        sizes = {len(node) for node in _nodes(ranks, topology)}
+        sizes = {len(node) for node in nodes_of(ranks, topology)}
         return len(sizes) == 1 and sizes != {1} and len(ranks) > sizes.copy().pop()
 
     def stages(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
     ) -> Iterator[Stage]:
-        nodes = _nodes(ranks, topology)
+        nodes = nodes_of(ranks, topology)
         g, n = len(nodes[0]), len(nodes)
         inside = Stage(
             g - 1, tuple(t for node in nodes for t in ring_round(node, size / g, topology))
@@ -47,11 +46,6 @@ class Hierarchical(Algorithm):
         if operation != "reduce_scatter":
             yield inside
 
-    def seconds(
-        self, operation: str, n: int, size: float, latency: float, bandwidth: float
-    ) -> float:
-        raise NotImplementedError("depends on how the ranks lie in nodes; see `two_level`")
-
     def bytes_sent(self, operation: str, n: int, size: float) -> float:
         return (2 if operation == "all_reduce" else 1) * (n - 1) / n * size
 
@@ -63,8 +57,3 @@ def two_level(
     k = 2 if operation == "all_reduce" else 1
     inside = k * (g - 1) * (latency + size / (g * bandwidth))
     return inside + k * (nodes - 1) * (latency + size / (g * nodes * bandwidth))
-
-
-def _nodes(ranks: tuple[int, ...], topology: Topology) -> list[tuple[int, ...]]:
-    ordered = sorted(ranks)
-    return [tuple(group) for _, group in groupby(ordered, key=topology.node_of)]

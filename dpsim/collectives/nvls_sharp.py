@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology
-from dpsim.collectives._sharp import alike, nodes_of, through_network
+from dpsim.collectives import Algorithm, Stage, Topology, nodes_of
+from dpsim.collectives._sharp import alike, through_network
 from dpsim.collectives.nvls import switched, through_switch
 
 
@@ -39,9 +39,6 @@ class NvlsSharp(Algorithm):
         yield through_network((place, out, into) for place in places)
         if operation != "reduce_scatter":
             yield Stage(1, tuple(through_switch(ranks, part, size, topology)))
-
-    def bytes_sent(self, operation: str, n: int, size: float) -> float:
-        raise NotImplementedError("depends on how the ranks lie in nodes; see `sent`")
 
 
 def sent(operation: str, g: int, nodes: int, size: float) -> float:

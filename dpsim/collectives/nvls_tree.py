@@ -8,9 +8,8 @@ Source: NVIDIA/nccl 2.30.7 src/graph/connect.cc and src/device/all_reduce.h (NVL
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+from dpsim.collectives import Algorithm, Stage, Topology, Transfer, nodes_of
 from dpsim.collectives.double_tree import DoubleTree
 from dpsim.collectives.nvls import switched, through_switch
 
@@ -23,7 +22,7 @@ class NvlsTree(Algorithm):
     in_network = True
 
     def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
-        nodes = _nodes(ranks, topology)
+        nodes = nodes_of(ranks, topology)
         return (
             len(nodes) > 1 and len({len(node) for node in nodes}) == 1 and switched(ranks, topology)
         )
@@ -31,7 +30,7 @@ class NvlsTree(Algorithm):
     def stages(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
     ) -> Iterator[Stage]:
-        nodes = _nodes(ranks, topology)
+        nodes = nodes_of(ranks, topology)
         g = len(nodes[0])
         yield Stage(1, tuple(through_switch(ranks, size, size / g, topology)))
         trees = [
@@ -45,20 +44,13 @@ class NvlsTree(Algorithm):
     def traffic(
         self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
     ) -> Iterator[Transfer]:
-        nodes = _nodes(ranks, topology)
+        nodes = nodes_of(ranks, topology)
         g = len(nodes[0])
         yield from through_switch(ranks, size * (1 + 1 / g), size * (1 + 1 / g), topology)
         for place in zip(*nodes, strict=True):
             yield from DoubleTree().traffic(operation, place, size / g, topology)
 
-    def bytes_sent(self, operation: str, n: int, size: float) -> float:
-        raise NotImplementedError("depends on how the ranks lie in nodes; see `sent`")
-
 
 def sent(g: int, nodes: int, size: float) -> float:
     """Bytes that one of `g` ranks in each of `nodes` nodes sends (mean over ranks)."""
     return (1 + 1 / g) * size + 2 * (nodes - 1) / nodes * size / g
-
-
-def _nodes(ranks: tuple[int, ...], topology: Topology) -> list[tuple[int, ...]]:
-    return [tuple(group) for _, group in groupby(sorted(ranks), key=topology.node_of)]
