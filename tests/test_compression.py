@@ -17,15 +17,15 @@ from dpsim.play import event, vectorised
 
 MS = 1e-3
 HEAD = """
-from dpsim.compile.compression import Compression, Payload, Phase, Work
+from dpsim.compile.compression import Compression, Payload, Transit, Work
 from dpsim.core.record import record
 """
 #: 1 ms to encode and 3 ms to decode what travels as 8 bits
 EIGHT = """
 @record
 class Eight(Compression):
-    def phases(self, payload, ranks):
-        return (Phase("all_reduce", payload.elements, Work(seconds=1e-3)),)
+    def transits(self, payload, ranks):
+        return (Transit("all_reduce", payload.elements, Work(seconds=1e-3)),)
 
     def decode(self, payload, ranks):
         return Work(seconds=3e-3)
@@ -34,9 +34,10 @@ class Eight(Compression):
 SPARSE = """
 @record
 class Sparse(Compression):
-    def phases(self, payload, ranks):
+    def transits(self, payload, ranks):
         kept = 0.01 * payload.elements * ranks
-        return (Phase("all_gather", 8 * kept, Work(seconds=1e-3)), Phase("all_gather", 4 * kept))
+        sent = Transit("all_gather", 8 * kept, Work(seconds=1e-3))
+        return (sent, Transit("all_gather", 4 * kept))
 """
 #: a factor of rows, from which 2 ms make the factor of columns
 LOWRANK = """
@@ -44,12 +45,12 @@ LOWRANK = """
 class Lowrank(Compression):
     rank: int = 4
 
-    def phases(self, payload, ranks):
+    def transits(self, payload, ranks):
         rows = sum(shape[0] for shape in payload.shapes)
         columns = sum(shape[-1] for shape in payload.shapes)
         return (
-            Phase("all_reduce", 4 * self.rank * rows, Work(seconds=1e-3)),
-            Phase("all_reduce", 4 * self.rank * columns, Work(seconds=2e-3), awaits=True),
+            Transit("all_reduce", 4 * self.rank * rows, Work(seconds=1e-3)),
+            Transit("all_reduce", 4 * self.rank * columns, Work(seconds=2e-3), awaits=True),
         )
 
     def decode(self, payload, ranks):
@@ -59,11 +60,11 @@ class Lowrank(Compression):
 SIGNS = """
 @record
 class Signs(Compression):
-    def phases(self, payload, ranks):
+    def transits(self, payload, ranks):
         size = payload.elements / 8
         return (
-            Phase("all_to_all", size, Work(seconds=1e-3)),
-            Phase("all_gather", size, Work(seconds=2e-3), awaits=True),
+            Transit("all_to_all", size, Work(seconds=1e-3)),
+            Transit("all_gather", size, Work(seconds=2e-3), awaits=True),
         )
 
     def memory(self, payload, ranks):
@@ -114,7 +115,7 @@ DECODED = {"eight": 3 * MS, "lowrank": 3 * MS}
 
 @pytest.mark.parametrize("hook", CHAINS)
 def test_a_bucket_is_encoded_sent_in_phases_and_decoded(hook: str) -> None:
-    """Forward and backward 3 ms, encoding 1 ms, then the phases and decoding."""
+    """Forward and backward 3 ms, encoding 1 ms, then the transits and decoding."""
     expected = 4 * MS + CHAINS[hook] + DECODED.get(hook, 0.0)
     assert times(case_of(hook)) == pytest.approx([expected] * 2, rel=1e-12)
 
@@ -140,7 +141,7 @@ def test_phases_of_one_kind_are_told_apart() -> None:
 def test_a_stage_of_a_pipeline_compresses_its_own_buckets(hook: str) -> None:
     """Two stages of one layer, each on two replicas.  Forward ends at 3 ms, with 1 ms for the
     activations; backward of stage 1 and its encoding at 6 ms; those of stage 0 at 10 ms, with 1 ms
-    for the gradients; then come its phases and decoding."""
+    for the gradients; then come its transits and decoding."""
     mesh = {"cluster": {"ranks": 4}, "parallel": {"pipeline": 2}}
     expected = 10 * MS + CHAINS[hook] + DECODED.get(hook, 0.0)
     case = case_of(hook, layers=2, **mesh)

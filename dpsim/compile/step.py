@@ -1,7 +1,7 @@
 """Steps: the operations of a rank that holds the whole model, in issue order.
 
-A `Step` runs forward and backward of every micro-batch, layer by layer; systems say in methods of
-their own what they do beside.  An `ExchangeStep` plays an Exchange into it.
+A `StepWalk` runs forward and backward of every micro-batch, layer by layer; systems say in methods
+of their own what they do beside.  An `ExchangeStep` plays an Exchange into it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Issue:
         return Program(tuple(self.ops), buckets, listing)
 
 
-class Step:
+class StepWalk:
     """Forward and backward of every micro-batch.
 
     A subclass adds what else there is: `before_…` and `after_…` a layer's pass, around `forward`
@@ -140,7 +140,7 @@ class Step:
             self.issue.add(name, "copy", seconds=seconds, after=after)
 
 
-class ExchangeStep(Step):
+class ExchangeStep(StepWalk):
     """A step with an exchange: messages are issued as backward makes them due, in the last
     micro-batch or, unless `quiet`, in all of them.
 

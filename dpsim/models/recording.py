@@ -77,7 +77,7 @@ class RecordedStep:
 
 
 @record
-class Work:
+class RecordedWork:
     """The same marks on one more step, counted: FLOP, bytes moved, kernels, bytes kept."""
 
     columns: tuple[Text, ...]
@@ -128,7 +128,7 @@ class Recording:
     steady_buckets: tuple[RecordedBucket, ...]
     plain_steps_s: tuple[Seconds, ...]
     steps: tuple[RecordedStep, ...]
-    work: Work | None
+    work: RecordedWork | None
     dpsim_version: Text = ""
 
     def __post_init__(self) -> None:

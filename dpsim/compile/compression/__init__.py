@@ -1,7 +1,7 @@
 """Compression: how a bucket of gradients is made smaller before it travels.
 
 Contract.  A plug-in module of this folder holds one `Compression`: a record whose fields are its
-knobs.  `phases` says which collectives take the place of a bucket's all-reduce, with what the
+knobs.  `transits` says which collectives take the place of a bucket's all-reduce, with what the
 device does before each, and `decode` what it does after the last; `memory` says what it keeps.
 """
 
@@ -17,7 +17,7 @@ from pydantic_core import PydanticKnownError
 from dpsim.compile.exchange import Work
 from dpsim.core.plugins import Plugin, name_of, names
 
-__all__ = ["Compression", "Hook", "Payload", "Phase", "Work"]
+__all__ = ["Compression", "Hook", "Payload", "Transit", "Work"]
 
 
 class Payload(NamedTuple):
@@ -33,12 +33,12 @@ class Payload(NamedTuple):
         return sum(prod(shape) for shape in self.shapes)
 
 
-class Phase(NamedTuple):
+class Transit(NamedTuple):
     """One collective of a compressed bucket.
 
     bytes   full, unsharded size: of an all-gather what all ranks bring together [B]
     encode  what the device does before it
-    awaits  that needs the result of the phase before it: it is done beside backward and holds up
+    awaits  that needs the result of the transit before it: it is done beside backward and holds up
             this collective; else it is done where the bucket is ready
     """
 
@@ -57,12 +57,12 @@ class Compression:
     def __init_subclass__(cls) -> None:
         cls.kind = name_of(cls)
 
-    def phases(self, payload: Payload, ranks: int) -> tuple[Phase, ...]:
+    def transits(self, payload: Payload, ranks: int) -> tuple[Transit, ...]:
         """What is sent of a bucket, in order."""
         raise NotImplementedError
 
     def decode(self, payload: Payload, ranks: int) -> Work:
-        """What the device does when the last phase has ended."""
+        """What the device does when the last transit has ended."""
         return Work()
 
     def memory(self, payload: Payload, ranks: int) -> dict[str, float]:

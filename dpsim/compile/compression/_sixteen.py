@@ -7,7 +7,7 @@ hold what was reduced until backward has ended.
 
 from __future__ import annotations
 
-from dpsim.compile.compression import Compression, Payload, Phase, Work
+from dpsim.compile.compression import Compression, Payload, Transit, Work
 from dpsim.core.dtypes import DTYPE_BYTES
 
 WIDTH = 2  # bytes of an element that travels
@@ -16,11 +16,11 @@ WIDTH = 2  # bytes of an element that travels
 class SixteenBit(Compression):
     """One all-reduce of 16-bit elements; what is as narrow already is only divided."""
 
-    def phases(self, payload: Payload, ranks: int) -> tuple[Phase, ...]:
+    def transits(self, payload: Payload, ranks: int) -> tuple[Transit, ...]:
         """A cast from S bytes to H moves S + H, the division 2 H; half of what is moved counts as
         read and written once."""
         wire = _wire(payload)
-        return (Phase("all_reduce", wire, Work(_cast(payload) + wire)),)
+        return (Transit("all_reduce", wire, Work(_cast(payload) + wire)),)
 
     def decode(self, payload: Payload, ranks: int) -> Work:
         """The cast back."""

@@ -17,13 +17,13 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.step import ExchangeStep, Issue, Step
+from dpsim.compile.step import ExchangeStep, Issue, StepWalk
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 
 __all__ = [
     "TORCH", "Beside", "Exchange", "ExchangeStep", "Issue", "Job", "Leg", "Lighter", "Message",
-    "Program", "Step", "Strategy", "Torch", "TorchVersion", "Work", "due_after", "gradients_of",
+    "Program", "StepWalk", "Strategy", "Torch", "TorchVersion", "Work", "due_after", "gradients_of",
     "state_bytes",
 ]  # fmt: skip
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dpsim.compile.job import Job
-from dpsim.compile.strategies._unit_step import Gathered, UnitStep
+from dpsim.compile.strategies._unit_step import GatheredUnit, UnitStep
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:
@@ -42,7 +42,13 @@ class Fsdp1Step(UnitStep):
     """
 
     def __init__(
-        self, knobs: Fsdp1, job: Job, units: tuple[Gathered, ...], *, recorded: bool, left_over: int
+        self,
+        knobs: Fsdp1,
+        job: Job,
+        units: tuple[GatheredUnit, ...],
+        *,
+        recorded: bool,
+        left_over: int,
     ) -> None:
         super().__init__(job, units, knobs.shards(job.ranks))
         self.knobs, self.recorded = knobs, recorded

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsim.compile.job import Job
-from dpsim.compile.strategies._unit_step import Gathered, UnitStep
+from dpsim.compile.strategies._unit_step import GatheredUnit, UnitStep
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ AFTER = "post_forward"  # group of ranks that share parameters between forward a
 
 
 @dataclass(frozen=True)
-class Group(Gathered):
+class Group(GatheredUnit):
     """One parameter group.
 
     gradient, stored  bytes of its gradients as backward leaves them, and of its stored parameters

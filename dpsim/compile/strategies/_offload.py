@@ -22,7 +22,7 @@ _TOUCHED = {"none": 0, "sgd": 12, "momentum": 20, "adam": 28}
 
 
 @dataclass(frozen=True)
-class Host:
+class OffloadHost:
     """`link` of one device to its host, one way, and `memory` of a node, shared by `ranks` ranks
     [B/s]."""
 

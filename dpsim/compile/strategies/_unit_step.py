@@ -9,12 +9,12 @@ from itertools import pairwise
 from dpsim.compile.exchange import Leg
 from dpsim.compile.job import Job
 from dpsim.compile.program import Program
-from dpsim.compile.step import Step
+from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies._units import REPLICATE, SHARD
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredUnit:
     """A unit as it travels: its layers in forward order, and bytes (padding apart).
 
     gather, reduce  of its parameters in the dtype that is gathered, and in the one that is reduced
@@ -28,7 +28,7 @@ class Gathered:
     root: bool
 
 
-class UnitStep(Step):
+class UnitStep(StepWalk):
     """Visits units as forward and backward come to their layers.
 
     root, inner  numbers of the root and of the other units, in forward order
@@ -42,7 +42,7 @@ class UnitStep(Step):
 
     word = "unit"  # how listings call them
 
-    def __init__(self, job: Job, units: Sequence[Gathered], shards: int) -> None:
+    def __init__(self, job: Job, units: Sequence[GatheredUnit], shards: int) -> None:
         super().__init__(job, quiet=False)
         self.units, self.shards = units, shards
         self.root = [u for u, unit in enumerate(units) if unit.root]

@@ -15,7 +15,7 @@ SHARD, REPLICATE = "shard", "replicate"
 
 
 @dataclass(frozen=True)
-class Unit:
+class WrappedUnit:
     """Layers wrapped together, in forward order.
 
     raw   its input needs no gradient: nothing with parameters comes before it in forward
@@ -26,7 +26,7 @@ class Unit:
     raw: bool
 
 
-def units_of(model: Model) -> tuple[Unit, ...]:
+def units_of(model: Model) -> tuple[WrappedUnit, ...]:
     """Units that hold parameters: the root first, then the others as forward meets them."""
     explicit = all(not layer.unit for layer in model.layers)
     members: dict[str, list[int]] = {} if explicit else {"": []}
@@ -36,7 +36,7 @@ def units_of(model: Model) -> tuple[Unit, ...]:
     found = [(layers, name == "" and not explicit) for name, layers in members.items()]
     first = next((i for i in model.forward_order if model.layers[i].parameters), None)
     return tuple(
-        Unit(tuple(layers), root, raw=first in layers)
+        WrappedUnit(tuple(layers), root, raw=first in layers)
         for layers, root in found
         if any(model.layers[i].parameters for i in layers)
     )

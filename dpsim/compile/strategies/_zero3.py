@@ -41,7 +41,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Trace:
+class VisitTrace:
     """The visits of one forward and backward, and the most elements gathered at any time."""
 
     visits: tuple[Visit, ...]
@@ -56,7 +56,7 @@ def trace(
     *,
     recorded: bool,
     resident: bool = True,
-) -> Trace:
+) -> VisitTrace:
     """Play the visits of modules in `order`, forward then backward.
 
     uses      per module, the parameters that it uses
@@ -98,14 +98,14 @@ class _Coordinator:
             later |= dict.fromkeys(own, step)
         return found[::-1]
 
-    def play(self) -> Trace:
+    def play(self) -> VisitTrace:
         visits = []
         for step, module in enumerate(self.order):
             fetch = self._gather(self.uses[module])
             ahead = self._prefetch(step) if self.recorded else ()
             visits.append(Visit(module, fetch, ahead))
             self._release(step)
-        return Trace(tuple(visits), self.peak)
+        return VisitTrace(tuple(visits), self.peak)
 
     def _gather(self, parameters: Sequence[int]) -> tuple[int, ...]:
         missing = tuple(p for p in dict.fromkeys(parameters) if p not in self.there)

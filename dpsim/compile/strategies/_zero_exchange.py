@@ -22,7 +22,7 @@ INT4 = 0.5  # bytes an element; scales are left out
 ALIGNMENT = 2
 
 
-class Bucket(NamedTuple):
+class ZeroBucket(NamedTuple):
     """Gradients reduced together, in order of arrival, and the index of the gradient whose arrival
     flushes them (None: the end of backward)."""
 
@@ -57,7 +57,7 @@ class Reductions:
         copies = self.knobs.as_shipped and self.knobs.contiguous_gradients and not self.late
         return copied(self.gradients) if copies else {}
 
-    def _legs(self, bucket: Bucket) -> Iterator[Leg]:
+    def _legs(self, bucket: ZeroBucket) -> Iterator[Leg]:
         """What reduces a bucket: one collective, or one per owner, or quantised in two more."""
         if not self.knobs.use_multi_rank_bucket_allreduce:
             yield from self._reduces(bucket)
@@ -74,14 +74,14 @@ class Reductions:
             for group, share in ((NODE, 1), (ACROSS, self.knobs.node(self.job.ranks))):
                 yield Leg("A2A", "all_to_all", size / share, tail=f".{group}", group=group)
 
-    def _reduces(self, bucket: Bucket) -> Iterator[Leg]:
+    def _reduces(self, bucket: ZeroBucket) -> Iterator[Leg]:
         """One reduce per rank that owns a part of the bucket, in the order of their parts."""
         first = self.gradients[bucket.gradients[0]]
         width = reduced_bytes(self.job, first) / first.elements
         for owner, elements in self._owned(bucket).items():
             yield Leg("R", "reduce", width * elements, tail=f".{owner}", delay=None)
 
-    def _owned(self, bucket: Bucket) -> dict[int, int]:
+    def _owned(self, bucket: ZeroBucket) -> dict[int, int]:
         """Elements of a bucket by the rank that owns them: the parameters of a dtype are laid end
         to end in the order of registration and cut into equal parts of even size."""
         dtype = self.gradients[bucket.gradients[0]].dtype
@@ -107,7 +107,7 @@ class Reductions:
 
 def assign_buckets(
     gradients: Sequence[Gradient], order: Iterable[int], capacity: float
-) -> tuple[Bucket, ...]:
+) -> tuple[ZeroBucket, ...]:
     """Buckets over `gradients` arriving in `order`, one open per dtype.
 
     A gradient that does not fit into `capacity` elements flushes the bucket before it is added; one
@@ -120,11 +120,11 @@ def assign_buckets(
         gradient = gradients[index]
         members = open_.setdefault(gradient.dtype, [])
         if members and filled[gradient.dtype] + gradient.elements > capacity:
-            found.append(Bucket(tuple(members), index))
+            found.append(ZeroBucket(tuple(members), index))
             members.clear()
         filled[gradient.dtype] = gradient.elements + (filled[gradient.dtype] if members else 0)
         members.append(index)
-    return (*found, *(Bucket(tuple(members), None) for members in open_.values()))
+    return (*found, *(ZeroBucket(tuple(members), None) for members in open_.values()))
 
 
 def gathered(knobs: Zero, gradients: Sequence[Gradient]) -> Iterable[tuple[str, float]]:

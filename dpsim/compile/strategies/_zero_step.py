@@ -11,7 +11,7 @@ from dpsim.compile.job import Job, gradients_of
 from dpsim.compile.program import BARRIER
 from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies._offload import MASTER_BYTES
-from dpsim.compile.strategies._zero3 import Limits, Trace, trace
+from dpsim.compile.strategies._zero3 import Limits, VisitTrace, trace
 from dpsim.compile.strategies._zero_exchange import COMM
 from dpsim.core.record import Refused
 from dpsim.models.compute import LayerTime
@@ -64,7 +64,7 @@ class ZeroStep(ExchangeStep):
             self.gathers.visit()  # the root module
         super().forward(times)
 
-    def _trace(self) -> Trace:
+    def _trace(self) -> VisitTrace:
         first = self.iteration == 1
         recorded = self.knobs.as_shipped and not (first and self.m == 0)
         resident = not (first and self.m <= 1)
@@ -154,7 +154,7 @@ class ZeroStep(ExchangeStep):
 class _Gathers:
     """Issues the all-gathers of one forward and backward as modules are visited."""
 
-    def __init__(self, run: ZeroStep, plan: Trace) -> None:
+    def __init__(self, run: ZeroStep, plan: VisitTrace) -> None:
         self.run, self.visits = run, iter(plan.visits)
         self.uses = _uses(run.job)
         self.by: dict[int, int] = {}  # parameter -> the gather that brought it
@@ -204,7 +204,7 @@ def _uses(job: Job) -> list[list[int]]:
     return [*found, []]
 
 
-def traced(limits: Limits, job: Job, *, recorded: bool, resident: bool = True) -> Trace:
+def traced(limits: Limits, job: Job, *, recorded: bool, resident: bool = True) -> VisitTrace:
     """What is gathered, and when, in one forward and backward of a model."""
     root = len(job.model.layers)
     order = [root, *job.model.forward_order, root, *job.model.backward_order()]

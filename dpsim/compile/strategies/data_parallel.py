@@ -24,7 +24,7 @@ from dataclasses import replace
 from dpsim.compile.exchange import Work
 from dpsim.compile.job import Job, gradients_of, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.step import Step
+from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import Strategy
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused, record
@@ -126,7 +126,7 @@ def reduce_chunks(sizes: list[tuple[str, float]]) -> list[tuple[str, float, int]
     return found + [(dtype, *rest) for dtype, rest in open_.items()]
 
 
-class _Step(Step):
+class _Step(StepWalk):
     """Issues the operations of one step."""
 
     def __init__(self, knobs: DataParallel, job: Job) -> None:

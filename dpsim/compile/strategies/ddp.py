@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
-from dpsim.compile.compression import Compression, Hook, Payload, Phase
+from dpsim.compile.compression import Compression, Hook, Payload, Transit
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.job import Gradient, Job, arrival, copied, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
@@ -164,20 +164,20 @@ class Ddp(Strategy):
         self, k: int, bucket: Bucket, layer: int, gradients: Sequence[Gradient], job: Job
     ) -> Message:
         """Bucket `k`: an all-reduce, or what the communication hook makes of it."""
-        phases: tuple[Phase, ...] = (Phase("all_reduce", float(bucket.bytes)),)
+        transits: tuple[Transit, ...] = (Transit("all_reduce", float(bucket.bytes)),)
         decode = Work()
         if self.compression is not None:
             payload = bucket.payload(gradients)
-            phases = self.compression.phases(payload, job.ranks)
+            transits = self.compression.transits(payload, job.ranks)
             decode = self.compression.decode(payload, job.ranks)
         legs: list[Leg] = []
-        for phase in phases:
-            again = "'" * sum(leg.operation == phase.operation for leg in legs)
-            delay = job.work_seconds(phase.encode) if phase.awaits else None
-            name = LETTERS[phase.operation]
-            legs.append(Leg(name, phase.operation, phase.bytes, tail=again, delay=delay))
+        for transit in transits:
+            again = "'" * sum(leg.operation == transit.operation for leg in legs)
+            delay = job.work_seconds(transit.encode) if transit.awaits else None
+            name = LETTERS[transit.operation]
+            legs.append(Leg(name, transit.operation, transit.bytes, tail=again, delay=delay))
         title = f"{legs[0].name}{k} ({bucket.dtype})"
-        encode = sum((phase.encode for phase in phases if not phase.awaits), Work())
+        encode = sum((transit.encode for transit in transits if not transit.awaits), Work())
         return Message(layer, tuple(legs), bucket.tensors, title, bucket.bytes, encode, decode)
 
     def buckets(

@@ -30,7 +30,7 @@ from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import TORCH, Strategy, Torch
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
-from dpsim.compile.strategies._units import Unit, hybrid, shards_of, units_of
+from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.models import Tensor
@@ -134,7 +134,7 @@ class Fsdp(Strategy):
         """Groups that have parameters, in forward order; the root comes first."""
         return tuple(self._group(job, unit) for unit in units_of(job.model))
 
-    def _group(self, job: Job, unit: Unit) -> Group:
+    def _group(self, job: Job, unit: WrappedUnit) -> Group:
         gather = reduce = gather_padding = reduce_padding = gradient = stored = 0.0
         for i in unit.layers:
             own = DTYPE_BYTES[gather_dtype(job, i)]

@@ -30,8 +30,8 @@ from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import Strategy
 from dpsim.compile.strategies._fsdp1_step import Fsdp1Step
-from dpsim.compile.strategies._unit_step import Gathered
-from dpsim.compile.strategies._units import Unit, hybrid, shards_of, units_of
+from dpsim.compile.strategies._unit_step import GatheredUnit
+from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
 from dpsim.compile.strategies.fsdp import gather_dtype
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Flag, Refused, record
@@ -116,7 +116,7 @@ class Fsdp1(Strategy):
             left = len(step.events)
         raise Refused("the queue of free events does not settle", ("strategy", "limit_all_gathers"))
 
-    def _flat(self, job: Job, unit: Unit) -> Gathered:
+    def _flat(self, job: Job, unit: WrappedUnit) -> GatheredUnit:
         """A unit's flat parameter: its tensors one after the other, padded to the shards."""
         dtypes = {job.parameter_dtype(i) for i in unit.layers if job.model.layers[i].parameters}
         if len(dtypes) > 1:
@@ -134,9 +134,9 @@ class Fsdp1(Strategy):
         reduced = DTYPE_BYTES[job.precision.reduce or gather_dtype(job, first)]
         extra = whole - payload
         sizes = (width * payload, reduced * payload, width * extra, reduced * extra)
-        return Gathered(unit.layers, *sizes, unit.root)
+        return GatheredUnit(unit.layers, *sizes, unit.root)
 
-    def _aligned(self, job: Job, unit: Unit, width: float) -> int:
+    def _aligned(self, job: Job, unit: WrappedUnit, width: float) -> int:
         """Elements of a flat parameter, with what aligns each tensor (use_orig_params)."""
         sizes = [
             tensor.elements for i in sorted(unit.layers) for tensor in job.model.layers[i].tensors

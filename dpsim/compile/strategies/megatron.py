@@ -45,7 +45,7 @@ COMM, ACROSS = "megatron", "megatron.instances"
 INSIDE_GROUP, ACROSS_GROUP = "instance", "across instances"
 
 
-class Bucket(NamedTuple):
+class MegatronBucket(NamedTuple):
     """A stretch of the buffer of one dtype: indices of gradients, elements, and those that are
     padding."""
 
@@ -109,14 +109,14 @@ class Megatron(Strategy):
     def gradient_dtype(self, dtype: str) -> str:
         return "fp32" if self.grad_reduce_in_fp32 else dtype
 
-    def buckets(self, job: Job, gradients: list[Gradient]) -> tuple[Bucket, ...]:
+    def buckets(self, job: Job, gradients: list[Gradient]) -> tuple[MegatronBucket, ...]:
         """The buckets of all dtypes, those of the dtype that is registered first in front."""
         pads = self.use_distributed_optimizer and job.control
         end = lcm(job.ranks, END_OF_BUCKET)
         if self.pad_buckets_for_high_nccl_busbw:
             end = lcm(end, HIGH_BANDWIDTH)
         alignment = (START_OF_PARAMETER, end) if pads else (1, 1)
-        found: list[Bucket] = []
+        found: list[MegatronBucket] = []
         for dtype in dict.fromkeys(g.dtype for g in gradients):
             own = [i for i, g in enumerate(gradients) if g.dtype == dtype]
             sizes = [(i, gradients[i].elements) for i in reversed(own)]
@@ -149,7 +149,7 @@ class Megatron(Strategy):
         """The ranks that share the optimizer states, where they are not all."""
         return INSIDE_GROUP if self.num_distributed_optimizer_instances > 1 else ""
 
-    def _message(self, k: int, bucket: Bucket, layer: int, job: Job) -> Message:
+    def _message(self, k: int, bucket: MegatronBucket, layer: int, job: Job) -> Message:
         """A bucket is scaled, and reduced inside an instance, then across the instances."""
         dtype, scatter = self.gradient_dtype(bucket.dtype), self.use_distributed_optimizer
         name, operation = ("RS", "reduce_scatter") if scatter else ("AR", "all_reduce")
@@ -160,7 +160,7 @@ class Megatron(Strategy):
         title = f"bucket {k} ({dtype})"
         return Message(layer, legs, bucket.gradients, title, size, encode=Work(size))
 
-    def _leg(self, name: str, operation: str, bucket: Bucket, dtype: str) -> Leg:
+    def _leg(self, name: str, operation: str, bucket: MegatronBucket, dtype: str) -> Leg:
         width = float(DTYPE_BYTES[dtype])
         size, padding = width * bucket.elements, width * bucket.padding
         return Leg(name, operation, size, padding, group=self._inside)
@@ -262,18 +262,18 @@ class _Step(ExchangeStep):
 
 def fill(
     sizes: list[tuple[int, int]], capacity: int | None, alignment: tuple[int, int], dtype: str
-) -> list[Bucket]:
+) -> list[MegatronBucket]:
     """Buckets over (index, elements) in order, closed at `capacity`; parameters start and buckets
     end at multiples of `alignment`."""
     start_unit, end_unit = alignment
-    found: list[Bucket] = []
+    found: list[MegatronBucket] = []
     begin = end = kept = 0
     members: list[int] = []
 
     def close() -> None:
         nonlocal begin, end, kept
         end = _up(end, end_unit)
-        found.append(Bucket(tuple(members), end - begin, end - begin - kept, dtype))
+        found.append(MegatronBucket(tuple(members), end - begin, end - begin - kept, dtype))
         begin, kept = end, 0
         members.clear()
 

@@ -41,7 +41,7 @@ from dpsim.compile.groups import Partition, consecutive, fitting, strided
 from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import COMPUTE, Program
 from dpsim.compile.strategies import Lighter, Strategy
-from dpsim.compile.strategies._offload import LINK, MEMORY, Host
+from dpsim.compile.strategies._offload import LINK, MEMORY, OffloadHost
 from dpsim.compile.strategies._zero3 import Limits
 from dpsim.compile.strategies._zero_exchange import ACROSS, COMM, NODE, SHARD, Reductions, gathered
 from dpsim.compile.strategies._zero_settings import STAGE_3, check
@@ -150,12 +150,12 @@ class Zero(Strategy):
             found[SELF] = consecutive(1, ranks)
         return found
 
-    def host(self, job: Job) -> Host | None:
+    def host(self, job: Job) -> OffloadHost | None:
         """What copies to the host and updates there cost; None where nothing is offloaded."""
         if not self.offloads:
             return None
         link = self.pcie_bandwidth or LINK
-        return Host(link, self.host_memory_bandwidth or MEMORY, job.local_size or job.ranks)
+        return OffloadHost(link, self.host_memory_bandwidth or MEMORY, job.local_size or job.ranks)
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """How far what DeepSpeed ships differs from the paper in what a rank sends."""
