@@ -1,4 +1,4 @@
-"""Accuracy: measured tables against predictions."""
+"""Accuracy: measured tables against predictions, scored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases: one point of a scenario, compiled.
+"""Cases: one point of a scenario, compiled, and its variants.
 
 A case is a story, a module for each chapter:
 

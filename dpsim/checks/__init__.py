@@ -1,1 +1,1 @@
-"""Checks: is something measured normal: a collective, a cluster."""
+"""Checks: is something measured normal, a collective or a cluster?  If not, what fits."""

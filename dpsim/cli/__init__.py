@@ -1,4 +1,4 @@
-"""The command line: one thin file per command; this one turns errors into exit codes.
+"""Cli: the commands, a thin file each; this one turns errors into exit codes.
 
 Exit codes: 0 done; 1 done, with a finding; 2 input refused; 3 environment; 4 internal; 130
 interrupted.  Heavy imports happen inside commands, so that ``dpsim --help`` is quick.

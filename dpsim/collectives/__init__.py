@@ -1,4 +1,4 @@
-"""Collective algorithms: rounds of transfers between ranks.
+"""Collectives: algorithms as rounds of transfers between ranks.
 
 Contract.  A plug-in module of this folder holds one `Algorithm`.  `stages` yields `Stage`s: so
 many equal rounds of the same transfers.  In a round every rank's transfers run at once; the next

@@ -1,1 +1,1 @@
-"""Compile: what every rank issues in a step, as data; strategies, schedules, placement, host."""
+"""Compile: what every rank issues in a step, as data: strategies, schedules, compression, host."""

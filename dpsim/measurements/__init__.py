@@ -1,1 +1,1 @@
-"""Measurements: what was measured elsewhere: calibration, importing, recording, stragglers."""
+"""Measurements: what was measured elsewhere, read: curves, machines, recorded steps, stragglers."""

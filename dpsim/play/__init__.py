@@ -1,4 +1,4 @@
-"""Engines: play programs and say what happened.
+"""Play: engines that play programs, over a network that flows share, and say what happened.
 
 `event` (SimPy) plays every operation of every rank; `vectorised` (NumPy) makes one pass in issue
 order over arrays of ranks.  Both take a `Play` and return a Timeline; where both apply they agree

@@ -1,4 +1,4 @@
-"""Reports: tables, plots, a page, files.  Plotting is imported where it is needed."""
+"""Report: tables, plots, pages and files; it prints, draws and writes, and never plays."""
 
 from __future__ import annotations
 
