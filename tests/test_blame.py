@@ -14,7 +14,7 @@ from dpsim.describe.scenario import load
 from dpsim.predict.blame import MOST_EXACT, Blame, blame, causes
 from dpsim.predict.player import play
 from dpsim.predict.prediction import predict
-from dpsim.report.tables import print_explanation
+from dpsim.report.explained import print_explanation
 
 TOY: dict[str, Any] = {
     "model": {"layers": [{"name": "a", "parameters": 2_621_440, "forward": "0 s",

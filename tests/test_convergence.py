@@ -27,7 +27,7 @@ from dpsim.describe.convergence import (
     time_to_train,
 )
 from dpsim.describe.scenario import load
-from dpsim.report.tables import sentences
+from dpsim.report.sentences import sentences
 
 #: Emin, Bcrit and the largest relative error, worked out independently from the same points
 TABLE = {

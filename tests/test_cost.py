@@ -24,7 +24,9 @@ from dpsim.money.price import Energy, NetworkPrice, Price, Purchase, StoragePric
 from dpsim.money.price_list import read_quote
 from dpsim.money.usage import Usage, device_hours, power
 from dpsim.predict.training_run import cost_of, switch_ports, usage_of
-from dpsim.report.tables import cost_columns, print_explanation, print_run, run_columns
+from dpsim.report.explained import cost_columns, print_explanation
+from dpsim.report.points import run_columns
+from dpsim.report.run import print_run
 
 PRICES = Path(__file__).parent / "data" / "prices"
 USAGE = Usage(

@@ -27,7 +27,7 @@ import torch
 
 from dpsim.core.record import Refused
 from dpsim.measurements.readers import measuring_programs, read_any
-from dpsim.report.things import load_named
+from dpsim.models.named import load_named
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "validation"

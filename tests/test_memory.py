@@ -29,7 +29,7 @@ from dpsim.models.split import cheapest, tensor_part
 from dpsim.predict.advice import advice
 from dpsim.predict.memory import _stage_memory, memory_of
 from dpsim.predict.prediction import predict
-from dpsim.report.advice import sentence
+from dpsim.report.sentences import advice_text
 
 MB = 1e6
 #: sequence, width and heads of GPT-3; 5 a s / h is 80
@@ -393,7 +393,7 @@ def advised(data: dict[str, Any]) -> list[str]:
     case = Case(load(data, Path(), "").points[0], Path())
     used = memory_of(case)
     assert used.fits is False
-    return [sentence(one) for one in advice(case, used)]
+    return [advice_text(one) for one in advice(case, used)]
 
 
 def gigabytes(data: dict[str, Any]) -> str:

@@ -24,7 +24,9 @@ from dpsim.planning.plan import Finding, document, largest, require, searched
 from dpsim.planning.search import edge, holds, largest_whole, pareto, run_of, spaced
 from dpsim.planning.wanted import Wanted, ends_of, parse_wanted
 from dpsim.predict.prediction import predict
-from dpsim.report.plan import answer_text, columns_of, files_of, make_figure, question_text
+from dpsim.report.plan import columns_of, files_of
+from dpsim.report.plan_picture import make_figure
+from dpsim.report.plan_text import answer_text, question_text
 
 Cli = Callable[..., tuple[int, str, str]]
 

@@ -17,26 +17,19 @@ from rich.console import Console
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.models.memory import MemoryUse
+from dpsim.models.named import load_named, model_names
 from dpsim.predict.advice import advice, with_advice
 from dpsim.predict.explanation import Operation
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import computed
 from dpsim.predict.prediction import Prediction
-from dpsim.report.advice import sentence
 from dpsim.report.curve import bounds, make_figure
-from dpsim.report.files import write_all
-from dpsim.report.tables import (
-    FILES,
-    brief,
-    condensed,
-    headline,
-    print_explanation,
-    print_run,
-    run_columns,
-    scaling_title,
-    sentences,
-)
-from dpsim.report.things import load_named, model_names, show_thing, units
+from dpsim.report.explained import condensed, print_explanation
+from dpsim.report.points import run_columns
+from dpsim.report.run import FILES, print_run, write_all
+from dpsim.report.sentences import advice_text, headline, scaling_title, sentences
+from dpsim.report.text import brief
+from dpsim.report.things import show_thing, units
 
 TOY = """
 title: {title}
@@ -422,7 +415,7 @@ def test_memory_advice_fits_and_only_if_needed(tmp_path: Path) -> None:
     case = prediction.cases[0]
     used = memory_of(case)
     assert used.fits is False
-    lines = [sentence(one) for one in advice(case, used)]
+    lines = [advice_text(one) for one in advice(case, used)]
     assert any("strategy: {kind: fsdp}" in line for line in lines)
     assert any(" and " in line for line in lines)
     for line in lines:
@@ -440,7 +433,7 @@ def test_advice_can_be_followed(tmp_path: Path) -> None:
     first = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
     found = next(one for one in first.advice if one.changes == ("strategy: {kind: fsdp}",))
     assert found.memory_bytes == changed.points[0]["memory_bytes"]
-    assert f"{found.memory_bytes / 1e9:.1f} GB of" in sentence(found)
+    assert f"{found.memory_bytes / 1e9:.1f} GB of" in advice_text(found)
 
 
 def test_advice_is_in_the_document_of_a_run_where_something_does_not_fit(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dpsim.core.record import Refused
 from dpsim.describe.sampler import Sampler, epoch_of
 from dpsim.describe.scenario import load
 from dpsim.predict.prediction import predict
-from dpsim.report.tables import sentences
+from dpsim.report.sentences import sentences
 
 #: 10 ms a sample, an optimizer that takes none, collectives of 1 ms
 TOY: dict[str, Any] = {

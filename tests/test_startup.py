@@ -17,7 +17,7 @@ from dpsim.compile.strategies.ddp import FIRST_MESSAGE
 from dpsim.describe.scenario import load
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.predict.startup import BROADCAST, broadcasts
-from dpsim.report.tables import sentences
+from dpsim.report.sentences import sentences
 
 MIB = 1024 * 1024
 TOY: dict[str, Any] = {

@@ -33,14 +33,8 @@ from dpsim.planning.swept import GridAnswer, Swept, SweptKey
 from dpsim.planning.workers import TRIES, Lost, in_processes
 from dpsim.predict.point import computed
 from dpsim.predict.prediction import predict
-from dpsim.report.sweep import (
-    check_field,
-    check_grid,
-    check_name,
-    make_figure,
-    scale_of,
-    write_sweep,
-)
+from dpsim.report.sweep import write_sweep
+from dpsim.report.sweep_picture import check_field, check_grid, check_name, make_figure, scale_of
 
 Cli = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parent.parent

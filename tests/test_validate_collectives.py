@@ -27,7 +27,8 @@ from dpsim.backends.nccl import Nccl
 from dpsim.core.constants import Constant
 from dpsim.core.record import Refused
 from dpsim.predict import collective_error
-from dpsim.report.collective_accuracy import make_figure, print_collectives
+from dpsim.report.accuracy import print_validation
+from dpsim.report.accuracy_collectives import make_figure
 from dpsim.report.figures import draw
 
 COLUMNS = (
@@ -743,7 +744,7 @@ def test_the_table_shows_error_bias_coverage_and_refusals(write: Write) -> None:
 
     rows = [*_own(1.1), _row(collective="gather"), _row(fabric="[red]x\x1b[31m")]
     out = io.StringIO()
-    print_collectives(validate_collectives(write(rows)), Console(file=out, width=140))
+    print_validation(validated_collectives(write(rows)), Console(file=out, width=140), None)
     text = out.getvalue()
     for words in (
         "9.1 %",

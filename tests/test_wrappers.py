@@ -20,7 +20,7 @@ from dpsim.core.plugins import find, names
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import load, read, to_data
 from dpsim.predict.prediction import predict
-from dpsim.report.tables import sentences
+from dpsim.report.sentences import sentences
 
 
 def point(strategy: str, *sets: str) -> dict[str, Any]:

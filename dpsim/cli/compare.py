@@ -84,12 +84,12 @@ def _played(
 ) -> list[Candidate]:
     """The candidates, with a progress bar."""
     from dpsim.planning.candidates import asked, played
-    from dpsim.report.sweep import progress
+    from dpsim.report.progress import progress
 
     wanted = asked(scenarios, sets or (), vary or ())
     found: list[Candidate] = []
-    with progress() as tell:
+    with progress(left=True) as bar:
         for each in wanted:
-            tell(len(found), len(wanted), ())
+            bar.of(len(found), len(wanted))
             found.append(played(each, ranks))
     return found

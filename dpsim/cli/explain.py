@@ -34,8 +34,12 @@ def explain(
     from dpsim.predict.document import to_json
     from dpsim.predict.explain import explain as explain_prediction
     from dpsim.predict.prediction import predict
-    from dpsim.report.explained import last_step, write_explanation, written
-    from dpsim.report.tables import print_explanation
+    from dpsim.report.explained import (
+        last_step,
+        print_explanation,
+        write_explanation,
+        written,
+    )
     from dpsim.report.trace import check_place, write_trace
 
     if trace is not None:

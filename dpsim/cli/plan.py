@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dpsim.planning.bench import Bench
     from dpsim.planning.plan import Finding
     from dpsim.planning.wanted import Wanted
-    from dpsim.report.plan import Progress
+    from dpsim.report.progress import Progress
 
 PLACE = 30
 #: answers a question by what it plays on the bench, and tells the bar how far it is
@@ -86,7 +86,8 @@ def plan(
     from dpsim.describe.scenario import read
     from dpsim.planning.bench import bench_of
     from dpsim.planning.plan import document
-    from dpsim.report.plan import files_of, print_plan, progress, write_plan
+    from dpsim.report.plan import files_of, print_plan, write_plan
+    from dpsim.report.progress import progress
 
     ask = _question(require or (), vary or (), deadline, budget, minimise, largest, tune)
     loaded = read(scenario, sets or ())

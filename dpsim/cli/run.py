@@ -17,8 +17,7 @@ def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None
     from dpsim.describe.scenario import read
     from dpsim.predict.advice import with_advice
     from dpsim.predict.prediction import predict
-    from dpsim.report.files import write_all
-    from dpsim.report.tables import print_run
+    from dpsim.report.run import print_run, write_all
 
     found = predict(read(scenario, sets or ()))
     if out is not None:

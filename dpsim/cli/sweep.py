@@ -131,7 +131,7 @@ def _wanted(
     """The sweep, and whether its grid can be plotted."""
     from dpsim.describe.scenario import read
     from dpsim.planning.sweep import sweep_of
-    from dpsim.report.sweep import check_grid
+    from dpsim.report.sweep_picture import check_grid
 
     asked = sweep_of(read(source, sets or ()), grid or ())
     if plot:
@@ -151,12 +151,13 @@ def _swept(
 ) -> Swept:
     """Play, with a progress bar."""
     from dpsim.planning.sweep import player, sweep
-    from dpsim.report.sweep import check_name, progress
+    from dpsim.report.progress import progress
+    from dpsim.report.sweep_picture import check_name
 
-    with progress() as bar:
+    with progress(left=True) as bar:
 
         def tell(done: int, of: int, records: Sequence[dict[str, Any]]) -> None:
-            bar(done, of, records)
+            bar.of(done, of)
             for field in plot or ():
                 check_name([record["point"] for record in records], field)
 

@@ -35,8 +35,7 @@ def validate(
 ) -> int:
     """Predict every measured row of TABLE and say how far off the predictions are."""
     from dpsim.accuracy import validated
-    from dpsim.report.accuracy_files import write_validation
-    from dpsim.report.accuracy_tables import print_validation
+    from dpsim.report.accuracy import print_validation, write_validation
 
     found = validated(table, calibrate=calibrate, jobs=processes(jobs))
     if out is not None:

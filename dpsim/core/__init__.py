@@ -1,1 +1,1 @@
-"""Core: units, records, plug-ins, strict files, overrides, fitted constants; it knows no subject."""
+"""Core: units, records, plug-ins, strict files, overrides, fitted constants."""

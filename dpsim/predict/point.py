@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any
 
+from dpsim.money.currency import rounded
 from dpsim.predict.document import Key, Keyed, Spread
 
 #: causes -> step time at their two ends, relative to the predicted one
@@ -126,6 +128,11 @@ class Cost:
     items: tuple[CostItem, ...]
     as_of: str | None
     source: str | None
+
+    def in_cents(self, key: str) -> list[Decimal]:
+        """The line items' `key` in whole cents, and last their sum, to which they add up."""
+        cents = rounded([Decimal(repr(getattr(item, key))) for item in self.items])
+        return [*cents, sum(cents, Decimal(0))]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,18 @@ from typing import TYPE_CHECKING
 
 from dpsim.compile.timeline import Span
 from dpsim.core.units import show
-from dpsim.report.figures import BLACK, BLUE, ORANGE, YELLOW, time_scale
-from dpsim.report.tables import brief, clean
+from dpsim.report.figures import (
+    BLACK,
+    BLUE,
+    ORANGE,
+    YELLOW,
+    blank,
+    entitle,
+    legend,
+    named_rows,
+    time_scale,
+)
+from dpsim.report.text import brief, clean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -92,15 +102,13 @@ def lateness(found: Iterable[Arrivals]) -> dict[int, float]:
 
 def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
     """Left: every collective's arrivals.  Right: which ranks came last, and how late."""
-    from matplotlib.figure import Figure
-
     found = arrivals(spans)
     widest = sorted(found, key=lambda a: -a.spread)[:MOST_ROWS]
     rows = [one for one in found if one in widest]
     late = lateness(found)
     worst = sorted(late, key=lambda r: (-late[r], r))[:MOST_RANKS]
     height = 1.9 + 0.21 * max(len(rows), len(worst), 6)
-    figure = Figure(figsize=(11.0, height), layout="constrained")
+    figure = blank(11.0, height)
     axes = figure.subplots(1, 2, width_ratios=(2.6, 1.0)) if worst else [figure.subplots()]
     _collectives(axes[0], rows)
     if worst:
@@ -110,9 +118,7 @@ def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
     notes += [f"{there:,} of {ranks:,} ranks"] * (there < ranks)
     notes += [f"the {len(worst)} latest of {len(late):,} ranks"] * (len(worst) < len(late))
     _title(figure, found, title, notes)
-    handles, labels = axes[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, fontsize=9)
+    legend(figure, axes[0], 4)
     return figure
 
 
@@ -125,7 +131,7 @@ def _title(figure: Figure, found: Sequence[Arrivals], title: str, notes: Sequenc
     else:
         about = "no collective of several ranks"
     text = "; ".join([about, *notes])
-    figure.suptitle(f"{brief(title, 90)}\n{text}", x=0.02, ha="left", fontsize=11)
+    entitle(figure, f"{brief(title, 90)}\n{text}")
 
 
 def _collectives(axes: Axes, rows: Sequence[Arrivals]) -> None:
@@ -156,10 +162,8 @@ def _collectives(axes: Axes, rows: Sequence[Arrivals]) -> None:
                 str(one.latest), (one.end * scale, place), xytext=(4, 0), va="center",
                 textcoords="offset points", fontsize=7.5,
             )  # fmt: skip
-    axes.set_yticks(range(len(rows)), [brief(one.name, 24) for one in rows], fontsize=8)
-    axes.set_ylim(max(len(rows), 1) - 0.4, -0.6)
+    named_rows(axes, [brief(one.name, 24) for one in rows], fontsize=8)
     axes.set_xlim(0.0, 1.03 * max((one.end for one in rows), default=0.0) * scale or 1.0)
-    axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"time from the step's start [{unit}]")
 
 
@@ -169,8 +173,6 @@ def _ranks(axes: Axes, late: dict[int, float]) -> None:
         range(len(late)), [value * scale for value in late.values()],
         height=min(0.7, 0.12 * len(late) + 0.1), color=YELLOW, gid="late",
     )  # fmt: skip
-    axes.set_yticks(range(len(late)), [f"rank {rank}" for rank in late], fontsize=8)
-    axes.set_ylim(len(late) - 0.4, -0.6)
+    named_rows(axes, [f"rank {rank}" for rank in late], fontsize=8)
     axes.set_xlim(left=0.0)
-    axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"came after the median rank [{unit}]")

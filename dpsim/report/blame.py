@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
+from dpsim.report.table import say, table
+from dpsim.report.text import percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,28 +36,21 @@ def name_of(cause: str) -> str:
 
 def print_blame(found: Mapping[str, Any], console: Console) -> None:
     """A table of causes, and a line of ranks; nothing where nothing is lost."""
-    from dpsim.report.tables import percent, table
-
     whole = found["loss_s"]
     if whole <= 1e-9 * found["quiet_s"] or not found["causes"]:
         return
     rows = [
-        [
-            name_of(c["cause"]),
-            show(c["loss_s"], "s"),
-            percent(c["loss_s"] / whole),
-            show(c["step_time_without_s"], "s"),
-        ]
+        [name_of(c["cause"]), show(c["loss_s"], "s"), percent(c["loss_s"] / whole),
+         show(c["step_time_without_s"], "s")]
         for c in found["causes"]
-    ]
+    ]  # fmt: skip
     headers = ("lost to", "time", "share", "step without")
     console.print(table(headers, rows, left=("lost to",)))
     ranks = [
-        f"rank {r['rank']} {show(r['loss_s'], 's', 3)}"
-        if r["rank"] is not None
-        else f"all others {show(r['loss_s'], 's', 3)}"
+        ("all others" if r["rank"] is None else f"rank {r['rank']}")
+        + f" {show(r['loss_s'], 's', 3)}"
         for r in found["ranks"]
     ]
     if ranks:
         text = f"Of what varies, by the rank that was waited for: {', '.join(ranks)}."
-        console.print(text, markup=False, highlight=False)
+        say(console, [text])

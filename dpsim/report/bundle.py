@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import shutil
 import tempfile
@@ -81,23 +80,6 @@ def _refuse(out: Path, names: Sequence[str]) -> None:
             raise Refused(
                 f"--out {out}: {out / name} is a folder, and a file is to be written there"
             )
-
-
-def flat(point: Mapping[str, Any]) -> dict[str, Any]:
-    """One point without nesting."""
-    row: dict[str, Any] = {}
-    for key, value in point.items():
-        if key == "set":
-            row |= {f"set {name}": _plain(item) for name, item in value.items()}
-        elif key == "memory_parts":
-            row |= {f"memory {name} [B]": size for name, size in value.items()}
-        else:
-            row[key] = "; ".join(value) if key == "interval_causes" else _plain(value)
-    return row
-
-
-def _plain(value: Any) -> Any:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list)) else value
 
 
 def neutral(value: Any) -> Any:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsim.backends.curves import MeasuredCurve, bus_factor
 from dpsim.core.units import show
-from dpsim.report.tables import brief, clean, percent
+from dpsim.report.text import brief, clean, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from dpsim.backends.curves.file import Calibration
     from dpsim.measurements.calibration.gathering import Gathered
 
 #: layers that are printed; the file has all of them
 SHOWN = 12
+_CURVES = ("collective", "ranks", "nodes", "points", "sizes", "fastest bus", "latency", "line")
+_STEPS = ("ranks", "batch", "steps", "mean", "spread", "jitter")
+_LAYERS = ("layer or operator", "forward", "backward")
 
 
 def print_calibration(gathered: Gathered, console: Console, out: Path | None) -> None:
@@ -25,9 +27,12 @@ def print_calibration(gathered: Gathered, console: Console, out: Path | None) ->
         said = "; ".join(findings.notes) or "read"
         console.print(f"{brief(findings.source, 80)}: {clean(said)}", markup=False)
     calibration = gathered.calibration
-    _curves(calibration, console)
-    _steps(calibration, console)
-    _layers(calibration, console)
+    _print(console, _CURVES, _curves(gathered))
+    _print(console, _STEPS, _steps(gathered))
+    layers = _layers(gathered)
+    _print(console, _LAYERS, layers[:SHOWN])
+    if len(layers) > SHOWN:
+        console.print(f"and {len(layers) - SHOWN} shorter ones")
     buckets = [b for findings in gathered.found for b in findings.buckets]
     if buckets:
         size = sum(b.bytes for b in buckets)
@@ -40,31 +45,30 @@ def print_calibration(gathered: Gathered, console: Console, out: Path | None) ->
         console.print(f"written: {clean(out)}", markup=False)
 
 
-def _curves(calibration: Calibration, console: Console) -> None:
+def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
 
-    if not calibration.curves:
-        return
-    names = ("collective", "ranks", "nodes", "points", "sizes", "fastest bus", "latency", "line")
-    table = Table(*names, box=None, pad_edge=False)
-    for curve in calibration.curves:
-        table.add_row(*_row(curve))
-    console.print(table)
+    table = Table(*heads, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*row)
+    if rows:
+        console.print(table)
 
 
-def _row(curve: MeasuredCurve) -> tuple[str, ...]:
-    factor = bus_factor(curve.operation, curve.ranks)
-    best = max(size / seconds for size, seconds, _ in curve.points) * factor
-    return (
-        clean(curve.operation),
-        str(curve.ranks),
-        str(curve.nodes or "?"),
-        str(len(curve.points)),
-        f"{show(curve.smallest, 'B')} … {show(curve.largest, 'B')}",
-        show(best, "B/s"),
-        _with_error(curve.latency, curve.latency_error, "s"),
-        _with_error(curve.bandwidth, curve.bandwidth_error, "B/s"),
-    )
+def _curves(found: Gathered) -> list[list[str]]:
+    return [
+        [
+            clean(curve.operation),
+            str(curve.ranks),
+            str(curve.nodes or "?"),
+            str(len(curve.points)),
+            f"{show(curve.smallest, 'B')} … {show(curve.largest, 'B')}",
+            show(curve.fastest_bus, "B/s"),
+            _with_error(curve.latency, curve.latency_error, "s"),
+            _with_error(curve.bandwidth, curve.bandwidth_error, "B/s"),
+        ]
+        for curve in found.calibration.curves
+    ]
 
 
 def _with_error(value: float | None, error: float | None, dimension: str) -> str:
@@ -73,33 +77,22 @@ def _with_error(value: float | None, error: float | None, dimension: str) -> str
     return f"{show(value, dimension, 3)} ± {show(error, dimension, 2)}"
 
 
-def _steps(calibration: Calibration, console: Console) -> None:
-    from rich.table import Table
-
-    if not calibration.steps:
-        return
-    table = Table("ranks", "batch", "steps", "mean", "spread", "jitter", box=None, pad_edge=False)
-    for steps in calibration.steps:
-        table.add_row(
+def _steps(found: Gathered) -> list[list[str]]:
+    return [
+        [
             str(steps.ranks or "?"),
             str(steps.batch or "?"),
             str(steps.n),
             show(steps.mean, "s"),
             show(steps.spread, "s", 3),
             f"{percent(steps.jitter)} ± {percent(steps.jitter_error)}",
-        )
-    console.print(table)
+        ]
+        for steps in found.calibration.steps
+    ]
 
 
-def _layers(calibration: Calibration, console: Console) -> None:
-    from rich.table import Table
-
-    if not calibration.layers:
-        return
-    longest = sorted(calibration.layers, key=lambda layer: -(layer.forward + layer.backward))
-    table = Table("layer or operator", "forward", "backward", box=None, pad_edge=False)
-    for layer in longest[:SHOWN]:
-        table.add_row(brief(layer.name, 60), show(layer.forward, "s"), show(layer.backward, "s"))
-    console.print(table)
-    if len(longest) > SHOWN:
-        console.print(f"and {len(longest) - SHOWN} shorter ones")
+def _layers(found: Gathered) -> list[list[str]]:
+    """The longest first."""
+    longest = sorted(found.calibration.layers, key=lambda layer: -(layer.forward + layer.backward))
+    return [[brief(layer.name, 60), show(layer.forward, "s"), show(layer.backward, "s")]
+            for layer in longest]  # fmt: skip

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from dpsim.core.units import show
 from dpsim.report.bundle import Bundle, write_bundle
-from dpsim.report.figures import GREY, SERIES
-from dpsim.report.tables import clean, signed, table
+from dpsim.report.figures import GREY, SERIES, blank, legend, look, tick
+from dpsim.report.table import say, table
+from dpsim.report.text import clean, plain, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 #: what `dpsim collective -o` writes
 FILES = ("collective.json", "busbw.png", "busbw.svg")
 WORDS = ("algorithm", "protocol", "bound by", "verdict", "sizes")
-_BANDWIDTH_TICKS = "{:,.10g}"
 
 
 def size_text(size: float) -> str:
@@ -48,7 +48,7 @@ def print_collective(
         if group.at_once > 1:
             each = group.ranks // group.at_once
             title += f", {group.at_once} groups of {each} ranks at once; times of the slowest"
-        console.print(title, style="bold", markup=False, highlight=False)
+        say(console, [title], "bold")
         console.print(group_table(group))
     if out is not None:
         console.print(f"written: {clean(out)}: {', '.join(FILES)}", markup=False)
@@ -106,21 +106,17 @@ def write_collective(document: dict[str, object], groups: Sequence[RankGroup], o
 
 def make_figure(groups: Sequence[RankGroup], title: str) -> Figure:
     """Bus bandwidth over size with its 90 % interval, a line per number of nodes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.0, 5.6), layout="constrained")
+    figure = blank(8.0, 5.6, clean(title))
     axes = figure.subplots()
-    figure.suptitle(clean(title), x=0.02, ha="left", fontsize=12)
     for place, group in enumerate(groups):
         _draw(axes, group, place)
     axes.set(xscale="log", yscale="log", xlabel="size", ylabel="bus bandwidth [GB/s]")
     _ticks(axes, groups)
-    figure.legend(loc="outside lower center", ncols=4, fontsize=9)
+    legend(figure, axes, 4)
     return figure
 
 
 def _draw(axes: Axes, group: RankGroup, place: int) -> None:
-    colour = SERIES[place % len(SERIES)]
     x = [line.size for line in group.lines]
     busy = [line.busbw / 1e9 for line in group.lines]
     ends = [
@@ -128,31 +124,26 @@ def _draw(axes: Axes, group: RankGroup, place: int) -> None:
         for side in ([n.high for n in group.lines], [n.low for n in group.lines])
     ]
     name = f"{group.nodes} node{'s' * (group.nodes > 1)}, {group.ranks} ranks"
-    axes.fill_between(x, ends[0], ends[1], color=colour, alpha=0.10, linewidth=0)
+    axes.fill_between(x, ends[0], ends[1], color=look(place)["color"], alpha=0.10, linewidth=0)
     axes.plot(
-        x, busy, color=colour, marker="os^Dv"[place % 5], markersize=3.5, linewidth=1.6,
-        linestyle=("-", "--")[place // len(SERIES) % 2], label=name, gid=f"group-{place}",
+        x, busy, **look(place), markersize=3.5, linewidth=1.6, label=name, gid=f"group-{place}",
+        linestyle=("-", "--")[place // len(SERIES) % 2],
     )  # fmt: skip
     known = [(n.size, n.busbw * n.seconds / n.measured / 1e9) for n in group.lines if n.measured]
     if known:
         axes.plot(
-            *zip(*known, strict=True), linestyle="none", marker="x", markersize=5, color=colour,
-            label=f"{name}, measured", gid=f"measured-{place}",
+            *zip(*known, strict=True), linestyle="none", marker="x", markersize=5,
+            color=look(place)["color"], label=f"{name}, measured", gid=f"measured-{place}",
         )  # fmt: skip
 
 
 def _ticks(axes: Axes, groups: Sequence[RankGroup]) -> None:
     """Sizes in binary units, at most ten of them; bandwidths in plain figures."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import LogLocator
 
     every = sorted({line.size for group in groups for line in group.lines})
-    shown = every[:: -(-len(every) // 10)]
-    axes.xaxis.set_major_locator(FixedLocator(shown))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size_text(round(value))))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: _BANDWIDTH_TICKS.format(v)))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_minor_locator(NullLocator())
+    tick(axes.xaxis, every[:: -(-len(every) // 10)], lambda size: size_text(round(size)))
+    tick(axes.yaxis, LogLocator(subs=(1.0, 2.0, 5.0)), plain)
     axes.tick_params(colors=GREY)
 
 
@@ -171,11 +162,11 @@ def print_check(check: CheckedFile, steps: Sequence[str], console: Console) -> N
     for found in check.tables:
         _print_table(check, found, console)
     if steps:
-        console.print("Run next:", style="bold", markup=False)
-        _say(console, [f"  - {clean(step)}" for step in steps])
-    _say(console, [f"Warning: {clean(text)}" for text in check.warnings], "yellow")
+        say(console, ["Run next:"], "bold")
+        say(console, [f"  - {clean(step)}" for step in steps])
+    say(console, [f"Warning: {clean(text)}" for text in check.warnings], "yellow")
     style = {"normal": "green", "low": "red", "suspicious": "yellow"}[check.verdict]
-    _say(console, [SAID[check.verdict]], style)
+    say(console, [SAID[check.verdict]], style)
 
 
 def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> None:
@@ -184,7 +175,7 @@ def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> N
         f"{clean(check.source)}: {found.operation}, {group.ranks} ranks on {group.nodes} "
         f"node{'s' * (group.nodes > 1)} of {clean(check.setup.machine.name)} ({group.kind})"
     )
-    console.print(title, style="bold", markup=False, highlight=False)
+    say(console, [title], "bold")
     heads = ("sizes", "rows", "measured/expected", "slower", "faster", "verdict")
     rows = [
         (
@@ -196,7 +187,7 @@ def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> N
     console.print(table(heads, rows, left=WORDS))
     best = max(found.group.lines, key=lambda line: line.size)
     assert best.measured is not None
-    _say(
+    say(
         console,
         [
             f"At {size_text(best.size)}: {best.busbw * best.seconds / best.measured / 1e9:,.4g} "
@@ -206,7 +197,7 @@ def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> N
             f"{show(best.measured, 's')} instead of {show(best.seconds, 's')}."
         ],
     )
-    _say(console, _causes(found))
+    say(console, _causes(found))
 
 
 def _causes(found: CheckedTable) -> list[str]:
@@ -224,8 +215,3 @@ def _causes(found: CheckedTable) -> list[str]:
         meaning = clean(cause.fault.meaning)
         lines.append(f"  - {mark}: {meaning} (times differ by a factor of {factor:.2f})")
     return lines
-
-
-def _say(console: Console, lines: Sequence[str], style: str = "") -> None:
-    for line in lines:
-        console.print(line, style=style, markup=False, highlight=False)

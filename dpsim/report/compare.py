@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
+from dpsim.report import text
 from dpsim.report.bundle import Bundle, write_bundle
-from dpsim.report.figures import BLACK, BLUE, GREY, SPLIT, time_scale
+from dpsim.report.figures import BLACK, BLUE, GREY, blank, named_rows, stack, tick, time_scale
 from dpsim.report.html import render
-from dpsim.report.tables import (
-    BOTTLENECKS,
-    Columns,
-    brief,
-    clean,
-    duration,
-    money,
-    number,
-    percent,
-    shortened,
-    table,
-)
+from dpsim.report.table import Columns, columns, say, table, warn
+from dpsim.report.text import between, brief, clean, duration, money, number, percent, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.console import Console
 
+Document = Mapping[str, Any]
 #: what `dpsim compare -o` writes
 FILES = ("comparison.json", "candidates.csv", "comparison.png", "comparison.svg", "index.html")
 #: pairs that are told in words
@@ -55,9 +47,7 @@ def _interval(low: float, high: float, by: str) -> str:
     """Both ends, with the unit once where it is the same."""
     if high - low <= 1e-9 * high:
         return "exact"
-    a, b = worth(low, by), worth(high, by)
-    same = a.rpartition(" ")[2] == b.rpartition(" ")[2]
-    return f"{a.rpartition(' ')[0] if same else a}–{b}"
+    return between(worth(low, by), worth(high, by))
 
 
 def _probability(share: float, error: float) -> str:
@@ -75,47 +65,41 @@ def _share(share: float) -> str:
 # -- tables ---------------------------------------------------------------------------------------
 
 
-def step_columns(document: dict[str, Any]) -> Columns:
+def step_columns(document: Document) -> Columns:
     """A row per candidate (and job, where there are several): the step and what limits it."""
-    rows = []
-    for candidate in document["candidates"]:
-        if "error" in candidate:
-            rows.append({"candidate": clean(candidate["name"]), "step": "no number"})
-            continue
-        jobs = candidate["jobs"]
-        several = len(jobs) > 1
-        if not several:
-            rows.append(_step_row(candidate, clean(candidate["name"]), "", candidate["ranks"]))
-        for place, job in enumerate(jobs if several else ()):
-            name = clean(candidate["name"]) if place == 0 else ""
-            rows.append(
-                {
-                    **_step_row(job, name, clean(job["name"]), candidate["ranks"]),
-                    "of time": percent(job["share_of_time"]),
-                }
-            )
     order = ("candidate", "job", "ranks", "step", "exposed", "sent/rank", "memory", "fits", "eff.",
              "of time", "bottleneck")  # fmt: skip
-    used = [h for h in order if any(row.get(h) for row in rows)]
-    return used, [[row.get(h, "") for h in used] for row in rows]
+    return columns([row for c in document["candidates"] for row in _step_rows(c)], order)
 
 
-def _step_row(at: dict[str, Any], name: str, job: str, ranks: int) -> dict[str, str]:
+def _step_rows(candidate: Document) -> list[dict[str, str]]:
+    head = {"candidate": clean(candidate["name"])}
+    if "error" in candidate:
+        return [{**head, "step": "no number"}]
+    head["ranks"] = f"{candidate['ranks']:,}"
+    jobs = candidate["jobs"]
+    if len(jobs) < 2:
+        return [{**head, **_step_cells(candidate)}]
+    rows = [
+        {"job": clean(job["name"]), "of time": percent(job["share_of_time"]), **_step_cells(job)}
+        for job in jobs
+    ]
+    return [{**head, **rows[0]}, *rows[1:]]
+
+
+def _step_cells(at: Document) -> dict[str, str]:
     return {
-        "candidate": name,
-        "job": job,
-        "ranks": f"{ranks:,}" if name else "",
         "step": show(at["step_time_s"], "s"),
         "exposed": show(at["exposed_communication_s"], "s", 3),
         "sent/rank": show(at["bytes_sent_per_rank"], "B", 3),
         "memory": show(at["memory_bytes"], "B", 3),
-        "fits": {True: "yes", False: "NO", None: ""}[at["fits"]],
-        "eff.": "" if at["efficiency"] is None else percent(at["efficiency"]),
-        "bottleneck": BOTTLENECKS.get(at["bottleneck"], clean(at["bottleneck"])),
+        "fits": text.fits(at["fits"]),
+        "eff.": percent(at["efficiency"]),
+        "bottleneck": text.bottleneck(at["bottleneck"]),
     }
 
 
-def choice_columns(document: dict[str, Any]) -> Columns:
+def choice_columns(document: Document) -> Columns:
     """A row per candidate: what the work takes and costs, and how surely it is best."""
     by = document["by"]
     rows = []
@@ -139,14 +123,13 @@ def choice_columns(document: dict[str, Any]) -> Columns:
         rows.append(row)
     order = ("candidate", "time", "cost", "energy", f"mean {by}", "90 % interval", "best",
              "expected regret")  # fmt: skip
-    used = [h for h in order if any(row.get(h) for row in rows)]
-    return used, [[row.get(h, "") for h in used] for row in rows]
+    return columns(rows, order)
 
 
 # -- sentences ------------------------------------------------------------------------------------
 
 
-def headline(document: dict[str, Any]) -> str:
+def headline(document: Document) -> str:
     """The answer in one sentence."""
     name, second = document["recommendation"], document["runner_up"]
     if name is None:
@@ -163,7 +146,7 @@ def headline(document: dict[str, Any]) -> str:
     )
 
 
-def sentences(document: dict[str, Any]) -> list[str]:
+def sentences(document: Document) -> list[str]:
     """Regret, break-even price, pairs, and what to measure."""
     name, by = document["recommendation"], document["by"]
     if name is None or document["runner_up"] is None:
@@ -183,12 +166,12 @@ def sentences(document: dict[str, Any]) -> list[str]:
     return [*lines, *_measure(document)]
 
 
-def _named(document: dict[str, Any], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(c for c in document["candidates"] if c["name"] == name)
+def _named(document: Document, name: str) -> Document:
+    found: Document = next(c for c in document["candidates"] if c["name"] == name)
     return found
 
 
-def _break_even(document: dict[str, Any]) -> list[str]:
+def _break_even(document: Document) -> list[str]:
     price, second = document["break_even_price_usd"], document["runner_up"]
     own = _named(document, second)["usd_per_device_hour"]
     if own is None:
@@ -203,7 +186,7 @@ def _break_even(document: dict[str, Any]) -> list[str]:
     ]
 
 
-def _measure(document: dict[str, Any]) -> list[str]:
+def _measure(document: Document) -> list[str]:
     found, by = document["measure_next"], document["by"]
     if found is None:
         return ["No single measurement is expected to change the choice."]
@@ -216,26 +199,22 @@ def _measure(document: dict[str, Any]) -> list[str]:
 # -- the terminal ---------------------------------------------------------------------------------
 
 
-def print_comparison(document: dict[str, Any], console: Console, files: str) -> None:
+def print_comparison(document: Document, console: Console, files: str) -> None:
     """The answer first, then the tables, then why and what to measure."""
-    console.print(headline(document), style="bold", markup=False, highlight=False)
+    say(console, [headline(document)], "bold")
     console.print(table(*step_columns(document), left=("candidate", "job", "bottleneck")))
     console.print(table(*choice_columns(document), left=("candidate",)))
-    for line in sentences(document):
-        console.print(line, markup=False, highlight=False)
-    if document["measure_next"]:
-        for command in document["measure_next"]["commands"]:
-            console.print(f"    {clean(command)}", markup=False, highlight=False, soft_wrap=True)
-    for text in shortened(document["warnings"], 12):
-        console.print(f"Warning: {clean(text)}", markup=False, highlight=False)
-    if files:
-        console.print(files, markup=False, highlight=False)
+    say(console, sentences(document))
+    for command in (document["measure_next"] or {}).get("commands", ()):
+        console.print(f"    {clean(command)}", markup=False, highlight=False, soft_wrap=True)
+    warn(console, document["warnings"], 12)
+    say(console, [files] if files else [])
 
 
 # -- files ----------------------------------------------------------------------------------------
 
 
-def write_comparison(document: dict[str, Any], out: Path) -> list[str]:
+def write_comparison(document: Document, out: Path) -> list[str]:
     """Write `FILES` into folder `out`, none of them ever half-written; returns their names."""
 
     def fill(bundle: Bundle) -> None:
@@ -249,7 +228,7 @@ def write_comparison(document: dict[str, Any], out: Path) -> list[str]:
     return list(FILES)
 
 
-def page(document: dict[str, Any], svg: str) -> str:
+def page(document: Document, svg: str) -> str:
     """The self-contained page of a comparison."""
     return render(
         "compare.html.j2",
@@ -269,7 +248,7 @@ def page(document: dict[str, Any], svg: str) -> str:
     )
 
 
-def _measurements(document: dict[str, Any]) -> Columns:
+def _measurements(document: Document) -> Columns:
     by = document["by"]
     rows = [
         [clean(m["what"]), worth(m["saves"], by), worth(m["expected_regret_after"], by),
@@ -282,35 +261,27 @@ def _measurements(document: dict[str, Any]) -> Columns:
 # -- the picture ----------------------------------------------------------------------------------
 
 
-def make_figure(document: dict[str, Any]) -> Figure:
+def make_figure(document: Document) -> Figure:
     """Above, what the work costs with its 90 % interval; below, where the step's time goes."""
-    from matplotlib.figure import Figure
-
     shown = document["candidates"]
-    height = 3.0 + 0.75 * len(shown)
-    figure = Figure(figsize=(8.5, height), layout="constrained")
+    figure = blank(8.5, 3.0 + 0.75 * len(shown), brief(_title(document), 90), 11)
     above, below = figure.subplots(2, 1)
     _choice(above, document, shown)
     _steps(below, shown)
     for axes in (above, below):
-        axes.set_yticks(range(len(shown)), [brief(c["name"], 32) for c in shown])
-        axes.set_ylim(len(shown) - 0.4, -0.6)
-        axes.grid(visible=False, axis="y")
-    figure.suptitle(brief(_title(document), 90), x=0.02, ha="left", fontsize=11)
+        named_rows(axes, [brief(c["name"], 32) for c in shown])
     return figure
 
 
-def _title(document: dict[str, Any]) -> str:
+def _title(document: Document) -> str:
     best = document["recommendation"]
     return "No candidate can be chosen" if best is None else f"Best by {document['by']}: {best}"
 
 
-def _choice(axes: Axes, document: dict[str, Any], shown: Sequence[dict[str, Any]]) -> None:
-    from matplotlib.ticker import FuncFormatter
-
+def _choice(axes: Axes, document: Document, shown: Sequence[Document]) -> None:
     by = document["by"]
     ends = [c["objective_high"] for c in shown if c["objective_high"] is not None]
-    scale, unit = _time_unit(ends) if by == "time" else (1.0, "")
+    scale, unit = time_scale(ends, long=True) if by == "time" else (1.0, "")
     most = max(ends, default=1.0) * scale
     for place, c in enumerate(shown):
         if c["objective"] is None:
@@ -325,35 +296,17 @@ def _choice(axes: Axes, document: dict[str, Any], shown: Sequence[dict[str, Any]
         said = f"best {_probability(c['probability_best'], c['probability_best_error'])}"
         axes.text(high + 0.01 * most, place, f"  {said}", va="center", fontsize=9)
     axes.set_xlim(0.0, most * 1.28)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
+    tick(axes.xaxis)
     axes.set_xlabel(
         f"mean {_LABELS[by].format(unit)} with 90 % interval: {clean(document['work'])}"
     )
 
 
-def _time_unit(ends: Sequence[float]) -> tuple[float, str]:
-    """The unit in which long times are read."""
-    most = max(ends, default=0.0)
-    for unit, seconds in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if most >= 2 * seconds:
-            return 1.0 / seconds, unit
-    return time_scale(list(ends))
-
-
-def _steps(axes: Axes, shown: Sequence[dict[str, Any]]) -> None:
+def _steps(axes: Axes, shown: Sequence[Document]) -> None:
     """Parts of the (mean) step."""
-    times = [c["step_time_s"] for c in shown if c["step_time_s"] is not None]
-    scale, unit = time_scale(times)
+    scale, unit = time_scale([c["step_time_s"] for c in shown if c["step_time_s"] is not None])
     for place, c in enumerate(shown):
-        left = 0.0
-        for key, label, colour in SPLIT:
-            if c[key]:
-                width = c[key] * scale
-                axes.barh(place, width, left=left, height=0.5, color=colour, label=label)
-                left += width
+        stack(axes, place, c, scale, 0.5)
     axes.set_xlabel(f"time per step [{unit}]")
-    handles, labels = axes.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    if unique:
-        axes.legend(list(unique.values()), list(unique), loc="upper center",
-                    bbox_to_anchor=(0.5, -0.32), ncols=4, fontsize=8)  # fmt: skip
+    if axes.patches:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=4, fontsize=8)

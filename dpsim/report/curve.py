@@ -8,15 +8,32 @@ from dpsim.core.units import show
 from dpsim.predict.answer import Answer, NoLaws
 from dpsim.predict.laws import amdahl
 from dpsim.predict.point import Point, computed
-from dpsim.report.figures import BLACK, GREY, ORANGE, SERIES, SPLIT, YELLOW, time_scale
-from dpsim.report.tables import PARTS, brief, number, percent, ranks, scaling_title, settings
+from dpsim.report.figures import (
+    BLACK,
+    GREY,
+    ORANGE,
+    SERIES,
+    YELLOW,
+    band,
+    blank,
+    legend,
+    named_rows,
+    stack,
+    tick,
+    time_scale,
+    unfit,
+)
+from dpsim.report.points import settings
+from dpsim.report.sentences import scaling_title
+from dpsim.report.text import PARTS, brief, percent, ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
+#: bars that can be told apart
 MOST_BARS = 24
+_DASHED: Any = (0, (5, 3))
 
 
 def make_figure(answer: Answer) -> Figure:
@@ -63,142 +80,89 @@ def measured_values(answer: Answer, key: str) -> list[tuple[int, float, bool]]:
 
 
 def _curve(answer: Answer, series: dict[str, list[Point]]) -> Figure:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.0, 7.4), layout="constrained")
+    figure = blank(8.0, 7.4, _title(answer))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2.4, 1.0))
     base = next(p for p in computed(answer.points) if p.speedup is not None)
     counts = sorted({p.ranks for points in series.values() for p in points})
     _laws(above, answer, base, counts, single=len(series) == 1)
-    for place, (name, points) in enumerate(series.items()):
-        colour = SERIES[place % len(SERIES)]
-        label = brief(name, 60) or "predicted"
-        for axes, key in ((above, "speedup"), (below, "efficiency")):
-            _line(axes, points, key, colour, label)
-    _measured(above, below, answer)
+    for axes, key in ((above, "speedup"), (below, "efficiency")):
+        for place, (name, points) in enumerate(series.items()):
+            _line(axes, points, key, SERIES[place % len(SERIES)], brief(name, 60) or "predicted")
+        _measured(axes, answer, key)
     _axes(above, below, base, counts)
     _bend_mark(below, answer, series)
-    _title(figure, answer)
-    handles, labels = above.get_legend_handles_labels()
-    widest = max(len(label) for label in labels)
-    columns = max(1, min(3, 110 // (widest + 8)))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=9)
+    widest = max(map(len, above.get_legend_handles_labels()[1]))
+    legend(figure, above, max(1, min(3, 110 // (widest + 8))))
     return figure
+
+
+def _title(answer: Answer) -> str:
+    return f"{brief(answer.name, 72)}\n{scaling_title(answer)}"
 
 
 def _laws(axes: Axes, answer: Answer, base: Point, counts: list[int], *, single: bool) -> None:
     """The ideal line, and under strong scaling Amdahl's."""
     import numpy as np
 
-    first, last = counts[0], counts[-1]
-    ends = [first, last]
+    ends = [counts[0], counts[-1]]
     axes.plot(
-        ends,
-        [n / base.ranks for n in ends],
-        color=GREY,
-        linestyle=(0, (5, 3)),
-        linewidth=1.3,
-        label="ideal (linear)",
-        gid="ideal",
-    )
+        ends, [n / base.ranks for n in ends], color=GREY, linestyle=_DASHED, linewidth=1.3,
+        label="ideal (linear)", gid="ideal",
+    )  # fmt: skip
     if not single or isinstance(answer.laws, NoLaws) or answer.scaling != "strong":
         return
     serial, at = answer.laws.amdahl.serial_fraction, answer.laws.amdahl.points[0]
     alone = at.law_s * amdahl(serial, at.ranks)
-    fine = np.geomspace(first, last, 200)
+    fine = np.geomspace(counts[0], counts[-1], 200)
     speed = [base.step_time_s / alone * amdahl(serial, float(n)) for n in fine]
-    label = f"Amdahl's law (serial fraction {percent(serial)})"
     axes.plot(
-        fine,
-        speed,
-        color=BLACK,
-        linestyle=(0, (1, 1.2)),
-        linewidth=1.7,
-        label=label,
-        zorder=3,
-        gid="amdahl",
-    )
+        fine, speed, color=BLACK, linestyle=(0, (1, 1.2)), linewidth=1.7, zorder=3, gid="amdahl",
+        label=f"Amdahl's law (serial fraction {percent(serial)})",
+    )  # fmt: skip
 
 
 def _line(axes: Axes, points: list[Point], key: str, colour: str, label: str) -> None:
-    x = [p.ranks for p in points]
-    y = [ratio(p, key) for p in points]
-    ends = [bounds(p, key) for p in points]
-    if any(low != high for low, high in ends):
-        axes.fill_between(
-            x,
-            [low for low, _ in ends],
-            [high for _, high in ends],
-            color=colour,
-            alpha=0.16,
-            linewidth=0,
-            label=f"{label}: 90 % interval" if label != "predicted" else "90 % interval",
-        )
+    x, y = [p.ranks for p in points], [ratio(p, key) for p in points]
+    named = "90 % interval" if label == "predicted" else f"{label}: 90 % interval"
+    band(axes, x, [bounds(p, key) for p in points], colour, named, alpha=0.16)
     axes.plot(
         x, y, color=colour, linewidth=2.0, marker="o", markersize=5, label=label, gid=f"line-{key}"
     )
-    unfit = [(p.ranks, ratio(p, key)) for p in points if p.memory.fits is False]
-    if unfit:
-        style = {"marker": "o", "markersize": 6, "markerfacecolor": "white", "linestyle": "none"}
-        axes.plot(
-            [n for n, _ in unfit],
-            [v for _, v in unfit],
-            markeredgecolor=colour,
-            markeredgewidth=1.6,
-            label="does not fit in memory" if label == "predicted" else f"{label}: does not fit",
-            **style,  # type: ignore[arg-type]
-        )
+    hollow = [(p.ranks, ratio(p, key)) for p in points if p.memory.fits is False]
+    unfit(axes, hollow, {"color": colour, "marker": "o"}, label)
 
 
-def _measured(above: Axes, below: Axes, answer: Answer) -> None:
-    for axes, key in ((above, "speedup"), (below, "efficiency")):
-        values = measured_values(answer, key)
-        for calibrated, marker, label in (
-            (False, "D", "measured"),
-            (True, "*", "measured, calibrated on"),
-        ):
-            chosen = [(n, v) for n, v, used in values if used is calibrated]
-            if chosen:
-                axes.plot(
-                    [n for n, _ in chosen],
-                    [v for _, v in chosen],
-                    linestyle="none",
-                    marker=marker,
-                    markersize=13 if calibrated else 7.5,
-                    color=ORANGE if not calibrated else YELLOW,
-                    markeredgecolor=BLACK,
-                    markeredgewidth=0.9,
-                    zorder=4,
-                    label=label,
-                    gid=f"measured-{key}",
-                )
+def _measured(axes: Axes, answer: Answer, key: str) -> None:
+    values = measured_values(answer, key)
+    for calibrated, marker, size, colour, label in (
+        (False, "D", 7.5, ORANGE, "measured"),
+        (True, "*", 13, YELLOW, "measured, calibrated on"),
+    ):
+        chosen = [(n, v) for n, v, used in values if used is calibrated]
+        if chosen:
+            axes.plot(
+                *zip(*chosen, strict=True), linestyle="none", marker=marker, markersize=size,
+                color=colour, markeredgecolor=BLACK, markeredgewidth=0.9, zorder=4, label=label,
+                gid=f"measured-{key}",
+            )  # fmt: skip
 
 
 def _axes(above: Axes, below: Axes, base: Point, counts: list[int]) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
-
     above.set(xscale="log", yscale="log")
     below.set_xscale("log")
     margin = (counts[-1] / counts[0]) ** 0.05
     above.set_xlim(counts[0] / margin, counts[-1] * margin)
-    above.yaxis.set_major_locator(FixedLocator(_round_ticks(*above.get_ylim())))
-    above.yaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
-    above.yaxis.set_minor_locator(NullLocator())
-    below.xaxis.set_major_locator(FixedLocator(_spaced(counts)))
-    below.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,.0f}"))
-    below.xaxis.set_minor_formatter(NullFormatter())
-    below.xaxis.set_minor_locator(NullLocator())
-    below.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v * 100:.0f}"))
+    tick(above.yaxis, _round_ticks(*above.get_ylim()))
+    tick(below.xaxis, _spaced(counts), lambda v: f"{v:,.0f}")
+    tick(below.yaxis, said=lambda v: f"{v * 100:.0f}")
     below.set_ylim(0.0, max(1.08, below.get_ylim()[1]))
     above.set_ylabel(f"speed-up over {ranks(base.ranks)} (times)")
     below.set_ylabel("efficiency [%]")
     below.set_xlabel("ranks (devices)")
-    below.axhline(1.0, color=GREY, linestyle=(0, (5, 3)), linewidth=1.3)
+    below.axhline(1.0, color=GREY, linestyle=_DASHED, linewidth=1.3)
     rate: Any = base.throughput_per_s
     right = above.secondary_yaxis("right", functions=(lambda v: v * rate, lambda v: v / rate))
-    right.yaxis.set_major_locator(FixedLocator(_round_ticks(*(v * rate for v in above.get_ylim()))))
-    right.yaxis.set_major_formatter(FuncFormatter(lambda v, _: number(v)))
-    right.yaxis.set_minor_locator(NullLocator())
+    tick(right.yaxis, _round_ticks(*(v * rate for v in above.get_ylim())))
     right.set_ylabel(f"throughput [{brief(base.throughput_unit, 20)}]")
 
 
@@ -231,18 +195,8 @@ def _bend_mark(axes: Axes, answer: Answer, series: dict[str, list[Point]]) -> No
         return
     cause = PARTS.get(bend.part, brief(bend.part, 40))
     axes.axvline(at.ranks, color=GREY, linewidth=1.0, linestyle=":")
-    axes.set_title(
-        f"below 90 % from {ranks(at.ranks)} on: {cause}",
-        loc="right",
-        fontsize=9,
-        color="#444444",
-        pad=3.0,
-    )
-
-
-def _title(figure: Figure, answer: Answer) -> None:
-    name = brief(answer.name, 72)
-    figure.suptitle(f"{name}\n{scaling_title(answer)}", x=0.02, ha="left", fontsize=12)
+    text = f"below 90 % from {ranks(at.ranks)} on: {cause}"
+    axes.set_title(text, loc="right", fontsize=9, color="#444444", pad=3.0)
 
 
 # -- one count: bars ------------------------------------------------------------------------------
@@ -250,54 +204,28 @@ def _title(figure: Figure, answer: Answer) -> None:
 
 def _bars(answer: Answer) -> Figure:
     """Where the step's time goes at every point, largest number of points that can be read."""
-    from matplotlib.figure import Figure
-
     shown = computed(answer.points)[:MOST_BARS]
-    figure = Figure(figsize=(8.0, 2.6 + 0.42 * len(shown)), layout="constrained")
+    figure = blank(8.0, 2.6 + 0.42 * len(shown), _title(answer))
     axes = figure.subplots()
     scale, unit = time_scale([p.step_time_s for p in shown])
     for place, point in enumerate(shown):
         _bar(axes, place, point, scale)
-    axes.set_yticks(range(len(shown)), [_bar_label(p) for p in shown])
-    axes.set_ylim(len(shown) - 0.4, -0.6)
+    named_rows(axes, [brief(settings(p), 40) or ranks(p.ranks) for p in shown])
     longest = max((p.interval.high * scale for p in shown), default=0.0)
     axes.set_xlim(0.0, longest * 1.22 or 1.0)
-    axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"time per step [{unit}]")
-    handles, labels = axes.get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    if unique:
-        figure.legend(
-            list(unique.values()), list(unique), loc="outside lower center", ncols=3, fontsize=9
-        )
-    _title(figure, answer)
+    legend(figure, axes)
     return figure
 
 
 def _bar(axes: Axes, place: int, point: Point, scale: float) -> None:
-    left = 0.0
-    for key, name, colour in SPLIT:
-        width = getattr(point.parts, key) * scale
-        if width > 0:
-            label = None if name in axes.get_legend_handles_labels()[1] else name
-            axes.barh(
-                place, width, left=left, height=0.62, color=colour, label=label, gid=f"bar-{key}"
-            )
-            left += width
+    end = stack(axes, place, vars(point.parts), scale, 0.62, gid="bar")
     low, high = point.interval.low * scale, point.interval.high * scale
     if low != high:
-        label = None if "90 % interval" in axes.get_legend_handles_labels()[1] else "90 % interval"
+        name = "90 % interval"
+        label = None if name in axes.get_legend_handles_labels()[1] else name
         axes.plot([low, high], [place, place], color=BLACK, linewidth=1.4, marker="|", label=label)
     axes.annotate(
-        show(point.step_time_s, "s"),
-        (max(left, high), place),
-        xytext=(6, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=9,
-    )
-
-
-def _bar_label(point: Point) -> str:
-    extra = settings(point)
-    return brief(extra, 40) if extra else ranks(point.ranks)
+        show(point.step_time_s, "s"), (max(end, high), place), xytext=(6, 0),
+        textcoords="offset points", va="center", fontsize=9,
+    )  # fmt: skip

@@ -1,18 +1,30 @@
-"""What `dpsim explain` writes: its document, the timeline as pictures and as a trace."""
+"""What `dpsim explain` prints and writes: where steps go, and what would help."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsim.core.record import Refused
+from dpsim.core.units import show
 from dpsim.predict.document import to_json
+from dpsim.predict.point import Failed
+from dpsim.report.blame import print_blame
 from dpsim.report.bundle import Bundle, write_bundle
+from dpsim.report.points import settings
+from dpsim.report.sentences import scaling_title
+from dpsim.report.table import Columns, say, table, warn
+from dpsim.report.text import bottleneck, brief, clean, ranks, signed, split_text
 from dpsim.report.trace import Played, played, write_trace
 
 if TYPE_CHECKING:
-    from dpsim.predict.explanation import Explanation
+    from rich.console import Console
+
+    from dpsim.predict.explanation import Explained, Explanation, Launched, Operation
+    from dpsim.predict.point import Cost
     from dpsim.predict.prediction import Prediction
 
 FILES = (
@@ -23,6 +35,118 @@ FILES = (
     "arrivals.png",
     "arrivals.svg",
 )
+#: points that are printed in full
+SHOWN = 12
+
+
+def print_explanation(found: Explanation, console: Console) -> None:
+    """Per point: the split of the step, the critical path, buckets, and what would help."""
+    answer, points = found.answer, found.points
+    say(console, [brief(answer.name, 100)], "bold")
+    say(console, [scaling_title(answer)])
+    half, hidden = SHOWN // 2, len(points) - SHOWN
+    for place, one in enumerate(points):
+        if hidden > 0 and place == half:
+            say(console, ["", f"… {hidden} points in between are left out; --json has them …"])
+        if hidden <= 0 or not half <= place < half + hidden:
+            _explain_point(one, console)
+    warn(console, answer.warnings)
+
+
+def _explain_point(one: Explained | Failed, console: Console) -> None:
+    point = one if isinstance(one, Failed) else one.point
+    count = "?" if point.ranks is None else ranks(point.ranks)
+    say(console, [""])
+    say(console, [", ".join(part for part in (count, settings(point)) if part)], "bold")
+    if isinstance(one, Failed):
+        say(console, [f"no number: {clean(one.error)}"])
+    else:
+        _explain(one, console)
+
+
+def _explain(found: Explained, console: Console) -> None:
+    point = found.point
+    lines = [
+        f"A step takes {show(point.step_time_s, 's')}: {split_text(point)}.",
+        f"What limits it: {bottleneck(point.bottleneck)}.",
+    ]
+    if path := condensed(found.critical_path):
+        lines.append(f"Critical path (rank {found.critical_rank}): {path}")
+    if found.buckets:
+        lines.append(_buckets(found.buckets))
+    say(console, lines)
+    if point.cost:
+        console.print(table(*cost_columns(point.cost), left=("item", "basis")))
+    gains = [(c, c.throughput_gain) for c in found.what_if if c.throughput_gain is not None]
+    rows = [
+        [clean(c.change), show(c.step_time_s, "s"), signed(gain)]
+        for c, gain in sorted(gains, key=lambda pair: -pair[1])
+    ]
+    if rows:
+        console.print(table(("what if", "step time", "throughput"), rows, left=("what if",)))
+    print_blame(found.blame, console)
+
+
+def cost_columns(cost: Cost) -> Columns:
+    """Headers and rows of the line items of a point, in whole cents that add up."""
+    spans = {"usd_per_hour": "usd/h", "usd_per_run": "usd/run", "usd_per_year": "usd/year"}
+    shown = {key: title for key, title in spans.items() if getattr(cost, key) is not None}
+    amounts = [[f"{value:,}" for value in cost.in_cents(key)] for key in shown]
+    names = [*(clean(item.name) for item in cost.items), "total"]
+    basis = [*(clean(item.basis) for item in cost.items), ""]
+    rows = [list(row) for row in zip(names, *amounts, basis, strict=True)]
+    return ["item", *shown.values(), "basis"], rows
+
+
+def _buckets(buckets: Sequence[Launched]) -> str:
+    def shown_as(bucket: Launched) -> str:
+        count = len(bucket.tensors)  # of a pipeline's buckets only the bytes are known
+        tensors = f" ({count} tensor{'s' * (count != 1)})" if count else ""
+        return f"{show(bucket.bytes, 'B', 3)}{tensors}"
+
+    shown = [shown_as(bucket) for bucket in buckets[:10]]
+    more = f", and {len(buckets) - 10} more" if len(buckets) > 10 else ""
+    kind = "parameter group" if buckets[0].name.startswith("group") else "bucket"
+    count = f"{len(buckets)} {kind}{'s' * (len(buckets) != 1)}"
+    return f"{count} in launch order: {', '.join(shown)}{more}"
+
+
+def condensed(path: Sequence[Operation], most: int = 14) -> str:
+    """The critical path with consecutive operations of one kind merged: "forward ×6 12 ms → …".
+
+    On a long path, runs of one kind below 1 % of it are summed up at its end, and their
+    neighbours merge.
+    """
+    whole = sum(span.seconds for span in path)
+    large = _without_small(path, 0.01 * whole) if len(path) > most else list(path)
+    small = whole - sum(span.seconds for span in large)
+    runs = []
+    for kind, members in groupby(large, key=lambda span: span.op):
+        spans = list(members)
+        seconds = sum(span.seconds for span in spans)
+        label = clean(kind).replace("_", "-")
+        if len(spans) == 1:
+            name = clean(spans[0].name)
+            label += f" {name}" if name != label else ""
+        else:
+            label += f" ×{len(spans)}"
+        runs.append(f"{label} {show(seconds, 's')}")
+    if len(runs) > most:
+        half = most // 2
+        runs = [*runs[:half], f"… {len(runs) - 2 * half} more …", *runs[-half:]]
+    rest = f" (and {show(small, 's', 3)} in small operations)" if len(large) < len(path) else ""
+    return " → ".join(runs) + rest
+
+
+def _without_small(path: Sequence[Operation], least: float) -> list[Operation]:
+    """`path` without runs of one kind shorter than `least`; copies and waits go first, so that
+    the layers on both sides of them count as one run."""
+    kept = [span for span in path if span.op not in ("copy", "wait") or span.seconds >= least]
+    runs = [list(members) for _, members in groupby(kept, key=lambda span: span.op)]
+    return [span for run in runs if sum(s.seconds for s in run) >= least for span in run]
+
+
+# -- files ----------------------------------------------------------------------------------------
 
 
 def last_step(prediction: Prediction) -> Played:
@@ -57,6 +181,5 @@ def write_explanation(found: Explanation, shown: Played, out: Path) -> None:
 def written(shown: Played, files: list[Path]) -> str:
     """One sentence about what was written."""
     where = files[0] if len(files) == 1 else files[0].parent
-    ranks = "1 rank" if shown.ranks == 1 else f"{shown.ranks:,} ranks"
     part = "" if len(shown.shown) == shown.ranks else f"{len(shown.shown):,} of "
-    return f"Timeline of {part}{ranks} written to {where}"
+    return f"Timeline of {part}{ranks(shown.ranks)} written to {where}"

@@ -1,15 +1,20 @@
-"""Figures: the colours and the style that all share, and how they are saved."""
+"""Figures: the colours and the style that all share, what many of them draw, how they are saved."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpsim.report.text import number
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
 
 #: Okabe and Ito, "Color universal design", 2008: told apart with any colour vision
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
@@ -68,7 +73,109 @@ def styled() -> Iterator[None]:
         yield
 
 
-def time_scale(times: list[float]) -> tuple[float, str]:
-    """The factor from seconds, and the unit, for the longest of `times`."""
+# -- what figures are made of ---------------------------------------------------------------------
+
+
+def blank(width: float, height: float, title: str = "", size: float = 12) -> Figure:
+    """An empty figure of so many inches; its title may come later, with `entitle`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    if title:
+        entitle(figure, title, size)
+    return figure
+
+
+def entitle(figure: Figure, title: str, size: float = 11) -> None:
+    """Write `title` above all of `figure`."""
+    figure.suptitle(title, x=0.02, ha="left", fontsize=size)
+
+
+def look(place: int) -> dict[str, Any]:
+    """Colour and marker of series number `place`."""
+    return {"color": SERIES[place % len(SERIES)], "marker": "os^Dv"[place % 5]}
+
+
+def tick(
+    axis: Axis,
+    at: Locator | Sequence[float] | None = None,
+    said: Callable[[float], str] = number,
+) -> None:
+    """Say values as `said` does; only `at` these places, where they are given."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, NullLocator
+
+    if at is not None:
+        axis.set_major_locator(at if isinstance(at, Locator) else FixedLocator(at))
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: said(value)))
+
+
+def named_rows(axes: Axes, names: Sequence[str], **style: Any) -> None:
+    """A row per name, from top to bottom."""
+    axes.set_yticks(range(len(names)), names, **style)
+    axes.set_ylim(max(len(names), 1) - 0.4, -0.6)
+    axes.grid(visible=False, axis="y")
+
+
+def stack(
+    axes: Axes, place: int, times: Mapping[str, Any], scale: float, height: float, gid: str = ""
+) -> float:
+    """A bar of the parts of a step in row `place`, each labelled once; where it ends."""
+    left, said = 0.0, axes.get_legend_handles_labels()[1]
+    for key, name, colour in SPLIT:
+        width = (times[key] or 0.0) * scale
+        if width > 0:
+            axes.barh(
+                place, width, left=left, height=height, color=colour,
+                label=None if name in said else name, gid=f"{gid}-{key}" if gid else None,
+            )  # fmt: skip
+            left += width
+    return left
+
+
+def band(
+    axes: Axes,
+    x: Sequence[float],
+    ends: Sequence[tuple[float, float]],
+    colour: str,
+    label: str | None = "90 % interval",
+    alpha: float = 0.12,
+) -> None:
+    """Intervals along `x`, where any has a width."""
+    if any(low != high for low, high in ends):
+        low, high = zip(*ends, strict=True)
+        axes.fill_between(x, low, high, color=colour, alpha=alpha, linewidth=0, label=label)
+
+
+def unfit(
+    axes: Axes, points: Sequence[tuple[float, float]], look: Mapping[str, str], name: str
+) -> None:
+    """Hollow marks of the points of line `name` that do not fit in memory."""
+    if points:
+        label = "does not fit in memory" if name == "predicted" else f"{name}: does not fit"
+        axes.plot(
+            *zip(*points, strict=True), linestyle="none", marker=look["marker"], markersize=6,
+            markerfacecolor="white", markeredgecolor=look["color"], markeredgewidth=1.6,
+            label=label,
+        )  # fmt: skip
+
+
+def legend(figure: Figure, axes: Axes, columns: int = 3, **style: Any) -> None:
+    """The legend of `axes` below `figure`, where there is anything to say."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        style |= {"loc": "outside lower center", "ncols": columns, "fontsize": 9}
+        figure.legend(handles, labels, **style)
+
+
+def time_scale(
+    times: Iterable[float], *, long: bool = False, least: float = 1.0
+) -> tuple[float, str]:
+    """The factor from seconds, and the unit, for the longest of `times`: at least 2 days, hours
+    or minutes where these may be `long`, else `least` seconds or milliseconds."""
     longest = max(times, default=1.0)
-    return next(((f, u) for f, u in ((1.0, "s"), (1e3, "ms")) if longest * f >= 1), (1e6, "us"))
+    for unit, seconds in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)) if long else ():
+        if longest >= 2 * seconds:
+            return 1.0 / seconds, unit
+    short = ((1.0, "s"), (1e3, "ms"))
+    return next(((f, u) for f, u in short if longest * f >= least), (1e6, "us"))

@@ -9,12 +9,14 @@ from typing import Any
 
 def render(template: str, svg: str, label: str, **values: Any) -> str:
     """The page that `template` makes of `values`, with the drawing `svg`, said as `label`."""
-    from jinja2 import Environment, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment = Environment(
+        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
     picture: Markup = Markup(_inline(svg, label))
-    return environment.from_string(_source(template)).render(
+    return environment.get_template(template).render(
         style=Markup(_source("style.css")), svg=picture, **values
     )
 

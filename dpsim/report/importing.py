@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsim.report.tables import brief, clean
+from dpsim.report.text import brief, clean
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,39 +6,24 @@ The page has no script and fetches nothing; names that users gave are text where
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.yamlfile import dump_yaml
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import computed
 from dpsim.report.html import render
-from dpsim.report.tables import (
-    brief,
-    clean,
-    headline,
-    measured_columns,
-    memory_sentences,
-    ranks,
-    run_columns,
-    scaling_title,
-    sentences,
-    shortened,
-)
+from dpsim.report.points import LEFT, measured_columns, run_columns
+from dpsim.report.sentences import headline, memory_sentences, scaling_title, sentences
+from dpsim.report.text import brief, clean, ranks, shortened
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
-
     from dpsim.predict.prediction import Prediction
-
-_TEXT = ("setting", "bottleneck")
 
 
 def page(prediction: Prediction, svg: str) -> str:
     """The page of `prediction` with the drawing `svg` in it."""
     answer = prediction.answer
-    headers, rows = run_columns(answer.points)
-    measured_headers, measured_rows = measured_columns(answer)
     at, parts = _memory(answer)
     return render(
         "page.html.j2",
@@ -47,11 +32,9 @@ def page(prediction: Prediction, svg: str) -> str:
         name=brief(answer.name, 200),
         scaling=scaling_title(answer),
         headline=headline(answer),
-        table=_table,
-        headers=headers,
-        rows=rows,
-        measured_headers=measured_headers,
-        measured_rows=measured_rows,
+        points=run_columns(answer.points),
+        left=LEFT,
+        measured=measured_columns(answer),
         reasons=sentences(prediction),
         memory_ranks=at,
         memory_parts=parts,
@@ -62,20 +45,6 @@ def page(prediction: Prediction, svg: str) -> str:
         version=answer.dpsim_version,
         scenario=_scenario(answer),
     )
-
-
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    """An HTML table; every cell is escaped."""
-    from markupsafe import Markup
-
-    style = [Markup(' class="text"') if h in _TEXT else Markup("") for h in headers]
-    cell, head, line = Markup("<td{}>{}</td>"), Markup("<th{}>{}</th>"), Markup("<tr>{}</tr>\n")
-    top = Markup("").join(head.format(s, h) for s, h in zip(style, headers, strict=True))
-    body = Markup("").join(
-        line.format(Markup("").join(cell.format(s, c) for s, c in zip(style, row, strict=True)))
-        for row in rows
-    )
-    return Markup("<table><thead><tr>{}</tr></thead>\n<tbody>{}</tbody></table>").format(top, body)
 
 
 def _memory(answer: Answer) -> tuple[str, list[dict[str, str]]]:

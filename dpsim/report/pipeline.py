@@ -25,9 +25,11 @@ from dpsim.report.figures import (
     PURPLE,
     SKY,
     YELLOW,
+    blank,
+    entitle,
     time_scale,
 )
-from dpsim.report.tables import brief, clean, percent
+from dpsim.report.text import brief, clean, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,14 +87,12 @@ def spans_of(operations: Iterable[Mapping[str, Any]]) -> list[Span]:
 
 def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
     """The diagram of `spans`: a row for every rank, or for several that do exactly the same."""
-    from matplotlib.figure import Figure
-
     every = alike(rows_of(spans))
     rows = every[:MOST_ROWS]
     end = max((span.end for span in spans if span.on_device), default=0.0)
     latest = max((b.end for _, row in rows for b in row), default=0.0)
     width = min(18.0, max(9.0, 2.0 + 0.16 * max((len(row) for _, row in rows), default=0)))
-    figure = Figure(figsize=(width, 1.9 + 0.5 * len(rows)), layout="constrained")
+    figure = blank(width, 1.9 + 0.5 * len(rows))
     axes = figure.subplots()
     scale, unit = time_scale([end])
     _scaled(axes, max(latest, end) * scale, [_ranks(ranks) for ranks, _ in rows], unit)
@@ -291,7 +291,7 @@ def _title(
     whole = end * sum(len(ranks) for ranks, _ in rows)
     share = [f"compute idle {percent(idle / whole)}"] if whole else []
     about = "; ".join([f"one step: {show(end, 's')}", *share, *notes])
-    figure.suptitle(f"{brief(title, 90)}\n{about}", x=0.02, ha="left", fontsize=11)
+    entitle(figure, f"{brief(title, 90)}\n{about}")
 
 
 def _legend(figure: Figure, rows: Sequence[Row], end: float) -> None:

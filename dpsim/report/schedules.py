@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dpsim.compile.schedules import Schedule, peak_in_flight, spell
 from dpsim.core.plugins import find, names
-from dpsim.report.tables import table
+from dpsim.report.table import say, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,7 +33,7 @@ def show_schedules(console: Console) -> None:
 def show_schedule(name: str, console: Console) -> None:
     """Print what every rank of a small pipeline runs under schedule `name`."""
     schedule: Schedule = find(PACKAGE, name)()
-    console.print(f"{name}: {_about(schedule)}", style="bold", markup=False, highlight=False)
+    say(console, [f"{name}: {_about(schedule)}"], "bold")
     rows = [
         [str(rank), str(peak_in_flight(acts)), spell(acts, schedule.chunks)]
         for rank, acts in enumerate(schedule.lists(RANKS, MICRO_BATCHES))
@@ -41,7 +41,7 @@ def show_schedule(name: str, console: Console) -> None:
     console.print(table(("rank", "in flight", "order"), rows, left=("order",)))
     letters = "F forward, B backward, I backward for the input, W for the weights"
     before = "the stage stands before the letter, " if schedule.chunks > 1 else ""
-    console.print(f"{letters}; {before}the micro-batch after it.", markup=False, highlight=False)
+    say(console, [f"{letters}; {before}the micro-batch after it."])
 
 
 def _range(peaks: list[int]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dpsim.core.units import show
-from dpsim.report.tables import number, percent, table
+from dpsim.report.table import say, table
+from dpsim.report.text import number, percent
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +24,7 @@ def print_stragglers(found: Found, console: Console) -> None:
         f"without stragglers it would take {show(found.ideal, 's')} "
         f"({number(found.slowdown)} times as long; {percent(max(lost, 0.0))} of the time is lost)."
     ]
-    _say(console, lines)
+    say(console, lines)
     rows = [
         [str(s.rank), _when(s.pattern, s.since, s.share), number(s.factor), show(s.gain, "s")]
         for s in found.stragglers[:SHOWN]
@@ -32,14 +33,14 @@ def print_stragglers(found: Found, console: Console) -> None:
     if rows:
         console.print(table(headers, rows, left=("slow",)))
     else:
-        _say(console, ["No rank is slow."])
+        say(console, ["No rank is slow."])
     if len(found.stragglers) > SHOWN:
-        _say(console, [f"and {len(found.stragglers) - SHOWN} more ranks"])
+        say(console, [f"and {len(found.stragglers) - SHOWN} more ranks"])
     for kind, parts in found.parts.items():
         largest = sorted(parts.items(), key=lambda item: -item[1])[:PARTS]
         text = ", ".join(f"{name} {show(gain, 's', 3)}" for name, gain in largest)
-        _say(console, [f"Made ideal alone, by {kind}: {text}."])
-    _say(console, [f"Note: {note}." for note in found.notes])
+        say(console, [f"Made ideal alone, by {kind}: {text}."])
+    say(console, [f"Note: {note}." for note in found.notes])
 
 
 def _when(pattern: str, since: int, share: float) -> str:
@@ -48,8 +49,3 @@ def _when(pattern: str, since: int, share: float) -> str:
     if pattern == "at times":
         return f"at times ({percent(share)} of the steps, first in step {since})"
     return "all the time"
-
-
-def _say(console: Console, lines: list[str]) -> None:
-    for line in lines:
-        console.print(line, markup=False, highlight=False)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpsim.core.record import Refused
 from dpsim.core.units import show
-from dpsim.report.tables import clean, table
+from dpsim.report.table import say, table
+from dpsim.report.text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,19 +24,9 @@ if TYPE_CHECKING:
 LISTS = ("machines", "models", "schedules", "scenarios", "measuring-programs", "doctor")
 #: what a machine is drawn to
 PICTURES = (".png", ".svg", ".pdf")
-DEPENDENCIES = (
-    "simpy",
-    "numpy",
-    "networkx",
-    "pandas",
-    "matplotlib",
-    "pydantic",
-    "pyyaml",
-    "typer",
-    "rich",
-    "jinja2",
-    "defusedxml",
-)
+WHAT = ("what", "value")
+DEPENDENCIES = ("simpy", "numpy", "networkx", "pandas", "matplotlib", "pydantic", "pyyaml", "typer",
+                "rich", "jinja2", "defusedxml")  # fmt: skip
 
 
 def show_thing(
@@ -44,6 +35,7 @@ def show_thing(
     """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names."""
     from dpsim.core.plugins import names
     from dpsim.machines.machine import machine_names
+    from dpsim.models.named import model_names
     from dpsim.report.schedules import PACKAGE, show_schedule, show_schedules
 
     lists = {
@@ -73,24 +65,13 @@ def _unknown(thing: str, known: Sequence[str]) -> str:
     return f"nothing to show is called {clean(thing)[:60]!r}; {hint}"
 
 
-def configs() -> Path:
-    """The folder of the bundled Hugging Face files."""
-    from importlib import resources
-
-    return Path(str(resources.files("dpsim.models"))) / "configs"
-
-
-def model_names() -> tuple[str, ...]:
-    """Architectures and bundled Hugging Face files."""
-    from dpsim.core.plugins import names
-
-    bundled = (path.stem for path in configs().glob("*.json"))
-    return tuple(sorted({*names("models"), *bundled}))
-
-
 def _print(console: Console, *lines: str, style: str = "") -> None:
-    for line in lines:
-        console.print(clean(line), style=style, markup=False, highlight=False)
+    say(console, map(clean, lines), style)
+
+
+def _words(console: Console, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table of words."""
+    console.print(table(headers, rows, left=headers))
 
 
 def _machines(console: Console) -> None:
@@ -107,22 +88,13 @@ def _machines(console: Console) -> None:
 
 def _models(console: Console) -> None:
     from dpsim.core.plugins import names
+    from dpsim.models.named import model_names
 
-    architectures = names("models")
-    rows = [
-        [
-            name,
-            f"model: {{name: {name}}}"
-            if name in architectures
-            else f"model: {{huggingface: {name}}}",
-        ]
-        for name in model_names()
-    ]
-    console.print(table(("model", "in a scenario"), rows, left=("model", "in a scenario")))
-    _print(
-        console,
-        "A config.json of GPT-2, BERT, Llama, Mistral, Qwen, Phi-3, Gemma or OPT works too.",
-    )
+    kinds = {name: "name" if name in names("models") else "huggingface" for name in model_names()}
+    rows = [[name, f"model: {{{kind}: {name}}}"] for name, kind in kinds.items()]
+    _words(console, ("model", "in a scenario"), rows)
+    known = "GPT-2, BERT, Llama, Mistral, Qwen, Phi-3, Gemma or OPT"
+    _print(console, f"A config.json of {known} works too.")
 
 
 def _scenarios(console: Console) -> None:
@@ -138,7 +110,7 @@ def _scenarios(console: Console) -> None:
         about = about or text.split("\n", 1)[0].partition("title:")[2].strip()
         about = re.split(r"(?<=[.?]) |(?<=.{14}): ", about)[0]
         rows.append([path.relative_to(folder).with_suffix("").as_posix(), clean(about)])
-    console.print(table(("scenario", "about"), rows, left=("scenario", "about")))
+    _words(console, ("scenario", "about"), rows)
     _print(console, "dpsim run SCENARIO predicts one; dpsim compare FOLDER compares those of one.")
 
 
@@ -175,7 +147,7 @@ def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
     _print(console, machine.name, style="bold")
     if machine.description:
         _print(console, machine.description)
-    console.print(table(("what", "value"), _machine_rows(machine), left=("what", "value")))
+    _words(console, WHAT, _machine_rows(machine))
     headers = ("link", "number", "bandwidth one way", "latency")
     console.print(table(headers, _links(machine, count), left=("link",)))
     draw_machine(machine, count, path)
@@ -219,19 +191,9 @@ def _links(machine: Machine, nodes: int) -> list[list[str]]:
 # -- a model --------------------------------------------------------------------------------------
 
 
-def load_named(name: str, sequence_length: int) -> Model:
-    """The architecture, or the bundled Hugging Face file, called `name`."""
-    from dpsim.core.plugins import find, names
-    from dpsim.models.section import HuggingFace
-
-    if name in names("models"):
-        model: Model = find("models", name)().model()
-        return model
-    return HuggingFace(huggingface=f"{name}.json", sequence_length=sequence_length).model(configs())
-
-
 def _model(name: str, console: Console, sequence_length: int) -> None:
     from dpsim.core.dtypes import DTYPE_BYTES
+    from dpsim.models.named import load_named
 
     model = load_named(name, sequence_length)
     forward = sum(layer.forward_flop for layer in model.layers)
@@ -248,28 +210,21 @@ def _model(name: str, console: Console, sequence_length: int) -> None:
         ["parameters' dtype", model.dtype],
     ]
     _print(console, model.name, style="bold")
-    console.print(table(("what", "value"), rows, left=("what", "value")))
+    _words(console, WHAT, rows)
     headers = ("unit", "parameters", "forward FLOP", "backward FLOP", "activations")
     console.print(table(headers, units(model), left=("unit",)))
 
 
 def units(model: Model) -> list[list[str]]:
     """Per unit: parameters, FLOP and activations; equal neighbours share a row."""
-    whole: list[tuple[str, tuple[float, ...]]] = []
-    for name, members in itertools.groupby(model.layers, key=_unit):
-        whole.append((name, _sums(list(members))))
+    grouped = itertools.groupby(model.layers, key=_unit)
+    whole = [(name, _sums(list(members))) for name, members in grouped]
     rows = []
     for sums, same in itertools.groupby(whole, key=lambda item: item[1]):
         names = [name for name, _ in same]
         label = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} times)"
-        rows.append(
-            [
-                clean(label),
-                f"{sums[0]:,.0f}",
-                *(show(flop, "FLOP") for flop in sums[1:3]),
-                f"{sums[3]:,.0f}",
-            ]
-        )
+        flop = [show(value, "FLOP") for value in sums[1:3]]
+        rows.append([clean(label), f"{sums[0]:,.0f}", *flop, f"{sums[3]:,.0f}"])
     return rows
 
 
@@ -312,4 +267,4 @@ def _doctor(console: Console) -> None:
         *([name, installed(name)] for name in DEPENDENCIES),
         ["torch (optional)", installed("torch") if find_spec("torch") else "not there"],
     ]
-    console.print(table(("what", "value"), rows, left=("what", "value")))
+    _words(console, WHAT, rows)

@@ -116,6 +116,12 @@ class MeasuredCurve:
         """The largest measured size [B]."""
         return self._sizes[-1]
 
+    @property
+    def fastest_bus(self) -> float:
+        """The highest measured bus bandwidth [B/s]."""
+        best = max(size / seconds for size, seconds, _ in self.points)
+        return best * bus_factor(self.operation, self.ranks)
+
     def at(self, size: float) -> Reading:
         """What the curve says about `size` bytes."""
         first, last = self.points[0], self.points[-1]

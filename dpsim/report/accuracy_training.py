@@ -1,0 +1,117 @@
+"""How good predictions of training runs are: tables, sentences and a scatter plot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dpsim.report.accuracy_view import (
+    Document,
+    Titled,
+    View,
+    baselines,
+    counted,
+    error,
+    refusals,
+    scatter,
+    square,
+)
+from dpsim.report.figures import GREY, blank, legend
+from dpsim.report.text import brief, percent
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dpsim.accuracy.training.validate import ValidatedTraining
+
+HEADS = ("n", "median", "90th", "bias", "skill", "inside", "± width", "linear", "α-β", "bare NCCL")
+BASELINES = ("linear", "alpha_beta", "nccl_bare")
+#: reasons that are printed
+REASONS = 10
+
+
+def view(found: ValidatedTraining) -> View:
+    """`found` as people see it."""
+    document = found.document
+    name = f"{brief(document['table'], 60)}: {document['rows']:,} measured training runs"
+    title = f"{name}, calibrate {document['calibrate']}"
+    return View(title, list(_tables(document)), _sentences(document), partial(make_figure, found))
+
+
+def _tables(document: Document) -> Iterator[Titled]:
+    """Sources, with all rows under them, and regimes."""
+    for name, heading in (("sources", "source"), ("regimes", "regime")):
+        groups = [*document[name].items()] + [("all", document["all"])] * (name == "sources")
+        rows = [[brief(key, 40), *_cells(own)] for key, own in groups if own["n"]]
+        if rows:
+            yield Titled(f"By {heading}", (heading, *HEADS), rows)
+
+
+def _cells(figures: Document) -> list[str]:
+    """The cells of one group of rows, under `HEADS`."""
+    return [
+        f"{figures['n']:,}",
+        error(figures["median_error"]),
+        error(figures["p90_error"]),
+        f"{figures['signed_bias'] * 100:+.1f} %",
+        "" if figures["skill"] is None else f"{figures['skill']:.2f}",
+        percent(figures["coverage"]),
+        error(figures["median_half_width"]),
+        *baselines(figures, BASELINES),
+    ]
+
+
+def _sentences(document: Document) -> list[str]:
+    """What the tables don't say: what became of the rows, the headline, the refusals."""
+    lines = [
+        f"Rows: {counted(document)}. Error is |predicted / measured - 1|; bias its signed median."
+    ]
+    across = document["across_nodes"]
+    if across["n"]:
+        mean = error(across["mean_over_sources_of_median_error"])
+        skill = across["skill"]
+        lines.append(
+            f"Across nodes, series of at least three counts: {across['n']:,} rows, median error "
+            f"{mean} on average over sources"
+            + (f", skill {skill:.2f} against linear scaling." if skill is not None else ".")
+        )
+    if document["uncalibrated"]["n"]:
+        own = document["uncalibrated"]
+        lines.append(
+            f"Without calibration: {own['n']:,} rows, median error {error(own['median_error'])}."
+        )
+    return lines + refusals(document["refusals"], REASONS, lambda reason: brief(reason, 150))
+
+
+def make_figure(found: ValidatedTraining) -> Figure:
+    """Measured against predicted values, each relative to linear scaling's, by strategy."""
+    from matplotlib.ticker import LogLocator
+
+    figure = blank(7.6, 7.2, "Measured and predicted training runs")
+    axes = figure.subplots()
+    axes.set(
+        xscale="log", yscale="log", xlabel="measured step time / linear scaling's",
+        ylabel="predicted step time / linear scaling's",
+    )  # fmt: skip
+    points: dict[str, list[tuple[float, float]]] = {}
+    for outcome in found.outcomes:
+        if outcome.scored and "linear" in outcome.scored.baselines:
+            points.setdefault(outcome.strategy, []).append(_relative(outcome))
+    for place, (name, pairs) in enumerate(sorted(points.items())):
+        scatter(axes, place, name, pairs, markersize=4, alpha=0.6, gid=f"strategy-{place}")
+    every = [value for pairs in points.values() for pair in pairs for value in pair] or [1.0]
+    low, high = min(*every, 0.9) / 1.1, max(*every, 2.0) * 1.1  # at least two ticks
+    axes.plot([low, high], [low, high], color=GREY, linewidth=1.2, zorder=1, label="equal")
+    axes.axhline(1.0, color=GREY, linewidth=1.0, linestyle=":", zorder=1, label="linear scaling")
+    square(axes, low, high, lambda: LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+    axes.grid(True, which="major", alpha=0.3)
+    legend(figure, axes, 4)
+    return figure
+
+
+def _relative(outcome: Any) -> tuple[float, float]:
+    """Measured and predicted step time over that of linear scaling."""
+    row = outcome.scored
+    measured = 1.0 / (1.0 - row.lost)
+    return measured, 1.0 / (1.0 - row.lost_predicted)

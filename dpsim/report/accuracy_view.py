@@ -1,0 +1,77 @@
+"""What reports of both kinds of validation have: tables, sentences and a scatter plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dpsim.report.figures import look, tick
+from dpsim.report.text import clean, plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
+
+Document = Mapping[str, Any]
+
+
+class Titled(NamedTuple):
+    """A table under a title; its first column is of words."""
+
+    title: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class View:
+    """A validation as people see it."""
+
+    title: str
+    tables: Sequence[Titled]
+    sentences: Sequence[str]
+    figure: Callable[[], Figure]
+
+
+def error(share: float | None) -> str:
+    """Two figures of an error below 10 %, whole percents above."""
+    if share is None:
+        return ""
+    return f"{share * 100:.1f} %" if share < 0.0995 else f"{share * 100:,.0f} %"
+
+
+def counted(document: Document) -> str:
+    """What became of the rows: "12 scored, 3 refused"."""
+    return ", ".join(f"{n:,} {clean(status)}" for status, n in document["status"].items())
+
+
+def baselines(figures: Document, names: Iterable[str]) -> list[str]:
+    """The median errors of the baselines called `names`."""
+    others = (figures["baselines"].get(name) for name in names)
+    return [error(other["median_error"]) if other else "" for other in others]
+
+
+def refusals(counts: Mapping[str, int], most: int, said: Callable[[str], str]) -> list[str]:
+    """The first `most` reasons for which rows are refused."""
+    lines = [f"Refused, {n:,} rows: {said(reason)}" for reason, n in list(counts.items())[:most]]
+    rest = len(counts) - most
+    return [*lines, f"and {rest} more reasons, see validation.json"] if rest > 0 else lines
+
+
+def scatter(
+    axes: Axes, place: int, name: str, points: Sequence[tuple[float, float]], **style: Any
+) -> None:
+    """The measured and predicted values of group number `place`."""
+    axes.plot(
+        *zip(*points, strict=True), linestyle="none", markeredgewidth=0,
+        label=f"{name} ({len(points):,})", **look(place), **style,
+    )  # fmt: skip
+
+
+def square(axes: Axes, low: float, high: float, at: Callable[[], Locator]) -> None:
+    """The same range and the same ticks on both axes."""
+    axes.set(xlim=(low, high), ylim=(low, high))
+    for axis in (axes.xaxis, axes.yaxis):
+        tick(axis, at(), plain)

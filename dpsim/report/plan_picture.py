@@ -1,0 +1,123 @@
+"""The picture of a plan: a requirement over the key that is varied, or a front of two fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dpsim.planning.wanted import ends_of, value_of
+from dpsim.report.fields import drawn, name_of, setting_text
+from dpsim.report.figures import BLUE, GREEN, GREY, ORANGE, band, blank, legend, tick
+from dpsim.report.plan_text import Document, any_has, required
+from dpsim.report.text import brief, clean
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LIMIT: Any = {"color": GREY, "linewidth": 1.2, "linestyle": "--"}
+
+
+def plotted(document: Document) -> bool:
+    """Whether there is a plot: of a requirement over its key, or of a front."""
+    asked = document["question"]
+    if asked["kind"] == "require":
+        field = next(iter(required(document)), None)
+        return field is not None and any_has(document, field)
+    return bool(asked["kind"] == "choose" and asked["front"])
+
+
+def make_figure(document: Document) -> Figure:
+    """The first required field over the key that is varied, or the front of time and cost."""
+    figure = blank(8.0, 5.0, brief(document["name"], 72))
+    axes = figure.subplots()
+    if document["question"]["kind"] == "require":
+        _draw_require(axes, document)
+    else:
+        _draw_front(axes, document)
+    legend(figure, axes)
+    return figure
+
+
+def _scaled(document: Document, field: str) -> tuple[float, str]:
+    """By what `field` is multiplied where it is drawn, and what its axis is called."""
+    factor, unit = drawn(field, document["points"], long=True)
+    unit = {"cost_usd": "usd", "energy_kwh": "kWh"}.get(field, unit)
+    return factor, f"{name_of(field)} [{unit}]" if unit else name_of(field)
+
+
+def _draw_require(axes: Axes, document: Document) -> None:
+    """The field over the key, its 90 % interval, the limit, and where the limit is met."""
+    from matplotlib.ticker import LogLocator
+
+    key, field = document["question"]["vary"], required(document)[0]
+    factor, label = _scaled(document, field)
+    points = [p for p in document["points"] if value_of(p, field) is not None]
+    x = [_plain(p["set"][key]) for p in points]
+    y = [(value_of(p, field) or 0.0) * factor for p in points]
+    known = [found for p in points if (found := ends_of(p, field)) is not None]
+    ends = [(low * factor, high * factor) for low, high in known]
+    if len(ends) == len(points) and all(low != high for low, high in ends):
+        band(axes, x, ends, BLUE)
+    axes.plot(x, y, color=BLUE, marker="o", markersize=4, label=name_of(field), gid="line")
+    limit = next(one for one in document["limits"] if one["field"] == field)
+    axes.axhline(limit["limit"] * factor, label="required", **_LIMIT)
+    for edge, colour, text in _edges(document["answer"]):
+        axes.axvline(_plain(edge["text"]), color=colour, linewidth=1.2, label=text)
+    if min(x) > 0 and max(x) >= 8 * min(x):
+        axes.set_xscale("log")
+        steps = (1.0, 2.0, 5.0) if max(x) < 1000 * min(x) else (1.0,)
+        tick(axes.xaxis, LogLocator(subs=steps))
+    unit = str(points[0]["set"][key]).partition(" ")[2]
+    axes.set(xlabel=f"{clean(key)} [{clean(unit)}]" if unit else clean(key), ylabel=label)
+
+
+def _edges(answer: Mapping[str, Any] | None) -> Iterator[tuple[Mapping[str, Any], str, str]]:
+    """The ends of where it holds: as predicted, and at 90 %."""
+    kinds = ((answer, GREEN, ""), ((answer or {}).get("sure"), ORANGE, " at 90 %"))
+    for found, colour, label in kinds:
+        for name, way in (("at_least", "holds from here"), ("at_most", "holds up to here")):
+            if found and found[name]:
+                yield found[name], colour, way + label
+
+
+def _plain(text: Any) -> float:
+    return float(str(text).split(" ")[0])
+
+
+def _draw_front(axes: Axes, document: Document) -> None:
+    """All points by time and cost; those on the front joined, and the one to take."""
+    fields = document["question"]["front"]
+    scales = [_scaled(document, field) for field in fields]
+
+    def place(point: Mapping[str, Any]) -> tuple[float, float]:
+        x, y = (
+            (value_of(point, f) or 0.0) * factor
+            for f, (factor, _) in zip(fields, scales, strict=True)
+        )
+        return x, y
+
+    points = [p for p in document["points"] if all(value_of(p, field) for field in fields)]
+    on_front = [p for p in points if p.get("on_front")]
+    rest = [place(p) for p in points if not p.get("on_front")]
+    if rest:
+        axes.plot(*zip(*rest, strict=True), "o", color=GREY, markersize=5, label="other points",
+                  markerfacecolor="white", gid="rest")  # fmt: skip
+    if on_front:
+        axes.plot(*zip(*sorted(map(place, on_front)), strict=True), "-o", color=BLUE, markersize=5,
+                  gid="front", label="front: none is faster and cheaper")  # fmt: skip
+    for one in document["limits"]:
+        draws = (axes.axvline, axes.axhline)
+        for field, (factor, _), draw in zip(fields, scales, draws, strict=True):
+            if one["field"] == field:
+                draw(one["limit"] * factor, label="required", **_LIMIT)
+    if document["answer"]:
+        x, y = place(document["answer"]["point"])
+        axes.plot([x], [y], "D", color=ORANGE, markersize=8, label="to take", gid="answer")
+    for p in on_front[:12]:
+        text = setting_text({k.rpartition(".")[2]: v for k, v in p["set"].items()})
+        axes.annotate(clean(text), place(p), xytext=(6, 5), textcoords="offset points", fontsize=8)
+    (_, x_label), (_, y_label) = scales
+    axes.set(xlabel=x_label, ylabel=y_label)
+    axes.set_xlim(0.0, 1.12 * max(place(p)[0] for p in points))
+    axes.set_ylim(0.0, 1.08 * max(place(p)[1] for p in points))

@@ -1,0 +1,207 @@
+"""The question of a plan, and its answer, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dpsim.core.units import show
+from dpsim.planning.wanted import value_of
+from dpsim.report.fields import interval, name_of, setting_text, shown
+from dpsim.report.text import bottleneck, clean, percent, ranks, signed, split_text
+
+Document = Mapping[str, Any]
+
+
+def question_text(document: Document) -> str:
+    """What was asked, in one sentence."""
+    asked = document["question"]
+    at = f" at {setting_text(asked['at'])}" if asked["at"] else ""
+    need = " and ".join(asked.get("require") or ())
+    if asked["kind"] == "require":
+        base = asked["relative_to"]
+        compared = f", relative to {setting_text(base)}" if base is not None else ""
+        return f"Which {asked['vary']} makes {need}{at}{compared}?"
+    if asked["kind"] == "choose":
+        keys = ", ".join(axis["key"] for axis in asked["vary"])
+        under = f" with {need}" if need else ""
+        return f"Which {keys} has the least {name_of(asked['minimise'])}{under}?"
+    if asked["kind"] == "largest":
+        under = f" with {need}" if need else ""
+        return f"How large can {asked['largest']} be{under}{at}?"
+    best = "most" if asked["maximise"] else "least"
+    return f"Which {', '.join(asked['tune'])} has the {best} {name_of(asked['objective'])}{at}?"
+
+
+def required(document: Document) -> list[str]:
+    """The fields that are required, apart from the step time and whether it fits."""
+    names = [text.split(" ")[0] for text in document["question"].get("require") or ()]
+    return [name for name in dict.fromkeys(names) if name != "fits"]
+
+
+def any_has(document: Document, field: str) -> bool:
+    """Whether `field` is a number at any point."""
+    return any(value_of(point, field) is not None for point in document["points"])
+
+
+def answer_text(document: Document) -> list[str]:
+    """The answer in words."""
+    kind = document["question"]["kind"]
+    if kind == "require":
+        found = _require_text(document) if document["found"] else _missed_text(document)
+        return [*found, *_now_text(document)]
+    if not document["found"]:
+        return _missed_text(document)
+    texts = {"choose": _choose_text, "largest": _largest_text, "tune": _tune_text}
+    return texts[kind](document)
+
+
+def _require_text(document: Document) -> list[str]:
+    answer, asked = document["answer"], document["question"]
+    lines = [f"{clean(answer['key'])} {_stretch(answer)}{_reached(document, answer)}."]
+    sure = answer["sure"]
+    if any(point.get("holds_sure") != point.get("holds") for point in document["points"]) or (
+        sure is None
+    ):
+        how = _stretch(sure) if sure else f"no value up to {asked['to']} is enough"
+        lines.append(
+            f"For the whole 90 % interval of the prediction: {how}"
+            f"{_reached(document, sure) if sure else ''}."
+        )
+    return lines
+
+
+def _stretch(found: Mapping[str, Any]) -> str:
+    least, most = found["at_least"], found["at_most"]
+    if least and most:
+        return f"must be between {least['text']} and {most['text']}"
+    if least:
+        return f"must be at least {least['text']}"
+    if most:
+        return f"may be at most {most['text']}"
+    return f"does not matter: it holds everywhere from {found['from']} to {found['to']}"
+
+
+def _reached(document: Document, found: Mapping[str, Any]) -> str:
+    """What the edge reaches, in brackets."""
+    end = found["at_least"] or found["at_most"]
+    fields = required(document)
+    if end is None or not fields:
+        return ""
+    values = [f"{name_of(f)} {shown(end['point'], f)}" for f in fields]
+    return f" ({', '.join(values)}; {_where(end['point'])})"
+
+
+def _where(point: Mapping[str, Any]) -> str:
+    return f"{ranks(point['ranks'])}, step {show(point['step_time_s'], 's')}"
+
+
+def _now_text(document: Document) -> list[str]:
+    answer = document["answer"]
+    if answer is None or "error" in answer["now"]["point"]:
+        return []
+    now, fields = answer["now"], required(document)
+    values = ", ".join(f"{name_of(f)} {shown(now['point'], f)}" for f in fields)
+    verdict = "holds" if now["holds"] else "does not hold"
+    return [f"As the scenario stands, it {verdict}{f' ({values})' if values else ''}."]
+
+
+def _missed_text(document: Document) -> list[str]:
+    """Why there is no answer: by how much, and what binds."""
+    told = document["infeasible"]
+    lines = ["Nothing that was searched will do."]
+    for miss in told.get("alone") or told["misses"]:
+        lines.append(_miss(miss, told))
+    if "alone" in told and not told["alone"]:
+        both = " and ".join(miss["require"] for miss in told["misses"])
+        lines.append(f"Each requirement can be met alone, not all together: nearest is {both}.")
+        lines += [_miss(miss, told) for miss in told["misses"]]
+    nearest = told.get("nearest")
+    if nearest is not None and "error" not in nearest:
+        lines.append(
+            f"At {setting_text(nearest['set'])} ({_where(nearest)}) it is "
+            f"{bottleneck(nearest['bottleneck'])} that binds: {split_text(nearest)}."
+        )
+    return lines
+
+
+def _miss(miss: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+    if miss["field"] == "fits" or miss["require"] == "fits":
+        need = show(miss["value"], "B") if miss["value"] is not None else "more than there is"
+        room = f"; a device has {show(miss['limit'], 'B')}" if miss["limit"] else ""
+        return f"It does not fit in memory: at least {need} are needed{room}."
+    change = miss.get("set", (told.get("nearest") or {}).get("set", {}))
+    if miss["value"] is None:
+        return f"{miss['require']}: there is no number."
+    value = shown({miss["field"]: miss["value"], "throughput_unit": "per second"}, miss["field"])
+    by = f", {percent(miss['by'])} away" if miss["by"] is not None else ""
+    return f"{miss['require']}: the nearest is {value} at {setting_text(change)}{by}."
+
+
+def _choose_text(document: Document) -> list[str]:
+    answer = document["answer"]
+    point, objective = answer["point"], answer["objective"]
+    facts = [
+        f"{name_of(f)} {shown(point, f)}{_bracket(point, f)}"
+        for f in dict.fromkeys((objective, "time_to_train_s", "cost_usd", *required(document)))
+        if value_of(point, f) is not None
+    ]
+    lines = [f"Take {setting_text(answer['set'])}: {', '.join(facts)}, on {_where(point)}."]
+    sure = answer["sure"]
+    if not document["question"]["require"]:
+        return lines
+    if sure is None:
+        lines.append("For the whole 90 % interval of the prediction nothing searched is enough.")
+    elif sure["set"] != answer["set"]:
+        lines.append(
+            f"For the whole 90 % interval: {setting_text(sure['set'])}, "
+            f"{name_of(objective)} {shown(sure['point'], objective)}."
+        )
+    else:
+        lines.append("That holds for the whole 90 % interval of the prediction.")
+    return lines
+
+
+def _bracket(point: Mapping[str, Any], field: str) -> str:
+    ends = interval(point, field)
+    return f" ({ends})" if ends not in ("", "exact") else ""
+
+
+def _largest_text(document: Document) -> list[str]:
+    answer = document["answer"]
+    point, key = answer["point"], clean(answer["key"])
+    lines = [f"{key} can be {answer['value']:,}, limited by {clean(answer['limited_by'])}."]
+    if answer["limited_by"] == "memory" and answer["following"]:
+        short = show(answer["following"]["short_by"], "B", 3)
+        lines[0] = lines[0][:-1] + f": {answer['following']['value']:,} is {short} short."
+    if answer["limited_by"] == "memory" and not answer["raised_by"]:
+        lines.append("No single change that was tried makes more fit.")
+    if "error" not in point:
+        rate = shown(point, "throughput_per_s")
+        lines.append(f"There a step takes {show(point['step_time_s'], 's')}: {rate}.")
+    return lines
+
+
+def _tune_text(document: Document) -> list[str]:
+    answer = document["answer"]
+    objective, point = answer["objective"], answer["point"]
+    gain = answer["gain"]
+    text = (
+        f"Best: {setting_text(answer['set'])}, {name_of(objective)} {shown(point, objective)}"
+        f"{_bracket(point, objective)}"
+    )
+    if gain is None:
+        return [text + "."]
+    lines = [f"{text}; {_gain_text(answer)} over now."]
+    same = answer["same_batch"]
+    if same is not None:
+        lines.append(
+            f"At the present global batch: {setting_text(same['set'])}, {_gain_text(same)}."
+        )
+    return lines
+
+
+def _gain_text(gained: Mapping[str, Any]) -> str:
+    low, high = gained["gain_low"], gained["gain_high"]
+    ends = "" if low == high else f" (90 % interval {signed(low)} to {signed(high)})"
+    return f"{signed(gained['gain'])}{ends}"

@@ -1,0 +1,85 @@
+"""What `dpsim run` prints and writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dpsim.predict.answer import Answer
+from dpsim.predict.point import Point
+from dpsim.report import page
+from dpsim.report.bundle import Bundle, write_bundle
+from dpsim.report.points import LEFT, flat, measured_columns, run_columns
+from dpsim.report.sentences import headline, memory_sentences, scaling_title, sentences
+from dpsim.report.table import Columns, say, table, warn, without
+from dpsim.report.text import brief, clean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpsim.predict.prediction import Prediction
+
+#: what `dpsim run -o` writes
+FILES = ("prediction.json", "points.csv", "curve.png", "curve.svg", "index.html")
+#: what is left out first where a terminal is too narrow; --json and points.csv have all of it
+_DROPPED = ("nodes", "MFU", "exposed", "speed-up", "memory", "90 % interval", "fits")
+#: characters after which a setting goes on in the next line
+_WRAPPED = 34
+
+
+def print_run(prediction: Prediction, console: Console, out: Path | None) -> None:
+    """The answer: a table, then why, how sure, whether it fits, and where the files are."""
+    answer = prediction.answer
+    say(console, [brief(answer.name, 100)], "bold")
+    say(console, [scaling_title(answer)])
+    console.print(table(*_fitting(run_columns(answer.points), console.width), left=LEFT))
+    if answer.measured:
+        console.print(table(*measured_columns(answer)))
+    say(console, [headline(answer), *sentences(prediction), *memory_sentences(prediction)])
+    warn(console, answer.warnings)
+    if out is not None:
+        say(console, [f"Written to {clean(out)}: {', '.join(FILES)}"])
+
+
+def _fitting(found: Columns, width: int) -> Columns:
+    """The columns that there is room for."""
+    for name in _DROPPED:
+        if sum(_width(column) + 2 for column in zip(found[0], *found[1], strict=True)) <= width:
+            break
+        found = without(found, [name])
+    return found
+
+
+def _width(column: tuple[str, ...]) -> int:
+    """Characters that a column needs; settings are wrapped."""
+    longest = max(map(len, column))
+    return min(longest, _WRAPPED) if column[0] == "setting" else longest
+
+
+def write_all(prediction: Prediction, out: Path) -> None:
+    """Write `FILES` of `prediction` into folder `out`; see `write_bundle`."""
+
+    def fill(bundle: Bundle) -> None:
+        from dpsim.predict.advice import with_advice
+        from dpsim.report.curve import make_figure
+
+        answer = prediction.answer
+        bundle.json("prediction.json", with_advice(prediction))
+        bundle.csv("points.csv", _rows(answer))
+        svg = bundle.figure("curve.png", "curve.svg", lambda: make_figure(answer))
+        bundle.text("index.html", page.page(prediction, svg))
+
+    write_bundle(out, FILES, fill)
+
+
+def _rows(answer: Answer) -> list[dict[str, Any]]:
+    """The points as a table, one row each, measured ones beside them."""
+    measured = {at.ranks: at for at in answer.measured}
+    rows = []
+    for point in answer.points:
+        row = flat(point)
+        at = measured.pop(point.ranks, None) if isinstance(point, Point) else None
+        if at is not None:
+            row |= {f"measured_{key}": getattr(at, key) for key in ("step_time_s", "error", "role")}
+        rows.append(row)
+    return rows

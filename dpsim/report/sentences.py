@@ -1,0 +1,252 @@
+"""The answer in sentences: what comes out, why, and what would make it fit."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from statistics import median
+from typing import TYPE_CHECKING
+
+from dpsim.core.units import show
+from dpsim.predict.answer import Answer, NoLaws
+from dpsim.predict.point import Point, computed
+from dpsim.report.points import interval, rate, settings
+from dpsim.report.text import PARTS, clean, duration, number, percent, ranks, signed
+
+if TYPE_CHECKING:
+    from dpsim.predict.advice import Advice
+    from dpsim.predict.prediction import Prediction
+
+
+def scaling_title(answer: Answer) -> str:
+    """Which kind of scaling it is and what is held constant, always."""
+    held = answer.held_constant.replace("1 samples", "1 sample")
+    return f"{answer.scaling.capitalize()} scaling: {clean(held)} held constant"
+
+
+def headline(answer: Answer) -> str:
+    """The answer in one sentence."""
+    good = [p for p in computed(answer.points) if p.speedup is not None]
+    if not good:
+        return "No point of this scenario has a throughput."
+    first, last = good[0], max(good, key=lambda p: p.ranks)
+    if last.ranks == first.ranks:
+        best = max(good, key=lambda p: p.throughput_per_s or 0.0)
+        told = f"On {ranks(best.ranks)} a step takes {_sure(best)}: {rate(best)}."
+        return told + _unfit(answer)
+    times = number(last.ranks / first.ranks)
+    told = (
+        f"From {first.ranks:,} to {ranks(last.ranks)} ({times} times as many) throughput "
+        f"grows {number(last.speedup or 0.0)}-fold to {rate(last)}: efficiency {_share(last)}"
+        f", a step of {_sure(last)}."
+    )
+    return told + _unfit(answer)
+
+
+def _unfit(answer: Answer) -> str:
+    """The end of the headline where something is in the way."""
+    good, count = computed(answer.points), len(answer.points)
+    unfit = sum(p.memory.fits is False for p in good)
+    errors = count - len(good)
+    of = "" if count == 1 else f" at {{}} of {count} points"
+    found = f" It does not fit in memory{of.format(unfit)}." if unfit else ""
+    return found + (f" There is no number{of.format(errors)}." if errors else "")
+
+
+def _share(point: Point) -> str:
+    """The efficiency with its interval: "95.3 % (78–96 %)"."""
+    ends = point.efficiency_low or 0.0, point.efficiency_high or 0.0
+    low, high = (f"{end * 100:.0f}" for end in ends)
+    return percent(point.efficiency) + ("" if ends[0] == ends[1] else f" ({low}–{high} %)")
+
+
+def _sure(point: Point) -> str:
+    """The step time with its interval: "322.1 ms (90 % interval 313–445 ms)"."""
+    bounds = interval(point)
+    return show(point.step_time_s, "s") + (
+        f" (90 % interval {bounds})" if bounds != "exact" else ""
+    )
+
+
+# -- why the curve is as it is --------------------------------------------------------------------
+
+
+def sentences(prediction: Prediction) -> list[str]:
+    """Why the curve is as it is: bend, law, measured points, engine."""
+    answer = prediction.answer
+    found = [*_bend(answer), *_peak(answer), *_law(answer), *_measured(answer)]
+    found += [*_training(answer), *_epoch(answer)]
+    found += [*_startup(answer), *_beside(answer)]
+    return [*found, *_engines(answer)]
+
+
+def _bend(answer: Answer) -> list[str]:
+    good = [p for p in computed(answer.points) if p.efficiency is not None]
+    laws = answer.laws
+    if isinstance(laws, NoLaws) or len({p.ranks for p in good}) < 2 or any(map(settings, good)):
+        return []
+    if laws.bend is None:
+        lowest = min(good, key=lambda p: p.efficiency or 0.0)
+        return [
+            f"The curve does not bend: efficiency stays above 90 % "
+            f"(lowest {percent(lowest.efficiency)} at {ranks(lowest.ranks)})."
+        ]
+    cause = PARTS.get(laws.bend.part, clean(laws.bend.part))
+    return [
+        f"The curve bends at {ranks(laws.bend.ranks)}: efficiency first falls below 90 % there, "
+        f"mostly because of {cause}."
+    ]
+
+
+def _peak(answer: Answer) -> list[str]:
+    good = [p for p in computed(answer.points) if p.throughput_per_s and not settings(p)]
+    if not good:
+        return []
+    best = max(good, key=lambda p: p.throughput_per_s or 0.0)
+    last = max(good, key=lambda p: p.ranks)
+    if best.ranks >= last.ranks:
+        return []
+    return [f"Throughput peaks at {ranks(best.ranks)} ({rate(best)}); more ranks are slower."]
+
+
+def _law(answer: Answer) -> list[str]:
+    laws = answer.laws
+    if isinstance(laws, NoLaws) or len({settings(p) for p in answer.points}) > 1:
+        return []
+    at = laws.amdahl.points[-1]
+    gap = {key.removesuffix("_s"): value for key, value in vars(laws.amdahl.gap).items()}
+    beyond = sum(gap.values())
+    name = "Gustafson's" if answer.scaling == "weak" else "Amdahl's"
+    parts = [
+        f"{PARTS[key]} {show(value, 's', 3)}"
+        for key, value in sorted(gap.items(), key=lambda item: -item[1])
+        if value > 0.01 * max(beyond, 1e-12)
+    ]
+    share = f"serial fraction {percent(laws.amdahl.serial_fraction)}"
+    if not parts or beyond <= 1e-6 * max(at.law_s, 1e-12):
+        return [f"At {ranks(at.ranks)} the step is what {name} law allows ({share})."]
+    return [
+        f"At {ranks(at.ranks)} a step takes {show(beyond, 's', 3)} more than the "
+        f"{show(at.law_s, 's', 3)} of {name} law ({share}): {', '.join(parts)}."
+    ]
+
+
+def _measured(answer: Answer) -> list[str]:
+    held_out = [p for p in answer.measured if p.role == "predicted"]
+    found = []
+    if held_out:
+        worst = max(held_out, key=lambda p: abs(p.error))
+        inside = sum(p.inside_interval for p in held_out)
+        count = f"{len(held_out)} measured point{'s' * (len(held_out) > 1)}"
+        middle = percent(median(abs(p.error) for p in held_out))
+        largest = f"{signed(worst.error)} at {ranks(worst.ranks)}"
+        found.append(
+            f"Against {count} the median absolute error is {middle} (largest {largest}); "
+            f"{inside} of {len(held_out)} lie inside the 90 % interval."
+        )
+    if level := answer.calibration:
+        found.append(
+            f"The measured step of {show(level.step_time, 's')} at "
+            f"{ranks(level.ranks)} set the level of compute (times "
+            f"{level.scale:.4g}); it is not counted as a prediction."
+        )
+    return found
+
+
+def _training(answer: Answer) -> list[str]:
+    """How much sooner training ends with more ranks, which is less than throughput grows where
+    larger batches need more samples."""
+    timed = [(p, p.run) for p in computed(answer.points) if p.run and not settings(p)]
+    if len(timed) < 2:
+        return []
+    (first, short), (last, long) = timed[0], max(timed, key=lambda pair: pair[0].ranks)
+    text = (
+        f"Training takes {duration(long.time_s)} on {ranks(last.ranks)}, "
+        f"{duration(short.time_s)} on {ranks(first.ranks)}: "
+        f"{number(last.training_speedup or 0.0)} times as fast"
+    )
+    more = long.samples / short.samples
+    if more > 1.0005:
+        rates = (last.throughput_per_s or 0.0) / (first.throughput_per_s or math.inf)
+        text += (
+            f", and not {number(rates)} times, for "
+            f"global batch {last.global_batch:,} needs {number(more)} times the samples of "
+            f"{first.global_batch:,}"
+        )
+    return [text + "."]
+
+
+def _beside(answer: Answer) -> list[str]:
+    """What the strategy costs beside its steps, at the largest count."""
+    told = [p for p in computed(answer.points) if p.beside_step]
+    if not told:
+        return []
+    last = max(told, key=lambda p: p.ranks)
+    texts = []
+    for cost in last.beside_step:
+        text = "unknown" if cost.seconds is None else duration(cost.seconds)
+        text += f", at most {duration(cost.at_most_s)}" if cost.at_most_s is not None else ""
+        texts.append(f"{cost.name} ({text}) per {cost.per}")
+    return [f"Beside the step, on {ranks(last.ranks)}: {'; '.join(texts)}."]
+
+
+def _epoch(answer: Answer) -> list[str]:
+    """How an epoch is dealt to the ranks, at the largest count."""
+    told = [(p.ranks, p.epoch) for p in computed(answer.points) if p.epoch]
+    if not told:
+        return []
+    count, dealt = max(told, key=lambda pair: pair[0])
+    text = f"An epoch on {ranks(count)} has {dealt.samples:,} samples"
+    text += f", {dealt.repeated:,} of them twice" if dealt.repeated else ""
+    text += f", and leaves out {dealt.dropped:,}" if dealt.dropped else ""
+    steps, tail = dealt.steps, dealt.last_micro_batch
+    return [f"{text}: {steps:,} step{'s' * (steps != 1)}, the last micro-batch of {tail:,}."]
+
+
+def _startup(answer: Answer) -> list[str]:
+    """What passes before the first step, at the largest count."""
+    told = [
+        (p.ranks, p.startup) for p in computed(answer.points) if p.startup and p.startup.seconds
+    ]
+    if not told:
+        return []
+    count, last = max(told, key=lambda pair: pair[0])
+    parts = ", ".join(f"{name} {duration(s)}" for name, s in last.parts.items())
+    return [f"Before the first step, on {ranks(count)}: {duration(last.seconds)}, once ({parts})."]
+
+
+def _engines(answer: Answer) -> list[str]:
+    counts = Counter(point.engine for point in computed(answer.points))
+    names = [
+        f"the {name} engine ({count} point{'s' * (count > 1)})" for name, count in counts.items()
+    ]
+    return [f"Played by {' and '.join(names)}."] if names else []
+
+
+# -- what would make it fit -----------------------------------------------------------------------
+
+
+def memory_sentences(prediction: Prediction) -> list[str]:
+    """What would make it fit, for the smallest count that does not."""
+    from dpsim.predict.advice import unfit
+
+    found = unfit(prediction)
+    if found is None:
+        return []
+    case, used = found
+    short = (
+        f"{used.total / 1e9:.1f} GB are needed and {(used.capacity or 0) / 1e9:.1f} GB are there"
+    )
+    intro = f"On {ranks(case.ranks)} it does not fit on a device: {short}."
+    lines = [advice_text(one) for one in prediction.advice]
+    return [intro, *(lines or ["None of the changes tried, alone or in pairs, makes it fit."])]
+
+
+def advice_text(advice: Advice) -> str:
+    """One change, or a pair, what is then needed, and what it costs."""
+    ratio = advice.throughput_ratio
+    parts = [f"about {ratio:.2g} x the throughput"] if ratio else []
+    parts += [advice.cost] if advice.cost else []
+    cost = f" ({'; '.join(parts)})" if parts else ""
+    needed, there = advice.memory_bytes / 1e9, advice.capacity_bytes / 1e9
+    return f"It fits with {' and '.join(advice.changes)}: {needed:.1f} GB of {there:.1f} GB{cost}."
