@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.backends.curves import merged
+from dpsim.checks.collective import merged
 from dpsim.checks.diagnosis import Band, MeasuredSize, Verdict, bands, overall
 from dpsim.checks.faults import Explanation, explained
 from dpsim.core.record import Refused

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpsim.cli.options import out_option
-
-if TYPE_CHECKING:
-    from dpsim.models.recording import Recording
 
 PLACE = 100
 Command = Annotated[
@@ -39,6 +36,7 @@ def measure(
 ) -> int:
     """Run a DDP training script, unchanged, as rank 0 of WORLD_SIZE ranks, and record its steps."""
     from dpsim.measurements.recorder import files, runner
+    from dpsim.report.recorded import recorded
 
     what = runner.target(command)
     place = out or Path(f"{what.title}.json")
@@ -49,20 +47,7 @@ def measure(
         load_machine(machine, place.parent)
     document = runner.run(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
     found = files.write(document, place, machine)
-    _summary(found, place, machine)
-    return 0
-
-
-def _summary(found: Recording, place: Path, machine: str | None) -> None:
-    from dpsim.core.units import show
-    from dpsim.measurements.recorder.files import scenario_file
-
-    sizes = ", ".join(f"{bucket.bytes / 2**20:.4g}" for bucket in found.steady_buckets[:8])
-    more = ", …" if len(found.steady_buckets) > 8 else ""
-    typer.echo(
-        f"{found.model} on {found.device.name}, rank 0 of {found.world_size:,}: "
-        f"{show(found.step.end_s, 's')} a step with hooks, {show(found.plain_step, 's')} without; "
-        f"batch {found.batch}; buckets of {sizes}{more} MiB"
-    )
+    typer.echo(recorded(found))
     name = "" if machine else " --set cluster.machine=NAME"
-    typer.echo(f"{place} written; next: dpsim run {scenario_file(place)}{name}")
+    typer.echo(f"{place} written; next: dpsim run {files.scenario_file(place)}{name}")
+    return 0

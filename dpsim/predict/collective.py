@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpsim.backends import Backend, Plan
+from dpsim.backends import Backend, Plan, unmodelled
 from dpsim.backends.curves import MeasuredCurve, bus_factor
 from dpsim.cases.coverage import served_range
 from dpsim.cases.site import MAX_RANKS
-from dpsim.collectives import OPERATIONS
 from dpsim.core.record import Refused
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
@@ -213,12 +212,6 @@ def timing(backend: Backend, operation: str, size: float, topology: Topology) ->
     transfer = parts["intra_node_network"] + parts["inter_node_network"]
     most = max(parts, key=lambda name: parts[name])
     return CollectiveTime(plan.seconds, parts["network_latency"], transfer, most)
-
-
-def unmodelled(operation: str) -> str:
-    """Why there is nothing to say about `operation`; empty where it is modelled."""
-    known = ", ".join(OPERATIONS)
-    return "" if operation in OPERATIONS else f"{operation} is not modelled; there are {known}"
 
 
 def check_operation(operation: str) -> None:
