@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from dataclasses import fields
 from typing import Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
@@ -164,10 +165,12 @@ def model_on_machine(source: Source) -> Data:
 def knobs(source: Source, kind: str) -> Data:
     """A few of the knobs of strategy `kind`, changed."""
     found: Data = {}
-    hints = get_type_hints(plugins.find("strategies", kind))
-    for name, hint in hints.items():
-        if name in ("tag", "options") or not chance(source, 15):
+    record = plugins.find("strategies", kind)
+    hints = get_type_hints(record)
+    for name in (field.name for field in fields(record)):
+        if name == "options" or not chance(source, 15):
             continue
+        hint = hints[name]
         kinds = (hint, *get_args(hint))
         choices = next((get_args(h) for h in kinds if get_origin(h) is Literal), ())
         if choices:

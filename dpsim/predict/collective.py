@@ -14,13 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dpsim.backends import Backend, Plan
+from dpsim.backends import Backend, Plan, unmodelled
 from dpsim.backends.curves import MeasuredCurve, bus_factor
 from dpsim.backends.curves.file import load
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.coverage import served_range
 from dpsim.cases.site import MAX_RANKS
-from dpsim.collectives import OPERATIONS
 from dpsim.core.record import Refused, build
 from dpsim.machines.machine import Machine, load_machine
 from dpsim.machines.topology import Topology
@@ -216,12 +215,6 @@ def timing(backend: Backend, operation: str, size: float, topology: Topology) ->
     transfer = parts["intra_node_network"] + parts["inter_node_network"]
     most = max(parts, key=lambda name: parts[name])
     return CollectiveTime(plan.seconds, parts["network_latency"], transfer, most)
-
-
-def unmodelled(operation: str) -> str:
-    """Why there is nothing to say about `operation`; empty where it is modelled."""
-    known = ", ".join(OPERATIONS)
-    return "" if operation in OPERATIONS else f"{operation} is not modelled; there are {known}"
 
 
 def check_operation(operation: str) -> None:

@@ -9,10 +9,7 @@ Both are said (`Reading.beyond`), and widen the error.
 from __future__ import annotations
 
 import math
-import statistics
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
@@ -147,21 +144,6 @@ class MeasuredCurve:
             slope = (seconds - earlier) / (last - before)
             slope = slope if slope > 0 else seconds / last
         return seconds + slope * (size - last)
-
-
-def merged(points: Iterable[Timing]) -> tuple[Timing, ...]:
-    """One point per size: the median time; the spread is that between repetitions, or, if larger,
-    the median of the points' own."""
-    groups: dict[float, list[Timing]] = defaultdict(list)
-    for point in points:
-        groups[point[0]].append(point)
-    found = []
-    for size, same in sorted(groups.items()):
-        times = [seconds for _, seconds, _ in same]
-        between = statistics.stdev(times) if len(times) > 1 else 0.0
-        own = statistics.median(spread for _, _, spread in same)
-        found.append((size, statistics.median(times), max(between, own)))
-    return tuple(found)
 
 
 def bus_factor(operation: str, ranks: int) -> float:
