@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.checks.collective import merged
 from dpsim.checks.diagnosis import Band, MeasuredSize, Verdict, bands, overall
 from dpsim.checks.faults import Explanation, explained
 from dpsim.core.record import Refused
-from dpsim.measurements.findings import Curve
+from dpsim.measurements.findings import Curve, merged
 from dpsim.measurements.readers import HEAD_BYTES, content, read_any
 from dpsim.measurements.readers.nccl_tests import NcclTests
 from dpsim.predict.collective import Line, RankGroup, Setup, unmodelled

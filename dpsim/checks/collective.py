@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +9,7 @@ from typing import Any
 from dpsim._version import __version__
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
-from dpsim.measurements.findings import Curve, Point
+from dpsim.measurements.findings import Curve, merged
 from dpsim.predict.collective import MAX_RANKS, RankGroup, Setup
 
 SCHEMA_VERSION = 1
@@ -152,21 +150,6 @@ def _compared(group: RankGroup, curves: Sequence[Curve]) -> RankGroup:
     times = {size: seconds for size, seconds, _ in merged(points)}
     lines = tuple(replace(line, measured=times.get(float(line.size))) for line in group.lines)
     return replace(group, lines=lines)
-
-
-def merged(points: Iterable[Point]) -> tuple[Point, ...]:
-    """One point per size: the median time; the spread is that between repetitions, or, if larger,
-    the median of the points' own."""
-    groups: dict[float, list[Point]] = defaultdict(list)
-    for point in points:
-        groups[point[0]].append(point)
-    found = []
-    for size, same in sorted(groups.items()):
-        times = [seconds for _, seconds, _ in same]
-        between = statistics.stdev(times) if len(times) > 1 else 0.0
-        own = statistics.median(spread for _, _, spread in same)
-        found.append((size, statistics.median(times), max(between, own)))
-    return tuple(found)
 
 
 def document(operation: str, setup: Setup, groups: Sequence[RankGroup]) -> dict[str, Any]:
