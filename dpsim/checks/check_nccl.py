@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.checks.collective import median_times
 from dpsim.checks.diagnosis import Band, MeasuredSize, Verdict, bands, overall
 from dpsim.checks.faults import Explanation, explained
 from dpsim.core.record import Refused
-from dpsim.measurements.findings import Curve
+from dpsim.measurements.findings import Curve, merged
 from dpsim.measurements.readers import HEAD_BYTES, content, read_any
 from dpsim.measurements.readers.nccl_tests import NcclTests
 from dpsim.predict.collective import Line, RankGroup, Setup, unmodelled
@@ -94,28 +93,33 @@ def check(
         raise Refused(f"{path.name}: {unmodelled(str(found.curves[0].operation))}")
     left = sorted({c.operation or "" for c in found.curves if c not in known})
     warnings = [*found.warnings, *(f"{name} is not modelled and left out" for name in left)]
-    tables = tuple(_checked(path.name, curves, setup) for curves in _pooled(known))
+    tables = tuple(_checked(path.name, curve, setup) for curve in _pooled(known))
     return CheckedFile(path.name, setup, tables, tuple(warnings))
 
 
-def _pooled(curves: Sequence[Curve]) -> list[list[Curve]]:
-    """The curves of each operation and group: repetitions of one another."""
+def _pooled(curves: Sequence[Curve]) -> list[Curve]:
+    """One curve per operation and group: repetitions count with their median, size by size."""
     groups: dict[tuple[str | None, int | None, int | None], list[Curve]] = {}
     for curve in curves:
         groups.setdefault((curve.operation, curve.ranks, curve.nodes), []).append(curve)
-    return list(groups.values())
+    return [
+        Curve(*key, merged(point for curve in same for point in curve.points))
+        for key, same in groups.items()
+    ]
 
 
-def _checked(name: str, curves: Sequence[Curve], setup: Setup) -> CheckedTable:
-    """The repetitions `curves` judged; each size counts with its median."""
-    curve, times = curves[0], median_times(curves)
+def _checked(name: str, curve: Curve, setup: Setup) -> CheckedTable:
     if curve.operation is None:
         raise Refused(f"{name}: does not say which operation it is; say --operation")
     if curve.ranks is None:
         raise Refused(f"{name}: does not say how many ranks there are; say --ranks")
     nodes = curve.nodes or -(-curve.ranks // setup.machine.gpus_per_node)
-    expected = setup.group(curve.operation, curve.ranks, nodes, times)
-    lines = tuple(replace(line, measured=times[line.size]) for line in expected.lines)
+    sizes = [size for size, _, _ in curve.points]
+    expected = setup.group(curve.operation, curve.ranks, nodes, sizes)
+    lines = tuple(
+        replace(line, measured=seconds)
+        for line, (_, seconds, _) in zip(expected.lines, curve.points, strict=True)
+    )
     group = replace(expected, lines=lines)
     judged = bands(measured_size(line) for line in lines)
     causes = explained(setup, group) if overall(judged) == "low" else []

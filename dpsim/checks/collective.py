@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from statistics import median
 from typing import Any
 
 from dpsim._version import __version__
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
-from dpsim.measurements.findings import Curve
+from dpsim.measurements.findings import Curve, merged
 from dpsim.predict.collective import MAX_RANKS, RankGroup, Setup
 
 SCHEMA_VERSION = 1
@@ -140,24 +139,17 @@ def compared(groups: Sequence[RankGroup], curves: Sequence[Curve]) -> tuple[Rank
 
 
 def _compared(group: RankGroup, curves: Sequence[Curve]) -> RankGroup:
-    times = median_times(
-        curve
+    points = [
+        point
         for curve in curves
         if curve.operation == group.lines[0].operation
         and curve.ranks == group.ranks
         and curve.nodes in (None, group.nodes)
-    )
+        for point in curve.points
+    ]
+    times = {size: seconds for size, seconds, _ in merged(points)}
     lines = tuple(replace(line, measured=times.get(float(line.size))) for line in group.lines)
     return replace(group, lines=lines)
-
-
-def median_times(curves: Iterable[Curve]) -> dict[float, float]:
-    """The median time [s] of each size that `curves` have, in ascending order of sizes."""
-    times: dict[float, list[float]] = {}
-    for curve in curves:
-        for size, seconds, _ in curve.points:
-            times.setdefault(size, []).append(seconds)
-    return {size: median(found) for size, found in sorted(times.items())}
 
 
 def document(operation: str, setup: Setup, groups: Sequence[RankGroup]) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """What a measurement file says: the one form that every reader gives and `dpsim calibrate` takes.
 
-All times are in seconds, all sizes in bytes.  Nothing is fitted or merged here.
+All times are in seconds, all sizes in bytes.  Nothing is fitted here.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -159,6 +161,21 @@ def _positive(what: str, value: float) -> None:
 def _finite(what: str, value: float) -> None:
     if not math.isfinite(value) or value < 0:
         raise Refused(f"{what}: {value:g} is not a number from 0 up")
+
+
+def merged(points: Iterable[Point]) -> tuple[Point, ...]:
+    """One point per size: the median time; the spread is that between repetitions, or, if larger,
+    the median of the points' own."""
+    groups: dict[float, list[Point]] = defaultdict(list)
+    for point in points:
+        groups[point[0]].append(point)
+    found = []
+    for size, same in sorted(groups.items()):
+        times = [seconds for _, seconds, _ in same]
+        between = statistics.stdev(times) if len(times) > 1 else 0.0
+        own = statistics.median(spread for _, _, spread in same)
+        found.append((size, statistics.median(times), max(between, own)))
+    return tuple(found)
 
 
 def unique(sentences: Iterable[str]) -> tuple[str, ...]:

@@ -6,19 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dpsim.report.accuracy_view import (
-    Document,
-    Titled,
-    View,
-    baselines,
-    counted,
-    error,
-    refusals,
-    scatter,
-    square,
-)
+from dpsim.report import accuracy_view as shared
+from dpsim.report.accuracy_view import Document, Titled, View
 from dpsim.report.figures import GREY, SERIES, blank, legend
-from dpsim.report.text import brief, clean, percent
+from dpsim.report.text import brief, clean, error, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +32,7 @@ def view(found: ValidatedCollectives) -> View:
     document = found.document
     name, mode = brief(document["table"], 60), clean(document["calibrate"])
     title = f"{name}: {document['rows']:,} measured collectives, calibrate {mode}"
-    reasons = refusals(document["overall"]["refusals"], REASONS, clean)
+    reasons = shared.refusals(document["overall"]["refusals"], REASONS, clean)
     figure = partial(make_figure, found.outcomes, document["table"])
     return View(title, [_table(document)], [*_status(document), *reasons], figure)
 
@@ -74,15 +65,15 @@ def _cells(fabric: str, bands: Mapping[str, Document], others: Sequence[str]) ->
         error(whole["p90_error"]),
         f"{whole['signed_bias']:+.2f}",
         percent(whole["coverage"]),
-        *baselines(whole, others),
+        *shared.baselines(whole, others),
     ]
 
 
 def _status(document: Document) -> list[str]:
     overall, halves = document["overall"], document["by_half"]
     lines = [
-        f"Rows: {counted(document)}. Errors are medians of |predicted/measured - 1|; bias is that "
-        "of ln(predicted/measured)."
+        f"Rows: {shared.counted(document)}. Errors are medians of |predicted/measured - 1|; bias "
+        "is that of ln(predicted/measured)."
     ]
     if overall["n"]:
         inside = ", ".join(
@@ -115,14 +106,14 @@ def make_figure(outcomes: Sequence[CollectiveOutcome], title: str = "") -> Figur
         axes.text(0.5, 0.5, "no row is predicted", transform=axes.transAxes, ha="center")
         return figure
     for place, (name, members) in enumerate(_by_fabric(shown)):
-        scatter(
+        shared.scatter(
             axes, place, name, [_times(o) for o in members], markersize=3.2, alpha=0.55,
             gid=f"fabric-{place}", rasterized=len(shown) > 5000,
         )  # fmt: skip
     times = [time for outcome in shown for time in _times(outcome)]
     low, high = min(times) / 1.5, max(times) * 1.5
     _diagonals(axes, low, high)
-    square(axes, low, high, lambda: LogLocator(numticks=12))
+    shared.square(axes, low, high, lambda: LogLocator(numticks=12))
     legend(figure, axes, markerscale=2.0)
     return figure
 

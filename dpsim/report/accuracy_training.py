@@ -6,19 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dpsim.report.accuracy_view import (
-    Document,
-    Titled,
-    View,
-    baselines,
-    counted,
-    error,
-    refusals,
-    scatter,
-    square,
-)
+from dpsim.report import accuracy_view as shared
+from dpsim.report.accuracy_view import Document, Titled, View
 from dpsim.report.figures import GREY, blank, legend
-from dpsim.report.text import brief, percent
+from dpsim.report.text import brief, error, percent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,14 +49,15 @@ def _cells(figures: Document) -> list[str]:
         "" if figures["skill"] is None else f"{figures['skill']:.2f}",
         percent(figures["coverage"]),
         error(figures["median_half_width"]),
-        *baselines(figures, BASELINES),
+        *shared.baselines(figures, BASELINES),
     ]
 
 
 def _sentences(document: Document) -> list[str]:
     """What the tables don't say: what became of the rows, the headline, the refusals."""
     lines = [
-        f"Rows: {counted(document)}. Error is |predicted / measured - 1|; bias its signed median."
+        f"Rows: {shared.counted(document)}. Error is |predicted / measured - 1|; bias its signed "
+        "median."
     ]
     across = document["across_nodes"]
     if across["n"]:
@@ -81,7 +73,7 @@ def _sentences(document: Document) -> list[str]:
         lines.append(
             f"Without calibration: {own['n']:,} rows, median error {error(own['median_error'])}."
         )
-    return lines + refusals(document["refusals"], REASONS, lambda reason: brief(reason, 150))
+    return lines + shared.refusals(document["refusals"], REASONS, lambda reason: brief(reason, 150))
 
 
 def make_figure(found: ValidatedTraining) -> Figure:
@@ -99,12 +91,12 @@ def make_figure(found: ValidatedTraining) -> Figure:
         if outcome.scored and "linear" in outcome.scored.baselines:
             points.setdefault(outcome.strategy, []).append(_relative(outcome))
     for place, (name, pairs) in enumerate(sorted(points.items())):
-        scatter(axes, place, name, pairs, markersize=4, alpha=0.6, gid=f"strategy-{place}")
+        shared.scatter(axes, place, name, pairs, markersize=4, alpha=0.6, gid=f"strategy-{place}")
     every = [value for pairs in points.values() for pair in pairs for value in pair] or [1.0]
     low, high = min(*every, 0.9) / 1.1, max(*every, 2.0) * 1.1  # at least two ticks
     axes.plot([low, high], [low, high], color=GREY, linewidth=1.2, zorder=1, label="equal")
     axes.axhline(1.0, color=GREY, linewidth=1.0, linestyle=":", zorder=1, label="linear scaling")
-    square(axes, low, high, lambda: LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
+    shared.square(axes, low, high, lambda: LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
     axes.grid(True, which="major", alpha=0.3)
     legend(figure, axes, 4)
     return figure

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpsim.report.figures import look, tick
-from dpsim.report.text import clean, plain
+from dpsim.report.text import clean, error, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,13 +33,6 @@ class View:
     tables: Sequence[Titled]
     sentences: Sequence[str]
     figure: Callable[[], Figure]
-
-
-def error(share: float | None) -> str:
-    """Two figures of an error below 10 %, whole percents above."""
-    if share is None:
-        return ""
-    return f"{share * 100:.1f} %" if share < 0.0995 else f"{share * 100:,.0f} %"
 
 
 def counted(document: Document) -> str:

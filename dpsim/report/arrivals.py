@@ -14,17 +14,8 @@ from typing import TYPE_CHECKING
 
 from dpsim.compile.timeline import Span
 from dpsim.core.units import show
-from dpsim.report.figures import (
-    BLACK,
-    BLUE,
-    ORANGE,
-    YELLOW,
-    blank,
-    entitle,
-    legend,
-    named_rows,
-    time_scale,
-)
+from dpsim.report import figures
+from dpsim.report.figures import BLACK, BLUE, ORANGE, YELLOW
 from dpsim.report.text import brief, clean
 
 if TYPE_CHECKING:
@@ -108,7 +99,7 @@ def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
     late = lateness(found)
     worst = sorted(late, key=lambda r: (-late[r], r))[:MOST_RANKS]
     height = 1.9 + 0.21 * max(len(rows), len(worst), 6)
-    figure = blank(11.0, height)
+    figure = figures.blank(11.0, height)
     axes = figure.subplots(1, 2, width_ratios=(2.6, 1.0)) if worst else [figure.subplots()]
     _collectives(axes[0], rows)
     if worst:
@@ -118,7 +109,7 @@ def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
     notes += [f"{there:,} of {ranks:,} ranks"] * (there < ranks)
     notes += [f"the {len(worst)} latest of {len(late):,} ranks"] * (len(worst) < len(late))
     _title(figure, found, title, notes)
-    legend(figure, axes[0], 4)
+    figures.legend(figure, axes[0], 4)
     return figure
 
 
@@ -131,11 +122,11 @@ def _title(figure: Figure, found: Sequence[Arrivals], title: str, notes: Sequenc
     else:
         about = "no collective of several ranks"
     text = "; ".join([about, *notes])
-    entitle(figure, f"{brief(title, 90)}\n{text}")
+    figures.entitle(figure, f"{brief(title, 90)}\n{text}")
 
 
 def _collectives(axes: Axes, rows: Sequence[Arrivals]) -> None:
-    scale, unit = time_scale([one.end for one in rows])
+    scale, unit = figures.time_scale([one.end for one in rows])
     for place, one in enumerate(rows):
         named = place == 0
         axes.barh(
@@ -162,17 +153,17 @@ def _collectives(axes: Axes, rows: Sequence[Arrivals]) -> None:
                 str(one.latest), (one.end * scale, place), xytext=(4, 0), va="center",
                 textcoords="offset points", fontsize=7.5,
             )  # fmt: skip
-    named_rows(axes, [brief(one.name, 24) for one in rows], fontsize=8)
+    figures.named_rows(axes, [brief(one.name, 24) for one in rows], fontsize=8)
     axes.set_xlim(0.0, 1.03 * max((one.end for one in rows), default=0.0) * scale or 1.0)
     axes.set_xlabel(f"time from the step's start [{unit}]")
 
 
 def _ranks(axes: Axes, late: dict[int, float]) -> None:
-    scale, unit = time_scale(list(late.values()))
+    scale, unit = figures.time_scale(list(late.values()))
     axes.barh(
         range(len(late)), [value * scale for value in late.values()],
         height=min(0.7, 0.12 * len(late) + 0.1), color=YELLOW, gid="late",
     )  # fmt: skip
-    named_rows(axes, [f"rank {rank}" for rank in late], fontsize=8)
+    figures.named_rows(axes, [f"rank {rank}" for rank in late], fontsize=8)
     axes.set_xlim(left=0.0)
     axes.set_xlabel(f"came after the median rank [{unit}]")

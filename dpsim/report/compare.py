@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
-from dpsim.report import text
+from dpsim.report import figures, text
 from dpsim.report.bundle import Bundle, write_bundle
-from dpsim.report.figures import BLACK, BLUE, GREY, blank, named_rows, stack, tick, time_scale
+from dpsim.report.figures import BLACK, BLUE, GREY
 from dpsim.report.html import render
 from dpsim.report.table import Columns, columns, say, table, warn
 from dpsim.report.text import between, brief, clean, duration, money, number, percent, shortened
@@ -264,12 +264,12 @@ def _measurements(document: Document) -> Columns:
 def make_figure(document: Document) -> Figure:
     """Above, what the work costs with its 90 % interval; below, where the step's time goes."""
     shown = document["candidates"]
-    figure = blank(8.5, 3.0 + 0.75 * len(shown), brief(_title(document), 90), 11)
+    figure = figures.blank(8.5, 3.0 + 0.75 * len(shown), brief(_title(document), 90), 11)
     above, below = figure.subplots(2, 1)
     _choice(above, document, shown)
     _steps(below, shown)
     for axes in (above, below):
-        named_rows(axes, [brief(c["name"], 32) for c in shown])
+        figures.named_rows(axes, [brief(c["name"], 32) for c in shown])
     return figure
 
 
@@ -281,7 +281,7 @@ def _title(document: Document) -> str:
 def _choice(axes: Axes, document: Document, shown: Sequence[Document]) -> None:
     by = document["by"]
     ends = [c["objective_high"] for c in shown if c["objective_high"] is not None]
-    scale, unit = time_scale(ends, long=True) if by == "time" else (1.0, "")
+    scale, unit = figures.time_scale(ends, long=True) if by == "time" else (1.0, "")
     most = max(ends, default=1.0) * scale
     for place, c in enumerate(shown):
         if c["objective"] is None:
@@ -296,7 +296,7 @@ def _choice(axes: Axes, document: Document, shown: Sequence[Document]) -> None:
         said = f"best {_probability(c['probability_best'], c['probability_best_error'])}"
         axes.text(high + 0.01 * most, place, f"  {said}", va="center", fontsize=9)
     axes.set_xlim(0.0, most * 1.28)
-    tick(axes.xaxis)
+    figures.tick(axes.xaxis)
     axes.set_xlabel(
         f"mean {_LABELS[by].format(unit)} with 90 % interval: {clean(document['work'])}"
     )
@@ -304,9 +304,11 @@ def _choice(axes: Axes, document: Document, shown: Sequence[Document]) -> None:
 
 def _steps(axes: Axes, shown: Sequence[Document]) -> None:
     """Parts of the (mean) step."""
-    scale, unit = time_scale([c["step_time_s"] for c in shown if c["step_time_s"] is not None])
+    scale, unit = figures.time_scale(
+        [c["step_time_s"] for c in shown if c["step_time_s"] is not None]
+    )
     for place, c in enumerate(shown):
-        stack(axes, place, c, scale, 0.5)
+        figures.stack(axes, place, c, scale, 0.5)
     axes.set_xlabel(f"time per step [{unit}]")
     if axes.patches:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.32), ncols=4, fontsize=8)

@@ -8,21 +8,8 @@ from dpsim.core.units import show
 from dpsim.predict.answer import Answer, NoLaws
 from dpsim.predict.laws import amdahl
 from dpsim.predict.point import Point, computed
-from dpsim.report.figures import (
-    BLACK,
-    GREY,
-    ORANGE,
-    SERIES,
-    YELLOW,
-    band,
-    blank,
-    legend,
-    named_rows,
-    stack,
-    tick,
-    time_scale,
-    unfit,
-)
+from dpsim.report import figures
+from dpsim.report.figures import BLACK, GREY, ORANGE, SERIES, YELLOW
 from dpsim.report.points import settings
 from dpsim.report.sentences import scaling_title
 from dpsim.report.text import PARTS, brief, percent, ranks
@@ -80,7 +67,7 @@ def measured_values(answer: Answer, key: str) -> list[tuple[int, float, bool]]:
 
 
 def _curve(answer: Answer, series: dict[str, list[Point]]) -> Figure:
-    figure = blank(8.0, 7.4, _title(answer))
+    figure = figures.blank(8.0, 7.4, _title(answer))
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(2.4, 1.0))
     base = next(p for p in computed(answer.points) if p.speedup is not None)
     counts = sorted({p.ranks for points in series.values() for p in points})
@@ -92,7 +79,7 @@ def _curve(answer: Answer, series: dict[str, list[Point]]) -> Figure:
     _axes(above, below, base, counts)
     _bend_mark(below, answer, series)
     widest = max(map(len, above.get_legend_handles_labels()[1]))
-    legend(figure, above, max(1, min(3, 110 // (widest + 8))))
+    figures.legend(figure, above, max(1, min(3, 110 // (widest + 8))))
     return figure
 
 
@@ -124,12 +111,12 @@ def _laws(axes: Axes, answer: Answer, base: Point, counts: list[int], *, single:
 def _line(axes: Axes, points: list[Point], key: str, colour: str, label: str) -> None:
     x, y = [p.ranks for p in points], [ratio(p, key) for p in points]
     named = "90 % interval" if label == "predicted" else f"{label}: 90 % interval"
-    band(axes, x, [bounds(p, key) for p in points], colour, named, alpha=0.16)
+    figures.band(axes, x, [bounds(p, key) for p in points], colour, named, alpha=0.16)
     axes.plot(
         x, y, color=colour, linewidth=2.0, marker="o", markersize=5, label=label, gid=f"line-{key}"
     )
     hollow = [(p.ranks, ratio(p, key)) for p in points if p.memory.fits is False]
-    unfit(axes, hollow, {"color": colour, "marker": "o"}, label)
+    figures.unfit(axes, hollow, {"color": colour, "marker": "o"}, label)
 
 
 def _measured(axes: Axes, answer: Answer, key: str) -> None:
@@ -152,9 +139,9 @@ def _axes(above: Axes, below: Axes, base: Point, counts: list[int]) -> None:
     below.set_xscale("log")
     margin = (counts[-1] / counts[0]) ** 0.05
     above.set_xlim(counts[0] / margin, counts[-1] * margin)
-    tick(above.yaxis, _round_ticks(*above.get_ylim()))
-    tick(below.xaxis, _spaced(counts), lambda v: f"{v:,.0f}")
-    tick(below.yaxis, said=lambda v: f"{v * 100:.0f}")
+    figures.tick(above.yaxis, _round_ticks(*above.get_ylim()))
+    figures.tick(below.xaxis, _spaced(counts), lambda v: f"{v:,.0f}")
+    figures.tick(below.yaxis, said=lambda v: f"{v * 100:.0f}")
     below.set_ylim(0.0, max(1.08, below.get_ylim()[1]))
     above.set_ylabel(f"speed-up over {ranks(base.ranks)} (times)")
     below.set_ylabel("efficiency [%]")
@@ -162,7 +149,7 @@ def _axes(above: Axes, below: Axes, base: Point, counts: list[int]) -> None:
     below.axhline(1.0, color=GREY, linestyle=_DASHED, linewidth=1.3)
     rate: Any = base.throughput_per_s
     right = above.secondary_yaxis("right", functions=(lambda v: v * rate, lambda v: v / rate))
-    tick(right.yaxis, _round_ticks(*(v * rate for v in above.get_ylim())))
+    figures.tick(right.yaxis, _round_ticks(*(v * rate for v in above.get_ylim())))
     right.set_ylabel(f"throughput [{brief(base.throughput_unit, 20)}]")
 
 
@@ -205,21 +192,21 @@ def _bend_mark(axes: Axes, answer: Answer, series: dict[str, list[Point]]) -> No
 def _bars(answer: Answer) -> Figure:
     """Where the step's time goes at every point, largest number of points that can be read."""
     shown = computed(answer.points)[:MOST_BARS]
-    figure = blank(8.0, 2.6 + 0.42 * len(shown), _title(answer))
+    figure = figures.blank(8.0, 2.6 + 0.42 * len(shown), _title(answer))
     axes = figure.subplots()
-    scale, unit = time_scale([p.step_time_s for p in shown])
+    scale, unit = figures.time_scale([p.step_time_s for p in shown])
     for place, point in enumerate(shown):
         _bar(axes, place, point, scale)
-    named_rows(axes, [brief(settings(p), 40) or ranks(p.ranks) for p in shown])
+    figures.named_rows(axes, [brief(settings(p), 40) or ranks(p.ranks) for p in shown])
     longest = max((p.interval.high * scale for p in shown), default=0.0)
     axes.set_xlim(0.0, longest * 1.22 or 1.0)
     axes.set_xlabel(f"time per step [{unit}]")
-    legend(figure, axes)
+    figures.legend(figure, axes)
     return figure
 
 
 def _bar(axes: Axes, place: int, point: Point, scale: float) -> None:
-    end = stack(axes, place, vars(point.parts), scale, 0.62, gid="bar")
+    end = figures.stack(axes, place, vars(point.parts), scale, 0.62, gid="bar")
     low, high = point.interval.low * scale, point.interval.high * scale
     if low != high:
         name = "90 % interval"

@@ -16,19 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dpsim.compile.program import RECEIVE, SEND
 from dpsim.compile.timeline import Span
 from dpsim.core.units import show
-from dpsim.report.figures import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    YELLOW,
-    blank,
-    entitle,
-    time_scale,
-)
+from dpsim.report import figures
+from dpsim.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW
 from dpsim.report.text import brief, clean, percent
 
 if TYPE_CHECKING:
@@ -92,9 +81,9 @@ def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
     end = max((span.end for span in spans if span.on_device), default=0.0)
     latest = max((b.end for _, row in rows for b in row), default=0.0)
     width = min(18.0, max(9.0, 2.0 + 0.16 * max((len(row) for _, row in rows), default=0)))
-    figure = blank(width, 1.9 + 0.5 * len(rows))
+    figure = figures.blank(width, 1.9 + 0.5 * len(rows))
     axes = figure.subplots()
-    scale, unit = time_scale([end])
+    scale, unit = figures.time_scale([end])
     _scaled(axes, max(latest, end) * scale, [_ranks(ranks) for ranks, _ in rows], unit)
     for place, (_, row) in enumerate(rows):
         _row(axes, place, row, end, scale)
@@ -291,7 +280,7 @@ def _title(
     whole = end * sum(len(ranks) for ranks, _ in rows)
     share = [f"compute idle {percent(idle / whole)}"] if whole else []
     about = "; ".join([f"one step: {show(end, 's')}", *share, *notes])
-    entitle(figure, f"{brief(title, 90)}\n{about}")
+    figures.entitle(figure, f"{brief(title, 90)}\n{about}")
 
 
 def _legend(figure: Figure, rows: Sequence[Row], end: float) -> None:

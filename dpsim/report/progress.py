@@ -4,42 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
 
 
-class Progress(Protocol):
+@dataclass(frozen=True)
+class Progress:
     """Told how many points have been played, or how many of a known number."""
 
-    def played(self, count: int) -> None: ...
+    bars: Bars
 
-    def of(self, done: int, total: int) -> None: ...
+    def played(self, count: int) -> None:
+        """So many points, of nobody knows how many."""
+        (task,) = self.bars.tasks
+        if task.total is None:
+            self.bars.update(task.id, completed=count)
+
+    def of(self, done: int, total: int) -> None:
+        """So many points of `total`."""
+        self.bars.update(self.bars.tasks[0].id, completed=done, total=total)
 
 
 @contextmanager
 def progress(*, left: bool = False) -> Iterator[Progress]:
     """A bar with the time that has passed, or that is `left`."""
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bars
 
     console = Console(stderr=True)
-    time = TimeRemainingColumn() if left else TimeElapsedColumn()
-    columns = (TextColumn("points"), BarColumn(), MofNCompleteColumn(), time)
-    with Bars(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:
-        task = bars.add_task("points", total=None)
-
-        class Bar:
-            def played(self, count: int) -> None:
-                if bars.tasks[0].total is None:
-                    bars.update(task, completed=count)
-
-            def of(self, done: int, total: int) -> None:
-                bars.update(task, completed=done, total=total)
-
-        yield Bar()
+    time = rich.TimeRemainingColumn() if left else rich.TimeElapsedColumn()
+    columns = (rich.TextColumn("points"), rich.BarColumn(), rich.MofNCompleteColumn(), time)
+    hidden = not console.is_terminal
+    with rich.Progress(*columns, console=console, disable=hidden, transient=True) as bars:
+        bars.add_task("points", total=None)
+        yield Progress(bars)

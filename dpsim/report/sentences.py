@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -176,12 +177,16 @@ def _training(answer: Answer) -> list[str]:
     return [text + "."]
 
 
+def _last(answer: Answer, tells: Callable[[Point], object]) -> Point | None:
+    """The point with the most ranks among those that tell something."""
+    told = [p for p in computed(answer.points) if tells(p)]
+    return max(told, key=lambda p: p.ranks, default=None)
+
+
 def _beside(answer: Answer) -> list[str]:
     """What the strategy costs beside its steps, at the largest count."""
-    told = [p for p in computed(answer.points) if p.beside_step]
-    if not told:
+    if (last := _last(answer, lambda p: p.beside_step)) is None:
         return []
-    last = max(told, key=lambda p: p.ranks)
     texts = []
     for cost in last.beside_step:
         text = "unknown" if cost.seconds is None else duration(cost.seconds)
@@ -192,11 +197,10 @@ def _beside(answer: Answer) -> list[str]:
 
 def _epoch(answer: Answer) -> list[str]:
     """How an epoch is dealt to the ranks, at the largest count."""
-    told = [(p.ranks, p.epoch) for p in computed(answer.points) if p.epoch]
-    if not told:
+    last = _last(answer, lambda p: p.epoch)
+    if last is None or (dealt := last.epoch) is None:
         return []
-    count, dealt = max(told, key=lambda pair: pair[0])
-    text = f"An epoch on {ranks(count)} has {dealt.samples:,} samples"
+    text = f"An epoch on {ranks(last.ranks)} has {dealt.samples:,} samples"
     text += f", {dealt.repeated:,} of them twice" if dealt.repeated else ""
     text += f", and leaves out {dealt.dropped:,}" if dealt.dropped else ""
     steps, tail = dealt.steps, dealt.last_micro_batch
@@ -205,14 +209,13 @@ def _epoch(answer: Answer) -> list[str]:
 
 def _startup(answer: Answer) -> list[str]:
     """What passes before the first step, at the largest count."""
-    told = [
-        (p.ranks, p.startup) for p in computed(answer.points) if p.startup and p.startup.seconds
-    ]
-    if not told:
+    last = _last(answer, lambda p: p.startup and p.startup.seconds)
+    if last is None or (found := last.startup) is None:
         return []
-    count, last = max(told, key=lambda pair: pair[0])
-    parts = ", ".join(f"{name} {duration(s)}" for name, s in last.parts.items())
-    return [f"Before the first step, on {ranks(count)}: {duration(last.seconds)}, once ({parts})."]
+    parts = ", ".join(f"{name} {duration(s)}" for name, s in found.parts.items())
+    return [
+        f"Before the first step, on {ranks(last.ranks)}: {duration(found.seconds)}, once ({parts})."
+    ]
 
 
 def _engines(answer: Answer) -> list[str]:

@@ -90,6 +90,13 @@ def percent(share: float | None) -> str:
     return f"{share * 100:.1f} %" if 0.001 <= share < 0.9995 else f"{share * 100:.3g} %"
 
 
+def error(share: float | None) -> str:
+    """Two figures of an error below 10 %, whole percents above."""
+    if share is None:
+        return ""
+    return f"{share * 100:.1f} %" if share < 0.0995 else f"{share * 100:,.0f} %"
+
+
 def signed(share: float) -> str:
     """An error with its sign: "+5.4 %"."""
     return f"{share * 100:+.1f} %"

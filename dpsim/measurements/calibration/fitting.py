@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from dpsim.backends.curves import MeasuredCurve, Timing, merged
+from dpsim.backends.curves import MeasuredCurve, Timing
 from dpsim.backends.curves.file import Calibration, MeasuredLayer, MeasuredSteps, Source
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
-from dpsim.measurements.findings import Curve, Findings, StepTime, unique
+from dpsim.measurements.findings import Curve, Findings, StepTime, merged, unique
 
 REPEATS = 200
 SEED = 0
