@@ -29,7 +29,16 @@ from dpsim.money.items import Bill, bill
 from dpsim.money.price_list import Quote, read_quote
 from dpsim.money.usage import Power, Usage, device_hours, power
 from dpsim.predict.player import step_time
-from dpsim.predict.point import Cost, CostItem, DealtEpoch, Drawn, Failed, Money, Point, TrainingRun
+from dpsim.predict.point import (
+    Cost,
+    CostItem,
+    DealtEpoch,
+    Failed,
+    Point,
+    RunCost,
+    RunEnergy,
+    TrainingRun,
+)
 
 
 def check(case: Case) -> None:
@@ -227,10 +236,10 @@ def priced(case: Case, point: Point) -> Point:
         run=_run(case, run) if run else None,
         epoch=_epoch(dealt) if dealt else None,
         cost_usd_per_hour=float(charged.usd_per_hour) if charged else None,
-        money=Money(*(float(charged.over(s)) for s in _ends(run))) if charged and run else None,
+        money=RunCost(*(float(charged.over(s)) for s in _ends(run))) if charged and run else None,
         cost=_cost(case, point, charged, run) if charged else None,
         power_w=float(drawn.total) if drawn else None,
-        energy=Drawn(*(float(drawn.kwh(s)) for s in _ends(run))) if drawn and run else None,
+        energy=RunEnergy(*(float(drawn.kwh(s)) for s in _ends(run))) if drawn and run else None,
     )
 
 
