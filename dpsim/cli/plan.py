@@ -13,7 +13,7 @@ from dpsim.cli.options import Json, Sets, Source, out_option
 
 if TYPE_CHECKING:
     from dpsim.planning.bench import Bench
-    from dpsim.planning.plan import Finding
+    from dpsim.planning.finding import Finding
     from dpsim.planning.wanted import Wanted
     from dpsim.report.plan import Progress
 
@@ -85,7 +85,7 @@ def plan(
     """
     from dpsim.describe.scenario import read
     from dpsim.planning.bench import bench_of
-    from dpsim.planning.plan import document
+    from dpsim.planning.finding import document
     from dpsim.report.plan import files_of, print_plan, progress, write_plan
 
     ask = _question(require or (), vary or (), deadline, budget, minimise, largest, tune)
@@ -156,7 +156,7 @@ def _objective(minimise: str | None, deadline: str | None, budget: str | None) -
 def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -> Ask:
     """How large `key` can be; none of the `others`, by option, goes with that."""
     from dpsim.core.record import Refused
-    from dpsim.planning import plan
+    from dpsim.planning import largest as answered
     from dpsim.planning.knobs import knob_of
 
     if others["--tune"] is not None:
@@ -166,7 +166,7 @@ def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -
             raise Refused(f"{option}: does not go with --largest")
 
     def largest(bench: Bench, bar: Progress) -> Finding:
-        return plan.largest(bench, knob_of(bench.scenario(), key.strip(), "--largest"), wanted)
+        return answered.largest(bench, knob_of(bench.scenario(), key.strip(), "--largest"), wanted)
 
     return largest
 
@@ -174,7 +174,8 @@ def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -
 def _required(vary: Sequence[str], wanted: Sequence[Wanted]) -> Ask:
     """From which value of one key on `wanted` holds."""
     from dpsim.core.record import Refused
-    from dpsim.planning import plan
+    from dpsim.planning.require import require
+    from dpsim.planning.trials import searched
 
     if not wanted:
         raise Refused(
@@ -187,7 +188,7 @@ def _required(vary: Sequence[str], wanted: Sequence[Wanted]) -> Ask:
         raise Refused(f"--vary: {many if vary else missing}")
 
     def required(bench: Bench, bar: Progress) -> Finding:
-        knob, given = plan.searched(bench, vary[0])
-        return plan.require(bench, knob, wanted, given)
+        knob, given = searched(bench, vary[0])
+        return require(bench, knob, wanted, given)
 
     return required

@@ -13,7 +13,8 @@ from dpsim.cli.answers import answer, unfit, written
 from dpsim.cli.options import Jobs, Json, Sets, out_option, processes
 
 if TYPE_CHECKING:
-    from dpsim.planning.sweep import Sweep, Swept
+    from dpsim.planning.sweep import Sweep
+    from dpsim.planning.swept import Swept
 
 PLACE = 20
 Sources = Annotated[
@@ -96,7 +97,7 @@ def _merge(
 ) -> int:
     """Put the logs in the folders `sources` together."""
     from dpsim.core.record import Refused
-    from dpsim.planning.sweep import merge
+    from dpsim.planning.swept import merge
 
     if given:
         raise Refused(f"{given[0]}: the logs that --merge reads say it already; leave it out")
@@ -149,7 +150,7 @@ def _swept(
     salvage: bool,
 ) -> Swept:
     """Play, with a progress bar."""
-    from dpsim.planning.sweep import player, sweep
+    from dpsim.planning.swept import player, sweep
     from dpsim.report.sweep import check_name, progress
 
     with progress() as bar:

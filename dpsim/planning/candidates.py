@@ -19,8 +19,9 @@ from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
 from dpsim.money.items import Bill
 from dpsim.money.usage import Power
-from dpsim.planning.grid import Axis, Grid, parse_axis
-from dpsim.predict.level import level
+from dpsim.planning.grid import Axis, Grid, as_vary, parse_axis
+from dpsim.planning.unswept import Unswept
+from dpsim.predict.level import level_of
 from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Causes, Failed, Point, computed
@@ -116,7 +117,8 @@ def asked(
     if not vary:
         found = [Asked(label, mix) for label, mix in zip(labels, mixes, strict=True)]
     else:
-        axes = [_axis(text) for text in vary]
+        with as_vary():
+            axes = [parse_axis(text) for text in vary]
         found = [
             replace(made, name=" ".join(filter(None, (label if len(mixes) > 1 else "", made.name))))
             for label, mix in zip(labels, mixes, strict=True)
@@ -139,13 +141,6 @@ def _labels(files: Sequence[Path]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         names[place] = name if seen[name] == 1 else f"{name} #{seen[name]}"
     return names
-
-
-def _axis(text: str) -> Axis:
-    try:
-        return parse_axis(text)
-    except Refused as error:
-        raise Refused(str(error).replace("--grid", "--vary", 1)) from None
 
 
 def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
@@ -228,11 +223,7 @@ class _NoNumber(ValueError):
 def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
     loaded = job.loaded
     single = _at(loaded, ranks)
-    first, calibrate = Case(loaded.points[0], loaded.base), loaded.scenario.calibrate
-    try:
-        found = level(first, calibrate) if calibrate else None
-    except Refused as error:
-        raise loaded.located(error) from None
+    found = level_of(loaded)
     _check(single)
     try:
         prediction = predict(single, found)
@@ -273,10 +264,7 @@ def _at(loaded: Loaded, ranks: int | None) -> Loaded:
         if not alike:
             change = {**loaded.changes[-1], "cluster.ranks": ranks}
             change.pop("cluster.nodes", None)
-            rest = {k: v for k, v in loaded.data.items() if k not in ("sweep", "measured")}
-            data = with_change(rest, change, ())
-            again = load(data, loaded.base, loaded.name, origins=loaded.origins)
-            return replace(again, name=loaded.name, sets=loaded.sets)
+            return replace(Unswept.of(loaded).changed(change), origins=loaded.origins)
         chosen = alike[-1]
     point = loaded.points[chosen]
     scenario = replace(point, sweep=None, measured=None)

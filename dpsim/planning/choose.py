@@ -8,17 +8,19 @@ prediction can tell apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from dpsim.core.record import Refused
 from dpsim.planning.bench import Bench, any_relative
-from dpsim.planning.grid import Axis, Grid, check, parse_axis
+from dpsim.planning.finding import Finding, Missed, Tried, checked, marked, missed, nearest
+from dpsim.planning.grid import Axis, Grid, SweptKey, as_vary, check, parse_axis
 from dpsim.planning.knobs import TRIED, knob_of, sensible, ways_of
-from dpsim.planning.plan import Finding, Tried, checked, limits, marked, missed
 from dpsim.planning.search import pareto
-from dpsim.planning.wanted import Wanted, check_fields, margin_of, value_of
+from dpsim.planning.trials import limits
+from dpsim.planning.wanted import Wanted, check_fields, value_of
+from dpsim.predict.document import Keyed, Spread
 from dpsim.predict.point import Change, Failed, Point
 from dpsim.predict.uncertainty import efficiency_interval
 
@@ -26,27 +28,61 @@ from dpsim.predict.uncertainty import efficiency_interval
 OBJECTIVES = {"cost": "cost_usd", "time": "time_to_train_s", "energy": "energy_kwh"}
 #: settings that one plan plays at most
 MOST_POINTS = 10_000
-T = TypeVar("T")
-
-
-def as_vary(make: Callable[[], T]) -> T:
-    """What `make` returns; its refusals speak of --vary, where grids speak of --grid."""
-    try:
-        return make()
-    except Refused as error:
-        raise Refused(error.message.replace("--grid", "--vary"), error.path) from None
+#: told how many points of how many have been played
+Told = Callable[[int, int], None]
 
 
 def grid_of_axes(bench: Bench, axes: Sequence[Axis]) -> Grid:
     """The product of `axes`, every value of which some point accepts."""
-    grid = as_vary(lambda: Grid(tuple(axes)))
+    with as_vary():
+        grid = Grid(tuple(axes))
     if len(grid) > MOST_POINTS:
         raise Refused(f"--vary: {grid}; a plan plays at most {MOST_POINTS:,}, `dpsim sweep` more")
-    as_vary(lambda: check(grid, lambda change: bench.scenario(change)))
+    with as_vary():
+        check(grid, bench.scenario)
     return grid
 
 
+def _axes(texts: Sequence[str]) -> list[Axis]:
+    with as_vary():
+        return [parse_axis(text) for text in texts]
+
+
 # -- the best that meets all constraints ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WhichBest(Keyed):
+    """The question: what is minimised, what is required, over which values; `front` names the two
+    fields of which there is a front."""
+
+    kind: str
+    minimise: str
+    require: Sequence[str]
+    vary: Sequence[SweptKey]
+    front: Sequence[str] | None
+    at: Change
+
+
+@dataclass(frozen=True)
+class Sure:
+    """The best point that meets everything over its whole 90 % interval."""
+
+    set: Change
+    value: float | None
+    point: Tried
+
+
+@dataclass(frozen=True)
+class BestPoint(Keyed):
+    """The answer, what is sure too, and what the points on the front set."""
+
+    set: Change
+    objective: str
+    value: float | None
+    point: Tried
+    sure: Sure | None
+    front: Sequence[Change]
 
 
 def default_axis(bench: Bench) -> Axis:
@@ -62,40 +98,40 @@ def choose(
     texts: Sequence[str],
     wanted: Sequence[Wanted],
     objective: str,
-    tell: Callable[[int, int], None] = lambda done, of: None,
+    tell: Told = lambda done, of: None,
 ) -> Finding:
     """The point of a grid with the least `objective` (a field) that fits and meets all `wanted`.
 
     texts   axes as ``KEY=V1,V2,…``; the cluster's size is one of them, by doubling if not given
     """
-    axes = [as_vary(lambda text=text: parse_axis(text)) for text in texts]  # type: ignore[misc]
+    axes = _axes(texts)
     if not any(axis.name in ("cluster.nodes", "cluster.ranks") for axis in axes):
         axes.append(default_axis(bench))
     grid = grid_of_axes(bench, axes)
     relative = any_relative([objective, *(one.field for one in wanted)])
     points, other = _front(_played(bench, list(grid), wanted, objective, relative, tell), objective)
-    question = {
-        "kind": "choose",
-        "minimise": objective,
-        "require": [str(one) for one in wanted],
-        "vary": [{"key": axis.name, "values": list(axis.values)} for axis in axes],
-        "front": ["time_to_train_s", other] if other else None,
-    }
-    notes = _error_notes(points)
-    good = _best(points, objective, "holds")
+    question = WhichBest(
+        "choose",
+        objective,
+        [str(one) for one in wanted],
+        vary=[axis.listed for axis in axes],
+        front=("time_to_train_s", other) if other else None,
+        at=bench.beside(*(axis.name for axis in axes)),
+    )
+    notes, good = _error_notes(points), _best(points, objective, "holds")
     if good is None:
-        return Finding(question, False, None, _why(points, wanted), points, notes, wanted)
+        return Finding(question, points, wanted, infeasible=_why(points, wanted), notes=notes)
     sure = _best(points, objective, "holds_sure")
     point = marked(bench.point(good.set, relative=relative, confirmed=True), wanted)
-    answer = {
-        "set": good["set"],
-        "objective": objective,
-        "value": value_of(point, objective),
-        "point": point,
-        "sure": sure and {"set": sure.set, "value": value_of(sure, objective), "point": sure},
-        "front": [p.set for p in points if p.on_front],
-    }
-    return Finding(question, True, answer, None, points, notes, wanted)
+    answer = BestPoint(
+        good.set,
+        objective,
+        value_of(point, objective),
+        point,
+        sure=Sure(sure.set, value_of(sure, objective), sure) if sure else None,
+        front=[p.set for p in points if p.on_front],
+    )
+    return Finding(question, points, wanted, answer, notes=notes)
 
 
 def _played(
@@ -104,7 +140,7 @@ def _played(
     wanted: Sequence[Wanted],
     objective: str,
     relative: bool,
-    tell: Callable[[int, int], None],
+    tell: Told,
 ) -> list[Tried]:
     """The points of `changes`, marked; Refused where none has what is asked for."""
     points = []
@@ -123,7 +159,9 @@ def _usable(one: Tried) -> bool:
 
 def _best(points: Sequence[Tried], objective: str, flag: str) -> Tried | None:
     """The usable point with `flag` and the least objective; of equal ones the smaller cluster."""
-    good = [p for p in points if _usable(p) and p[flag] and value_of(p, objective) is not None]
+    good = [
+        p for p in points if _usable(p) and getattr(p, flag) and value_of(p, objective) is not None
+    ]
     return min(good, key=lambda p: (value_of(p, objective), p.point.ranks), default=None)
 
 
@@ -140,20 +178,18 @@ def _front(points: list[Tried], objective: str) -> tuple[list[Tried], str | None
     return [replace(p, on_front=id(p) in front) for p in points], other
 
 
-def _why(points: Sequence[Tried], wanted: Sequence[Wanted]) -> dict[str, Any]:
+def _why(points: Sequence[Tried], wanted: Sequence[Wanted]) -> Missed:
     """Why no point will do: what each constraint comes nearest to, and where all come nearest."""
     usable = [point for point in points if _usable(point)]
     if not usable:
-        numbered = ((one, one.point) for one in points if isinstance(one.point, Point))
-        nearest, _ = min(numbered, key=lambda pair: pair[1].memory.bytes)
-        return missed([Wanted("fits", True, 1.0)], nearest) | {"binds": "memory"}
+        numbered = [one.point for one in points if isinstance(one.point, Point)]
+        smallest = min(numbered, key=lambda point: point.memory.bytes)
+        return replace(missed([Wanted("fits", True, 1.0)], smallest), binds="memory")
     alone = []
     for one in wanted:
         best = max(usable, key=one.margin)
-        alone += [{**entry, "set": best.set} for entry in missed([one], best)["misses"]]
-    nearest = max(usable, key=lambda p: margin_of(wanted, p))
-    found = missed(wanted, nearest)
-    return {**found, "alone": alone}
+        alone += [replace(miss, set=best.set) for miss in missed([one], best).misses]
+    return replace(nearest(wanted, usable), alone=tuple(alone))
 
 
 def _error_notes(points: Sequence[Tried]) -> list[str]:
@@ -164,12 +200,56 @@ def _error_notes(points: Sequence[Tried]) -> list[str]:
 # -- knobs ----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class WhichSetting(Keyed):
+    """The question: which keys, what is to be small (or large), and over which values."""
+
+    kind: str
+    tune: Sequence[str]
+    objective: str
+    maximise: bool
+    require: Sequence[str]
+    vary: Sequence[SweptKey]
+    at: Change
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better one point is than another: the gain, its ends at 90 %, and what either is
+    uncertain by; None without numbers."""
+
+    gain: float | None
+    gain_low: float | None
+    gain_high: float | None
+    unsure_by: float | None
+
+
+@dataclass(frozen=True)
+class SameBatch:
+    """The best setting at the present global batch."""
+
+    set: Change
+    value: float | None
+    gained: Annotated[Gain, Spread()]
+
+
+@dataclass(frozen=True)
+class BestSetting(Keyed):
+    """The answer beside the scenario as it stands, and what all settings set, the best first."""
+
+    set: Change
+    objective: str
+    value: float | None
+    point: Tried
+    now: Tried
+    gained: Annotated[Gain, Spread()]
+    ranking: Sequence[Change]
+    same_batch: SameBatch | None
+
+
 def tune_axes(bench: Bench, keys: Sequence[str], texts: Sequence[str]) -> list[Axis]:
     """An axis for each of `keys`: as given in `texts`, else the values that are sensible for it."""
-    given = {
-        axis.name: axis
-        for axis in (as_vary(lambda text=text: parse_axis(text)) for text in texts)  # type: ignore[misc]
-    }
+    given = {axis.name: axis for axis in _axes(texts)}
     keys = list(dict.fromkeys(key.strip() for key in keys if key.strip()))
     if not keys:
         raise Refused("--tune: name the keys, as in strategy.bucket_cap_mb,batch.accumulation")
@@ -208,7 +288,7 @@ def tune(
     axes: Sequence[Axis],
     wanted: Sequence[Wanted] = (),
     objective: str | None = None,
-    tell: Callable[[int, int], None] = lambda done, of: None,
+    tell: Told = lambda done, of: None,
 ) -> Finding:
     """The settings of some keys, the best first, and what the best gains over now.
 
@@ -226,50 +306,39 @@ def tune(
         (p for p in points if _usable(p) and p.holds and value_of(p, key) is not None),
         key=lambda p: (-1 if most else 1) * (value_of(p, key) or 0.0),
     )
-    question = {
-        "kind": "tune",
-        "tune": [axis.name for axis in axes],
-        "objective": key,
-        "maximise": most,
-        "require": [str(one) for one in wanted],
-        "vary": [{"key": axis.name, "values": list(axis.values)} for axis in axes],
-    }
+    question = WhichSetting(
+        "tune",
+        [axis.name for axis in axes],
+        key,
+        maximise=most,
+        require=[str(one) for one in wanted],
+        vary=[axis.listed for axis in axes],
+        at=bench.beside(*(axis.name for axis in axes)),
+    )
     notes = _error_notes(points)
     if not ranked:
-        return Finding(question, False, None, _why(points, wanted), points, notes, wanted)
-    answer = _tuned(bench, ranked, wanted, (key, most), relative)
-    notes += _tune_notes(answer["now"], answer["point"], answer)
-    return Finding(question, True, answer, None, points, notes, wanted)
-
-
-def _tuned(
-    bench: Bench,
-    ranked: Sequence[Tried],
-    wanted: Sequence[Wanted],
-    objective: tuple[str, bool],
-    relative: bool,
-) -> dict[str, Any]:
-    """The best of `ranked` beside now, both played as `dpsim run` does."""
-
-    def confirmed(change: Change) -> Tried:
-        return marked(bench.point(change, relative=relative, confirmed=True), wanted)
-
-    best, now = confirmed(ranked[0].set), confirmed({})
-    return {
-        "set": best.set,
-        "objective": objective[0],
-        "value": value_of(best, objective[0]),
-        "point": best,
-        "now": now,
-        **_gain(now, best, *objective),
-        "ranking": [one.set for one in ranked],
-        "same_batch": _same_batch(now, best, ranked, *objective),
-    }
+        return Finding(question, points, wanted, infeasible=_why(points, wanted), notes=notes)
+    best, now = (
+        marked(bench.point(change, relative=relative, confirmed=True), wanted)
+        for change in (ranked[0].set, {})
+    )
+    gained = _gain(now, best, key, most)
+    answer = BestSetting(
+        best.set,
+        key,
+        value_of(best, key),
+        point=best,
+        now=now,
+        gained=gained,
+        ranking=[one.set for one in ranked],
+        same_batch=_same_batch(now, best, ranked, key, most),
+    )
+    return Finding(question, points, wanted, answer, notes=notes + _tune_notes(now, best, gained))
 
 
 def _same_batch(
     now: Tried, best: Tried, ranked: Sequence[Tried], key: str, most: bool
-) -> dict[str, Any] | None:
+) -> SameBatch | None:
     """The best setting at the present global batch, where `best` has another one."""
     batch = now.point.global_batch
     if best.point.global_batch == batch:
@@ -277,47 +346,43 @@ def _same_batch(
     found = next((p for p in ranked if p.point.global_batch == batch and p.set), None)
     if found is None:
         return None
-    return {"set": found.set, "value": value_of(found, key), **_gain(now, found, key, most)}
+    return SameBatch(found.set, value_of(found, key), _gain(now, found, key, most))
 
 
-def _gain(now: Tried, best: Tried, key: str, most: bool) -> dict[str, float | None]:
-    """How much better `best` is: the gain, its ends at 90 %, and what either is uncertain by.
+def _gain(now: Tried, best: Tried, key: str, most: bool) -> Gain:
+    """How much better `best` is.
 
     A cause moves both points in the same direction, so only what it does to their ratio counts.
     """
     old, new = value_of(now, key), value_of(best, key)
-    nothing: dict[str, float | None] = dict.fromkeys(("gain", "gain_low", "gain_high", "unsure_by"))
     before, after = now.point, best.point
     if not old or not new or isinstance(before, Failed) or isinstance(after, Failed):
-        return nothing
+        return Gain(None, None, None, None)
     ratio = new / old if most else old / new
     low, high = efficiency_interval(before.interval.causes, after.interval.causes)
     time, width = after.step_time_s, (after.interval.high - after.interval.low) / 2
-    return {
-        "gain": ratio - 1.0,
-        "gain_low": ratio * low - 1.0,
-        "gain_high": ratio * high - 1.0,
-        "unsure_by": width / time if time else 0.0,
-    }
+    unsure = width / time if time else 0.0
+    return Gain(ratio - 1.0, ratio * low - 1.0, ratio * high - 1.0, unsure)
 
 
-def _tune_notes(now: Tried, best: Tried, answer: Mapping[str, Any]) -> list[str]:
+def _tune_notes(now: Tried, best: Tried, gained: Gain) -> list[str]:
     """What keeps the best setting from being simply better."""
-    gain, notes = answer["gain"], []
+    gain, notes = gained.gain, []
+    ends = f"{gained.gain_low or 0.0:+.1%} … {gained.gain_high or 0.0:+.1%}"
     if not _usable(now):
         notes.append("now the scenario has no number, or does not fit in memory")
     elif gain is not None and gain <= 0:
         notes.append("nothing that was tried is better than now")
-    elif gain is not None and answer["gain_low"] < 0:
+    elif gain is not None and (gained.gain_low or 0.0) < 0:
         notes.append(
             f"the gain of {gain:.1%} is less than the prediction can tell: its 90 % interval is "
-            f"{answer['gain_low']:+.1%} … {answer['gain_high']:+.1%}; measure both"
+            f"{ends}; measure both"
         )
-    elif gain is not None and gain < answer["unsure_by"]:
+    elif gain is not None and gain < (gained.unsure_by or 0.0):
         notes.append(
             f"the gain of {gain:.1%} is smaller than what either step time is unsure by "
-            f"(±{answer['unsure_by']:.0%}); most of that moves both alike, which leaves "
-            f"{answer['gain_low']:+.1%} … {answer['gain_high']:+.1%} for the gain"
+            f"(±{gained.unsure_by:.0%}); most of that moves both alike, which leaves {ends} for "
+            "the gain"
         )
     old, new = now.point.global_batch, best.point.global_batch
     if old != new and "time_to_train_s" not in best:
@@ -326,6 +391,3 @@ def _tune_notes(now: Tried, best: Tried, answer: Mapping[str, Any]) -> list[str]
             "what that does to convergence is counted only with training:"
         )
     return notes
-
-
-__all__ = ["OBJECTIVES", "choose", "default_axis", "tune", "tune_axes"]

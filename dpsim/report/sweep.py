@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Console
 
-    from dpsim.planning.sweep import GridAnswer, SweptKey, Told
+    from dpsim.planning.grid import SweptKey
+    from dpsim.planning.swept import GridAnswer, Told
 
 #: what `dpsim sweep -o` writes beside its log
 FILES = ("sweep.json", "sweep.csv")
