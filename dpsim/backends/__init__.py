@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dpsim.collectives import Stage, Transfer, ring_payload
+from dpsim.collectives import OPERATIONS, Stage, Transfer, ring_payload
+from dpsim.core.record import Refused
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.topology import Topology
 
@@ -111,7 +112,22 @@ def fixed(
     return Plan((Phase(latency, transfer),), None, algorithm, ring_payload(operation, n, size))
 
 
+def unmodelled(operation: str) -> str:
+    """Why there is nothing to say about `operation`; empty where it is modelled."""
+    known = ", ".join(OPERATIONS)
+    return "" if operation in OPERATIONS else f"{operation} is not modelled; there are {known}"
+
+
+def check_operation(operation: str) -> None:
+    """Refused, by name, where `operation` is not modelled."""
+    if why := unmodelled(operation[:60]):
+        raise Refused(why)
+
+
 CONTRACT = Backend
 
 #: what plug-ins of this folder, and engines, take from here
-__all__ = ["CONTRACT", "Backend", "Edge", "Phase", "Plan", "Topology", "Transfer", "fixed"]
+__all__ = [
+    "CONTRACT", "Backend", "Edge", "Phase", "Plan", "Topology", "Transfer", "check_operation",
+    "fixed", "unmodelled",
+]  # fmt: skip

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
+from dpsim.backends import unmodelled
 from dpsim.backends.curves import merged
 from dpsim.checks.diagnosis import Band, MeasuredSize, Verdict, bands, overall
 from dpsim.checks.faults import Suspect, explained
@@ -15,7 +16,7 @@ from dpsim.core.record import Refused
 from dpsim.measurements.findings import Curve
 from dpsim.measurements.readers import HEAD_BYTES, content, read_any
 from dpsim.measurements.readers.nccl_tests import NcclTests
-from dpsim.predict.collective import Line, RankGroup, Setup, unmodelled
+from dpsim.predict.collective import Line, RankGroup, Setup
 
 SCHEMA_VERSION = 1
 #: what tells more where the machine is another than the named one, and where no fault fits

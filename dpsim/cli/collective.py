@@ -79,9 +79,9 @@ def collective(
     out: Out = None,
 ) -> int:
     """Print time and bandwidth of OPERATION by size, a table per number of nodes."""
+    from dpsim.backends import check_operation
     from dpsim.checks import collective as asked
     from dpsim.measurements.readers import read_any
-    from dpsim.predict.collective import check_operation
     from dpsim.report import collective as report
 
     operation = asked.named(operation)

@@ -14,11 +14,8 @@ from dpsim.core import plugins
 from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import INSTEAD, with_change
 from dpsim.core.record import Refused
-from dpsim.describe.convergence import TrainingTime
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
-from dpsim.money.items import Bill
-from dpsim.money.usage import Power
 from dpsim.planning.grid import Axis, Grid, as_vary, parse_axis
 from dpsim.planning.unswept import Unswept
 from dpsim.predict.level import level_of
@@ -26,10 +23,12 @@ from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Causes, Failed, Point, computed
 from dpsim.predict.prediction import predict
-from dpsim.predict.training_run import check, cost_of, power_of, run_of
+from dpsim.predict.training_run import check, cost_of
 
 #: candidates of one comparison
 MOST = 100
+#: the line of a bill that is for the devices themselves
+DEVICES = "devices"
 #: sections whose other keys belong to the plug-in that one key names
 _PLUGINS = {"strategy.kind": "strategies", "collective.backend": "dpsim.backends"}
 
@@ -40,8 +39,7 @@ class PlayedJob:
 
     weight      as the file gives it
     point       what `dpsim run` says of the point
-    run         its training run; None where no training is asked for
-    bill, power what an hour costs and draws; None where not asked for
+    beside      what an hour of all else than the devices costs [usd]
     efficiency  throughput per rank over that of one rank (one replica) alone on the machine
     """
 
@@ -49,9 +47,7 @@ class PlayedJob:
     weight: float
     case: Case
     point: Point
-    run: TrainingTime | None
-    bill: Bill | None
-    power: Power | None
+    beside: float
     efficiency: float | None
 
     @property
@@ -235,12 +231,17 @@ def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
         weight=job.weight,
         case=case,
         point=point,
-        run=run_of(case, point),
-        bill=cost_of(case, point),
-        power=power_of(case, point),
+        beside=_beside_devices(case, point),
         efficiency=_efficiency(case, point),
     )
     return made, list(prediction.answer.warnings)
+
+
+def _beside_devices(case: Case, point: Point) -> float:
+    """Dollars of an hour that are not the devices': network, storage and electricity."""
+    bill = cost_of(case, point)
+    items = bill.items if bill else ()
+    return float(sum(item.usd_per_hour for item in items if item.name != DEVICES))
 
 
 def _check(loaded: Loaded) -> None:

@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpsim.backends import Backend, Plan
+from dpsim.backends import Backend, Plan, check_operation
 from dpsim.backends.curves import MeasuredCurve, bus_factor
 from dpsim.cases.coverage import served_range
-from dpsim.cases.site import MAX_RANKS
-from dpsim.collectives import OPERATIONS
+from dpsim.cases.site import MAX_RANKS as MAX_RANKS
 from dpsim.core.record import Refused
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
@@ -215,18 +214,6 @@ def timing(backend: Backend, operation: str, size: float, topology: Topology) ->
     return CollectiveTime(plan.seconds, parts["network_latency"], transfer, most)
 
 
-def unmodelled(operation: str) -> str:
-    """Why there is nothing to say about `operation`; empty where it is modelled."""
-    known = ", ".join(OPERATIONS)
-    return "" if operation in OPERATIONS else f"{operation} is not modelled; there are {known}"
-
-
-def check_operation(operation: str) -> None:
-    """Refused, by name, where `operation` is not modelled."""
-    if why := unmodelled(operation[:60]):
-        raise Refused(why)
-
-
 def bound(plan: Plan, topology: Topology) -> str:
     """ "latency" where that takes most of the time, else the kind of the busiest link."""
     parts = network_sizes([plan])
@@ -249,9 +236,3 @@ def kind_of(topology: Topology) -> str:
                 return kind if place == "leaf" else "nvswitch"
     inside = {kind for _, kind in kinds}
     return next((kind for kind in ("nvlink", "xgmi", "pcie") if kind in inside), "local")
-
-
-__all__ = [
-    "MAX_RANKS", "CollectiveTime", "Line", "RankGroup", "Setup", "check_operation", "kind_of",
-    "timing", "unmodelled",
-]  # fmt: skip

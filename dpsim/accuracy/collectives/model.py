@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from dpsim.accuracy.collectives.table import CollectiveRow
 from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.words import meaning, vocabulary
-from dpsim.backends import Backend
+from dpsim.backends import Backend, unmodelled
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 from dpsim.machines.topology import Topology
@@ -107,7 +107,7 @@ def _group(questions: list[Question]) -> dict[Question, Estimate | str]:
 
 
 def _estimate(question: Question) -> Estimate:
-    if why := collective.unmodelled(question.operation):
+    if why := unmodelled(question.operation):
         raise Refused(why)
     if question.size == 0:
         raise Refused("0 bytes are nothing to move")
