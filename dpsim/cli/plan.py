@@ -111,7 +111,9 @@ def _question(
     tune: str | None,
 ) -> Ask:
     """Which question the options ask; Refused where they ask two, or none."""
-    from dpsim.planning import choose
+    from dpsim.planning.choose import choose
+    from dpsim.planning.tune import tune as best_setting
+    from dpsim.planning.tune import tune_axes
 
     wanted = _wanted(require, {"--deadline": deadline, "--budget": budget})
     objective = _objective(minimise, deadline, budget)
@@ -121,12 +123,12 @@ def _question(
         keys, best = tune.split(","), objective if minimise else None
 
         def tuned(bench: Bench, bar: Progress) -> Finding:
-            axes = choose.tune_axes(bench, keys, vary)
-            return choose.tune(bench, axes, wanted, best, bar.of)
+            axes = tune_axes(bench, keys, vary)
+            return best_setting(bench, axes, wanted, best, bar.of)
 
         return tuned
     if objective is not None:
-        return lambda bench, bar: choose.choose(bench, vary, wanted, objective, bar.of)
+        return lambda bench, bar: choose(bench, vary, wanted, objective, bar.of)
     return _required(vary, wanted)
 
 

@@ -9,7 +9,7 @@ vectorised engine where it applies; `confirmed` plays as `dpsim run` does.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from dpsim.core.overrides import INSTEAD, value_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, Scenario
 from dpsim.planning.unswept import Unswept
-from dpsim.planning.wanted import RELATIVE
 from dpsim.predict.level import level_of
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import Change, Failed, Point
@@ -207,8 +206,3 @@ def _ranks(case: Case) -> int:
         return case.ranks
     except Refused:
         return 0
-
-
-def any_relative(fields: Sequence[str]) -> bool:
-    """Whether one of these fields of points compares it with another point."""
-    return any(name in RELATIVE for name in fields)

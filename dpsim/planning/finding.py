@@ -33,6 +33,11 @@ class Tried(Keyed):
     def set(self) -> Change:
         return self.point.set
 
+    @property
+    def usable(self) -> bool:
+        """Whether it has numbers, and is not known to be too large."""
+        return isinstance(self.point, Point) and self.point.memory.fits is not False
+
 
 @dataclass(frozen=True)
 class Miss:

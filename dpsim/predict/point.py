@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from dpsim.describe.sampler import DealtEpoch
 from dpsim.predict.document import JsonKey, Keyed, Spread
 
 #: causes -> step time at their two ends, relative to the predicted one
@@ -76,20 +77,6 @@ class TrainingRun:
     low_s: Annotated[float, JsonKey("time_to_train_low_s")]
     high_s: Annotated[float, JsonKey("time_to_train_high_s")]
     device_hours: float
-
-
-@dataclass(frozen=True)
-class DealtEpoch:
-    """An epoch as the sampler deals it to the ranks."""
-
-    steps: int
-    samples: int
-    samples_per_rank: int
-    repeated: int
-    dropped: int
-    micro_batches: int
-    last_micro_batch: int
-    last_micro_batches: int
 
 
 @dataclass(frozen=True)
