@@ -77,7 +77,8 @@ JOB = ("name", "weight", "steps", "step_time_s", "step_time_low_s", "step_time_h
 def compared(folder: Path) -> dict[str, Any]:
     """What `dpsim compare` says of the candidates in `folder`."""
     from dpsim.planning.candidates import asked, played
-    from dpsim.planning.compare import comparison, document
+    from dpsim.planning.compare import comparison
+    from dpsim.planning.compared import document
 
     answer = document(comparison([played(each) for each in asked([folder])]))
     points = [

@@ -22,7 +22,9 @@ from dpsim.describe.jobs import read_mix, schema, sources
 from dpsim.planning import measure_next
 from dpsim.planning.candidates import Candidate, asked, played
 from dpsim.planning.causes import Cause, Factor, numbers
-from dpsim.planning.compare import Comparison, Term, Work, comparison, document
+from dpsim.planning.compare import Comparison, Term, comparison
+from dpsim.planning.compared import decided, document
+from dpsim.planning.equal_work import EqualWork
 from dpsim.predict.uncertainty import Z90
 from dpsim.report.compare import FILES, make_figure, page, print_comparison, write_comparison
 
@@ -472,7 +474,7 @@ def made(*rows: tuple[float, dict[Cause, float]], draws: int = 200_000) -> Compa
     """Candidates with a median objective and, for each cause, the standard deviation of the
     logarithm."""
     candidates = tuple(Candidate(f"c{i}", f"c{i}", ()) for i in range(len(rows)))
-    found = Made(candidates, Work(((),) * len(rows), True), "time", 0, draws, ())
+    found = Made(candidates, EqualWork(((),) * len(rows), True), "time", 0, draws, ())
     terms = {
         i: (
             Term(
@@ -516,9 +518,7 @@ def test_probability_and_regret_of_two_lognormals() -> None:
 
 
 def _decided(found: Comparison) -> list[dict[str, Any]]:
-    from dpsim.planning.compare import _decided
-
-    return [_decided(found)[i] for i in found.usable]
+    return [decided(found)[i] for i in found.usable]
 
 
 @pytest.mark.parametrize("left", [0.0, 0.3, 0.8])

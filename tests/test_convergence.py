@@ -4,6 +4,7 @@ largest published batch."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from dpsim.describe.convergence import (
     samples_needed,
     steps_needed,
     tasks,
-    time_to_train,
 )
 from dpsim.describe.scenario import load
+from dpsim.predict.point import Interval, computed
+from dpsim.predict.training_run import run_of
 from dpsim.report.sentences import sentences
 
 #: Emin, Bcrit and the largest relative error, worked out independently from the same points
@@ -215,9 +217,14 @@ def test_training_that_says_too_little_or_too_much_is_refused(
 
 
 def test_time_is_steps_times_step_time_with_its_interval() -> None:
-    found = time_to_train(training(samples=1000), 300, 2.0, low=1.5, high=3.0)
-    assert found.need.steps == 4  # the last one is partly used
-    assert (found.seconds, found.low, found.high) == (8.0, 6.0, 12.0)
+    data = {**TOY, "batch": {"per_device": 300}, "training": {"samples": 1000}}
+    prediction = dpsim.predict(load(data, Path(), "toy"))
+    (point,) = computed(prediction.points)
+    point = replace(point, step_time_s=2.0, interval=Interval(1.5, 3.0, {}))
+    found = run_of(prediction.cases[0], point)
+    assert found is not None
+    assert found.steps == 4  # the last one is partly used
+    assert (found.time_s, found.low_s, found.high_s) == (8.0, 6.0, 12.0)
 
 
 def test_tokens_need_a_model_of_tokens() -> None:

@@ -18,10 +18,14 @@ from dpsim.core import yamlfile
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, load, read
 from dpsim.planning.bench import Bench, bench_of
-from dpsim.planning.choose import choose, tune, tune_axes
+from dpsim.planning.choose import choose
+from dpsim.planning.finding import Finding, document
 from dpsim.planning.knobs import knob_of, sensible
-from dpsim.planning.plan import Finding, document, largest, require, searched
+from dpsim.planning.largest import largest
+from dpsim.planning.require import require
 from dpsim.planning.search import edge, holds, largest_whole, pareto, run_of, spaced
+from dpsim.planning.trials import searched
+from dpsim.planning.tune import tune, tune_axes
 from dpsim.planning.wanted import Wanted, ends_of, parse_wanted
 from dpsim.predict.prediction import predict
 from dpsim.report.plan import columns_of, files_of
@@ -299,7 +303,7 @@ def test_a_model_that_never_fits_says_how_much_is_missing() -> None:
     assert answer.infeasible is not None
     used = bench.memory({"batch.per_device": 1})
     assert answer.infeasible["misses"][0]["by"] == pytest.approx(
-        used.total / (used.capacity or 0) - 1
+        used.bytes / (used.capacity or 0) - 1
     )
 
 

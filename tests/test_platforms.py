@@ -9,12 +9,12 @@ import pytest
 
 from dpsim.accuracy.platforms import Platform, platform
 from dpsim.accuracy.words import vocabulary
+from dpsim.backends import unmodelled
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 from dpsim.describe.sections import Cluster
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.machine import load_device, load_machine, machine_names
-from dpsim.predict.collective import unmodelled
 
 IB: NetworkKind = "infiniband"
 PCIE = "GPU model not stated in repo (32-GPU cluster, PCIe; paper arXiv 2005.13247)"

@@ -39,8 +39,13 @@ def point_of(sampler: dict[str, Any], epochs: float = 1, length: int = 10, **cha
 
 def test_ten_samples_on_four_ranks_become_twelve_or_eight() -> None:
     padded, cut = (epoch_of(10, 4, 1, 1, Sampler(drop_last=drop)) for drop in (False, True))
-    assert (padded.samples, padded.per_rank, padded.repeated, padded.dropped) == (12, 3, 2, 0)
-    assert (cut.samples, cut.per_rank, cut.repeated, cut.dropped) == (8, 2, 0, 2)
+    assert (padded.samples, padded.samples_per_rank, padded.repeated, padded.dropped) == (
+        12,
+        3,
+        2,
+        0,
+    )
+    assert (cut.samples, cut.samples_per_rank, cut.repeated, cut.dropped) == (8, 2, 0, 2)
 
 
 Small = st.integers(1, 60)
@@ -70,8 +75,8 @@ def test_samples_and_batches_are_those_of_torch(
     found = epoch_of(length, ranks, batch, 1, knobs)
     for mine in batches:
         assert len(mine) == found.micro_batches == found.steps
-        assert len(mine[-1]) == found.tail
-        assert sum(map(len, mine)) == found.per_rank
+        assert len(mine[-1]) == found.last_micro_batch
+        assert sum(map(len, mine)) == found.samples_per_rank
     assert found.samples == sum(len(one) for mine in batches for one in mine)
     everything = [index for mine in dealt for index in mine]
     assert found.repeated == len(everything) - len(set(everything))
@@ -85,14 +90,16 @@ def test_every_sample_is_trained_repeated_or_dropped(
         found = epoch_of(length, ranks, batch, accumulation, Sampler(loader_drop_last=drop))
     except Refused:
         return
-    assert found.samples == found.per_rank * ranks == length + found.repeated - found.dropped
-    assert (found.micro_batches - 1) * batch + found.tail == found.per_rank
-    assert (found.steps - 1) * accumulation + found.last == found.micro_batches
+    assert (
+        found.samples == found.samples_per_rank * ranks == length + found.repeated - found.dropped
+    )
+    assert (found.micro_batches - 1) * batch + found.last_micro_batch == found.samples_per_rank
+    assert (found.steps - 1) * accumulation + found.last_micro_batches == found.micro_batches
 
 
 def test_uneven_inputs_are_neither_padded_nor_dropped() -> None:
     found = epoch_of(10, 4, 1, 1, Sampler(uneven=True))
-    assert (found.samples, found.per_rank, found.steps) == (10, 3, 3)
+    assert (found.samples, found.samples_per_rank, found.steps) == (10, 3, 3)
 
 
 # -- partial accumulation -------------------------------------------------------------------------
@@ -102,7 +109,7 @@ def test_an_epoch_that_ends_inside_an_accumulation_steps_or_carries_over() -> No
     """7 micro-batches by 3: two full steps and one of a single micro-batch, or two and a rest."""
     step = epoch_of(28, 4, 1, 3, Sampler())
     carry = epoch_of(28, 4, 1, 3, Sampler(last_accumulation="carry"))
-    assert (step.micro_batches, step.steps, step.last) == (7, 3, 1)
+    assert (step.micro_batches, step.steps, step.last_micro_batches) == (7, 3, 1)
     assert (carry.micro_batches, carry.steps) == (7, 2)
 
 

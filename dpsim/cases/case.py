@@ -13,7 +13,7 @@ from dpsim.cases.costs import Transport
 from dpsim.cases.plays import Script, Stretch
 from dpsim.cases.programs import Programs
 from dpsim.cases.site import Site
-from dpsim.cases.work import Pace, Work
+from dpsim.cases.work import ModelWork, Pace
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
 from dpsim.compile.program import Cast
@@ -29,12 +29,12 @@ _Chapter = TypeVar("_Chapter")
 
 
 @dataclass(frozen=True)
-class Shared:
+class Chapters:
     """What another case has worked out, and takes long: machine and routes, the model, and plans
     of collectives."""
 
     site: Site | None = None
-    work: Work | None = None
+    work: ModelWork | None = None
     transport: Transport | None = None
 
     def known(self, chapter: _Chapter) -> _Chapter:
@@ -56,7 +56,7 @@ class Case:
     base: Path
     compute_scale: float = 1.0
     spares: int = 0
-    shared: Shared = field(default=Shared(), compare=False, repr=False)
+    shared: Chapters = field(default=Chapters(), compare=False, repr=False)
 
     # -- chapters -----------------------------------------------------------------------------
 
@@ -66,10 +66,10 @@ class Case:
         return self.shared.known(Site(self.scenario.cluster, self.scenario.seed, self.base))
 
     @cached_property
-    def work(self) -> Work:
+    def work(self) -> ModelWork:
         """The model and its dtypes."""
         s = self.scenario
-        return self.shared.known(Work(s.model, s.precision, self.base, self.site.device))
+        return self.shared.known(ModelWork(s.model, s.precision, self.base, self.site.device))
 
     @cached_property
     def pace(self) -> Pace:
@@ -100,7 +100,7 @@ class Case:
 
     def knowing(self, other: Case) -> Case:
         """This case with what `other` has worked out, as far as it holds here too."""
-        return replace(self, shared=Shared(other.site, other.work, other.transport))
+        return replace(self, shared=Chapters(other.site, other.work, other.transport))
 
     # -- what is asked for most ---------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from dpsim.models.section import load
 
 
 @dataclass(frozen=True)
-class Work:
+class ModelWork:
     """A scenario's model section `spec` and its precision, on the machine's `device`."""
 
     spec: Any
@@ -51,7 +51,7 @@ class Pace:
 
     scenario: Scenario
     site: Site
-    work: Work
+    work: ModelWork
     level: float
 
     @cached_property

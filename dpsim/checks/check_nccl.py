@@ -9,7 +9,7 @@ from typing import Any
 
 from dpsim._version import __version__
 from dpsim.checks.diagnosis import Band, MeasuredSize, Verdict, bands, overall
-from dpsim.checks.faults import Explanation, explained
+from dpsim.checks.faults import Suspect, explained
 from dpsim.core.record import Refused
 from dpsim.measurements.findings import Curve, merged
 from dpsim.measurements.readers import HEAD_BYTES, content, read_any
@@ -36,7 +36,7 @@ class CheckedTable:
     operation: str
     group: RankGroup
     bands: tuple[Band, ...]
-    causes: tuple[Explanation, ...]
+    causes: tuple[Suspect, ...]
 
     @property
     def verdict(self) -> Verdict:

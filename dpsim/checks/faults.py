@@ -36,7 +36,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Suspect:
     """How well a fault explains the measured times.
 
     misfit  root mean square of ln(measured / predicted with the fault) [1]
@@ -130,7 +130,7 @@ def _with_node(setup: Setup, node: PcieTree) -> Setup:
     return replace(setup, machine=replace(setup.machine, node=node), curves=())
 
 
-def explained(setup: Setup, group: RankGroup) -> list[Explanation]:
+def explained(setup: Setup, group: RankGroup) -> list[Suspect]:
     """The faults that explain the measured lines of `group` better than no fault, best first."""
     lines = [line for line in group.lines if line.measured]
     measured = [line.measured or 0.0 for line in lines]
@@ -142,7 +142,7 @@ def explained(setup: Setup, group: RankGroup) -> list[Explanation]:
         if times is not None:
             found.append((misfit(measured, times), fault))
     better = sorted((pair for pair in found if pair[0] < healthy - ALIKE), key=lambda p: p[0])
-    return [Explanation(fault, error, error <= better[0][0] + ALIKE) for error, fault in better]
+    return [Suspect(fault, error, error <= better[0][0] + ALIKE) for error, fault in better]
 
 
 def _times(fault: Fault, group: RankGroup, sizes: Sequence[float]) -> list[float] | None:

@@ -65,7 +65,8 @@ def compare(
 
     from dpsim.core.record import Refused
     from dpsim.planning import measure_next
-    from dpsim.planning.compare import UNITS, By, comparison, document
+    from dpsim.planning.compare import UNITS, By, comparison
+    from dpsim.planning.compared import document
     from dpsim.report.compare import print_comparison, write_comparison
 
     if by is not None and by not in UNITS:

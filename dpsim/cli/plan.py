@@ -13,7 +13,7 @@ from dpsim.cli.options import Json, Sets, Source, out_option
 
 if TYPE_CHECKING:
     from dpsim.planning.bench import Bench
-    from dpsim.planning.plan import Finding
+    from dpsim.planning.finding import Finding
     from dpsim.planning.wanted import Wanted
     from dpsim.report.progress import Progress
 
@@ -85,7 +85,7 @@ def plan(
     """
     from dpsim.describe.scenario import read
     from dpsim.planning.bench import bench_of
-    from dpsim.planning.plan import document
+    from dpsim.planning.finding import document
     from dpsim.report.plan import files_of, print_plan, write_plan
     from dpsim.report.progress import progress
 
@@ -112,7 +112,9 @@ def _question(
     tune: str | None,
 ) -> Ask:
     """Which question the options ask; Refused where they ask two, or none."""
-    from dpsim.planning import choose
+    from dpsim.planning.choose import choose
+    from dpsim.planning.tune import tune as best_setting
+    from dpsim.planning.tune import tune_axes
 
     wanted = _wanted(require, {"--deadline": deadline, "--budget": budget})
     objective = _objective(minimise, deadline, budget)
@@ -122,12 +124,12 @@ def _question(
         keys, best = tune.split(","), objective if minimise else None
 
         def tuned(bench: Bench, bar: Progress) -> Finding:
-            axes = choose.tune_axes(bench, keys, vary)
-            return choose.tune(bench, axes, wanted, best, bar.of)
+            axes = tune_axes(bench, keys, vary)
+            return best_setting(bench, axes, wanted, best, bar.of)
 
         return tuned
     if objective is not None:
-        return lambda bench, bar: choose.choose(bench, vary, wanted, objective, bar.of)
+        return lambda bench, bar: choose(bench, vary, wanted, objective, bar.of)
     return _required(vary, wanted)
 
 
@@ -157,7 +159,7 @@ def _objective(minimise: str | None, deadline: str | None, budget: str | None) -
 def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -> Ask:
     """How large `key` can be; none of the `others`, by option, goes with that."""
     from dpsim.core.record import Refused
-    from dpsim.planning import plan
+    from dpsim.planning import largest as answered
     from dpsim.planning.knobs import knob_of
 
     if others["--tune"] is not None:
@@ -167,7 +169,7 @@ def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -
             raise Refused(f"{option}: does not go with --largest")
 
     def largest(bench: Bench, bar: Progress) -> Finding:
-        return plan.largest(bench, knob_of(bench.scenario(), key.strip(), "--largest"), wanted)
+        return answered.largest(bench, knob_of(bench.scenario(), key.strip(), "--largest"), wanted)
 
     return largest
 
@@ -175,7 +177,8 @@ def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -
 def _required(vary: Sequence[str], wanted: Sequence[Wanted]) -> Ask:
     """From which value of one key on `wanted` holds."""
     from dpsim.core.record import Refused
-    from dpsim.planning import plan
+    from dpsim.planning.require import require
+    from dpsim.planning.trials import searched
 
     if not wanted:
         raise Refused(
@@ -188,7 +191,7 @@ def _required(vary: Sequence[str], wanted: Sequence[Wanted]) -> Ask:
         raise Refused(f"--vary: {many if vary else missing}")
 
     def required(bench: Bench, bar: Progress) -> Finding:
-        knob, given = plan.searched(bench, vary[0])
-        return plan.require(bench, knob, wanted, given)
+        knob, given = searched(bench, vary[0])
+        return require(bench, knob, wanted, given)
 
     return required

@@ -97,7 +97,7 @@ def _merge(
 ) -> int:
     """Put the logs in the folders `sources` together."""
     from dpsim.core.record import Refused
-    from dpsim.planning.sweep import merge
+    from dpsim.planning.swept import merge
 
     if given:
         raise Refused(f"{given[0]}: the logs that --merge reads say it already; leave it out")
@@ -150,7 +150,7 @@ def _swept(
     salvage: bool,
 ) -> Swept:
     """Play, with a progress bar."""
-    from dpsim.planning.sweep import player, sweep
+    from dpsim.planning.swept import player, sweep
     from dpsim.report.progress import progress
     from dpsim.report.sweep_picture import check_name
 

@@ -304,32 +304,3 @@ def _samples(training: Training, batch: int, tokens_per_sample: int) -> float:
     if task.unit == "epochs":
         return amount * epoch
     return amount / (task.tokens_per_sample or 1) if task.unit == "tokens" else amount
-
-
-@dataclass(frozen=True)
-class TrainingTime:
-    """A training run: what it takes, and for how long [s], with the ends of its interval."""
-
-    need: Need
-    seconds: float
-    low: float
-    high: float
-
-
-def time_to_train(
-    training: Training,
-    batch: int,
-    step_time: float,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    tokens_per_sample: int = 1,
-) -> TrainingTime:
-    """Time of all steps of `training` at global batch `batch`, each of `step_time` [s].
-
-    `low` and `high` are the interval of the step time [s]; that of how many steps are needed is
-    not known.  Raises Refused as `needed` does.
-    """
-    need = needed(training, batch, tokens_per_sample)
-    ends = (step_time if low is None else low, step_time if high is None else high)
-    return TrainingTime(need, need.steps * step_time, need.steps * ends[0], need.steps * ends[1])

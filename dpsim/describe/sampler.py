@@ -37,34 +37,31 @@ class Sampler:
 
 
 @dataclass(frozen=True)
-class Epoch:
-    """One epoch on `ranks` ranks.
+class DealtEpoch:
+    """An epoch as the sampler deals it to the ranks.
 
-    per_rank            samples of the rank that has most
+    steps               where accumulation is carried over, full ones
+    samples             that all ranks train, repeats included
+    samples_per_rank    of the rank that has most
     repeated, dropped   samples that are trained twice, and not at all
     micro_batches       of a rank
-    tail                samples of its last micro-batch
-    last                micro-batches of its last step
-    steps               in this epoch; where accumulation is carried over, full ones
+    last_micro_batch    its samples
+    last_micro_batches  those of the last step
     """
 
-    length: int
-    ranks: int
-    per_rank: int
+    steps: int
+    samples: int
+    samples_per_rank: int
     repeated: int
     dropped: int
     micro_batches: int
-    tail: int
-    last: int
-    steps: int
-
-    @property
-    def samples(self) -> int:
-        """Samples that all ranks train in an epoch, repeats included."""
-        return self.length + self.repeated - self.dropped
+    last_micro_batch: int
+    last_micro_batches: int
 
 
-def epoch_of(length: int, ranks: int, batch: int, accumulation: int, sampler: Sampler) -> Epoch:
+def epoch_of(
+    length: int, ranks: int, batch: int, accumulation: int, sampler: Sampler
+) -> DealtEpoch:
     """An epoch of `length` samples on `ranks` ranks with micro-batches of `batch` samples.
 
     >>> [epoch_of(10, 4, 1, 1, Sampler(drop_last=drop)).samples for drop in (False, True)]
@@ -82,16 +79,16 @@ def epoch_of(length: int, ranks: int, batch: int, accumulation: int, sampler: Sa
             ("training", "sampler"),
         )
     dealt = length if sampler.uneven else each * ranks
-    lost = (each - used) * ranks
+    repeated = max(dealt - length, 0)
+    dropped = max(length - dealt, 0) + (each - used) * ranks
     carry = sampler.last_accumulation == "carry"
-    return Epoch(
-        length,
-        ranks,
-        per_rank=used,
-        repeated=max(dealt - length, 0),
-        dropped=max(length - dealt, 0) + lost,
-        micro_batches=micro,
-        tail=used - (micro - 1) * batch,
-        last=(micro - 1) % accumulation + 1,
+    return DealtEpoch(
         steps=micro // accumulation if carry else -(-micro // accumulation),
+        samples=length + repeated - dropped,
+        samples_per_rank=used,
+        repeated=repeated,
+        dropped=dropped,
+        micro_batches=micro,
+        last_micro_batch=used - (micro - 1) * batch,
+        last_micro_batches=(micro - 1) % accumulation + 1,
     )

@@ -78,6 +78,11 @@ class Priced(Mark):
     per: str = ""
 
     @property
+    def dimension(self) -> str:
+        """In which it is said: "usd/h", "usd/kWh" or "usd"."""
+        return f"usd/{self.per}" if self.per else "usd"
+
+    @property
     def example(self) -> str:
         return {"h": "2.10 usd/h", "kWh": "0.12 usd/kWh", "": "250000 usd"}[self.per]
 

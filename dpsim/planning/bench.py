@@ -9,26 +9,21 @@ vectorised engine where it applies; `confirmed` plays as `dpsim run` does.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from dpsim.cases.case import Case
 from dpsim.core.errors import SimulationError
-from dpsim.core.overrides import INSTEAD, value_of, with_change
+from dpsim.core.overrides import INSTEAD, value_of
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Loaded, Scenario, load
-from dpsim.models.memory import MemoryUse
-from dpsim.predict.document import to_json
-from dpsim.predict.level import Level, level
+from dpsim.describe.scenario import Loaded, Scenario
+from dpsim.planning.unswept import Unswept
+from dpsim.predict.level import level_of
 from dpsim.predict.memory import memory_of
-from dpsim.predict.numbers import failed
 from dpsim.predict.point import Change, Failed, Point
-from dpsim.predict.prediction import predict, relate
+from dpsim.predict.prediction import relate
 
-#: keys that are no part of a point
-_NO_POINT = ("sweep", "measured")
 #: keys that change nothing inside a node
 _BETWEEN = tuple(
     f"cluster.{key}"
@@ -38,23 +33,33 @@ _BETWEEN = tuple(
 Told = Callable[[int], None]
 
 
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Memory of the busiest rank [B], and by how much it is more than there is."""
+
+    bytes: float
+    capacity: float | None
+    parts: dict[str, float]
+    short_by: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is not known to be more than there is."""
+        return self.short_by == 0
+
+
 @dataclass
 class Bench:
     """Plays changes of one scenario, and remembers what came out.
 
-    data      the scenario as plain data, without its sweep
-    at        what the point that is asked about sets
-    base      what the point sets that relative fields compare with
-    found     the level of compute, calibrated once on the scenario as it stands
+    unswept  the scenario that is changed
+    at       what the point that is asked about sets
+    base     what the point sets that relative fields compare with
     """
 
-    data: dict[str, Any]
-    folder: Path
-    name: str
-    sets: dict[str, str]
-    at: Change
-    base: Change
-    found: Level | None
+    unswept: Unswept
+    at: dict[str, Any]
+    base: dict[str, Any]
     tell: Told = lambda played: None
     played: int = 0
     warnings: dict[str, None] = field(default_factory=dict)
@@ -83,7 +88,7 @@ class Bench:
             _, point = relate([base, point])
         return replace(point, set=change)
 
-    def _base(self, change: Change) -> Change:
+    def _base(self, change: Change) -> dict[str, Any]:
         """What the point sets that `change` is compared with: all of it but the cluster's size,
         and on a single node what is between nodes."""
         kept = {key: value for key, value in change.items() if key not in INSTEAD}
@@ -95,7 +100,7 @@ class Bench:
     def _single(self, change: Change) -> bool:
         """Whether a point is on one node."""
         try:
-            return Case(self.loaded(change).points[0], self.folder).nodes == 1
+            return Case(self.loaded(change).points[0], self.unswept.base).nodes == 1
         except Refused:
             return False
 
@@ -120,21 +125,17 @@ class Bench:
                     raise
                 return self._predicted(loaded)
         except (Refused, SimulationError, ValueError) as error:
-            case = Case(loaded.points[0], self.folder) if loaded else None
-            return failed(case, str(error), change)
+            return self.unswept.failed(loaded, error, change)
 
     def _predicted(self, loaded: Loaded) -> Point | Failed:
-        answer = predict(loaded, self.found).answer
-        point = answer.points[0]
-        json.dumps(to_json(point), allow_nan=False)  # a number that is none is an error, not a word
+        answer = self.unswept.answer(loaded)
         said = (text for text in answer.warnings if "does not fit" not in text)
         self.warnings |= dict.fromkeys(said)  # whether it fits is said point by point
-        return point
+        return answer.points[0]
 
     def loaded(self, change: Change) -> Loaded:
         """The scenario with `change` alone, as `dpsim run` would read it."""
-        data = with_change(self.data, change, ())
-        return replace(load(data, self.folder, self.name), sets=self.sets)
+        return self.unswept.changed(change)
 
     def scenario(self, change: Change | None = None) -> Scenario:
         """The point that is asked about, with `change`."""
@@ -142,11 +143,17 @@ class Bench:
 
     def case(self, change: Change | None = None) -> Case:
         """The same, compiled; nothing is played."""
-        return Case(self.scenario(change), self.folder)
+        return Case(self.scenario(change), self.unswept.base)
 
-    def memory(self, change: Change) -> MemoryUse:
+    def memory(self, change: Change) -> MemoryNeed:
         """Memory of the point with `change`, without playing it.  Refused where it is no point."""
-        return memory_of(self.case(change))
+        used = memory_of(self.case(change))
+        return MemoryNeed(used.total, used.capacity, used.parts, used.shortfall)
+
+    def beside(self, *keys: str) -> Change:
+        """What the point that is asked about sets, apart from `keys`."""
+        known = {*keys, *(f"cluster.{INSTEAD[key]}" for key in keys if key in INSTEAD)}
+        return {key: value for key, value in self.at.items() if key not in known}
 
 
 def _with_engine(loaded: Loaded, engine: Any) -> Loaded:
@@ -159,24 +166,21 @@ def bench_of(loaded: Loaded, relative_to: str | None = None) -> Bench:
     """The bench of `loaded`; `relative_to` is a KEY=VALUE that says what efficiency compares with.
 
     Raises Refused where the scenario cannot be calibrated or compiled."""
-    data = {key: value for key, value in loaded.data.items() if key not in _NO_POINT}
-    folder = loaded.base.resolve()
-    sizes = [_ranks(Case(point, folder)) for point in loaded.points]
+    unswept = Unswept.of(loaded)
+    sizes = [_ranks(Case(point, unswept.base)) for point in loaded.points]
     largest = max(range(len(sizes)), key=lambda k: (sizes[k], k))
-    at = dict(loaded.changes[largest])
+    at, base = dict(loaded.changes[largest]), dict(loaded.changes[0])
+    first = Case(loaded.points[0], unswept.base)
     try:
-        first = Case(loaded.points[0], folder)
         _ = first.machine, first.model
-        calibrate = loaded.scenario.calibrate
-        found = level(first, calibrate) if calibrate else None
     except Refused as error:
         raise loaded.located(error) from None
-    base = dict(loaded.changes[0])
+    unswept = replace(unswept, found=level_of(loaded))
     if relative_to is not None:
         base = {**at, **_change(relative_to)}
     elif loaded.scenario.sweep is None:
         base = {"cluster.ranks": first.mesh.replica}
-    bench = Bench(data, folder, loaded.name, loaded.sets, at, base, found)
+    bench = Bench(unswept, at, base)
     if relative_to is not None:
         _accept(bench, relative_to)
     return bench
@@ -189,7 +193,7 @@ def _accept(bench: Bench, text: str) -> None:
         raise Refused(f"--relative-to {text}: {error}") from None
 
 
-def _change(text: str) -> Change:
+def _change(text: str) -> dict[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise Refused(f"--relative-to {text}: write it as KEY=VALUE, as in cluster.ranks=1")
@@ -202,10 +206,3 @@ def _ranks(case: Case) -> int:
         return case.ranks
     except Refused:
         return 0
-
-
-def any_relative(fields: Sequence[str]) -> bool:
-    """Whether one of these fields of points compares it with another point."""
-    from dpsim.planning.wanted import RELATIVE
-
-    return any(name in RELATIVE for name in fields)

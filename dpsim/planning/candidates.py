@@ -14,21 +14,21 @@ from dpsim.core import plugins
 from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import INSTEAD, with_change
 from dpsim.core.record import Refused
-from dpsim.describe.convergence import TrainingTime
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
-from dpsim.money.items import Bill
-from dpsim.money.usage import Power
-from dpsim.planning.grid import Axis, Grid, parse_axis
-from dpsim.predict.level import level
+from dpsim.planning.grid import Axis, Grid, as_vary, parse_axis
+from dpsim.planning.unswept import Unswept
+from dpsim.predict.level import level_of
 from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Causes, Change, Failed, Point, computed
 from dpsim.predict.prediction import predict
-from dpsim.predict.training_run import check, cost_of, power_of, run_of
+from dpsim.predict.training_run import check, cost_of
 
 #: candidates of one comparison
 MOST = 100
+#: the line of a bill that is for the devices themselves
+DEVICES = "devices"
 #: sections whose other keys belong to the plug-in that one key names
 _PLUGINS = {"strategy.kind": "strategies", "collective.backend": "dpsim.backends"}
 
@@ -39,8 +39,7 @@ class PlayedJob:
 
     weight      as the file gives it
     point       what `dpsim run` says of the point
-    run         its training run; None where no training is asked for
-    bill, power what an hour costs and draws; None where not asked for
+    beside      what an hour of all else than the devices costs [usd]
     efficiency  throughput per rank over that of one rank (one replica) alone on the machine
     """
 
@@ -48,9 +47,7 @@ class PlayedJob:
     weight: float
     case: Case
     point: Point
-    run: TrainingTime | None
-    bill: Bill | None
-    power: Power | None
+    beside: float
     efficiency: float | None
 
     @property
@@ -116,7 +113,8 @@ def asked(
     if not vary:
         found = [Asked(label, mix) for label, mix in zip(labels, mixes, strict=True)]
     else:
-        axes = [_axis(text) for text in vary]
+        with as_vary():
+            axes = [parse_axis(text) for text in vary]
         found = [
             replace(made, name=" ".join(filter(None, (label if len(mixes) > 1 else "", made.name))))
             for label, mix in zip(labels, mixes, strict=True)
@@ -139,13 +137,6 @@ def _labels(files: Sequence[Path]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         names[place] = name if seen[name] == 1 else f"{name} #{seen[name]}"
     return names
-
-
-def _axis(text: str) -> Axis:
-    try:
-        return parse_axis(text)
-    except Refused as error:
-        raise Refused(str(error).replace("--grid", "--vary", 1)) from None
 
 
 def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
@@ -228,11 +219,7 @@ class _NoNumber(ValueError):
 def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
     loaded = job.loaded
     single = _at(loaded, ranks)
-    first, calibrate = Case(loaded.points[0], loaded.base), loaded.scenario.calibrate
-    try:
-        found = level(first, calibrate) if calibrate else None
-    except Refused as error:
-        raise loaded.located(error) from None
+    found = level_of(loaded)
     _check(single)
     try:
         prediction = predict(single, found)
@@ -244,12 +231,17 @@ def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
         weight=job.weight,
         case=case,
         point=point,
-        run=run_of(case, point),
-        bill=cost_of(case, point),
-        power=power_of(case, point),
+        beside=_beside_devices(case, point),
         efficiency=_efficiency(case, point),
     )
     return made, list(prediction.answer.warnings)
+
+
+def _beside_devices(case: Case, point: Point) -> float:
+    """Dollars of an hour that are not the devices': network, storage and electricity."""
+    bill = cost_of(case, point)
+    items = bill.items if bill else ()
+    return float(sum(item.usd_per_hour for item in items if item.name != DEVICES))
 
 
 def _check(loaded: Loaded) -> None:
@@ -273,10 +265,7 @@ def _at(loaded: Loaded, ranks: int | None) -> Loaded:
         if not alike:
             change = {**loaded.changes[-1], "cluster.ranks": ranks}
             change.pop("cluster.nodes", None)
-            rest = {k: v for k, v in loaded.data.items() if k not in ("sweep", "measured")}
-            data = with_change(rest, change, ())
-            again = load(data, loaded.base, loaded.name, origins=loaded.origins)
-            return replace(again, name=loaded.name, sets=loaded.sets)
+            return replace(Unswept.of(loaded).changed(change), origins=loaded.origins)
         chosen = alike[-1]
     point = loaded.points[chosen]
     scenario = replace(point, sweep=None, measured=None)

@@ -16,15 +16,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsim.cases.case import Case
+from dpsim.core.arrays import Array
 from dpsim.core.dtypes import dtype_class
 from dpsim.core.plugins import name_of
 from dpsim.predict.point import Causes
 from dpsim.predict.uncertainty import Z90
 
-Array = NDArray[np.float64]
 #: what a factor is at least, whatever an interval says
 SMALLEST = 1e-3
 #: nodes of the quadrature over what a measurement leaves open

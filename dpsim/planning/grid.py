@@ -17,6 +17,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -41,6 +42,14 @@ _OPEN, _CLOSE = "[{", "]}"
 
 
 @dataclass(frozen=True)
+class SweptKey:
+    """An axis of the grid: what is swept, and the values of its steps."""
+
+    key: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Axis:
     """One axis of a grid: its `name`, and what each of its steps sets."""
 
@@ -52,6 +61,11 @@ class Axis:
         """The value of each step; where a step sets several keys, the whole change."""
         return tuple(change.get(self.name, change) for change in self.changes)
 
+    @property
+    def listed(self) -> SweptKey:
+        """The axis as JSON has it."""
+        return SweptKey(self.name, self.values)
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -62,15 +76,12 @@ class Grid:
     def __post_init__(self) -> None:
         _check_order(self.axes)
         if len(self) > MAX_GRID:
-            raise Refused(f"--grid: {self.counted()}; at most {MAX_GRID:,} are played in one sweep")
+            raise Refused(f"--grid: {self}; at most {MAX_GRID:,} are played in one sweep")
 
     def __len__(self) -> int:
         return math.prod(len(axis.changes) for axis in self.axes)
 
     def __str__(self) -> str:
-        return self.counted()
-
-    def counted(self) -> str:
         """The number of points and where it comes from."""
         sizes = " x ".join(f"{axis.name} ({len(axis.changes):,})" for axis in self.axes)
         points = len(self)
@@ -108,6 +119,15 @@ def _check_order(axes: Sequence[Axis]) -> None:
             raise Refused(
                 f"--grid {second.name}: replaces what {first.name} sets; give {second.name} first"
             )
+
+
+@contextmanager
+def as_vary() -> Iterator[None]:
+    """What is refused inside speaks of --vary, where grids speak of --grid."""
+    try:
+        yield
+    except Refused as error:
+        raise Refused(error.message.replace("--grid", "--vary"), error.path) from None
 
 
 # -- from text ------------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from dpsim.core.marks import Mark
 from dpsim.core.overrides import INSTEAD
 from dpsim.core.record import Check, Refused, unknown
 from dpsim.core.units import Unit, parse
 from dpsim.describe.scenario import Scenario
-from dpsim.money.currency import Priced
 
 #: digits of a value that is tried, and of one that is said
 TRIED, SAID = 6, 4
@@ -55,6 +55,7 @@ class Knob:
     low, high   inclusive limits of its schema; `above`: the low one itself is excluded
     now         its present value; None where it is not given
     unit        in which it is said
+    money       what reads an amount of money, where it is one
     """
 
     key: str
@@ -66,6 +67,7 @@ class Knob:
     now: float | None
     unit: str
     step: int = 1
+    money: Mark | None = None
 
     @property
     def counts(self) -> bool:
@@ -85,8 +87,8 @@ class Knob:
             if found is None:
                 raise ValueError(f"{str(text)[:60]!r} is not a whole number")
             return float(found[1])
-        if self.dimension.startswith("usd"):
-            return float(Priced(self.dimension.partition("/")[2]).take(text, file=True).number)
+        if self.money is not None:
+            return float(self.money.take(text, file=True).number)
         return parse(str(text), self.dimension)
 
     def text(self, value: float, digits: int = SAID) -> str:
@@ -113,7 +115,7 @@ class Knob:
     @property
     def scale(self) -> float:
         """One `unit` in SI."""
-        if self.whole or not self.unit or self.dimension.startswith("usd"):
+        if self.whole or not self.unit or self.money:
             return 1.0
         return parse(f"1 {self.unit}", self.dimension)
 
@@ -144,10 +146,10 @@ def knob_of(scenario: Scenario, key: str, shown: str) -> Knob:
     if isinstance(mark, Check):
         number = float(now) if isinstance(now, int) else None
         return Knob(key, "1", True, mark.low, mark.high, False, number, "", step)
-    if isinstance(mark, Priced):
-        dimension = f"usd/{mark.per}" if mark.per else "usd"
+    if not isinstance(mark, Unit):
+        kind: str = mark.dimension  # type: ignore[attr-defined]
         number = float(now.number) if now is not None and now.currency == "usd" else None
-        return Knob(key, dimension, False, 0.0, 1e12, False, number, dimension)
+        return Knob(key, kind, False, 0.0, 1e12, False, number, kind, money=mark)
     number = float(now) if isinstance(now, int | float) and not isinstance(now, bool) else None
     limits = (mark.low, mark.high, mark.above)
     return Knob(key, mark.dimension, False, *limits, number, _unit(key, mark.dimension))
@@ -221,12 +223,12 @@ def _keys(value: Any) -> Iterator[tuple[str, str]]:
         yield getattr(known, "alias", None) or field.name, field.name
 
 
-def _marks(hint: Any) -> Iterator[Unit | Check | Priced]:
+def _marks(hint: Any) -> Iterator[Mark]:
     """What says that an annotation is a number: not inside lists and mappings."""
     if get_origin(hint) is Annotated:
         for mark in get_args(hint)[1:]:
             mark = getattr(mark, "unit", mark)  # a number, or a distribution of such numbers
-            if isinstance(mark, Unit | Check | Priced):
+            if isinstance(mark, Check) or hasattr(mark, "dimension"):
                 yield mark
         hint = get_args(hint)[0]
     if get_origin(hint) is Union or _is_union(hint):

@@ -19,11 +19,12 @@ import numpy as np
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import SMALLEST, network_range
 from dpsim.cases.variant import at_ranks
+from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.planning.candidates import Candidate, PlayedJob
-from dpsim.planning.causes import Array, Cause, factors, numbers
+from dpsim.planning.causes import Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
 from dpsim.predict.memory import memory_of
 from dpsim.predict.uncertainty import collectives_range, compute_range
@@ -218,7 +219,7 @@ def _collective_commands(name: str, cases: list[Case]) -> tuple[str, tuple[str, 
 
 
 def _operations(case: Case) -> Iterator[tuple[str, float]]:
-    """The collectives that rank 0 takes part in, with their whole sizes [B]."""
+    """The collectives that rank 0 takes part in, with their whole sizes [B]; barriers have none."""
     cast = case.asked
     for op in cast.program(0).ops:
         if op.exchanges and op.bytes > 0 and not op.control:

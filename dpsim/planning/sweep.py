@@ -7,12 +7,11 @@ played, in which order, by how many processes, or how often the sweep was interr
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +19,15 @@ from dpsim._version import __version__
 from dpsim.cases.case import Case
 from dpsim.core import yamlfile
 from dpsim.core.errors import SimulationError
-from dpsim.core.overrides import with_change
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Loaded, load, to_data
-from dpsim.planning.grid import Grid, check, grid_of
-from dpsim.planning.log import FORMAT, NAME, Log, Record, read_log, writing
-from dpsim.planning.swept import Swept, SweptKey, header_grid
-from dpsim.planning.workers import Lost, Player, here, in_processes
+from dpsim.describe.scenario import Loaded, to_data
+from dpsim.planning.grid import Grid, SweptKey, check, grid_of
+from dpsim.planning.log import FORMAT, Record
+from dpsim.planning.unswept import Unswept
 from dpsim.predict.document import to_json
-from dpsim.predict.level import Level, level
-from dpsim.predict.numbers import failed
+from dpsim.predict.level import level_of
 from dpsim.predict.point import Change, Failed, Point
-from dpsim.predict.prediction import predict
 
-#: keys of the scenario that are no part of a point
-_NO_POINT = ("sweep", "measured")
 #: what a record says beside its point
 _SAID = ("scaling", "held_constant", "warnings")
 
@@ -43,25 +36,19 @@ _SAID = ("scaling", "held_constant", "warnings")
 class Sweep:
     """Everything that determines the result of a sweep, for other processes too.
 
-    data   the scenario as plain data, without its sweep; `sets` are the --set texts in it
-    base   the folder of its files, absolute
-    grid   what the points change
-    found  the level of compute, calibrated once on the scenario as it stands
-    first  what the first point of the scenario's own sweep sets, on which `found` may rest
+    unswept  the scenario that the points change
+    grid     what they change
+    first    what the first point of the scenario's own sweep sets, on which its level may rest
     """
 
-    name: str
-    data: dict[str, Any]
-    base: Path
-    sets: dict[str, str]
+    unswept: Unswept
     grid: Grid
-    found: Level | None
     scenario: Mapping[str, Any]
     first: Change
 
     @property
     def keys(self) -> tuple[SweptKey, ...]:
-        return tuple(SweptKey(axis.name, axis.values) for axis in self.grid.axes)
+        return tuple(axis.listed for axis in self.grid.axes)
 
     @cached_property
     def header(self) -> Record:
@@ -69,7 +56,7 @@ class Sweep:
         axes = to_json(self.keys)
         parts = {
             "dpsim": __version__,
-            "the scenario": _digest([self.name, self.data, self.first]),
+            "the scenario": _digest([self.unswept.name, self.unswept.data, self.first]),
             "the grid": _digest(axes),
             "a file that the scenario names": _digest(sorted(self._files().items())),
         }
@@ -77,23 +64,24 @@ class Sweep:
             "format": FORMAT,
             "id": _digest(parts),
             "parts": parts,
-            "name": self.name,
+            "name": self.unswept.name,
             "scenario": self.scenario,
             "grid": axes,
             "points": len(self.grid),
-            "calibration": self.found and asdict(self.found),
+            "calibration": to_json(self.unswept.found),
         }
 
     def _files(self) -> dict[str, str]:
-        """Digests of the files below `base` that texts of the scenario or the grid name, and of
+        """Digests of the files below its folder that texts of the scenario or the grid name, and of
         those that texts in these files name."""
         found: dict[str, str] = {}
-        waiting = [*_texts(self.data), *(text for change in self._changes() for text in change)]
+        changes = [change for axis in self.grid.axes for change in axis.changes]
+        waiting = [*_texts(self.unswept.data), *_texts(changes)]
         while waiting:
             name = waiting.pop()
             if name in found or len(name) > 200 or "\0" in name or _leads_out(name):
                 continue
-            path = self.base / name
+            path = self.unswept.base / name
             if not path.is_file():
                 continue
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -103,14 +91,6 @@ class Sweep:
                 except Refused:
                     continue  # whoever reads it will say what is wrong with it
         return found
-
-    def _changes(self) -> Iterator[Iterator[str]]:
-        return (_texts(change) for axis in self.grid.axes for change in axis.changes)
-
-    def point(self, change: Change) -> Loaded:
-        """The scenario with `change`, as `dpsim run` would read it."""
-        data = with_change(self.data, change, ())
-        return replace(load(data, self.base, self.name), sets=self.sets)
 
 
 def _leads_out(name: str) -> bool:
@@ -139,30 +119,22 @@ def sweep_of(loaded: Loaded, texts: Sequence[str]) -> Sweep:
 
     Refuses, before anything is played, a key or a value with which no point can be read.
     """
-    grid = grid_of(loaded.data, texts)
-    data = {key: value for key, value in loaded.data.items() if key not in _NO_POINT}
+    grid, unswept = grid_of(loaded.data, texts), Unswept.of(loaded)
+    check(grid, _accept(unswept))
     scenario = to_data(replace(loaded.scenario, sweep=None, measured=None))
-    calibrate = loaded.scenario.calibrate
-    first = loaded.changes[0] if calibrate else {}
-    base = loaded.base.resolve()
-    asked = Sweep(loaded.name, data, base, loaded.sets, grid, None, scenario, first)
-    check(grid, _accept(asked))
-    try:
-        found = level(Case(loaded.points[0], loaded.base), calibrate) if calibrate else None
-    except Refused as error:
-        raise loaded.located(error) from None
-    return replace(asked, found=found)
+    first = loaded.changes[0] if loaded.scenario.calibrate else {}
+    return Sweep(replace(unswept, found=level_of(loaded)), grid, scenario, first)
 
 
-def _accept(asked: Sweep) -> Callable[[Change], object]:
+def _accept(unswept: Unswept) -> Callable[[Change], object]:
     """Reads a point, its machine and its model; Refused if one of them is not right."""
     known: dict[str, Refused | None] = {}
 
     def accept(change: Change) -> None:
-        scenario = asked.point(change).points[0]
+        scenario = unswept.changed(change).points[0]
         key = repr((scenario.cluster.machine, scenario.cluster.device, scenario.model))
         if key not in known:
-            known[key] = _unreadable(Case(scenario, asked.base))
+            known[key] = _unreadable(Case(scenario, unswept.base))
         if (error := known[key]) is not None:
             raise error
 
@@ -178,9 +150,6 @@ def _unreadable(case: Case) -> Refused | None:
     return None
 
 
-# -- one point ------------------------------------------------------------------------------------
-
-
 def play_point(asked: Sweep, number: int) -> Record:
     """The record of point `number`: its prediction, or the `error` that stands in its place.
 
@@ -191,136 +160,17 @@ def play_point(asked: Sweep, number: int) -> Record:
     said: Record = {}
     loaded = None
     try:
-        loaded = asked.point(change)
-        answer = predict(loaded, asked.found).answer
+        loaded = asked.unswept.changed(change)
+        answer = asked.unswept.answer(loaded)
         point = replace(answer.points[0], set=change)
-        json.dumps(to_json(point), allow_nan=False)  # a number that is none is an error, not a word
         said = {key: to_json(getattr(answer, key)) for key in _SAID}
     except (Refused, SimulationError, ValueError) as error:
-        point = _failed(asked, loaded, str(error), change)
+        point = asked.unswept.failed(loaded, error, change)
     except (OSError, MemoryError):
         raise
     except Exception as error:  # a mistake of dpsim's at one point is no reason to lose the others
         text = f"internal error, please report it: {type(error).__name__}: {error}"
-        point = _failed(asked, loaded, text, change)
+        point = asked.unswept.failed(loaded, text, change)
     record = {"of": asked.header["id"][:16], "n": number, "point": to_json(point), **said}
     plain: Record = json.loads(json.dumps(record))
     return plain  # as the log gives it back, to the type of every number
-
-
-def _failed(asked: Sweep, loaded: Loaded | None, error: str, change: Change) -> Failed:
-    return failed(Case(loaded.points[0], asked.base) if loaded else None, error, change)
-
-
-# -- all points -----------------------------------------------------------------------------------
-
-
-Told = Callable[[int, int, Sequence[Record]], None]
-
-
-def player(jobs: int, ray: str | None = None) -> Player:
-    """Plays in this process, in `jobs` processes, or on the Ray cluster at `ray`."""
-    if ray is not None:
-        from dpsim.planning.cluster import on_ray
-
-        return partial(on_ray, task=play_point, address=ray, jobs=jobs)
-    if jobs == 1:
-        return partial(here, task=play_point)
-    return partial(in_processes, task=play_point, jobs=jobs)
-
-
-def sweep(
-    asked: Sweep,
-    folder: Path,
-    play: Player,
-    *,
-    shard: tuple[int, int] = (1, 1),
-    salvage: bool = False,
-    tell: Told = lambda done, of, records: None,
-) -> Swept:
-    """Play the points of `asked` that the log in `folder` does not hold yet.
-
-    play     plays points: see `player`
-    shard    (i, n): only every n-th point, from the i-th on
-    tell     called with (points stored, points of this shard, the records just stored)
-    """
-    first, step = shard
-    with writing(folder, asked.header, salvage=salvage) as log:
-        known = _checked(log.path, asked.header, log.records)
-        mine = range(first - 1, len(asked.grid), step)
-        todo = [number for number in mine if number not in known]
-        done = len(mine) - len(todo)
-        lost: list[Lost] = []
-        tell(done, len(mine), log.records)
-        with contextlib.closing(play(asked, todo)) as batches:
-            for batch in batches if todo else ():
-                records = [answer for answer in batch if not isinstance(answer, Lost)]
-                lost += [answer for answer in batch if isinstance(answer, Lost)]
-                if records:
-                    log.append(records)
-                done += len(batch)
-                tell(done, len(mine), records)
-        return _swept(log, lost)
-
-
-def _swept(log: Log, lost: Sequence[Lost]) -> Swept:
-    return Swept(log.header, tuple(log.records), tuple(lost), tuple(log.notes))
-
-
-def _checked(path: Path, header: Record, records: Sequence[Record]) -> set[int]:
-    """The numbers of `records`; Refused where one is of another sweep, or is there twice."""
-    known: set[int] = set()
-    for place, record in enumerate(records, 1):
-        number = record.get("n")
-        if record.get("of") != header["id"][:16] or not isinstance(number, int):
-            raise Refused(f"{path}: record {place} belongs to another sweep; delete the folder")
-        if number in known or not 0 <= number < header["points"]:
-            raise Refused(f"{path}: record {place} repeats point {number}, or there is none")
-        known.add(number)
-    return known
-
-
-def merge(folders: Sequence[Path], out: Path) -> Swept:
-    """The whole of a sweep whose points are in the logs of several folders; written to `out` as a
-    log too.  Refuses logs of different sweeps, two answers to one point, and missing points."""
-    header: Record = {}
-    records: dict[int, Record] = {}
-    places: dict[int, Path] = {}
-    for folder in folders:
-        found, *rest = read_log(folder).records
-        header = header or found
-        if found["id"] != header["id"]:
-            raise Refused(f"--merge: {folder} is of another sweep than {folders[0]}")
-        _checked(folder / NAME, header, rest)
-        for record in rest:
-            number = record["n"]
-            if records.setdefault(number, record) != record:
-                raise Refused(
-                    f"--merge: {folder} and {places[number]} have different answers for point "
-                    f"{number}: they come from different machines or libraries; play it again"
-                )
-            places.setdefault(number, folder)
-    _complete(header, records)
-    with writing(out, header) as log:
-        known = _checked(log.path, header, log.records)
-        new = [record for number, record in sorted(records.items()) if number not in known]
-        if new:
-            log.append(new)
-        return _swept(log, ())
-
-
-def _complete(header: Record, records: dict[int, Record]) -> None:
-    missing = [number for number in range(header["points"]) if number not in records]
-    if missing:
-        grid = header_grid(header)
-        first = "; ".join(
-            ", ".join(f"{key} = {value}" for key, value in grid.change(number).items())
-            for number in missing[:3]
-        )
-        raise Refused(
-            f"--merge: {len(missing):,} of {header['points']:,} points are missing, the first at "
-            f"{first}; play their shards too, or again"
-        )
-
-
-__all__ = ["Sweep", "merge", "play_point", "player", "sweep", "sweep_of"]

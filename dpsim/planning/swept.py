@@ -1,30 +1,29 @@
-"""What a sweep has brought so far: the records of its log, and the answer they make."""
+"""Playing a sweep: its points into the log of a folder, and the answer that a log makes.
+
+Points are stored one by one; what is missing is played, and logs of several folders are merged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
-from dpsim.planning.grid import Axis, Grid
-from dpsim.planning.log import Record
-from dpsim.planning.workers import Lost
+from dpsim.core.record import Refused
+from dpsim.planning.grid import Axis, Grid, SweptKey
+from dpsim.planning.log import NAME, Log, Record, read_log, writing
+from dpsim.planning.sweep import Sweep, play_point
+from dpsim.planning.workers import Lost, Player, here, in_processes
 from dpsim.predict.document import from_json, to_json
 from dpsim.predict.level import Level
 from dpsim.predict.numbers import failed
-from dpsim.predict.point import Change, Failed, Point
+from dpsim.predict.point import Failed, Point
 from dpsim.predict.prediction import relate
 
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True)
-class SweptKey:
-    """An axis of the grid: what is swept, and the values of its steps."""
-
-    key: str
-    values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Swept:
         records = sorted(self.records, key=lambda record: int(record["n"]))
         points = {record["n"]: from_json(Point | Failed, record["point"]) for record in records}
         for lost in self.lost:
-            change = header_grid(header).change(lost.number)
+            change = _grid(header).change(lost.number)
             points[lost.number] = failed(None, lost.reason, change)
         said = (text for record in records for text in record.get("warnings", ()))
         return GridAnswer(
@@ -96,10 +95,10 @@ def _common(records: Sequence[Record], key: str) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-def header_grid(header: Record) -> Grid:
+def _grid(header: Record) -> Grid:
     """The grid that a header describes."""
 
-    def change(key: str, value: Any) -> Change:
+    def change(key: str, value: Any) -> dict[str, Any]:
         return value if key == "sweep" else {key: value}
 
     return Grid(
@@ -108,3 +107,110 @@ def header_grid(header: Record) -> Grid:
             for axis in header["grid"]
         )
     )
+
+
+Told = Callable[[int, int, Sequence[Record]], None]
+
+
+def player(jobs: int, ray: str | None = None) -> Player:
+    """Plays in this process, in `jobs` processes, or on the Ray cluster at `ray`."""
+    if ray is not None:
+        from dpsim.planning.cluster import on_ray
+
+        return partial(on_ray, task=play_point, address=ray, jobs=jobs)
+    if jobs == 1:
+        return partial(here, task=play_point)
+    return partial(in_processes, task=play_point, jobs=jobs)
+
+
+def sweep(
+    asked: Sweep,
+    folder: Path,
+    play: Player,
+    *,
+    shard: tuple[int, int] = (1, 1),
+    salvage: bool = False,
+    tell: Told = lambda done, of, records: None,
+) -> Swept:
+    """Play the points of `asked` that the log in `folder` does not hold yet.
+
+    play     plays points: see `player`
+    shard    (i, n): only every n-th point, from the i-th on
+    tell     called with (points stored, points of this shard, the records just stored)
+    """
+    first, step = shard
+    with writing(folder, asked.header, salvage=salvage) as log:
+        known = _checked(log.path, asked.header, log.records)
+        mine = range(first - 1, len(asked.grid), step)
+        todo = [number for number in mine if number not in known]
+        done = len(mine) - len(todo)
+        lost: list[Lost] = []
+        tell(done, len(mine), log.records)
+        with contextlib.closing(play(asked, todo)) as batches:
+            for batch in batches if todo else ():
+                records = [answer for answer in batch if not isinstance(answer, Lost)]
+                lost += [answer for answer in batch if isinstance(answer, Lost)]
+                if records:
+                    log.append(records)
+                done += len(batch)
+                tell(done, len(mine), records)
+        return _swept(log, lost)
+
+
+def _swept(log: Log, lost: Sequence[Lost]) -> Swept:
+    return Swept(log.header, tuple(log.records), tuple(lost), tuple(log.notes))
+
+
+def _checked(path: Path, header: Record, records: Sequence[Record]) -> set[int]:
+    """The numbers of `records`; Refused where one is of another sweep, or is there twice."""
+    known: set[int] = set()
+    for place, record in enumerate(records, 1):
+        number = record.get("n")
+        if record.get("of") != header["id"][:16] or not isinstance(number, int):
+            raise Refused(f"{path}: record {place} belongs to another sweep; delete the folder")
+        if number in known or not 0 <= number < header["points"]:
+            raise Refused(f"{path}: record {place} repeats point {number}, or there is none")
+        known.add(number)
+    return known
+
+
+def merge(folders: Sequence[Path], out: Path) -> Swept:
+    """The whole of a sweep whose points are in the logs of several folders; written to `out` as a
+    log too.  Refuses logs of different sweeps, two answers to one point, and missing points."""
+    header: Record = {}
+    records: dict[int, Record] = {}
+    places: dict[int, Path] = {}
+    for folder in folders:
+        found, *rest = read_log(folder).records
+        header = header or found
+        if found["id"] != header["id"]:
+            raise Refused(f"--merge: {folder} is of another sweep than {folders[0]}")
+        _checked(folder / NAME, header, rest)
+        for record in rest:
+            number = record["n"]
+            if records.setdefault(number, record) != record:
+                raise Refused(
+                    f"--merge: {folder} and {places[number]} have different answers for point "
+                    f"{number}: they come from different machines or libraries; play it again"
+                )
+            places.setdefault(number, folder)
+    _complete(header, records)
+    with writing(out, header) as log:
+        known = _checked(log.path, header, log.records)
+        new = [record for number, record in sorted(records.items()) if number not in known]
+        if new:
+            log.append(new)
+        return _swept(log, ())
+
+
+def _complete(header: Record, records: dict[int, Record]) -> None:
+    missing = [number for number in range(header["points"]) if number not in records]
+    if missing:
+        first = "; ".join(
+            ", ".join(f"{key} = {value}" for key, value in _grid(header).change(number).items())
+            for number in missing[:3]
+        )
+        raise Refused(
+            f"--merge: {len(missing):,} of {header['points']:,} points are missing, the first at "
+            f"{first}; play their shards too, or again"
+        )

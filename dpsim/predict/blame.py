@@ -23,9 +23,9 @@ from dpsim.cases.variant import Variant, without_communication
 from dpsim.describe.sections import Host
 from dpsim.play import NotApplicable, vectorised
 from dpsim.predict.player import step_time
-from dpsim.variability import CAUSES, FIXED
 
-COMMUNICATION, HOST, SPREAD = "communication", "host", "spread"
+#: what is no variability of the scenario's
+BESIDE = COMMUNICATION, HOST, SPREAD = "communication", "host", "spread"
 #: causes up to which all orders count
 MOST_EXACT = 4
 #: slow ranks and nodes up to which each is a cause of its own
@@ -99,7 +99,7 @@ def blame(case: Case, time: float) -> Blame:
         for name in sorted(names, key=lambda name: -parts[name])
     }
     quiet = value(frozenset())
-    varied = sum(loss for name, (loss, _) in found.items() if name.partition("[")[0] in CAUSES)
+    varied = sum(loss for name, (loss, _) in found.items() if name not in BESIDE)
     ranks = by_rank(case, steps, varied)
     return Blame(quiet, time - quiet, found, ranks, "shapley" if exact else "two orders")
 
@@ -126,9 +126,8 @@ def causes(case: Case) -> tuple[str, ...]:
 
 def _causes(case: Case) -> Iterator[str]:
     variability = case.scenario.variability
-    whole = variability.expanded
     for name in variability.causes:
-        entries = getattr(whole, name) if name in FIXED else ()
+        entries = variability.named.get(name, ())
         if 0 < len(entries) <= MOST_NAMED:
             yield from (f"{name}[{number}]" for number in entries)
         else:
@@ -146,7 +145,7 @@ def without(case: Case, left_out: list[str]) -> Case:
     scenario = case.scenario
     variability, compute, host = scenario.variability, scenario.compute, scenario.host
     for name in left_out:
-        if name.partition("[")[0] in CAUSES:
+        if name not in BESIDE:
             variability = variability.without(name)
     if SPREAD in left_out or case.script.waiting == 1.0:
         # without variability the spread that was fitted would take its place

@@ -18,10 +18,17 @@ def bottleneck(case: Case, played: Played) -> str:
     Time on the path that a quiet machine would not need is the stragglers'; so is a wait that
     nothing on the path explains.
     """
-    step = played.timeline.last
-    if step.cast.programs[0].transfers:
-        return _of_pipeline(case, played)
-    late = 0.0
+    pipeline = played.timeline.last.cast.programs[0].transfers
+    sizes = _of_ranks(played) if pipeline else _of_path(case, played)
+    largest = max(sizes, key=lambda name: sizes[name])
+    if largest == "compute":
+        return _compute_bound(case)
+    return _network_bound(case) if largest == "network" else largest
+
+
+def _of_path(case: Case, played: Played) -> dict[str, float]:
+    """What the last step's critical path is made of [s]."""
+    step, late = played.timeline.last, 0.0
     if case.scenario.variability.varies:
         late = max(step.duration - step_time(case, quiet=True), 0.0)
     sizes = dict.fromkeys(("compute", "network", "host"), 0.0)
@@ -37,26 +44,19 @@ def bottleneck(case: Case, played: Played) -> str:
     sizes["host"] += unexplained if host else 0.0
     sizes["stragglers"] = late + (0.0 if host else unexplained)
     sizes["compute"] -= late
-    largest = max(sizes, key=lambda name: sizes[name])
-    if largest == "compute":
-        return _compute_bound(case)
-    return _network_bound(case, played) if largest == "network" else largest
+    return sizes
 
 
-def _of_pipeline(case: Case, played: Played) -> str:
-    """What most of the critical rank's time goes to: the path itself leads through all stages and
-    shows no bubble."""
+def _of_ranks(played: Played) -> dict[str, float]:
+    """What the critical rank's time goes to [s]: in a pipeline the path itself leads through all
+    stages and shows no bubble."""
     split = played.timeline.mean_split()
-    sizes = {
+    return {
         "compute": split.compute,
         "network": split.exposed_communication,
         "pipeline_bubble": split.bubble,
         "stragglers": split.stall,
     }
-    largest = max(sizes, key=lambda name: sizes[name])
-    if largest == "compute":
-        return _compute_bound(case)
-    return _network_bound(case, played) if largest == "network" else largest
 
 
 def _compute_bound(case: Case) -> str:
@@ -67,7 +67,7 @@ def _compute_bound(case: Case) -> str:
     return max(seconds, key=lambda name: seconds[name])
 
 
-def _network_bound(case: Case, played: Played) -> str:
+def _network_bound(case: Case) -> str:
     """Latency, or the links inside or between nodes, whichever takes most of the collectives."""
     cast = case.asked
     plans = [

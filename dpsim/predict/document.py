@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 
 
 @dataclass(frozen=True)
-class Key:
+class JsonKey:
     """Marks a field that JSON knows under another name."""
 
     name: str
@@ -77,7 +77,7 @@ def _fields(record: Any) -> tuple[_Field, ...]:
 
 def _field(one: dataclasses.Field[Any], hint: Any) -> _Field:
     hint, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    key = next((mark.name for mark in marks if isinstance(mark, Key)), one.name)
+    key = next((mark.name for mark in marks if isinstance(mark, JsonKey)), one.name)
     return _Field(one.name, key, hint, Spread() in marks, one.default)
 
 

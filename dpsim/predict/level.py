@@ -15,6 +15,7 @@ from dpsim.cases.variant import at_ranks, scaled
 from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
+from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import Calibrate
 from dpsim.predict.player import step_time
 
@@ -26,6 +27,15 @@ class Level:
     scale: float
     ranks: int
     step_time: float
+
+
+def level_of(loaded: Loaded) -> Level | None:
+    """The level that `loaded` asks for; None where it asks for none."""
+    calibrate = loaded.scenario.calibrate
+    try:
+        return level(Case(loaded.points[0], loaded.base), calibrate) if calibrate else None
+    except Refused as error:
+        raise loaded.located(error) from None
 
 
 def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = step_time) -> Level:

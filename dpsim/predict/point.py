@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
+from dpsim.describe.sampler import DealtEpoch
 from dpsim.money.currency import rounded
-from dpsim.predict.document import Key, Keyed, Spread
+from dpsim.predict.document import JsonKey, Keyed, Spread
 
 #: causes -> step time at their two ends, relative to the predicted one
 Causes = dict[str, tuple[float, float]]
@@ -24,9 +25,9 @@ Change = Mapping[str, Any]
 class Interval:
     """Bounds of the mean step time at 90 % [s], and what each cause alone would do to it."""
 
-    low: Annotated[float, Key("step_time_low_s")]
-    high: Annotated[float, Key("step_time_high_s")]
-    causes: Annotated[Causes, Key("interval_causes")]
+    low: Annotated[float, JsonKey("step_time_low_s")]
+    high: Annotated[float, JsonKey("step_time_high_s")]
+    causes: Annotated[Causes, JsonKey("interval_causes")]
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,17 @@ class Parts:
 class Sent:
     """What rank 0 sends in a step [B]."""
 
-    payload: Annotated[float, Key("bytes_sent_per_rank")]
-    padding: Annotated[float, Key("padding_bytes_per_rank")]
-    control: Annotated[float, Key("control_bytes_per_rank")]
+    payload: Annotated[float, JsonKey("bytes_sent_per_rank")]
+    padding: Annotated[float, JsonKey("padding_bytes_per_rank")]
+    control: Annotated[float, JsonKey("control_bytes_per_rank")]
 
 
 @dataclass(frozen=True)
 class Memory:
     """Memory of the busiest rank [B]; whether it fits is None where the device is not known."""
 
-    bytes: Annotated[float, Key("memory_bytes")]
-    parts: Annotated[dict[str, float], Key("memory_parts")]
+    bytes: Annotated[float, JsonKey("memory_bytes")]
+    parts: Annotated[dict[str, float], JsonKey("memory_parts")]
     fits: bool | None
 
 
@@ -74,33 +75,19 @@ class TrainingRun:
     steps: int
     samples: float
     epochs: float | None
-    time_s: Annotated[float, Key("time_to_train_s")]
-    low_s: Annotated[float, Key("time_to_train_low_s")]
-    high_s: Annotated[float, Key("time_to_train_high_s")]
+    time_s: Annotated[float, JsonKey("time_to_train_s")]
+    low_s: Annotated[float, JsonKey("time_to_train_low_s")]
+    high_s: Annotated[float, JsonKey("time_to_train_high_s")]
     device_hours: float
 
 
 @dataclass(frozen=True)
-class DealtEpoch:
-    """An epoch as the sampler deals it to the ranks."""
-
-    steps: int
-    samples: int
-    samples_per_rank: int
-    repeated: int
-    dropped: int
-    micro_batches: int
-    last_micro_batch: int
-    last_micro_batches: int
-
-
-@dataclass(frozen=True)
-class Money:
+class RunCost:
     """What the training run costs [usd]."""
 
-    usd: Annotated[float, Key("cost_usd")]
-    low: Annotated[float, Key("cost_low_usd")]
-    high: Annotated[float, Key("cost_high_usd")]
+    usd: Annotated[float, JsonKey("cost_usd")]
+    low: Annotated[float, JsonKey("cost_low_usd")]
+    high: Annotated[float, JsonKey("cost_high_usd")]
 
 
 @dataclass(frozen=True)
@@ -136,20 +123,20 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RunEnergy:
     """The energy that the training run draws [kWh]."""
 
-    kwh: Annotated[float, Key("energy_kwh")]
-    low: Annotated[float, Key("energy_low_kwh")]
-    high: Annotated[float, Key("energy_high_kwh")]
+    kwh: Annotated[float, JsonKey("energy_kwh")]
+    low: Annotated[float, JsonKey("energy_low_kwh")]
+    high: Annotated[float, JsonKey("energy_high_kwh")]
 
 
 @dataclass(frozen=True)
-class Startup:
+class StartupTime:
     """What passes once, before the first step [s], and by what."""
 
-    seconds: Annotated[float, Key("startup_s")]
-    parts: Annotated[dict[str, float], Key("startup_parts")]
+    seconds: Annotated[float, JsonKey("startup_s")]
+    parts: Annotated[dict[str, float], JsonKey("startup_parts")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,11 +172,11 @@ class Point(Keyed):
     beside_step: tuple[BesideStep, ...] = ()
     run: Annotated[TrainingRun | None, Spread()] = None
     epoch: DealtEpoch | None = None
-    money: Annotated[Money | None, Spread()] = None
+    money: Annotated[RunCost | None, Spread()] = None
     cost: Cost | None = None
     power_w: float | None = None
-    energy: Annotated[Drawn | None, Spread()] = None
-    startup: Annotated[Startup | None, Spread()] = None
+    energy: Annotated[RunEnergy | None, Spread()] = None
+    startup: Annotated[StartupTime | None, Spread()] = None
     set: Change
     training_speedup: float | None = None
     speedup: float | None

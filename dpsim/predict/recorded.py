@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dpsim.cases.case import Case
 from dpsim.core.units import show
 from dpsim.models import Buckets, Recorded
@@ -26,66 +28,56 @@ def warnings_of(case: Case) -> list[str]:
     if recorded is None:
         return []
     return [
-        *_device(case, recorded),
-        *_batch(case, recorded),
-        *_hooks(recorded),
-        *_memory(recorded),
+        *_device(case, recorded), *_batch(case, recorded), *_hooks(recorded), *_memory(recorded),
         *_buckets(case, recorded),
-    ]
+    ]  # fmt: skip
 
 
 def _at_home(case: Case, recorded: Recorded) -> bool:
     return case.device is None or same_device(recorded.device, case.device.name)
 
 
-def _device(case: Case, recorded: Recorded) -> list[str]:
+def _device(case: Case, recorded: Recorded) -> Iterator[str]:
     if not recorded.timed:
-        return [
+        yield (
             f"durations are modelled from the recorded FLOP and traffic; the record's own, of "
             f"{recorded.device}, are not used"
-        ]
-    if not _at_home(case, recorded):
-        assert case.device is not None
-        return [
-            f"durations were recorded on {recorded.device}, and are played as {case.device.name}'s"
-        ]
-    return []
+        )
+    elif case.device is not None and not _at_home(case, recorded):
+        here = case.device.name
+        yield f"durations were recorded on {recorded.device}, and are played as {here}'s"
 
 
-def _batch(case: Case, recorded: Recorded) -> list[str]:
+def _batch(case: Case, recorded: Recorded) -> Iterator[str]:
     other = sorted({share for share in case.shares if share != recorded.batch})
-    if not other:
-        return []
-    return [
-        f"recorded with {recorded.batch} samples per step and played with {other[0]}: durations "
-        "are taken to grow in proportion"
-    ]
+    if other:
+        yield (
+            f"recorded with {recorded.batch} samples per step and played with {other[0]}: "
+            "durations are taken to grow in proportion"
+        )
 
 
-def _hooks(recorded: Recorded) -> list[str]:
-    if not recorded.timed or recorded.step <= recorded.plain_step * (1 + HOOKS):
-        return []
-    cost = recorded.step / recorded.plain_step - 1
-    return [
-        f"the played step of the record is {cost:.0%} longer than its steps without hooks "
-        f"({show(recorded.plain_step, 's')}); calibrate: {{step_time: …, ranks: 1}} sets that right"
-    ]
+def _hooks(recorded: Recorded) -> Iterator[str]:
+    if recorded.timed and recorded.step > recorded.plain_step * (1 + HOOKS):
+        cost, plain = recorded.step / recorded.plain_step - 1, show(recorded.plain_step, "s")
+        yield (
+            f"the played step of the record is {cost:.0%} longer than its steps without hooks "
+            f"({plain}); calibrate: {{step_time: …, ranks: 1}} sets that right"
+        )
 
 
-def _memory(recorded: Recorded) -> list[str]:
-    if not recorded.frozen_bytes:
-        return []
-    size = show(float(recorded.frozen_bytes), "B")
-    return [f"memory leaves out {size} of parameters that need no gradient"]
+def _memory(recorded: Recorded) -> Iterator[str]:
+    if recorded.frozen_bytes:
+        size = show(float(recorded.frozen_bytes), "B")
+        yield f"memory leaves out {size} of parameters that need no gradient"
 
 
-def _buckets(case: Case, recorded: Recorded) -> list[str]:
+def _buckets(case: Case, recorded: Recorded) -> Iterator[str]:
     """Whether the strategy's rule gives the buckets that were recorded."""
-    strategy = case.scenario.strategy
+    strategy, job = case.scenario.strategy, case.job(max(case.shares))
     if not strategy.recorded_buckets:
-        return ["the record is of DistributedDataParallel; its own buckets are not compared"]
-    job = case.job(max(case.shares))
-    found = []
+        yield "the record is of DistributedDataParallel; its own buckets are not compared"
+        return
     for what, iteration, theirs in (
         ("iteration 1", 1, recorded.first_buckets),
         ("the steady state", None, recorded.buckets),
@@ -93,10 +85,8 @@ def _buckets(case: Case, recorded: Recorded) -> list[str]:
         program = strategy.program(job, iteration)
         ours = tuple((size, names) for _, size, names in program.buckets)
         if ours != theirs:
-            found.append(
-                f"buckets of {what} are not the recorded ones: {_difference(ours, theirs)}"
-            )
-    return found
+            differs = _difference(ours, theirs)
+            yield f"buckets of {what} are not the recorded ones: {differs}"
 
 
 def _difference(ours: Buckets, theirs: Buckets) -> str:

@@ -8,17 +8,8 @@ from collections.abc import Sequence
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks, without_communication
-from dpsim.predict.answer import (
-    Amdahl,
-    Bend,
-    Beyond,
-    Gap,
-    Gustafson,
-    KarpFlatt,
-    Laws,
-    NoLaws,
-    Usl,
-)
+from dpsim.predict import answer
+from dpsim.predict.answer import Beyond, Gap, Laws, NoLaws
 from dpsim.predict.laws import amdahl, fit_usl, karp_flatt
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Failed, Point
@@ -101,7 +92,7 @@ def laws(
     )
     return Laws(
         amdahl=_amdahl(first, base, beyond, calibrated),
-        gustafson=Gustafson(base.serial_fraction),
+        gustafson=answer.Gustafson(base.serial_fraction),
         usl=_usl([p for _, p in good]),
         karp_flatt=tuple(
             _karp_flatt(p, base, weak=weak) for c, p in good if c.ranks > 1 and base.total
@@ -110,10 +101,12 @@ def laws(
     )
 
 
-def _amdahl(first: Case, base: Baseline, beyond: tuple[Beyond, ...], calibrated: bool) -> Amdahl:
+def _amdahl(
+    first: Case, base: Baseline, beyond: tuple[Beyond, ...], calibrated: bool
+) -> answer.Amdahl:
     fast, slow = compute_range(first, calibrated)
     exact = first.machine is None
-    return Amdahl(
+    return answer.Amdahl(
         serial_fraction=base.serial_fraction,
         low=_serial(base, 1.0 if exact else slow),
         high=_serial(base, 1.0 if exact else fast),
@@ -127,28 +120,28 @@ def _serial(base: Baseline, stretch: float) -> float:
     return base.serial / total if total else 0.0
 
 
-def _usl(good: Sequence[Point]) -> Usl | None:
+def _usl(good: Sequence[Point]) -> answer.Usl | None:
     fit = fit_usl([p.ranks for p in good], [p.throughput_per_s or 0.0 for p in good])
     if fit is None:
         return None
     peak = fit.peak_ranks if math.isfinite(fit.peak_ranks) else None
-    return Usl(fit.sigma, fit.kappa, peak)
+    return answer.Usl(fit.sigma, fit.kappa, peak)
 
 
-def _karp_flatt(point: Point, base: Baseline, *, weak: bool) -> KarpFlatt:
+def _karp_flatt(point: Point, base: Baseline, *, weak: bool) -> answer.KarpFlatt:
     """The serial fraction that would explain this point alone (scaled speed-up if weak)."""
     ranks = point.ranks
     work = ranks * base.ideal(ranks, weak=True) if weak else base.total
-    return KarpFlatt(ranks, karp_flatt(work / point.step_time_s, ranks))
+    return answer.KarpFlatt(ranks, karp_flatt(work / point.step_time_s, ranks))
 
 
-def _bend(good: Sequence[tuple[Case, Point]], beyond: Sequence[Beyond]) -> Bend | None:
+def _bend(good: Sequence[tuple[Case, Point]], beyond: Sequence[Beyond]) -> answer.Bend | None:
     """Where efficiency first falls below 90 %, and which part of the gap is the largest there."""
     for (case, point), at in zip(good, beyond, strict=True):
         if point.efficiency is not None and point.efficiency < BENT:
             sizes = {**vars(at.gap), "serial_s": _serial_loss(good, case, at)}
             largest = max(sizes, key=lambda name: sizes[name])
-            return Bend(case.ranks, largest.removesuffix("_s"))
+            return answer.Bend(case.ranks, largest.removesuffix("_s"))
     return None
 
 

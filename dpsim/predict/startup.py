@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dpsim.cases.case import Case
 from dpsim.core.plugins import name_of
-from dpsim.predict.point import Startup
+from dpsim.predict.point import StartupTime
 
 BROADCAST = "broadcast of parameters"
 
@@ -42,12 +42,12 @@ def parts(case: Case) -> dict[str, float]:
     return found
 
 
-def startup_of(case: Case) -> Startup | None:
+def startup_of(case: Case) -> StartupTime | None:
     """What passes before the first step; None where the scenario does not ask."""
     if case.scenario.startup is None:
         return None
     known = parts(case)
-    return Startup(sum(known.values()), known)
+    return StartupTime(sum(known.values()), known)
 
 
 def warnings(cases: Sequence[Case]) -> list[str]:

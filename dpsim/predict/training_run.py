@@ -1,7 +1,6 @@
 """What a point costs in time, money and energy: from its step to a training run and a year.
 
-`priced` adds it to a point; `cost_of`, `usage_of`, `quote_of` and `time_to_train` of
-dpsim/describe/convergence.py are what it is made of.
+`priced` adds it to a point; `run_of`, `cost_of`, `usage_of` and `quote_of` are what it is made of.
 """
 
 from __future__ import annotations
@@ -14,22 +13,15 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import Variant
 from dpsim.core.places import below
 from dpsim.core.record import Refused
-from dpsim.describe.convergence import (
-    Need,
-    TrainingTime,
-    fitted,
-    limit,
-    needed,
-    tasks,
-    time_to_train,
-)
-from dpsim.describe.sampler import Epoch, epoch_of
+from dpsim.describe.convergence import Need, fitted, limit, needed, tasks
+from dpsim.describe.sampler import DealtEpoch, epoch_of
 from dpsim.describe.sections import Batch
 from dpsim.money.items import Bill, bill
 from dpsim.money.price_list import Quote, read_quote
 from dpsim.money.usage import Power, Usage, device_hours, power
+from dpsim.predict import point as parts
 from dpsim.predict.player import step_time
-from dpsim.predict.point import Cost, CostItem, DealtEpoch, Drawn, Failed, Money, Point, TrainingRun
+from dpsim.predict.point import Failed, Point, TrainingRun
 
 
 def check(case: Case) -> None:
@@ -68,7 +60,7 @@ def usage_of(case: Case, busy: float) -> Usage:
     use = _machine_use(case, busy)
     if not counted or case.topology is None:
         return use
-    return Usage(**{**vars(use), "ports": switch_ports(case)})
+    return replace(use, ports=switch_ports(case))
 
 
 def _machine_use(case: Case, busy: float) -> Usage:
@@ -131,24 +123,28 @@ def power_of(case: Case, point: Point) -> Power | None:
     return None if energy is None else power(energy, _machine_use(case, busy_share(point)))
 
 
-def run_of(case: Case, point: Point) -> TrainingTime | None:
-    """The training run of `point`; None where none is asked for."""
-    training = case.scenario.training
+def run_of(case: Case, point: Point) -> TrainingRun | None:
+    """The training run of `point`; None where none is asked for.
+
+    Its interval is that of the step time; that of how many steps are needed is not known.
+    """
+    training, bounds = case.scenario.training, point.interval
     if training is None:
         return None
-    if training.sampler is not None:
-        return _dealt_run(case, point)
-    return time_to_train(
-        training,
-        case.global_batch,
-        point.step_time_s,
-        low=point.interval.low,
-        high=point.interval.high,
-        tokens_per_sample=case.tokens_per_sample,
-    )
+    dealt = epoch(case)
+    need = needed(training, case.global_batch, case.tokens_per_sample)
+    if dealt is not None:
+        return _dealt_run(case, point, dealt)
+    ends = (need.steps * seconds for seconds in (point.step_time_s, bounds.low, bounds.high))
+    return _lasting(case, need, *ends)
 
 
-def epoch(case: Case) -> Epoch | None:
+def _lasting(case: Case, need: Need, seconds: float, low: float, high: float) -> TrainingRun:
+    hours = float(device_hours(case.ranks, seconds))
+    return TrainingRun(need.steps, need.samples, need.epochs, seconds, low, high, hours)
+
+
+def epoch(case: Case) -> DealtEpoch | None:
     """An epoch as the sampler deals it; None where the scenario has no sampler."""
     training = case.scenario.training
     if training is None or training.sampler is None:
@@ -162,23 +158,15 @@ def epoch(case: Case) -> Epoch | None:
             "strategy: {kind: ddp, join: true}",
             (*where, "uneven"),
         )
-    found = case.scenario.batch
-    return epoch_of(
-        training.epoch() or 1,
-        case.mesh.data,
-        case.shares[0],
-        found.accumulation,
-        training.sampler,
-    )
+    accumulation, ranks = case.scenario.batch.accumulation, case.mesh.data
+    return epoch_of(training.epoch() or 1, ranks, case.shares[0], accumulation, training.sampler)
 
 
-def _dealt_run(case: Case, point: Point) -> TrainingTime:
+def _dealt_run(case: Case, point: Point, dealt: DealtEpoch) -> TrainingRun:
     """The training run of `point`, epoch by epoch."""
-    training, dealt = case.scenario.training, epoch(case)
+    training = case.scenario.training
     assert training is not None
     assert training.sampler is not None
-    assert dealt is not None
-    needed(training, case.global_batch, case.tokens_per_sample)  # refuses too large a batch
     epochs, time = int(training.epochs or 1), point.step_time_s
     if training.sampler.last_accumulation == "carry":
         steps = epochs * dealt.micro_batches // case.scenario.batch.accumulation
@@ -188,27 +176,27 @@ def _dealt_run(case: Case, point: Point) -> TrainingTime:
         seconds = epochs * ((dealt.steps - 1) * time + _last_step(case, dealt, time))
     if steps == 0:
         raise Refused("these epochs do not fill one accumulation", ("batch", "accumulation"))
-    samples = epochs * dealt.samples
-    need = Need(steps, float(samples), float(epochs))
     low, high = (
         seconds * (end / time if time > 0 else 1.0)
         for end in (point.interval.low, point.interval.high)
     )
-    return TrainingTime(need, seconds, low, high)
+    need = Need(steps, float(epochs * dealt.samples), float(epochs))
+    return _lasting(case, need, seconds, low, high)
 
 
-def _last_step(case: Case, dealt: Epoch, time: float) -> float:
+def _last_step(case: Case, dealt: DealtEpoch, time: float) -> float:
     """The last step of an epoch: fewer micro-batches, and a smaller one at their end [s]."""
-    if dealt.last < case.scenario.batch.accumulation:
-        time = step_time(_with_batch(case, case.shares[0], dealt.last))
+    if dealt.last_micro_batches < case.scenario.batch.accumulation:
+        time = step_time(_with_batch(case, case.shares[0], dealt.last_micro_batches))
     return time - _saved(case, dealt)
 
 
-def _saved(case: Case, dealt: Epoch) -> float:
+def _saved(case: Case, dealt: DealtEpoch) -> float:
     """What the smaller micro-batch at the end of an epoch takes less than a full one [s]."""
-    if dealt.tail == case.shares[0]:
+    if dealt.last_micro_batch == case.shares[0]:
         return 0.0
-    full, tail = (step_time(_with_batch(case, n, 1)) for n in (case.shares[0], dealt.tail))
+    sizes = case.shares[0], dealt.last_micro_batch
+    full, tail = (step_time(_with_batch(case, samples, 1)) for samples in sizes)
     return full - tail
 
 
@@ -221,65 +209,45 @@ def priced(case: Case, point: Point) -> Point:
     """`point` with what its training run takes and costs; nothing is added where the scenario has
     no training, price and energy."""
     run, charged, drawn = run_of(case, point), cost_of(case, point), power_of(case, point)
-    dealt = epoch(case)
-    return replace(
-        point,
-        run=_run(case, run) if run else None,
-        epoch=_epoch(dealt) if dealt else None,
-        cost_usd_per_hour=float(charged.usd_per_hour) if charged else None,
-        money=Money(*(float(charged.over(s)) for s in _ends(run))) if charged and run else None,
-        cost=_cost(case, point, charged, run) if charged else None,
-        power_w=float(drawn.total) if drawn else None,
-        energy=Drawn(*(float(drawn.kwh(s)) for s in _ends(run))) if drawn and run else None,
-    )
+    point = replace(point, run=run, epoch=epoch(case))
+    ends = (run.time_s, run.low_s, run.high_s) if run else ()
+    if charged is not None:
+        cost = parts.RunCost(*(float(charged.over(seconds)) for seconds in ends)) if run else None
+        point = replace(
+            point,
+            cost_usd_per_hour=float(charged.usd_per_hour),
+            money=cost,
+            cost=_cost(case, point, charged),
+        )
+    if drawn is not None:
+        energy = parts.RunEnergy(*(float(drawn.kwh(seconds)) for seconds in ends)) if run else None
+        point = replace(point, power_w=float(drawn.total), energy=energy)
+    return point
 
 
-def _ends(run: TrainingTime) -> tuple[float, float, float]:
-    """How long it takes, and the ends of its interval [s]."""
-    return run.seconds, run.low, run.high
-
-
-def _run(case: Case, run: TrainingTime) -> TrainingRun:
-    need, hours = run.need, float(device_hours(case.ranks, run.seconds))
-    return TrainingRun(need.steps, need.samples, need.epochs, *_ends(run), hours)
-
-
-def _epoch(dealt: Epoch) -> DealtEpoch:
-    return DealtEpoch(
-        steps=dealt.steps,
-        samples=dealt.samples,
-        samples_per_rank=dealt.per_rank,
-        repeated=dealt.repeated,
-        dropped=dealt.dropped,
-        micro_batches=dealt.micro_batches,
-        last_micro_batch=dealt.tail,
-        last_micro_batches=dealt.last,
-    )
-
-
-def _cost(case: Case, point: Point, charged: Bill, run: TrainingTime | None) -> Cost:
+def _cost(case: Case, point: Point, charged: Bill) -> parts.Cost:
     """The line items of a point, and what a step, a sample, a token, a run and a year cost."""
     time, batch = point.step_time_s, case.global_batch
     step, tokens = charged.over(time), batch * case.tokens_per_sample
     quote, price = charged.quote, case.scenario.price
-    return Cost(
+    return parts.Cost(
         usd_per_hour=float(charged.usd_per_hour),
         usd_per_step=float(step),
         usd_per_sample=float(step / batch),
         usd_per_token=float(step / tokens) if case.tokens_per_sample > 1 else None,
-        usd_per_run=None if run is None else float(charged.over(run.seconds)),
+        usd_per_run=float(charged.over(point.run.time_s)) if point.run else None,
         usd_per_year=float(charged.usd_per_year),
-        items=tuple(_items(charged, time, run)),
+        items=tuple(_items(charged, time, point.run)),
         as_of=quote.as_of if quote else price.as_of if price else None,
         source=quote.source if quote else price.source if price else None,
     )
 
 
-def _items(charged: Bill, time: float, run: TrainingTime | None) -> Iterator[CostItem]:
+def _items(charged: Bill, time: float, run: TrainingRun | None) -> Iterator[parts.CostItem]:
     per_step = charged.shares(time)
-    per_run = charged.shares(run.seconds) if run else (None,) * len(charged.items)
+    per_run = charged.shares(run.time_s) if run else (None,) * len(charged.items)
     for item, step, whole in zip(charged.items, per_step, per_run, strict=True):
-        yield CostItem(
+        yield parts.CostItem(
             name=item.name,
             basis=item.basis,
             usd_per_hour=float(item.usd_per_hour),

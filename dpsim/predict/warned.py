@@ -16,7 +16,6 @@ from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import Failed, Point
 from dpsim.predict.recorded import measured_at, warnings_of
-from dpsim.variability import PRESETS
 
 
 def warnings(
@@ -83,9 +82,9 @@ def _drawn(cases: Sequence[Case]) -> Iterator[str]:
             f"cluster.routing: with seed {hashed.pop()} one draw of which flows collide; sweep "
             "over seed to see how much that is luck"
         )
-    preset = cases[0].scenario.variability.preset
-    if preset is not None:
-        yield f"variability.preset {preset}: {PRESETS[preset].source}"
+    varied = cases[0].scenario.variability
+    if varied.preset is not None:
+        yield f"variability.preset {varied.preset}: {varied.source}"
 
 
 def _uneven(first: Case, good: Sequence[Case]) -> Iterator[str]:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dpsim.planning.swept import GridAnswer, SweptKey
+    from dpsim.planning.grid import SweptKey
+    from dpsim.planning.swept import GridAnswer
 
 #: lines that can be told apart
 MOST_LINES = 8

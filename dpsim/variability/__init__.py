@@ -111,6 +111,17 @@ class Variability:
         return tuple(name for name in CAUSES if getattr(whole, name))
 
     @property
+    def named(self) -> dict[str, tuple[int, ...]]:
+        """The ranks and nodes that are slow in every step, by cause."""
+        whole = self.expanded
+        return {name: tuple(getattr(whole, name) or ()) for name in FIXED}
+
+    @property
+    def source(self) -> str:
+        """Where its preset comes from; empty without one."""
+        return PRESETS[self.preset].source if self.preset else ""
+
+    @property
     def random(self) -> bool:
         """Whether steps differ from one another."""
         return any(name not in FIXED for name in self.causes)

@@ -1,0 +1,145 @@
+"""Values of one knob: where they are searched, and what has come out at those that were tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dpsim.core.record import Refused
+from dpsim.planning.bench import Bench
+from dpsim.planning.finding import Tried, marked
+from dpsim.planning.grid import parse_axis
+from dpsim.planning.knobs import TRIED, Knob, knob_of, unit_in, with_unit
+from dpsim.planning.search import rises_or_falls, spaced
+from dpsim.planning.wanted import Wanted, margin_of, value_of
+from dpsim.predict.point import Change, Failed, Point, computed
+
+#: GPUs up to which the size of a cluster is searched if nobody says
+MOST_GPUS = 1024
+
+
+@dataclass
+class Trials:
+    """What has been tried of one knob: value -> point, with the margin of what is wanted."""
+
+    bench: Bench
+    knob: Knob
+    wanted: Sequence[Wanted]
+    points: dict[float, Point | Failed] = field(default_factory=dict)
+
+    @property
+    def relative(self) -> bool:
+        return any(one.relative for one in self.wanted)
+
+    def play(self, text: str, *, confirmed: bool = False) -> Point | Failed:
+        """The point at the value `text`."""
+        change = {self.knob.key: self.knob.setting(text)}
+        return self.bench.point(change, relative=self.relative, confirmed=confirmed)
+
+    def margin(self, value: float, sure: bool = False) -> float:
+        """The margin at `value`, rounded to what a scenario would say."""
+        text = self.knob.text(value, TRIED)
+        at = self.knob.value(text)
+        if at not in self.points:
+            self.points[at] = self.play(text)
+        return margin_of(self.wanted, self.points[at], sure=sure)
+
+    def ordered(self) -> list[float]:
+        return sorted(self.points)
+
+    def marked(self) -> list[Tried]:
+        """The points, rising, and whether all that is wanted holds there."""
+        return [marked(self.points[at], self.wanted) for at in self.ordered()]
+
+    def notes(self) -> Iterator[str]:
+        """What is not as a search of one edge takes for granted."""
+        points, key = [self.points[at] for at in self.ordered()], self.knob.key
+        for one in self.wanted:
+            line = [value_of(point, one.field) for point in points]
+            if one.field != "fits" and not rises_or_falls(line):
+                yield f"{one.field} goes up and down over {key}; narrow gaps may be missed"
+        errors = [point.error for point in self.points.values() if isinstance(point, Failed)]
+        if errors:
+            yield f"no number at {len(errors)} of {len(points)} values: {errors[0]}"
+        unfit = sum(point.memory.fits is False for point in computed(points))
+        if unfit and not any(one.field == "fits" for one in self.wanted):
+            yield f"{unfit} of {len(points)} values do not fit in memory; add --require fits"
+
+
+# -- where to search ------------------------------------------------------------------------------
+
+
+class Ends(NamedTuple):
+    """A range to search in, both ends included."""
+
+    low: float
+    high: float
+
+
+def searched(bench: Bench, text: str) -> tuple[Knob, Ends | list[float] | None]:
+    """The knob of a ``--vary KEY``, and where to search: None around its present value, the span of
+    ``KEY=LOW:HIGH UNIT``, or the values of ``KEY=V1,V2,…``."""
+    key, equals, values = (part.strip() for part in text.partition("="))
+    knob = knob_of(bench.scenario(), key, "--vary")
+    if not equals:
+        return knob, None
+    try:
+        return _given(knob, key, values)
+    except ValueError as error:
+        message = error.message if isinstance(error, Refused) else str(error)
+        raise Refused(f"--vary {text}: {message.removeprefix(f'--grid {text}: ')}") from None
+
+
+def _given(knob: Knob, key: str, values: str) -> tuple[Knob, Ends | list[float]]:
+    """The knob in the unit of `values`, and their numbers, rising, or a range of them."""
+    ends = values.split(":")
+    if len(ends) == 2:
+        unit = unit_in(ends[1])
+        texts = [end if unit_in(end) or not unit else f"{end} {unit}" for end in ends]
+        low, high = (knob.value(text) for text in texts)
+        if low >= high:
+            raise ValueError(f"a range goes up; {texts[0]} is not below {texts[1]}")
+        return _said_in(knob, unit), Ends(low, high)
+    listed = [str(value) for value in parse_axis(f"{key}={values}").values]
+    numbers = sorted(knob.value(text) for text in listed)
+    return _said_in(knob, unit_in(listed[0])), numbers
+
+
+def _said_in(knob: Knob, unit: str) -> Knob:
+    return with_unit(knob, unit) if unit and not knob.whole else knob
+
+
+def scanned(bench: Bench, knob: Knob, given: Ends | None) -> list[float]:
+    """The values of the coarse scan."""
+    low, high = given or (limits(bench, knob) if knob.counts else knob.span())
+    if knob.whole:
+        low = max(math.ceil(low / knob.step) * knob.step, knob.step)
+        high = max(high // knob.step * knob.step, low)
+    elif knob.above and low <= knob.low:
+        raise Refused(f"--vary {knob.key}: {knob.text(low)} is excluded; begin above it")
+    if knob.counts and given is None:  # counts that people build
+        return [*(v for k in range(21) if (v := 2.0**k) < high), high]
+    values = spaced(low, high, step=float(knob.step) if knob.whole else 0.0)
+    inner = {knob.value(knob.text(value, 3)) for value in values[1:-1]}
+    return [values[0], *sorted(v for v in inner if low < v < high), *values[1:][-1:]]
+
+
+def limits(bench: Bench, knob: Knob) -> tuple[float, float]:
+    """Sizes of cluster to look at: up to MOST_GPUS, and what the machine allows."""
+    case = bench.case()
+    if knob.key == "cluster.ranks" or case.topology is None:
+        high = MOST_GPUS
+    else:
+        high = max(MOST_GPUS // case.topology.gpus, 1)
+    while high > 1 and not _accepted(bench, {knob.key: high}):
+        high //= 2
+    return 1.0, float(high)
+
+
+def _accepted(bench: Bench, change: Change) -> bool:
+    try:
+        return bench.case(change).ranks > 0
+    except Refused:
+        return False
