@@ -985,6 +985,17 @@ def test_a_damaged_sample_is_read_or_refused(seed: int, damage: int) -> None:
                 assert str(error)
 
 
+def test_a_number_with_an_underscore_is_refused(tmp_path: Path) -> None:
+    """Python itself reads 14_72 as 1472."""
+    text = (DATA / H100).read_text("utf-8")
+    row = next(line for line in text.splitlines() if line.split()[2:3] == ["float"])
+    time = row.split()[5]
+    path = tmp_path / H100
+    path.write_text(text.replace(row, row.replace(time, f"{time[0]}_{time[1:]}", 1)), "utf-8")
+    with pytest.raises(Refused, match=rf"line \d+: '{time[0]}_.*' is not a number"):
+        gather([path])
+
+
 def test_the_limit_on_gzip_admits_real_traces() -> None:
     for path in DATA.glob("*.gz"):
         packed_size = path.stat().st_size

@@ -26,7 +26,7 @@ def case() -> Case:
 
 def shared(case: Case, other: Case) -> set[str]:
     """The chapters of `other` that are those of `case` themselves."""
-    names = ("site", "work", "network")
+    names = ("site", "work", "transport")
     return {name for name in names if getattr(case, name) is getattr(other, name)}
 
 
@@ -34,7 +34,7 @@ def test_another_batch_has_the_same_machine_model_and_plans(case: Case) -> None:
     batch = replace(case.scenario.batch, per_device=16)
     other = Variant("twice the batch", {"batch": batch}).of(case)
     assert (case.global_batch, other.global_batch) == (128, 256)
-    assert shared(case, other) == {"site", "work", "network"}
+    assert shared(case, other) == {"site", "work", "transport"}
 
 
 def test_free_communication_has_plans_of_its_own(case: Case) -> None:
@@ -49,7 +49,7 @@ def test_other_ranks_have_routes_of_their_own(case: Case) -> None:
 def test_levels_of_compute_differ_in_pace_alone(case: Case) -> None:
     other = scaled(case, 2.0)
     assert other.pace.seconds(8) == pytest.approx(2 * case.pace.seconds(8))
-    assert shared(case, other) == {"site", "work", "network"}
+    assert shared(case, other) == {"site", "work", "transport"}
 
 
 def test_a_variant_of_a_variant_keeps_what_both_change(case: Case) -> None:

@@ -180,7 +180,7 @@ def _wrong(cell: list[str]) -> bool:
 
 def _number(text: str, line: int) -> float:
     try:
-        value = float(text)
+        value = float(text.replace("_", "?"))  # Python takes 1_0 for 10; these files do not
     except ValueError:
         raise Refused(f"line {line}: {text[:40]!r} is not a number") from None
     if not math.isfinite(value) or value < 0:
