@@ -15,7 +15,7 @@ from dpsim.backends.ideal import Ideal
 from dpsim.compile.job import Gradient
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.strategies import Job
-from dpsim.compile.strategies._offload import Host
+from dpsim.compile.strategies._offload import OffloadHost
 from dpsim.compile.strategies._zero3 import Limits, Trace, trace
 from dpsim.compile.strategies._zero_exchange import assign_buckets
 from dpsim.compile.strategies.zero import Zero
@@ -417,7 +417,7 @@ def test_hosts_touch_as_many_bytes_a_parameter_as_devices() -> None:
     device = load_device("v100-sxm2-32gb")
     for kind in get_args(get_type_hints(Optimizer)["kind"]):
         here = optimizer_seconds(kind, 1e9, device) * device.memory_bandwidth
-        assert Host(1.0, 1.0, 1).update(kind, 1e9) == pytest.approx(here)
+        assert OffloadHost(1.0, 1.0, 1).update(kind, 1e9) == pytest.approx(here)
 
 
 def test_copies_to_the_host_hold_up_the_next_reduction() -> None:
