@@ -16,7 +16,7 @@ from dpsim.compile.job import Gradient
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.strategies import Job
 from dpsim.compile.strategies._offload import OffloadHost
-from dpsim.compile.strategies._zero3 import Limits, Trace, trace
+from dpsim.compile.strategies._zero3 import Limits, VisitTrace, trace
 from dpsim.compile.strategies._zero_exchange import assign_buckets
 from dpsim.compile.strategies.zero import Zero
 from dpsim.core.record import Refused, build
@@ -256,12 +256,12 @@ def test_overflow_and_norm_are_agreed_on_before_the_update() -> None:
 # -- what stage 3 gathers ---------------------------------------------------------------------
 
 
-def gathers(limits: Limits, *, layers: int = 4, size: int = 4096, recorded: bool = True) -> Trace:
+def gathers(limits: Limits, *, layers: int = 4, size: int = 4096, recorded: bool = True) -> VisitTrace:
     order = [*range(layers), *reversed(range(layers))]
     return trace(order, [[i] for i in range(layers)], [size] * layers, limits, recorded=recorded)
 
 
-def sizes(found: Trace, first: int, last: int) -> list[int]:
+def sizes(found: VisitTrace, first: int, last: int) -> list[int]:
     """Elements of every gather while visits `first` to `last` are made."""
     lists = [x for v in found.visits[first:last] for x in (v.fetch, v.prefetch)]
     return [4096 * len(x) for x in lists if x]
