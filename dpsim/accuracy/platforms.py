@@ -62,9 +62,7 @@ def platform(
     and not nodes.  Refused where the accelerator, or a node with so many of them, is not known.
     """
     notes: list[str] = []
-    if vocabulary().network.host_memory.search(fabric.lower()):
-        message = f"fabric {fabric!r} moves host memory; only GPUs are modelled"
-        raise Refused(message, ("fabric",))
+    _check_fabric(fabric)
     outer, inner = _clauses(inter_node)
     inside = " ; ".join((intra_node, fabric, machine, *inner)).lower()
     every = " ; ".join((accelerator, inside, inter_node)).lower()
@@ -79,6 +77,12 @@ def platform(
     cluster = {"machine": name, "device": device, "gpus_per_node": gpus}
     cluster |= nics.cluster() if nics else {}
     return Platform({k: v for k, v in cluster.items() if v is not None}, tuple(notes))
+
+
+def _check_fabric(fabric: str) -> None:
+    if vocabulary().network.host_memory.search(fabric.lower()):
+        message = f"fabric {fabric!r} moves host memory; only GPUs are modelled"
+        raise Refused(message, ("fabric",))
 
 
 def _clauses(text: str) -> tuple[str, tuple[str, ...]]:

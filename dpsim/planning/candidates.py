@@ -288,6 +288,3 @@ def _efficiency(case: Case, point: Point) -> float | None:
     own = case.global_batch / case.ranks / time if time > 0 else math.inf
     share = own / base
     return share if math.isfinite(share) else None
-
-
-__all__ = ["Asked", "Candidate", "PlayedJob", "asked", "played"]

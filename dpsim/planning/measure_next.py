@@ -292,6 +292,3 @@ def _step(
 def _file(name: str) -> str:
     """`name` as part of a file's name."""
     return "".join(c if c.isalnum() or c in "-._" else "-" for c in name)
-
-
-__all__ = ["Measurement", "Valued", "document", "possible", "valued"]
