@@ -333,7 +333,7 @@ def talk(cast: Cast, rank: int) -> dict[tuple[str, str, tuple[int, ...]], list[A
 def test_all_ranks_of_a_communicator_say_the_same_in_the_same_order(data: Data) -> None:
     """So what is sent is received, byte for byte."""
     case, _ = compiled(data)
-    said = [talk(case.asked, rank) for rank in range(case.ranks)]
+    said = [talk(case.programs.asked, rank) for rank in range(case.ranks)]
     for rank, own in enumerate(said):
         for key, words in own.items():
             assert rank in key[2]
@@ -617,7 +617,9 @@ def test_a_table_tied_to_itself_on_one_rank_is_not_exchanged() -> None:
     names = {}
     for kind in ("zbv", "looped_bfs"):
         case = case_of(data | {"schedule": {"kind": kind}})
-        names[kind] = {op.name for p in case.asked.programs for op in p.ops if "table" in op.name}
+        names[kind] = {
+            op.name for p in case.programs.asked.programs for op in p.ops if "table" in op.name
+        }
         check_timelines(data | {"schedule": {"kind": kind}})
     assert names == {"zbv": set(), "looped_bfs": {"table.0"}}
 

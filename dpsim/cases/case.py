@@ -16,7 +16,6 @@ from dpsim.cases.site import Site
 from dpsim.cases.work import ModelWork, Pace
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
-from dpsim.compile.program import Cast
 from dpsim.describe.scenario import Scenario
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
@@ -125,11 +124,6 @@ class Case:
         return self.site.device
 
     @property
-    def devices(self) -> tuple[Device | None, ...]:
-        """The kinds of devices that ranks have; the machine's own is the first."""
-        return self.pace.kinds
-
-    @property
     def topology(self) -> Topology | None:
         """Graph and routes of the machine."""
         return self.site.topology
@@ -155,11 +149,6 @@ class Case:
         return self.work.precision
 
     @property
-    def tokens_per_sample(self) -> int:
-        """1 where samples are not text."""
-        return self.model.tokens
-
-    @property
     def mesh(self) -> Mesh:
         """How the ranks are spread over tensor, data and pipeline parallelism."""
         return self.batches.mesh
@@ -173,16 +162,6 @@ class Case:
     def global_batch(self) -> int:
         """Samples of a step that count, over all ranks."""
         return self.batches.total
-
-    @property
-    def backup_workers(self) -> int:
-        """Ranks whose gradients a step does not wait for."""
-        return self.scenario.strategy.backup_workers
-
-    @property
-    def asked(self) -> Cast:
-        """The cast of the step that the scenario asks for, rank by rank."""
-        return self.programs.asked
 
     @property
     def backend(self) -> Backend:

@@ -44,7 +44,7 @@ def collectives(case: Case) -> Iterator[Collective]:
     costs, topology = case.costs, case.topology
     if not isinstance(costs, MeasuredCosts) or topology is None:
         return
-    cast = case.asked
+    cast = case.programs.asked
     for op in cast.programs[cast.roles[0]].ops:
         if not op.exchanges:
             continue

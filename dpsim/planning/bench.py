@@ -18,7 +18,7 @@ from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import INSTEAD, value_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, Scenario
-from dpsim.planning.unswept import Unswept
+from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import Change, Failed, Point
@@ -167,7 +167,7 @@ def bench_of(loaded: Loaded, relative_to: str | None = None) -> Bench:
 
     Raises Refused where the scenario cannot be calibrated or compiled."""
     unswept = Unswept.of(loaded)
-    sizes = [_ranks(Case(point, unswept.base)) for point in loaded.points]
+    sizes = [known_ranks(Case(point, unswept.base)) for point in loaded.points]
     largest = max(range(len(sizes)), key=lambda k: (sizes[k], k))
     at, base = dict(loaded.changes[largest]), dict(loaded.changes[0])
     first = Case(loaded.points[0], unswept.base)
@@ -198,11 +198,3 @@ def _change(text: str) -> dict[str, Any]:
     if not equals or not key.strip():
         raise Refused(f"--relative-to {text}: write it as KEY=VALUE, as in cluster.ranks=1")
     return {key.strip(): value_of(key.strip(), value, f"--relative-to {text}")}
-
-
-def _ranks(case: Case) -> int:
-    """Ranks of a case; 0 where it is refused, which whoever plays it says."""
-    try:
-        return case.ranks
-    except Refused:
-        return 0

@@ -17,7 +17,7 @@ from dpsim.core.record import Refused
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
 from dpsim.planning.grid import Axis, Grid, as_vary, parse_axis
-from dpsim.planning.unswept import Unswept
+from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
 from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
@@ -260,7 +260,7 @@ def _at(loaded: Loaded, ranks: int | None) -> Loaded:
     point has so many, the last one is played on as many ranks."""
     chosen = len(loaded.points) - 1
     if ranks is not None:
-        counts = [_ranks(point, loaded.base) for point in loaded.points]
+        counts = [known_ranks(Case(point, loaded.base)) for point in loaded.points]
         alike = [place for place, count in enumerate(counts) if count == ranks]
         if not alike:
             change = {**loaded.changes[-1], "cluster.ranks": ranks}
@@ -271,13 +271,6 @@ def _at(loaded: Loaded, ranks: int | None) -> Loaded:
     scenario = replace(point, sweep=None, measured=None)
     changes = (loaded.changes[chosen],) if loaded.changes else ({},)
     return replace(loaded, scenario=scenario, points=(scenario,), changes=changes)
-
-
-def _ranks(point: Any, base: Path) -> int | None:
-    try:
-        return Case(point, base).ranks
-    except (Refused, ValueError):
-        return None
 
 
 def _efficiency(case: Case, point: Point) -> float | None:
@@ -295,6 +288,3 @@ def _efficiency(case: Case, point: Point) -> float | None:
     own = case.global_batch / case.ranks / time if time > 0 else math.inf
     share = own / base
     return share if math.isfinite(share) else None
-
-
-__all__ = ["Asked", "Candidate", "PlayedJob", "asked", "played"]

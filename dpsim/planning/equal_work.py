@@ -88,7 +88,7 @@ def _as_many(mine: PlayedJob, reference: PlayedJob, share: float) -> float:
     if reference.step_time <= 0 or mine.step_time <= 0 or own.global_batch <= 0:
         raise Refused(f"{reference.name}: a step that takes no time cannot be compared")
     samples = share * HOUR / reference.step_time * other.global_batch
-    return samples * other.tokens_per_sample / (own.global_batch * own.tokens_per_sample)
+    return samples * other.model.tokens / (own.global_batch * own.model.tokens)
 
 
 def differences(candidates: Sequence[Candidate], trained: bool) -> list[str]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from dpsim.core import yamlfile
@@ -267,7 +268,7 @@ def check(grid: Grid, accept: Callable[[Change], object]) -> None:
             first = None
             for number in _with(grid, place, step):
                 if number not in known:
-                    known[number] = _refusal(accept, grid.change(number))
+                    known[number] = refusal(partial(accept, grid.change(number)))
                 if known[number] is None:
                     break
                 first = first or known[number]
@@ -303,9 +304,10 @@ def _with(grid: Grid, place: int, step: int) -> Iterator[int]:
         yield from range(start, start + inner)
 
 
-def _refusal(accept: Callable[[Change], object], change: Change) -> Refused | None:
+def refusal(make: Callable[[], object]) -> Refused | None:
+    """Why `make` refuses; None where it does not."""
     try:
-        accept(change)
+        make()
     except Refused as error:
         return error
     return None

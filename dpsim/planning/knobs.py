@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from dpsim.core.marks import Mark
@@ -176,7 +177,7 @@ def unit_in(text: str) -> str:
 def choices(hint: Any) -> tuple[Any, ...]:
     """The values of a key that takes one of a few: names, or true and false."""
     found: list[Any] = []
-    for part in _parts(hint):
+    for part, _ in _parts(hint):
         if part is bool:
             found += [False, True]
         elif get_origin(part) is Literal:
@@ -225,33 +226,23 @@ def _keys(value: Any) -> Iterator[tuple[str, str]]:
 
 def _marks(hint: Any) -> Iterator[Mark]:
     """What says that an annotation is a number: not inside lists and mappings."""
-    if get_origin(hint) is Annotated:
-        for mark in get_args(hint)[1:]:
+    for _, marks in _parts(hint):
+        for mark in marks:
             mark = getattr(mark, "unit", mark)  # a number, or a distribution of such numbers
             if isinstance(mark, Check) or hasattr(mark, "dimension"):
                 yield mark
-        hint = get_args(hint)[0]
-    if get_origin(hint) is Union or _is_union(hint):
-        for part in get_args(hint):
-            if part is not type(None):
-                yield from _marks(part)
 
 
-def _parts(hint: Any) -> Iterator[Any]:
-    """The types that an annotation is made of, unions and marks taken apart."""
+def _parts(hint: Any, outer: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """The types that an annotation is made of, unions taken apart, with the marks of each."""
     if get_origin(hint) is Annotated:
-        yield from _parts(get_args(hint)[0])
-    elif get_origin(hint) is Union or _is_union(hint):
+        inner, *marks = get_args(hint)
+        yield from _parts(inner, (*outer, *marks))
+    elif get_origin(hint) in (Union, UnionType):
         for part in get_args(hint):
-            yield from _parts(part)
+            yield from _parts(part, outer)
     else:
-        yield hint
-
-
-def _is_union(hint: Any) -> bool:
-    import types
-
-    return isinstance(hint, types.UnionType)
+        yield hint, outer
 
 
 def sensible(knob: Knob) -> list[float]:

@@ -220,7 +220,7 @@ def _collective_commands(name: str, cases: list[Case]) -> tuple[str, tuple[str, 
 
 def _operations(case: Case) -> Iterator[tuple[str, float]]:
     """The collectives that rank 0 takes part in, with their whole sizes [B]; barriers have none."""
-    cast = case.asked
+    cast = case.programs.asked
     for op in cast.program(0).ops:
         if op.exchanges and op.bytes > 0 and not op.control:
             yield op.operation, op.bytes
@@ -292,6 +292,3 @@ def _step(
 def _file(name: str) -> str:
     """`name` as part of a file's name."""
     return "".join(c if c.isalnum() or c in "-._" else "-" for c in name)
-
-
-__all__ = ["Measurement", "Valued", "document", "possible", "valued"]

@@ -21,7 +21,7 @@ from dpsim.core import yamlfile
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, to_data
-from dpsim.planning.grid import Grid, SweptKey, check, grid_of
+from dpsim.planning.grid import Grid, SweptKey, check, grid_of, refusal
 from dpsim.planning.log import FORMAT, Record
 from dpsim.planning.unswept import Unswept
 from dpsim.predict.document import to_json
@@ -134,20 +134,12 @@ def _accept(unswept: Unswept) -> Callable[[Change], object]:
         scenario = unswept.changed(change).points[0]
         key = repr((scenario.cluster.machine, scenario.cluster.device, scenario.model))
         if key not in known:
-            known[key] = _unreadable(Case(scenario, unswept.base))
+            case = Case(scenario, unswept.base)
+            known[key] = refusal(lambda: (case.machine, case.model))
         if (error := known[key]) is not None:
             raise error
 
     return accept
-
-
-def _unreadable(case: Case) -> Refused | None:
-    """What is wrong with the machine or the model of `case`."""
-    try:
-        _ = case.machine, case.model
-    except Refused as error:
-        return error
-    return None
 
 
 def play_point(asked: Sweep, number: int) -> Record:

@@ -54,3 +54,11 @@ class Unswept:
     def failed(self, loaded: Loaded | None, error: Exception | str, change: Change) -> Failed:
         """The point of `change` where there are no numbers; None where it could not be read."""
         return failed(Case(loaded.points[0], self.base) if loaded else None, str(error), change)
+
+
+def known_ranks(case: Case) -> int:
+    """Ranks of a case; 0 where it is refused, which whoever plays it says."""
+    try:
+        return case.ranks
+    except ValueError:
+        return 0

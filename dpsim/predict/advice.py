@@ -96,7 +96,7 @@ def _first_that_fits(case: Case, variants: Iterable[Variant]) -> tuple[Variant, 
             changed = variant.of(case)
             use = memory_of(changed)
             if use.fits and not changed.mesh.plain:
-                _ = changed.asked  # refuses what the strategy or the schedule cannot take
+                _ = changed.programs.asked  # refuses what the strategy or the schedule cannot take
         except (Refused, ValueError):
             continue
         if use.fits:

@@ -31,7 +31,7 @@ def measured(
 
 def _beside(seen: MeasuredPoint, case: Case, point: Point, role: str) -> Measured:
     """`seen` beside `point`, its prediction."""
-    time = seen.step_time(case.global_batch, case.tokens_per_sample, case.model.sample)
+    time = seen.step_time(case.global_batch, case.model.tokens, case.model.sample)
     assert point.throughput_per_s is not None
     return Measured(
         ranks=seen.ranks,

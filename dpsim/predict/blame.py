@@ -192,7 +192,7 @@ def by_rank(case: Case, steps: int, loss: float) -> dict[int | None, float]:
     if not case.scenario.variability.varies:
         return {}
     factors_of, shares = case.plays(at_most=1)[0].factors, np.array(case.shares, dtype=float)
-    shares = case.batches.rank_seconds if len(case.devices) > 1 else shares
+    shares = case.batches.rank_seconds if len(case.pace.kinds) > 1 else shares
     shares = shares / shares.max()
     excess = np.zeros(case.ranks)
     for step in range(2, 2 + (steps if case.scenario.variability.random else 1)):

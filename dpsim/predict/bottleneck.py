@@ -69,7 +69,7 @@ def _compute_bound(case: Case) -> str:
 
 def _network_bound(case: Case) -> str:
     """Latency, or the links inside or between nodes, whichever takes most of the collectives."""
-    cast = case.asked
+    cast = case.programs.asked
     plans = [
         case.costs.of(op, cast.peers(0, op.group)) for op in cast.program(0).ops if not op.on_device
     ]

@@ -25,7 +25,7 @@ def cures(case: Case) -> Iterator[Variant]:
     if gone is None:
         return
     yield without_ranks(case, gone)
-    if not (batch.by_speed or batch.per_rank or case.backup_workers):
+    if not (batch.by_speed or batch.per_rank or case.scenario.strategy.backup_workers):
         size: dict[str, Any] = {"per_device": batch.per_device}
         if not batch.weak:
             size = {"global": batch.global_}

@@ -53,7 +53,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
             raise
         raise Refused(f"{point.ranks} ranks: {error.message}", ("calibrate", key)) from None
     try:
-        target = point.step_time(case.global_batch, case.tokens_per_sample, case.model.sample)
+        target = point.step_time(case.global_batch, case.model.tokens, case.model.sample)
     except Refused as error:
         raise Refused(error.message, ("calibrate",)) from None
 

@@ -11,7 +11,7 @@ def memory_of(case: Case) -> MemoryUse:
     if not case.mesh.plain:
         found = (_stage_memory(case, row) for row in range(case.mesh.pipeline))
         return max(found, key=lambda use: use.total)
-    if len(case.devices) == 1:
+    if len(case.pace.kinds) == 1:
         return _memory_of(case, max(case.shares), 0)
     uses = [_memory_of(case, samples, kind) for samples, kind in case.batches.parts]
     return max(uses, key=lambda use: use.total / use.capacity if use.capacity else use.total)
@@ -21,7 +21,7 @@ def _memory_of(case: Case, samples: int, kind: int) -> MemoryUse:
     """Memory of a rank with micro-batches of `samples` samples on the device number `kind`."""
     job = case.job(samples, kind=kind)
     own = activations(case.model, job.samples, case.precision.compute, case.scenario.recompute)
-    return memory_use(case.scenario.strategy.memory(job), own.peak, case.devices[kind])
+    return memory_use(case.scenario.strategy.memory(job), own.peak, case.pace.kinds[kind])
 
 
 def _stage_memory(case: Case, row: int) -> MemoryUse:

@@ -26,12 +26,11 @@ def point_of(
     case: Case, played: Played, used: MemoryUse, found: Level | None, change: Change
 ) -> Point:
     """The point of `case`, which is not compared with any other yet."""
-    time, cast = played.step_time, case.asked
+    time, cast = played.step_time, case.programs.asked
     bounds = interval(case, played, found.ranks if found else measured_at(case))
     split = played.timeline.mean_split()
     durations = sorted(played.timeline.durations)
-    tokens = case.tokens_per_sample > 1
-    samples = case.global_batch * (case.tokens_per_sample if tokens else 1)
+    samples = case.global_batch * case.model.tokens
     point = Point(
         ranks=case.ranks,
         nodes=case.nodes,
@@ -43,7 +42,7 @@ def point_of(
         step_p50_s=durations[(len(durations) - 1) // 2],
         step_p99_s=durations[-1 - len(durations) // 100],
         throughput_per_s=samples / time if time > 0 else None,
-        throughput_unit="tokens/s" if tokens else f"{case.model.sample}s/s",
+        throughput_unit="tokens/s" if case.model.tokens > 1 else f"{case.model.sample}s/s",
         mfu=_mfu(case, time),
         parts=Parts(split.compute, split.exposed_communication, split.bubble, split.stall),
         sent=_sent(case, cast),

@@ -106,9 +106,7 @@ def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[flo
     A variant stretches compute, or all of communication alike.  Where communicators share links
     this leaves the sharing out, and the ratio to the unstretched lane is what counts.
     """
-    if any(v.latency != v.transfer for v in variants):
-        raise ValueError("a lane stretches latency and transfer alike")
-    lanes = ((1.0, 1.0), *((v.compute, v.transfer) for v in variants))
+    lanes = lanes_of(variants)
     request = case.plays(at_most=FEW if case.script.contention else None)[0]
     # beside contention lanes drift apart, and what each meets is found faster one by one
     groups = [(lane,) for lane in lanes] if case.script.contention else [lanes]
@@ -119,6 +117,13 @@ def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[flo
         played = [tuple(step_time(case, stretch=one, at_most=FEW) for one in each)]
     own, *found = (time for times in played for time in times)
     return [time * value / own if own else value for value in found]
+
+
+def lanes_of(variants: Sequence[Stretch]) -> tuple[vectorised.Lane, ...]:
+    """The lanes of `variants`, behind one that stretches nothing."""
+    if any(v.latency != v.transfer for v in variants):
+        raise ValueError("a lane stretches latency and transfer alike")
+    return ((1.0, 1.0), *((v.compute, v.transfer) for v in variants))
 
 
 def cross_check(case: Case) -> None:

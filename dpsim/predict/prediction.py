@@ -188,7 +188,7 @@ def _answer(
 ) -> Answer:
     usable = all(point.efficiency is not None for point in computed(points))
     usable = usable and len({_apart_from_ranks(case) for case in cases}) == 1
-    usable = usable and loaded.scenario.parallel.plain and len(cases[0].devices) == 1
+    usable = usable and loaded.scenario.parallel.plain and len(cases[0].pace.kinds) == 1
     return Answer(
         schema_version=SCHEMA_VERSION,
         dpsim_version=__version__,

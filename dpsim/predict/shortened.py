@@ -68,10 +68,7 @@ def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[flo
     """Step times of variants of `case`, as `dpsim.predict.player.lane_times`."""
     if case.mesh.plain:
         return player.lane_times(case, variants, time)
-    if any(v.latency != v.transfer for v in variants):
-        raise ValueError("a lane stretches latency and transfer alike")
-    lanes = ((1.0, 1.0), *((v.compute, v.transfer) for v in variants))
-    ends = _short(case)
+    lanes, ends = player.lanes_of(variants), _short(case)
     if ends is None:
         values = _played(case, lanes).lanes
     else:

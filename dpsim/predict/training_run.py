@@ -28,7 +28,7 @@ def check(case: Case) -> None:
     """Refuse what no point of the scenario can have: a price that is not there, a power that is
     not known."""
     for key in ("price", "energy"):
-        if getattr(case.scenario, key) is not None and len(case.devices) > 1:
+        if getattr(case.scenario, key) is not None and len(case.pace.kinds) > 1:
             raise Refused("is known for one kind of device, not where they differ", (key,))
     quote_of(case)
     if case.scenario.energy is not None:
@@ -132,7 +132,7 @@ def run_of(case: Case, point: Point) -> TrainingRun | None:
     if training is None:
         return None
     dealt = epoch(case)
-    need = needed(training, case.global_batch, case.tokens_per_sample)
+    need = needed(training, case.global_batch, case.model.tokens)
     if dealt is not None:
         return _dealt_run(case, point, dealt)
     ends = (need.steps * seconds for seconds in (point.step_time_s, bounds.low, bounds.high))
@@ -150,7 +150,7 @@ def epoch(case: Case) -> DealtEpoch | None:
     if training is None or training.sampler is None:
         return None
     where = ("training", "sampler")
-    if case.backup_workers or min(case.shares) != max(case.shares):
+    if case.scenario.strategy.backup_workers or min(case.shares) != max(case.shares):
         raise Refused("every rank gets the same samples; batches differ here", where)
     if training.sampler.uneven and not case.scenario.strategy.takes_uneven_inputs:
         raise Refused(
@@ -228,13 +228,13 @@ def priced(case: Case, point: Point) -> Point:
 def _cost(case: Case, point: Point, charged: Bill) -> parts.Cost:
     """The line items of a point, and what a step, a sample, a token, a run and a year cost."""
     time, batch = point.step_time_s, case.global_batch
-    step, tokens = charged.over(time), batch * case.tokens_per_sample
+    step, tokens = charged.over(time), batch * case.model.tokens
     quote, price = charged.quote, case.scenario.price
     return parts.Cost(
         usd_per_hour=float(charged.usd_per_hour),
         usd_per_step=float(step),
         usd_per_sample=float(step / batch),
-        usd_per_token=float(step / tokens) if case.tokens_per_sample > 1 else None,
+        usd_per_token=float(step / tokens) if case.model.tokens > 1 else None,
         usd_per_run=float(charged.over(point.run.time_s)) if point.run else None,
         usd_per_year=float(charged.usd_per_year),
         items=tuple(_items(charged, time, point.run)),

@@ -95,8 +95,8 @@ def _uneven(first: Case, good: Sequence[Case]) -> Iterator[str]:
             "uneven batches: where gradients are averaged over ranks, samples of a small batch "
             "count more, unless the loss is scaled by the rank's share of the samples"
         )
-    if good and good[0].backup_workers:
-        n, b = good[0].ranks, good[0].backup_workers
+    if good and good[0].scenario.strategy.backup_workers:
+        n, b = good[0].ranks, good[0].scenario.strategy.backup_workers
         yield (
             f"backup workers: a step takes the first {n - b} of {n} gradients, and throughput "
             "counts their samples only"

@@ -249,7 +249,7 @@ def _samples_per_second(row: TrainingRow, case: Case, value: float, unit: str) -
         if what == "tflops":
             return value * 1e12 * per / case.model.flop_per_sample()
         if what == "tokens":
-            return value * per / case.tokens_per_sample
+            return value * per / case.model.tokens
         if what in words.samples:
             return value * per
     raise Refused(f"unit {unit!r} is not known; write for example samples/s, tokens/s or ms")
