@@ -28,7 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsim import cli
-from dpsim.backends.curves import MeasuredCurve, bus_factor, merged
+from dpsim.backends.curves import MeasuredCurve, bus_factor
 from dpsim.backends.curves import file as calibrated
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import AWAY, SMALLEST, network_range
@@ -37,7 +37,7 @@ from dpsim.core.yamlfile import FileRefused
 from dpsim.describe import scenario
 from dpsim.measurements.calibration.fitting import calibration_of, fit_line
 from dpsim.measurements.calibration.gathering import gather, save
-from dpsim.measurements.findings import Curve, Findings, StepTime
+from dpsim.measurements.findings import Curve, Findings, StepTime, merged
 from dpsim.measurements.readers import MAX_RATIO, Reader, read_any, readers
 from dpsim.play.measured import MeasuredCosts
 from dpsim.predict.prediction import Prediction, predict
