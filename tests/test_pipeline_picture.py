@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -20,7 +22,13 @@ from dpsim.report import arrivals as late
 from dpsim.report import pipeline
 from dpsim.report.arrivals import Arrivals, arrivals, lateness
 from dpsim.report.figures import draw, styled
-from dpsim.report.pipeline import Block, alike, gaps, rows_of, spans_of
+from dpsim.report.pipeline import Block, alike, gaps, rows_of
+
+
+def spans_of(operations: Iterable[Mapping[str, Any]]) -> list[Span]:
+    """The spans that `operations` of an explanation's document stand for."""
+    keys = ("rank", "stream", "name", "op", "group", "bytes", "ready_s", "start_s", "end_s")
+    return [Span(*(operation[key] for key in keys)) for operation in operations]
 
 
 def bars(figure: Figure, name: str) -> int:

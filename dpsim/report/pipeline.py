@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dpsim.compile.program import RECEIVE, SEND
 from dpsim.compile.timeline import Span
@@ -66,12 +66,6 @@ class Block(NamedTuple):
 
 #: ranks, and what they all do
 Row = tuple[tuple[int, ...], Sequence[Block]]
-
-
-def spans_of(operations: Iterable[Mapping[str, Any]]) -> list[Span]:
-    """The spans that `operations` of an explanation's document stand for."""
-    keys = ("rank", "stream", "name", "op", "group", "bytes", "ready_s", "start_s", "end_s")
-    return [Span(*(operation[key] for key in keys)) for operation in operations]
 
 
 def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:

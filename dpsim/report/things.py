@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import os
+import platform
 import re
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dpsim._version import __version__
+from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.places import data_folder
+from dpsim.core.plugins import name_of, names
 from dpsim.core.record import Refused
 from dpsim.core.units import show
+from dpsim.machines.devices import Link
+from dpsim.machines.machine import Machine, load_machine, machine_names
+from dpsim.models import Layer, Model
+from dpsim.models.named import load_named, model_names
+from dpsim.report.schedules import PACKAGE, show_schedule, show_schedules
 from dpsim.report.table import say, table
 from dpsim.report.text import clean
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from dpsim.machines.devices import Link
-    from dpsim.machines.machine import Machine
-    from dpsim.models import Layer, Model
 
 LISTS = ("machines", "models", "schedules", "scenarios", "measuring-programs", "doctor")
 #: what a machine is drawn to
@@ -33,11 +42,6 @@ def show_thing(
     thing: str, console: Console, *, nodes: int, sequence_length: int, out: Path | None
 ) -> None:
     """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names."""
-    from dpsim.core.plugins import names
-    from dpsim.machines.machine import machine_names
-    from dpsim.models.named import model_names
-    from dpsim.report.schedules import PACKAGE, show_schedule, show_schedules
-
     lists = {
         "machines": _machines,
         "models": _models,
@@ -75,8 +79,6 @@ def _words(console: Console, headers: Sequence[str], rows: Sequence[Sequence[str
 
 
 def _machines(console: Console) -> None:
-    from dpsim.machines.machine import load_machine, machine_names
-
     rows = []
     for name in machine_names():
         machine = load_machine(name)
@@ -87,9 +89,6 @@ def _machines(console: Console) -> None:
 
 
 def _models(console: Console) -> None:
-    from dpsim.core.plugins import names
-    from dpsim.models.named import model_names
-
     kinds = {name: "name" if name in names("models") else "huggingface" for name in model_names()}
     rows = [[name, f"model: {{{kind}: {name}}}"] for name, kind in kinds.items()]
     _words(console, ("model", "in a scenario"), rows)
@@ -98,8 +97,6 @@ def _models(console: Console) -> None:
 
 
 def _scenarios(console: Console) -> None:
-    from dpsim.core.places import data_folder
-
     rows, folder = [], data_folder("scenarios")
     for path in sorted(folder.rglob("*.yaml")):
         if path.parent.name == "common":  # what the candidates of a folder share
@@ -114,17 +111,9 @@ def _scenarios(console: Console) -> None:
     _print(console, "dpsim run SCENARIO predicts one; dpsim compare FOLDER compares those of one.")
 
 
-def measuring_programs() -> Path:
-    """The folder of the measuring programs: in the installed package, or in a checkout."""
-    from dpsim.core.places import data_folder
-
-    return data_folder("validation")
-
-
 def _measuring_programs(console: Console) -> None:
-    """Paths, one per line, so that a shell can use them."""
-    programs = sorted(measuring_programs().glob("measure_*.py"))
-    for path in programs:
+    """Paths, one per line, so that a shell can use them: in the package, or in a checkout."""
+    for path in sorted(data_folder("validation").glob("measure_*.py")):
         console.print(str(path), markup=False, highlight=False, soft_wrap=True)
     helpers = "_measure.py and _networks.py beside them"
     _print(console, f"They need torch, numpy, and {helpers}: copy the folder.  --help says more.")
@@ -134,7 +123,6 @@ def _measuring_programs(console: Console) -> None:
 
 
 def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
-    from dpsim.machines.machine import load_machine
     from dpsim.report.machine_picture import draw_machine
 
     machine = load_machine(name, Path())
@@ -157,8 +145,6 @@ def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
 
 
 def _machine_rows(machine: Machine) -> list[list[str]]:
-    from dpsim.core.plugins import name_of
-
     device = machine.device
     peak = ", ".join(f"{dtype} {show(value, 'FLOP/s')}" for dtype, value in device.peak.items())
     network = name_of(machine.network) if machine.network is not None else "none, a single node"
@@ -192,9 +178,6 @@ def _links(machine: Machine, nodes: int) -> list[list[str]]:
 
 
 def _model(name: str, console: Console, sequence_length: int) -> None:
-    from dpsim.core.dtypes import DTYPE_BYTES
-    from dpsim.models.named import load_named
-
     model = load_named(name, sequence_length)
     forward = sum(layer.forward_flop for layer in model.layers)
     backward = sum(layer.backward_flop for layer in model.layers)
@@ -244,13 +227,6 @@ def _sums(layers: list[Layer]) -> tuple[float, ...]:
 
 
 def _doctor(console: Console) -> None:
-    import os
-    import platform
-    from importlib.metadata import PackageNotFoundError, version
-    from importlib.util import find_spec
-
-    from dpsim._version import __version__
-
     def installed(name: str) -> str:
         try:
             return version(name)

@@ -270,12 +270,6 @@ def _by_pair(spans: Iterable[Span], operation: str) -> dict[tuple[str, int], lis
 
 def _arrow(out: Span, into: Span, threads: Mapping[str, int], number: int) -> list[Event]:
     common = {"cat": "transfer", "name": "transfer", "id": number}
-    start = {"ph": "s", "pid": out.rank, "tid": threads[out.stream], "ts": out.start * 1e6}
-    end = {
-        "ph": "f",
-        "bp": "e",
-        "pid": into.rank,
-        "tid": threads[into.stream],
-        "ts": into.end * 1e6,
-    }
-    return [{**start, **common}, {**end, **common}]
+    start = {"pid": out.rank, "tid": threads[out.stream], "ts": out.start * 1e6}
+    end = {"pid": into.rank, "tid": threads[into.stream], "ts": into.end * 1e6}
+    return [{"ph": "s", **start, **common}, {"ph": "f", "bp": "e", **end, **common}]
