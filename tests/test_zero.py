@@ -256,7 +256,9 @@ def test_overflow_and_norm_are_agreed_on_before_the_update() -> None:
 # -- what stage 3 gathers ---------------------------------------------------------------------
 
 
-def gathers(limits: Limits, *, layers: int = 4, size: int = 4096, recorded: bool = True) -> VisitTrace:
+def gathers(
+    limits: Limits, *, layers: int = 4, size: int = 4096, recorded: bool = True
+) -> VisitTrace:
     order = [*range(layers), *reversed(range(layers))]
     return trace(order, [[i] for i in range(layers)], [size] * layers, limits, recorded=recorded)
 
