@@ -29,11 +29,12 @@ def calibrate(
     operation: Operation = None,
 ) -> int:
     """Read the measurements in FILES; scenarios use the result with `calibration: FILE`."""
-    from dpsim.measurements.calibration.gathering import gather, save
-    from dpsim.report.calibration import print_calibration
+    from dpsim.measurements.calibration import gathering
+    from dpsim.report import calibration as report
 
-    gathered = gather(files, title, operation=operation, ranks=ranks, nodes=nodes)
+    gathered = gathering.gather(files, title, operation=operation, ranks=ranks, nodes=nodes)
     if out is not None:
-        save(gathered.calibration, out)
-    answer(json, gathered.document, lambda console: print_calibration(gathered, console, out))
+        gathering.save(gathered.calibration, out)
+    show = report.print_calibration
+    answer(json, gathered.document, lambda console: show(gathered, console, out))
     return 0

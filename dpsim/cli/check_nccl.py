@@ -24,12 +24,12 @@ def check_nccl(
     json: Json = False,
 ) -> int:
     """Compare FILE with what the cluster should reach; exit code 1 where it is not normal."""
-    from dpsim.checks.check_nccl import check, next_steps
+    from dpsim.checks import check_nccl as asked
     from dpsim.predict.collective import setup_of
     from dpsim.report.collective import print_check
 
     setup = setup_of(cluster, nccl, "auto", "auto")
-    found = check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
-    steps = next_steps(found.tables)
+    found = asked.check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
+    steps = asked.next_steps(found.tables)
     answer(json, found.document, lambda console: print_check(found, steps, console))
     return int(found.verdict != "normal")

@@ -64,19 +64,19 @@ def compare(
     from typing import cast
 
     from dpsim.core.record import Refused
-    from dpsim.planning import measure_next
-    from dpsim.planning.compare import UNITS, By, comparison
-    from dpsim.planning.compared import document
-    from dpsim.report.compare import print_comparison, write_comparison
+    from dpsim.planning import compare, compared, measure_next
+    from dpsim.report import compare as report
 
-    if by is not None and by not in UNITS:
-        raise Refused(f"--by {by}: is none of {', '.join(UNITS)}")
+    if by is not None and by not in compare.UNITS:
+        raise Refused(f"--by {by}: is none of {', '.join(compare.UNITS)}")
     candidates = _played(scenarios, sets, vary, ranks)
-    found = comparison(candidates, by=cast("By | None", by), seed=seed, draws=draws)
+    chosen = cast("compare.By | None", by)
+    found = compare.comparison(candidates, by=chosen, seed=seed, draws=draws)
     worth = measure_next.document(found)
-    said = {**document(found), "measurements": worth, "measure_next": next(iter(worth), None)}
-    files = written(out, [] if out is None else write_comparison(said, out))
-    answer(json, lambda: said, lambda console: print_comparison(said, console, files))
+    first = next(iter(worth), None)
+    said = {**compared.document(found), "measurements": worth, "measure_next": first}
+    files = written(out, [] if out is None else report.write_comparison(said, out))
+    answer(json, lambda: said, lambda console: report.print_comparison(said, console, files))
     return int(any(not candidate.usable for candidate in candidates))
 
 
@@ -84,13 +84,13 @@ def _played(
     scenarios: list[str], sets: list[str] | None, vary: list[str] | None, ranks: int | None
 ) -> list[Candidate]:
     """The candidates, with a progress bar."""
-    from dpsim.planning.candidates import asked, played
+    from dpsim.planning import candidates
     from dpsim.report.progress import progress
 
-    wanted = asked(scenarios, sets or (), vary or ())
+    wanted = candidates.asked(scenarios, sets or (), vary or ())
     found: list[Candidate] = []
     with progress(left=True) as bar:
         for each in wanted:
             bar.of(len(found), len(wanted))
-            found.append(played(each, ranks))
+            found.append(candidates.played(each, ranks))
     return found

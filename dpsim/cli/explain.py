@@ -32,31 +32,25 @@ def explain(
     """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
     from dpsim.describe.scenario import read
     from dpsim.predict.document import to_json
-    from dpsim.predict.explain import explain as explain_prediction
     from dpsim.predict.prediction import predict
-    from dpsim.report.explained import (
-        last_step,
-        print_explanation,
-        write_explanation,
-        written,
-    )
-    from dpsim.report.trace import check_place, write_trace
+    from dpsim.report import explained as report
+    from dpsim.report import trace as traces
 
     if trace is not None:
-        check_place(trace)
+        traces.check_place(trace)
     prediction = predict(read(scenario, sets or ()))
-    found = explain_prediction(prediction)
+    found = prediction.explain()
     said = []
     if out is not None or trace is not None:
-        shown = last_step(prediction)
+        shown = report.last_step(prediction)
         if out is not None:
-            write_explanation(found, shown, out)
-            said.append(written(shown, [out]))
+            report.write_explanation(found, shown, out)
+            said.append(report.written(shown, [out]))
         if trace is not None:
-            said.append(written(shown, write_trace(shown, trace)))
+            said.append(report.written(shown, traces.write_trace(shown, trace)))
 
     def show(console: Console) -> None:
-        print_explanation(found, console)
+        report.print_explanation(found, console)
         for line in said:
             console.print(line, markup=False, highlight=False)
 

@@ -30,11 +30,13 @@ def import_(
     files: Files, device: Device = None, like: Like = None, out: Out = None, json: Json = False
 ) -> int:
     """Read the node that FILES describe; scenarios use the result with `cluster.machine: FILE`."""
-    from dpsim.measurements.importing import document, import_machine, name_for, save
-    from dpsim.report.importing import print_import
+    from dpsim.measurements import importing
+    from dpsim.report import importing as report
 
-    imported = import_machine(files, device=device, like=like, name=name_for(out))
+    name = importing.name_for(out)
+    found = importing.import_machine(files, device=device, like=like, name=name)
     if out is not None:
-        save(imported, out)
-    answer(json, lambda: document(imported), lambda console: print_import(imported, console, out))
-    return int(bool(imported.findings))
+        importing.save(found, out)
+    document = importing.document
+    answer(json, lambda: document(found), lambda console: report.print_import(found, console, out))
+    return int(bool(found.findings))

@@ -86,7 +86,7 @@ def plan(
     from dpsim.describe.scenario import read
     from dpsim.planning.bench import bench_of
     from dpsim.planning.finding import document
-    from dpsim.report.plan import files_of, print_plan, write_plan
+    from dpsim.report import plan as report
     from dpsim.report.progress import progress
 
     ask = _question(require or (), vary or (), deadline, budget, minimise, largest, tune)
@@ -96,9 +96,9 @@ def plan(
         bench.tell = bar.played
         found = document(loaded, bench, ask(bench, bar))
     if out is not None:
-        write_plan(found, out)
-    files = written(out, files_of(found) if out is not None else ())
-    answer(json, lambda: found, lambda console: print_plan(found, console, files))
+        report.write_plan(found, out)
+    files = written(out, report.files_of(found) if out is not None else ())
+    answer(json, lambda: found, lambda console: report.print_plan(found, console, files))
     return int(not found["found"])
 
 
@@ -112,9 +112,8 @@ def _question(
     tune: str | None,
 ) -> Ask:
     """Which question the options ask; Refused where they ask two, or none."""
-    from dpsim.planning.choose import choose
-    from dpsim.planning.tune import tune as best_setting
-    from dpsim.planning.tune import tune_axes
+    from dpsim.planning import choose
+    from dpsim.planning import tune as tuning
 
     wanted = _wanted(require, {"--deadline": deadline, "--budget": budget})
     objective = _objective(minimise, deadline, budget)
@@ -124,12 +123,12 @@ def _question(
         keys, best = tune.split(","), objective if minimise else None
 
         def tuned(bench: Bench, bar: Progress) -> Finding:
-            axes = tune_axes(bench, keys, vary)
-            return best_setting(bench, axes, wanted, best, bar.of)
+            axes = tuning.tune_axes(bench, keys, vary)
+            return tuning.tune(bench, axes, wanted, best, bar.of)
 
         return tuned
     if objective is not None:
-        return lambda bench, bar: choose(bench, vary, wanted, objective, bar.of)
+        return lambda bench, bar: choose.choose(bench, vary, wanted, objective, bar.of)
     return _required(vary, wanted)
 
 
@@ -147,13 +146,13 @@ def _wanted(require: Sequence[str], limits: Mapping[str, str | None]) -> list[Wa
 
 def _objective(minimise: str | None, deadline: str | None, budget: str | None) -> str | None:
     """The field that is minimised; with a deadline alone the cost, with a budget alone the time."""
-    from dpsim.planning.choose import OBJECTIVES
+    from dpsim.planning import choose
 
     if minimise is not None:
-        return OBJECTIVES.get(minimise, minimise)
+        return choose.OBJECTIVES.get(minimise, minimise)
     if deadline is not None:
-        return OBJECTIVES["cost"]
-    return OBJECTIVES["time"] if budget is not None else None
+        return choose.OBJECTIVES["cost"]
+    return choose.OBJECTIVES["time"] if budget is not None else None
 
 
 def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -> Ask:

@@ -17,10 +17,10 @@ def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None
     from dpsim.describe.scenario import read
     from dpsim.predict.advice import with_advice
     from dpsim.predict.prediction import predict
-    from dpsim.report.run import print_run, write_all
+    from dpsim.report import run as report
 
     found = predict(read(scenario, sets or ()))
     if out is not None:
-        write_all(found, out)
-    answer(json, lambda: with_advice(found), lambda console: print_run(found, console, out))
+        report.write_all(found, out)
+    answer(json, lambda: with_advice(found), lambda console: report.print_run(found, console, out))
     return unfit(found.points)

@@ -97,13 +97,13 @@ def _merge(
 ) -> int:
     """Put the logs in the folders `sources` together."""
     from dpsim.core.record import Refused
-    from dpsim.planning.swept import merge
+    from dpsim.planning import swept
 
     if given:
         raise Refused(f"{given[0]}: the logs that --merge reads say it already; leave it out")
     if out is None:
         raise Refused("--merge: say with --out where the whole sweep is to be written")
-    return _end(merge([Path(source) for source in sources], out), out, plot or (), json)
+    return _end(swept.merge([Path(source) for source in sources], out), out, plot or (), json)
 
 
 @contextlib.contextmanager
@@ -131,11 +131,11 @@ def _wanted(
     """The sweep, and whether its grid can be plotted."""
     from dpsim.describe.scenario import read
     from dpsim.planning.sweep import sweep_of
-    from dpsim.report.sweep_picture import check_grid
+    from dpsim.report import sweep_picture
 
     asked = sweep_of(read(source, sets or ()), grid or ())
     if plot:
-        check_grid(asked.keys)
+        sweep_picture.check_grid(asked.keys)
     _say(str(asked.grid))
     return asked
 
@@ -150,19 +150,19 @@ def _swept(
     salvage: bool,
 ) -> Swept:
     """Play, with a progress bar."""
-    from dpsim.planning.swept import player, sweep
+    from dpsim.planning import swept
+    from dpsim.report import sweep_picture
     from dpsim.report.progress import progress
-    from dpsim.report.sweep_picture import check_name
 
     with progress(left=True) as bar:
 
         def tell(done: int, of: int, records: Sequence[dict[str, Any]]) -> None:
             bar.of(done, of)
             for field in plot or ():
-                check_name([record["point"] for record in records], field)
+                sweep_picture.check_name([record["point"] for record in records], field)
 
-        play = player(min(processes(jobs), len(asked.grid)), ray)
-        return sweep(asked, folder, play, shard=part, salvage=salvage, tell=tell)
+        play = swept.player(min(processes(jobs), len(asked.grid)), ray)
+        return swept.sweep(asked, folder, play, shard=part, salvage=salvage, tell=tell)
 
 
 def _part(shard: str | None) -> tuple[int, int]:
@@ -179,7 +179,7 @@ def _part(shard: str | None) -> tuple[int, int]:
 
 def _end(found: Swept, out: Path | None, plot: Sequence[str], json: bool) -> int:
     """Write and print what there is; the exit code."""
-    from dpsim.report.sweep import print_sweep, write_sweep
+    from dpsim.report import sweep as report
 
     for note in found.notes:
         _say(f"note: {note}")
@@ -188,8 +188,8 @@ def _end(found: Swept, out: Path | None, plot: Sequence[str], json: bool) -> int
         _say(f"{stored:,} of {of:,} points are in {out}; --merge puts the shards together")
         return int(bool(found.lost))
     grid = found.answer
-    files = written(out, [] if out is None else write_sweep(grid, out, plot))
-    answer(json, lambda: found.document, lambda console: print_sweep(grid, console, files))
+    files = written(out, [] if out is None else report.write_sweep(grid, out, plot))
+    answer(json, lambda: found.document, lambda console: report.print_sweep(grid, console, files))
     return unfit(grid.points)
 
 

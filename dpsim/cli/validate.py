@@ -35,10 +35,11 @@ def validate(
 ) -> int:
     """Predict every measured row of TABLE and say how far off the predictions are."""
     from dpsim.accuracy import validated
-    from dpsim.report.accuracy import print_validation, write_validation
+    from dpsim.report import accuracy as report
 
     found = validated(table, calibrate=calibrate, jobs=processes(jobs))
     if out is not None:
-        write_validation(found, out)
-    answer(json, lambda: found.document, lambda console: print_validation(found, console, out))
+        report.write_validation(found, out)
+    show = report.print_validation
+    answer(json, lambda: found.document, lambda console: show(found, console, out))
     return 0
