@@ -11,7 +11,7 @@ from dpsim.core.units import show
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.figures import GREY, SERIES, blank, legend, look, tick
 from dpsim.report.table import say, table
-from dpsim.report.text import clean, plain, signed
+from dpsim.report.text import clean, number, plain, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,9 +85,8 @@ def _cells(line: Line, beside: bool) -> list[str]:
 
 
 def _us(seconds: float) -> str:
-    """Microseconds to four digits, whole from 1,000 up."""
-    value = seconds * 1e6
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    """Microseconds."""
+    return number(seconds * 1e6)
 
 
 # -- files ----------------------------------------------------------------------------------------

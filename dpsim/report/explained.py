@@ -27,14 +27,8 @@ if TYPE_CHECKING:
     from dpsim.predict.point import Cost
     from dpsim.predict.prediction import Prediction
 
-FILES = (
-    "explanation.json",
-    "trace.json",
-    "pipeline.png",
-    "pipeline.svg",
-    "arrivals.png",
-    "arrivals.svg",
-)
+FILES = ("explanation.json", "trace.json",
+         "pipeline.png", "pipeline.svg", "arrivals.png", "arrivals.svg")  # fmt: skip
 #: points that are printed in full
 SHOWN = 12
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,9 +84,7 @@ def check_grid(grid: Sequence[SweptKey]) -> tuple[list[Scale], list[Scale]]:
     scales = [scale_of(axis) for axis in grid]
     numeric = [scale for scale in scales if scale.numbers is not None and len(scale.texts) > 1]
     others = [scale for scale in scales if scale not in numeric and len(scale.texts) > 1]
-    lines = 1
-    for scale in others:
-        lines *= len(scale.texts)
+    lines = math.prod(len(scale.texts) for scale in others)
     names = ", ".join(scale.key for scale in numeric)
     if not numeric or len(numeric) > 2 or (len(numeric) == 2 and others):
         raise Refused(
@@ -273,10 +272,8 @@ def _heat(figure: Figure, axes: Axes, answer: GridAnswer, what: Shown, x: Scale,
     if max(cells.shape) <= MOST_CELLS:
         _cell_texts(axes, cells, norm)
     if _hatched(axes, points):
-        mark = Patch(
-            facecolor="none", edgecolor="white", hatch="///", label="does not fit in memory"
-        )
-        mark.set_edgecolor(GREY)
+        label = "does not fit in memory"
+        mark = Patch(facecolor="none", edgecolor=GREY, hatch="///", label=label)
         figure.legend(handles=[mark], loc="outside lower center", fontsize=9)
     bar = figure.colorbar(image, ax=axes, label=what.label)
     tick(bar.ax.yaxis)
@@ -304,13 +301,14 @@ def _hatched(axes: Axes, points: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
     """Hatch the cells that do not fit in memory; whether there are any."""
     from matplotlib.patches import Rectangle
 
-    found = False
-    for row, line in enumerate(points):
-        for column, point in enumerate(line):
-            if point.get("fits") is False:
-                corner = (column - 0.5, row - 0.5)
-                cell = Rectangle(corner, 1, 1, fill=False, hatch="///", edgecolor="white")
-                cell.set_linewidth(0.0)
-                axes.add_patch(cell)
-                found = True
-    return found
+    corners = [
+        (column - 0.5, row - 0.5)
+        for row, line in enumerate(points)
+        for column, point in enumerate(line)
+        if point.get("fits") is False
+    ]
+    for corner in corners:
+        axes.add_patch(
+            Rectangle(corner, 1, 1, fill=False, hatch="///", edgecolor="white", linewidth=0.0)
+        )
+    return bool(corners)
