@@ -219,7 +219,7 @@ def test_training_that_says_too_little_or_too_much_is_refused(
 def test_time_is_steps_times_step_time_with_its_interval() -> None:
     data = {**TOY, "batch": {"per_device": 300}, "training": {"samples": 1000}}
     prediction = dpsim.predict(load(data, Path(), "toy"))
-    (point,) = computed(prediction.points)
+    point = computed(prediction.points)[0]
     point = replace(point, step_time_s=2.0, interval=Interval(1.5, 3.0, {}))
     found = run_of(prediction.cases[0], point)
     assert found is not None
