@@ -13,12 +13,7 @@ from test_fabrics import check
 from dpsim.core import yamlfile
 from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
-from dpsim.machines.machine import (
-    device_names,
-    load_device,
-    load_machine,
-    machine_names,
-)
+from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
 from dpsim.report.machine_picture import draw_machine
 
 FILES = sorted(data_folder("topologies").rglob("*.yaml"))

@@ -91,10 +91,7 @@ def half_width(rows: Sequence[Scored]) -> float:
 
 def error_quantiles(errors: Sequence[float]) -> dict[str, float]:
     """The median and the 90th percentile of `errors`."""
-    return {
-        "median_error": float(np.median(errors)),
-        "p90_error": float(np.quantile(errors, 0.9)),
-    }
+    return {"median_error": float(np.median(errors)), "p90_error": float(np.quantile(errors, 0.9))}
 
 
 def skill(rows: Iterable[Scored]) -> float | None:

@@ -133,10 +133,7 @@ def _all_reduce_4(n: int, size: float) -> MpiRule:
 
 
 def _all_gather_4(n: int, size: float) -> MpiRule:
-    cases = (
-        (n == 2, MpiRule(_PAIR)),
-        (size < 50_000, MpiRule(_RD if _power(n) else _BRUCK)),
-    )
+    cases = ((n == 2, MpiRule(_PAIR)), (size < 50_000, MpiRule(_RD if _power(n) else _BRUCK)))
     return _first(cases, MpiRule(_RING if n % 2 else _NEAR))
 
 

@@ -256,9 +256,7 @@ def _lanes(
     return lanes
 
 
-def _cables(
-    route: tuple[Edge, ...],
-) -> tuple[tuple[Edge, ...], tuple[Edge, ...], tuple[Edge, ...]]:
+def _cables(route: tuple[Edge, ...]) -> tuple[tuple[Edge, ...], tuple[Edge, ...], tuple[Edge, ...]]:
     """A route between nodes in three: out of the node, from NIC to NIC, and into the other."""
     begin = next(k for k, (a, _) in enumerate(route) if a[0] == "nic")
     end = max(k for k, (_, b) in enumerate(route) if b[0] == "nic") + 1

@@ -39,8 +39,7 @@ Curves = Annotated[
     typer.Option("--calibration", metavar="FILE", help="Measured curves, of dpsim calibrate."),
 ]
 Compare = Annotated[
-    Path | None,
-    typer.Option("--compare", metavar="FILE", help="nccl-tests text to put beside it."),
+    Path | None, typer.Option("--compare", metavar="FILE", help="nccl-tests text to put beside it.")
 ]
 AtOnce = Annotated[
     int,

@@ -18,8 +18,7 @@ PLACE = 50
 Sources = Annotated[
     list[str],
     typer.Argument(
-        metavar="SCENARIO …",
-        help="Files, bundled names, or folders (all *.yaml directly in them).",
+        metavar="SCENARIO …", help="Files, bundled names, or folders (all *.yaml directly in them)."
     ),
 ]
 Vary = Annotated[

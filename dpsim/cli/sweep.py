@@ -123,10 +123,7 @@ def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
 
 
 def _wanted(
-    source: str,
-    grid: Sequence[str] | None,
-    sets: Sequence[str] | None,
-    plot: Sequence[str] | None,
+    source: str, grid: Sequence[str] | None, sets: Sequence[str] | None, plot: Sequence[str] | None
 ) -> Sweep:
     """The sweep, and whether its grid can be plotted."""
     from dpsim.describe.scenario import read

@@ -27,11 +27,7 @@ Out = Annotated[Path | None, out_option("Write predictions.csv, plot and page th
 
 
 def validate(
-    table: Table,
-    calibrate: Calibrate = None,
-    json: Json = False,
-    out: Out = None,
-    jobs: Jobs = 0,
+    table: Table, calibrate: Calibrate = None, json: Json = False, out: Out = None, jobs: Jobs = 0
 ) -> int:
     """Predict every measured row of TABLE and say how far off the predictions are."""
     from dpsim.accuracy import validated

@@ -49,9 +49,7 @@ class Clos(Network):
         """The bundle from a leaf with `ports` NICs to the spine, or its part to one spine."""
         bundle = ports * self.link.bandwidth / self.oversubscription
         return Link(
-            bandwidth=bundle / len(self._spines),
-            latency=self.uplink_latency,
-            kind=self.link.kind,
+            bandwidth=bundle / len(self._spines), latency=self.uplink_latency, kind=self.link.kind
         )
 
     @property

@@ -199,8 +199,7 @@ class ModelSource:
             return make(value, file=bool((info.context or {}).get("file")))
 
         return core_schema.with_info_plain_validator_function(
-            validate,
-            metadata={"pydantic_js_functions": [lambda s, h: _json_schema()]},
+            validate, metadata={"pydantic_js_functions": [lambda s, h: _json_schema()]}
         )
 
 

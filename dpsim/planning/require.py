@@ -72,10 +72,7 @@ class NeededValue(Keyed):
 
 
 def require(
-    bench: Bench,
-    knob: Knob,
-    wanted: Sequence[Wanted],
-    given: Ends | Sequence[float] | None = None,
+    bench: Bench, knob: Knob, wanted: Sequence[Wanted], given: Ends | Sequence[float] | None = None
 ) -> Finding:
     """From which value of `knob` on (or up to which one) all that is `wanted` holds.
 

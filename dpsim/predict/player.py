@@ -85,11 +85,7 @@ def _check_affordable(case: Case) -> None:
 
 
 def step_time(
-    case: Case,
-    *,
-    stretch: Stretch | None = None,
-    quiet: bool = False,
-    at_most: int | None = None,
+    case: Case, *, stretch: Stretch | None = None, quiet: bool = False, at_most: int | None = None
 ) -> float:
     """Mean step time of a variant of `case`, on the fastest engine that applies."""
     if case.scenario.detail != "rounds":

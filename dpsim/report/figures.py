@@ -97,9 +97,7 @@ def look(place: int) -> dict[str, Any]:
 
 
 def tick(
-    axis: Axis,
-    at: Locator | Sequence[float] | None = None,
-    said: Callable[[float], str] = number,
+    axis: Axis, at: Locator | Sequence[float] | None = None, said: Callable[[float], str] = number
 ) -> None:
     """Say values as `said` does; only `at` these places, where they are given."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, NullLocator

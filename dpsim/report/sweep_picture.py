@@ -193,12 +193,7 @@ def _at(answer: GridAnswer, steps: Mapping[str, int]) -> Point | Failed:
 
 
 def _lines(
-    figure: Figure,
-    axes: Axes,
-    answer: GridAnswer,
-    what: Shown,
-    x: Scale,
-    others: Sequence[Scale],
+    figure: Figure, axes: Axes, answer: GridAnswer, what: Shown, x: Scale, others: Sequence[Scale]
 ) -> None:
     """A line with its 90 % interval per choice of the other axes."""
     choices = itertools.product(*(range(len(scale.texts)) for scale in others))

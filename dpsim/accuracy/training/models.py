@@ -36,11 +36,7 @@ class ModelChoice:
 
 
 def choose_model(
-    name: str,
-    task: str,
-    parameters: float | None,
-    sequence_length: int | None,
-    stages: int = 1,
+    name: str, task: str, parameters: float | None, sequence_length: int | None, stages: int = 1
 ) -> ModelChoice:
     """The model that a table calls `name`, with `parameters` parameters if it says so.
 

@@ -63,11 +63,7 @@ def _turned(inside: Locals, near: list[int]) -> Locals:
 
 
 def _mesh_way(
-    inside: Locals,
-    near: list[int],
-    mesh: dict[Pair, float],
-    taken: Counter[Pair],
-    ends: set[int],
+    inside: Locals, near: list[int], mesh: dict[Pair, float], taken: Counter[Pair], ends: set[int]
 ) -> Locals | None:
     """The widest path over direct links from the first of `near` through all to one of `near`,
     or at least to a GPU that is not yet one of `ends`, so that every NIC sends for one ring."""

@@ -217,9 +217,7 @@ def _layers(found: Sequence[Findings], warnings: list[str]) -> tuple[MeasuredLay
         groups[layer.name].append((layer.forward, layer.backward))
     layers = [
         MeasuredLayer(
-            name=name,
-            forward=_middle(f for f, _ in pairs),
-            backward=_middle(b for _, b in pairs),
+            name=name, forward=_middle(f for f, _ in pairs), backward=_middle(b for _, b in pairs)
         )
         for name, pairs in groups.items()
     ]

@@ -103,9 +103,7 @@ def nearness_of(facts: Facts) -> dict[tuple[str, str], str]:
     return found
 
 
-def _pairs(
-    facts: Facts,
-) -> Iterator[tuple[tuple[str, Place | None], tuple[str, Place | None]]]:
+def _pairs(facts: Facts) -> Iterator[tuple[tuple[str, Place | None], tuple[str, Place | None]]]:
     places = facts.places or ()
     gpus: list[tuple[str, Place | None]] = [(f"GPU{i}", place) for i, place in enumerate(places)]
     yield from combinations(gpus, 2)

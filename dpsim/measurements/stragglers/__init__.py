@@ -17,13 +17,7 @@ from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import located
 from dpsim.measurements.stragglers import _operations, _table
-from dpsim.measurements.stragglers._operations import (
-    BACKWARD,
-    FORWARD,
-    Operations,
-    OpGraph,
-    OpKey,
-)
+from dpsim.measurements.stragglers._operations import BACKWARD, FORWARD, Operations, OpGraph, OpKey
 from dpsim.measurements.stragglers._read import read
 from dpsim.measurements.stragglers._table import Straggler, Times
 
