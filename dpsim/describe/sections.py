@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dpsim.compile.placement import Axis, Mesh
+from dpsim.core.marks import Mark
 from dpsim.core.record import Check, Count, Flag, Refused, Text, record
 from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds, Unit
 from dpsim.describe.uneven import Ranks, disjoint
@@ -185,31 +186,20 @@ class Host:
                 raise Refused("needs launch, the host time to issue one kernel", (key,))
 
 
-class Rate:
+class Rate(Mark):
     """Marks a throughput: "802.9 images/s" becomes (802.9, "images")."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
+    def take(self, value: Any, file: bool) -> tuple[float, str]:
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"\s*([0-9.]{1,20}(?:[eE][+-]?\d{1,3})?)\s*(\w+)/s\s*", str(value))
+        if not found or found[2] not in ("samples", "images", "sequences", "tokens"):
+            shown = f"{str(value)[:60]!r}"
+            raise ValueError(f"{shown} is no throughput; write for example '802.9 images/s'")
+        return Unit("1", high=1e15, above=True).take(found[1], file=False), found[2]
 
-        def validate(value: Any) -> tuple[float, str]:
-            if isinstance(value, tuple):
-                return value
-            found = re.fullmatch(r"\s*([0-9.]{1,20}(?:[eE][+-]?\d{1,3})?)\s*(\w+)/s\s*", str(value))
-            if not found or found[2] not in ("samples", "images", "sequences", "tokens"):
-                raise ValueError(
-                    f"{str(value)[:60]!r} is no throughput; write for example '802.9 images/s'"
-                )
-            number = Unit("1", high=1e15, above=True).take(found[1], file=False)
-            return number, found[2]
-
-        return core_schema.no_info_plain_validator_function(
-            validate,
-            metadata={
-                "pydantic_js_functions": [
-                    lambda s, h: {"type": "string", "examples": ["802.9 images/s"]}
-                ]
-            },
-        )
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string", "examples": ["802.9 images/s"]}
 
 
 @record

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from dpsim.core.marks import Mark
 from dpsim.core.places import below
 from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
@@ -187,20 +188,15 @@ def bundled_models() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))
 
 
-class ModelSource:
+class ModelSource(Mark):
     """Marks the field: which kind of model section it is follows from its keys."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
+    def take(self, value: Any, file: bool) -> Any:
+        known = isinstance(value, (Explicit, HuggingFace, FromRecord, Architecture))
+        return value if known else make(value, file=file)
 
-        def validate(value: Any, info: Any) -> Any:
-            if isinstance(value, (Explicit, HuggingFace, FromRecord, Architecture)):
-                return value
-            return make(value, file=bool((info.context or {}).get("file")))
-
-        return core_schema.with_info_plain_validator_function(
-            validate, metadata={"pydantic_js_functions": [lambda s, h: _json_schema()]}
-        )
+    def json_schema(self) -> dict[str, Any]:
+        return _json_schema()
 
 
 _ARCHITECTURE = Plugin("models", "name")

@@ -13,8 +13,7 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
-from pydantic_core import core_schema
-
+from dpsim.core.marks import Mark
 from dpsim.core.record import Count, Refused, Text, record
 from dpsim.core.units import BytesPerSecond, Seconds, Unit, exact, parse
 
@@ -22,36 +21,29 @@ from dpsim.core.units import BytesPerSecond, Seconds, Unit, exact, parse
 Timing = tuple[float, float, float]
 
 
-class TimingText:
+class TimingText(Mark):
     """Marks a measured point: "1 MiB, 120 us, 2 us" in files, (1048576.0, 1.2e-4, 2e-6) inside."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return core_schema.no_info_plain_validator_function(
-            _timing,
-            metadata={"pydantic_js_functions": [lambda schema, handler: {"type": "string"}]},
-        )
+    def take(self, value: Any, file: bool) -> Timing:
+        if isinstance(value, str):
+            cells = [cell.strip() for cell in value[:200].split(",")]
+            if len(cells) != 3:
+                raise ValueError(f"{value[:60]!r} is no point; write size, time, spread")
+            value = (parse(cells[0], "B"), parse(cells[1], "s"), parse(cells[2], "s"))
+        if not isinstance(value, (tuple, list)) or len(value) != 3:
+            raise ValueError(f"{str(value)[:60]!r} is no point; write size, time, spread")
+        size, seconds, spread = (float(x) for x in value)
+        finite = all(map(math.isfinite, (size, seconds, spread)))
+        if not finite or min(size, seconds) <= 0 or spread < 0:
+            raise ValueError(f"{str(value)[:60]!r} has no positive size and time")
+        return size, seconds, spread
 
-
-def _timing(value: Any) -> Timing:
-    if isinstance(value, str):
-        cells = [cell.strip() for cell in value[:200].split(",")]
-        if len(cells) != 3:
-            raise ValueError(f"{value[:60]!r} is no point; write size, time, spread")
-        value = (parse(cells[0], "B"), parse(cells[1], "s"), parse(cells[2], "s"))
-    if not isinstance(value, (tuple, list)) or len(value) != 3:
-        raise ValueError(f"{str(value)[:60]!r} is no point; write size, time, spread")
-    size, seconds, spread = (float(x) for x in value)
-    if (
-        not all(map(math.isfinite, (size, seconds, spread)))
-        or min(size, seconds) <= 0
-        or spread < 0
-    ):
-        raise ValueError(f"{str(value)[:60]!r} has no positive size and time")
-    return size, seconds, spread
+    def json_schema(self) -> dict[str, Any]:
+        return {"type": "string"}
 
 
 def timing_text(point: Timing) -> str:
-    """`point` as a file holds it; `_timing` reads it back to the same floats."""
+    """`point` as a file holds it; `TimingText` reads it back to the same floats."""
     size, seconds, spread = point
     shown = f"{size:.0f} B" if size == int(size) else exact(size, "B")
     return f"{shown}, {exact(seconds, 's')}, {exact(spread, 's')}"

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpsim.core.arrays import Array
+from dpsim.core.marks import Mark
 from dpsim.core.plugins import Plugin
 from dpsim.core.units import Unit
 
@@ -58,29 +59,20 @@ class Distribution:
         return self
 
 
-class Drawn:
+class Drawn(Mark):
     """Marks a field that is a number of `unit`, or a distribution ``{kind: …}`` of factors."""
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
         self.plugin = Plugin("variability", "kind")
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        def validate(value: Any, info: Any) -> float | Distribution:
-            file = bool((info.context or {}).get("file"))
-            if isinstance(value, Distribution):
-                return value
-            if isinstance(value, dict):
-                made: Distribution = self.plugin.make(value, file=file)
-                return made
-            return self.unit.take(value, file)
-
-        return core_schema.with_info_plain_validator_function(
-            validate,
-            metadata={"pydantic_js_functions": [lambda schema, handler: self.json_schema()]},
-        )
+    def take(self, value: Any, file: bool) -> float | Distribution:
+        if isinstance(value, Distribution):
+            return value
+        if isinstance(value, dict):
+            made: Distribution = self.plugin.make(value, file=file)
+            return made
+        return self.unit.take(value, file)
 
     def json_schema(self) -> dict[str, Any]:
         options: list[Any] = self.plugin.json_schema()["oneOf"]
