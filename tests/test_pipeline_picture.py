@@ -22,7 +22,7 @@ from dpsim.report import arrivals as late
 from dpsim.report import pipeline
 from dpsim.report.arrivals import Arrivals, arrivals, lateness
 from dpsim.report.figures import draw, styled
-from dpsim.report.pipeline import Block, alike, gaps, rows_of
+from dpsim.report.pipeline import Box, alike, gaps, rows_of
 
 
 def spans_of(operations: Iterable[Mapping[str, Any]]) -> list[Span]:
@@ -78,13 +78,13 @@ def test_layers_of_one_micro_batch_become_one_block_with_or_without_a_pipeline()
         compute(0, "F0.1", "forward", 2, 3), compute(0, "B1.1", "backward", 3, 5),
     ]  # fmt: skip
     assert rows_of(plain)[0] == [
-        Block("F", "0", 0, 0, 2), Block("F", "1", 0, 2, 3), Block("B", "1", 0, 3, 5),
+        Box("F", "0", 0, 0, 2), Box("F", "1", 0, 2, 3), Box("B", "1", 0, 3, 5),
     ]  # fmt: skip
     piped = [
         compute(0, "B7.2", "backward", 0, 1), compute(0, "B7.1", "backward", 1, 2),
         Span(0, "gradients.0", "send.B7", "send", "gradients.0", 8.0, 2, 2, 3),
     ]  # fmt: skip
-    assert rows_of(piped)[0] == [Block("B", "7", 0, 0, 2), Block("transfer", "", 0, 2, 3)]
+    assert rows_of(piped)[0] == [Box("B", "7", 0, 0, 2), Box("transfer", "", 0, 2, 3)]
 
 
 def test_layers_stay_blocks_where_a_step_has_a_single_micro_batch() -> None:
@@ -107,14 +107,14 @@ def test_other_work_has_kinds_of_its_own() -> None:
 
 
 def test_gaps_are_when_nothing_computes() -> None:
-    row = [Block("F", "0", 0, 1, 2), Block("collective", "AR0", 0, 2, 4), Block("B", "0", 0, 4, 6)]
+    row = [Box("F", "0", 0, 1, 2), Box("collective", "AR0", 0, 2, 4), Box("B", "0", 0, 4, 6)]
     assert gaps(row, 7) == [(0.0, 1), (2, 4), (6, 7)]
     assert gaps([], 3) == [(0.0, 3)]
-    assert gaps([Block("F", "0", 0, 0, 3)], 3) == []
+    assert gaps([Box("F", "0", 0, 0, 3)], 3) == []
 
 
 def test_ranks_that_do_the_same_share_a_row() -> None:
-    a, b = [Block("F", "0", 0, 0, 1)], [Block("F", "0", 0, 0, 2)]
+    a, b = [Box("F", "0", 0, 0, 1)], [Box("F", "0", 0, 0, 2)]
     assert alike({0: a, 1: b, 2: list(a), 3: b}) == [((0, 2), tuple(a)), ((1, 3), tuple(b))]
 
 

@@ -20,7 +20,7 @@ from dpsim.measurements.readers.kineto import Kineto
 from dpsim.predict.prediction import Prediction
 from dpsim.report import trace as writer
 from dpsim.report.explained import FILES, last_step
-from dpsim.report.trace import Played, trace, write_trace
+from dpsim.report.trace import Traced, trace, write_trace
 
 Cli = Callable[..., tuple[int, str, str]]
 SCENARIOS = (
@@ -32,7 +32,7 @@ SCENARIOS = (
 
 
 @pytest.fixture(scope="module", params=SCENARIOS)
-def shown(request: pytest.FixtureRequest) -> Played:
+def shown(request: pytest.FixtureRequest) -> Traced:
     return last_step(predicted(request.param))
 
 
@@ -40,7 +40,7 @@ def predicted(name: str, *sets: str) -> Prediction:
     return dpsim.predict(dpsim.read(name, sets))
 
 
-def hand_made() -> Played:
+def hand_made() -> Traced:
     """Two ranks: a slow one, an all-reduce that waits for it, and a transfer."""
     spans = []
     for rank, seconds in ((0, 1e-3), (1, 2e-3)):
@@ -53,7 +53,7 @@ def hand_made() -> Played:
     spans.append(Span(0, "a.0", "send.F0", "send", "a.0", 8.0, 1e-3, 1e-3, 1.5e-3))
     spans.append(Span(1, "a.0", "receive.F0", "receive", "a.0", 8.0, 0.0, 1e-3, 1.5e-3))
     groups = {"world": ((0, 1),), "a.0": ((0, 1),)}
-    return Played(spans, 3e-3, 2, groups, "by hand", "H100")
+    return Traced(spans, 3e-3, 2, groups, "by hand", "H100")
 
 
 # -- the format -----------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ def check_names(events: list[dict[str, Any]]) -> None:
             assert ("thread_name", event["pid"], event["tid"]) in named
 
 
-def test_the_document_is_of_the_trace_event_format(shown: Played) -> None:
+def test_the_document_is_of_the_trace_event_format(shown: Traced) -> None:
     check_format(trace(shown))
     check_format(trace(shown.by_rank()[0]))
 
@@ -145,7 +145,7 @@ def test_shards_are_named_by_what_goes_in_and_out() -> None:
         Span(0, "fsdp", "AG0", "all_gather", "world", 800.0, 0.0, 0.0, 1.0),
         Span(0, "fsdp", "RS0", "reduce_scatter", "world", 800.0, 1.0, 1.0, 2.0),
     ]
-    events = trace(Played(spans, 2.0, 4, {"world": ((0, 1, 2, 3),)}))["traceEvents"]
+    events = trace(Traced(spans, 2.0, 4, {"world": ((0, 1, 2, 3),)}))["traceEvents"]
     sizes = {
         e["args"]["Collective name"]: (e["args"]["In msg nelems"], e["args"]["Out msg nelems"])
         for e in events
@@ -157,7 +157,7 @@ def test_shards_are_named_by_what_goes_in_and_out() -> None:
 # -- what it says ---------------------------------------------------------------------------------
 
 
-def test_every_operation_is_there_with_its_times(shown: Played) -> None:
+def test_every_operation_is_there_with_its_times(shown: Traced) -> None:
     found = Counter(
         (e["pid"], e["name"].rpartition(" ")[2], round(e["ts"], 6), round(e["dur"], 6))
         for e in trace(shown)["traceEvents"]
@@ -169,7 +169,7 @@ def test_every_operation_is_there_with_its_times(shown: Played) -> None:
     )
 
 
-def test_nothing_overlaps_on_a_stream(shown: Played) -> None:
+def test_nothing_overlaps_on_a_stream(shown: Traced) -> None:
     ends: dict[tuple[int, int], float] = {}
     events = [e for e in trace(shown)["traceEvents"] if e.get("cat") == "kernel"]
     for event in sorted(events, key=lambda e: (e["ts"], e["dur"])):
@@ -198,7 +198,7 @@ def test_an_arrow_for_every_transfer_from_its_sender_to_its_receiver() -> None:
 
 
 def test_the_reader_of_kineto_traces_gets_the_same_times_back(
-    shown: Played, tmp_path: Path
+    shown: Traced, tmp_path: Path
 ) -> None:
     for rank, path in zip(shown.shown, write_trace(shown, tmp_path / "ranks"), strict=True):
         assert Kineto().claims(path, path.read_bytes()[:4096])
@@ -225,7 +225,7 @@ def test_the_reader_sees_as_much_overlap_as_there_is(tmp_path: Path) -> None:
         Span(0, "compute", "B0", "backward", "world", 0.0, 0.0, 0.0, 3e-3),
         Span(0, "ddp", "AR0", "all_reduce", "world", 4e6, 1.5e-3, 1.5e-3, 3.5e-3),
     ]
-    (path,) = write_trace(Played(spans, 3.5e-3, 2), tmp_path / "one.json.gz")
+    (path,) = write_trace(Traced(spans, 3.5e-3, 2), tmp_path / "one.json.gz")
     assert Kineto().read(path).overlap == pytest.approx(0.75)
 
 
@@ -265,7 +265,7 @@ def test_the_same_step_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_spans_without_groups_are_written_without_arrows() -> None:
     spans = step(Interleaved1F1B(), 2, 4, latency=1e-4)
-    document = trace(Played(spans, max(s.end for s in spans), 2))
+    document = trace(Traced(spans, max(s.end for s in spans), 2))
     check_format(document)
     assert not [e for e in document["traceEvents"] if e["ph"] in "sf"]
 

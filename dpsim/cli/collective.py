@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpsim.cli.answers import answer
 from dpsim.cli.options import Cluster, Json, NcclVersion, out_option
 
-if TYPE_CHECKING:
-    pass
 
 PLACE = 60
 Operation = Annotated[

@@ -18,7 +18,7 @@ from dpsim.report.points import settings
 from dpsim.report.sentences import scaling_title
 from dpsim.report.table import Columns, say, table, warn
 from dpsim.report.text import bottleneck, brief, clean, ranks, signed, split_text
-from dpsim.report.trace import Played, played, write_trace
+from dpsim.report.trace import Traced, traced, write_trace
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,7 +143,7 @@ def _without_small(path: Sequence[Operation], least: float) -> list[Operation]:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def last_step(prediction: Prediction) -> Played:
+def last_step(prediction: Prediction) -> Traced:
     """The last played step of the last point that has a number, for traces and pictures.
 
     Raises Refused where no point has one.
@@ -154,10 +154,10 @@ def last_step(prediction: Prediction) -> Played:
         raise Refused("no point could be computed, so there is no timeline to write")
     case, made = found[-1]
     name = prediction.answer.name
-    return played(made.timeline.last, name, case.device.name if case.device else None)
+    return traced(made.timeline.last, name, case.device.name if case.device else None)
 
 
-def write_explanation(found: Explanation, shown: Played, out: Path) -> None:
+def write_explanation(found: Explanation, shown: Traced, out: Path) -> None:
     """Write `FILES` into folder `out`; none of them is ever there half-written."""
     from dpsim.report import arrivals, pipeline
 
@@ -172,7 +172,7 @@ def write_explanation(found: Explanation, shown: Played, out: Path) -> None:
     write_bundle(out, FILES, fill)
 
 
-def written(shown: Played, files: list[Path]) -> str:
+def written(shown: Traced, files: list[Path]) -> str:
     """One sentence about what was written."""
     where = files[0] if len(files) == 1 else files[0].parent
     part = "" if len(shown.shown) == shown.ranks else f"{len(shown.shown):,} of "

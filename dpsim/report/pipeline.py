@@ -48,7 +48,7 @@ _STRIPS = {"compute": (-0.42, 0.54), "transfer": (0.14, 0.07), "collective": (0.
 _LIGHT = (0.0, 0.42, 0.6, 0.7)
 
 
-class Block(NamedTuple):
+class Box(NamedTuple):
     """What the diagram draws as one box.
 
     kind    one of KINDS
@@ -65,7 +65,7 @@ class Block(NamedTuple):
 
 
 #: ranks, and what they all do
-Row = tuple[tuple[int, ...], Sequence[Block]]
+Row = tuple[tuple[int, ...], Sequence[Box]]
 
 
 def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
@@ -97,7 +97,7 @@ def make_figure(spans: Sequence[Span], title: str, *, ranks: int = 0) -> Figure:
 # -- spans to blocks ------------------------------------------------------------------------------
 
 
-def rows_of(spans: Sequence[Span]) -> dict[int, list[Block]]:
+def rows_of(spans: Sequence[Span]) -> dict[int, list[Box]]:
     """The blocks of every rank in order of time; neighbouring layers of one micro-batch of one
     stage are one block."""
     piped, found = is_pipeline(spans), {}
@@ -110,9 +110,9 @@ def rows_of(spans: Sequence[Span]) -> dict[int, list[Block]]:
     return found
 
 
-def alike(rows: Mapping[int, Sequence[Block]]) -> list[Row]:
+def alike(rows: Mapping[int, Sequence[Box]]) -> list[Row]:
     """The ranks that have the same blocks at the same times, and the blocks."""
-    found: dict[tuple[Block, ...], list[int]] = {}
+    found: dict[tuple[Box, ...], list[int]] = {}
     for rank, blocks in sorted(rows.items()):
         found.setdefault(tuple(blocks), []).append(rank)
     return [(tuple(ranks), blocks) for blocks, ranks in found.items()]
@@ -134,23 +134,28 @@ def _parts(span: Span, piped: bool) -> tuple[int, str, str, bool] | None:
     return int(stage) if stage else -1, letter, number, second is not None
 
 
-def _block(span: Span, piped: bool, chunks: Mapping[int, int]) -> tuple[Block, bool]:
+def _block(span: Span, piped: bool, chunks: Mapping[int, int]) -> tuple[Box, bool]:
     """The block of one span, and whether it may grow together with its neighbours."""
     parts = _parts(span, piped) if span.op in ("forward", "backward") else None
     if parts is not None:
         stage, letter, number, several = parts
+<<<<<<< HEAD
         return Block(letter, number, chunks.get(stage, 0), span.start, span.end), several
     if span.on_device:
+=======
+        return Box(letter, number, chunks.get(stage, 0), span.start, span.end), several
+    if span.stream == COMPUTE:
+>>>>>>> h-report
         kind = {"forward": "F", "backward": "B", "optimizer": "optimizer"}.get(span.op, "other")
     else:
         kind = "transfer" if span.op == SEND else "collective"
     name = span.name if kind == "collective" else ""
-    return Block(kind, name, 0, span.start, span.end), False
+    return Box(kind, name, 0, span.start, span.end), False
 
 
-def _joined(blocks: Iterable[tuple[Block, bool]]) -> list[Block]:
+def _joined(blocks: Iterable[tuple[Box, bool]]) -> list[Box]:
     """Blocks of which those that touch and are of one kind, number and chunk are one."""
-    found: list[Block] = []
+    found: list[Box] = []
     last: dict[tuple[str, str, int], int] = {}  # where the latest one of its like stands
     for block, grows in blocks:
         key = block[:3]
@@ -170,7 +175,7 @@ def numbered_by(spans: Sequence[Span]) -> str:
     return "micro-batches" if several else "layers"
 
 
-def gaps(row: Sequence[Block], end: float) -> list[tuple[float, float]]:
+def gaps(row: Sequence[Box], end: float) -> list[tuple[float, float]]:
     """When nothing computes between 0 and `end`."""
     found, before = [], 0.0
     for block in row:
@@ -181,7 +186,7 @@ def gaps(row: Sequence[Block], end: float) -> list[tuple[float, float]]:
     return [*found, (before, end)] if before < end else found
 
 
-def _computes(block: Block) -> bool:
+def _computes(block: Box) -> bool:
     return block.kind not in ("transfer", "collective")
 
 
@@ -207,7 +212,7 @@ def _scaled(axes: Axes, latest: float, ranks: Sequence[str], unit: str) -> None:
     axes.set_xlabel(f"time from the step's start [{unit}]")
 
 
-def _row(axes: Axes, place: int, row: Sequence[Block], end: float, scale: float) -> None:
+def _row(axes: Axes, place: int, row: Sequence[Box], end: float, scale: float) -> None:
     """One rank: hatched where it idles, then its blocks, a colour at a time."""
     idle = [(a * scale, (b - a) * scale) for a, b in gaps(row, end)]
     low, height = _STRIPS["compute"]
@@ -234,7 +239,7 @@ def _shade(colour: str, chunk: int) -> str:
     return "#" + "".join(f"{round(part + (255 - part) * light):02X}" for part in parts)
 
 
-def _numbers(axes: Axes, rows: Sequence[Sequence[Block]], scale: float, points: float) -> bool:
+def _numbers(axes: Axes, rows: Sequence[Sequence[Box]], scale: float, points: float) -> bool:
     """Write the numbers and names of those kinds where they fit, on a page with `points` per
     second; whether any number is among them."""
     sizes: dict[str, float] = {}
@@ -257,7 +262,7 @@ def _numbers(axes: Axes, rows: Sequence[Sequence[Block]], scale: float, points: 
     return any(block.number.isdecimal() for _, block in fit)
 
 
-def _number(axes: Axes, place: int, block: Block, scale: float, size: float) -> None:
+def _number(axes: Axes, place: int, block: Box, scale: float, size: float) -> None:
     dark = block.kind in ("F", "B", "collective") and block.chunk == 0
     low, height = _STRIPS.get(block.kind, _STRIPS["compute"])
     axes.text(

@@ -50,7 +50,7 @@ At = tuple[int, int, float, float]
 
 
 @dataclass(frozen=True)
-class Played:
+class Traced:
     """What a trace shows: the operations of some ranks of one step.
 
     spans   of whole ranks
@@ -73,7 +73,7 @@ class Played:
         """The ranks that have operations here."""
         return tuple(sorted({span.rank for span in self.spans}))
 
-    def by_rank(self) -> dict[int, Played]:
+    def by_rank(self) -> dict[int, Traced]:
         """The same, the operations of each rank by themselves."""
         own: dict[int, list[Span]] = defaultdict(list)
         for span in self.spans:
@@ -81,7 +81,7 @@ class Played:
         return {rank: replace(self, spans=own[rank]) for rank in sorted(own)}
 
 
-def played(step: Step, title: str = "", device: str | None = None) -> Played:
+def traced(step: Step, title: str = "", device: str | None = None) -> Traced:
     """The trace's view of `step`: all ranks, or, up to MAX_SPANS operations, the first of them
     and the critical one."""
     kept, size = 0, 0
@@ -91,7 +91,7 @@ def played(step: Step, title: str = "", device: str | None = None) -> Played:
             break
         kept += 1
     spans = step.spans((*range(kept - 1), max(kept - 1, step.critical_rank())))
-    return Played(spans, step.duration, step.cast.ranks, step.cast.groups, title, device)
+    return Traced(spans, step.duration, step.cast.ranks, step.cast.groups, title, device)
 
 
 def check_place(path: Path) -> None:
@@ -103,7 +103,7 @@ def check_place(path: Path) -> None:
         raise Refused(f"--trace {path}: a name ending in .json or .json.gz, or a folder, is needed")
 
 
-def write_trace(shown: Played, path: Path) -> list[Path]:
+def write_trace(shown: Traced, path: Path) -> list[Path]:
     """Write `shown` to a file (.json or .json.gz), or, where `path` has no such name, one file per
     rank into that folder, as torch.profiler does.  Returns the files.
 
@@ -126,7 +126,7 @@ def _write(document: dict[str, Any], path: Path) -> None:
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def trace(shown: Played) -> dict[str, Any]:
+def trace(shown: Traced) -> dict[str, Any]:
     """`shown` as one document; with a single rank it says which one, as Kineto's do."""
     ranks = shown.shown
     info: dict[str, Any] = {"backend": "nccl", "world_size": shown.ranks}
@@ -150,7 +150,7 @@ def trace(shown: Played) -> dict[str, Any]:
 # -- events ---------------------------------------------------------------------------------------
 
 
-def _events(shown: Played) -> list[Event]:
+def _events(shown: Traced) -> list[Event]:
     streams = dict.fromkeys(span.stream for span in shown.spans if span.stream != COMPUTE)
     threads = {name: FIRST_COMMUNICATOR + k for k, name in enumerate(streams)}
     threads[COMPUTE] = FIRST_STREAM
@@ -245,7 +245,7 @@ def _members(groups: Groups) -> dict[tuple[str, int], tuple[int, ...]]:
     }
 
 
-def _arrows(shown: Played, threads: Mapping[str, int]) -> list[Event]:
+def _arrows(shown: Traced, threads: Mapping[str, int]) -> list[Event]:
     """From every transfer's sender to its receiver, where both are shown."""
     sent, received = (_by_pair(shown.spans, op) for op in (SEND, RECEIVE))
     pairs = [
