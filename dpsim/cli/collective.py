@@ -10,7 +10,6 @@ import typer
 from dpsim.cli.answers import answer
 from dpsim.cli.options import Cluster, Json, NcclVersion, out_option
 
-
 PLACE = 60
 Operation = Annotated[
     str,

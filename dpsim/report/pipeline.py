@@ -139,13 +139,8 @@ def _block(span: Span, piped: bool, chunks: Mapping[int, int]) -> tuple[Box, boo
     parts = _parts(span, piped) if span.op in ("forward", "backward") else None
     if parts is not None:
         stage, letter, number, several = parts
-<<<<<<< HEAD
-        return Block(letter, number, chunks.get(stage, 0), span.start, span.end), several
-    if span.on_device:
-=======
         return Box(letter, number, chunks.get(stage, 0), span.start, span.end), several
-    if span.stream == COMPUTE:
->>>>>>> h-report
+    if span.on_device:
         kind = {"forward": "F", "backward": "B", "optimizer": "optimizer"}.get(span.op, "other")
     else:
         kind = "transfer" if span.op == SEND else "collective"
