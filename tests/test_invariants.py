@@ -636,6 +636,6 @@ def test_uneven_parts_of_a_batch_are_scattered_alike(batch: int, elsewhere: int)
         "batch": {"global": batch},
     }
     check_timelines(data)
-    cast = case_of(data).asked
+    cast = case_of(data).programs.asked
     sizes = {op.bytes for p in cast.programs for op in p.ops if op.name == "gather.0"}
     assert sizes == {elsewhere * 3e6}
