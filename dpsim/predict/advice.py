@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -12,6 +12,8 @@ from dpsim.cases.variant import Variant
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.models.memory import MemoryUse
+from dpsim.predict.answer import Advice
+from dpsim.predict.document import to_json
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import estimate, play
 from dpsim.predict.prediction import Prediction
@@ -25,27 +27,12 @@ MOST_SECONDS = 1.0
 _AND = " and "
 
 
-@dataclass(frozen=True)
-class Advice:
-    """With `changes` of the scenario, what does not fit on `ranks` ranks does.
-
-    throughput_ratio  throughput with them over that without; None where playing would take long
-    cost              what else they cost, in words
-    """
-
-    ranks: int
-    changes: tuple[str, ...]
-    memory_bytes: float
-    capacity_bytes: float
-    throughput_ratio: float | None
-    cost: str
-
-
 def with_advice(prediction: Prediction) -> dict[str, Any]:
     """The document of `prediction`, with advice where a point does not fit."""
     if unfit(prediction) is None:
         return prediction.document
-    return {**prediction.document, "advice": [asdict(one) for one in prediction.advice]}
+    document: dict[str, Any] = to_json(replace(prediction.answer, advice=prediction.advice))
+    return document
 
 
 def unfit(prediction: Prediction) -> tuple[Case, MemoryUse] | None:

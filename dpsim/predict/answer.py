@@ -107,12 +107,29 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Advice:
+    """With `changes` of the scenario, what does not fit on `ranks` ranks does.
+
+    throughput_ratio  throughput with them over that without; None where playing would take long
+    cost              what else they cost, in words
+    """
+
+    ranks: int
+    changes: tuple[str, ...]
+    memory_bytes: float
+    capacity_bytes: float
+    throughput_ratio: float | None
+    cost: str
+
+
+@dataclass(frozen=True)
 class Answer:
     """What `dpsim run` says of a scenario.
 
     scenario       as plain data that reads back to an equal one
     scaling        weak or strong
     held_constant  what all points share
+    advice         where a point does not fit in memory: what would, the mildest first
     """
 
     schema_version: int
@@ -126,3 +143,4 @@ class Answer:
     measured: tuple[Measured, ...]
     calibration: Level | None
     warnings: tuple[str, ...]
+    advice: tuple[Advice, ...] | None = None

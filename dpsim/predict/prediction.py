@@ -17,7 +17,7 @@ from dpsim.describe.scenario import Loaded, to_data
 from dpsim.models.memory import MemoryUse
 from dpsim.predict import training_run
 from dpsim.predict.against import measured
-from dpsim.predict.answer import SCHEMA_VERSION, Answer, NoLaws
+from dpsim.predict.answer import SCHEMA_VERSION, Advice, Answer, NoLaws
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
 from dpsim.predict.memory import memory_of
@@ -29,7 +29,6 @@ from dpsim.predict.uncertainty import efficiency_interval
 from dpsim.predict.warned import warnings
 
 if TYPE_CHECKING:
-    from dpsim.predict.advice import Advice
     from dpsim.predict.explanation import Explanation
 
 

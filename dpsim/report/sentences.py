@@ -15,7 +15,7 @@ from dpsim.report.points import interval, rate, settings
 from dpsim.report.text import PARTS, clean, duration, number, percent, ranks, signed
 
 if TYPE_CHECKING:
-    from dpsim.predict.advice import Advice
+    from dpsim.predict.answer import Advice
     from dpsim.predict.prediction import Prediction
 
 
