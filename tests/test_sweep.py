@@ -233,8 +233,8 @@ def test_a_sweep_is_calibrated_once_on_the_scenario_as_it_stands(toy: Path, tmp_
     for ranks in (1, 4):  # without `ranks` it is the first point of the scenario's own sweep
         loaded = read(toy, [f"sweep={{cluster.ranks: [{ranks}, 8]}}"])
         another = sweep_of(loaded, ["cluster.ranks=1,2,4"])
-        assert another.found is not None
-        assert another.found.ranks == ranks
+        assert another.unswept.found is not None
+        assert another.unswept.found.ranks == ranks
         assert another.header["id"] not in (plan.header["id"], other.header["id"])
         other = another
     assert times[2] != times[3]  # beside others they do: no point is fitted to the measurement
