@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import re
 import shlex
@@ -112,6 +113,18 @@ def test_no_file_names_the_machine_it_was_written_on() -> None:
         if file.is_file() and file.stat().st_size < 1_000_000:
             text = file.read_bytes().decode("utf-8", errors="ignore")
             assert not PRIVATE.search(text), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_imports_is_there(page: Path) -> None:
+    """From dpsim's own modules; what a page itself adds is imported by nobody."""
+    for block in re.findall(r"```python\n(.*?)```", read(page), flags=re.DOTALL):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpsim"):
+                module = importlib.import_module(str(node.module))
+                for name in (one.name for one in node.names):
+                    there = hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
+                    assert there, f"{page.name}: {node.module} has no {name}"
 
 
 def commands() -> list[str]:

@@ -190,7 +190,7 @@ def _tune_notes(now: Tried, best: Tried, gained: Gain) -> list[str]:
             "the gain"
         )
     old, new = now.point.global_batch, best.point.global_batch
-    if old != new and "time_to_train_s" not in best:
+    if old is not None and new not in (old, None) and "time_to_train_s" not in best:
         notes.append(
             f"the global batch changes from {old:,} to {new:,}; "
             "what that does to convergence is counted only with training:"

@@ -152,14 +152,14 @@ def relate(points: Sequence[Point | Failed]) -> tuple[Point | Failed, ...]:
                 sooner = trained_s / point.run.time_s
                 point = dataclasses.replace(point, training_speedup=sooner)
             point = _compared(point, base)
-            base = base or (point if point.throughput_per_s else None)
+            base = point if base is None and point.throughput_per_s else base
         related.append(point)
     return tuple(related)
 
 
 def _compared(point: Point, base: Point | None) -> Point:
     """`point` over `base`; over itself where there is none."""
-    first = base or point
+    first = point if base is None else base
     if not point.throughput_per_s or not first.throughput_per_s:
         return dataclasses.replace(
             point, speedup=None, efficiency=None, efficiency_low=None, efficiency_high=None
