@@ -123,8 +123,9 @@ def test_what_a_page_imports_is_there(page: Path) -> None:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("dpsim"):
                 module = importlib.import_module(str(node.module))
                 for name in (one.name for one in node.names):
-                    there = hasattr(module, name) or importlib.util.find_spec(f"{node.module}.{name}")
-                    assert there, f"{page.name}: {node.module} has no {name}"
+                    inside = f"{node.module}.{name}"
+                    there = hasattr(module, name) or importlib.util.find_spec(inside)
+                    assert there, f"{page.name}: there is no {inside}"
 
 
 def commands() -> list[str]:
