@@ -30,6 +30,7 @@ from dpsim.backends import Topology
 from dpsim.backends._nccl_time import SOCKETS, UNKNOWN, Constants, Time
 from dpsim.backends._nccl_traffic import RELAYED, Traffic, name_edges, summed
 from dpsim.machines.fabrics import Edge, Vertex
+from dpsim.machines.topology import moved
 
 #: operations that are messages; NCCL's tuner has no entry for them
 OPERATIONS = ("all_to_all", "send")
@@ -210,9 +211,9 @@ def _by_symmetry(
     lanes = _lanes(nodes, local, part, near, kinds, topology)
     for node in nodes:
         for edge, load in near.items():
-            moved = _moved(edge, node)
-            loads[moved] = load
-            kinds[moved] = kinds[edge]
+            there = moved(edge, node)
+            loads[there] = load
+            kinds[there] = kinds[edge]
     shifts = _shifts(len(nodes))
     scale = (len(nodes) - 1) / len(shifts)
     for (i, j), bytes_ in lanes.items():
@@ -247,7 +248,7 @@ def _lanes(
         route = topology.route(first + i, second + j)
         name_edges(kinds, route, topology)
         out, cables, into = _cables(route)
-        back = [_moved(edge, nodes[0]) for edge in into]
+        back = [moved(edge, nodes[0]) for edge in into]
         for edge, there in zip(back, into, strict=True):
             kinds.setdefault(edge, kinds[there])
         for edge in (*out, *back):
@@ -269,8 +270,3 @@ def _shifts(nodes: int) -> list[int]:
     if nodes - 1 <= count:
         return list(range(1, nodes))
     return [1 + (2 * k + 1) * (nodes - 1) // (2 * count) for k in range(count)]
-
-
-def _moved(edge: Edge, node: int) -> Edge:
-    (a, b) = edge
-    return (a[0], node, *a[2:]), (b[0], node, *b[2:])

@@ -105,7 +105,7 @@ class Topology:
         if a[0] in _OUTSIDE or b[0] in _OUTSIDE:
             found: Link = self._cables.edges[edge]["link"]
         else:
-            found = self._first_node.edges[_moved(edge, 0)]["link"]
+            found = self._first_node.edges[moved(edge, 0)]["link"]
         return found
 
     def route(self, source: int, target: int) -> tuple[Edge, ...]:
@@ -118,15 +118,15 @@ class Topology:
         """
         (a, i), (b, j) = divmod(source, self.gpus), divmod(target, self.gpus)
         if a == b:
-            return tuple(_moved(edge, a) for edge in self.inside(("gpu", 0, i), ("gpu", 0, j)))
+            return tuple(moved(edge, a) for edge in self.inside(("gpu", 0, i), ("gpu", 0, j)))
         assert self._network is not None
         into = self.nic_of(j)
         way_out = self._way_out(i, into)
         path = self._network.route(("nic", a, way_out[-1][1][2]), ("nic", b, into))
         return (
-            *(_moved(edge, a) for edge in way_out),
+            *(moved(edge, a) for edge in way_out),
             *pairwise(path),
-            *(_moved(edge, b) for edge in self.inside(("nic", 0, into), ("gpu", 0, j))),
+            *(moved(edge, b) for edge in self.inside(("nic", 0, into), ("gpu", 0, j))),
         )
 
     def _way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
@@ -217,7 +217,8 @@ def _weight(_u: Vertex, _v: Vertex, data: dict[str, Link]) -> float:
     return 1.0 + 1e3 / data["link"].bandwidth
 
 
-def _moved(edge: Edge, node: int) -> Edge:
+def moved(edge: Edge, node: int) -> Edge:
+    """An edge inside a node as it is in `node`."""
     (a, b) = edge
     return (a[0], node, *a[2:]), (b[0], node, *b[2:])
 

@@ -62,14 +62,12 @@ class Lighter(NamedTuple):
 class Strategy:
     """Contract of this folder.
 
-    own_launches  the host's launches are in its program already, or follow a rule of its own
     recordable    `dpsim measure` records its scripts as they are
     recorded_buckets  a record of DistributedDataParallel holds the buckets of this system
     split_as      the strategy that takes its place where layers are split over ranks; "": none
     """
 
     tag = "kind"
-    own_launches: ClassVar[bool] = False
     recordable: ClassVar[bool] = False
     recorded_buckets: ClassVar[bool] = False
     split_as: ClassVar[str] = ""
@@ -141,6 +139,11 @@ class Strategy:
         """Sizes of the broadcasts that bring rank 0's state to all ranks before the first step [B];
         empty where that is not known."""
         return ()
+
+    @property
+    def own_launches(self) -> bool:
+        """Whether the host's launches are in its program already, or follow a rule of its own."""
+        return False
 
     @property
     def takes_uneven_inputs(self) -> bool:

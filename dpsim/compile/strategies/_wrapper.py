@@ -71,6 +71,10 @@ class Wrapper(Strategy):
         return self.inner.first_messages(job)
 
     @property
+    def own_launches(self) -> bool:
+        return self.inner.own_launches
+
+    @property
     def takes_uneven_inputs(self) -> bool:
         return self.inner.takes_uneven_inputs
 
