@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-Text, Texts, Where = str | None, list[str] | None, Path | None
+Text = str | None
+Texts = list[str] | None
+Where = Path | None
 
 
 def argument(what: str, metavar: str | None = None) -> Any:
@@ -16,7 +18,7 @@ def argument(what: str, metavar: str | None = None) -> Any:
     return typer.Argument(metavar=metavar, help=what)
 
 
-def option(what: str, metavar: str | None = None, name: str = "", **limits: int) -> Any:
+def option(what: str, metavar: str | None = None, name: str = "", **limits: Any) -> Any:
     """An option, by the name of its parameter where none is given; `what` is its help."""
     return typer.Option(*[name] * bool(name), metavar=metavar, help=what, **limits)
 

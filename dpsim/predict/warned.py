@@ -10,23 +10,18 @@ from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
-from dpsim.models.memory import MemoryUse
 from dpsim.predict import startup, training_run
 from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
-from dpsim.predict.point import Failed, Point
+from dpsim.predict.outcome import Outcome
+from dpsim.predict.point import Failed
 from dpsim.predict.recorded import measured_at, warnings_of
 
 
-def warnings(
-    loaded: Loaded,
-    cases: Sequence[Case],
-    points: Sequence[Point | Failed],
-    memory: Sequence[MemoryUse | None],
-    found: Level | None,
-) -> tuple[str, ...]:
+def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> tuple[str, ...]:
     """All warnings of an answer, in their order."""
-    good = [c for c, point in zip(cases, points, strict=True) if isinstance(point, Point)]
+    cases, points = [one.case for one in outcomes], [one.point for one in outcomes]
+    good = [one.case for one in outcomes if one.played]
     most = max((point.ranks or 0 for point in points), default=0)
     return (
         *_altered(loaded),
@@ -34,7 +29,7 @@ def warnings(
         *_nowhere(cases[0], most),
         *_drawn(cases),
         *_uneven(cases[0], good),
-        *_unfit(cases, points, memory),
+        *_unfit(outcomes),
         *_strategy_notes(good),
         *training_run.warnings(cases, points),
         *startup.warnings(good),
@@ -103,11 +98,10 @@ def _uneven(first: Case, good: Sequence[Case]) -> Iterator[str]:
         )
 
 
-def _unfit(
-    cases: Sequence[Case], points: Sequence[Point | Failed], memory: Sequence[MemoryUse | None]
-) -> Iterator[str]:
+def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Points without numbers, and those that do not fit in memory."""
-    for case, point, used in zip(cases, points, memory, strict=True):
+    for one in outcomes:
+        point, used = one.point, one.memory
         if isinstance(point, Failed):
             yield f"{point.ranks} ranks: {point.error}"
         elif used is not None and used.fits is False:
@@ -115,7 +109,7 @@ def _unfit(
                 f"{point.ranks} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
                 f"{(used.capacity or 0) / 1e9:.1f} GB"
             )
-            yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(case))
+            yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(one.case))
 
 
 def _other_stages(case: Case) -> list[str]:
