@@ -314,8 +314,8 @@ def test_uneven_shares_form_the_same_responses_on_all_ranks() -> None:
 
 
 def test_jitter_shifts_launches_but_not_the_fusion() -> None:
-    quiet = first_step().played[0]
-    noisy = first_step("variability={jitter: 0.3, steps: 20}").played[0]
+    quiet = first_step().outcomes[0].played
+    noisy = first_step("variability={jitter: 0.3, steps: 20}").outcomes[0].played
     assert quiet is not None
     assert noisy is not None
     programs = [p.timeline.last.cast.programs[0] for p in (quiet, noisy)]

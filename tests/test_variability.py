@@ -51,7 +51,7 @@ def answer(base: Path = Path(), **changes: Any) -> Prediction:
 
 def steps(**changes: Any) -> Array:
     """The durations of the measured steps, on the vectorised engine."""
-    played = answer(engine="vectorised", **changes).played[0]
+    played = answer(engine="vectorised", **changes).outcomes[0].played
     assert played is not None
     return np.array(played.timeline.durations)
 
@@ -327,7 +327,7 @@ def test_bytes_take_longer_in_an_episode_of_the_network() -> None:
         "variability": {"link_episodes": EPISODES, "steps": 40},
     }
     for engine in ("event", "vectorised"):
-        played = answer(engine=engine, **toy).played[0]
+        played = answer(engine=engine, **toy).outcomes[0].played
         assert played is not None
         found = np.array(played.timeline.durations)
         assert sorted(set(found.round(9))) == [1.7, 2.7]
@@ -492,7 +492,7 @@ def test_late_gradients_are_dropped_and_their_ranks_start_anew(kind: str, backup
     ends = np.diff(by_events(drawn, backup))
     strategy = {"kind": "ddp", "backup_workers": backup}
     for engine in ("event", "vectorised"):
-        played = answer(**changes, strategy=strategy, engine=engine).played[0]
+        played = answer(**changes, strategy=strategy, engine=engine).outcomes[0].played
         assert played is not None
         assert played.timeline.durations == pytest.approx(ends[2:62], rel=1e-9)
 
