@@ -17,7 +17,7 @@ from dpsim.cases.case import Case
 from dpsim.core.arrays import Array
 from dpsim.core.plugins import find, names
 from dpsim.core.record import Refused, build, dump
-from dpsim.describe.scenario import load
+from dpsim.describe.scenario import load, read
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.variability import (
     OF_COMPUTE,
@@ -601,3 +601,18 @@ def test_racks_need_their_size() -> None:
     found = case(**machine, variability=keys).batches.variation.factors(0)
     assert (found[:16] == found[0]).all()
     assert found[16] != found[0]
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["variability.jitter=0.5 %"], True),
+        (["variability.jitter=0.5 %", "compute.spread=0.04"], False),
+        (["variability.jitter=0"], False),
+        ([], False),
+    ],
+)
+def test_stated_variability_says_what_it_takes_the_place_of(sets: list[str], said: bool) -> None:
+    """Ranks that are said to differ a little are quicker than ranks of which nothing is said."""
+    loaded = read("quickstart", sets)
+    assert Case(loaded.points[-1], loaded.base).script.unsaid == pytest.approx(0.041 if said else 0.0, abs=5e-4)

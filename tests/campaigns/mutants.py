@@ -1,6 +1,6 @@
-"""A campaign against the tests: bugs are planted one at a time, and the tests of their area must see.
+"""A campaign against the tests: bugs are planted one by one, and the tests of their area must see.
 
-    python tests/campaigns/mutants.py [--count 60] [--seed 1] [--jobs 1] [--log mutants.jsonl]
+    python tests/campaigns/mutants.py [--count 60] [--seed 1] [--jobs 1] [--log FILE]
 
 Bugs are drawn by the seed from what can be changed in the source: comparisons, arithmetic, minimum
 and maximum, rounding, constants, units, indices, terms of a sum, conditions.  Bugs that once lived
