@@ -68,7 +68,12 @@ def _nowhere(first: Case, most: int) -> Iterator[str]:
     beyond = [r for r in first.scenario.variability.slow_ranks or {} if r >= most]
     if beyond:
         yield f"variability.slow_ranks: no point has a rank {min(beyond)}"
-    texts = first.scenario.cluster.devices or {}
+    cluster = first.scenario.cluster
+    for device in first.pace.kinds[1:] if cluster.devices else ():
+        if first.machine is not None and device is not None and first.topology is not None:
+            foreign = first.machine.foreign_links(device, first.topology.gpus)
+            yield from (f"cluster.devices: {text}" for text in [foreign] if text)
+    texts = cluster.devices or {}
     unmet = [text for text in texts if min(span[0] for span in ranks_of(text)) >= most]
     if unmet:
         yield f"cluster.devices: no point has a rank of {unmet[0]}"
