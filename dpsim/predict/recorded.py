@@ -14,12 +14,14 @@ HOOKS = 0.05
 
 
 def measured_at(case: Case) -> int | None:
-    """Ranks at which compute was measured: one where the record's durations are played as they
-    were recorded, on the recorded device; else None."""
+    """Ranks at which compute was measured, without `calibrate`: one where layers state their
+    durations on a machine, or where those of a record are played on the recorded device; else
+    None."""
     recorded = case.model.recorded
-    if recorded is None or not recorded.timed or not _at_home(case, recorded):
-        return None
-    return 1
+    if recorded is not None:
+        return 1 if recorded.timed and _at_home(case, recorded) else None
+    stated = all(layer.forward is not None for layer in case.model.layers)
+    return 1 if stated and case.machine is not None else None
 
 
 def warnings_of(case: Case) -> list[str]:

@@ -16,8 +16,9 @@ input pipeline         loss per doubling inside a node of runs on images, whose 
                        a node share
 
 Backends that are not NCCL have a prior for collectives, x 0.85 ... 1.8: NCCL's own model predicts
-0.56-1.1 of measured times at large sizes over eight machines.  Toys with explicit durations and
-ideal networks have none of these: their interval is the number.
+0.56-1.1 of measured times at large sizes over eight machines.  Durations that a scenario gives for
+a machine count as measured on one rank.  Only a toy without a machine, with explicit durations and
+an ideal network, has none of these: its interval is the number, and a warning says so.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def interval(
     for k, name in enumerate(variants):
         if flat:
             causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
-    if case.machine is not None:
+    if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated)
     if len(played.timeline.durations) > 1 and time > 0:
         spread = _standard_error(played.timeline.durations, _episode(case)) * Z90 / time
@@ -98,8 +99,7 @@ def _quadrature(causes: Causes) -> tuple[float, float]:
 
 def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]:
     found: dict[str, list[Stretch]] = {}
-    derived = any(layer.forward is None for layer in case.model.layers)
-    if case.machine is not None and calibrated_at is None and derived:
+    if case.machine is not None and calibrated_at is None:
         found["compute (prior)"] = [Stretch(compute=f) for f in compute_range(case, False)]
     if not case.backend.ideal and case.ranks > 1:
         name, ends = network_range(case, collectives_range(case))
@@ -143,7 +143,7 @@ def _losses(case: Case, calibrated_at: int | None, repeated: bool) -> Causes:
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
-    inside = doublings_inside(case, calibrated_at or 1)
+    inside = doublings_inside(case, calibrated_at or 1) if case.topology else 0.0
     if case.model.sample == "image" and inside:
         found["input pipeline"] = (1.0, 1.0 + inside * _width("images.loss"))
     return found

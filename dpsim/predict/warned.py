@@ -14,7 +14,7 @@ from dpsim.models.memory import MemoryUse
 from dpsim.predict import startup, training_run
 from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
-from dpsim.predict.point import Failed, Point
+from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 
 
@@ -31,6 +31,7 @@ def warnings(
     return (
         *_altered(loaded),
         *_assumed(cases[0], good, found),
+        *_certain(points),
         *_nowhere(cases[0], most),
         *_drawn(cases),
         *_uneven(cases[0], good),
@@ -61,6 +62,15 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
     if found is None and first.machine is not None and measured_at(first) is None:
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
     yield from warnings_of(good[0]) if good else ()
+
+
+def _certain(points: Sequence[Point | Failed]) -> Iterator[str]:
+    """That an interval is the number itself, and why."""
+    if any(point.interval.low == point.interval.high > 0 for point in computed(points)):
+        yield (
+            "intervals are the numbers themselves: every duration is given, the network is ideal "
+            "and nothing varies; that is exact arithmetic, and says nothing of a real machine"
+        )
 
 
 def _nowhere(first: Case, most: int) -> Iterator[str]:
