@@ -325,7 +325,7 @@ def test_jitter_shifts_launches_but_not_the_fusion() -> None:
 
 def test_the_lower_end_of_the_interval_is_not_held_up_by_the_clock() -> None:
     """Delays follow compute: half the compute time halves what is not communication."""
-    case = first_step("collective={backend: free}", "strategy.cycle_time=1").cases[0]
+    case = first_step("collective={backend: free}", "strategy.cycle_time=1").outcomes[0].case
     play = case.plays()[0]
     full, half = vectorised.play(play, lanes=((1.0, 1.0), (0.5, 1.0))).lanes
     assert full == pytest.approx(0.012)

@@ -374,9 +374,7 @@ def compute_ops(program: Program) -> list[int]:
 
 @some(50)
 @given(scenarios(varied=0))
-def test_a_delay_of_d_costs_from_nothing_to_d_and_all_of_d_on_the_critical_path(
-    data: Data,
-) -> None:
+def test_a_delay_of_d_costs_from_nothing_to_d_and_all_of_d_on_the_critical_path(data: Data) -> None:
     """One operation of a role is delayed in the last step; a chain of operations meets it once."""
     _, play = compiled(data)
     played = max_plus(play)

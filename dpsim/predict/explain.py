@@ -30,14 +30,12 @@ def explain(prediction: Prediction) -> Explanation:
     """The prediction's answer with, per point, operations, orders, buckets, critical path and
     what-ifs.  Points without a number keep their error."""
     points: list[Explained | Failed] = []
-    for case, played, point in zip(
-        prediction.cases, prediction.played, prediction.points, strict=True
-    ):
-        if isinstance(point, Failed):
-            points.append(point)
+    for one in prediction.outcomes:
+        if isinstance(one.point, Failed):
+            points.append(one.point)
         else:
-            assert played is not None
-            points.append(_explained(case, played, point))
+            assert one.played is not None
+            points.append(_explained(one.case, one.played, one.point))
     return Explanation(prediction.answer, tuple(points))
 
 

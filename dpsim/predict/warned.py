@@ -10,32 +10,28 @@ from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
-from dpsim.models.memory import MemoryUse
 from dpsim.predict import startup, training_run
 from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
+from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 
 
-def warnings(
-    loaded: Loaded,
-    cases: Sequence[Case],
-    points: Sequence[Point | Failed],
-    memory: Sequence[MemoryUse | None],
-    found: Level | None,
-) -> tuple[str, ...]:
+def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> tuple[str, ...]:
     """All warnings of an answer, in their order."""
-    good = [c for c, point in zip(cases, points, strict=True) if isinstance(point, Point)]
+    cases, points = [one.case for one in outcomes], [one.point for one in outcomes]
+    good = [one.case for one in outcomes if one.played]
     most = max((point.ranks or 0 for point in points), default=0)
     return (
         *_altered(loaded),
         *_assumed(cases[0], good, found),
         *_certain(points),
         *_nowhere(cases[0], most),
+        *_foreign(good),
         *_drawn(cases),
         *_uneven(cases[0], good),
-        *_unfit(cases, points, memory),
+        *_unfit(outcomes),
         *_strategy_notes(good),
         *training_run.warnings(cases, points),
         *startup.warnings(good),
@@ -78,15 +74,19 @@ def _nowhere(first: Case, most: int) -> Iterator[str]:
     beyond = [r for r in first.scenario.variability.slow_ranks or {} if r >= most]
     if beyond:
         yield f"variability.slow_ranks: no point has a rank {min(beyond)}"
-    cluster = first.scenario.cluster
-    for device in first.pace.kinds[1:] if cluster.devices else ():
-        if first.machine is not None and device is not None and first.topology is not None:
-            foreign = first.machine.foreign_links(device, first.topology.gpus)
-            yield from (f"cluster.devices: {text}" for text in [foreign] if text)
-    texts = cluster.devices or {}
+    texts = first.scenario.cluster.devices or {}
     unmet = [text for text in texts if min(span[0] for span in ranks_of(text)) >= most]
     if unmet:
         yield f"cluster.devices: no point has a rank of {unmet[0]}"
+
+
+def _foreign(good: Sequence[Case]) -> Iterator[str]:
+    """Where ranks have another device than the links that they are played with."""
+    for case in good[:1]:
+        for device in case.pace.kinds[1:]:
+            if case.machine is not None and case.topology is not None and device is not None:
+                if found := case.machine.foreign_links(device, case.topology.gpus):
+                    yield f"cluster.devices: {found}"
 
 
 def _drawn(cases: Sequence[Case]) -> Iterator[str]:
@@ -118,11 +118,10 @@ def _uneven(first: Case, good: Sequence[Case]) -> Iterator[str]:
         )
 
 
-def _unfit(
-    cases: Sequence[Case], points: Sequence[Point | Failed], memory: Sequence[MemoryUse | None]
-) -> Iterator[str]:
+def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Points without numbers, and those that do not fit in memory."""
-    for case, point, used in zip(cases, points, memory, strict=True):
+    for one in outcomes:
+        point, used = one.point, one.memory
         if isinstance(point, Failed):
             yield f"{point.ranks} ranks: {point.error}"
         elif used is not None and used.fits is False:
@@ -130,7 +129,7 @@ def _unfit(
                 f"{point.ranks} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
                 f"{(used.capacity or 0) / 1e9:.1f} GB"
             )
-            yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(case))
+            yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(one.case))
 
 
 def _other_stages(case: Case) -> list[str]:

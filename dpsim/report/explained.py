@@ -148,8 +148,7 @@ def last_step(prediction: Prediction) -> Traced:
 
     Raises Refused where no point has one.
     """
-    pairs = zip(prediction.cases, prediction.played, strict=True)
-    found = [(case, made) for case, made in pairs if made is not None]
+    found = [(one.case, one.played) for one in prediction.outcomes if one.played is not None]
     if not found:
         raise Refused("no point could be computed, so there is no timeline to write")
     case, made = found[-1]
