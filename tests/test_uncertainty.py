@@ -157,3 +157,21 @@ def test_an_interval_has_no_width_only_where_nothing_is_uncertain(
     said = any("intervals are the numbers themselves" in text for text in answer.warnings)
     assert (point.interval.low < point.step_time_s < point.interval.high) == bool(causes)
     assert said == (not causes)
+
+
+@pytest.mark.parametrize(("step", "warned"), [("40 ms", False), ("300 ms", True), ("10 ms", True)])
+def test_a_calibration_far_from_all_published_runs_is_said(step: str, warned: bool) -> None:
+    """9 of 10 lie within the interval of uncalibrated compute: beyond it something else was timed."""
+    scenario = {
+        "model": {"name": "resnet50"},
+        "cluster": {"machine": "dgx-1v", "ranks": 1},
+        "strategy": {"kind": "ddp"},
+        "batch": {"per_device": 32},
+        "precision": {"parameters": "fp32", "compute": "fp16"},
+        "calibrate": {"step_time": step},
+    }
+    found = predict(load(scenario, Path(), "test"))
+    low, high = compute_range(found.outcomes[0].case, False)
+    assert found.level is not None
+    assert (not low <= found.level.scale <= high) == warned
+    assert any("calibrated compute is x" in text for text in found.answer.warnings) == warned

@@ -16,6 +16,7 @@ from dpsim.predict.memory import memory_of
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
+from dpsim.predict.uncertainty import compute_range
 
 
 def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> tuple[str, ...]:
@@ -57,6 +58,14 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
     """Where compute is not measured, or rests on a record."""
     if found is None and first.machine is not None and measured_at(first) is None:
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
+    low, high = compute_range(first, False)
+    if found is not None and not low <= found.scale <= high:
+        than = "the layers' own durations" if measured_at(first) else "modelled"
+        yield (
+            f"calibrated compute is x {found.scale:.3g} of {than}; for 9 of 10 published runs that "
+            f"is x {low:.2g} to {high:.2g}: is the measured step of this model, batch, precision "
+            "and device, and free of data loading?"
+        )
     yield from warnings_of(good[0]) if good else ()
 
 
@@ -83,10 +92,11 @@ def _nowhere(first: Case, most: int) -> Iterator[str]:
 def _foreign(good: Sequence[Case]) -> Iterator[str]:
     """Where ranks have another device than the links that they are played with."""
     for case in good[:1]:
-        for device in case.pace.kinds[1:]:
-            if case.machine is not None and case.topology is not None and device is not None:
-                if found := case.machine.foreign_links(device, case.topology.gpus):
-                    yield f"cluster.devices: {found}"
+        machine, topology = case.machine, case.topology
+        for device in case.pace.kinds[1:] if machine and topology else ():
+            assert machine and topology and device
+            if found := machine.foreign_links(device, topology.gpus):
+                yield f"cluster.devices: {found}"
 
 
 def _drawn(cases: Sequence[Case]) -> Iterator[str]:
