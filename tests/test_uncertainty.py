@@ -148,7 +148,7 @@ LAYER = {"name": "a", "parameters": 1_000_000, "forward": "1 ms", "backward": "2
 def test_an_interval_has_no_width_only_where_nothing_is_uncertain(
     cluster: dict[str, Any], more: dict[str, Any], causes: set[str]
 ) -> None:
-    """Durations that are given for a machine were measured, once: on another day they are others."""
+    """Durations given for a machine were measured once; on another day they are others."""
     scenario = {"model": {"layers": [LAYER]}, "cluster": cluster, "strategy": {"kind": "ddp"}}
     answer = predict(load({**scenario, **more}, Path(), "test")).answer
     point = answer.points[0]
@@ -161,7 +161,7 @@ def test_an_interval_has_no_width_only_where_nothing_is_uncertain(
 
 @pytest.mark.parametrize(("step", "warned"), [("40 ms", False), ("300 ms", True), ("10 ms", True)])
 def test_a_calibration_far_from_all_published_runs_is_said(step: str, warned: bool) -> None:
-    """9 of 10 lie within the interval of uncalibrated compute: beyond it something else was timed."""
+    """9 of 10 lie within the interval of uncalibrated compute."""
     scenario = {
         "model": {"name": "resnet50"},
         "cluster": {"machine": "dgx-1v", "ranks": 1},

@@ -100,6 +100,9 @@ class Strategy:
             ("strategy", "kind"),
         )
 
+    def accept_backend(self, backend: str) -> None:
+        """Refuse a library of collectives that the system itself refuses."""
+
     # -- memory -------------------------------------------------------------------------------
 
     def memory(self, job: Job) -> dict[str, float]:
