@@ -102,6 +102,7 @@ class Recorded:
     plain_step    the same with no hooks on layers and gradients [s]
     after         what followed the last gradient: DDP's copies back, optimizer, the script's own
                   work until the next forward [s per step]
+    between       of that, what came after the optimizer: the wait for the next batch [s per step]
     first_buckets, buckets   (bytes, tensors as "layer.tensor") of iteration 1 and later ones
     frozen_bytes  parameters that need no gradient, which no layer holds
     """
@@ -112,6 +113,7 @@ class Recorded:
     step: Seconds
     plain_step: Seconds
     after: Seconds
+    between: Seconds
     first_buckets: Buckets
     buckets: Buckets
     frozen_bytes: Annotated[int, Check(0, 10**15)] = 0
