@@ -91,12 +91,13 @@ def _nowhere(first: Case, most: int) -> Iterator[str]:
 
 def _foreign(good: Sequence[Case]) -> Iterator[str]:
     """Where ranks have another device than the links that they are played with."""
-    for case in good[:1]:
-        machine, topology = case.machine, case.topology
-        for device in case.pace.kinds[1:] if machine and topology else ():
-            assert machine and topology and device
-            if found := machine.foreign_links(device, topology.gpus):
-                yield f"cluster.devices: {found}"
+    case = good[0] if good else None
+    if case is None or case.machine is None or case.topology is None:
+        return
+    for device in case.pace.kinds[1:]:
+        found = device and case.machine.foreign_links(device, case.topology.gpus)
+        if found:
+            yield f"cluster.devices: {found}"
 
 
 def _drawn(cases: Sequence[Case]) -> Iterator[str]:
