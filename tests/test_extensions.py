@@ -72,6 +72,8 @@ def test_a_strategy_is_one_file() -> None:
     assert found.document["scenario"]["strategy"] == {"kind": "lockstep", "messages": 2}
     # 1 + 2 ms of compute, then two messages of 1 ms + 2 MB at 1 GB/s
     assert found.step_time_s == pytest.approx(0.009, rel=1e-12)
+    (shown,) = found.explain()["points"]
+    assert [bucket["bytes"] for bucket in shown["buckets"]] == [2e6, 2e6]
     check_points(found.points)
 
 

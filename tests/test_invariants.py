@@ -571,7 +571,7 @@ def test_the_mean_of_random_steps_is_no_shorter_than_a_step_of_means(data: Data)
     quiet = accepted(data).points[0]
     varied = {"jitter": {"kind": "gamma", "spread": 0.3}, "steps": 200}
     found = predicted(data | {"variability": varied, "engine": "auto"})
-    played = found.played[0]
+    played = found.outcomes[0].played
     assert played is not None
     durations = np.array(played.timeline.durations)
     error = durations.std(ddof=1) / math.sqrt(len(durations))

@@ -120,13 +120,13 @@ def predictions(path: Path, **options: Any) -> list[dict[str, Any]]:
 def _estimate(row: dict[str, Any]) -> Estimate:
     question = Question(
         model.StatedMachine(
-            str(row["accelerator"]),
-            int(row["gpus_per_node"]),
-            int(row["nodes"]),
-            int(row["ranks"]),
-            str(row["fabric"]),
-            str(row["interconnect_stated"]),
-            "",
+            accelerator=str(row["accelerator"]),
+            gpus_per_node=int(row["gpus_per_node"]),
+            nodes=int(row["nodes"]),
+            ranks=int(row["ranks"]),
+            fabric=str(row["fabric"]),
+            interconnect=str(row["interconnect_stated"]),
+            machine="",
         ),
         str(row["library"]),
         str(row["algo"]),

@@ -112,7 +112,7 @@ def _predict(loaded: Loaded, found: Level | None) -> Prediction:
             outcomes.append(Outcome(case, point, played, used))
         except (Refused, SimulationError, ValueError) as error:
             if len(cases) == 1:
-                raise _as_refusal(error) from None
+                raise Refused(str(error)) if type(error) is ValueError else error from None
             outcomes.append(Outcome(case, failed(case, str(error), change)))
     made = [(one.case, one.played) for one in outcomes if one.played]
     if any(p.engine == "vectorised" and p.reason != "asked for" for _, p in made):
@@ -122,10 +122,6 @@ def _predict(loaded: Loaded, found: Level | None) -> Prediction:
         dataclasses.replace(one, point=point) for one, point in zip(outcomes, related, strict=True)
     ]
     return Prediction(loaded, _answer(loaded, outcomes, found), tuple(outcomes), found)
-
-
-def _as_refusal(error: Exception) -> Exception:
-    return Refused(str(error)) if type(error) is ValueError else error
 
 
 def _play(case: Case, budget: float) -> tuple[float, Played]:

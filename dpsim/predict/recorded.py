@@ -42,10 +42,10 @@ def _at_home(case: Case, recorded: Recorded) -> bool:
 def _device(case: Case, recorded: Recorded) -> Iterator[str]:
     if not recorded.timed:
         own = recorded.step - recorded.between
-        here = case.pace.seconds(recorded.batch)
+        computing = case.pace.seconds(recorded.batch)
         yield (
             f"durations are modelled from the recorded FLOP and traffic: computing takes "
-            f"{show(here, 's')} where {recorded.device} took {show(own, 's')}; what the host needs "
+            f"{show(computing, 's')} where {recorded.device} took {show(own, 's')}; what the host needs "
             "to issue it was not recorded (host: {launch: …})"
         )
         if recorded.between > HOOKS * recorded.step:

@@ -108,6 +108,11 @@ def _drawn(cases: Sequence[Case]) -> Iterator[str]:
             f"cluster.routing: with seed {hashed.pop()} one draw of which flows collide; sweep "
             "over seed to see how much that is luck"
         )
+    if spread := cases[0].script.unsaid:
+        yield (
+            f"variability: ranks differ as stated, and not by the fitted spread of {spread * 100:.1f} % "
+            "beside that; where more varies than is stated, add compute.spread"
+        )
     varied = cases[0].scenario.variability
     if varied.preset is not None:
         yield f"variability.preset {varied.preset}: {varied.source}"
