@@ -128,6 +128,10 @@ class Strategy:
         keys = {f"strategy.{key}": value for key, value in knobs.items()}
         yield Lighter(what, other, keys, cost)
 
+    def on_device(self) -> Strategy:
+        """The same system with nothing left to the host: what its work costs shows beside it."""
+        return self
+
     # -- what answers say -----------------------------------------------------------------------
 
     def notes(self, job: Job) -> tuple[str, ...]:
