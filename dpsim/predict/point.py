@@ -42,7 +42,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Sent:
-    """What rank 0 sends in a step [B]."""
+    """What a rank sends in a step, in the mean over all ranks [B]."""
 
     payload: Annotated[float, JsonKey("bytes_sent_per_rank")]
     padding: Annotated[float, JsonKey("padding_bytes_per_rank")]
