@@ -23,6 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
+from dpsim.compile.compression import Payload
+from dpsim.compile.compression.fp16 import Fp16
 from dpsim.compile.program import Cast, Op, Program
 from dpsim.compile.strategies import Job, TorchVersion
 from dpsim.compile.strategies.ddp import Bucket, Ddp, assign_buckets
@@ -390,6 +392,8 @@ def test_a_hook_leaves_16_bit_gradients_as_wide_as_they_are() -> None:
     plain = Ddp().program(job_of(model), None)
     assert [op.bytes for op in collectives(program)] == [op.bytes for op in collectives(plain)]
     assert Ddp(comm_hook="fp16").memory(job_of(model))["compressed buckets"] == 0
+    payload = Payload(((500_000,),), "bf16", 1_000_000)
+    assert Fp16().decode(payload, 8).bytes == 0  # nothing is cast
 
 
 def normed() -> Model:

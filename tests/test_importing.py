@@ -76,7 +76,8 @@ def test_a_device_is_as_fast_as_the_narrowest_bridge_above_it(tmp_path: Path) ->
         f"{gpu(0)}</pci></pci>"
     )
     slow, fast = read(write(tmp_path, system(narrow + gpu(1)))).places
-    assert slow.bandwidth is not None and fast.bandwidth is not None
+    assert slow.bandwidth is not None
+    assert fast.bandwidth is not None
     assert slow.bandwidth == pytest.approx(fast.bandwidth / 4)
 
 

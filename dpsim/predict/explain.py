@@ -16,6 +16,7 @@ from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
 from dpsim.predict.cures import cures, with_spares
 from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
+from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.point import Failed, Point
 from dpsim.predict.prediction import Prediction
@@ -95,6 +96,10 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
     if host.launch and not host.captured:
         captured = Variant("captured graphs", {"host": replace(host, captured=True)})
         yield captured.name, _short(captured.of(case)), 1.0
+    if case.scenario.recompute != "none":
+        kept = Variant("no recomputation", {"recompute": "none"}).of(case)
+        if memory_of(kept).fits:
+            yield "no recomputation", _short(kept), 1.0
     yield from _cures(case)
 
 

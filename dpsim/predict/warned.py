@@ -18,6 +18,9 @@ from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.uncertainty import compute_range
 
+#: links between a GPU and a NIC
+_INSIDE = ("pcie", "inter_socket", "local")
+
 
 def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> tuple[str, ...]:
     """All warnings of an answer, in their order."""
@@ -30,6 +33,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_certain(points),
         *_nowhere(cases[0], most),
         *_foreign(good),
+        *_behind_pcie(good),
         *_drawn(cases),
         *_uneven(cases[0], good),
         *_unfit(outcomes),
@@ -100,6 +104,22 @@ def _foreign(good: Sequence[Case]) -> Iterator[str]:
             yield f"cluster.devices: {found}"
 
 
+def _behind_pcie(good: Sequence[Case]) -> Iterator[str]:
+    """Where a NIC is said to be faster than what is between it and the GPUs."""
+    found = (c.topology for c in good if c.topology is not None and c.topology.nodes > 1)
+    topology = next(found, None)
+    said = good[0].scenario.cluster.inter_node_bandwidth if good else None
+    if topology is None or said is None:
+        return
+    links = [topology.link(edge) for edge in topology.route(0, topology.ranks - 1)]
+    inside = min((link.bandwidth for link in links if link.kind in _INSIDE), default=said)
+    if inside < min(link.bandwidth for link in links if link.kind not in _INSIDE):
+        yield (
+            f"cluster.inter_node_bandwidth: {said * 8 / 1e9:.4g} Gbit/s is of one NIC, and it "
+            f"sends {inside * 8 / 1e9:.4g} Gbit/s, for its PCIe carries no more"
+        )
+
+
 def _drawn(cases: Sequence[Case]) -> Iterator[str]:
     """What rests on draws, or on somebody else's."""
     hashed = {case.scenario.seed for case in cases if case.scenario.cluster.routing == "ecmp"}
@@ -110,8 +130,8 @@ def _drawn(cases: Sequence[Case]) -> Iterator[str]:
         )
     if spread := cases[0].script.unsaid:
         yield (
-            f"variability: ranks differ as stated, and not by the fitted spread of {spread * 100:.1f} % "
-            "beside that; where more varies than is stated, add compute.spread"
+            "variability: ranks differ as stated, and not by the fitted spread of "
+            f"{spread * 100:.1f} % beside that; if more varies than is stated, add compute.spread"
         )
     varied = cases[0].scenario.variability
     if varied.preset is not None:
