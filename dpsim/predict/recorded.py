@@ -45,8 +45,8 @@ def _device(case: Case, recorded: Recorded) -> Iterator[str]:
         computing = case.pace.seconds(recorded.batch)
         yield (
             f"durations are modelled from the recorded FLOP and traffic: computing takes "
-            f"{show(computing, 's')} where {recorded.device} took {show(own, 's')}; what the host needs "
-            "to issue it was not recorded (host: {launch: …})"
+            f"{show(computing, 's')} where {recorded.device} took {show(own, 's')}; what the host "
+            "needs to issue it was not recorded (host: {launch: …})"
         )
         if recorded.between > HOOKS * recorded.step:
             yield (

@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +27,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
 
 import generated  # noqa: E402
 import test_invariants as laws  # noqa: E402
-from hypothesis.errors import UnsatisfiedAssumption  # noqa: E402
+from hypothesis.errors import HypothesisDeprecationWarning, UnsatisfiedAssumption  # noqa: E402
 
 from dpsim.machines.machine import load_machine, machine_names  # noqa: E402
 
@@ -112,6 +113,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path, default=Path("invariants.jsonl"))
     chosen = parser.parse_args()
     generated.MACHINES.update(all_machines())
+    warnings.simplefilter("ignore", HypothesisDeprecationWarning)  # of assume outside a test
     counts, numbers, findings = done(chosen.log, chosen.seed)
     with chosen.log.open("a", encoding="utf-8") as log:
         for number in range(chosen.count):
