@@ -13,6 +13,7 @@ from dpsim.cases.case import Case
 from dpsim.describe.scenario import load
 from dpsim.predict.blame import MOST_EXACT, Blame, blame, causes
 from dpsim.predict.player import play
+from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
 from dpsim.report.explained import print_explanation
 
@@ -130,3 +131,28 @@ def test_explain_tells_it_as_json_and_as_a_table() -> None:
     print_explanation(document, Console(file=out, width=120))
     assert "slow rank 3" in out.getvalue()
     assert "71.4 %" in out.getvalue()
+
+
+@pytest.mark.parametrize("strategy", [
+    {"kind": "zero", "stage": 2, "offload_optimizer": "cpu"},
+    {"kind": "lightning", "strategy": "deepspeed_stage_2_offload"},
+], ids=str)  # fmt: skip
+def test_what_the_host_updates_is_no_communication(strategy: dict[str, Any]) -> None:
+    """Free communication leaves the host its work; without the host the device updates."""
+    scenario = {
+        "model": {"huggingface": "gpt2-xl", "sequence_length": 1024},
+        "cluster": {"machine": "dgx-a100", "nodes": 1},
+        "precision": {"parameters": "bf16", "compute": "bf16"},
+        "strategy": strategy,
+    }
+    found = predict(load(scenario, Path(), "test"))
+    point = found.points[0]
+    assert isinstance(point, Point)
+    lost = blame(found.outcomes[0].case, point.step_time_s)
+    update = 28 * found.outcomes[0].case.model.parameters / 8 * 8 / 100e9
+    assert losses(lost)["host"] > 0.9 * update
+    assert losses(lost)["communication"] < 0.1 * lost.loss_s
+    assert point.bottleneck == "host"
+    assert point.parts.stall_s > update
+    low, high = point.interval.causes["host (prior)"]
+    assert low < 1 < high

@@ -136,7 +136,8 @@ def _causes(case: Case) -> Iterator[str]:
             yield name
     if case.script.waiting > 1.0:
         yield SPREAD
-    if case.scenario.host.serial > 0 or case.scenario.host.launch:
+    host, strategy = case.scenario.host, case.scenario.strategy
+    if host.serial > 0 or host.launch or strategy.on_device() is not strategy:
         yield HOST
     if case.ranks > 1:
         yield COMMUNICATION
@@ -154,7 +155,8 @@ def without(case: Case, left_out: list[str]) -> Case:
         compute = replace(compute, spread=0.0)
     if HOST in left_out:
         host = Host(launch=None if host.launch is None else 0.0)
-    changes = {"variability": variability, "compute": compute, "host": host}
+    strategy = scenario.strategy.on_device() if HOST in left_out else scenario.strategy
+    changes = {"variability": variability, "compute": compute, "host": host, "strategy": strategy}
     other = Variant(f"without {', '.join(left_out)}", changes).of(case)
     return without_communication(other) if COMMUNICATION in left_out else other
 

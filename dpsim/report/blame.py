@@ -22,7 +22,7 @@ CAUSES = {
     "sequence_length": "sequences of unequal length",
     "pauses": "pauses",
     "spread": "waiting for the slowest rank",
-    "host": "serial work of the host",
+    "host": "work of the host",
     "communication": "communication",
 }
 
