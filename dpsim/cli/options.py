@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -38,7 +39,27 @@ Operation = Annotated[
 
 def out_option(what: str, metavar: str = "DIR") -> Any:
     """The option that says where to write; `what` is its help."""
-    return typer.Option("-o", "--out", metavar=metavar, help=what)
+    check = _check_folder if metavar == "DIR" else _check_file
+    return typer.Option("-o", "--out", metavar=metavar, help=what, callback=check)
+
+
+def _check_folder(out: Path | None) -> Path | None:
+    """Refuse at once what would be refused after the work; from here on inputs are noted."""
+    if out is not None:
+        from dpsim.core import files, outputs
+
+        files.note_reads()
+        outputs.check_folder(out)
+    return out
+
+
+def _check_file(out: Path | None) -> Path | None:
+    if out is not None:
+        from dpsim.core import files, outputs
+
+        files.note_reads()
+        outputs.check_file(out)
+    return out
 
 
 def processes(jobs: int) -> int:
