@@ -18,13 +18,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from dpsim.core import yamlfile
+from dpsim.core import units, yamlfile
 from dpsim.core.constants import folder
 from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
-from dpsim.core.units import Unit
 from dpsim.describe.sampler import Sampler
 
-Positive = Annotated[float, Unit("1", low=0.0, high=1e18, above=True)]
+Positive = Annotated[float, units.Unit("1", low=0.0, high=1e18, above=True)]
 Batch = Annotated[int, Check(1, 10**10)]
 Samples = Annotated[int, Check(1, 10**15)]
 RuleName = Literal["linear", "square_root", "lars", "lamb"]

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsim.core import yamlfile
+from dpsim.core import units, yamlfile
 from dpsim.core.overrides import apply_sets
 from dpsim.core.places import below, data_folder
 from dpsim.core.record import Refused, Text, build, json_schema, record, unknown
-from dpsim.core.units import Unit
 from dpsim.describe.scenario import Loaded, Scenario, find, load, origins_of, placed
 
 MAX_JOBS = 100
@@ -37,7 +36,7 @@ class JobEntry:
     """
 
     name: Text
-    weight: Annotated[float, Unit("1", low=0.0, high=1e9, above=True)] = 1.0
+    weight: Annotated[float, units.Unit("1", low=0.0, high=1e9, above=True)] = 1.0
 
 
 @dataclass(frozen=True)

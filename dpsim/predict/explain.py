@@ -16,6 +16,7 @@ from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
 from dpsim.predict.cures import cures, with_spares
 from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
+from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.point import Failed, Point
 from dpsim.predict.prediction import Prediction
@@ -30,14 +31,12 @@ def explain(prediction: Prediction) -> Explanation:
     """The prediction's answer with, per point, operations, orders, buckets, critical path and
     what-ifs.  Points without a number keep their error."""
     points: list[Explained | Failed] = []
-    for case, played, point in zip(
-        prediction.cases, prediction.played, prediction.points, strict=True
-    ):
-        if isinstance(point, Failed):
-            points.append(point)
+    for one in prediction.outcomes:
+        if isinstance(one.point, Failed):
+            points.append(one.point)
         else:
-            assert played is not None
-            points.append(_explained(case, played, point))
+            assert one.played is not None
+            points.append(_explained(one.case, one.played, one.point))
     return Explanation(prediction.answer, tuple(points))
 
 
@@ -97,6 +96,10 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
     if host.launch and not host.captured:
         captured = Variant("captured graphs", {"host": replace(host, captured=True)})
         yield captured.name, _short(captured.of(case)), 1.0
+    if case.scenario.recompute != "none":
+        kept = Variant("no recomputation", {"recompute": "none"}).of(case)
+        if memory_of(kept).fits:
+            yield "no recomputation", _short(kept), 1.0
     yield from _cures(case)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Given, Loaded, taken, to_data
-from dpsim.models.memory import MemoryUse
 from dpsim.predict import shown, training_run
 from dpsim.predict.against import measured
 from dpsim.predict.answer import SCHEMA_VERSION, Advice, Answer, NoLaws
@@ -22,6 +21,7 @@ from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.numbers import failed, point_of
+from dpsim.predict.outcome import Outcome
 from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.scaling import laws
@@ -34,15 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """An answer, and what is behind it: `played` and `memory` are None where a point could not be
-    computed."""
+    """An answer, and what is behind each of its points."""
 
     loaded: Loaded
     answer: Answer
-    cases: tuple[Case, ...]
-    played: tuple[Played | None, ...]
+    outcomes: tuple[Outcome, ...]
     level: Level | None = None
-    memory: tuple[MemoryUse | None, ...] = field(default=())
 
     @property
     def points(self) -> tuple[Point | Failed, ...]:
@@ -106,32 +103,26 @@ def _predict(loaded: Loaded, found: Level | None) -> Prediction:
         found = level(cases[0], loaded.scenario.calibrate)
     if found is not None:
         cases = tuple(scaled(case, found.scale) for case in cases)
-    points: list[Point | Failed] = []
-    played: list[Played | None] = []
-    memory: list[MemoryUse | None] = []
+    outcomes: list[Outcome] = []
     budget = EVENT_BUDGET
     for case, change in zip(cases, loaded.changes, strict=True):
         try:
-            budget, result = _play(case, budget)
+            budget, played = _play(case, budget)
             used = memory_of(case)
-            points.append(point_of(case, result, used, found, change))
+            point = point_of(case, played, used, found, change)
+            outcomes.append(Outcome(case, point, played, used))
         except (Refused, SimulationError, ValueError) as error:
             if len(cases) == 1:
-                raise _as_refusal(error) from None
-            result, used = None, None
-            points.append(failed(case, str(error), change))
-        played.append(result)
-        memory.append(used)
-    if any(p and p.engine == "vectorised" and p.reason != "asked for" for p in played):
-        cross_check(
-            min((c for c, p in zip(cases, played, strict=True) if p), key=lambda c: c.ranks)
-        )
-    answer = _answer(loaded, cases, relate(points), memory, found)
-    return Prediction(loaded, answer, cases, tuple(played), found, tuple(memory))
-
-
-def _as_refusal(error: Exception) -> Exception:
-    return Refused(str(error)) if type(error) is ValueError else error
+                raise Refused(str(error)) if type(error) is ValueError else error from None
+            outcomes.append(Outcome(case, failed(case, str(error), change)))
+    made = [(one.case, one.played) for one in outcomes if one.played]
+    if any(p.engine == "vectorised" and p.reason != "asked for" for _, p in made):
+        cross_check(min((case for case, _ in made), key=lambda c: c.ranks))
+    related = relate([one.point for one in outcomes])
+    outcomes = [
+        dataclasses.replace(one, point=point) for one, point in zip(outcomes, related, strict=True)
+    ]
+    return Prediction(loaded, _answer(loaded, outcomes, found), tuple(outcomes), found)
 
 
 def _play(case: Case, budget: float) -> tuple[float, Played]:
@@ -179,13 +170,8 @@ def _compared(point: Point, base: Point | None) -> Point:
     )
 
 
-def _answer(
-    loaded: Loaded,
-    cases: tuple[Case, ...],
-    points: tuple[Point | Failed, ...],
-    memory: Sequence[MemoryUse | None],
-    found: Level | None,
-) -> Answer:
+def _answer(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> Answer:
+    cases, points = [one.case for one in outcomes], tuple(one.point for one in outcomes)
     usable = all(point.efficiency is not None for point in computed(points))
     usable = usable and len({_apart_from_ranks(case) for case in cases}) == 1
     usable = usable and loaded.scenario.parallel.plain and len(cases[0].pace.kinds) == 1
@@ -198,9 +184,9 @@ def _answer(
         held_constant=_held_constant(loaded),
         points=points,
         laws=laws(cases, points, found is not None) if usable else NoLaws(),
-        measured=tuple(measured(loaded, cases, points, found)),
+        measured=tuple(measured(loaded, outcomes, found)),
         calibration=found,
-        warnings=warnings(loaded, cases, points, memory, found),
+        warnings=warnings(loaded, outcomes, found),
     )
 
 

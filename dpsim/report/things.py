@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim._version import __version__
+from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.places import data_folder
-from dpsim.core.plugins import name_of, names
 from dpsim.core.record import Refused
 from dpsim.core.units import show
 from dpsim.machines.devices import Link
@@ -56,10 +56,10 @@ def show_thing(
         _machine(thing, console, nodes, out)
     elif thing in model_names():
         _model(thing, console, sequence_length)
-    elif thing in names(PACKAGE):
+    elif thing in plugins.names(PACKAGE):
         show_schedule(thing, console)
     else:
-        known = [*LISTS, *machine_names(), *model_names(), *names(PACKAGE)]
+        known = [*LISTS, *machine_names(), *model_names(), *plugins.names(PACKAGE)]
         raise Refused(_unknown(thing, known))
 
 
@@ -89,7 +89,9 @@ def _machines(console: Console) -> None:
 
 
 def _models(console: Console) -> None:
-    kinds = {name: "name" if name in names("models") else "huggingface" for name in model_names()}
+    kinds = {
+        name: "name" if name in plugins.names("models") else "huggingface" for name in model_names()
+    }
     rows = [[name, f"model: {{{kind}: {name}}}"] for name, kind in kinds.items()]
     _words(console, ("model", "in a scenario"), rows)
     known = "GPT-2, BERT, Llama, Mistral, Qwen, Phi-3, Gemma or OPT"
@@ -147,7 +149,9 @@ def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
 def _machine_rows(machine: Machine) -> list[list[str]]:
     device = machine.device
     peak = ", ".join(f"{dtype} {show(value, 'FLOP/s')}" for dtype, value in device.peak.items())
-    network = name_of(machine.network) if machine.network is not None else "none, a single node"
+    network = (
+        plugins.name_of(machine.network) if machine.network is not None else "none, a single node"
+    )
     memory = f"{show(device.memory, 'B')}, {show(device.memory_bandwidth, 'B/s')}"
     return [
         ["device", f"{device.name}, {memory}"],
@@ -155,7 +159,7 @@ def _machine_rows(machine: Machine) -> list[list[str]]:
         ["kernel launch", show(device.launch_overhead, "s")],
         ["devices per node", str(machine.gpus_per_node)],
         ["NICs per node", str(machine.nics_per_node)],
-        ["inside a node", name_of(machine.node)],
+        ["inside a node", plugins.name_of(machine.node)],
         ["between nodes", network],
     ]
 
@@ -204,8 +208,8 @@ def units(model: Model) -> list[list[str]]:
     whole = [(name, _sums(list(members))) for name, members in grouped]
     rows = []
     for sums, same in itertools.groupby(whole, key=lambda item: item[1]):
-        names = [name for name, _ in same]
-        label = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} times)"
+        found = [name for name, _ in same]
+        label = found[0] if len(found) == 1 else f"{found[0]} … {found[-1]} ({len(found)} times)"
         flop = [show(value, "FLOP") for value in sums[1:3]]
         rows.append([clean(label), f"{sums[0]:,.0f}", *flop, f"{sums[3]:,.0f}"])
     return rows

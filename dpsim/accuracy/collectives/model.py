@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dpsim.accuracy.collectives.table import CollectiveRow
+from dpsim.accuracy.collectives.table import CollectiveRow, StatedMachine
 from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.words import meaning, vocabulary
 from dpsim.core import plugins
@@ -20,18 +20,6 @@ from dpsim.core.record import Refused, build
 from dpsim.machines.topology import Topology
 from dpsim.predict import collective
 from dpsim.predict.collective_error import MESSAGES
-
-
-class StatedMachine(NamedTuple):
-    """The columns that say which machine it was, as they stand in the table."""
-
-    accelerator: str
-    gpus_per_node: int
-    nodes: int
-    ranks: int
-    fabric: str
-    interconnect: str
-    machine: str
 
 
 class Question(NamedTuple):
@@ -46,7 +34,7 @@ class Question(NamedTuple):
 
     @classmethod
     def of(cls, row: CollectiveRow) -> Question:
-        stated = StatedMachine(*(getattr(row, name) for name in StatedMachine._fields))
+        stated = StatedMachine(**{f.name: getattr(row, f.name) for f in fields(StatedMachine)})
         return cls(stated, row.library, row.algorithm, row.protocol, row.operation, row.size)
 
 
@@ -224,14 +212,12 @@ def alpha_beta(question: Question, topology: Topology) -> float:
     narrow = [min(link.bandwidth for link in hop) for hop in links]
     bandwidth = narrow[0]
     if topology.nodes > 1:
-        cables = [topology.link(edge) for edge in topology.route(0, last) if "nic" in _ends(edge)]
+        cables = [
+            topology.link(edge) for edge in topology.route(0, last) if "nic" in (v[0] for v in edge)
+        ]
         outside = min(link.bandwidth for link in cables) * max(topology.nics, 1)
         if question.operation == "all_to_all":
             outside /= gpus
         bandwidth = min(narrow[0], outside) if gpus > 1 else outside
     passes = 1 if question.operation in ("all_gather", "reduce_scatter", "all_to_all") else 2
     return passes * (n - 1) * (latency + question.size / (n * bandwidth))
-
-
-def _ends(edge: Any) -> tuple[str, str]:
-    return edge[0][0], edge[1][0]

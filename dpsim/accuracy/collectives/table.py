@@ -37,8 +37,21 @@ _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})
 _FORMULA = ("=", "+", "-", "@")
 
 
-@dataclass(frozen=True)
-class CollectiveRow:
+@dataclass(frozen=True, kw_only=True)
+class StatedMachine:
+    """The columns that say which machine it was, as they stand in the table."""
+
+    accelerator: str
+    gpus_per_node: int
+    nodes: int
+    ranks: int
+    fabric: str
+    interconnect: str
+    machine: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRow(StatedMachine):
     """One measured collective.
 
     line      where it stands in the file
@@ -52,13 +65,6 @@ class CollectiveRow:
     line: int
     cells: tuple[str, ...]
     series: str
-    accelerator: str
-    gpus_per_node: int
-    nodes: int
-    ranks: int
-    fabric: str
-    interconnect: str
-    machine: str
     library: str
     algorithm: str
     protocol: str
