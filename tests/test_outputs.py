@@ -145,18 +145,19 @@ def test_an_input_is_not_written_over(tmp_path: Path) -> None:
 # -- interruptions --------------------------------------------------------------------------------
 
 
-def killed(action: Callable[[], None], count: int) -> bool:
-    """Whether `action`, in a process of its own, came to its call number `count` of MOVES; it is
-    killed there."""
+def killed(action: Callable[[], None], count: int, by: int = signal.SIGKILL) -> bool:
+    """Whether `action`, in a process of its own, came to its call number `count` of MOVES, where
+    the signal `by` ends it."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
-    calls = itertools.count(1)
+    calls, code = itertools.count(1), 1
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def last(real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*given: Any, **named: Any) -> Any:
             if next(calls) == count:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), by)
             return real(*given, **named)
 
         return call
@@ -165,8 +166,9 @@ def killed(action: Callable[[], None], count: int) -> bool:
         for name in MOVES:
             setattr(os, name, last(getattr(os, name)))
         action()
+        code = 0
     finally:
-        os._exit(0)
+        os._exit(code)
 
 
 def test_killed_anywhere_a_new_folder_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -196,6 +198,20 @@ def test_killed_anywhere_a_set_is_never_mixed_and_the_next_writer_finishes_it(
         if alive:
             break
     assert count > 10
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_interrupted_anywhere_nothing_is_left_behind(tmp_path: Path, there: bool) -> None:
+    for count in itertools.count(1):
+        out = tmp_path / f"out{count}"
+        if there:
+            write_set(out, OLD)
+        alive = not killed(lambda out=out: write_set(out, NEW), count, signal.SIGINT)
+        assert not list(tmp_path.rglob(".dpsim-*"))
+        assert (held(out) in (OLD, NEW) and whole(out)) if out.exists() else not there
+        if alive:
+            break
+    assert count > len(NEW)
 
 
 def test_killed_anywhere_a_file_is_the_old_or_the_new_one(tmp_path: Path) -> None:

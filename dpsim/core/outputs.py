@@ -278,14 +278,15 @@ def _stage(place: Path, mode: int = 0o777) -> Iterator[Path]:
                 shutil.rmtree(left, ignore_errors=True)
     while True:
         folder = place / f"{STAGE}{secrets.token_hex(8)}"
-        folder.mkdir(mode)
-        with _locked(folder):
-            if folder.is_dir():  # nobody took it for a leftover before it was locked
-                try:
+        try:
+            folder.mkdir(mode)
+            with _locked(folder):
+                if folder.is_dir():  # nobody took it for a leftover before it was locked
                     yield folder
-                finally:
-                    shutil.rmtree(folder, ignore_errors=True)
-                return
+                    return
+        finally:
+            with undisturbed():
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
