@@ -681,7 +681,7 @@ def test_a_scenario_that_was_edited_is_not_written_over(tmp_path: Path) -> None:
     files.check(place)  # its own may be
     text = files.scenario_file(place).read_text(encoding="utf-8")
     files.scenario_file(place).write_text(text.partition("\n")[2], encoding="utf-8")
-    with pytest.raises(Refused, match="was not written by dpsim measure"):
+    with pytest.raises(Refused, match="dpsim did not write it"):
         files.check(place)
 
 

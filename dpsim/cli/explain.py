@@ -26,6 +26,7 @@ def explain(
     scenario: Source, sets: Sets = None, json: Json = False, out: Out = None, trace: Trace = None
 ) -> int:
     """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
+    from dpsim.core.files import note_reads
     from dpsim.describe.scenario import read
     from dpsim.predict.document import to_json
     from dpsim.predict.prediction import predict
@@ -33,6 +34,7 @@ def explain(
     from dpsim.report import trace as traces
 
     if trace is not None:
+        note_reads()
         traces.check_place(trace)
     prediction = predict(read(scenario, sets or ()))
     found = prediction.explain()

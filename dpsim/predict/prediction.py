@@ -13,8 +13,8 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Loaded, to_data
-from dpsim.predict import training_run
+from dpsim.describe.scenario import Given, Loaded, taken, to_data
+from dpsim.predict import shown, training_run
 from dpsim.predict.against import measured
 from dpsim.predict.answer import SCHEMA_VERSION, Advice, Answer, NoLaws
 from dpsim.predict.document import to_json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dpsim.predict.explanation import Explanation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """An answer, and what is behind each of its points."""
 
@@ -73,18 +73,19 @@ class Prediction:
 
         return explain(self)
 
+    def __repr__(self) -> str:
+        return shown.text(self.answer)
+
     def _repr_html_(self) -> str:
-        import pandas as pd
-
-        keys = ("ranks", "step_time_s", "throughput_per_s", "efficiency", "bottleneck")
-        html: str = pd.DataFrame([{k: p.get(k) for k in keys} for p in self.points]).to_html()
-        return html
+        return shown.html(self.answer)
 
 
-def predict(loaded: Loaded, found: Level | None = None) -> Prediction:
-    """The prediction of `loaded`; a refusal names the file and line at fault.
+def predict(given: Given, found: Level | None = None) -> Prediction:
+    """The prediction of a scenario: its name, path, plain data, record, or what `dpsim.read` gave.
+    A refusal names the file and line at fault.
 
     `found` is the level of compute where it is known already: a sweep calibrates once."""
+    loaded = taken(given)
     try:
         return _predict(loaded, found)
     except Refused as error:

@@ -7,7 +7,6 @@ scenario's, the library is a backend.  Estimates are kept, so a table asks each 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from dpsim.accuracy.collectives.table import CollectiveRow, StatedMachine
 from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.words import meaning, vocabulary
 from dpsim.core import plugins
+from dpsim.core.processes import pool
 from dpsim.core.record import Refused, build
 from dpsim.machines.topology import Topology
 from dpsim.predict import collective
@@ -76,8 +76,8 @@ def estimates(questions: Iterable[Question], jobs: int = 1) -> Estimates:
         for group in groups:
             found |= _group(group)
         return found
-    with ProcessPoolExecutor(jobs) as pool:
-        for part in pool.map(_group, groups):
+    with pool(jobs) as processes:
+        for part in processes.map(_group, groups):
             found |= part
     return found
 

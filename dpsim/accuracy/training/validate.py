@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from dpsim._version import __version__
 from dpsim.accuracy.scores import ADDED, grouped, skill, summary
 from dpsim.accuracy.training.series import TrainingOutcome, play_series
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
+from dpsim.core.processes import pool
 from dpsim.core.record import Refused
 
 SCHEMA_VERSION = 1
@@ -63,8 +63,8 @@ def _play_all(table: TrainingTable, calibrate: str, jobs: int) -> list[TrainingO
     series = list(table.series.values())
     if jobs == 1:
         return [o for rows in series for o in play_series(rows, calibrate)]
-    with ProcessPoolExecutor(jobs) as pool:
-        found = pool.map(play_series, series, [calibrate] * len(series), chunksize=4)
+    with pool(jobs) as processes:
+        found = processes.map(play_series, series, [calibrate] * len(series), chunksize=4)
         return [outcome for outcomes in found for outcome in outcomes]
 
 
