@@ -70,6 +70,8 @@ def test_ranks_wait_for_the_slowest_of_them() -> None:
     )
     assert together.script.waiting == pytest.approx(1.0 + 0.1 * expected_maximum(8))
     assert alone.script.waiting == 1.0
+    amd = case(cluster={"machine": "mi300x-8", "ranks": 8}, precision={"compute": "bf16"})
+    assert amd.script.waiting == 1.0  # the spread was fitted on NVIDIA's devices
     free = [play(without_communication(c)).step_time for c in (alone, together)]
     assert free[1] / free[0] == pytest.approx(together.script.waiting, rel=0.01)
 
