@@ -249,6 +249,8 @@ def dump(value: Any) -> Any:
         return result
     if isinstance(value, Mapping):
         return {key: dump(item) for key, item in value.items()}
+    if isinstance(value, tuple) and type(value).__str__ is not object.__str__:
+        return str(value)  # a version
     if isinstance(value, (tuple, list)):
         return [dump(item) for item in value]
     return value

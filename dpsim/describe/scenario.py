@@ -264,8 +264,6 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     if scenario.calibrate is not None and scenario.calibrate.throughput is not None:
         value, unit = scenario.calibrate.throughput
         data["calibrate"]["throughput"] = f"{value!r} {unit}/s"
-    if "torch" in data["strategy"]:
-        data["strategy"]["torch"] = str(scenario.strategy.torch)  # type: ignore[attr-defined]
     return data
 
 
