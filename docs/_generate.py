@@ -26,6 +26,7 @@ from dpsim.core import plugins
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Check
 from dpsim.core.units import Unit, show
+from dpsim.core.unknown import Absent, missing
 from dpsim.describe import scenario, sections
 from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
@@ -74,6 +75,12 @@ Rules that hold for every key:
 
 In the tables, “required” in the column “default” means that the key has to be given; “–” means
 that it may be left out.
+"""
+
+NOT_MODELLED = """\
+What users ask for and dpsim does not have is refused by name, wherever a name or a key stands, with
+the reason and what there is to do instead.  Combinations that are not modelled (such as FSDP with
+tensor parallelism) are refused where they meet.
 """
 
 #: what the docstrings don't say, as "Record.key"
@@ -336,7 +343,14 @@ def page() -> str:
     parts += ["## collective\n", *_plugins("collective", Plugin("backends", "backend"))]
     sections = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {sections}.\n"]
+    parts += ["## Not modelled\n", NOT_MODELLED, "\n".join(map(_missing, missing().items())), ""]
     return "\n".join(parts)
+
+
+def _missing(entry: tuple[str, Absent]) -> str:
+    what, found = entry
+    names = ", ".join(f"`{name}`" for name in found.names)
+    return f"- **{what}**: {found.because}; {found.instead}.  Refused: {names}."
 
 
 def _plugins(key: str, plugin: Plugin) -> list[str]:

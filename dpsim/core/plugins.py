@@ -8,7 +8,6 @@ module.  A plug-in module holds exactly one public subclass of its folder's cont
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -21,6 +20,7 @@ from typing import Any
 
 from dpsim.core.marks import Mark
 from dpsim.core.record import Refused, build, json_schema
+from dpsim.core.unknown import did_you_mean, not_modelled
 
 #: what can be extended -> the package whose modules are its plug-ins
 FOLDERS = {
@@ -57,9 +57,11 @@ def find(folder: str, name: str) -> type[Any]:
     """The class of plug-in `name` of `folder`; Refused, naming what exists, if there is none."""
     known = names(folder)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise Refused(f"no {name[:60]!r} in {folder}; {hint}there are {', '.join(known)}")
+        there = f"there are {', '.join(known)}"
+        if missing := not_modelled(name):
+            raise Refused(f"{missing}; {there}")
+        near = did_you_mean(name, known)
+        raise Refused(f"no {name[:60]!r} in {folder}; {near}{near and ' '}{there}")
     return _class_in(_module(folder, name), contract(folder))
 
 

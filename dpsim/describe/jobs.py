@@ -14,8 +14,9 @@ from typing import Annotated, Any
 from dpsim.core import yamlfile
 from dpsim.core.overrides import apply_sets
 from dpsim.core.places import below, data_folder
-from dpsim.core.record import Refused, Text, build, json_schema, record, unknown
+from dpsim.core.record import Refused, Text, build, json_schema, record
 from dpsim.core.units import Unit
+from dpsim.core.unknown import unknown
 from dpsim.describe.scenario import Loaded, Scenario, find, load, origins_of, placed
 
 MAX_JOBS = 100

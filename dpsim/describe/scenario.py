@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from dpsim.core.overrides import apply_sets, sweep_changes, with_change
 from dpsim.core.places import below, data_folder
 from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
+from dpsim.core.unknown import did_you_mean
 from dpsim.describe.convergence import Training
 from dpsim.describe.sections import Batch, Calibrate, Cluster, Compute, Host, Parallel, Startup
 from dpsim.models.precision import Optimizer, PrecisionSpec
@@ -257,10 +257,9 @@ def find(source: str | Path) -> Path:
             f"`dpsim compare {name}` compares them"
         )
     known = _stems(folder)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = did_you_mean(name, known)
     raise Refused(
-        f"no scenario file {name!r}, and no such bundled scenario; {hint}"
+        f"no scenario file {name!r}, and no such bundled scenario; {near}{near and ' '}"
         f"bundled: {', '.join(known)}"
     )
 

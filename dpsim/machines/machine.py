@@ -13,8 +13,9 @@ import pydantic
 from dpsim.core import yamlfile
 from dpsim.core.places import data_folder
 from dpsim.core.plugins import Plugin, name_of
-from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
+from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.core.units import Watts
+from dpsim.core.unknown import by_meaning, unknown
 from dpsim.machines.clos import Clos, Routing
 from dpsim.machines.devices import Device, NetworkKind
 from dpsim.machines.fabrics import Network, NodeFabric
@@ -168,9 +169,22 @@ def _find(
     if "/" in name or name.endswith((".yaml", ".yml", ".json")):
         return (base or Path()) / name, name
     if name not in known or not _NAME.match(name):
-        hint = unknown(name, list(known)).replace("unknown key", f"no {what} {name[:60]!r}")
-        raise Refused(hint)
+        raise Refused(_instead(name, what) or unknown(name, known, f"no {what} {name[:60]!r}"))
     return folder / f"{name}.yaml", f"{name}.yaml"
+
+
+def _instead(name: str, what: str) -> str:
+    """The sentence for a device's name where a machine is needed, or the other way round."""
+    if what == "device" and name in machine_names():
+        return f"{name!r} is a machine, with {load_machine(name).device.name}; name its device"
+    if what == "device" or by_meaning(name, machine_names()):
+        return ""
+    devices = {load_device(device).name for device in by_meaning(name, device_names())}
+    having = [other for other in machine_names() if load_machine(other).device.name in devices]
+    if not devices:
+        return ""
+    shown = f"no machine {name[:60]!r}; machines with {', '.join(sorted(devices))}"
+    return f"{shown}: {', '.join(having) or 'none; put it into one with cluster.device'}"
 
 
 @lru_cache(maxsize=64)

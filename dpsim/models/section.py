@@ -14,6 +14,7 @@ from dpsim.core.places import below
 from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
 from dpsim.core.units import Bytes, Seconds
+from dpsim.core.unknown import did_you_mean, not_modelled
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
@@ -175,10 +176,11 @@ def _config_text(name: str, base: Path) -> str:
     bundled = folder / (name if name.endswith(".json") else f"{name}.json")
     if Path(name).name == name and bundled.is_file():
         return bundled.read_text(encoding="utf-8")
-    known = ", ".join(bundled_models())
-    raise Refused(
-        f"no file {name!r} here and no such bundled model; bundled: {known}", ("huggingface",)
-    )
+    last = Path(name).name
+    said = not_modelled(last) or f"no file {name!r} here and no such bundled model"
+    if near := did_you_mean(last, bundled_models()):
+        said += f"; {near}"
+    raise Refused(f"{said}; bundled: {', '.join(bundled_models())}", ("huggingface",))
 
 
 def bundled_models() -> tuple[str, ...]:

@@ -19,8 +19,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from dpsim.core.marks import Mark
 from dpsim.core.overrides import INSTEAD
-from dpsim.core.record import Check, Refused, unknown
+from dpsim.core.record import Check, Refused
 from dpsim.core.units import Unit, parse
+from dpsim.core.unknown import unknown
 from dpsim.describe.scenario import Scenario
 
 #: digits of a value that is tried, and of one that is said

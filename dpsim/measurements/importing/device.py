@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dpsim.core.record import Refused, unknown
+from dpsim.core.record import Refused
+from dpsim.core.unknown import unknown
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import device_names, load_device
 from dpsim.measurements.importing.ledger import Ledger
@@ -51,8 +52,7 @@ def device_of(ledger: Ledger, name: str | None) -> str:
 def _named(ledger: Ledger, name: str, fitting: tuple[str, ...], said: str) -> str:
     """Device `name`, if it is one of the `fitting` ones, which have what is `said`."""
     if name not in device_names():
-        hint = unknown(name, list(device_names())).replace("unknown key", "no device")
-        raise Refused(f"--device: {hint}")
+        raise Refused(f"--device: {unknown(name, device_names(), 'no device of that name')}")
     if name not in fitting:
         raise Refused(f"--device: {name} hasn't {said}, which the files state; devices that "
                       f"have: {', '.join(fitting) or 'none that dpsim knows'}")  # fmt: skip
