@@ -17,9 +17,9 @@ from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.core.units import Watts
 from dpsim.core.unknown import by_meaning, unknown
 from dpsim.machines.clos import Clos, Routing
-from dpsim.machines.devices import Device, NetworkKind
+from dpsim.machines.devices import Device, Link, NetworkKind
 from dpsim.machines.fabrics import Network, NodeFabric
-from dpsim.machines.topology import Topology
+from dpsim.machines.topology import Crossing, Topology
 
 UpTo1024 = Annotated[int, Check(0, 1024)]
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -59,6 +59,7 @@ class Machine:
         nics_per_node: int | None = None,
         inter_node_bandwidth: float | None = None,
         inter_node_kind: NetworkKind | None = None,
+        inter_node_latency: float | None = None,
         oversubscription: float | None = None,
         routing: Routing | None = None,
         seed: int = 0,
@@ -67,16 +68,20 @@ class Machine:
 
         inter_node_bandwidth  of each NIC, one way [B/s]; the PCIe slot of the NIC stays as it is
         inter_node_kind       what the NICs and switches are; their bandwidth stays as it is
+        inter_node_latency    one way from a NIC to one of another node below the same switch [s]
         oversubscription      of the leaf switches, at least 1 [1]
         routing               over the spine switches: balanced, or ecmp with its hash seeded by
                               `seed`
 
         Refused, naming the field of the scenario, where this machine has no such value.
         """
+        if nodes > 1 and (self.network is None or nics_per_node == 0):
+            raise _single(self.name, gpus_per_node or self.gpus_per_node)
         network = self.network
         for field, value in (("bandwidth", inter_node_bandwidth), ("kind", inter_node_kind)):
             if value is not None:
                 network = _with_cables(network, field, value)
+        network, crossing = _crossed(network, inter_node_latency)
         if oversubscription is not None:
             network = _with(network, "oversubscription", oversubscription)
         if routing is not None:
@@ -89,7 +94,26 @@ class Machine:
             nics=_whole(nics_per_node, "nics_per_node", 0, self.nics_per_node),
             ranks=ranks,
             compute_capability=self.device.compute_capability,
+            crossing=crossing,
         )
+
+
+def _single(name: str, gpus: int) -> Refused:
+    """The refusal of several nodes of a machine that is one."""
+    message = (
+        f"{name} has no network: it is a single node; up to {gpus} ranks run on it, and for more "
+        "name a machine that has one (rack-10gbe, rack-100gbe, …) with this device: "
+        "cluster.device, cluster.gpus_per_node"
+    )
+    return Refused(message, ("cluster", "nodes"))
+
+
+def _crossed(network: Network | None, latency: float | None) -> tuple[Network | None, Crossing]:
+    """`network` with so much from NIC to NIC, up one cable and down another [s]."""
+    if latency is None:
+        return network, Crossing()
+    own = _link_of(network, "latency").latency
+    return _with_cables(network, "latency", latency / 2), Crossing(latency, latency - 2 * own)
 
 
 def _needed(network: Network | None, field: str, path: tuple[str | int, ...]) -> Network:
@@ -106,10 +130,16 @@ def _with(network: Network | None, field: str, value: object) -> Network:
     return changed
 
 
+def _link_of(network: Network | None, field: str) -> Link:
+    """A NIC's cable; Refused for `field`, which a cluster overrides, where there is none."""
+    link: Link = _needed(network, "link", ("cluster", f"inter_node_{field}")).link
+    return link
+
+
 def _with_cables(network: Network | None, field: str, value: object) -> Network:
     path = ("cluster", f"inter_node_{field}")
-    found: Any = _needed(network, "link", path)
-    changed: Network = _replaced(found, path, link=_replaced(found.link, path, **{field: value}))
+    link = _replaced(_link_of(network, field), path, **{field: value})
+    changed: Network = _replaced(network, path, link=link)
     return changed
 
 

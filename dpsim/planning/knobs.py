@@ -158,9 +158,9 @@ def knob_of(scenario: Scenario, key: str, shown: str) -> Knob:
 
 
 def _unit(key: str, dimension: str) -> str:
-    """In which unit people say it: bandwidths of networks in Gbit/s."""
-    if dimension == "B/s" and key.startswith("cluster."):
-        return "Gbit/s"
+    """In which unit people say it: bandwidths of networks in Gbit/s, their latencies in us."""
+    if key.startswith("cluster.") and dimension in ("B/s", "s"):
+        return "Gbit/s" if dimension == "B/s" else "us"
     return _UNITS.get(dimension, "")
 
 

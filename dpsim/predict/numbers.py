@@ -71,7 +71,11 @@ def _counts(case: Case) -> tuple[int | None, int | None, int | None]:
     try:
         return case.ranks, case.nodes, case.global_batch
     except (Refused, ValueError):
-        return case.scenario.cluster.ranks, case.scenario.cluster.nodes, None
+        cluster = case.scenario.cluster
+    try:
+        return *(case.site.asked if case.machine else (cluster.ranks, None)), None
+    except (Refused, ValueError):
+        return cluster.ranks, cluster.nodes, None
 
 
 def _beside(case: Case) -> Iterator[BesideStep]:

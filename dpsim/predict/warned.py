@@ -107,10 +107,13 @@ def _unfit(
     cases: Sequence[Case], points: Sequence[Point | Failed], memory: Sequence[MemoryUse | None]
 ) -> Iterator[str]:
     """Points without numbers, and those that do not fit in memory."""
-    for case, point, used in zip(cases, points, memory, strict=True):
+    errors: dict[str, list[str]] = {}
+    for point in points:
         if isinstance(point, Failed):
-            yield f"{point.ranks} ranks: {point.error}"
-        elif used is not None and used.fits is False:
+            errors.setdefault(point.error, []).append(str(point.ranks))
+    yield from (f"{', '.join(dict.fromkeys(at))} ranks: {text}" for text, at in errors.items())
+    for case, point, used in zip(cases, points, memory, strict=True):
+        if isinstance(point, Point) and used is not None and used.fits is False:
             yield (
                 f"{point.ranks} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
                 f"{(used.capacity or 0) / 1e9:.1f} GB"
