@@ -131,7 +131,9 @@ MEANING = {
     "Cluster.nics_per_node": "overrides the machine's",
     "Cluster.device": "a bundled device or a device file; overrides the machine's",
     "Cluster.inter_node_bandwidth": "of each NIC, one way; overrides the machine's",
-    "Cluster.inter_node_latency": "one way from a NIC to one of another node; overrides the machine's",
+    "Cluster.inter_node_latency": (
+        "one way from a NIC to one of another node; overrides the machine's"
+    ),
     "Cluster.inter_node_kind": "what joins the nodes (ethernet is TCP sockets, ipoib TCP over "
     "InfiniBand); overrides the machine's",
     "Cluster.oversubscription": "of the leaf switches; overrides the machine's",

@@ -12,6 +12,8 @@ from dpsim.core.record import Refused
 from dpsim.core.unknown import by_meaning, missing, near, not_modelled, unknown
 from dpsim.describe.scenario import Scenario, read
 from dpsim.machines.machine import load_device, load_machine
+from dpsim.planning.candidates import asked
+from dpsim.planning.grid import check, grid_of
 
 ROOT = Path(__file__).resolve().parent.parent
 #: what is no name but a combination, and refused where its parts meet
@@ -75,9 +77,9 @@ def test_what_has_arrived_is_on_the_list_no_more() -> None:
     there = {name for folder in plugins.FOLDERS for name in plugins.names(folder)}
     there -= {"parameter_server", "uniform"}  # a backend, a distribution; as others not modelled
     there |= set(Scenario.__dataclass_fields__)
-    asked = {name for entry in missing().values() for name in entry.names}
-    assert not there & asked
-    assert all(not_modelled(name) for name in asked)
+    listed = {name for entry in missing().values() for name in entry.names}
+    assert not there & listed
+    assert all(not_modelled(name) for name in listed)
 
 
 def test_the_documents_and_the_list_call_the_same_things_not_modelled() -> None:
@@ -125,3 +127,20 @@ def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() ->
         load_machine("rtx5090")
     with pytest.raises(Refused, match="'dgx-h100' is a machine, with H100-SXM5-80GB"):
         load_device("dgx-h100")
+
+
+def test_a_knob_of_another_kind_is_refused_with_what_to_write() -> None:
+    with pytest.raises(Refused, match=r"strategy\.torch: unknown key; .*strategy=\{kind: …\} sets"):
+        read("quickstart", ["strategy.kind=zero"])
+    grid = grid_of({}, ["strategy.kind=ddp,fsdp", "strategy.bucket_cap_mb=25,100"])
+    with pytest.raises(Refused, match=r"bucket_cap_mb: unknown key; .*compare --vary` leaves out"):
+        check(grid, lambda change: read("quickstart", [f"{k}={v}" for k, v in change.items()]))
+
+
+def test_values_of_a_knob_that_a_kind_does_not_have_are_one_candidate() -> None:
+    axes = ["strategy.kind=ddp,fsdp", "strategy.bucket_cap_mb=25,100"]
+    assert [one.name for one in asked(["quickstart"], vary=axes)] == [
+        "strategy.kind=ddp strategy.bucket_cap_mb=25",
+        "strategy.kind=ddp strategy.bucket_cap_mb=100",
+        "strategy.kind=fsdp",
+    ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.collectives.ring_orders import RingOrder, rings
-from dpsim.machines.topology import Crossing
+from dpsim.machines.topology import AS_IT_IS, Crossing
 
 #: most channels that a ring search keeps (2.30.7 src/init.cc)
 _MAX_CHANNELS = 32
@@ -49,7 +49,7 @@ class NcclGraph:
     nics: int
     local_bandwidth: float
     capability: int = 0
-    crossing: Crossing = Crossing()
+    crossing: Crossing = AS_IT_IS
 
     @property
     def column(self) -> int:

@@ -24,6 +24,8 @@ from typing import Any
 from dpsim.core import yamlfile
 from dpsim.core.record import Text, build, record
 
+#: what is wrong with a key that nothing has
+UNKNOWN = "unknown key"
 #: letters from which on the beginning of a name counts
 _LONG = 5
 #: likeness in spelling from which on nothing else is meant
@@ -92,7 +94,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(shown)}?" if found else ""
 
 
-def unknown(name: str, known: Iterable[str], what: str = "unknown key") -> str:
+def unknown(name: str, known: Iterable[str], what: str = UNKNOWN) -> str:
     """The sentence for a name that is none of `known`: that it is not modelled, or what is near."""
     names = list(known)
     if not by_meaning(name, names) and (said := not_modelled(name)):

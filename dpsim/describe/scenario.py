@@ -13,11 +13,11 @@ from dpsim.backends.curves import file as calibrated
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import yamlfile
-from dpsim.core.overrides import apply_sets, sweep_changes, with_change
+from dpsim.core.overrides import apply_sets, of_one_kind, sweep_changes, with_change
 from dpsim.core.places import below, data_folder
 from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
-from dpsim.core.unknown import did_you_mean
+from dpsim.core.unknown import UNKNOWN, did_you_mean
 from dpsim.describe.convergence import Training
 from dpsim.describe.sections import Batch, Calibrate, Cluster, Compute, Host, Parallel, Startup
 from dpsim.models.precision import Optimizer, PrecisionSpec
@@ -155,6 +155,8 @@ def placed(
     error: Refused, shown: str, lines: yamlfile.Lines, changed: Mapping[str, str]
 ) -> Refused:
     """`error` with the --set text at fault, else with the file and line of its key."""
+    if UNKNOWN in error.message:
+        error = Refused(error.message + of_one_kind(error.path, changed), error.path)
     at = dotted(error.path)
     for name, text in changed.items():
         if at == name or at.startswith((name + ".", name + "[")) or name.startswith(at + "."):

@@ -19,7 +19,7 @@ from dpsim.core.unknown import by_meaning, unknown
 from dpsim.machines.clos import Clos, Routing
 from dpsim.machines.devices import Device, Link, NetworkKind
 from dpsim.machines.fabrics import Network, NodeFabric
-from dpsim.machines.topology import Crossing, Topology
+from dpsim.machines.topology import AS_IT_IS, Crossing, Topology
 
 UpTo1024 = Annotated[int, Check(0, 1024)]
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -64,26 +64,20 @@ class Machine:
         routing: Routing | None = None,
         seed: int = 0,
     ) -> Topology:
-        """`nodes` of these nodes, with some values replaced.
+        """`nodes` of these nodes, with some values replaced.  Refused, naming the field of the
+        scenario, where this machine has no such value.
 
         inter_node_bandwidth  of each NIC, one way [B/s]; the PCIe slot of the NIC stays as it is
         inter_node_kind       what the NICs and switches are; their bandwidth stays as it is
         inter_node_latency    one way from a NIC to one of another node below the same switch [s]
         oversubscription      of the leaf switches, at least 1 [1]
-        routing               over the spine switches: balanced, or ecmp with its hash seeded by
-                              `seed`
-
-        Refused, naming the field of the scenario, where this machine has no such value.
+        routing               over the spine switches: balanced, or ecmp, hashed with `seed`
         """
-        if nodes > 1 and (self.network is None or nics_per_node == 0):
+        if nodes > 1 and self.network is None:
             raise _single(self.name, gpus_per_node or self.gpus_per_node)
-        network = self.network
-        for field, value in (("bandwidth", inter_node_bandwidth), ("kind", inter_node_kind)):
-            if value is not None:
-                network = _with_cables(network, field, value)
-        network, crossing = _crossed(network, inter_node_latency)
-        if oversubscription is not None:
-            network = _with(network, "oversubscription", oversubscription)
+        cables = (inter_node_bandwidth, inter_node_kind, inter_node_latency)
+        network, way = _rewired(self.network, *cables)
+        network = _with(network, "oversubscription", oversubscription)
         if routing is not None:
             network = _routed(network, routing, seed)
         return Topology(
@@ -94,7 +88,7 @@ class Machine:
             nics=_whole(nics_per_node, "nics_per_node", 0, self.nics_per_node),
             ranks=ranks,
             compute_capability=self.device.compute_capability,
-            crossing=crossing,
+            crossing=way,
         )
 
 
@@ -108,10 +102,18 @@ def _single(name: str, gpus: int) -> Refused:
     return Refused(message, ("cluster", "nodes"))
 
 
-def _crossed(network: Network | None, latency: float | None) -> tuple[Network | None, Crossing]:
-    """`network` with so much from NIC to NIC, up one cable and down another [s]."""
+def _rewired(
+    network: Network | None,
+    bandwidth: float | None,
+    kind: NetworkKind | None,
+    latency: float | None,
+) -> tuple[Network | None, Crossing]:
+    """`network` with other cables, and with `latency` from NIC to NIC, up and down [s]."""
+    for field, value in (("bandwidth", bandwidth), ("kind", kind)):
+        if value is not None:
+            network = _with_cables(network, field, value)
     if latency is None:
-        return network, Crossing()
+        return network, AS_IT_IS
     own = _link_of(network, "latency").latency
     return _with_cables(network, "latency", latency / 2), Crossing(latency, latency - 2 * own)
 
@@ -124,7 +126,9 @@ def _needed(network: Network | None, field: str, path: tuple[str | int, ...]) ->
     return network
 
 
-def _with(network: Network | None, field: str, value: object) -> Network:
+def _with(network: Network | None, field: str, value: object) -> Network | None:
+    if value is None:
+        return network
     path = ("cluster", field)
     changed: Network = _replaced(_needed(network, field, path), path, **{field: value})
     return changed

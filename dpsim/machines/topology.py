@@ -30,6 +30,10 @@ class Crossing(NamedTuple):
         return max(self.longer, min(step, self.way) - step)
 
 
+#: the machine file's own way
+AS_IT_IS = Crossing()
+
+
 class Topology:
     """`nodes` equal nodes of a machine.
 
@@ -52,7 +56,7 @@ class Topology:
         nics: int,
         ranks: int | None = None,
         compute_capability: int = 0,
-        crossing: Crossing = Crossing(),
+        crossing: Crossing = AS_IT_IS,
     ) -> None:
         if nodes > 1 and (network is None or nics == 0):
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))

@@ -24,8 +24,9 @@ from functools import partial
 from typing import Any
 
 from dpsim.core import yamlfile
-from dpsim.core.overrides import INSTEAD, value_of
+from dpsim.core.overrides import INSTEAD, of_one_kind, value_of
 from dpsim.core.record import Refused, dotted
+from dpsim.core.unknown import UNKNOWN
 from dpsim.predict.point import Change
 
 #: points of one grid; all are in memory when the result is written
@@ -275,7 +276,8 @@ def check(grid: Grid, accept: Callable[[Change], object]) -> None:
             else:
                 at_fault = _at_fault(grid, first)
                 shown = axis.name + f"={_shown(value)}" if at_fault in ("", axis.name) else at_fault
-                raise Refused(f"--grid {shown}: {_detail(first, at_fault or axis.name)}")
+                said = _detail(first, at_fault or axis.name, {a.name: a for a in grid.axes})
+                raise Refused(f"--grid {shown}: {said}")
 
 
 def _at_fault(grid: Grid, error: Refused | None) -> str:
@@ -284,9 +286,11 @@ def _at_fault(grid: Grid, error: Refused | None) -> str:
     return next((axis.name for axis in grid.axes if axis.name == at), "")
 
 
-def _detail(error: Refused | None, name: str) -> str:
+def _detail(error: Refused | None, name: str, kinds: Mapping[str, Any]) -> str:
     """What is wrong, and where unless it is at the axis itself."""
     assert error is not None
+    if UNKNOWN in error.message:
+        error = Refused(error.message + of_one_kind(error.path, kinds), error.path)
     return error.message if dotted(error.path) == name else str(error)
 
 
