@@ -136,7 +136,8 @@ def _with(network: Network | None, field: str, value: object) -> Network | None:
 
 def _link_of(network: Network | None, field: str) -> Link:
     """A NIC's cable; Refused for `field`, which a cluster overrides, where there is none."""
-    link: Link = _needed(network, "link", ("cluster", f"inter_node_{field}")).link
+    found: Any = _needed(network, "link", ("cluster", f"inter_node_{field}"))
+    link: Link = found.link
     return link
 
 

@@ -18,7 +18,7 @@ from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep, Issue, StepWalk
-from dpsim.core.plugins import name_of
+from dpsim.core.plugins import find, name_of
 from dpsim.core.record import Refused
 
 __all__ = [
@@ -57,6 +57,10 @@ class Lighter(NamedTuple):
     strategy: Strategy
     keys: dict[str, Any]
     cost: str = ""
+
+    def applies(self, replicas: int) -> bool:
+        """Whether a rank keeps less with it: sharing out needs another replica to share with."""
+        return replicas > 1 or self.what in ("buckets", "offloaded")
 
 
 class Strategy:
@@ -124,6 +128,14 @@ class Strategy:
             return
         keys = {f"strategy.{key}": value for key, value in knobs.items()}
         yield Lighter(what, other, keys, cost)
+
+    def offloading(self, *stages: int) -> Iterator[Lighter]:
+        """DeepSpeed in its place, with optimizer states on the host."""
+        cost = "DeepSpeed in its place; states in the host's memory, updated by its CPUs"
+        for stage in stages:
+            knobs = {"stage": stage, "offload_optimizer": "cpu"}
+            keys = {"strategy": {"kind": "zero", **knobs}}
+            yield Lighter("offloaded", find("strategies", "zero")(**knobs), keys, cost)
 
     # -- what answers say -----------------------------------------------------------------------
 
