@@ -11,6 +11,7 @@ from dpsim.cases.case import Case
 from dpsim.compile.program import RECEIVE, Cast
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.models.compute import beyond_peak
 from dpsim.models.memory import MemoryUse
 from dpsim.predict import training_run
 from dpsim.predict.bottleneck import bottleneck
@@ -99,7 +100,7 @@ def _mfu(case: Case, time: float) -> float | None:
         return None
     assert case.pace.peak is not None
     share = flop * case.global_batch / (case.pace.peak * time)
-    if share > 1:
+    if share > beyond_peak(case.model, case.precision.compute):
         raise SimulationError(f"MFU of {share:.0%}: a step of {time} s is beyond the device's peak")
     return share
 

@@ -12,7 +12,7 @@ from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
 from dpsim.models.memory import MemoryUse
 from dpsim.predict import startup, training_run
-from dpsim.predict.level import Level
+from dpsim.predict.level import Level, above_peak
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import Failed, Point
 from dpsim.predict.recorded import measured_at, warnings_of
@@ -60,6 +60,8 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
     """Where compute is not measured, or rests on a record."""
     if found is None and first.machine is not None and measured_at(first) is None:
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
+    if found is not None and good and (said := above_peak(good[0])):
+        yield said
     yield from warnings_of(good[0]) if good else ()
 
 
