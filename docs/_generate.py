@@ -102,6 +102,7 @@ MEANING = {
         "can be; left out: equal counts of blocks (or layers)"
     ),
     "Scenario.host": "work of the host",
+    "Scenario.input": "what is known of the loader; left out: images may lose to it (A26)",
     "Scenario.variability": "what makes ranks differ from one another",
     "Scenario.iteration": "which iteration is meant; `steady` is the settled sequence of steps",
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
@@ -304,6 +305,7 @@ SECTIONS = [
     ("compute", sections.Compute),
     ("parallel", sections.Parallel),
     ("host", sections.Host),
+    ("input", sections.Input),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
     ("variability.shared", Shared),

@@ -19,7 +19,16 @@ from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
 from dpsim.core.unknown import UNKNOWN, did_you_mean
 from dpsim.describe.convergence import Training
-from dpsim.describe.sections import Batch, Calibrate, Cluster, Compute, Host, Parallel, Startup
+from dpsim.describe.sections import (
+    Batch,
+    Calibrate,
+    Cluster,
+    Compute,
+    Host,
+    Input,
+    Parallel,
+    Startup,
+)
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import ModelSource, dump_model
 from dpsim.money.price import Energy, Price
@@ -52,6 +61,7 @@ class Scenario:
     schedule: Annotated[Schedule, Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()
+    input: Input | None = None
     variability: Variability = Variability()
     iteration: Literal["steady"] | Annotated[int, Check(1, 10_000)] = "steady"
     engine: Literal["auto", "event", "vectorised"] = "auto"

@@ -189,6 +189,25 @@ class Host:
                 raise Refused("needs launch, the host time to issue one kernel", (key,))
 
 
+@record
+class Input:
+    """What is known of the input pipeline.
+
+    limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
+              the interval does not count on a loss to them
+    """
+
+    limiting: Flag
+
+    def __post_init__(self) -> None:
+        if self.limiting:
+            message = (
+                "by how much is not modelled; leave it out, and calibrate with a step that was "
+                "measured with the real loader (false is accepted)"
+            )
+            raise Refused(message, ("limiting",))
+
+
 class Rate(Mark):
     """Marks a throughput: "802.9 images/s" becomes (802.9, "images")."""
 
