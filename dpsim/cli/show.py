@@ -13,15 +13,17 @@ PLACE = 110
 Thing = Annotated[
     str,
     typer.Argument(
-        help="A machine (dgx-h100), a model (llama-3-8b), a pipeline schedule (zb1p), machines, "
-        "models, schedules, scenarios, measuring-programs, doctor."
+        help="A machine (dgx-h100), a device (h200), a model (llama-3-8b), a strategy (ddp), a "
+        "backend, a pipeline schedule (zb1p), a scenario (quickstart), the JSON of an answer; or "
+        "machines, devices, models, strategies, backends, compression, schedules, scenarios, "
+        "measuring-programs, doctor."
     ),
 ]
 Nodes = Annotated[int, typer.Option(min=1, max=64, help="Nodes of the machine to draw.")]
 Sequence = Annotated[
     int, typer.Option(min=1, max=10_000_000, help="Tokens per sequence of a model.")
 ]
-Out = Annotated[Path | None, out_option("Where to draw it.", "FILE")]
+Out = Annotated[Path | None, out_option("Where to draw a machine.", "FILE")]
 
 
 def show(thing: Thing, nodes: Nodes = 2, sequence_length: Sequence = 2048, out: Out = None) -> int:

@@ -12,7 +12,7 @@ from dpsim.cases.variant import Variant
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.models.memory import MemoryUse
-from dpsim.predict.answer import Advice
+from dpsim.predict.answer import Advice, Answer
 from dpsim.predict.document import to_json
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import estimate, play
@@ -27,11 +27,16 @@ MOST_SECONDS = 1.0
 _AND = " and "
 
 
-def with_advice(prediction: Prediction) -> dict[str, Any]:
-    """The document of `prediction`, with advice where a point does not fit."""
+def advised(prediction: Prediction) -> Answer:
+    """The answer of `prediction`, with advice where a point does not fit."""
     if unfit(prediction) is None:
-        return prediction.document
-    document: dict[str, Any] = to_json(replace(prediction.answer, advice=prediction.advice))
+        return prediction.answer
+    return replace(prediction.answer, advice=prediction.advice)
+
+
+def with_advice(prediction: Prediction) -> dict[str, Any]:
+    """The same as JSON."""
+    document: dict[str, Any] = to_json(advised(prediction))
     return document
 
 
