@@ -12,6 +12,7 @@ from dpsim.cases.variant import Variant, without_communication
 from dpsim.compile.critical import critical_path
 from dpsim.compile.schedules import peak_in_flight
 from dpsim.core.record import Refused
+from dpsim.core.told import Told, counted, nobody
 from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
 from dpsim.predict.cures import cures, with_spares
@@ -26,13 +27,12 @@ PAIRED_STEPS = 8
 QUIET = "no stragglers"
 
 
-def explain(prediction: Prediction) -> Explanation:
+def explain(prediction: Prediction, tell: Told = nobody) -> Explanation:
     """The prediction's answer with, per point, operations, orders, buckets, critical path and
     what-ifs.  Points without a number keep their error."""
     points: list[Explained | Failed] = []
-    for case, played, point in zip(
-        prediction.cases, prediction.played, prediction.points, strict=True
-    ):
+    every = list(zip(prediction.cases, prediction.played, prediction.points, strict=True))
+    for case, played, point in counted(every, tell):
         if isinstance(point, Failed):
             points.append(point)
         else:

@@ -13,6 +13,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.core.told import Told, counted, nobody
 from dpsim.describe.scenario import Loaded, to_data
 from dpsim.models.memory import MemoryUse
 from dpsim.predict import training_run
@@ -70,11 +71,11 @@ class Prediction:
         found = unfit(self)
         return advice(*found) if found else ()
 
-    def explain(self) -> Explanation:
+    def explain(self, tell: Told = nobody) -> Explanation:
         """Where the step goes and what would help (see `dpsim explain --json`)."""
         from dpsim.predict.explain import explain
 
-        return explain(self)
+        return explain(self, tell)
 
     def _repr_html_(self) -> str:
         import pandas as pd
@@ -84,17 +85,18 @@ class Prediction:
         return html
 
 
-def predict(loaded: Loaded, found: Level | None = None) -> Prediction:
+def predict(loaded: Loaded, found: Level | None = None, tell: Told = nobody) -> Prediction:
     """The prediction of `loaded`; a refusal names the file and line at fault.
 
-    `found` is the level of compute where it is known already: a sweep calibrates once."""
+    `found` is the level of compute where it is known already: a sweep calibrates once.  `tell` is
+    told how many points are done."""
     try:
-        return _predict(loaded, found)
+        return _predict(loaded, found, tell)
     except Refused as error:
         raise loaded.located(error) from None
 
 
-def _predict(loaded: Loaded, found: Level | None) -> Prediction:
+def _predict(loaded: Loaded, found: Level | None, tell: Told) -> Prediction:
     """Play every point of `loaded`.  Raises Refused where no point can be computed for a reason
     that lies in the input; a single point that cannot be computed carries its `error`."""
     cases = tuple(Case(point, loaded.base) for point in loaded.points)
@@ -109,7 +111,8 @@ def _predict(loaded: Loaded, found: Level | None) -> Prediction:
     played: list[Played | None] = []
     memory: list[MemoryUse | None] = []
     budget = EVENT_BUDGET
-    for case, change in zip(cases, loaded.changes, strict=True):
+    pairs = list(zip(cases, loaded.changes, strict=True))
+    for case, change in counted(pairs, tell):
         try:
             budget, result = _play(case, budget)
             used = memory_of(case)

@@ -65,7 +65,7 @@ def show_thing(
 
 def _printer(thing: str, console: Console, sequence_length: int) -> Callable[[], None]:
     """What prints `thing`, which is no machine."""
-    lists = {
+    lists: dict[str, Callable[[Console], None]] = {
         "devices": show_devices,
         "machines": _machines,
         "models": _models,

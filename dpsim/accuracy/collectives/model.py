@@ -17,6 +17,7 @@ from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.words import meaning, vocabulary
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
+from dpsim.core.told import Told, counted, counted_of, nobody
 from dpsim.machines.topology import Topology
 from dpsim.predict import collective
 from dpsim.predict.collective_error import MESSAGES
@@ -77,7 +78,7 @@ class Estimate:
 Estimates = Mapping[Question, Estimate | str]
 
 
-def estimates(questions: Iterable[Question], jobs: int = 1) -> Estimates:
+def estimates(questions: Iterable[Question], jobs: int = 1, tell: Told = nobody) -> Estimates:
     """An Estimate for each question, or why there is none; `jobs` processes share the machines."""
     by_machine: dict[StatedMachine, list[Question]] = {}
     for question in dict.fromkeys(questions):
@@ -85,11 +86,11 @@ def estimates(questions: Iterable[Question], jobs: int = 1) -> Estimates:
     groups = sorted(by_machine.values(), key=lambda group: -group[0].stated.ranks)
     found: dict[Question, Estimate | str] = {}
     if jobs == 1 or len(groups) < 2:
-        for group in groups:
+        for group in counted(groups, tell):
             found |= _group(group)
         return found
     with ProcessPoolExecutor(jobs) as pool:
-        for part in pool.map(_group, groups):
+        for part in counted_of(len(groups), pool.map(_group, groups), tell):
             found |= part
     return found
 

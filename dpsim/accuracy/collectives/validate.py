@@ -20,6 +20,7 @@ from dpsim.accuracy.collectives.model import Estimate, Estimates, Question, esti
 from dpsim.accuracy.collectives.table import CollectiveRow, CollectiveTable, read_collectives
 from dpsim.accuracy.scores import ADDED, COVERAGE
 from dpsim.core.record import Refused
+from dpsim.core.told import Told, nobody
 from dpsim.predict import collective_error
 
 SCHEMA_VERSION = 1
@@ -41,7 +42,7 @@ class ValidatedCollectives:
 
 
 def validated_collectives(
-    path: Path, *, calibrate: str = "none", jobs: int = 1
+    path: Path, *, calibrate: str = "none", jobs: int = 1, tell: Told = nobody
 ) -> ValidatedCollectives:
     """What dpsim says about the collectives in `path`.
 
@@ -54,7 +55,7 @@ def validated_collectives(
         raise Refused(f"--jobs: {jobs} is not at least 1")
     curves.spacing(calibrate)  # refuses a wrong mode before anything is read
     table = read_collectives(path)
-    known = estimates([Question.of(row) for row in table.rows], jobs)
+    known = estimates([Question.of(row) for row in table.rows], jobs, tell)
     found = tuple(_outcomes(table.rows, known, calibrate))
     return ValidatedCollectives(table, found, _document(table, found, known, calibrate))
 
