@@ -47,10 +47,7 @@ def mix(first: str, second: str, weights: tuple[str, str], more: str = "", each:
     jobs = "".join(
         f"  - name: {name}\n    weight: {weight}\n    model: {{layers: [{LAYER % backward}]}}\n"
         f"    strategy: {{kind: ddp}}\n{each}"
-        for name, backward, weight in (
-            ("one", first, weights[0]),
-            ("two", second, weights[1]),
-        )
+        for name, backward, weight in (("one", first, weights[0]), ("two", second, weights[1]))
     )
     return f"cluster: {{ranks: 2}}\n{IDEAL}optimizer: {{kind: none}}\n{more}jobs:\n{jobs}"
 

@@ -221,7 +221,7 @@ def test_time_is_steps_times_step_time_with_its_interval() -> None:
     prediction = dpsim.predict(load(data, Path(), "toy"))
     point = computed(prediction.points)[0]
     point = replace(point, step_time_s=2.0, interval=Interval(1.5, 3.0, {}))
-    found = run_of(prediction.cases[0], point)
+    found = run_of(prediction.outcomes[0].case, point)
     assert found is not None
     assert found.steps == 4  # the last one is partly used
     assert (found.time_s, found.low_s, found.high_s) == (8.0, 6.0, 12.0)

@@ -69,6 +69,18 @@ def star(count: int = 18) -> str:
     return f'<nvlink target="fffffff:ff:ff.0" count="{count}" tclass="0x068000"/>'
 
 
+def test_a_device_is_as_fast_as_the_narrowest_bridge_above_it(tmp_path: Path) -> None:
+    narrow = (
+        '<pci busid="0000:60:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">'
+        '<pci busid="0000:61:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="4">'
+        f"{gpu(0)}</pci></pci>"
+    )
+    slow, fast = read(write(tmp_path, system(narrow + gpu(1)))).places
+    assert slow.bandwidth is not None
+    assert fast.bandwidth is not None
+    assert slow.bandwidth == pytest.approx(fast.bandwidth / 4)
+
+
 # --- what each sample says -------------------------------------------------------------------
 
 

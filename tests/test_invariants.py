@@ -374,9 +374,7 @@ def compute_ops(program: Program) -> list[int]:
 
 @some(50)
 @given(scenarios(varied=0))
-def test_a_delay_of_d_costs_from_nothing_to_d_and_all_of_d_on_the_critical_path(
-    data: Data,
-) -> None:
+def test_a_delay_of_d_costs_from_nothing_to_d_and_all_of_d_on_the_critical_path(data: Data) -> None:
     """One operation of a role is delayed in the last step; a chain of operations meets it once."""
     _, play = compiled(data)
     played = max_plus(play)
@@ -573,7 +571,7 @@ def test_the_mean_of_random_steps_is_no_shorter_than_a_step_of_means(data: Data)
     quiet = accepted(data).points[0]
     varied = {"jitter": {"kind": "gamma", "spread": 0.3}, "steps": 200}
     found = predicted(data | {"variability": varied, "engine": "auto"})
-    played = found.played[0]
+    played = found.outcomes[0].played
     assert played is not None
     durations = np.array(played.timeline.durations)
     error = durations.std(ddof=1) / math.sqrt(len(durations))

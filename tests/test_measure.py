@@ -361,7 +361,7 @@ def test_buckets_are_launched_when_their_last_gradient_was_ready(
     """On a network that takes no time every all-reduce starts then."""
     ideal = "collective={backend: ideal, latency: 0 s, bandwidth: 1000 PB/s}"
     loaded = read(folder / "my.yaml", [ideal, "sweep={cluster.ranks: [8]}"])
-    played = predict(loaded).played[0]
+    played = predict(loaded).outcomes[0].played
     assert played is not None
     spans = [s for s in played.timeline.last.spans((0,)) if s.op == "all_reduce"]
     start = min(span.start for span in played.timeline.last.spans((0,)))

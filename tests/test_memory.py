@@ -370,7 +370,7 @@ def test_a_cut_that_fits_is_named_where_that_by_time_does_not(stages: str | None
     found = predict(load({**PIPELINE, "stages": stages}, Path(), "llama"))
     assert found.points[0]["fits"] is False
     warning = next(w for w in found.document["warnings"] if "other stages fit" in w)
-    cut = next(iter(cuts_that_fit(found.cases[0])))
+    cut = next(iter(cuts_that_fit(found.outcomes[0].case)))
     assert warning.endswith(", ".join(stage[0] for stage in cut))
     data = {**PIPELINE, "stages": [list(stage) for stage in cut]}
     followed = predict(load(data, Path(), "llama")).points[0]

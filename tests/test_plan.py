@@ -605,7 +605,8 @@ def test_requirements_carry_units(text: str, field: str, least: bool, limit: flo
 @pytest.mark.parametrize(
     "text",
     ["efficiency>0.9", "efficiency=0.9", "step_time_s<=300", "step_time_s<=3GB", "cost_usd<=3",
-     "", "mfu>=", "steps<=3 ms", "energy_kwh<=3", "efficiency>=many"],
+     "", "mfu>=", "steps<=3 ms", "energy_kwh<=3", "efficiency>=many",
+     "efficiency>=90"],
 )  # fmt: skip
 def test_requirements_without_a_sense_are_refused(text: str) -> None:
     with pytest.raises(Refused, match="--require"):

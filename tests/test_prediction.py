@@ -401,6 +401,15 @@ def test_measured_points_of_another_experiment_are_not_scored() -> None:
     assert any("measured points are left out" in text for text in document["warnings"])
 
 
+@pytest.mark.parametrize(("gbits", "said"), [(200, False), (800, True)])
+def test_a_nic_faster_than_its_pcie_is_said(gbits: int, said: bool) -> None:
+    """48 GB/s of PCIe in front of every NIC."""
+    layer = {"name": "a", "parameters": 1000, "forward": "1 ms", "backward": "2 ms"}
+    cluster = {"machine": "dgx-h100", "nodes": 2, "inter_node_bandwidth": f"{gbits} Gbit/s"}
+    found = answer({"model": {"layers": [layer]}, "cluster": cluster, "strategy": {"kind": "ddp"}})
+    assert any("sends 384 Gbit/s" in text for text in found["warnings"]) == said
+
+
 @pytest.mark.parametrize(
     ("model", "rate"), [("resnet50", "1000 tokens/s"), ("vgg16", "9 sequences/s")]
 )

@@ -416,7 +416,7 @@ batch: {per_device: 1}
 def test_memory_advice_fits_and_only_if_needed(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(LLAMA)
     prediction = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
-    case = prediction.cases[0]
+    case = prediction.outcomes[0].case
     used = memory_of(case)
     assert used.fits is False
     lines = [advice_text(one) for one in advice(case, used)]

@@ -9,7 +9,7 @@ import pytest
 
 from dpsim.core import plugins
 from dpsim.core.record import Refused
-from dpsim.core.unknown import by_meaning, missing, near, not_modelled, unknown
+from dpsim.core.unknown import by_meaning, missing, near, not_modelled, sentence
 from dpsim.describe.scenario import Scenario, read
 from dpsim.machines.machine import load_device, load_machine
 from dpsim.planning.candidates import asked
@@ -115,8 +115,8 @@ def test_hints_go_by_meaning_then_by_spelling(
 
 
 def test_a_key_that_is_meant_comes_before_what_is_not_modelled() -> None:
-    assert unknown("mode", ["model"]) == "unknown key; did you mean 'model'?"
-    assert "not modelled" in unknown("mode", ["kind"])
+    assert sentence("mode", ["model"]) == "unknown key; did you mean 'model'?"
+    assert "not modelled" in sentence("mode", ["kind"])
     assert by_meaning("clutser", ["cluster"]) == []
 
 

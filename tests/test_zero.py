@@ -111,7 +111,7 @@ def test_with_overlap_a_flush_waits_for_the_reduction_before_it() -> None:
     slow = "collective={backend: ideal, latency: 1 ms, bandwidth: 10 GB/s}"
     found = predict(read("worked/zero2_paper", (f"strategy={knobs}", slow)))
     assert found.step_time_s == pytest.approx(0.485, rel=1e-12)
-    spans = {s.name: s for s in found.played[0].timeline.last.spans((0,))}  # type: ignore[union-attr]
+    spans = {s.name: s for s in found.outcomes[0].played.timeline.last.spans((0,))}  # type: ignore[union-attr]
     assert spans["B0"].start == pytest.approx(0.131)
 
 

@@ -6,8 +6,8 @@ import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpsim.core import told
 from dpsim.core.record import Refused
-from dpsim.core.told import Told, nobody
 
 if TYPE_CHECKING:
     from dpsim.accuracy.collectives.validate import ValidatedCollectives
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def validated(
-    path: Path, *, calibrate: str | None = None, jobs: int = 1, tell: Told = nobody
+    path: Path, *, calibrate: str | None = None, jobs: int = 1, tell: told.Told = told.nobody
 ) -> ValidatedTraining | ValidatedCollectives:
     """What dpsim says about the measured rows in `path`, training runs or collectives.
 

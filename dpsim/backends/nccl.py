@@ -35,9 +35,8 @@ from dpsim.collectives import (
 )
 from dpsim.collectives.direct import Direct
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
-from dpsim.core import plugins
+from dpsim.core import plugins, units
 from dpsim.core.record import Check, Natural, Refused, Text, record
-from dpsim.core.units import Factor, Seconds
 
 #: NCCL's names of algorithms, and the plug-ins of dpsim/collectives that carry them out
 PLUGINS = {
@@ -87,8 +86,8 @@ class Nccl(Backend):
     version: Text = ""
     algorithm: Text = "auto"
     protocol: Text = "auto"
-    launch: Seconds | None = None
-    efficiency: Factor = 1.0
+    launch: units.Seconds | None = None
+    efficiency: units.Factor = 1.0
     channels: Natural = 0
     sockets: Sockets = 1
     fitted: bool = True

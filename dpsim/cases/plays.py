@@ -121,6 +121,14 @@ class Script:
         return Quorum(factors, backup, batches.step_seconds, self.scenario.host.serial)
 
     @property
+    def unsaid(self) -> float:
+        """The fitted spread that stated variability takes the place of; 0 where it does not."""
+        site, s = self.batches.site, self.scenario
+        if s.compute.spread is not None or site.machine is None or not s.variability.varies:
+            return 0.0
+        return fitted("gpu.spread", site.device)
+
+    @property
     def waiting(self) -> float:
         """Mean of the slowest rank's compute over that of a single one: E[max of N], normal."""
         given, site = self.scenario.compute.spread, self.batches.site

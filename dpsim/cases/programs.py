@@ -15,9 +15,8 @@ from dpsim.compile.schedules.one_f_one_b import OneFOneB
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
-from dpsim.models import Model
+from dpsim.models import Model, split
 from dpsim.models.compute import LayerTime, optimizer_seconds
-from dpsim.models.split import shared_tables, stage_of, tensor_part
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Programs:
         times = self.batches.pace.times(max(self.batches.shares))
         costs = [time.forward + time.backward for time in times]
         stages = assign(model, costs, mesh.pipeline * schedule.chunks, s.stages)
-        tables = shared_tables(model, stages)
+        tables = split.shared_tables(model, stages)
         return Layout(
             mesh,
             schedule,
@@ -108,9 +107,9 @@ class Programs:
 
     def _stage_job(self, stage: int, samples: int) -> Job:
         tensor, sequence = self.batches.mesh.tensor, self.scenario.parallel.sequence_parallel
-        part = stage_of(self._model, self.layout.stages[stage])
+        part = split.stage_of(self._model, self.layout.stages[stage])
         if tensor > 1:
-            part = tensor_part(part, tensor, sequence=sequence)
+            part = split.tensor_part(part, tensor, sequence=sequence)
         return replace(self.job(samples, part), stage=stage)
 
     # -- casts --------------------------------------------------------------------------------

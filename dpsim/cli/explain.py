@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dpsim.cli.answers import answer, unfit
-from dpsim.cli.options import Json, Sets, Source, out_option
+from dpsim.cli.options import Json, Sets, Source, Where, option, out_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PLACE = 40
 Trace = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        metavar="FILE",
-        help="Write the last point's timeline as a trace for Perfetto: one .json or .json.gz; "
+    Where,
+    option(
+        "Write the last point's timeline as a trace for Perfetto: one .json or .json.gz; "
         "a folder gets one Kineto trace per rank.",
+        "FILE",
     ),
 ]
-Out = Annotated[Path | None, out_option("Write JSON, trace and pictures there.")]
+Out = Annotated[Where, out_option("Write JSON, trace and pictures there.")]
 
 
 def explain(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from dpsim.cli.answers import answer, unfit
-from dpsim.cli.options import Json, Sets, Source, out_option
+from dpsim.cli.options import Json, Sets, Source, Where, out_option
 
 PLACE = 10
-Out = Annotated[Path | None, out_option("Write table, curve, page and JSON there.")]
+Out = Annotated[Where, out_option("Write table, curve, page and JSON there.")]
 
 
 def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None) -> int:

@@ -18,9 +18,9 @@ from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
+from dpsim.core import unknown
 from dpsim.core.marks import Mark
 from dpsim.core.record import Refused, build, json_schema
-from dpsim.core.unknown import did_you_mean, not_modelled
 
 #: what can be extended -> the package whose modules are its plug-ins
 FOLDERS = {
@@ -58,9 +58,9 @@ def find(folder: str, name: str) -> type[Any]:
     known = names(folder)
     if name not in known:
         there = f"there are {', '.join(known)}"
-        if missing := not_modelled(name):
+        if missing := unknown.not_modelled(name):
             raise Refused(f"{missing}; {there}")
-        near = did_you_mean(name, known)
+        near = unknown.did_you_mean(name, known)
         raise Refused(f"no {name[:60]!r} in {folder}; {near}{near and ' '}{there}")
     return _class_in(_module(folder, name), contract(folder))
 

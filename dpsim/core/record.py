@@ -124,11 +124,11 @@ def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, 
 
 def _sentence(cls: type, complaint: Any) -> str:
     """A complaint of pydantic's own about a field below `cls`, in dpsim's words."""
-    from dpsim.core.unknown import unknown  # which is made of records
+    from dpsim.core import unknown  # which is made of records
 
     kind, value, place = complaint["type"], complaint.get("input"), complaint["loc"]
     if kind in (*_STRANGE, "invalid_key"):
-        return unknown(str(_user(complaint)[-1]), _fields_at(cls, place[:-1]))
+        return unknown.sentence(str(_user(complaint)[-1]), _fields_at(cls, place[:-1]))
     if kind in _MISSING:
         return "is missing"
     if kind == "literal_error":
@@ -177,14 +177,14 @@ def _user(error: Any) -> tuple[str | int, ...]:
 
 
 def _none_of(value: Any, expected: str) -> str:
-    from dpsim.core.unknown import did_you_mean, not_modelled
+    from dpsim.core import unknown
 
     known = [name.strip("'") for name in re.split(r", | or ", expected)]
-    if missing := not_modelled(str(value)):
+    if missing := unknown.not_modelled(str(value)):
         return f"{missing} (here: {', '.join(known)})"
     if len(known) == 1:
         return f"{_brief(value)} is not accepted; write {known[0]!r}, or leave it out"
-    near = did_you_mean(str(value), known)
+    near = unknown.did_you_mean(str(value), known)
     return f"{_brief(value)} is none of {', '.join(known)}{near and f'; {near}'}"
 
 

@@ -6,7 +6,7 @@ part of the other, then by spelling.
 
 >>> near("h200-sxm", ["h100-sxm", "h200"])
 ['h200']
->>> unknown("nodes", ["cluster", "model"])
+>>> sentence("nodes", ["cluster", "model"])
 "unknown key; did you mean 'cluster.nodes'?"
 >>> not_modelled("DiLoCo").split(" (")[0]
 "'DiLoCo' is not modelled"
@@ -94,7 +94,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(shown)}?" if found else ""
 
 
-def unknown(name: str, known: Iterable[str], what: str = UNKNOWN) -> str:
+def sentence(name: str, known: Iterable[str], what: str = UNKNOWN) -> str:
     """The sentence for a name that is none of `known`: that it is not modelled, or what is near."""
     names = list(known)
     if not by_meaning(name, names) and (said := not_modelled(name)):

@@ -12,12 +12,10 @@ from dpsim.backends import Backend
 from dpsim.backends.curves import file as calibrated
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
-from dpsim.core import yamlfile
+from dpsim.core import plugins, unknown, yamlfile
 from dpsim.core.overrides import apply_sets, of_one_kind, sweep_changes, with_change
 from dpsim.core.places import below, data_folder
-from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
-from dpsim.core.unknown import UNKNOWN, did_you_mean
 from dpsim.describe.convergence import Training
 from dpsim.describe.sections import (
     Batch,
@@ -50,15 +48,15 @@ class Scenario:
     title: Text = ""
     model: Annotated[Any, ModelSource()]
     cluster: Cluster
-    strategy: Annotated[Strategy, Plugin("strategies", "kind")]
-    collective: Annotated[Backend, Plugin("backends", "backend")] | None = None
+    strategy: Annotated[Strategy, plugins.Plugin("strategies", "kind")]
+    collective: Annotated[Backend, plugins.Plugin("backends", "backend")] | None = None
     batch: Batch = Batch(per_device=1)
     precision: PrecisionSpec | None = None
     optimizer: Optimizer = Optimizer()
     compute: Compute = Compute()
     recompute: Literal["none", "selective", "full"] = "none"
     parallel: Parallel = Parallel()
-    schedule: Annotated[Schedule, Plugin("schedules", "kind")] | None = None
+    schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()
     input: Input | None = None
@@ -165,7 +163,7 @@ def placed(
     error: Refused, shown: str, lines: yamlfile.Lines, changed: Mapping[str, str]
 ) -> Refused:
     """`error` with the --set text at fault, else with the file and line of its key."""
-    if UNKNOWN in error.message:
+    if unknown.UNKNOWN in error.message:
         error = Refused(error.message + of_one_kind(error.path, changed), error.path)
     at = dotted(error.path)
     for name, text in changed.items():
@@ -239,11 +237,14 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     """`scenario` as plain data that reads back to an equal one."""
     data: dict[str, Any] = dump(scenario)
     data["model"] = dump_model(scenario.model)
-    data["strategy"] = {"kind": name_of(scenario.strategy), **dump(scenario.strategy)}
+    data["strategy"] = {"kind": plugins.name_of(scenario.strategy), **dump(scenario.strategy)}
     if scenario.collective is not None:
-        data["collective"] = {"backend": name_of(scenario.collective), **dump(scenario.collective)}
+        data["collective"] = {
+            "backend": plugins.name_of(scenario.collective),
+            **dump(scenario.collective),
+        }
     if scenario.schedule is not None:
-        data["schedule"] = {"kind": name_of(scenario.schedule), **dump(scenario.schedule)}
+        data["schedule"] = {"kind": plugins.name_of(scenario.schedule), **dump(scenario.schedule)}
     if scenario.calibrate is not None and scenario.calibrate.throughput is not None:
         value, unit = scenario.calibrate.throughput
         data["calibrate"]["throughput"] = f"{value!r} {unit}/s"
@@ -269,7 +270,7 @@ def find(source: str | Path) -> Path:
             f"`dpsim compare {name}` compares them"
         )
     known = _stems(folder)
-    near = did_you_mean(name, known)
+    near = unknown.did_you_mean(name, known)
     raise Refused(
         f"no scenario file {name!r}, and no such bundled scenario; {near}{near and ' '}"
         f"bundled: {', '.join(known)}"

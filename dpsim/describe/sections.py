@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dpsim.compile.placement import Axis, Mesh
+from dpsim.core import units
 from dpsim.core.marks import Mark
 from dpsim.core.record import Check, Count, Flag, Refused, Text, record
-from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds, Unit
 from dpsim.describe.uneven import Ranks, disjoint
 from dpsim.machines.devices import NetworkKind
 from dpsim.variability import Number
 
-Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e4)]
+Oversubscription = Annotated[float, units.Unit("1", low=1.0, high=1e4)]
 _OF_A_MACHINE = (
     "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
     "inter_node_latency", "oversubscription", "routing", "devices",
@@ -43,9 +43,9 @@ class Cluster:
     gpus_per_node: Annotated[int, Check(1, 1024)] | None = None
     nics_per_node: Annotated[int, Check(1, 1024)] | None = None
     device: Text | None = None
-    inter_node_bandwidth: BytesPerSecond | None = None
+    inter_node_bandwidth: units.BytesPerSecond | None = None
     inter_node_kind: NetworkKind | None = None
-    inter_node_latency: Seconds | None = None
+    inter_node_latency: units.Seconds | None = None
     oversubscription: Oversubscription | None = None
     routing: Literal["balanced", "ecmp"] | None = None
     devices: dict[Ranks, Text] | None = None
@@ -158,9 +158,9 @@ class Compute:
                 `variability` says how ranks differ
     """
 
-    efficiency: PositiveFraction | None = None
-    contention: Annotated[float, Unit("1", low=0.0, high=10.0)] | None = None
-    spread: Annotated[float, Unit("1", low=0.0, high=1.0)] | None = None
+    efficiency: units.PositiveFraction | None = None
+    contention: Annotated[float, units.Unit("1", low=0.0, high=10.0)] | None = None
+    spread: Annotated[float, units.Unit("1", low=0.0, high=1.0)] | None = None
 
 
 @record
@@ -176,9 +176,9 @@ class Host:
     waits     the host waits for the end of every step, as printing the loss makes it
     """
 
-    serial: Seconds = 0.0
-    launch: Seconds | None = None
-    kernels: PositiveFraction = 1.0
+    serial: units.Seconds = 0.0
+    launch: units.Seconds | None = None
+    kernels: units.PositiveFraction = 1.0
     captured: Flag = False
     waits: Flag = False
 
@@ -218,7 +218,7 @@ class Rate(Mark):
         if not found or found[2] not in ("samples", "images", "sequences", "tokens"):
             shown = f"{str(value)[:60]!r}"
             raise ValueError(f"{shown} is no throughput; write for example '802.9 images/s'")
-        return Unit("1", high=1e15, above=True).take(found[1], file=False), found[2]
+        return units.Unit("1", high=1e15, above=True).take(found[1], file=False), found[2]
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string", "examples": ["802.9 images/s"]}
@@ -230,7 +230,7 @@ class Calibrate:
     (default: the first point), or a `file` of measured points, of which only the smallest count
     is used."""
 
-    step_time: Seconds | None = None
+    step_time: units.Seconds | None = None
     throughput: Annotated[tuple[float, str], Rate()] | None = None
     file: Text | None = None
     ranks: Count | None = None
@@ -256,7 +256,7 @@ class Startup:
     compile         of the model: compilation, capture of graphs
     """
 
-    rendezvous: Seconds | None = None
-    process_groups: Seconds | None = None
-    load: Seconds | None = None
-    compile: Seconds | None = None
+    rendezvous: units.Seconds | None = None
+    process_groups: units.Seconds | None = None
+    load: units.Seconds | None = None
+    compile: units.Seconds | None = None

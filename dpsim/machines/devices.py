@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from dpsim.core import units
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Natural, Text, record
-from dpsim.core.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Watts
 
 #: what joins nodes.  ethernet is TCP sockets over Ethernet, gvnic the same over Google's virtual
 #: NIC, ipoib TCP over InfiniBand or another fast fabric, tcpx Google's GPUDirect-TCPX; the others
@@ -26,8 +26,8 @@ class Link:
     infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, efa, tcpx (see `NetworkKind`).
     """
 
-    bandwidth: BytesPerSecond
-    latency: Seconds = 0.0
+    bandwidth: units.BytesPerSecond
+    latency: units.Seconds = 0.0
     kind: LinkKind = "local"
 
 
@@ -49,12 +49,12 @@ class Device:
     """
 
     name: Text
-    peak: dict[str, FlopPerSecond]
-    memory: Bytes
-    memory_bandwidth: BytesPerSecond
-    launch_overhead: Seconds
-    power: Watts = 0.0
-    idle_power: Watts = 0.0
+    peak: dict[str, units.FlopPerSecond]
+    memory: units.Bytes
+    memory_bandwidth: units.BytesPerSecond
+    launch_overhead: units.Seconds
+    power: units.Watts = 0.0
+    idle_power: units.Watts = 0.0
     compute_capability: Natural = 0
 
     def __post_init__(self) -> None:

@@ -10,12 +10,9 @@ from typing import Annotated, Any, cast
 
 import pydantic
 
-from dpsim.core import yamlfile
+from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.places import data_folder
-from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Count, Refused, Text, build, record
-from dpsim.core.units import Watts
-from dpsim.core.unknown import by_meaning, unknown
 from dpsim.machines.clos import Clos, Routing
 from dpsim.machines.devices import Device, Link, NetworkKind
 from dpsim.machines.fabrics import Network, NodeFabric
@@ -39,16 +36,18 @@ class Machine:
     device: Device
     gpus_per_node: Count
     nics_per_node: UpTo1024 = 0
-    host_power: Watts = 0.0
-    node: Annotated[NodeFabric, Plugin("fabrics", "family")]
-    network: Annotated[Network, Plugin("fabrics", "family")] | None = None
+    host_power: units.Watts = 0.0
+    node: Annotated[NodeFabric, plugins.Plugin("fabrics", "family")]
+    network: Annotated[Network, plugins.Plugin("fabrics", "family")] | None = None
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.node, NodeFabric):
-            raise Refused(f"{name_of(self.node)} is a network, not a node", ("node", "family"))
+            raise Refused(
+                f"{plugins.name_of(self.node)} is a network, not a node", ("node", "family")
+            )
         if self.network is not None and not isinstance(self.network, Network):
-            raise Refused(f"{name_of(self.network)} is no network", ("network", "family"))
+            raise Refused(f"{plugins.name_of(self.network)} is no network", ("network", "family"))
 
     def topology(
         self,
@@ -122,7 +121,7 @@ def _needed(network: Network | None, field: str, path: tuple[str | int, ...]) ->
     if network is None:
         raise Refused("this machine has no network", path)
     if field not in {f.name for f in dataclasses.fields(network)}:  # type: ignore[arg-type]
-        raise Refused(f"a {name_of(network)} network has no {field}", path)
+        raise Refused(f"a {plugins.name_of(network)} network has no {field}", path)
     return network
 
 
@@ -154,7 +153,11 @@ def _routed(network: Network | None, routing: Routing, seed: int) -> Network | N
     if not isinstance(network, Clos):
         if routing == "balanced":
             return network
-        what = "no network" if network is None else f"a {name_of(network)} network: one switch only"
+        what = (
+            "no network"
+            if network is None
+            else f"a {plugins.name_of(network)} network: one switch only"
+        )
         raise Refused(f"ecmp needs several spine switches; this machine has {what}", path)
     return cast(Network, _replaced(network, path, routing=routing, hash_seed=seed))
 
@@ -204,7 +207,9 @@ def _find(
     if "/" in name or name.endswith((".yaml", ".yml", ".json")):
         return (base or Path()) / name, name
     if name not in known or not _NAME.match(name):
-        raise Refused(_instead(name, what) or unknown(name, known, f"no {what} {name[:60]!r}"))
+        raise Refused(
+            _instead(name, what) or unknown.sentence(name, known, f"no {what} {name[:60]!r}")
+        )
     return folder / f"{name}.yaml", f"{name}.yaml"
 
 
@@ -212,9 +217,9 @@ def _instead(name: str, what: str) -> str:
     """The sentence for a device's name where a machine is needed, or the other way round."""
     if what == "device" and name in machine_names():
         return f"{name!r} is a machine, with {load_machine(name).device.name}; name its device"
-    if what == "device" or by_meaning(name, machine_names()):
+    if what == "device" or unknown.by_meaning(name, machine_names()):
         return ""
-    devices = {load_device(device).name for device in by_meaning(name, device_names())}
+    devices = {load_device(device).name for device in unknown.by_meaning(name, device_names())}
     having = [other for other in machine_names() if load_machine(other).device.name in devices]
     if not devices:
         return ""

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Annotated, NamedTuple
 
+from dpsim.core import units
 from dpsim.core.record import Check, Text, record
-from dpsim.core.units import Seconds
 
 
 class Tensor(NamedTuple):
@@ -75,8 +75,8 @@ class Layer:
     unit: Text = ""
     dtype: Text | None = None
     tied: Text | None = None
-    forward: Seconds | None = None
-    backward: Seconds | None = None
+    forward: units.Seconds | None = None
+    backward: units.Seconds | None = None
     weight_share: float = 0.5
     batch_norm: Annotated[int, Check(0, 10**9)] = 0
 
@@ -105,9 +105,9 @@ class Recorded:
     device: Text
     batch: Annotated[int, Check(1, 10**9)]
     timed: bool
-    step: Seconds
-    plain_step: Seconds
-    after: Seconds
+    step: units.Seconds
+    plain_step: units.Seconds
+    after: units.Seconds
     first_buckets: Buckets
     buckets: Buckets
     frozen_bytes: Annotated[int, Check(0, 10**15)] = 0

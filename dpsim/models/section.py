@@ -9,12 +9,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from dpsim.core import plugins, units, unknown
 from dpsim.core.marks import Mark
 from dpsim.core.places import below
-from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
-from dpsim.core.units import Bytes, Seconds
-from dpsim.core.unknown import did_you_mean, not_modelled
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
@@ -32,11 +30,11 @@ class LayerSpec:
 
     name: Text
     parameters: Parameters | tuple[Parameters, ...] = 0
-    forward: Seconds | None = None
-    backward: Seconds | None = None
-    backward_input: Seconds | None = None
-    backward_weight: Seconds | None = None
-    activation: Bytes = 0.0
+    forward: units.Seconds | None = None
+    backward: units.Seconds | None = None
+    backward_input: units.Seconds | None = None
+    backward_weight: units.Seconds | None = None
+    activation: units.Bytes = 0.0
     dtype: Stored | None = None
 
     def __post_init__(self) -> None:
@@ -177,8 +175,8 @@ def _config_text(name: str, base: Path) -> str:
     if Path(name).name == name and bundled.is_file():
         return bundled.read_text(encoding="utf-8")
     last = Path(name).name
-    said = not_modelled(last) or f"no file {name!r} here and no such bundled model"
-    if near := did_you_mean(last, bundled_models()):
+    said = unknown.not_modelled(last) or f"no file {name!r} here and no such bundled model"
+    if near := unknown.did_you_mean(last, bundled_models()):
         said += f"; {near}"
     raise Refused(f"{said}; bundled: {', '.join(bundled_models())}", ("huggingface",))
 
@@ -201,7 +199,7 @@ class ModelSource(Mark):
         return _json_schema()
 
 
-_ARCHITECTURE = Plugin("models", "name")
+_ARCHITECTURE = plugins.Plugin("models", "name")
 
 
 def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Architecture:
@@ -238,7 +236,7 @@ def load(spec: Any, base: Path, device: Device | None = None) -> Model:
 
 def dump_model(spec: Any) -> Any:
     plain = dump(spec)
-    return {"name": name_of(spec), **plain} if isinstance(spec, Architecture) else plain
+    return {"name": plugins.name_of(spec), **plain} if isinstance(spec, Architecture) else plain
 
 
 def _json_schema() -> dict[str, Any]:

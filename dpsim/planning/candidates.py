@@ -234,7 +234,7 @@ def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
         prediction = predict(single, found)
     except Refused as error:
         raise _NoNumber(str(error)) from None
-    case, (point,) = prediction.cases[0], computed(prediction.points)
+    case, (point,) = prediction.outcomes[0].case, computed(prediction.points)
     made = PlayedJob(
         name=job.name,
         weight=job.weight,

@@ -23,10 +23,9 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from dpsim.core import yamlfile
+from dpsim.core import unknown, yamlfile
 from dpsim.core.overrides import INSTEAD, of_one_kind, value_of
 from dpsim.core.record import Refused, dotted
-from dpsim.core.unknown import UNKNOWN
 from dpsim.predict.point import Change
 
 #: points of one grid; all are in memory when the result is written
@@ -289,7 +288,7 @@ def _at_fault(grid: Grid, error: Refused | None) -> str:
 def _detail(error: Refused | None, name: str, kinds: Mapping[str, Any]) -> str:
     """What is wrong, and where unless it is at the axis itself."""
     assert error is not None
-    if UNKNOWN in error.message:
+    if unknown.UNKNOWN in error.message:
         error = Refused(error.message + of_one_kind(error.path, kinds), error.path)
     return error.message if dotted(error.path) == name else str(error)
 

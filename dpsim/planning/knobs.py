@@ -1,6 +1,7 @@
 """What a plan varies: a numeric key of the scenario, with its unit, its limits and its text.
 
->>> from dpsim.describe.scenario import read
+>>> from dpsim.core import unknown
+from dpsim.describe.scenario import read
 >>> knob = knob_of(read("quickstart").scenario, "cluster.inter_node_bandwidth", "--vary")
 >>> knob.dimension, knob.text(12.5e9), knob.value("25 Gbit/s")
 ('B/s', '100 Gbit/s', 3125000000.0)
@@ -17,11 +18,11 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from dpsim.core import unknown
 from dpsim.core.marks import Mark
 from dpsim.core.overrides import INSTEAD
 from dpsim.core.record import Check, Refused
 from dpsim.core.units import Unit, parse
-from dpsim.core.unknown import unknown
 from dpsim.describe.scenario import Scenario
 
 #: digits of a value that is tried, and of one that is said
@@ -210,7 +211,7 @@ def _find(scenario: Scenario, key: str, shown: str) -> tuple[Any, Any, int]:
         if part in ("kind", "name", "backend") and part not in names:
             raise Refused(f"{shown} {key}: is no number; it says which {parts[place - 1]} it is")
         if part not in names:
-            said = unknown(part, sorted(names))
+            said = unknown.sentence(part, sorted(names))
             raise Refused(f"{shown} {key}: {said}")
         hint = get_type_hints(type(here), include_extras=True)[names[part]]
         here = getattr(here, names[part])

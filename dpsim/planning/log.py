@@ -77,7 +77,7 @@ def parse(data: bytes) -> Contents:
     at = number = 0
     while at < len(data):
         end = data.find(b"\n", at)
-        if end < 0 and not _whole(data[at:-1]):
+        if end < 0 and _wrong(data[at:-1]):
             return Contents(tuple(records), at, len(data) - at, tuple(damage))
         line = data[at:end] if end >= 0 else data[at:-1]
         wrong = _wrong(line) if end >= 0 else "it does not end with a line end"
@@ -100,10 +100,6 @@ def _wrong(line: bytes) -> str:
     if int(checksum, 16) != zlib.crc32(length + text):
         return f"its checksum is {zlib.crc32(length + text):08x} and it says {checksum.decode()}"
     return ""
-
-
-def _whole(line: bytes) -> bool:
-    return not _wrong(line)
 
 
 def read_log(folder: Path) -> Contents:

@@ -42,8 +42,8 @@ def with_advice(prediction: Prediction) -> dict[str, Any]:
 
 def unfit(prediction: Prediction) -> tuple[Case, MemoryUse] | None:
     """The case with the fewest ranks that does not fit, and what it needs."""
-    pairs = zip(prediction.cases, prediction.memory, strict=True)
-    found = [(case, used) for case, used in pairs if used and used.fits is False]
+    used = [(one.case, one.memory) for one in prediction.outcomes if one.memory]
+    found = [(case, use) for case, use in used if use.fits is False]
     return min(found, key=lambda pair: pair[0].ranks, default=None)
 
 

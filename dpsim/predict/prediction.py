@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dpsim._version import __version__
 from dpsim.cases.case import Case
 from dpsim.cases.variant import scaled
+from dpsim.core import told
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.core.told import Told, counted, nobody
 from dpsim.describe.scenario import Loaded, to_data
-from dpsim.models.memory import MemoryUse
 from dpsim.predict import training_run
 from dpsim.predict.against import measured
 from dpsim.predict.answer import SCHEMA_VERSION, Advice, Answer, NoLaws
@@ -23,6 +22,7 @@ from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.numbers import failed, point_of
+from dpsim.predict.outcome import Outcome
 from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.scaling import laws
@@ -35,15 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prediction:
-    """An answer, and what is behind it: `played` and `memory` are None where a point could not be
-    computed."""
+    """An answer, and what is behind each of its points."""
 
     loaded: Loaded
     answer: Answer
-    cases: tuple[Case, ...]
-    played: tuple[Played | None, ...]
+    outcomes: tuple[Outcome, ...]
     level: Level | None = None
-    memory: tuple[MemoryUse | None, ...] = field(default=())
 
     @property
     def points(self) -> tuple[Point | Failed, ...]:
@@ -71,7 +68,7 @@ class Prediction:
         found = unfit(self)
         return advice(*found) if found else ()
 
-    def explain(self, tell: Told = nobody) -> Explanation:
+    def explain(self, tell: told.Told = told.nobody) -> Explanation:
         """Where the step goes and what would help (see `dpsim explain --json`)."""
         from dpsim.predict.explain import explain
 
@@ -85,7 +82,9 @@ class Prediction:
         return html
 
 
-def predict(loaded: Loaded, found: Level | None = None, tell: Told = nobody) -> Prediction:
+def predict(
+    loaded: Loaded, found: Level | None = None, tell: told.Told = told.nobody
+) -> Prediction:
     """The prediction of `loaded`; a refusal names the file and line at fault.
 
     `found` is the level of compute where it is known already: a sweep calibrates once.  `tell` is
@@ -96,7 +95,7 @@ def predict(loaded: Loaded, found: Level | None = None, tell: Told = nobody) -> 
         raise loaded.located(error) from None
 
 
-def _predict(loaded: Loaded, found: Level | None, tell: Told) -> Prediction:
+def _predict(loaded: Loaded, found: Level | None, tell: told.Told) -> Prediction:
     """Play every point of `loaded`.  Raises Refused where no point can be computed for a reason
     that lies in the input; a single point that cannot be computed carries its `error`."""
     cases = tuple(Case(point, loaded.base) for point in loaded.points)
@@ -107,33 +106,27 @@ def _predict(loaded: Loaded, found: Level | None, tell: Told) -> Prediction:
         found = level(cases[0], loaded.scenario.calibrate)
     if found is not None:
         cases = tuple(scaled(case, found.scale) for case in cases)
-    points: list[Point | Failed] = []
-    played: list[Played | None] = []
-    memory: list[MemoryUse | None] = []
+    outcomes: list[Outcome] = []
     budget = EVENT_BUDGET
     pairs = list(zip(cases, loaded.changes, strict=True))
-    for case, change in counted(pairs, tell):
+    for case, change in told.counted(pairs, tell):
         try:
-            budget, result = _play(case, budget)
+            budget, played = _play(case, budget)
             used = memory_of(case)
-            points.append(point_of(case, result, used, found, change))
+            point = point_of(case, played, used, found, change)
+            outcomes.append(Outcome(case, point, played, used))
         except (Refused, SimulationError, ValueError) as error:
             if len(cases) == 1:
-                raise _as_refusal(error) from None
-            result, used = None, None
-            points.append(failed(case, str(error), change))
-        played.append(result)
-        memory.append(used)
-    if any(p and p.engine == "vectorised" and p.reason != "asked for" for p in played):
-        cross_check(
-            min((c for c, p in zip(cases, played, strict=True) if p), key=lambda c: c.ranks)
-        )
-    answer = _answer(loaded, cases, relate(points), memory, found)
-    return Prediction(loaded, answer, cases, tuple(played), found, tuple(memory))
-
-
-def _as_refusal(error: Exception) -> Exception:
-    return Refused(str(error)) if type(error) is ValueError else error
+                raise Refused(str(error)) if type(error) is ValueError else error from None
+            outcomes.append(Outcome(case, failed(case, str(error), change)))
+    made = [(one.case, one.played) for one in outcomes if one.played]
+    if any(p.engine == "vectorised" and p.reason != "asked for" for _, p in made):
+        cross_check(min((case for case, _ in made), key=lambda c: c.ranks))
+    related = relate([one.point for one in outcomes])
+    outcomes = [
+        dataclasses.replace(one, point=point) for one, point in zip(outcomes, related, strict=True)
+    ]
+    return Prediction(loaded, _answer(loaded, outcomes, found), tuple(outcomes), found)
 
 
 def _play(case: Case, budget: float) -> tuple[float, Played]:
@@ -181,13 +174,8 @@ def _compared(point: Point, base: Point | None) -> Point:
     )
 
 
-def _answer(
-    loaded: Loaded,
-    cases: tuple[Case, ...],
-    points: tuple[Point | Failed, ...],
-    memory: Sequence[MemoryUse | None],
-    found: Level | None,
-) -> Answer:
+def _answer(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> Answer:
+    cases, points = [one.case for one in outcomes], tuple(one.point for one in outcomes)
     usable = all(point.efficiency is not None for point in computed(points))
     usable = usable and len({_apart_from_ranks(case) for case in cases}) == 1
     usable = usable and loaded.scenario.parallel.plain and len(cases[0].pace.kinds) == 1
@@ -200,9 +188,9 @@ def _answer(
         held_constant=_held_constant(loaded),
         points=points,
         laws=laws(cases, points, found is not None) if usable else NoLaws(),
-        measured=tuple(measured(loaded, cases, points, found)),
+        measured=tuple(measured(loaded, outcomes, found)),
         calibration=found,
-        warnings=warnings(loaded, cases, points, memory, found),
+        warnings=warnings(loaded, outcomes, found),
     )
 
 

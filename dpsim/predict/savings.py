@@ -13,8 +13,8 @@ from typing import Any
 from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.cases.variant import Variant
+from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
-from dpsim.core.plugins import find
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
 from dpsim.machines.machine import device_names, load_device
@@ -123,7 +123,7 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[Variant]:
     batch = replace(scenario.batch, accumulation=many)
     split: dict[str, Any] = {"parallel": wider, "batch": batch}
     if other := scenario.strategy.split_as:
-        split["strategy"] = find("strategies", other)()
+        split["strategy"] = plugins.find("strategies", other)()
         keys += f" and strategy: {{kind: {other}}}"
     yield Variant(keys, split, "the same global batch")
     if axis == "pipeline" and scenario.stages is None:

@@ -28,8 +28,8 @@ from collections.abc import Callable, Sequence
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
 from dpsim.cases.plays import Stretch
+from dpsim.core import plugins
 from dpsim.core.constants import shipped
-from dpsim.core.plugins import name_of
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
 
@@ -130,7 +130,7 @@ def size_of(case: Case) -> str:
 
 def collectives_range(case: Case) -> tuple[float, float]:
     """By what factors the time of all collectives may be off where nothing was measured."""
-    if name_of(case.backend) != "nccl":
+    if plugins.name_of(case.backend) != "nccl":
         return NETWORK_PRIOR
     learned = shipped("collective_error")
     return learned["any.band_any.low"].value, learned["any.band_any.high"].value

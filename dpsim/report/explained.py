@@ -17,7 +17,7 @@ from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.points import settings
 from dpsim.report.sentences import scaling_title
 from dpsim.report.table import Columns, say, table, warn
-from dpsim.report.text import bottleneck, brief, clean, ranks, signed, split_text
+from dpsim.report.text import bottleneck, brief, clean, percent, ranks, signed, split_text
 from dpsim.report.trace import Traced, traced, write_trace
 
 if TYPE_CHECKING:
@@ -58,11 +58,24 @@ def _explain_point(one: Explained | Failed, console: Console) -> None:
         _explain(one, console)
 
 
+def _hidden(found: Explained) -> list[str]:
+    """What of the compute is loss, where it is worth a word."""
+    parts, step = found.point.parts, found.point.step_time_s
+    lost: float = found.blame["loss_s"] - (step - parts.compute_s)
+    if lost < 0.02 * step:
+        return []
+    return [
+        f"Of the compute {show(lost, 's', 3)} ({percent(lost / step)}) is lost, to waiting for "
+        "slower ranks or to computing beside collectives; the shares stand below."
+    ]
+
+
 def _explain(found: Explained, console: Console) -> None:
     point = found.point
     lines = [
         f"A step takes {show(point.step_time_s, 's')}: {split_text(point)}.",
         f"What limits it: {bottleneck(point.bottleneck)}.",
+        *_hidden(found),
     ]
     if path := condensed(found.critical_path):
         lines.append(f"Critical path (rank {found.critical_rank}): {path}")
@@ -148,8 +161,7 @@ def last_step(prediction: Prediction) -> Traced:
 
     Raises Refused where no point has one.
     """
-    pairs = zip(prediction.cases, prediction.played, strict=True)
-    found = [(case, made) for case, made in pairs if made is not None]
+    found = [(one.case, one.played) for one in prediction.outcomes if one.played is not None]
     if not found:
         raise Refused("no point could be computed, so there is no timeline to write")
     case, made = found[-1]

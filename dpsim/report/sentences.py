@@ -9,9 +9,9 @@ from statistics import median
 
 from dpsim.core.units import show
 from dpsim.predict.answer import Advice, Answer, NoLaws
-from dpsim.predict.point import Point, computed
+from dpsim.predict.point import Point, TrainingRun, computed
 from dpsim.report.points import interval, rate, settings
-from dpsim.report.text import PARTS, clean, duration, number, percent, ranks, signed
+from dpsim.report.text import PARTS, between, clean, duration, number, percent, ranks, signed
 
 
 def scaling_title(answer: Answer) -> str:
@@ -153,7 +153,7 @@ def _training(answer: Answer) -> list[str]:
     larger batches need more samples."""
     timed = [(p, p.run) for p in computed(answer.points) if p.run and not settings(p)]
     if len(timed) < 2:
-        return []
+        return [_ends(point, run) for point, run in timed]
     (first, short), (last, long) = timed[0], max(timed, key=lambda pair: pair[0].ranks)
     text = (
         f"Training takes {duration(long.time_s)} on {ranks(last.ranks)}, "
@@ -168,7 +168,17 @@ def _training(answer: Answer) -> list[str]:
             f"global batch {last.global_batch:,} needs {number(more)} times the samples of "
             f"{first.global_batch:,}"
         )
-    return [text + "."]
+    return [text + ".", _ends(last, long)]
+
+
+def _ends(point: Point, run: TrainingRun) -> str:
+    """The 90 % interval of what the run takes and costs."""
+    text = f"On {ranks(point.ranks)} it takes {duration(run.time_s)} (90 % interval "
+    text += f"{between(duration(run.low_s), duration(run.high_s))})"
+    if point.money:
+        low, high = (number(usd) for usd in (point.money.low, point.money.high))
+        text += f" and costs {number(point.money.usd)} usd ({low}–{high} usd)"
+    return text + "."
 
 
 def _last(answer: Answer, tells: Callable[[Point], object]) -> Point | None:

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim._version import __version__
+from dpsim.core import plugins, unknown
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.places import data_folder
-from dpsim.core.plugins import name_of, names
 from dpsim.core.record import Refused
 from dpsim.core.units import show
-from dpsim.core.unknown import did_you_mean, not_modelled
 from dpsim.machines.devices import Link
 from dpsim.machines.machine import Machine, device_names, load_machine, machine_names
 from dpsim.models import Layer, Model
@@ -82,8 +81,8 @@ def _printer(thing: str, console: Console, sequence_length: int) -> Callable[[],
     kinds: list[tuple[Collection[str], Callable[[], None]]] = [
         (model_names(), partial(_model, thing, console, sequence_length)),
         (device_names(), partial(show_device, thing, console)),
-        (names(PACKAGE), partial(show_schedule, thing, console)),
-        *((names(one), partial(show_plugin, one, thing, console)) for one in FOLDERS),
+        (plugins.names(PACKAGE), partial(show_schedule, thing, console)),
+        *((plugins.names(one), partial(show_plugin, one, thing, console)) for one in FOLDERS),
         (_bundled(), partial(_scenario, thing, console)),
     ]
     for known, printer in kinds:
@@ -94,8 +93,8 @@ def _printer(thing: str, console: Console, sequence_length: int) -> Callable[[],
 
 
 def _unknown(thing: str, known: Sequence[str]) -> str:
-    hint = did_you_mean(thing, known) or f"see dpsim show {', '.join(LISTS)}"
-    return not_modelled(thing) or f"nothing to show is called {clean(thing)[:60]!r}; {hint}"
+    hint = unknown.did_you_mean(thing, known) or f"see dpsim show {', '.join(LISTS)}"
+    return unknown.not_modelled(thing) or f"nothing to show is called {clean(thing)[:60]!r}; {hint}"
 
 
 def _print(console: Console, *lines: str, style: str = "") -> None:
@@ -118,7 +117,9 @@ def _machines(console: Console) -> None:
 
 
 def _models(console: Console) -> None:
-    kinds = {name: "name" if name in names("models") else "huggingface" for name in model_names()}
+    kinds = {
+        name: "name" if name in plugins.names("models") else "huggingface" for name in model_names()
+    }
     rows = [[name, f"model: {{{kind}: {name}}}"] for name, kind in kinds.items()]
     _words(console, ("model", "in a scenario"), rows)
     known = "GPT-2, BERT, Llama, Mistral, Qwen, Phi-3, Gemma or OPT"
@@ -187,13 +188,14 @@ def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
 
 
 def _machine_rows(machine: Machine) -> list[list[str]]:
-    network = name_of(machine.network) if machine.network is not None else "none, a single node"
+    network = machine.network
+    between = plugins.name_of(network) if network is not None else "none, a single node"
     return [
         *device_rows(machine.device),
         ["devices per node", str(machine.gpus_per_node)],
         ["NICs per node", str(machine.nics_per_node)],
-        ["inside a node", name_of(machine.node)],
-        ["between nodes", network],
+        ["inside a node", plugins.name_of(machine.node)],
+        ["between nodes", between],
     ]
 
 
@@ -241,8 +243,8 @@ def units(model: Model) -> list[list[str]]:
     whole = [(name, _sums(list(members))) for name, members in grouped]
     rows = []
     for sums, same in itertools.groupby(whole, key=lambda item: item[1]):
-        names = [name for name, _ in same]
-        label = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} times)"
+        found = [name for name, _ in same]
+        label = found[0] if len(found) == 1 else f"{found[0]} … {found[-1]} ({len(found)} times)"
         flop = [show(value, "FLOP") for value in sums[1:3]]
         rows.append([clean(label), f"{sums[0]:,.0f}", *flop, f"{sums[3]:,.0f}"])
     return rows

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import Check, Count, Refused, build, record
-from dpsim.core.units import Factor, Unit
 from dpsim.variability.causes import CoTenant, Crew, LinkEpisodes, Pauses, RandomSlow, Shared
 from dpsim.variability.distributions import Distribution, Drawn, Reader
 from dpsim.variability.draws import expected_maximum, stream
@@ -54,9 +54,9 @@ class Variability:
     steps            steps that are played where anything is random
     """
 
-    jitter: Annotated[float | Distribution, Drawn(Unit("1", high=1.0))] = 0.0
-    slow_ranks: dict[Number, Factor] | None = None
-    slow_nodes: dict[Number, Factor] | None = None
+    jitter: Annotated[float | Distribution, Drawn(units.Unit("1", high=1.0))] = 0.0
+    slow_ranks: dict[Number, units.Factor] | None = None
+    slow_nodes: dict[Number, units.Factor] | None = None
     random_slow: RandomSlow | tuple[RandomSlow, ...] | None = None
     shared: Shared | None = None
     co_tenant: CoTenant | None = None
@@ -193,7 +193,7 @@ class Variation:
         if whole.pauses and self.crew.seconds <= 0:
             raise Refused("there is no compute to pause", ("variability", "pauses"))
         if whole.slow_nodes:
-            self.crew.units("node")
+            self.crew.dice("node")
 
     @property
     def fixed(self) -> dict[int, float]:

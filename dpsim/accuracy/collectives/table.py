@@ -20,8 +20,8 @@ from itertools import islice
 from pathlib import Path
 
 from dpsim.accuracy.words import vocabulary
+from dpsim.core import unknown
 from dpsim.core.record import Refused
-from dpsim.core.unknown import near
 
 NEEDED = (
     "accelerator", "gpus_per_node", "nodes", "ranks", "fabric", "library", "collective",
@@ -38,8 +38,21 @@ _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})
 _FORMULA = ("=", "+", "-", "@")
 
 
-@dataclass(frozen=True)
-class CollectiveRow:
+@dataclass(frozen=True, kw_only=True)
+class StatedMachine:
+    """The columns that say which machine it was, as they stand in the table."""
+
+    accelerator: str
+    gpus_per_node: int
+    nodes: int
+    ranks: int
+    fabric: str
+    interconnect: str
+    machine: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRow(StatedMachine):
     """One measured collective.
 
     line      where it stands in the file
@@ -53,13 +66,6 @@ class CollectiveRow:
     line: int
     cells: tuple[str, ...]
     series: str
-    accelerator: str
-    gpus_per_node: int
-    nodes: int
-    ranks: int
-    fabric: str
-    interconnect: str
-    machine: str
     library: str
     algorithm: str
     protocol: str
@@ -162,7 +168,9 @@ def _header(cells: Sequence[str], name: str) -> tuple[str, ...]:
     missing = [column for column in NEEDED if column not in head]
     if missing:
         strange = [column for column in head if column not in (*NEEDED, *OPTIONAL)]
-        meant = (f"; is {c[:60]!r} it?" for c in strange if near(c, missing)[:1] == missing[:1])
+        meant = (
+            f"; is {c[:60]!r} it?" for c in strange if unknown.near(c, missing)[:1] == missing[:1]
+        )
         raise Refused(
             f"{name}:1: {missing[0]}: the column is missing{next(meant, '')} "
             f"(needed: {', '.join(NEEDED)}; optional: {', '.join(OPTIONAL)})"

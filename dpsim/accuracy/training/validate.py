@@ -13,8 +13,8 @@ from dpsim._version import __version__
 from dpsim.accuracy.scores import ADDED, grouped, skill, summary
 from dpsim.accuracy.training.series import TrainingOutcome, play_series
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
+from dpsim.core import told
 from dpsim.core.record import Refused
-from dpsim.core.told import Told, counted, counted_of, nobody
 
 SCHEMA_VERSION = 1
 
@@ -34,7 +34,7 @@ class ValidatedTraining:
 
 
 def validated_training(
-    path: Path, *, calibrate: str = "smallest", jobs: int = 1, tell: Told = nobody
+    path: Path, *, calibrate: str = "smallest", jobs: int = 1, tell: told.Told = told.nobody
 ) -> ValidatedTraining:
     """What dpsim says about the training runs in `path`.
 
@@ -60,14 +60,18 @@ def _line(table: TrainingTable, outcome: TrainingOutcome) -> dict[str, Any]:
     return {c: row.cells.get(c, "") for c in table.columns} | dict(zip(ADDED, added, strict=True))
 
 
-def _play_all(table: TrainingTable, calibrate: str, jobs: int, tell: Told) -> list[TrainingOutcome]:
+def _play_all(
+    table: TrainingTable, calibrate: str, jobs: int, tell: told.Told
+) -> list[TrainingOutcome]:
     series = list(table.series.values())
     if jobs == 1:
-        return [o for rows in counted(series, tell) for o in play_series(rows, calibrate)]
+        return [o for rows in told.counted(series, tell) for o in play_series(rows, calibrate)]
     with ProcessPoolExecutor(jobs) as pool:
         found = pool.map(play_series, series, [calibrate] * len(series), chunksize=4)
         return [
-            outcome for outcomes in counted_of(len(series), found, tell) for outcome in outcomes
+            outcome
+            for outcomes in told.counted_of(len(series), found, tell)
+            for outcome in outcomes
         ]
 
 

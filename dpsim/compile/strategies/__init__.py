@@ -18,7 +18,7 @@ from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep, Issue, StepWalk
-from dpsim.core.plugins import find, name_of
+from dpsim.core import plugins
 from dpsim.core.record import Refused
 
 __all__ = [
@@ -99,8 +99,8 @@ class Strategy:
     def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""
         raise Refused(
-            f"{name_of(self)} is not modelled together with tensor or pipeline parallelism; ddp, "
-            "zero (stage 1) and megatron are",
+            f"{plugins.name_of(self)} is not modelled together with tensor or pipeline "
+            "parallelism; ddp, zero (stage 1) and megatron are",
             ("strategy", "kind"),
         )
 
@@ -135,7 +135,7 @@ class Strategy:
         for stage in stages:
             knobs = {"stage": stage, "offload_optimizer": "cpu"}
             keys = {"strategy": {"kind": "zero", **knobs}}
-            yield Lighter("offloaded", find("strategies", "zero")(**knobs), keys, cost)
+            yield Lighter("offloaded", plugins.find("strategies", "zero")(**knobs), keys, cost)
 
     # -- what answers say -----------------------------------------------------------------------
 

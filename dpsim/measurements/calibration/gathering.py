@@ -10,9 +10,9 @@ from typing import Any
 
 from dpsim._version import __version__
 from dpsim.backends.curves.file import Calibration, Source, write
+from dpsim.core import told
 from dpsim.core.files import write_out
 from dpsim.core.record import Refused
-from dpsim.core.told import Told, counted, nobody
 from dpsim.measurements.calibration.fitting import calibration_of
 from dpsim.measurements.findings import Findings
 from dpsim.measurements.readers import read_any
@@ -47,7 +47,7 @@ def gather(
     operation: str | None = None,
     ranks: int | None = None,
     nodes: int | None = None,
-    tell: Told = nobody,
+    tell: told.Told = told.nobody,
 ) -> Gathered:
     """Read `files`; what they don't say is `operation`, `ranks` and `nodes`.  `tell` is told how
     many are read.
@@ -56,7 +56,7 @@ def gather(
     """
     found: list[Findings] = []
     sources: list[Source] = []
-    for path in counted(files, tell):
+    for path in told.counted(files, tell):
         findings = read_any(path).told(operation, ranks, nodes)
         source = Source(file=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
         if source.sha256 in (known.sha256 for known in sources):

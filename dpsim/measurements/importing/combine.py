@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsim.core.plugins import name_of
+from dpsim.core import plugins
 from dpsim.core.record import Refused, dump
 from dpsim.machines.machine import Machine, load_device
 from dpsim.measurements.importing import agreement
@@ -130,9 +130,9 @@ def _network(ledger: Ledger, nics: Sequence[Nic]) -> Document | None:
                     "assumption: one switch without oversubscription; a node's files don't tell "
                     "what joins nodes")  # fmt: skip
         return {"family": "star", "link": cable}
-    ledger.preset("network.family", name_of(like), "network.nodes_per_leaf")
+    ledger.preset("network.family", plugins.name_of(like), "network.nodes_per_leaf")
     shape = {key: value for key, value in dump(like).items() if key not in ("family", "link")}
-    return {"family": name_of(like), "link": cable, **shape}
+    return {"family": plugins.name_of(like), "link": cable, **shape}
 
 
 def _sources(told: Sequence[Told], node: Document, network: Document | None) -> dict[str, str]:

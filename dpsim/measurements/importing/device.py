@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from dpsim.core import unknown
 from dpsim.core.record import Refused
-from dpsim.core.unknown import unknown
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
 from dpsim.measurements.importing.ledger import Ledger
@@ -61,7 +61,9 @@ def alike(gpus: int | None, chosen: str) -> str:
 def _named(ledger: Ledger, name: str, fitting: tuple[str, ...], said: str) -> str:
     """Device `name`, if it is one of the `fitting` ones, which have what is `said`."""
     if name not in device_names():
-        raise Refused(f"--device: {unknown(name, device_names(), 'no device of that name')}")
+        raise Refused(
+            f"--device: {unknown.sentence(name, device_names(), 'no device of that name')}"
+        )
     if name not in fitting:
         raise Refused(f"--device: {name} hasn't {said}, which the files state; devices that "
                       f"have: {', '.join(fitting) or 'none that dpsim knows'}")  # fmt: skip

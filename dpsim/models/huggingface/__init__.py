@@ -29,8 +29,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
+from dpsim.core import unknown
 from dpsim.core.record import Refused
-from dpsim.core.unknown import not_modelled
 from dpsim.models import Model
 from dpsim.models.huggingface import rotary
 from dpsim.models.huggingface.config import SIZE_LIMIT, Config, whole
@@ -71,7 +71,10 @@ def _family(data: Mapping[str, Any]) -> str:
     if not isinstance(family, str):
         raise Refused(f"{str(family)[:60]!r} is not a name; known: {known}", ("model_type",))
     if family not in _FAMILIES:
-        said = not_modelled(family) or f"model family {family[:60]!r} is not modelled; {_RECORD}"
+        said = (
+            unknown.not_modelled(family)
+            or f"model family {family[:60]!r} is not modelled; {_RECORD}"
+        )
         raise Refused(f"{said}; known: {known}", ("model_type",))
     return family
 
