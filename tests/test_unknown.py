@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from dpsim.cli import _explain
+from dpsim.cli.app import app
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 from dpsim.core.unknown import by_meaning, missing, near, not_modelled, sentence
@@ -127,6 +129,37 @@ def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() ->
         load_machine("rtx5090")
     with pytest.raises(Refused, match="'dgx-h100' is a machine, with H100-SXM5-80GB"):
         load_device("dgx-h100")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tune", "quickstart"], "No such command 'tune'; it is: dpsim plan SCENARIO --tune KEY"),
+        (["doctor"], "No such command 'doctor'; it is: dpsim show doctor"),
+        (["zebra"], "No such command 'zebra'; it is: dpsim --help"),
+        (["run", "quickstart", "--ranks", "16"], "; it is a key: --set cluster.ranks=…"),
+        (["run", "quickstart", "--batch-size", "8"], "; it is a key: --set batch.per_device=…"),
+        (["collective", "all_reduce", "--machine", "dgx-h100"], "No such option: --machine"),
+        (["run", "dgx-h100"], "is a machine: `dpsim run SCENARIO --set cluster.machine=dgx-h100`"),
+        (["run", "llama-3-8b"], "model: {huggingface: llama-3-8b, sequence_length: TOKENS}"),
+        (["run", "train.py"], "`dpsim measure --world-size RANKS -- python train.py` records"),
+        (["run", "quickstart", "--set", "model=vgg16"], "write {name: vgg16}"),
+        (["run", "quickstart", "--set", "model={name: gpt2-xl}"], "write {huggingface: gpt2-xl,"),
+        (["run", "quickstart", "--set", "cluster.inter_node_kind=ib"], "mean 'infiniband'?"),
+        (["collective", "allreduce", "--cluster", "dgx-a100"], "did you mean 'all_reduce'?"),
+        (["collective", "all_reduce", "--cluster", "8xA100"], "'dgx-a100'?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_people_type_leads_to_what_there_is(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        app()(arguments, standalone_mode=False)
+        pytest.fail("was accepted")
+    except Exception as error:
+        assert _explain(error) == 2
+    assert says in capsys.readouterr().err
 
 
 def test_a_knob_of_another_kind_is_refused_with_what_to_write() -> None:

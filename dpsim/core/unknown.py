@@ -77,6 +77,7 @@ def near(name: str, known: Iterable[str]) -> list[str]:
 def by_meaning(name: str, known: Iterable[str]) -> list[str]:
     """The names among `known` that are other words for `name`, or hold it, or that it holds."""
     names = list(known)
+    name = re.sub(r"^\d+x(?=[A-Za-z])", "", name)  # 8xA100
     meant = [found for word in _meanings().get(_plain(name), ()) if (found := _there(word, names))]
     if meant:
         return meant[:1]
@@ -101,6 +102,18 @@ def sentence(name: str, known: Iterable[str], what: str = UNKNOWN) -> str:
         return said
     hint = did_you_mean(name, names) or f"known here: {', '.join(sorted(names)) or 'none'}"
     return f"{what}; {hint}"
+
+
+def command(name: str) -> str:
+    """What to type instead of the command `name`."""
+    known = {_plain(word): typed for word, typed in _file()["commands"].items()}
+    return f"it is: dpsim {known.get(_plain(name), '--help')}"
+
+
+def option(name: str) -> str:
+    """The same for an option of a command that takes --set; "" where nothing is known."""
+    keys = [word for word in _meanings().get(_plain(name), ()) if "." in word]
+    return f"it is a key: --set {keys[0]}=…" if keys else ""
 
 
 def _there(word: str, names: list[str]) -> str:

@@ -27,8 +27,9 @@ from dpsim.describe.sections import (
     Parallel,
     Startup,
 )
+from dpsim.machines.machine import machine_names
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import ModelSource, dump_model
+from dpsim.models.section import ModelSource, dump_model, section_of
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
@@ -271,10 +272,26 @@ def find(source: str | Path) -> Path:
         )
     known = _stems(folder)
     near = unknown.did_you_mean(name, known)
+    if said := _no_scenario(name):
+        raise Refused(f"{name!r} is {said}")
     raise Refused(
         f"no scenario file {name!r}, and no such bundled scenario; {near}{near and ' '}"
         f"bundled: {', '.join(known)}"
     )
+
+
+def _no_scenario(name: str) -> str:
+    """What `name` is, and how it is used, where it is something else that there is."""
+    if name.endswith(".py"):
+        return f"no scenario; `dpsim measure --world-size RANKS -- python {name}` records a script"
+    if name in machine_names():
+        way = f"cluster.machine={name}"
+        return (
+            f"a machine: `dpsim run SCENARIO --set {way}` puts a scenario on it, `dpsim compare "
+            f"SCENARIO --vary {way},…` compares it with others"
+        )
+    section = section_of(name)
+    return f"a model: a scenario names it model: {section}" if section else ""
 
 
 def _stems(place: Path) -> list[str]:

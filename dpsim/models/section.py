@@ -175,10 +175,20 @@ def _config_text(name: str, base: Path) -> str:
     if Path(name).name == name and bundled.is_file():
         return bundled.read_text(encoding="utf-8")
     last = Path(name).name
+    if last in plugins.names("models"):
+        raise Refused(f"is an architecture; write {section_of(last)}", ("huggingface",))
     said = unknown.not_modelled(last) or f"no file {name!r} here and no such bundled model"
     if near := unknown.did_you_mean(last, bundled_models()):
         said += f"; {near}"
     raise Refused(f"{said}; bundled: {', '.join(bundled_models())}", ("huggingface",))
+
+
+def section_of(name: str) -> str:
+    """How a scenario names the model that dpsim knows as `name`; "" where there is none."""
+    if name in plugins.names("models"):
+        return f"{{name: {name}}}"
+    known = name in bundled_models()
+    return f"{{huggingface: {name}, sequence_length: TOKENS}}" if known else ""
 
 
 def bundled_models() -> tuple[str, ...]:
@@ -205,7 +215,9 @@ _ARCHITECTURE = plugins.Plugin("models", "name")
 def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Architecture:
     """The model section `data` as a record."""
     if not isinstance(data, Mapping):
-        raise Refused("needs a mapping with 'huggingface', 'name', 'record' or 'layers'")
+        known = section_of(str(data))
+        hint = f"; write {known}" if known else ""
+        raise Refused(f"needs a mapping with 'huggingface', 'name', 'record' or 'layers'{hint}")
     if "layers" in data:
         return build(Explicit, data, file=file)
     if "huggingface" in data:
@@ -213,6 +225,8 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
     if "record" in data:
         return build(FromRecord, data, file=file)
     if "name" in data:
+        if data["name"] in bundled_models():
+            raise Refused(f"is a configuration; write {section_of(data['name'])}", ("name",))
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
     raise Refused(
