@@ -360,8 +360,7 @@ def _missing(entry: tuple[str, Absent]) -> str:
 
 def _plugins(key: str, plugin: Plugin) -> list[str]:
     parts = []
-    for name in plugins.names(plugin.folder):
-        cls = plugins.find(plugin.folder, name)
+    for name, cls in plugins.usable(plugin.folder):
         parts += [f"### {key}: {{{plugin.tag}: {name}}}\n", described(cls)]
     return parts
 

@@ -17,6 +17,7 @@ from rich.console import Console
 
 import dpsim
 from dpsim.cli.app import app
+from dpsim.core.outputs import MANIFEST
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import read
 from dpsim.models.memory import MemoryUse
@@ -174,7 +175,7 @@ def test_files_are_all_there_and_the_same_each_time(tmp_path: Path) -> None:
     write_all(prediction, first)
     write_all(prediction, second)
     write_all(prediction, second)
-    assert sorted(p.name for p in second.iterdir()) == sorted(FILES)
+    assert sorted(p.name for p in second.iterdir()) == sorted([*FILES, MANIFEST])
     for name in FILES:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
     assert json.loads((first / "prediction.json").read_text()) == prediction.document
@@ -223,7 +224,7 @@ def test_file_in_the_way_is_refused_and_kept(tmp_path: Path) -> None:
     assert place.read_text() == "mine"
     before = sorted(tmp_path.iterdir())
     (tmp_path / "out" / "curve.png").mkdir(parents=True)
-    with pytest.raises(Refused, match="is a folder"):
+    with pytest.raises(Refused, match=r"dpsim did not write what is in that folder \(curve\.png\)"):
         write_all(prediction, tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
 

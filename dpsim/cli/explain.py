@@ -26,6 +26,7 @@ def explain(
     scenario: Source, sets: Sets = None, json: Json = False, out: Out = None, trace: Trace = None
 ) -> int:
     """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
+    from dpsim.core.files import note_reads
     from dpsim.describe.scenario import read
     from dpsim.predict.document import to_json
     from dpsim.predict.prediction import predict
@@ -34,6 +35,7 @@ def explain(
     from dpsim.report.progress import progress
 
     if trace is not None:
+        note_reads()
         traces.check_place(trace)
     loaded = read(scenario, sets or ())
     with progress(left=True) as bar:

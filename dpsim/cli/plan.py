@@ -75,9 +75,7 @@ def plan(
     with progress() as bar:
         bench.tell = bar.played
         found = document(loaded, bench, ask(bench, bar))
-    if out is not None:
-        report.write_plan(found, out)
-    files = written(out, report.files_of(found) if out is not None else ())
+    files = written(out, [] if out is None else report.write_plan(found, out))
     answer(json, lambda: found, lambda console: report.print_plan(found, console, files))
     return int(not found["found"])
 

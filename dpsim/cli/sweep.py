@@ -100,8 +100,7 @@ def _merge(
 @contextlib.contextmanager
 def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
     """Where the log goes: `out`, or a folder that is gone afterwards."""
-    import tempfile
-
+    from dpsim.core.outputs import scratch
     from dpsim.core.record import Refused
 
     if out is not None:
@@ -109,8 +108,8 @@ def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
     elif needed:
         raise Refused(f"{needed[0]}: say with --out where to write")
     else:
-        with tempfile.TemporaryDirectory(prefix="dpsim-sweep-") as folder:
-            yield Path(folder)
+        with scratch() as folder:
+            yield folder
 
 
 def _wanted(

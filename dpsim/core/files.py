@@ -1,4 +1,4 @@
-"""Files of others are opened here, and files of dpsim's own are written whole or not at all.
+"""Files of others are opened here.
 
 What is read is a regular file of limited size: a folder, a device or a pipe is refused before
 anything waits for it, and a large file before it fills the memory.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
+from contextvars import ContextVar
 from pathlib import Path
 
 from dpsim.core.record import Refused
+
+#: device and inode of the files that were read since `note_reads`; None before it
+_noted: ContextVar[set[tuple[int, int]] | None] = ContextVar("noted", default=None)
 
 
 class Unreadable(Refused):
@@ -29,7 +32,10 @@ def read_bytes(path: Path, most: int) -> bytes:
         _check(os.stat(path), most)
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
         with os.fdopen(os.open(path, flags), "rb") as file:
-            _check(os.fstat(file.fileno()), most)
+            found = os.fstat(file.fileno())
+            _check(found, most)
+            if (noted := _noted.get()) is not None:
+                noted.add((found.st_dev, found.st_ino))
             raw = file.read(most + 1)
     except FileNotFoundError:
         raise Unreadable("there is no such file") from None
@@ -42,6 +48,20 @@ def read_bytes(path: Path, most: int) -> bytes:
     if len(raw) > most:
         raise _too_large(most)
     return raw
+
+
+def note_reads() -> None:
+    """From now on `was_read` knows what is read: a command that will write begins."""
+    _noted.set(set())
+
+
+def was_read(path: Path) -> bool:
+    """Whether the file at `path` has been read since `note_reads`."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return False
+    return (found.st_dev, found.st_ino) in (_noted.get() or ())
 
 
 def _check(found: os.stat_result, most: int) -> None:
@@ -70,26 +90,3 @@ def text_of(raw: bytes, errors: str = "strict") -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise Unreadable("is not UTF-8 text", line=line) from None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path`, which is never there half-written; OSError where it cannot be."""
-    handle, temporary = tempfile.mkstemp(prefix=".dpsim-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def write_out(out: Path, text: str) -> None:
-    """Let `text` be the file that the option --out names, whose folder is made where it lacks."""
-    if out.is_dir():
-        raise Refused(f"--out {out}: is a folder, and a file is to be written")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, text)
-    except OSError as error:
-        raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -91,6 +92,8 @@ class Scenario:
             raise Refused(
                 "measured curves need a machine, and a backend that models it", ("calibration",)
             )
+        if self.collective is not None:
+            self.strategy.accept_backend(plugins.name_of(self.collective))
         for key in ("schedule", "stages"):
             if getattr(self, key) is not None and self.parallel.pipeline == 1:
                 raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
@@ -98,7 +101,7 @@ class Scenario:
             raise Refused("rounds are played by engine: event only", ("detail",))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Loaded:
     """A scenario as read: the record, its points, and where everything came from.
 
@@ -116,6 +119,10 @@ class Loaded:
     changes: tuple[dict[str, Any], ...] = ()
     origins: dict[str, str] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        count = len(self.points)
+        return f"Loaded({self.name[:80]!r}: {count:,} point{'s' * (count != 1)})"
 
     @property
     def altered(self) -> tuple[str, ...]:
@@ -140,6 +147,26 @@ class Loaded:
             at = at[: max(at.rfind("."), at.rfind("["), 0)]
         origin = self.origins.get(at) or next(iter(self.origins.values())).rpartition(":")[0]
         return yamlfile.FileRefused(error.message, error.path, shown=origin)
+
+
+#: whatever says a scenario: a name or path, plain data, the record, or what `read` gave
+Given = str | Path | Mapping[str, Any] | Scenario | Loaded
+
+
+def taken(given: Given) -> Loaded:
+    """`given` as a Loaded scenario; files that plain data names are below the current folder."""
+    if isinstance(given, Loaded):
+        return given
+    if isinstance(given, (str, Path)):
+        return read(given)
+    if isinstance(given, Scenario):
+        return load(to_data(given), Path(), "scenario")
+    if isinstance(given, Mapping):
+        return load(copy.deepcopy(dict(given)), Path(), "scenario")
+    raise Refused(
+        f"a {type(given).__name__} is no scenario; accepted: a name, a path, a dict, a Scenario, "
+        "or what dpsim.read returns"
+    )
 
 
 def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpsim.core.outputs import claim
 from dpsim.core.record import Refused
 
 FORMAT = 1
@@ -176,12 +177,7 @@ def writing(folder: Path, header: Record, *, salvage: bool = False) -> Iterator[
     header    what a new log is to say; one that is there must have the same `id`
     salvage   keep the sound records of a damaged log
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise Refused(f"--out {folder}: is a file, and a folder is needed") from None
-    except OSError as error:
-        raise OSError(f"--out {folder}: cannot write there: {error.strerror}") from None
+    claim(folder)
     with _locked(folder):
         path = folder / NAME
         notes: list[str] = []

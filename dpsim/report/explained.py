@@ -18,7 +18,7 @@ from dpsim.report.points import settings
 from dpsim.report.sentences import scaling_title
 from dpsim.report.table import Columns, say, table, warn
 from dpsim.report.text import bottleneck, brief, clean, percent, ranks, signed, split_text
-from dpsim.report.trace import Traced, traced, write_trace
+from dpsim.report.trace import Traced, trace_file, traced
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +61,7 @@ def _explain_point(one: Explained | Failed, console: Console) -> None:
 def _hidden(found: Explained) -> list[str]:
     """What of the compute is loss, where it is worth a word."""
     parts, step = found.point.parts, found.point.step_time_s
-    lost: float = found.blame["loss_s"] - (step - parts.compute_s)
+    lost = found.blame.loss_s - (step - parts.compute_s)
     if lost < 0.02 * step:
         return []
     return [
@@ -170,18 +170,18 @@ def last_step(prediction: Prediction) -> Traced:
 
 
 def write_explanation(found: Explanation, shown: Traced, out: Path) -> None:
-    """Write `FILES` into folder `out`; none of them is ever there half-written."""
+    """Write `FILES` into folder `out`."""
     from dpsim.report import arrivals, pipeline
 
     def fill(bundle: Bundle) -> None:
         bundle.json(FILES[0], to_json(found))
-        write_trace(shown, bundle.folder / FILES[1])
+        bundle.files[FILES[1]] = trace_file(shown)
         for picture, png, svg in ((pipeline, *FILES[2:4]), (arrivals, *FILES[4:6])):
             bundle.figure(
                 png, svg, partial(picture.make_figure, shown.spans, shown.title, ranks=shown.ranks)
             )
 
-    write_bundle(out, FILES, fill)
+    write_bundle(out, fill)
 
 
 def written(shown: Traced, files: list[Path]) -> str:

@@ -75,7 +75,7 @@ def write_all(prediction: Prediction, out: Path) -> None:
         svg = bundle.figure("curve.png", "curve.svg", lambda: make_figure(answer))
         bundle.text("index.html", page.page(prediction, svg))
 
-    write_bundle(out, FILES, fill)
+    write_bundle(out, fill)
 
 
 def _rows(answer: Answer) -> list[dict[str, Any]]:

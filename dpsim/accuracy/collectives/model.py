@@ -7,7 +7,6 @@ scenario's, the library is a backend.  Estimates are kept, so a table asks each 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from dpsim.accuracy.collectives.table import CollectiveRow, StatedMachine
 from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.words import meaning, vocabulary
 from dpsim.core import plugins, told
+from dpsim.core.processes import pool
 from dpsim.core.record import Refused, build
 from dpsim.machines.topology import Topology
 from dpsim.predict import collective
@@ -78,8 +78,8 @@ def estimates(
         for group in told.counted(groups, tell):
             found |= _group(group)
         return found
-    with ProcessPoolExecutor(jobs) as pool:
-        for part in told.counted_of(len(groups), pool.map(_group, groups), tell):
+    with pool(jobs) as processes:
+        for part in told.counted_of(len(groups), processes.map(_group, groups), tell):
             found |= part
     return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from dpsim.accuracy.scores import ADDED, grouped, skill, summary
 from dpsim.accuracy.training.series import TrainingOutcome, play_series
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
 from dpsim.core import told
+from dpsim.core.processes import pool
 from dpsim.core.record import Refused
 
 SCHEMA_VERSION = 1
@@ -66,13 +66,9 @@ def _play_all(
     series = list(table.series.values())
     if jobs == 1:
         return [o for rows in told.counted(series, tell) for o in play_series(rows, calibrate)]
-    with ProcessPoolExecutor(jobs) as pool:
-        found = pool.map(play_series, series, [calibrate] * len(series), chunksize=4)
-        return [
-            outcome
-            for outcomes in told.counted_of(len(series), found, tell)
-            for outcome in outcomes
-        ]
+    with pool(jobs) as processes:
+        found = processes.map(play_series, series, [calibrate] * len(series), chunksize=4)
+        return [o for some in told.counted_of(len(series), found, tell) for o in some]
 
 
 def _document(

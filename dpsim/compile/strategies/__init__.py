@@ -104,6 +104,9 @@ class Strategy:
             ("strategy", "kind"),
         )
 
+    def accept_backend(self, backend: str) -> None:
+        """Refuse a library of collectives that the system itself refuses."""
+
     # -- memory -------------------------------------------------------------------------------
 
     def memory(self, job: Job) -> dict[str, float]:
@@ -136,6 +139,10 @@ class Strategy:
             knobs = {"stage": stage, "offload_optimizer": "cpu"}
             keys = {"strategy": {"kind": "zero", **knobs}}
             yield Lighter("offloaded", plugins.find("strategies", "zero")(**knobs), keys, cost)
+
+    def on_device(self) -> Strategy:
+        """The same system with nothing left to the host: what its work costs shows beside it."""
+        return self
 
     # -- what answers say -----------------------------------------------------------------------
 

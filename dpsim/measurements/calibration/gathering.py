@@ -11,7 +11,7 @@ from typing import Any
 from dpsim._version import __version__
 from dpsim.backends.curves.file import Calibration, Source, write
 from dpsim.core import told
-from dpsim.core.files import write_out
+from dpsim.core.outputs import marked, write_files
 from dpsim.core.record import Refused
 from dpsim.measurements.calibration.fitting import calibration_of
 from dpsim.measurements.findings import Findings
@@ -68,4 +68,4 @@ def gather(
 
 def save(calibration: Calibration, out: Path) -> None:
     """Write the calibration file; it is never there half-written."""
-    write_out(out, write(calibration))
+    write_files({out: marked("calibrate", write(calibration)).encode()})
