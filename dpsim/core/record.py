@@ -128,7 +128,9 @@ def _sentence(cls: type, complaint: Any) -> str:
 
     kind, value, place = complaint["type"], complaint.get("input"), complaint["loc"]
     if kind in (*_STRANGE, "invalid_key"):
-        return unknown.sentence(str(_user(complaint)[-1]), _fields_at(cls, place[:-1]))
+        names = _user(complaint)
+        said = unknown.sentence(str(names[-1]), _fields_at(cls, place[:-1]))
+        return said if len(names) == 1 else unknown.not_modelled(dotted(names)) or said
     if kind in _MISSING:
         return "is missing"
     if kind == "literal_error":
