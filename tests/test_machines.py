@@ -13,6 +13,7 @@ from test_fabrics import check
 from dpsim.core import yamlfile
 from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
+from dpsim.machines.devices import PEER_LINKS
 from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
 from dpsim.report.machine_picture import draw_machine
 
@@ -133,6 +134,40 @@ def test_too_many_gpus_are_refused_by_the_graph() -> None:
 def test_unknown_machine_names_the_nearest() -> None:
     with pytest.raises(Refused, match="dgx-h100"):
         load_machine("dgx-h10")
+
+
+@pytest.mark.parametrize("name", machine_names())
+def test_links_between_devices_are_those_that_the_device_has(name: str) -> None:
+    machine = load_machine(name)
+    sums: dict[tuple[Any, ...], float] = {}
+    for gpu, _, link in machine.topology(1).graph.edges(data="link"):
+        if link.kind in PEER_LINKS and gpu[0] == "gpu":
+            sums[gpu] = sums.get(gpu, 0.0) + link.bandwidth
+    assert all(sums[gpu] == pytest.approx(machine.device.peer_bandwidth) for gpu in sums)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "gpus", "says"),
+    [
+        ("two-rtx3090", "rtx4090", 2, "RTX 4090 has none .*; take machine four-rtx4090"),
+        ("dgx-h100", "b200", 8, "has 721.8 GB/s .*; take machine dgx-b200"),
+        ("dgx-a100", "l40s", 8, "has none"),
+        ("two-rtx3090", "rtx4090", 1, ""),
+        ("two-rtx3090-pcie", "rtx4090", 2, ""),
+        ("dgx-h100", "h200", 8, ""),
+    ],
+)
+def test_another_device_does_not_inherit_links(
+    name: str, device: str, gpus: int, says: str
+) -> None:
+    machine, other = load_machine(name), load_device(device)
+    assert bool(machine.foreign_links(other, gpus)) == bool(says)
+    if not says:
+        assert machine.holding(other, gpus).device == other
+        return
+    with pytest.raises(Refused, match=says) as error:
+        machine.holding(other, gpus)
+    assert error.value.path == ("cluster", "device")
 
 
 def test_own_file_with_a_shipped_device(tmp_path: Path) -> None:

@@ -20,12 +20,13 @@ from dpsim.compile.strategies.ddp import Ddp
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.machine import load_device
-from dpsim.models import Layer, Model
+from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import Recompute, layer_times
 from dpsim.models.memory import Activations, activations, in_flight_bytes, memory_use
 from dpsim.models.section import HuggingFace
 from dpsim.models.split import cheapest, tensor_part
+from dpsim.models.transformer_layers import Block, attention, mlp
 from dpsim.predict.advice import advice
 from dpsim.predict.memory import _stage_memory, memory_of
 from dpsim.predict.prediction import predict
@@ -466,3 +467,33 @@ def test_attention_is_flash_or_math() -> None:
     data = {**GPT2, "model": {**GPT2["model"], "attention": "eager"}}
     with pytest.raises(Refused, match="attention"):
         load(data, Path(), "")
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_fp8_keeps_inputs_of_products_at_one_byte_and_all_else_at_two(recompute: Recompute) -> None:
+    """Per token of a Llama block: the norm's output and the gated product lose a byte each, what
+    attention's output is kept twice for it does not gain; embedding and head stay as they are."""
+    model = llama(blocks=2)
+    half = activations(model, 3, "bf16", recompute).kept
+    eight = activations(model, 3, "fp8", recompute).kept
+    assert half - eight == 3 * TOKENS * 2 * (HIDDEN + FFN)
+    assert eight > 0.8 * half
+
+
+def test_fp8_keeps_the_inputs_of_recomputed_blocks_in_bf16() -> None:
+    model = llama(blocks=2)
+    kept = {dtype: activations(model, 1, dtype, "full").kept for dtype in ("bf16", "fp8")}
+    assert kept["fp8"] == kept["bf16"]
+
+
+HIDDEN, FFN, TOKENS = 64, 160, 32
+
+
+def llama(blocks: int) -> Model:
+    block = Block(HIDDEN, 4, 4, 16, FFN, gated=True)
+    layers = [
+        half(block, f"b{k}", (Tensor(f"b{k}.{half.__name__}", (HIDDEN, HIDDEN)),), TOKENS)
+        for k in range(blocks)
+        for half in (attention, mlp)
+    ]
+    return Model(name="llama", layers=tuple(layers))

@@ -393,3 +393,40 @@ def test_a_throughput_in_a_unit_that_the_model_does_not_have_is_refused(
 def test_a_slow_rank_that_no_point_has_is_warned_about() -> None:
     document = answer(one_layer(variability={"slow_ranks": {9: 3.0}}))
     assert "variability.slow_ranks: no point has a rank 9" in document["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "limit"),
+    [
+        # a slot of 12 GB/s for a cable of 12.5 GB/s: what leaves the node is what limits
+        ({"machine": "v100-1x100g", "nodes": 8}, "inter_node_network"),
+        ({"machine": "p3dn.24xlarge", "nodes": 8}, "inter_node_network"),
+        ({"machine": "rack-100gbe", "nodes": 1}, "intra_node_network"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_slot_that_fits_its_nic_counts_as_the_network(
+    cluster: dict[str, Any], limit: str
+) -> None:
+    layer = {"name": "wide", "parameters": 100_000_000, "forward": "0 s", "backward": "0 s"}
+    optimizer = {"kind": "none"}
+    found = answer(RESNET, model={"layers": [layer]}, cluster=cluster, optimizer=optimizer)
+    assert found["points"][0]["bottleneck"] == limit
+
+
+@pytest.mark.parametrize("pipeline", [1, 2, 4])
+def test_bytes_sent_are_the_mean_over_ranks(pipeline: int) -> None:
+    """Of p stages p - 1 send 8 MB forward and p - 1 the same backward, for each of 4
+    micro-batches."""
+    layers = [{"name": f"l{k}", "forward": "1 ms", "backward": "1 ms", "activation": "8 MB"}
+              for k in range(4)]  # fmt: skip
+    found = answer(
+        TOY,
+        model={"layers": layers},
+        cluster={"ranks": 4},
+        parallel={"pipeline": pipeline},
+        batch={"per_device": 1, "accumulation": 4},
+    )
+    replicas = 4 // pipeline
+    sent = replicas * (pipeline - 1) * 2 * 4 * 8e6 / 4
+    assert found["points"][0]["bytes_sent_per_rank"] == pytest.approx(sent)

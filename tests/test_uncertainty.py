@@ -15,6 +15,8 @@ from dpsim.core.constants import Constant, shipped
 from dpsim.describe.scenario import load
 from dpsim.models.compute import DEFAULT_EFFICIENCY
 from dpsim.predict.player import play
+from dpsim.predict.point import Point
+from dpsim.predict.prediction import predict
 from dpsim.predict.uncertainty import REPEATED, compute_range, interval
 from dpsim.variability import expected_maximum
 
@@ -68,6 +70,8 @@ def test_ranks_wait_for_the_slowest_of_them() -> None:
     )
     assert together.script.waiting == pytest.approx(1.0 + 0.1 * expected_maximum(8))
     assert alone.script.waiting == 1.0
+    amd = case(cluster={"machine": "mi300x-8", "ranks": 8}, precision={"compute": "bf16"})
+    assert amd.script.waiting == 1.0  # the spread was fitted on NVIDIA's devices
     free = [play(without_communication(c)).step_time for c in (alone, together)]
     assert free[1] / free[0] == pytest.approx(together.script.waiting, rel=0.01)
 
@@ -126,3 +130,50 @@ def test_widths_are_those_of_device_dtype_and_size_where_enough_runs_are_known()
 def test_constants_are_written_as_they_are_read(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(constants.text("a head\nof two lines", shipped(name)), "utf-8")
     assert dict(constants.load(tmp_path / "x.yaml")) == dict(shipped(name))
+
+
+LAYER = {"name": "a", "parameters": 1_000_000, "forward": "1 ms", "backward": "2 ms"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "more", "causes"),
+    [
+        ({"machine": "two-rtx3090", "ranks": 1}, {}, {"run to run"}),
+        ({"machine": "two-rtx3090", "ranks": 2}, {}, {"run to run", "collectives (prior)"}),
+        ({"machine": "two-rtx3090", "ranks": 2}, {"collective": {"backend": "ideal_ring"}},
+         {"run to run"}),
+        ({"ranks": 2}, {"collective": {"backend": "ideal"}, "calibrate": {"step_time": "9 ms"}},
+         {"run to run"}),
+        ({"ranks": 2}, {"collective": {"backend": "ideal"}}, set()),
+    ],
+)  # fmt: skip
+def test_an_interval_has_no_width_only_where_nothing_is_uncertain(
+    cluster: dict[str, Any], more: dict[str, Any], causes: set[str]
+) -> None:
+    """Durations given for a machine were measured once; on another day they are others."""
+    scenario = {"model": {"layers": [LAYER]}, "cluster": cluster, "strategy": {"kind": "ddp"}}
+    answer = predict(load({**scenario, **more}, Path(), "test")).answer
+    point = answer.points[0]
+    assert isinstance(point, Point)
+    assert set(point.interval.causes) == causes
+    said = any("intervals are the numbers themselves" in text for text in answer.warnings)
+    assert (point.interval.low < point.step_time_s < point.interval.high) == bool(causes)
+    assert said == (not causes)
+
+
+@pytest.mark.parametrize(("step", "warned"), [("40 ms", False), ("300 ms", True), ("10 ms", True)])
+def test_a_calibration_far_from_all_published_runs_is_said(step: str, warned: bool) -> None:
+    """9 of 10 lie within the interval of uncalibrated compute."""
+    scenario = {
+        "model": {"name": "resnet50"},
+        "cluster": {"machine": "dgx-1v", "ranks": 1},
+        "strategy": {"kind": "ddp"},
+        "batch": {"per_device": 32},
+        "precision": {"parameters": "fp32", "compute": "fp16"},
+        "calibrate": {"step_time": step},
+    }
+    found = predict(load(scenario, Path(), "test"))
+    low, high = compute_range(found.outcomes[0].case, False)
+    assert found.level is not None
+    assert (not low <= found.level.scale <= high) == warned
+    assert any("calibrated compute is x" in text for text in found.answer.warnings) == warned

@@ -18,6 +18,7 @@ from dpsim.core.arrays import Array
 from dpsim.core.plugins import find, names
 from dpsim.core.record import Refused, build, dump
 from dpsim.describe.scenario import load, read
+from dpsim.predict.point import Point
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.variability import (
     OF_COMPUTE,
@@ -618,3 +619,38 @@ def test_stated_variability_says_what_it_takes_the_place_of(sets: list[str], sai
     assert Case(loaded.points[-1], loaded.base).script.unsaid == pytest.approx(
         0.041 if said else 0.0, abs=5e-4
     )
+
+
+@pytest.mark.parametrize("often", [{"every": 5}, {"interval": "1 s"}])
+def test_a_measured_step_with_pauses_sets_the_level(often: dict[str, Any]) -> None:
+    """The pauses are in what was measured: the level of compute is what is left."""
+    scenario = {
+        "model": {"layers": [{"name": "a", "forward": "10 ms", "backward": "20 ms"}]},
+        "cluster": {"ranks": 2},
+        "strategy": {"kind": "ddp"},
+        "collective": {"backend": "free"},
+        "variability": {"pauses": {"duration": "5 ms", "synchronised": True, **often}},
+        "calibrate": {"step_time": "50 ms"},
+    }
+    found = predict(load(scenario, Path(), "test"))
+    point = found.points[0]
+    assert isinstance(point, Point)
+    assert found.level is not None
+    assert point.step_time_s == pytest.approx(0.05, rel=1e-3)
+    if "every" in often:  # a fifth of 5 ms a step
+        assert found.level.scale == pytest.approx(0.049 / 0.03, rel=1e-6)
+
+
+@pytest.mark.parametrize("strategy", [{"kind": "ddp"}, {"kind": "zero", "stage": 1}])
+def test_a_pause_lasts_as_long_as_it_is_said_to(strategy: dict[str, Any]) -> None:
+    """It is no longer for an optimizer that takes long beside little compute."""
+    scenario = {
+        "model": {"name": "resnet50"},
+        "cluster": {"machine": "dgx-1v", "ranks": 1},
+        "strategy": strategy,
+    }
+    calm, paused = (
+        predict(load({**scenario, **more}, Path(), "test")).step_time_s
+        for more in ({}, {"variability": {"pauses": {"duration": "50 ms", "every": 1}}})
+    )
+    assert paused - calm == pytest.approx(0.05, rel=1e-9)

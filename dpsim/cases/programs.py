@@ -48,7 +48,7 @@ class Programs:
             samples=samples,
             precision=pace.work.precision,
             optimizer=s.optimizer,
-            serial=s.host.serial,
+            serial=s.host.serial + _recorded_wait(self._model),
             copy_bandwidth=None if free or device is None else device.memory_bandwidth,
             control=not self.toy,
             update=optimizer_seconds(s.optimizer.kind, 1.0, device) if timed is None else timed,
@@ -168,6 +168,13 @@ def _recorded_update(model: Model) -> float | None:
     if recorded is None or not recorded.timed:
         return None
     return recorded.after / max(model.parameters, 1)
+
+
+def _recorded_wait(model: Model) -> float:
+    """Seconds between a recorded step's optimizer and the next forward, which another device does
+    not shorten: loading data, mostly.  Recorded durations hold them already."""
+    recorded = model.recorded
+    return recorded.between if recorded is not None and not recorded.timed else 0.0
 
 
 def _elsewhere(shares: tuple[int, ...]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -39,7 +39,8 @@ class Site:
         machine = named(self.base, "machine", name, load_machine)
         if device is None:
             return machine
-        return replace(machine, device=named(self.base, "device", device, load_device))
+        other = named(self.base, "device", device, load_device)
+        return machine.holding(other, self.cluster.gpus_per_node or machine.gpus_per_node)
 
     @property
     def device(self) -> Device | None:

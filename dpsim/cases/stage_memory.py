@@ -7,10 +7,9 @@ from itertools import accumulate
 
 from dpsim.cases.case import Case
 from dpsim.compile.schedules import peak_in_flight
-from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
 from dpsim.models import split
-from dpsim.models.memory import RUNTIME_BYTES, kept_elements
+from dpsim.models.memory import RUNTIME_BYTES, kept_bytes
 
 #: blocks beyond which no cut is looked for: the search takes (stages x blocks^2) steps
 MAX_BLOCKS = 500
@@ -66,11 +65,8 @@ def _memory(case: Case, items: Sequence[Sequence[int]]) -> tuple[list[float], li
     parameters = sum(job.model.parameters for job in own)
     total = sum(sum(scenario.strategy.memory(job).values()) for job in own)
     each = total / parameters if parameters else 0.0
-    width = samples * DTYPE_BYTES[case.precision.compute]
-    kept = [
-        width * sum(kept_elements(part.layers[i], scenario.recompute) for i in item)
-        for item in items
-    ]
+    dtype, again = case.precision.compute, scenario.recompute
+    kept = [samples * sum(kept_bytes(part.layers[i], dtype, again) for i in item) for item in items]
     held = [each * sum(part.layers[i].parameters for i in item) for item in items]
     return _sums(held), _sums(kept)
 

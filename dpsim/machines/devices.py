@@ -17,6 +17,9 @@ NetworkKind = Literal[
 #: every kind of wire; nvlink to xgmi are inside a node
 LinkKind = Literal["nvlink", "nvswitch", "pcie", "inter_socket", "xgmi", "local", NetworkKind]
 
+#: wires that belong to the devices they join
+PEER_LINKS = ("nvlink", "nvswitch", "xgmi")
+
 
 @record
 class Link:
@@ -45,7 +48,9 @@ class Device:
 
     `launch_overhead` is the least time one kernel takes on the stream [s]; `power` is the board
     power [W], `idle_power` what it draws with nothing to do [W], each 0 where unknown;
-    `compute_capability` is NVIDIA's, times ten (H100: 90), or 0.
+    `compute_capability` is NVIDIA's, times ten (H100: 90), or 0; `peer_bandwidth` is what all links
+    to other devices (NVLink, xGMI) carry together, one way [B/s], as the library of collectives
+    counts them, 0 where there are none.
     """
 
     name: Text
@@ -56,6 +61,7 @@ class Device:
     power: units.Watts = 0.0
     idle_power: units.Watts = 0.0
     compute_capability: Natural = 0
+    peer_bandwidth: units.NoBytesPerSecond = 0.0
 
     def __post_init__(self) -> None:
         for dtype in self.peak:

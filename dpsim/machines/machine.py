@@ -14,7 +14,7 @@ from dpsim.core import plugins, units, yamlfile
 from dpsim.core.places import data_folder
 from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
 from dpsim.machines.clos import Clos, Routing
-from dpsim.machines.devices import Device, NetworkKind
+from dpsim.machines.devices import PEER_LINKS, Device, NetworkKind
 from dpsim.machines.fabrics import Network, NodeFabric
 from dpsim.machines.topology import Topology
 
@@ -48,6 +48,33 @@ class Machine:
             )
         if self.network is not None and not isinstance(self.network, Network):
             raise Refused(f"{plugins.name_of(self.network)} is no network", ("network", "family"))
+
+    def holding(self, device: Device, gpus_per_node: int) -> Machine:
+        """This machine with `device` in its slots, `gpus_per_node` of which are used; Refused where
+        links of the machine's own devices would have to stay that `device` does not have."""
+        if found := self.foreign_links(device, gpus_per_node):
+            known = [name for name in machine_names() if load_machine(name).device == device]
+            hint = f"take machine {' or '.join(known)}" if known else "write a machine file"
+            raise Refused(f"{found}; {hint}", ("cluster", "device"))
+        return dataclasses.replace(self, device=device)
+
+    def foreign_links(self, device: Device, gpus_per_node: int) -> str:
+        """What says that devices of a node are joined by links (NVLink, xGMI) that `device` has
+        not, where `gpus_per_node` of them are used; "" where they are not."""
+        own, other = self.device.peer_bandwidth, device.peer_bandwidth
+        if own == other or gpus_per_node == 1 or not self._wired:
+            return ""
+        rates = [units.show(rate, "B/s") if rate else "none" for rate in (own, other)]
+        return (
+            f"links between the devices of a node are those of {self.name}, {rates[0]} for each "
+            f"{self.device.name}; a {device.name} has {rates[1]} (peer_bandwidth)"
+        )
+
+    @property
+    def _wired(self) -> bool:
+        """Whether devices of one node are joined by links of their own."""
+        edges: Any = self.topology(1).graph.edges(data="link")
+        return any(a[0] == "gpu" and link.kind in PEER_LINKS for a, _, link in edges)
 
     def topology(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 
@@ -70,7 +70,7 @@ class Roofline:
         self, flop: float, elements: float, parameters: float, kernels: int
     ) -> tuple[float, str]:
         """What one pass takes [s], and what bounds it."""
-        moved = (elements + parameters) * DTYPE_BYTES[self.dtype]
+        moved = elements * working_bytes(self.dtype) + parameters * DTYPE_BYTES[self.dtype]
         times = {
             "compute": flop / (self.device.peak_for(self.dtype) * self.efficiency),
             "memory_bandwidth": moved / self.device.memory_bandwidth,

@@ -72,6 +72,8 @@ class RecordedStep:
                 raise Refused("is not between backward_start_s and end_s", ("ready_s", name))
         if not self.backward_start_s <= self.backward_end_s <= self.end_s:
             raise Refused("is not between backward_start_s and end_s", ("backward_end_s",))
+        if self.optimizer_end_s is not None and self.optimizer_end_s > self.end_s:
+            raise Refused("is after end_s", ("optimizer_end_s",))
         if not self.ready_s or not self.forward:
             raise Refused("no gradient was ever ready, or no module called", ())
 
@@ -160,6 +162,13 @@ class Recording:
     def step(self) -> RecordedStep:
         """The step of median duration (the lower one of an even number)."""
         return sorted(self.steps, key=lambda step: step.end_s)[(len(self.steps) - 1) // 2]
+
+    @property
+    def between(self) -> float:
+        """What lies between the optimizer of that step and the next forward [s]."""
+        step = self.step
+        done = step.optimizer_end_s
+        return step.end_s - (max(step.ready_s.values()) if done is None else done)
 
     @property
     def plain_step(self) -> float:

@@ -22,7 +22,7 @@ from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import Change, Failed, Point
-from dpsim.predict.prediction import relate
+from dpsim.predict.relative import compared
 
 #: keys that change nothing inside a node
 _BETWEEN = tuple(
@@ -85,7 +85,7 @@ class Bench:
                     error=error,
                     set=change,
                 )
-            _, point = relate([base, point])
+            point = compared(point, base, base)
         return replace(point, set=change)
 
     def _base(self, change: Change) -> dict[str, Any]:

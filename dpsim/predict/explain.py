@@ -58,7 +58,7 @@ def _explained(case: Case, played: Played, point: Point) -> Explained:
         buckets=tuple(Launched(*bucket) for bucket in program.buckets),
         critical_path=tuple(Operation.of(span) for span in critical_path(step)),
         what_if=tuple(what_if(case, played.step_time)),
-        blame=blame(case, played.step_time).document(),
+        blame=blame(case, played.step_time),
     )
 
 

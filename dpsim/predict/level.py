@@ -19,6 +19,9 @@ from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import Calibrate
 from dpsim.predict.player import step_time
 
+#: the least level where pauses are: they are shares of compute, and so need some
+ALMOST_NONE = 1e-9
+
 
 @dataclass(frozen=True)
 class Level:
@@ -61,14 +64,15 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
     def time(scale: float) -> float:
         return play(scaled(case, scale))
 
-    shortest = time(0.0)
+    least = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
+    shortest = time(least)
     if target <= shortest:
         raise Refused(
             f"a step of {target:.4g} s is shorter than what communication and the optimizer alone "
             f"take ({shortest:.4g} s)",
             ("calibrate",),
         )
-    scale = _solve(time, target)
+    scale = _solve(time, target, least)
     _check_peak(scaled(case, scale))
     return Level(scale, point.ranks, target)
 
@@ -85,11 +89,11 @@ def _point(first: Case, calibrate: Calibrate) -> MeasuredPoint:
     return MeasuredPoint(ranks, value, unit, "calibrate.throughput")
 
 
-def _solve(time: Callable[[float], float], target: float) -> float:
-    """The root of time(scale) = target: it grows with scale, almost linearly.
+def _solve(time: Callable[[float], float], target: float, least: float) -> float:
+    """The root of time(scale) = target: it grows with scale from `least` on, almost linearly.
 
     The secant through the two scales that come nearest, kept inside the bracket."""
-    known = {0.0: time(0.0), 1.0: time(1.0)}
+    known = {least: time(least), 1.0: time(1.0)}
     while max(known.values()) < target:
         high = max(known) * 4.0
         if high > 1e12:

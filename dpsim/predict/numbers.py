@@ -101,18 +101,23 @@ def _mfu(case: Case, time: float) -> float | None:
 
 
 def _sent(case: Case, cast: Cast) -> Sent:
-    """What rank 0 sends in a step."""
+    """What a rank sends in a step, in the mean over all ranks.
+
+    Ranks of one role send alike, or as their collective's mean (see `Plan.sent`)."""
     payload = padding = control = 0.0
-    for op in cast.program(0).ops:
-        if op.on_device or op.operation == RECEIVE:
-            continue
-        sent = case.costs.of(op, cast.peers(0, op.group)).sent
-        filling = sent * op.padding / op.bytes if op.bytes else 0.0
-        padding += filling
-        if op.control:
-            control += sent - filling
-        else:
-            payload += sent - filling
+    for role, program in enumerate(cast.programs):
+        ranks = cast.members(role)
+        share = len(ranks) / cast.ranks
+        sends = [op for op in program.ops if not op.on_device and op.operation != RECEIVE]
+        peers = {group: cast.peers(ranks[0], group) for group in {op.group for op in sends}}
+        for op in sends:
+            sent = share * case.costs.of(op, peers[op.group]).sent
+            filling = sent * op.padding / op.bytes if op.bytes else 0.0
+            padding += filling
+            if op.control:
+                control += sent - filling
+            else:
+                payload += sent - filling
     return Sent(payload, padding, control)
 
 

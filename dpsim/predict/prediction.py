@@ -24,8 +24,8 @@ from dpsim.predict.numbers import failed, point_of
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play
 from dpsim.predict.point import Failed, Point, computed
+from dpsim.predict.relative import relate
 from dpsim.predict.scaling import laws
-from dpsim.predict.uncertainty import efficiency_interval
 from dpsim.predict.warned import warnings
 
 if TYPE_CHECKING:
@@ -130,44 +130,6 @@ def _play(case: Case, budget: float) -> tuple[float, Played]:
     played = play(case, budget=budget)
     spent = estimate(case) if played.engine == "event" else 0.0
     return max(budget - spent, 0.0), played
-
-
-def relate(points: Sequence[Point | Failed]) -> tuple[Point | Failed, ...]:
-    """`points` with speed-up and efficiency over the first that has a throughput, and with how
-    many times sooner training ends than at the first that has a time to train."""
-    related: list[Point | Failed] = []
-    base, trained_s = None, 0.0
-    for point in points:
-        if isinstance(point, Point):
-            if point.run and point.run.time_s:
-                trained_s = trained_s or point.run.time_s
-                sooner = trained_s / point.run.time_s
-                point = dataclasses.replace(point, training_speedup=sooner)
-            point = _compared(point, base)
-            base = point if base is None and point.throughput_per_s else base
-        related.append(point)
-    return tuple(related)
-
-
-def _compared(point: Point, base: Point | None) -> Point:
-    """`point` over `base`; over itself where there is none."""
-    first = point if base is None else base
-    if not point.throughput_per_s or not first.throughput_per_s:
-        return dataclasses.replace(
-            point, speedup=None, efficiency=None, efficiency_low=None, efficiency_high=None
-        )
-    speedup = point.throughput_per_s / first.throughput_per_s
-    efficiency = speedup * first.ranks / point.ranks
-    low, high = 1.0, 1.0
-    if base is not None:
-        low, high = efficiency_interval(base.interval.causes, point.interval.causes)
-    return dataclasses.replace(
-        point,
-        speedup=speedup,
-        efficiency=efficiency,
-        efficiency_low=efficiency * low,
-        efficiency_high=efficiency * high,
-    )
 
 
 def _answer(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> Answer:

@@ -14,8 +14,9 @@ from dpsim.predict import startup, training_run
 from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.outcome import Outcome
-from dpsim.predict.point import Failed
+from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
+from dpsim.predict.uncertainty import compute_range
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
@@ -29,7 +30,9 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
     return (
         *_altered(loaded),
         *_assumed(cases[0], good, found),
+        *_certain(points),
         *_nowhere(cases[0], most),
+        *_foreign(good),
         *_behind_pcie(good),
         *_drawn(cases),
         *_uneven(cases[0], good),
@@ -59,7 +62,24 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
     """Where compute is not measured, or rests on a record."""
     if found is None and first.machine is not None and measured_at(first) is None:
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
+    low, high = compute_range(first, False)
+    if found is not None and not low <= found.scale <= high:
+        than = "the layers' own durations" if measured_at(first) else "modelled"
+        yield (
+            f"calibrated compute is x {found.scale:.3g} of {than}; for 9 of 10 published runs that "
+            f"is x {low:.2g} to {high:.2g}: is the measured step of this model, batch, precision "
+            "and device, and free of data loading?"
+        )
     yield from warnings_of(good[0]) if good else ()
+
+
+def _certain(points: Sequence[Point | Failed]) -> Iterator[str]:
+    """That an interval is the number itself, and why."""
+    if any(point.interval.low == point.interval.high > 0 for point in computed(points)):
+        yield (
+            "intervals are the numbers themselves: every duration is given, the network is ideal "
+            "and nothing varies; that is exact arithmetic, and says nothing of a real machine"
+        )
 
 
 def _nowhere(first: Case, most: int) -> Iterator[str]:
@@ -71,6 +91,17 @@ def _nowhere(first: Case, most: int) -> Iterator[str]:
     unmet = [text for text in texts if min(span[0] for span in ranks_of(text)) >= most]
     if unmet:
         yield f"cluster.devices: no point has a rank of {unmet[0]}"
+
+
+def _foreign(good: Sequence[Case]) -> Iterator[str]:
+    """Where ranks have another device than the links that they are played with."""
+    case = good[0] if good else None
+    if case is None or case.machine is None or case.topology is None:
+        return
+    for device in case.pace.kinds[1:]:
+        found = device and case.machine.foreign_links(device, case.topology.gpus)
+        if found:
+            yield f"cluster.devices: {found}"
 
 
 def _behind_pcie(good: Sequence[Case]) -> Iterator[str]:

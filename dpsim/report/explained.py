@@ -61,7 +61,7 @@ def _explain_point(one: Explained | Failed, console: Console) -> None:
 def _hidden(found: Explained) -> list[str]:
     """What of the compute is loss, where it is worth a word."""
     parts, step = found.point.parts, found.point.step_time_s
-    lost: float = found.blame["loss_s"] - (step - parts.compute_s)
+    lost = found.blame.loss_s - (step - parts.compute_s)
     if lost < 0.02 * step:
         return []
     return [

@@ -212,8 +212,11 @@ class Variation:
         episodes = self.variability.link_episodes
         return episodes.slowest(self.crew, self.seed, step) if episodes else 1.0
 
-    def factors(self, step: int, scale: float = 1.0) -> Array:
-        """Multiplier of every rank's compute in this step; `scale` multiplies all but pauses."""
+    def factors(self, step: int, scale: float = 1.0, busy: Array | None = None) -> Array:
+        """Multiplier of every rank's compute in this step; `scale` multiplies all but pauses.
+
+        busy  what it multiplies, for every rank [s]; left out: the crew's compute
+        """
         v, crew, seed = self.variability, self.crew, self.seed
         factors = np.ones(crew.ranks)
         if isinstance(self.jitter, Distribution):
@@ -233,7 +236,7 @@ class Variation:
             factors *= v.sequence_length.factors(self.lengths, crew, seed, step)
         factors *= scale
         if v.pauses:
-            factors += v.pauses.seconds(crew, seed, step) / crew.seconds
+            factors += v.pauses.seconds(crew, seed, step) / (crew.seconds if busy is None else busy)
         return factors
 
 

@@ -100,6 +100,9 @@ class Strategy:
             ("strategy", "kind"),
         )
 
+    def accept_backend(self, backend: str) -> None:
+        """Refuse a library of collectives that the system itself refuses."""
+
     # -- memory -------------------------------------------------------------------------------
 
     def memory(self, job: Job) -> dict[str, float]:
@@ -124,6 +127,10 @@ class Strategy:
             return
         keys = {f"strategy.{key}": value for key, value in knobs.items()}
         yield Lighter(what, other, keys, cost)
+
+    def on_device(self) -> Strategy:
+        """The same system with nothing left to the host: what its work costs shows beside it."""
+        return self
 
     # -- what answers say -----------------------------------------------------------------------
 

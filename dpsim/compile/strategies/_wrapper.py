@@ -61,6 +61,13 @@ class Wrapper(Strategy):
     def on_stage(self, job: Job) -> Exchange:
         return self.inner.on_stage(job)
 
+    def accept_backend(self, backend: str) -> None:
+        self.inner.accept_backend(backend)
+
+    def on_device(self) -> Strategy:
+        inner = self.inner.on_device()
+        return self if inner is self.inner else inner
+
     def memory(self, job: Job) -> dict[str, float]:
         return self.inner.memory(job)
 

@@ -27,7 +27,7 @@ from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import Strategy
 from dpsim.core import units
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.core.record import Refused, record
 from dpsim.models.compute import LayerTime
 
@@ -93,7 +93,7 @@ def output_bytes(job: Job, samples: float) -> float:
     layer = job.model.layers[job.model.forward_order[-1]]
     if layer.sends is not None:
         return layer.sends * samples
-    return DTYPE_BYTES[job.precision.compute] * layer.output * samples
+    return working_bytes(job.precision.compute) * layer.output * samples
 
 
 def broadcast_chunks(sizes: list[tuple[str, float]]) -> list[tuple[str, float, int]]:

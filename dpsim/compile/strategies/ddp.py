@@ -131,6 +131,16 @@ class Ddp(Strategy):
         self._accept(job)
         return DdpStep(self, job, iteration).play()
 
+    def accept_backend(self, backend: str) -> None:
+        hook = self.comm_hook if isinstance(self.comm_hook, str) else self.comm_hook.kind
+        if hook == "bf16" and backend == "gloo":
+            raise Refused(
+                "torch takes its bf16 hook only with NCCL 2.10 or XCCL "
+                "(torch/nn/parallel/distributed.py, _check_comm_hook); over gloo fp16 is accepted, "
+                "and sends as much",
+                ("strategy", "comm_hook"),
+            )
+
     def _accept(self, job: Job) -> None:
         """Refuse what only shows with a job."""
         if self.static_graph and self.no_sync and job.micro_batches > 1:

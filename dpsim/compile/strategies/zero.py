@@ -157,6 +157,13 @@ class Zero(Strategy):
         link = self.pcie_bandwidth or LINK
         return OffloadHost(link, self.host_memory_bandwidth or MEMORY, job.local_size or job.ranks)
 
+    def on_device(self) -> Zero:
+        if not self.offloads:
+            return self
+        return replace(
+            self, offload_optimizer="none", pcie_bandwidth=None, host_memory_bandwidth=None
+        )
+
     def notes(self, job: Job) -> tuple[str, ...]:
         """How far what DeepSpeed ships differs from the paper in what a rank sends."""
         if not self.as_shipped or job.ranks == 1:
