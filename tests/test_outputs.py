@@ -237,6 +237,10 @@ def test_what_a_living_process_is_writing_is_not_swept(tmp_path: Path) -> None:
         assert stage.is_dir()
         assert not dead.exists()
     assert not stage.exists()
+    dead = tmp_path / "out" / f"{STAGE}dead"
+    dead.mkdir()
+    outputs.claim(tmp_path / "out")
+    assert not dead.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -31,6 +31,7 @@ def main() -> None:
         ended.append(number)
         raise KeyboardInterrupt
 
+    warnings.formatwarning = lambda message, *_: f"dpsim: warning: {message}\n"
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, end)
     code = _run()
@@ -45,7 +46,6 @@ def _run() -> int:
     try:
         from dpsim.cli.app import app
 
-        warnings.formatwarning = lambda message, *_: f"dpsim: warning: {message}\n"
         if sys.stdout is None:
             raise OSError("standard output is closed; > /dev/null throws it away")
         result = app()(standalone_mode=False)

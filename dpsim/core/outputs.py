@@ -147,6 +147,7 @@ def claim(out: Path, option: str = "--out") -> None:
     check_folder(out, option)
     with _named(out, option):
         out.mkdir(parents=True, exist_ok=True)
+        _sweep(out)
         if _sets(out) is None:
             with _stage(out) as stage:
                 _put(stage / MANIFEST, _manifest({}), out / MANIFEST)
@@ -162,6 +163,11 @@ def write_files(contents: Mapping[Path, bytes], option: str = "--out") -> None:
     contents = {Path(os.path.realpath(path)): data for path, data in contents.items()}
     for path in contents:
         check_file(path, option)
+    replace_files(contents, option)
+
+
+def replace_files(contents: Mapping[Path, bytes], option: str = "--out") -> None:
+    """The same without a look at what is there: dpsim's own files."""
     first, *others = contents
     with _named(first, option):
         first.parent.mkdir(parents=True, exist_ok=True)
@@ -272,10 +278,7 @@ def scratch() -> Iterator[Path]:
 def _stage(place: Path, mode: int = 0o777) -> Iterator[Path]:
     """A folder in `place`, locked, and gone afterwards unless it was renamed; those of processes
     that have ended are removed."""
-    for left in place.glob(f"{STAGE}*"):
-        with contextlib.suppress(OSError), _locked(left, wait=False) as sure:
-            if sure:
-                shutil.rmtree(left, ignore_errors=True)
+    _sweep(place)
     while True:
         folder = place / f"{STAGE}{secrets.token_hex(8)}"
         try:
@@ -287,6 +290,14 @@ def _stage(place: Path, mode: int = 0o777) -> Iterator[Path]:
         finally:
             with undisturbed():
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(place: Path) -> None:
+    """Remove what processes that have ended were writing in `place`."""
+    for left in place.glob(f"{STAGE}*"):
+        with contextlib.suppress(OSError), _locked(left, wait=False) as sure:
+            if sure:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpsim.core.outputs import claim
+from dpsim.core.outputs import claim, replace_files
 from dpsim.core.record import Refused
 
 FORMAT = 1
@@ -218,27 +218,7 @@ def _same(path: Path, found: Record, header: Record) -> None:
 
 def _replace(path: Path, records: Sequence[Record]) -> None:
     """A log of `records` at `path`, whole or not at all."""
-    fresh = path.with_suffix(".new")
-    try:
-        with open(fresh, "wb") as file:
-            file.write(b"".join(frame(record) for record in records))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise OSError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` last."""
-    with contextlib.suppress(OSError):  # some systems cannot open folders
-        file = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+    replace_files({path: b"".join(frame(record) for record in records)})
 
 
 def _salvage(path: Path, header: Record) -> list[str]:
@@ -253,7 +233,7 @@ def _salvage(path: Path, header: Record) -> list[str]:
     mark = header["id"][:16]
     sound = [record for record in contents.records if record.get("of") == mark]
     aside = path.with_suffix(".damaged")
-    aside.write_bytes(data)
+    replace_files({aside: data})
     _replace(path, [header, *sound])
     return [
         f"{path}: {text}; {len(sound):,} sound records are kept, and the file as it was is {aside}"

@@ -45,7 +45,7 @@ from dpsim.report import figures
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: calls that change the disk, or begin to
 CALLS = ("fsync", "rename", "replace", "unlink", "rmdir", "mkdir", "write", "open", "ftruncate")
-GRID = ["--grid", "cluster.ranks=1:6:1", "--grid", "strategy.bucket_cap_mb=1:5:1"]
+GRID = ["--grid", "cluster.ranks=1:4:1", "--grid", "strategy.bucket_cap_mb=1:3:1"]
 #: seconds in which processes end with the one that started them
 PATIENCE = 10.0
 State = dict[str, bytes]
@@ -89,7 +89,7 @@ KINDS = {
         lambda one: ["validate", f"{one}.csv", "-o", "out", "--jobs", "1"], "out", 3
     ),
     "validate 2": Kind(
-        lambda one: ["validate", f"{one}.csv", "-o", "out", "--jobs", "2"], "out", 2, workers=True
+        lambda one: ["validate", f"{one}.csv", "-o", "out", "--jobs", "2"], "out", 1, workers=True
     ),
     "calibrate": Kind(
         lambda one: ["calibrate", f"{one}.steps.csv", "-o", "new.yaml"], "new.yaml", 8
@@ -99,8 +99,8 @@ KINDS = {
                      "-o", "new.yaml"],
         "new.yaml", 5,
     ),
-    "sweep": Kind(_sweep("--jobs", "1"), "out", 6, logs=True),
-    "sweep 2": Kind(_sweep("--jobs", "2"), "out", 3, logs=True, workers=True),
+    "sweep": Kind(_sweep("--jobs", "1"), "out", 5, logs=True),
+    "sweep 2": Kind(_sweep("--jobs", "2"), "out", 1, logs=True, workers=True),
     "shard": Kind(_sweep("--jobs", "1", "--shard", "2/3"), "out", 3, logs=True),
     "merge": Kind(
         lambda one: ["sweep", "--merge", f"{one}1", f"{one}2", "-o", "out"], "out", 4, logs=True
@@ -309,7 +309,7 @@ class Campaign:
             ended(fork(kind.words(other), place))
             old = self.whole[name, other]
         points: tuple[str, ...] = ()
-        for _ in range(dice.choice((1, 2, 3, 6))):
+        for _ in range(dice.choice((2, 3, 6, 8))):
             sent = dice.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM))
             there = left(place)
             code, child = self.kill(dice, name, one, place, sent)
