@@ -66,6 +66,17 @@ def test_a_plug_in_is_a_module_or_a_class_and_its_registered_name_is_recorded(
     assert again.loaded.scenario == found.loaded.scenario
 
 
+def test_a_class_that_stands_elsewhere_keeps_its_registered_name(install: Install) -> None:
+    install("a", {"our-ddp": "json:Ours"})
+    install("b", {"our-ddp-too": "theirs_c"})
+    json.Ours = plugins.find("strategies", "ddp")  # type: ignore[attr-defined]
+    try:
+        found = dpsim.predict({**SCENARIO, "strategy": {"kind": "our-ddp"}})
+    finally:
+        del json.Ours  # type: ignore[attr-defined]
+    assert found.document["scenario"]["strategy"]["kind"] == "ddp"  # dpsim's own stays its own
+
+
 @pytest.mark.parametrize(
     ("points", "name", "said"),
     [

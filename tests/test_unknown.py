@@ -118,6 +118,23 @@ def test_hints_go_by_meaning_then_by_spelling(
     assert near(name, known) == found
 
 
+@pytest.mark.parametrize(
+    ("name", "known", "meant"),
+    [
+        ("inner_node_bandwidth", "inter_node_bandwidth", "'inter_node_bandwidth'"),
+        ("critical_btach", "critical_batch", "'critical_batch'"),
+        ("context_window", "sequence_length", "'sequence_length'"),
+        ("checkpoint_num_layers", "recompute", "'recompute'"),
+        ("server", "kind", "known here: kind"),
+    ],
+)
+def test_what_is_spelt_alike_comes_before_what_begins_alike(
+    name: str, known: str, meant: str
+) -> None:
+    assert meant in sentence(name, [known])
+    assert "not modelled" not in sentence(name, [known])
+
+
 def test_a_key_that_is_meant_comes_before_what_is_not_modelled() -> None:
     assert sentence("mode", ["model"]) == "unknown key; did you mean 'model'?"
     assert "not modelled" in sentence("mode", ["kind"])

@@ -156,11 +156,10 @@ def path_latency(
     return total * 1e-6 + longer
 
 
-def own_latency(tuning: Tuning, operation: str, choice: tuple[str, str]) -> float:
-    """Latency [s] by NCCL's own constants, with what a scenario says of the way between nodes."""
+def longer_way(tuning: Tuning, operation: str, choice: tuple[str, str]) -> float:
+    """What a scenario's latency between nodes adds to NCCL's own estimate [s]."""
     step = tuning.steps(*choice).between * 1e-6
-    longer = _hops(tuning, operation, choice[0]).between * tuning.graph.crossing.added(step)
-    return tuning.latency(operation, *choice) * 1e-6 + longer
+    return _hops(tuning, operation, choice[0]).between * tuning.graph.crossing.added(step)
 
 
 def _hops(tuning: Tuning, operation: str, algorithm: str) -> Hops:

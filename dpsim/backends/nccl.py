@@ -21,7 +21,7 @@ from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import NcclGraph, graph_of
 from dpsim.backends._nccl_sharp import check_network, check_settings
-from dpsim.backends._nccl_time import UNKNOWN, Time, own_latency, predicted, reached, shipped
+from dpsim.backends._nccl_time import UNKNOWN, Time, longer_way, predicted, reached, shipped
 from dpsim.backends._nccl_traffic import Traffic, scaled, shape, shapes_of, traffic_of
 from dpsim.backends._nccl_tuning import ROOTED, Choice, Tuning
 from dpsim.collectives import (
@@ -168,10 +168,12 @@ class Nccl(Backend):
             return predicted(
                 shipped(), tuning, traffic, call.operation, pair, call.size, self.sockets
             )
-        latency = own_latency(tuning, call.operation, pair)
+        latency = tuning.latency(call.operation, *pair) * 1e-6
+        longer = longer_way(tuning, call.operation, pair)
         busiest = max(traffic.paces.values())[1]
         share = dict.fromkeys(traffic.paces, 1.0)
-        return Time(0.0, latency, max(choice.seconds - latency, 0.0), share, busiest)
+        transfer = max(choice.seconds - latency, 0.0)
+        return Time(0.0, latency + longer, transfer, share, busiest)
 
     # -- messages -------------------------------------------------------------------------------
 

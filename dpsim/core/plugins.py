@@ -10,6 +10,7 @@ used is named where that plug-in is asked for, and disturbs no other.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -113,7 +114,7 @@ def _loaded(point: EntryPoint, contract: type) -> type[Any]:
     """The class that `point` names, or that is in the module it names."""
     try:
         found = point.load()
-    except Exception as error:  # whatever another's module does when it is imported
+    except (Exception, SystemExit) as error:  # whatever another's module does when it is imported
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise Refused(f"{point.value} cannot be loaded: {reason}") from None
     if isinstance(found, ModuleType):
@@ -187,6 +188,7 @@ def name_of(value: Any) -> str:
     own = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
     for folder in () if own else FOLDERS:
         for name, (point, *_) in _elsewhere(folder).items():
-            if point.module == cls.__module__ and point.attr in ("", None, cls.__qualname__):
-                return name
+            with contextlib.suppress(Refused):
+                if _loaded(point, contract(folder)) is cls:
+                    return name
     return cls.__module__.rpartition(".")[2]

@@ -53,19 +53,24 @@ def missing() -> Mapping[str, Absent]:
 def not_modelled(name: str) -> str:
     """The sentence that says that `name` is not modelled, why, and what to do instead; "" where
     nothing is known of it."""
-    asked = _plain(name)
-    if asked in _meanings():
+    if _plain(name) in _meanings():
         return ""
-    for begins in (False, True):
-        for what, entry in missing().items():
-            if any(_asks(asked, _plain(known), begins) for known in entry.names):
-                shown = f"{name[:60]!r} is not modelled ({what}: {entry.because})"
-                return f"{shown}; {entry.instead}"
+    return _absent(name, {_plain(name)}) or _absent(name, _beginnings(name))
+
+
+def _absent(name: str, asked: set[str]) -> str:
+    """The sentence about `name` if it is, or begins as, one of the names `asked`."""
+    for what, entry in missing().items():
+        if any(_plain(known) in asked for known in entry.names):
+            shown = f"{name[:60]!r} is not modelled ({what}: {entry.because})"
+            return f"{shown}; {entry.instead}"
     return ""
 
 
-def _asks(asked: str, known: str, begins: bool) -> bool:
-    return asked == known or (begins and len(known) >= _LONG and asked.startswith(known))
+def _beginnings(name: str) -> set[str]:
+    """The beginnings of `name`, as far as words go, that are long enough to tell something."""
+    ends = (found.end() for found in re.finditer(r"[A-Za-z]+", name))
+    return {begin for end in ends if len(begin := _plain(name[:end])) >= _LONG}
 
 
 def near(name: str, known: Iterable[str]) -> list[str]:
@@ -98,8 +103,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def sentence(name: str, known: Iterable[str], what: str = UNKNOWN) -> str:
     """The sentence for a name that is none of `known`: that it is not modelled, or what is near."""
     names = list(known)
-    if not by_meaning(name, names) and (said := not_modelled(name)):
-        return said
+    if not by_meaning(name, names):
+        spelt = difflib.get_close_matches(name, names, 1, _SURE)
+        said = _absent(name, {_plain(name)}) if spelt else not_modelled(name)
+        if said:
+            return said
     hint = did_you_mean(name, names) or f"known here: {', '.join(sorted(names)) or 'none'}"
     return f"{what}; {hint}"
 

@@ -1,7 +1,6 @@
 """What a plan varies: a numeric key of the scenario, with its unit, its limits and its text.
 
->>> from dpsim.core import unknown
-from dpsim.describe.scenario import read
+>>> from dpsim.describe.scenario import read
 >>> knob = knob_of(read("quickstart").scenario, "cluster.inter_node_bandwidth", "--vary")
 >>> knob.dimension, knob.text(12.5e9), knob.value("25 Gbit/s")
 ('B/s', '100 Gbit/s', 3125000000.0)

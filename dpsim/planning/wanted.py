@@ -136,7 +136,8 @@ def _limit(field: str, text: str) -> float:
     if kind == "s" and re.fullmatch(r"[0-9.]+", text):
         raise ValueError(f"{text!r} has no unit; write for example '300 ms', '10 min' or '30 d'")
     if kind == "1" and parse(text, kind) > _MOST_SHARE:
-        raise ValueError(f"{text!r} is a share of 1; for {text} percent write '{text} %'")
+        number = text.rstrip(" %")
+        raise ValueError(f"{text!r} is no share; for {number} percent write '{number} %'")
     if kind:
         return parse(text, kind)
     rate = _RATE.fullmatch(text)

@@ -6,7 +6,7 @@ import dataclasses
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dpsim.core.plugins import find, names
+from dpsim.core import plugins
 from dpsim.core.units import show
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
@@ -26,23 +26,24 @@ FOLDERS = {
 
 def show_folder(folder: str, console: Console) -> None:
     """Print a table of the plug-ins of `folder`."""
-    rows = [[name, FOLDERS[folder] % name, _about(folder, name)] for name in names(folder)]
+    rows = [[name, FOLDERS[folder] % name, _about(cls)] for name, cls in plugins.usable(folder)]
     console.print(table(headers := (folder, "in a scenario", "what it is"), rows, left=headers))
     say(console, ["dpsim show NAME prints the keys of one; `docs/scenario.md` says what each is."])
 
 
 def show_plugin(folder: str, name: str, console: Console) -> None:
     """Print what plug-in `name` of `folder` is, and its keys with their defaults."""
-    say(console, [f"{name}: {_about(folder, name)}"], "bold")
+    cls = plugins.find(folder, name)
+    say(console, [f"{name}: {_about(cls)}"], "bold")
     say(console, [FOLDERS[folder] % name])
-    rows = [[one.name, _default(one)] for one in dataclasses.fields(find(folder, name))]
+    rows = [[one.name, _default(one)] for one in dataclasses.fields(cls)]
     if rows:
         console.print(table(headers := ("key", "default"), rows, left=headers))
 
 
-def _about(folder: str, name: str) -> str:
+def _about(cls: type[Any]) -> str:
     """The first sentence of the module's docstring."""
-    first = (sys.modules[find(folder, name).__module__].__doc__ or "").split("\n\n")[0]
+    first = (sys.modules[cls.__module__].__doc__ or "").split("\n\n")[0]
     return clean(first).partition(". ")[0].rstrip(".").replace("``", "")
 
 

@@ -38,7 +38,7 @@ class Progress:
 def progress(what: str = "points", *, left: bool = False) -> Iterator[Progress]:
     """A bar of `what` with the time that has passed and, where their number is known, that is
     `left`.  It is there where stderr is a terminal, and only after PATIENCE."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         yield Progress()
         return
     from rich import progress as rich

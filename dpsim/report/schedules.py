@@ -20,8 +20,8 @@ RANKS, MICRO_BATCHES = 4, 8
 def show_schedules(console: Console) -> None:
     """Print a table of all schedules."""
     rows = []
-    for name in plugins.names(PACKAGE):
-        schedule = plugins.find(PACKAGE, name)()
+    for name, cls in plugins.usable(PACKAGE):
+        schedule = cls()
         peaks = [peak_in_flight(acts) for acts in schedule.lists(RANKS, MICRO_BATCHES)]
         rows.append([name, str(schedule.chunks), _range(peaks), _about(schedule)])
     shown = f"in flight, {RANKS} ranks and {MICRO_BATCHES} micro-batches"

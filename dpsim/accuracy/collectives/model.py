@@ -101,7 +101,7 @@ def _estimate(question: Question) -> Estimate:
     if question.size == 0:
         raise Refused("0 bytes are nothing to move")
     if question.stated.ranks == 1:
-        raise Refused("a rank alone communicates with told.nobody")
+        raise Refused("a rank alone communicates with nobody")
     backend = backend_of(question.library, question.algorithm, question.protocol)
     topology, notes = topology_of(question.stated)
     found = collective.timing(backend, question.operation, question.size, topology)

@@ -163,7 +163,7 @@ def _outcome(
 
 
 def _predicted(row: CollectiveRow, estimate: Estimate | str, own: _Own | None) -> tuple[float, str]:
-    """Seconds, and what there is to say about them.  Refused where told.nobody models the row."""
+    """Seconds, and what there is to say about them.  Refused where nobody models the row."""
     if row.size > 0 and own is not None:
         note = f"from its series' own sizes alone: {estimate}" if isinstance(estimate, str) else ""
         try:
