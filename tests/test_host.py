@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsim.cases.case import Case
@@ -67,6 +67,7 @@ def test_a_large_batch_hides_the_host() -> None:
         assert time_of(batch=large, host=host) == pytest.approx(free, rel=1e-9)
 
 
+@settings(deadline=None)
 @given(st.floats(0.0, 50.0), st.integers(1, 64))
 def test_a_step_takes_at_least_the_longer_and_at_most_both(launch: float, batch: int) -> None:
     case = case_of(host={"launch": f"{launch!r} us"}, batch={"per_device": batch})
