@@ -307,14 +307,18 @@ def test_both_engines_keep_the_rules_and_agree(data: Data) -> None:
 @some(50)
 @given(scenarios())
 def test_the_first_steps_do_not_depend_on_how_many_follow(data: Data) -> None:
+    """But for the last of them where links are shared: what it still sends is slowed by what the
+    next step sends already."""
     _, play = compiled(data)
     longer = dataclasses.replace(play, steps=play.steps + 3)
-    for engine in (event.play, vectorised.play):
-        try:
-            durations = engine(longer).durations
-        except NotApplicable:
-            continue
-        assert durations[: play.steps] == pytest.approx(engine(play).durations, rel=1e-9)
+    alone = play.steps
+    try:
+        durations = vectorised.play(longer).durations
+        assert durations[:alone] == pytest.approx(vectorised.play(play).durations, rel=1e-9)
+    except NotApplicable:
+        alone -= 1
+    durations = event.play(longer).durations
+    assert durations[:alone] == pytest.approx(event.play(play).durations[:alone], rel=1e-9)
 
 
 def talk(cast: Cast, rank: int) -> dict[tuple[str, str, tuple[int, ...]], list[Any]]:
