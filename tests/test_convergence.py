@@ -274,7 +274,7 @@ def test_strong_scaling_shortens_training_as_it_shortens_steps() -> None:
 
 
 def test_the_answer_says_that_training_gains_less_than_throughput() -> None:
-    lines = sentences(predicted(sweep={"cluster.ranks": [1, 16]}))
+    lines = sentences(predicted(sweep={"cluster.ranks": [1, 16]}).answer)
     line = next(line for line in lines if line.startswith("Training takes"))
     assert "4 times as fast, and not 16 times" in line
     assert "needs 4 times the samples of 64" in line

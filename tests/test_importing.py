@@ -345,6 +345,13 @@ def test_a_cloud_file_and_a_matrix_complete_each_other() -> None:
     assert (links.how, links.value) == ("file", "18 NVLink per GPU to a switch")
 
 
+def test_without_like_the_machines_that_would_do_are_named() -> None:
+    with pytest.raises(Refused, match=r"with --like: four-rtx4090, rtx4090-8$"):
+        machine("puget-wrx90-2gpu-pcie.txt", device="rtx4090")
+    with pytest.raises(Refused, match=r"with --like: dgx-b200$"):
+        machine("dump-b200-8gpu-13nic-vm.xml", device="b200")
+
+
 def test_the_device_is_asked_for_with_the_choices_that_fit() -> None:
     with pytest.raises(Refused, match=r"compute capability 10\.0: b200, gb200"):
         machine("dump-b200-8gpu-13nic-vm.xml")

@@ -637,3 +637,21 @@ def test_uneven_parts_of_a_batch_are_scattered_alike(batch: int, elsewhere: int)
     cast = case_of(data).programs.asked
     sizes = {op.bytes for p in cast.programs for op in p.ops if op.name == "gather.0"}
     assert sizes == {elsewhere * 3e6}
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"kind": "ddp", "torch": "2.4"},
+        {"kind": "horovod", "horovod": "0.19"},
+        {"kind": "zero", "reduce_bucket_size": 500_000_000.0},
+    ],
+    ids=str,
+)
+def test_what_the_campaign_wrote_and_could_not_read_is_predicted_alike(strategy: Data) -> None:
+    """Versions are no lists of numbers, and a default size is the same number as a given one."""
+    layer = {"name": "a", "parameters": 1000, "forward": "1 ms", "backward": "1 ms"}
+    collective = {"backend": "free"}
+    data = {"model": {"layers": [layer]}, "cluster": {"ranks": 2}, "collective": collective}
+    inner: Any = test_what_was_written_is_predicted_alike
+    inner.hypothesis.inner_test(data | {"strategy": strategy})

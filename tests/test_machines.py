@@ -13,8 +13,10 @@ from test_fabrics import check
 from dpsim.core import yamlfile
 from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
+from dpsim.describe.scenario import read
 from dpsim.machines.devices import PEER_LINKS
 from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
+from dpsim.predict.prediction import predict
 from dpsim.report.machine_picture import draw_machine
 
 FILES = sorted(data_folder("topologies").rglob("*.yaml"))
@@ -99,6 +101,7 @@ def test_overrides() -> None:
         ("two-rtx3090", 1, {"inter_node_bandwidth": 1e9}, "inter_node_bandwidth"),
         ("two-rtx3090", 1, {"inter_node_kind": "roce"}, "inter_node_kind"),
         ("dgx-h100", 2, {"inter_node_kind": "copper"}, "inter_node_kind"),
+        ("two-rtx3090", 1, {"inter_node_latency": 1e-6}, "inter_node_latency"),
         ("dgx-h100", 2, {"inter_node_bandwidth": 0.0}, "inter_node_bandwidth"),
         ("dgx-h100", 2, {"oversubscription": 0.5}, "oversubscription"),
         ("dgx-h100", 2, {"gpus_per_node": 0}, "gpus_per_node"),
@@ -184,3 +187,13 @@ def test_picture(name: str, tmp_path: Path) -> None:
     machine = load_machine(name)
     draw_machine(machine, 2 if machine.network else 1, tmp_path / "machine.png")
     assert (tmp_path / "machine.png").stat().st_size > 10_000
+
+
+def test_several_nodes_of_a_machine_without_a_network_are_refused_with_a_way_out() -> None:
+    loaded = read("quickstart", ["cluster.machine=two-rtx3090"])
+    answer = predict(loaded).answer
+    (said,) = [text for text in answer.warnings if "no network" in text]
+    assert said.startswith("4, 8, 16, 32 ranks: cluster.nodes: two-rtx3090 has no network")
+    assert "cluster.device" in said
+    counts = predict(read("two-3090", ["cluster.nodes=2"])).points
+    assert [point.ranks for point in counts] == [4, 4, 2, 2, 2]

@@ -1044,7 +1044,7 @@ BOXES: list[Case] = [
     ("calibrate above peak", {"calibrate": "{throughput: 9e7 images/s}"}, "calibrate", ""),
     (
         "calibrate above the peak",
-        {"calibrate": "{step_time: 9 ms, ranks: 1}"},
+        {"calibrate": "{step_time: 4 ms, ranks: 1}"},
         "calibrate",
         "of H100-SXM5",
     ),

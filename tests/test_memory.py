@@ -27,6 +27,9 @@ from dpsim.models.memory import Activations, activations, in_flight_bytes, memor
 from dpsim.models.section import HuggingFace
 from dpsim.models.split import cheapest, tensor_part
 from dpsim.models.transformer_layers import Block, attention, mlp
+from dpsim.planning.bench import bench_of
+from dpsim.planning.knobs import knob_of
+from dpsim.planning.largest import _easier
 from dpsim.predict.advice import advice
 from dpsim.predict.memory import _stage_memory, memory_of
 from dpsim.predict.prediction import predict
@@ -452,6 +455,59 @@ def test_sharding_more_and_offloading_are_advised_for_zero() -> None:
         line = next(x for x in lines if f"strategy.{key}: {value}" in x)
         assert gigabytes({**data, "strategy": {**data["strategy"], key: value}}) in line
         assert "the throughput" in line
+
+
+def test_more_devices_and_other_models_are_advised_after_all_that_keeps_them() -> None:
+    """Full fine-tuning of 8 B parameters on two GPUs of 24 GB: offloading before buying."""
+    data = {
+        "model": {"huggingface": "llama-3.1-8b", "sequence_length": 1024},
+        "cluster": {"machine": "two-rtx3090", "ranks": 2},
+        "strategy": {"kind": "fsdp"},
+        "precision": {"parameters": "bf16", "compute": "bf16", "reduce": "bf16"},
+        "recompute": "full",
+    }
+    lines = advised(data)
+    assert "strategy: {kind: zero, stage: 3, offload_optimizer: cpu}" in lines[0]
+    assert "16 of these devices" in lines[-2]
+    assert "a smaller model" in lines[-1]
+    offloaded = {"kind": "zero", "stage": 3, "offload_optimizer": "cpu"}
+    assert gigabytes({**data, "strategy": offloaded}) in lines[0]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"kind": "fsdp", "reshard_after_forward": False},
+        {"kind": "fsdp", "shard": 2},
+        {"kind": "fsdp1", "sharding_strategy": "SHARD_GRAD_OP"},
+        {"kind": "fsdp1", "sharding_strategy": "HYBRID_SHARD", "shard": 2},
+        {"kind": "ddp"},
+    ],
+)
+def test_what_is_lighter_keeps_less_and_is_what_its_keys_set(strategy: dict[str, Any]) -> None:
+    data = {**GPT2, "strategy": strategy}
+    case = Case(load(data, Path(), "").points[0], Path())
+    found = [one for one in case.scenario.strategy.lighter(split=False) if one.applies(8)]
+    assert {"sharded", "system"} & {one.what for one in found}
+    assert "offloaded" in {one.what for one in found}
+    for one in found:
+        keys = {key.removeprefix("strategy."): value for key, value in one.keys.items()}
+        set_ = keys.get("strategy", {**strategy, **keys})
+        after = Case(load({**data, "strategy": set_}, Path(), "").points[0], Path())
+        assert after.scenario.strategy == one.strategy
+        if one.what != "offloaded":  # whose buffers can be more than a small shard
+            assert memory_of(after).total < memory_of(case).total
+
+
+def test_one_rule_says_which_of_them_help_a_rank_that_is_alone() -> None:
+    """The advice and `plan --largest` ask the same question of a single GPU."""
+    one = {"machine": "two-rtx3090", "ranks": 1}
+    data = {**GPT2, "cluster": one, "batch": {"per_device": 1}}
+    said = set(re.findall(r"kind: (fsdp|zero)", " ".join(advised(data))))
+    bench = bench_of(load(data, Path(), ""))
+    knob = knob_of(bench.scenario(), "batch.per_device", "--largest")
+    raised = [change for change, _ in _easier(bench, knob)]
+    assert {c["strategy"]["kind"] for c in raised if "strategy" in c} == said == {"zero"}
 
 
 def test_what_a_change_does_to_the_throughput_is_played() -> None:

@@ -12,6 +12,8 @@ import pytest
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.machines.machine import load_machine
+from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.predict.laws import amdahl
 from dpsim.predict.prediction import predict
 
@@ -145,6 +147,34 @@ def test_calibration_at_many_ranks_leaves_communication_alone() -> None:
 def test_impossible_measurements_are_refused(step: str, message: str) -> None:
     with pytest.raises(Refused, match=message):
         answer(RESNET, calibrate={"step_time": step})
+
+
+@pytest.mark.parametrize("share", [1.25, 2.0])
+def test_convolutions_in_fp32_may_beat_the_direct_peak_and_the_answer_says_so(share: float) -> None:
+    """Winograd's algorithm; beyond 2.25 times, or for anything else, it is refused."""
+    peak = load_machine("v100-1x100g").device.peak_for("fp32")
+    images = share * peak / ResNet50().model().flop_per_sample()
+    fp32 = {"precision": {"compute": "fp32"}, "calibrate": {"throughput": f"{images!r} images/s"}}
+    found = answer(RESNET, **fp32)
+    assert found["points"][0]["mfu"] == pytest.approx(share, rel=0.02)
+    (said,) = [text for text in found["warnings"] if "Winograd" in text]
+    assert "of Tesla V100-SXM2-16GB's peak in fp32" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "per_second"),
+    [
+        ({"precision": {"compute": "fp32"}}, "1700 images"),
+        ({"precision": {"compute": "fp16"}}, "7000 images"),
+        ({"model": {"huggingface": "gpt2-xl", "sequence_length": 1024}}, "2 sequences"),
+    ],
+)
+def test_beyond_what_an_algorithm_explains_a_calibration_is_refused(
+    changes: dict[str, Any], per_second: str
+) -> None:
+    changes = {"precision": {"compute": "fp32"}, **changes}
+    with pytest.raises(Refused, match=r"the measured step would need .* peak in fp"):
+        answer(RESNET, calibrate={"throughput": f"{per_second}/s"}, **changes)
 
 
 def test_without_a_measurement_the_interval_is_wide_and_says_why() -> None:

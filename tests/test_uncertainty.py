@@ -12,6 +12,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import without_communication
 from dpsim.core import constants
 from dpsim.core.constants import Constant, shipped
+from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.compute import DEFAULT_EFFICIENCY
 from dpsim.predict.player import play
@@ -103,6 +104,17 @@ def test_only_images_inside_a_node_have_an_input_pipeline() -> None:
     assert "input pipeline" not in interval(nodes, play(nodes), 8).causes
     words = bert(8)
     assert "input pipeline" not in interval(words, play(words), 1).causes
+
+
+def test_a_loader_that_is_no_limit_leaves_the_interval() -> None:
+    images, told = case(), case(input={"limiting": False})
+    unsaid, said = interval(images, play(images), 1), interval(told, play(told), 1)
+    assert play(told).step_time == play(images).step_time
+    assert said.causes == {k: v for k, v in unsaid.causes.items() if k != "input pipeline"}
+    assert said.low == unsaid.low
+    assert said.high < unsaid.high
+    with pytest.raises(Refused, match=r"input\.limiting: by how much is not modelled"):
+        case(input={"limiting": True})
 
 
 def test_without_calibration_compute_may_be_off_by_the_learned_factors() -> None:

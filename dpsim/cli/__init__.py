@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import warnings
 from types import FrameType
+from typing import Any
 
 DONE, FINDING, REFUSED, ENVIRONMENT, INTERNAL = 0, 1, 2, 3, 4
 #: as shells tell of a program that a signal ended: 128 and its number
@@ -61,7 +63,9 @@ def _explain(error: Exception) -> int:
     """Print one message for `error` on stderr; returns the exit code."""
     name = type(error).__name__
     if hasattr(error, "format_message"):  # a usage error of the command line itself
-        print(f"dpsim: {_plain(error.format_message())}", file=sys.stderr)
+        said, instead = _plain(error.format_message()), _instead(error)
+        said = f"{said.rstrip('.')}; {instead}" if instead else said
+        print(f"dpsim: {said}", file=sys.stderr)
         return REFUSED
     if name in ("Exit", "Abort"):
         return int(getattr(error, "exit_code", FINDING))
@@ -76,6 +80,19 @@ def _plain(message: str) -> str:
     for theirs, ours in (("greater", "least"), ("less", "most")):
         message = message.replace(f"Input should be {theirs} than or equal to", f"at {ours}")
     return message
+
+
+def _instead(error: Any) -> str:
+    """What to write instead of a command or an option that there is not."""
+    found = re.search(r"No such (command|option):? '?-*([\w-]+)", error.format_message())
+    if found is None:
+        return ""
+    from dpsim.core import unknown
+
+    if found[1] == "command":
+        return unknown.command(found[2])
+    takes = {parameter.name for parameter in error.ctx.command.params}
+    return unknown.option(found[2]) if "sets" in takes else ""
 
 
 def _said(error: Exception) -> str:

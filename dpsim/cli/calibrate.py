@@ -28,8 +28,12 @@ def calibrate(
     """Read the measurements in FILES; scenarios use the result with `calibration: FILE`."""
     from dpsim.measurements.calibration import gathering
     from dpsim.report import calibration as report
+    from dpsim.report.progress import progress
 
-    gathered = gathering.gather(files, title, operation=operation, ranks=ranks, nodes=nodes)
+    with progress("files", left=True) as bar:
+        gathered = gathering.gather(
+            files, title, operation=operation, ranks=ranks, nodes=nodes, tell=bar.of
+        )
     if out is not None:
         gathering.save(gathered.calibration, out)
     show = report.print_calibration

@@ -32,12 +32,16 @@ def explain(
     from dpsim.predict.prediction import predict
     from dpsim.report import explained as report
     from dpsim.report import trace as traces
+    from dpsim.report.progress import progress
 
     if trace is not None:
         note_reads()
         traces.check_place(trace)
-    prediction = predict(read(scenario, sets or ()))
-    found = prediction.explain()
+    loaded = read(scenario, sets or ())
+    with progress(left=True) as bar:
+        prediction = predict(loaded, tell=bar.of)
+    with progress("explained", left=True) as bar:
+        found = prediction.explain(bar.of)
     said = []
     if out is not None or trace is not None:
         shown = report.last_step(prediction)

@@ -27,8 +27,10 @@ def validate(
     """Predict every measured row of TABLE and say how far off the predictions are."""
     from dpsim.accuracy import validated
     from dpsim.report import accuracy as report
+    from dpsim.report.progress import progress
 
-    found = validated(table, calibrate=calibrate, jobs=processes(jobs))
+    with progress("series", left=True) as bar:
+        found = validated(table, calibrate=calibrate, jobs=processes(jobs), tell=bar.of)
     if out is not None:
         report.write_validation(found, out)
     show = report.print_validation

@@ -10,7 +10,6 @@ used is named where that plug-in is asked for, and disturbs no other.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -24,6 +23,7 @@ from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
 
+from dpsim.core import unknown
 from dpsim.core.marks import Mark
 from dpsim.core.record import Refused, build, json_schema
 
@@ -69,9 +69,11 @@ def find(folder: str, name: str) -> type[Any]:
     """The class of plug-in `name` of `folder`; Refused, naming what exists, if there is none."""
     known = names(folder)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise Refused(f"no {name[:60]!r} in {folder}; {hint}there are {', '.join(known)}")
+        there = f"there are {', '.join(known)}"
+        if missing := unknown.not_modelled(name):
+            raise Refused(f"{missing}; {there}")
+        near = unknown.did_you_mean(name, known)
+        raise Refused(f"no {name[:60]!r} in {folder}; {near}{near and ' '}{there}")
     points = _elsewhere(folder).get(name, ())
     if not points:
         module = importlib.import_module(f"{FOLDERS[folder]}.{name}")

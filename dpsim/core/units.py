@@ -71,6 +71,7 @@ _EXAMPLES = {
 }
 _HINTS = {
     "Gbps": "Gbit/s",
+    "GbE": "Gbit/s",
     "Mbps": "Mbit/s",
     "GBps": "GB/s",
     "Gb/s": "Gbit/s",

@@ -18,9 +18,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from dpsim.core import units, yamlfile
+from dpsim.core import units, unknown, yamlfile
 from dpsim.core.constants import folder
-from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
+from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.describe.sampler import Sampler
 
 Positive = Annotated[float, units.Unit("1", low=0.0, high=1e18, above=True)]
@@ -202,8 +202,7 @@ class Training:
 
     def _check_task(self, name: str) -> None:
         if name not in tasks():
-            hint = unknown(name, list(tasks())).replace("unknown key", f"no task {name[:60]!r}")
-            raise Refused(hint, ("task",))
+            raise Refused(unknown.sentence(name, tasks(), f"no task {name[:60]!r}"), ("task",))
         task = tasks()[name]
         if task.unit != "epochs" and self.epochs is None:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,14 +13,24 @@ from dpsim.backends import Backend
 from dpsim.backends.curves import file as calibrated
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
-from dpsim.core import plugins, yamlfile
-from dpsim.core.overrides import apply_sets, sweep_changes, with_change
+from dpsim.core import plugins, unknown, yamlfile
+from dpsim.core.overrides import apply_sets, of_one_kind, sweep_changes, with_change
 from dpsim.core.places import below, data_folder
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
 from dpsim.describe.convergence import Training
-from dpsim.describe.sections import Batch, Calibrate, Cluster, Compute, Host, Parallel, Startup
+from dpsim.describe.sections import (
+    Batch,
+    Calibrate,
+    Cluster,
+    Compute,
+    Host,
+    Input,
+    Parallel,
+    Startup,
+)
+from dpsim.machines.machine import machine_names
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import ModelSource, dump_model
+from dpsim.models.section import ModelSource, dump_model, section_of
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
@@ -52,6 +61,7 @@ class Scenario:
     schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()
+    input: Input | None = None
     variability: Variability = Variability()
     iteration: Literal["steady"] | Annotated[int, Check(1, 10_000)] = "steady"
     engine: Literal["auto", "event", "vectorised"] = "auto"
@@ -181,6 +191,8 @@ def placed(
     error: Refused, shown: str, lines: yamlfile.Lines, changed: Mapping[str, str]
 ) -> Refused:
     """`error` with the --set text at fault, else with the file and line of its key."""
+    if unknown.UNKNOWN in error.message:
+        error = Refused(error.message + of_one_kind(error.path, changed), error.path)
     at = dotted(error.path)
     for name, text in changed.items():
         if at == name or at.startswith((name + ".", name + "[")) or name.startswith(at + "."):
@@ -264,8 +276,6 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     if scenario.calibrate is not None and scenario.calibrate.throughput is not None:
         value, unit = scenario.calibrate.throughput
         data["calibrate"]["throughput"] = f"{value!r} {unit}/s"
-    if "torch" in data["strategy"]:
-        data["strategy"]["torch"] = str(scenario.strategy.torch)  # type: ignore[attr-defined]
     return data
 
 
@@ -286,12 +296,27 @@ def find(source: str | Path) -> Path:
             f"`dpsim compare {name}` compares them"
         )
     known = _stems(folder)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = unknown.did_you_mean(name, known)
+    if said := _no_scenario(name):
+        raise Refused(f"{name!r} is {said}")
     raise Refused(
-        f"no scenario file {name!r}, and no such bundled scenario; {hint}"
+        f"no scenario file {name!r}, and no such bundled scenario; {near}{near and ' '}"
         f"bundled: {', '.join(known)}"
     )
+
+
+def _no_scenario(name: str) -> str:
+    """What `name` is, and how it is used, where it is something else that there is."""
+    if name.endswith(".py"):
+        return f"no scenario; `dpsim measure --world-size RANKS -- python {name}` records a script"
+    if name in machine_names():
+        way = f"cluster.machine={name}"
+        return (
+            f"a machine: `dpsim run SCENARIO --set {way}` puts a scenario on it, `dpsim compare "
+            f"SCENARIO --vary {way},…` compares it with others"
+        )
+    section = section_of(name)
+    return f"a model: a scenario names it model: {section}" if section else ""
 
 
 def _stems(place: Path) -> list[str]:

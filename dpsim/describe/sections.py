@@ -18,7 +18,7 @@ from dpsim.variability import Number
 Oversubscription = Annotated[float, units.Unit("1", low=1.0, high=1e4)]
 _OF_A_MACHINE = (
     "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
-    "oversubscription", "routing", "devices",
+    "inter_node_latency", "oversubscription", "routing", "devices",
 )  # fmt: skip
 
 
@@ -28,6 +28,8 @@ class Cluster:
 
     Without a machine, `ranks` alone: a worked toy.  `inter_node_bandwidth` is per NIC, one way;
     `inter_node_kind` says what the NICs are (ethernet: TCP sockets, ipoib: TCP over InfiniBand).
+    `inter_node_latency` is one way from a NIC to one of another node below the same switch; what
+    it is more than the machine's own two cables have, every step between nodes takes longer.
     `routing`: `ecmp` sends each flow, from one NIC to another, over one spine switch, chosen by a
     hash that the scenario's `seed` seeds, so that flows collide; `balanced` spreads them evenly.
 
@@ -43,6 +45,7 @@ class Cluster:
     device: Text | None = None
     inter_node_bandwidth: units.BytesPerSecond | None = None
     inter_node_kind: NetworkKind | None = None
+    inter_node_latency: units.Seconds | None = None
     oversubscription: Oversubscription | None = None
     routing: Literal["balanced", "ecmp"] | None = None
     devices: dict[Ranks, Text] | None = None
@@ -184,6 +187,25 @@ class Host:
         for key, meant in given.items():
             if meant and self.launch is None:
                 raise Refused("needs launch, the host time to issue one kernel", (key,))
+
+
+@record
+class Input:
+    """What is known of the input pipeline.
+
+    limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
+              the interval does not count on a loss to them
+    """
+
+    limiting: Flag
+
+    def __post_init__(self) -> None:
+        if self.limiting:
+            message = (
+                "by how much is not modelled; leave it out, and calibrate with a step that was "
+                "measured with the real loader (false is accepted)"
+            )
+            raise Refused(message, ("limiting",))
 
 
 class Rate(Mark):

@@ -21,6 +21,11 @@ DEFAULT_EFFICIENCY = 0.5
 Recompute = Literal["none", "selective", "full"]
 
 
+#: multiplications of a direct convolution of 3 x 3 over those of F(2 x 2, 3 x 3) (Lavin and Gray,
+#: "Fast algorithms for convolutional neural networks", CVPR 2016)
+_WINOGRAD = 2.25
+
+
 @dataclass(frozen=True)
 class LayerTime:
     """Duration of one micro-batch's passes through one layer [s], what bounds them, and the share
@@ -56,6 +61,14 @@ def layer_times(
         device = replace(device, launch_overhead=0.0)
     roofline = Roofline(device, dtype, efficiency) if device is not None else None
     return tuple(_layer_time(layer, roofline, samples, recompute) for layer in model.layers)
+
+
+def beyond_peak(model: Model, dtype: str) -> float:
+    """How many times the peak the FLOP that are counted can seem to reach [1]: convolutions in fp32
+    by an algorithm with fewer multiplications.  A stand-in of images has some."""
+    shapes = (tensor.shape for layer in model.layers for tensor in layer.tensors)
+    convolves = model.sample == "image" or any(len(shape) == 4 for shape in shapes)
+    return _WINOGRAD if dtype == "fp32" and convolves else 1.0
 
 
 @dataclass(frozen=True)

@@ -129,7 +129,7 @@ def in_flight_bytes(
 
 def memory_use(states: dict[str, float], activations: float, device: Device | None) -> MemoryUse:
     """The sum of what a strategy keeps, the activations, and on a real device the runtime."""
-    parts = {name: size for name, size in states.items() if size > 0}
+    parts = {name: float(size) for name, size in states.items() if size > 0}
     if activations > 0:
         parts["activations"] = activations
     if device is not None:

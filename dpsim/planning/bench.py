@@ -27,8 +27,11 @@ from dpsim.predict.relative import compared
 #: keys that change nothing inside a node
 _BETWEEN = tuple(
     f"cluster.{key}"
-    for key in ("inter_node_bandwidth", "inter_node_kind", "oversubscription", "routing")
-)
+    for key in (
+        "inter_node_bandwidth", "inter_node_kind", "inter_node_latency", "oversubscription",
+        "routing",
+    )
+)  # fmt: skip
 #: called with the number of points played so far
 Told = Callable[[int], None]
 

@@ -11,6 +11,7 @@ from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import Variant, without_communication
 from dpsim.compile.critical import critical_path
 from dpsim.compile.schedules import peak_in_flight
+from dpsim.core import told
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
@@ -27,11 +28,11 @@ PAIRED_STEPS = 8
 QUIET = "no stragglers"
 
 
-def explain(prediction: Prediction) -> Explanation:
+def explain(prediction: Prediction, tell: told.Told = told.nobody) -> Explanation:
     """The prediction's answer with, per point, operations, orders, buckets, critical path and
     what-ifs.  Points without a number keep their error."""
     points: list[Explained | Failed] = []
-    for one in prediction.outcomes:
+    for one in told.counted(prediction.outcomes, tell):
         if isinstance(one.point, Failed):
             points.append(one.point)
         else:

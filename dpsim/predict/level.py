@@ -17,6 +17,7 @@ from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import Calibrate
+from dpsim.models.compute import beyond_peak
 from dpsim.predict.player import step_time
 
 #: the least level where pauses are: they are shares of compute, and so need some
@@ -44,7 +45,7 @@ def level_of(loaded: Loaded) -> Level | None:
 def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = step_time) -> Level:
     """The level that makes the prediction equal the measurement; `play` tells a case's step time.
 
-    Raises Refused where no level does, or only one beyond the device's peak.
+    Raises Refused where no level does, or only one beyond what the device's peak explains.
     """
     point = _point(first, calibrate)
     case = at_ranks(first, point.ranks)
@@ -73,7 +74,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
             ("calibrate",),
         )
     scale = _solve(time, target, least)
-    _check_peak(scaled(case, scale))
+    _ = above_peak(scaled(case, scale))
     return Level(scale, point.ranks, target)
 
 
@@ -115,19 +116,33 @@ def _solve(time: Callable[[float], float], target: float, least: float) -> float
     return min(known, key=lambda scale: abs(known[scale] - target))
 
 
-def _check_peak(case: Case) -> None:
-    device = case.device
+def above_peak(case: Case) -> str:
+    """What to say where `case` computes faster than its device multiplies; "" where it doesn't.
+
+    Refused where no algorithm explains it.
+    """
+    device, dtype = case.device, case.precision.compute
+    share = _share_of_peak(case)
+    if device is None or share <= 1:
+        return ""
+    faster = "if it ran in a faster dtype (autocast, tf32), say so with precision.compute"
+    shown = f"{share:.0%} of {device.name}'s peak in {dtype}"
+    most = beyond_peak(case.model, dtype)
+    if share <= most:
+        return (
+            f"calibrated at {shown}: convolutions of 3 x 3 by Winograd's algorithm, which needs "
+            f"up to {most:g} times fewer multiplications, explain it; {faster}"
+        )
+    raise Refused(f"the measured step would need {shown}; {faster}", ("calibrate",))
+
+
+def _share_of_peak(case: Case) -> float:
+    """FLOP of a step over what the device multiplies directly in the time of its compute; 0 where
+    nothing is known."""
     samples = max(case.shares) * case.scenario.batch.accumulation
     flop = case.model.flop_per_sample() * samples
-    if device is None or flop == 0:
-        return
+    if case.device is None or flop == 0:
+        return 0.0
     job = case.job(max(case.shares))
     seconds = sum(t.forward + t.backward for t in job.times) * job.micro_batches
-    share = flop / (seconds * device.peak_for(case.precision.compute))
-    if share > 1:
-        raise Refused(
-            f"the measured step would need {share:.0%} of {device.name}'s peak "
-            f"in {case.precision.compute}; if it ran in a faster dtype "
-            "(autocast, tf32), say so with precision.compute",
-            ("calibrate",),
-        )
+    return flop / (seconds * case.device.peak_for(case.precision.compute))

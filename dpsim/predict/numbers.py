@@ -11,6 +11,7 @@ from dpsim.cases.case import Case
 from dpsim.compile.program import RECEIVE, Cast
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.models.compute import beyond_peak
 from dpsim.models.memory import MemoryUse
 from dpsim.predict import training_run
 from dpsim.predict.bottleneck import bottleneck
@@ -71,7 +72,11 @@ def _counts(case: Case) -> tuple[int | None, int | None, int | None]:
     try:
         return case.ranks, case.nodes, case.global_batch
     except (Refused, ValueError):
-        return case.scenario.cluster.ranks, case.scenario.cluster.nodes, None
+        cluster = case.scenario.cluster
+    try:
+        return *(case.site.asked if case.machine else (cluster.ranks, None)), None
+    except (Refused, ValueError):
+        return cluster.ranks, cluster.nodes, None
 
 
 def _beside(case: Case) -> Iterator[BesideStep]:
@@ -95,7 +100,7 @@ def _mfu(case: Case, time: float) -> float | None:
         return None
     assert case.pace.peak is not None
     share = flop * case.global_batch / (case.pace.peak * time)
-    if share > 1:
+    if share > beyond_peak(case.model, case.precision.compute):
         raise SimulationError(f"MFU of {share:.0%}: a step of {time} s is beyond the device's peak")
     return share
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dpsim._version import __version__
 from dpsim.cases.case import Case
 from dpsim.cases.variant import scaled
+from dpsim.core import told
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Given, Loaded, taken, to_data
@@ -67,11 +68,11 @@ class Prediction:
         found = unfit(self)
         return advice(*found) if found else ()
 
-    def explain(self) -> Explanation:
+    def explain(self, tell: told.Told = told.nobody) -> Explanation:
         """Where the step goes and what would help (see `dpsim explain --json`)."""
         from dpsim.predict.explain import explain
 
-        return explain(self)
+        return explain(self, tell)
 
     def __repr__(self) -> str:
         return shown.text(self.answer)
@@ -80,19 +81,20 @@ class Prediction:
         return shown.html(self.answer)
 
 
-def predict(given: Given, found: Level | None = None) -> Prediction:
+def predict(given: Given, found: Level | None = None, tell: told.Told = told.nobody) -> Prediction:
     """The prediction of a scenario: its name, path, plain data, record, or what `dpsim.read` gave.
     A refusal names the file and line at fault.
 
-    `found` is the level of compute where it is known already: a sweep calibrates once."""
+    `found` is the level of compute where it is known already: a sweep calibrates once.  `tell` is
+    told how many points are done."""
     loaded = taken(given)
     try:
-        return _predict(loaded, found)
+        return _predict(loaded, found, tell)
     except Refused as error:
         raise loaded.located(error) from None
 
 
-def _predict(loaded: Loaded, found: Level | None) -> Prediction:
+def _predict(loaded: Loaded, found: Level | None, tell: told.Told) -> Prediction:
     """Play every point of `loaded`.  Raises Refused where no point can be computed for a reason
     that lies in the input; a single point that cannot be computed carries its `error`."""
     cases = tuple(Case(point, loaded.base) for point in loaded.points)
@@ -105,7 +107,8 @@ def _predict(loaded: Loaded, found: Level | None) -> Prediction:
         cases = tuple(scaled(case, found.scale) for case in cases)
     outcomes: list[Outcome] = []
     budget = EVENT_BUDGET
-    for case, change in zip(cases, loaded.changes, strict=True):
+    pairs = list(zip(cases, loaded.changes, strict=True))
+    for case, change in told.counted(pairs, tell):
         try:
             budget, played = _play(case, budget)
             used = memory_of(case)

@@ -13,7 +13,7 @@ collectives            5 % and 95 % points of measured over predicted time of si
 collectives, measured  the curve's own spread, at least 3 %, where curves serve all of them on
                        their own group; in between elsewhere (dpsim/cases/coverage.py)
 input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
-                       a node share
+                       a node share; not where the scenario says that it is no limit
 
 Backends that are not NCCL have a prior for collectives, x 0.85 ... 1.8: NCCL's own model predicts
 0.56-1.1 of measured times at large sizes over eight machines.  Durations that a scenario gives for
@@ -156,7 +156,7 @@ def _losses(case: Case, calibrated_at: int | None, repeated: bool) -> Causes:
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
     inside = doublings_inside(case, calibrated_at or 1) if case.topology else 0.0
-    if case.model.sample == "image" and inside:
+    if case.model.sample == "image" and inside and case.scenario.input is None:
         found["input pipeline"] = (1.0, 1.0 + inside * _width("images.loss"))
     return found
 

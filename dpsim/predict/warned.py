@@ -11,7 +11,7 @@ from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
 from dpsim.predict import startup, training_run
-from dpsim.predict.level import Level
+from dpsim.predict.level import Level, above_peak
 from dpsim.predict.memory import memory_of
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
@@ -62,6 +62,8 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
     """Where compute is not measured, or rests on a record."""
     if found is None and first.machine is not None and measured_at(first) is None:
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
+    if found is not None and good and (said := above_peak(good[0])):
+        yield said
     low, high = compute_range(first, False)
     if found is not None and not low <= found.scale <= high:
         than = "the layers' own durations" if measured_at(first) else "modelled"
@@ -156,11 +158,14 @@ def _uneven(first: Case, good: Sequence[Case]) -> Iterator[str]:
 
 def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Points without numbers, and those that do not fit in memory."""
+    errors: dict[str, list[str]] = {}
+    for one in outcomes:
+        if isinstance(one.point, Failed):
+            errors.setdefault(one.point.error, []).append(str(one.point.ranks))
+    yield from (f"{', '.join(dict.fromkeys(at))} ranks: {text}" for text, at in errors.items())
     for one in outcomes:
         point, used = one.point, one.memory
-        if isinstance(point, Failed):
-            yield f"{point.ranks} ranks: {point.error}"
-        elif used is not None and used.fits is False:
+        if used is not None and used.fits is False:
             yield (
                 f"{point.ranks} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
                 f"{(used.capacity or 0) / 1e9:.1f} GB"

@@ -50,7 +50,7 @@ def print_sweep(answer: GridAnswer, console: Console, files: str) -> None:
 
 def _warnings(texts: Sequence[str]) -> list[str]:
     """The first four, and how many more there are; what the table shows is left out."""
-    said = [text for text in texts if not re.match(r"[0-9?]+ ranks: ", text)]
+    said = [text for text in texts if not re.match(r"[0-9?, ]+ ranks: ", text)]
     return said[:4] + ([f"and {len(said) - 4} more, see sweep.json"] if len(said) > 4 else [])
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from dpsim.accuracy.collectives.table import CollectiveRow, StatedMachine
 from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.words import meaning, vocabulary
-from dpsim.core import plugins
+from dpsim.core import plugins, told
 from dpsim.core.processes import pool
 from dpsim.core.record import Refused, build
 from dpsim.machines.topology import Topology
@@ -65,7 +65,9 @@ class Estimate:
 Estimates = Mapping[Question, Estimate | str]
 
 
-def estimates(questions: Iterable[Question], jobs: int = 1) -> Estimates:
+def estimates(
+    questions: Iterable[Question], jobs: int = 1, tell: told.Told = told.nobody
+) -> Estimates:
     """An Estimate for each question, or why there is none; `jobs` processes share the machines."""
     by_machine: dict[StatedMachine, list[Question]] = {}
     for question in dict.fromkeys(questions):
@@ -73,11 +75,11 @@ def estimates(questions: Iterable[Question], jobs: int = 1) -> Estimates:
     groups = sorted(by_machine.values(), key=lambda group: -group[0].stated.ranks)
     found: dict[Question, Estimate | str] = {}
     if jobs == 1 or len(groups) < 2:
-        for group in groups:
+        for group in told.counted(groups, tell):
             found |= _group(group)
         return found
     with pool(jobs) as processes:
-        for part in processes.map(_group, groups):
+        for part in told.counted_of(len(groups), processes.map(_group, groups), tell):
             found |= part
     return found
 
@@ -99,7 +101,7 @@ def _estimate(question: Question) -> Estimate:
     if question.size == 0:
         raise Refused("0 bytes are nothing to move")
     if question.stated.ranks == 1:
-        raise Refused("a rank alone communicates with nobody")
+        raise Refused("a rank alone communicates with told.nobody")
     backend = backend_of(question.library, question.algorithm, question.protocol)
     topology, notes = topology_of(question.stated)
     found = collective.timing(backend, question.operation, question.size, topology)

@@ -20,7 +20,8 @@ from itertools import islice
 from pathlib import Path
 
 from dpsim.accuracy.words import vocabulary
-from dpsim.core.record import Refused, unknown
+from dpsim.core import unknown
+from dpsim.core.record import Refused
 
 NEEDED = (
     "accelerator", "gpus_per_node", "nodes", "ranks", "fabric", "library", "collective",
@@ -167,10 +168,11 @@ def _header(cells: Sequence[str], name: str) -> tuple[str, ...]:
     missing = [column for column in NEEDED if column not in head]
     if missing:
         strange = [column for column in head if column not in (*NEEDED, *OPTIONAL)]
-        near = next((f"; is {c[:60]!r} it?" for c in strange if missing[0] in unknown(c, missing)
-                     and "mean" in unknown(c, missing)), "")  # fmt: skip
+        meant = (
+            f"; is {c[:60]!r} it?" for c in strange if unknown.near(c, missing)[:1] == missing[:1]
+        )
         raise Refused(
-            f"{name}:1: {missing[0]}: the column is missing{near} "
+            f"{name}:1: {missing[0]}: the column is missing{next(meant, '')} "
             f"(needed: {', '.join(NEEDED)}; optional: {', '.join(OPTIONAL)})"
         )
     return head

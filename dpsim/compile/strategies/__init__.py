@@ -58,6 +58,10 @@ class Lighter(NamedTuple):
     keys: dict[str, Any]
     cost: str = ""
 
+    def applies(self, replicas: int) -> bool:
+        """Whether a rank keeps less with it: sharing out needs another replica to share with."""
+        return replicas > 1 or self.what in ("buckets", "offloaded")
+
 
 class Strategy:
     """Contract of this folder.
@@ -127,6 +131,14 @@ class Strategy:
             return
         keys = {f"strategy.{key}": value for key, value in knobs.items()}
         yield Lighter(what, other, keys, cost)
+
+    def offloading(self, *stages: int) -> Iterator[Lighter]:
+        """DeepSpeed in its place, with optimizer states on the host."""
+        cost = "DeepSpeed in its place; states in the host's memory, updated by its CPUs"
+        for stage in stages:
+            knobs = {"stage": stage, "offload_optimizer": "cpu"}
+            keys = {"strategy": {"kind": "zero", **knobs}}
+            yield Lighter("offloaded", plugins.find("strategies", "zero")(**knobs), keys, cost)
 
     def on_device(self) -> Strategy:
         """The same system with nothing left to the host: what its work costs shows beside it."""

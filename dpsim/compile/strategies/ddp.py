@@ -271,6 +271,7 @@ class Ddp(Strategy):
             fsdp = plugins.find("strategies", "fsdp")(torch=self.torch)
             cost = "parameters are gathered in every pass"
             yield Lighter("system", fsdp, {"strategy": {"kind": "fsdp"}}, cost)
+            yield from self.offloading(1, 3)
 
 
 def assign_buckets(

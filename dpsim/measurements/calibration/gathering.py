@@ -10,6 +10,7 @@ from typing import Any
 
 from dpsim._version import __version__
 from dpsim.backends.curves.file import Calibration, Source, write
+from dpsim.core import told
 from dpsim.core.outputs import marked, write_files
 from dpsim.core.record import Refused
 from dpsim.measurements.calibration.fitting import calibration_of
@@ -46,14 +47,16 @@ def gather(
     operation: str | None = None,
     ranks: int | None = None,
     nodes: int | None = None,
+    tell: told.Told = told.nobody,
 ) -> Gathered:
-    """Read `files`; what they don't say is `operation`, `ranks` and `nodes`.
+    """Read `files`; what they don't say is `operation`, `ranks` and `nodes`.  `tell` is told how
+    many are read.
 
     Raises Refused for a file that is no measurement, contradicts another, or is given twice.
     """
     found: list[Findings] = []
     sources: list[Source] = []
-    for path in files:
+    for path in told.counted(files, tell):
         findings = read_any(path).told(operation, ranks, nodes)
         source = Source(file=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
         if source.sha256 in (known.sha256 for known in sources):

@@ -14,7 +14,7 @@ from dpsim.core import plugins
 from dpsim.core.record import Refused, dump
 from dpsim.machines.machine import Machine, load_device
 from dpsim.measurements.importing import agreement
-from dpsim.measurements.importing.device import device_of
+from dpsim.measurements.importing.device import alike, device_of
 from dpsim.measurements.importing.facts import Facts, Nic
 from dpsim.measurements.importing.host import host_of
 from dpsim.measurements.importing.ledger import Ledger, Told
@@ -52,7 +52,7 @@ def combine(
     host = host_of(ledger, chosen, gpus, nics) if gpus and nics is not None else None
     network = _network(ledger, nics) if nics else None
     if ledger.missing:
-        hint = "name a machine like it with --like (dpsim show machines lists them)"
+        hint = f"name a machine like it with --like: {alike(gpus, chosen)}"
         if like is not None:
             hint = f"{like.name} doesn't say it either, or not for such a node"
         raise Refused(f"the files don't say: {'; '.join(ledger.missing)}; {hint}")
