@@ -10,7 +10,8 @@ them, and marked.  A sweep's stored points must stay stored.  After SIGTERM no t
 left; processes end with the one that started them; and the command that comes through leaves the
 bytes of one that nobody disturbed.  Trials are told in the log, and those that it tells are not
 repeated.  Commands run in forks of this process, so that one takes milliseconds; pictures are made
-up, for what is drawn does not matter here (--draw draws them).
+up, for what is drawn does not matter here (--draw draws them).  Leave the checkout alone
+meanwhile: a change in it is a difference.
 """
 
 from __future__ import annotations
