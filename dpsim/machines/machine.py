@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 import pydantic
 
 from dpsim.core import yamlfile
+from dpsim.core.files import stamp
 from dpsim.core.places import data_folder
 from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
@@ -154,7 +155,11 @@ def load_machine(name_or_path: str, base: Path | None = None) -> Machine:
     A text that ends in .yaml, .yml or .json, or has a slash, is a file.
     """
     path, shown = _find(name_or_path, machine_names(), data_folder("topologies"), base, "machine")
-    return _read_machine(path, shown, path.stat().st_mtime_ns if path.is_file() else 0)
+    read = (path, shown, stamp(path))
+    data, _ = _parsed(*read)
+    device = data.get("device") if isinstance(data, dict) else None
+    beside = stamp(path.parent / device) if isinstance(device, str) else None
+    return _read_machine(*read, beside)
 
 
 def load_device(name_or_path: str, base: Path | None = None) -> Device:
@@ -174,8 +179,14 @@ def _find(
 
 
 @lru_cache(maxsize=64)
-def _read_machine(path: Path, shown: str, stamp: int) -> Machine:
-    data, lines = yamlfile.load(path, shown)
+def _parsed(path: Path, shown: str, _: object) -> tuple[Any, yamlfile.Lines]:
+    return yamlfile.load(path, shown)
+
+
+@lru_cache(maxsize=64)
+def _read_machine(path: Path, shown: str, own: object, _: object) -> Machine:
+    """The machine in the file with the stamp `own`; the other stamp is that of its device."""
+    data, lines = _parsed(path, shown, own)
     try:
         data = _mapping(data, ())
         sources = dict(_mapping(data.get("sources", {}), ("sources",)))

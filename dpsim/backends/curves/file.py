@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from dpsim.backends.curves import MeasuredCurve, timing_text
 from dpsim.core import yamlfile
+from dpsim.core.files import stamp
 from dpsim.core.places import below
 from dpsim.core.record import Check, Count, Refused, Text, build, dump, record
 from dpsim.core.units import Seconds, Unit
@@ -113,12 +114,11 @@ def find(name: str, base: Path) -> Calibration:
         raise Refused(
             f"no file {name[:200]!r} beside the scenario; bundled: {known}", ("calibration",)
         )
-    stamp = path.stat()
-    return _cached(path, (stamp.st_mtime_ns, stamp.st_size))
+    return _cached(path, stamp(path))
 
 
 @lru_cache(maxsize=16)
-def _cached(path: Path, stamp: Any) -> Calibration:
+def _cached(path: Path, _: Any) -> Calibration:
     return load(path)
 
 
