@@ -1,11 +1,14 @@
 """The calibration file: what `dpsim calibrate` found, as scenarios use it.
 
 A file names what it was made from (file names and SHA-256), holds measured curves, step times and
-layer times with their errors, and the warnings that came with them.
+layer times with their errors, and the warnings that came with them.  A digest of all that tells
+whether it is as it was written; numbers of one's own have none, and are made from nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -89,7 +92,23 @@ def write(calibration: Calibration) -> str:
     data = dump(calibration)
     for plain, curve in zip(data.get("curves", []), calibration.curves, strict=True):
         plain["points"] = [timing_text(point) for point in curve.points]
-    return yamlfile.dump_yaml(data)
+    plain, _ = yamlfile.loads(yamlfile.dump_yaml(data), "")
+    return yamlfile.dump_yaml({**data, "digest": _digest(plain)})
+
+
+def _digest(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def _check_digest(data: dict[str, Any], plain: dict[str, Any]) -> None:
+    """Refused where the file of `data`, `plain` without its digest, isn't what calibrate wrote."""
+    given = data.get("digest")
+    if given != _digest(plain) and (given is not None or plain.get("made_from")):
+        raise Refused(
+            "the file is not as dpsim calibrate wrote it; calibrate again, or, for numbers of your "
+            "own, write made_from: [] and no digest",
+            ("digest",),
+        )
 
 
 def load(path: Path) -> Calibration:
@@ -98,7 +117,10 @@ def load(path: Path) -> Calibration:
     try:
         if isinstance(data, dict) and data.get("schema_version", 1) != 1:
             raise Refused("only version 1 is known", ("schema_version",))
-        return build(Calibration, data, file=True)
+        plain = {k: v for k, v in data.items() if k != "digest"} if isinstance(data, dict) else data
+        calibration = build(Calibration, plain, file=True)
+        _check_digest(data, plain)
+        return calibration
     except Refused as error:
         raise yamlfile.located(error, path.name, lines) from None
 
