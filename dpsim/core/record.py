@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -72,6 +73,16 @@ def record(cls: type[T]) -> type[T]:
     )
     _NAMES.add(cls.__name__)
     made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
+    checked = made.__init__
+
+    @functools.wraps(checked)
+    def init(self: T, **given: Any) -> None:
+        try:
+            checked(self, **given)
+        except pydantic.ValidationError as error:
+            raise _refusal(cls, error, ()) from None
+
+    made.__init__ = init
     return cast("type[T]", made)
 
 

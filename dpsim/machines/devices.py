@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Natural, Text, record
-from dpsim.core.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Watts
+from dpsim.core.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Unit, Watts
 
 #: what joins nodes.  ethernet is TCP sockets over Ethernet, gvnic the same over Google's virtual
 #: NIC, ipoib TCP over InfiniBand or another fast fabric, tcpx Google's GPUDirect-TCPX; the others
@@ -26,7 +26,7 @@ class Link:
     infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, efa, tcpx (see `NetworkKind`).
     """
 
-    bandwidth: BytesPerSecond
+    bandwidth: Annotated[float, Unit("B/s", high=1e24, above=True)]  # of many cables in one
     latency: Seconds = 0.0
     kind: LinkKind = "local"
 

@@ -8,8 +8,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import pydantic
-
 from dpsim.core import yamlfile
 from dpsim.core.files import stamp
 from dpsim.core.places import data_folder
@@ -127,9 +125,8 @@ def _routed(network: Network | None, routing: Routing, seed: int) -> Network | N
 def _replaced(value: Any, path: tuple[str | int, ...], **changes: Any) -> Any:
     try:
         return dataclasses.replace(value, **changes)
-    except pydantic.ValidationError as error:
-        message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise Refused(message, path) from None
+    except Refused as error:
+        raise Refused(error.message, path) from None
 
 
 def _whole(value: int | None, field: str, low: int, default: int = 1) -> int:
