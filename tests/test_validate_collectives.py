@@ -486,6 +486,9 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
     "another kind of table": ("ranks,throughput\n1,2\n", ":1: accelerator"),
     "a name nearly right": (GOOD.replace("size_bytes", "size_byte"), "size_bytes: .*'size_byte'"),
     "decimal comma": (GOOD.replace(",", ";").replace("100.0", "100,0"), ":2: time_us: '100,0'"),
+    "another bandwidth": (
+        f"{HEADER},algbw_GBps\n{LINE},1.5\n", ":2: algbw_GBps: 1.5 is not size_bytes over",
+    ),
     "a line break in a number": (_cell("time_us", "1\n2"), ":3: time_us"),
     **{f"no {name}": (_without(name), f":1: {name}: .*missing") for name in tables.NEEDED},
     **{

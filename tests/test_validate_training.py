@@ -70,6 +70,15 @@ def point(tmp_path: Path, **changes: Any) -> MeasuredCase:
         ("total_gpus,accelerator,model,step_time_s\n1e9,V100,x,1\n", "1000000000 is not in 1"),
         ("total_gpus,accelerator,model,step_time_s\n1,V100,x,1,9,9\n", "has 6 cells"),
         ('total_gpus,accelerator,model,step_time_s\n1,"V100,x,1\n', "is no CSV"),
+        (
+            "total_gpus,nodes,gpus_per_node,accelerator,model,step_time_s\n17,2,8,V100,x,1\n",
+            "total_gpus: 2 nodes of 8 have no 17",
+        ),
+        (
+            "total_gpus,accelerator,model,step_time_s,throughput_global,global_batch\n"
+            "8,V100,x,0.5,512,128\n",
+            "throughput_global: 512 per second is not global_batch 128",
+        ),
     ],
 )
 def test_a_broken_table_is_refused_naming_line_and_column(

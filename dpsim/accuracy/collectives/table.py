@@ -19,7 +19,7 @@ from pathlib import Path
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
 from dpsim.core.record import Check, unknown
-from dpsim.core.units import Unit
+from dpsim.core.units import Unit, decimal
 
 NEEDED = (
     "accelerator", "gpus_per_node", "nodes", "ranks", "fabric", "library", "collective",
@@ -33,7 +33,7 @@ OPTIONAL = (
 MOST_ROWS, MOST_BYTES = 200_000, 256_000_000
 #: what a collective may take; single transfers inside a GPU take less than clocks tell
 TIME = Unit("s", low=1e-12, high=1e7)
-_COUNT = Check(1, 2**20)
+_COUNT, _RATE = Check(1, 2**20), Unit("1", high=1e9)
 _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
 #: what a spreadsheet takes for the beginning of a formula, where the cell is no number
 _FORMULA = ("=", "+", "-", "@")
@@ -123,6 +123,9 @@ class _Cells:
         if not nodes <= ranks <= nodes * per_node:
             message = f"{ranks} ranks do not fit {nodes} nodes of {per_node} GPUs"
             raise self.found.refusal(message, "ranks")
+        size = self.found.whole("size_bytes", Check(0, 2**60))
+        measured = self.found.number("time_us", TIME, "us")
+        self.check_bandwidth(size, measured)
         return CollectiveRow(
             line=self.found.line,
             cells=tuple(self.found.cells),
@@ -138,8 +141,8 @@ class _Cells:
             algorithm=self.found.get("algo") or "auto",
             protocol=self.found.get("proto") or "auto",
             operation=self.operation(),
-            size=self.found.whole("size_bytes", Check(0, 2**60)),
-            measured=self.found.number("time_us", TIME, "us"),
+            size=size,
+            measured=measured,
             in_place=self.flag("inplace"),
             excluded=self.flag("pathological"),
             role=self.found.get("role").lower(),
@@ -152,6 +155,15 @@ class _Cells:
         get = self.found.get
         machine = get("machine_id") or f"{get('accelerator')} {get('fabric')}"
         return f"{machine} {self.operation()} n{nodes} r{ranks} {get('library')}"
+
+    def check_bandwidth(self, size: int, seconds: float) -> None:
+        """Refused where a bandwidth that is stated too is not the size over the time."""
+        stated = self.found.get("algbw_GBps")
+        if stated:
+            rate, found = self.found.number("algbw_GBps", _RATE), size / seconds / 1e9
+            if abs(rate - found) > 10.0 ** int(decimal(stated).as_tuple().exponent) + 1e-3 * found:
+                wrong = f"{stated[:40]} is not size_bytes over time_us, which is {found:.6g}"
+                raise self.found.refusal(wrong, "algbw_GBps")
 
     def operation(self) -> str:
         name = re.sub(r"[\s-]+", "_", self.text("collective").lower())

@@ -8,7 +8,7 @@ notes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from dpsim.core.units import Unit
 
 #: the largest table, and the largest number of rows, that are read
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000
+#: how far throughput and step time of a row may be off each other: both are rounded
+AGREE = 0.02
 #: numbers without which a row means nothing; the whole table is refused where one is not right
 _STRICT = ("total_gpus", "gpus_per_node", "nodes", "value", "step_time_s", "throughput_global")
 #: numbers that may be words instead ("64 (s128) / 8 (s512)"): then the row, not the table, is
@@ -141,7 +143,23 @@ def _row(number: int, found: csvfile.Row, columns: tuple[str, ...]) -> TrainingR
                     raise found.refusal(str(error), column) from None
     if "total_gpus" not in numbers:
         raise found.refusal("is empty", "total_gpus")
+    _check(found, numbers)
     return TrainingRow(number, found.line, cells, numbers)
+
+
+def _check(found: csvfile.Row, numbers: Mapping[str, float]) -> None:
+    """Refused where numbers of a row contradict each other."""
+    gpus, nodes, each = (numbers.get(c) for c in ("total_gpus", "nodes", "gpus_per_node"))
+    if gpus and nodes and each and not nodes <= gpus <= nodes * each:
+        raise found.refusal(f"{nodes:g} nodes of {each:g} have no {gpus:g}", "total_gpus")
+    rate, time, batch = (
+        numbers.get(c) for c in ("throughput_global", "step_time_s", "global_batch")
+    )
+    if rate and time and batch:
+        samples = (batch, batch * numbers.get("seq_len", 1.0))  # in samples or in tokens
+        if min(abs(rate * time / each - 1) for each in samples if each) > AGREE:
+            wrong = f"{rate:g} per second is not global_batch {batch:g} in step_time_s {time:g}"
+            raise found.refusal(wrong, "throughput_global")
 
 
 def _number(text: str, whole: bool) -> float:

@@ -241,7 +241,7 @@ def _check_whole(table: _Table) -> None:
         return
     busy = [timed.bus.value for row in table.rows for timed in row.timed]
     mean = sum(busy) / len(busy) if busy else 0.0
-    if abs(mean - table.average) > 0.02 * table.average + 0.01:
+    if abs(mean - table.average) > 1e-3 * table.average + 0.01:
         table.warnings.append(
             f"the stated average of {table.average:g} GB/s is not that of the rows ({mean:.4g}); "
             "rows are missing"
