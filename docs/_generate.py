@@ -26,6 +26,7 @@ from dpsim.core import plugins
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Check
 from dpsim.core.units import Unit, show
+from dpsim.core.unknown import Absent, missing
 from dpsim.describe import scenario, sections
 from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
@@ -76,6 +77,12 @@ In the tables, “required” in the column “default” means that the key has
 that it may be left out.
 """
 
+NOT_MODELLED = """\
+What users ask for and dpsim does not have is refused by name, wherever a name or a key stands, with
+the reason and what there is to do instead.  Combinations that are not modelled (such as FSDP with
+tensor parallelism) are refused where they meet.
+"""
+
 #: what the docstrings don't say, as "Record.key"
 MEANING = {
     "Scenario.title": "name for people; the file's name if empty",
@@ -95,6 +102,7 @@ MEANING = {
         "can be; left out: equal counts of blocks (or layers)"
     ),
     "Scenario.host": "work of the host",
+    "Scenario.input": "what is known of the loader; left out: images may lose to it (A26)",
     "Scenario.variability": "what makes ranks differ from one another",
     "Scenario.iteration": "which iteration is meant; `steady` is the settled sequence of steps",
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
@@ -124,6 +132,9 @@ MEANING = {
     "Cluster.nics_per_node": "overrides the machine's",
     "Cluster.device": "a bundled device or a device file; overrides the machine's",
     "Cluster.inter_node_bandwidth": "of each NIC, one way; overrides the machine's",
+    "Cluster.inter_node_latency": (
+        "one way from a NIC to one of another node; overrides the machine's"
+    ),
     "Cluster.inter_node_kind": "what joins the nodes (ethernet is TCP sockets, ipoib TCP over "
     "InfiniBand); overrides the machine's",
     "Cluster.oversubscription": "of the leaf switches; overrides the machine's",
@@ -294,6 +305,7 @@ SECTIONS = [
     ("compute", sections.Compute),
     ("parallel", sections.Parallel),
     ("host", sections.Host),
+    ("input", sections.Input),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
     ("variability.shared", Shared),
@@ -336,13 +348,19 @@ def page() -> str:
     parts += ["## collective\n", *_plugins("collective", Plugin("backends", "backend"))]
     sections = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {sections}.\n"]
+    parts += ["## Not modelled\n", NOT_MODELLED, "\n".join(map(_missing, missing().items())), ""]
     return "\n".join(parts)
+
+
+def _missing(entry: tuple[str, Absent]) -> str:
+    what, found = entry
+    names = ", ".join(f"`{name}`" for name in found.names)
+    return f"- **{what}**: {found.because}; {found.instead}.  Refused: {names}."
 
 
 def _plugins(key: str, plugin: Plugin) -> list[str]:
     parts = []
-    for name in plugins.names(plugin.folder):
-        cls = plugins.find(plugin.folder, name)
+    for name, cls in plugins.usable(plugin.folder):
         parts += [f"### {key}: {{{plugin.tag}: {name}}}\n", described(cls)]
     return parts
 

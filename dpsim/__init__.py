@@ -1,7 +1,7 @@
 """dpsim: how data-parallel training scales, before anyone buys or rents the machines.
 
 >>> import dpsim
->>> dpsim.predict(dpsim.read("worked/ddp_steady")).step_time_s  # doctest: +ELLIPSIS
+>>> dpsim.predict("worked/ddp_steady").step_time_s  # doctest: +ELLIPSIS
 0.02345...
 """
 
@@ -34,3 +34,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

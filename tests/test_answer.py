@@ -109,7 +109,7 @@ def test_the_command_prints_the_schema(cli) -> None:  # type: ignore[no-untyped-
 
 def test_a_point_can_be_read_by_the_keys_of_its_json() -> None:
     (point,) = computed(dpsim.predict(dpsim.read("worked/train_steps")).points[:1])
-    assert point["efficiency"] == point.efficiency == 1.0
+    assert point["speedup"] == point.speedup == 1.0
     assert point["memory_bytes"] == point.memory.bytes
     assert point["cost"]["items"][0]["name"] == point.cost.items[0].name  # type: ignore[union-attr]
     assert dict(point) == to_json(point)

@@ -496,6 +496,13 @@ def test_the_standard_errors_are_those_of_repeated_measurements() -> None:
         assert statistics.median(fit[error] for fit in fits) == pytest.approx(scatter, rel=0.35)
 
 
+def test_errors_of_a_fit_are_the_same_every_time() -> None:
+    """The bootstrap has its own seed, and the sample's standard deviation (n - 1)."""
+    sizes = [(2.0**k, 1.05 if k % 2 else 0.95) for k in range(3, 30)]
+    found = fit_line([(s, (2e-5 + s / 1e10) * noise, 0.0) for s, noise in sizes])
+    assert found == pytest.approx((1.9932e-05, 2.59347e-07, 1.00284e10, 1.56246e8), rel=1e-5)
+
+
 def test_too_few_or_falling_points_make_no_line() -> None:
     assert fit_line(POINTS[:2]) is None
     assert fit_line([(1e6, 3.0, 0.0), (2e6, 2.0, 0.0), (4e6, 1e-9, 0.0)]) is None

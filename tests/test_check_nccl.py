@@ -157,8 +157,7 @@ def test_a_machine_has_only_the_faults_that_it_can_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "code", "verdict"),
-    [(1.0, 0, "normal"), (4.0, 1, "low"), (0.1, 1, "suspicious")],
+    ("factor", "code", "verdict"), [(1.0, 0, "normal"), (4.0, 1, "low"), (0.1, 1, "suspicious")]
 )
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_a_curve_is_normal_low_or_suspicious(

@@ -47,10 +47,7 @@ def mix(first: str, second: str, weights: tuple[str, str], more: str = "", each:
     jobs = "".join(
         f"  - name: {name}\n    weight: {weight}\n    model: {{layers: [{LAYER % backward}]}}\n"
         f"    strategy: {{kind: ddp}}\n{each}"
-        for name, backward, weight in (
-            ("one", first, weights[0]),
-            ("two", second, weights[1]),
-        )
+        for name, backward, weight in (("one", first, weights[0]), ("two", second, weights[1]))
     )
     return f"cluster: {{ranks: 2}}\n{IDEAL}optimizer: {{kind: none}}\n{more}jobs:\n{jobs}"
 
@@ -640,7 +637,9 @@ def test_files_and_page_are_written_and_names_stay_text(tmp_path: Path) -> None:
     write(tmp_path, a=toy("10 ms"), **{evil: toy("20 ms")})
     found = answer(tmp_path)
     names = write_comparison(found, tmp_path / "out")
-    assert sorted(names) == sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(FILES)
+    assert sorted(names) == sorted(FILES)
+    there = sorted(p.name for p in (tmp_path / "out").iterdir())
+    assert there == sorted([*FILES, "dpsim.sha256"])
     text = (tmp_path / "out" / "index.html").read_text()
     assert "<img" not in text
     assert "&lt;img" in text

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
 from plugged import plugged
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 
 from dpsim.cases.case import Case
 from dpsim.compile.program import Program
@@ -176,3 +180,40 @@ def test_a_compression_has_settings_and_is_written_back() -> None:
 def test_what_is_no_compression_is_refused(hook: Any, message: str) -> None:
     with pytest.raises(Refused, match=message):
         case_of(hook)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "key"),
+    [
+        ({"kind": "ddp", "comm_hook": "bf16"}, "strategy.comm_hook"),
+        ({"kind": "ddp", "comm_hook": {"kind": "bf16"}}, "strategy.comm_hook"),
+        ({"kind": "accelerate", "options": {"comm_hook": "bf16"}}, "strategy.comm_hook"),
+    ],
+    ids=str,
+)
+def test_the_bf16_hook_is_refused_over_gloo_as_by_torch(strategy: Any, key: str) -> None:
+    def over(backend: str, told: Any) -> Case:
+        cluster = {"machine": "rack-10gbe", "nodes": 2, "gpus_per_node": 1}
+        data = {"model": {"name": "resnet50"}, "cluster": cluster, "strategy": told}
+        return Case(
+            load({**data, "collective": {"backend": backend}}, Path(), "x").scenario, Path()
+        )
+
+    with pytest.raises(Refused, match=f"{key}: torch takes its bf16 hook only with NCCL.*fp16 is"):
+        over("gloo", strategy)
+    assert over("nccl", strategy)
+    assert over("gloo", {"kind": "ddp", "comm_hook": "fp16"})
+
+
+def test_torch_built_without_nccl_refuses_the_bf16_hook_and_takes_fp16(tmp_path: Path) -> None:
+    """The rule itself, asked of the torch that is here."""
+    if torch.version.cuda is not None or torch.version.hip is not None:
+        pytest.skip("this torch has NCCL")
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.FileStore(str(tmp_path / "s")))
+    try:
+        wrapped = DistributedDataParallel(torch.nn.Linear(2, 2))
+        with pytest.raises(TypeError, match="BF16 all reduce communication hook required"):
+            wrapped.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    finally:
+        dist.destroy_process_group()

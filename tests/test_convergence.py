@@ -221,7 +221,7 @@ def test_time_is_steps_times_step_time_with_its_interval() -> None:
     prediction = dpsim.predict(load(data, Path(), "toy"))
     point = computed(prediction.points)[0]
     point = replace(point, step_time_s=2.0, interval=Interval(1.5, 3.0, {}))
-    found = run_of(prediction.cases[0], point)
+    found = run_of(prediction.outcomes[0].case, point)
     assert found is not None
     assert found.steps == 4  # the last one is partly used
     assert (found.time_s, found.low_s, found.high_s) == (8.0, 6.0, 12.0)
@@ -274,7 +274,7 @@ def test_strong_scaling_shortens_training_as_it_shortens_steps() -> None:
 
 
 def test_the_answer_says_that_training_gains_less_than_throughput() -> None:
-    lines = sentences(predicted(sweep={"cluster.ranks": [1, 16]}))
+    lines = sentences(predicted(sweep={"cluster.ranks": [1, 16]}).answer)
     line = next(line for line in lines if line.startswith("Training takes"))
     assert "4 times as fast, and not 16 times" in line
     assert "needs 4 times the samples of 64" in line

@@ -374,9 +374,9 @@ def test_an_instance_must_have_the_devices_of_a_node() -> None:
 def test_ports_are_counted_on_the_graph() -> None:
     """dgx-a100: 8 NICs a node, each on the leaf of its rail; a leaf of two NICs has two uplinks."""
     found = predicted(price={**BOX["price"], "network": {"per_port": "100 usd", "years": 1}})
-    assert [switch_ports(case) for case in found.cases] == [0, 16 + 2 * 16]
-    assert usage_of(found.cases[1], 1.0).ports == 48
-    bought = cost_of(found.cases[1], found.points[1])
+    assert [switch_ports(case) for case in (one.case for one in found.outcomes)] == [0, 16 + 2 * 16]
+    assert usage_of(found.outcomes[1].case, 1.0).ports == 48
+    bought = cost_of(found.outcomes[1].case, found.points[1])
     assert bought is not None
     assert by_name(bought)["network"] == pytest.approx(Decimal(4800) / YEAR, rel=Decimal("1e-25"))
 

@@ -253,6 +253,35 @@ def test_samples_by_speed_are_among_the_what_ifs() -> None:
     assert changes_of(case)["samples by speed"] == pytest.approx((0.08, 0.75))
 
 
+def test_single_changes_by_hand() -> None:
+    """10 ms of compute, then a ring of 4: 6 x (1 ms + 1 MB at 1 GB/s)."""
+    ring = {"backend": "ideal_ring", "latency": "1 ms", "bandwidth": "1 GB/s"}
+    layer = {"name": "a", "parameters": 1_000_000, "forward": "0 s", "backward": "10 ms"}
+    found = changes_of(case_of(collective=ring, model={"layers": [layer]}))
+    assert {change: time for change, (time, _) in found.items()} == pytest.approx(
+        {
+            "twice the bandwidth": 0.019,
+            "half the latency": 0.019,
+            "free communication": 0.010,
+            "twice the batch": 0.032,
+            "twice the compute speed": 0.017,
+        }
+    )
+
+
+def test_twice_the_batch_is_twice_the_samples_of_every_rank() -> None:
+    """10 ms are of one sample: rank 2, which has 3, sets the pace with 60 ms."""
+    case = case_of(batch={"per_device": 1, "per_rank": {2: 3}})
+    assert changes_of(case)["twice the batch"] == pytest.approx((0.06, 0.0))
+
+
+def test_keeping_activations_is_told_where_they_fit() -> None:
+    base = {**MIXED, "cluster": {"machine": "dgx-1v", "nodes": 1}, "recompute": "full"}
+    assert changes_of(case_of(base))["no recomputation"][1] > 0.2  # a forward of three passes
+    assert "no recomputation" not in changes_of(case_of(base, batch={"per_device": 4096}))
+    assert "no recomputation" not in changes_of(case_of(base, recompute="none"))
+
+
 def test_a_cure_that_cannot_be_is_left_out() -> None:
     """A rank a hundred times as slow gets no sample of four: only leaving it out is told."""
     case = case_of(batch={"per_device": 1}, variability={"slow_ranks": {1: 100.0}})

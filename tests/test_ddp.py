@@ -23,6 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
+from dpsim.compile.compression import Payload
+from dpsim.compile.compression.fp16 import Fp16
 from dpsim.compile.program import Cast, Op, Program
 from dpsim.compile.strategies import Job, TorchVersion
 from dpsim.compile.strategies.ddp import Bucket, Ddp, assign_buckets
@@ -136,10 +138,7 @@ def test_before_torch_2_5_an_explicit_cap_leaves_the_first_bucket_at_one_mebibyt
 def test_rebuilt_buckets_follow_the_order_of_arrival_not_of_registration() -> None:
     model = toy(forward_order=(2, 0, 1, 3, 4, 5))
     program = Ddp().program(job_of(model), None)
-    assert [b[2] for b in program.buckets] == [
-        ("p5.w", "p4.w"),
-        ("p3.w", "p1.w", "p0.w", "p2.w"),
-    ]
+    assert [b[2] for b in program.buckets] == [("p5.w", "p4.w"), ("p3.w", "p1.w", "p0.w", "p2.w")]
     assert [op.bytes / MIB for op in collectives(program)] == [3.25, 54.5]
 
 
@@ -393,6 +392,8 @@ def test_a_hook_leaves_16_bit_gradients_as_wide_as_they_are() -> None:
     plain = Ddp().program(job_of(model), None)
     assert [op.bytes for op in collectives(program)] == [op.bytes for op in collectives(plain)]
     assert Ddp(comm_hook="fp16").memory(job_of(model))["compressed buckets"] == 0
+    payload = Payload(((500_000,),), "bf16", 1_000_000)
+    assert Fp16().decode(payload, 8).bytes == 0  # nothing is cast
 
 
 def normed() -> Model:
@@ -528,9 +529,7 @@ def test_what_cannot_go_together_is_refused_with_the_reason(what: str) -> None:
         make()
 
 
-def test_torch_itself_stops_where_a_static_graph_begins_inside_no_sync(
-    tmp_path: Path,
-) -> None:
+def test_torch_itself_stops_where_a_static_graph_begins_inside_no_sync(tmp_path: Path) -> None:
     """Why the combination is refused; and a second hook is."""
     torch.multiprocessing.spawn(stopping_run, args=(str(tmp_path),), nprocs=1)
     assert "expect_autograd_hooks_" in (tmp_path / "static").read_text()

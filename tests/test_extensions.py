@@ -72,6 +72,8 @@ def test_a_strategy_is_one_file() -> None:
     assert found.document["scenario"]["strategy"] == {"kind": "lockstep", "messages": 2}
     # 1 + 2 ms of compute, then two messages of 1 ms + 2 MB at 1 GB/s
     assert found.step_time_s == pytest.approx(0.009, rel=1e-12)
+    (shown,) = found.explain()["points"]
+    assert [bucket["bytes"] for bucket in shown["buckets"]] == [2e6, 2e6]
     check_points(found.points)
 
 
@@ -111,7 +113,7 @@ def test_a_collective_is_one_file(tmp_path: Path) -> None:
     }
     data["collective"] = {"backend": "nccl", "algorithm": "butterfly"}
     found = predict(load(data, tmp_path, "x"))
-    plan = found.cases[0].costs.plan("all_reduce", tuple(range(8)), 400.0)
+    plan = found.outcomes[0].case.costs.plan("all_reduce", tuple(range(8)), 400.0)
     assert plan.algorithm == "butterfly"
     assert len(plan.phases) == 3
     assert found.points[0]["bytes_sent_per_rank"] == pytest.approx(3 * 400.0)
@@ -144,8 +146,8 @@ def test_a_machine_is_one_file(tmp_path: Path) -> None:
     )
     found = predict(read(tmp_path / "x.yaml"))
     assert [point["ranks"] for point in found.points] == [4, 8, 128]
-    assert found.cases[0].machine is not None
-    assert found.cases[0].machine.name == "my-box"
+    assert found.outcomes[0].case.machine is not None
+    assert found.outcomes[0].case.machine.name == "my-box"
     check_points(found.points)
 
 
@@ -159,11 +161,11 @@ def test_a_fabric_is_one_file(tmp_path: Path) -> None:
     found = predict(read(tmp_path / "x.yaml"))
     assert [point["ranks"] for point in found.points] == [4, 8, 16]
     check_points(found.points)
-    topology = found.cases[-1].costs.topology
+    topology = found.outcomes[-1].case.costs.topology
     trunks = [edge for edge in topology.route(0, 12) if edge[0][0] == edge[1][0] == "leaf"]
     assert trunks == [(("leaf", k), ("leaf", k + 1)) for k in range(3)]
     # a trunk is narrower than a NIC's cable, so it decides how long an all-reduce takes
-    plan = found.cases[-1].costs.plan("all_reduce", tuple(range(16)), SIZE)
+    plan = found.outcomes[-1].case.costs.plan("all_reduce", tuple(range(16)), SIZE)
     assert {kind for phase in plan.phases for kind, *_ in phase.busiest} == {"leaf"}
 
 

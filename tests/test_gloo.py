@@ -304,6 +304,13 @@ def test_a_scenario_names_it(tmp_path: Any) -> None:
     assert point["bytes_sent_per_rank"] == pytest.approx(1.5 * 4.8e6)
 
 
+def test_the_bound_is_as_if_collectives_at_once_shared_no_link(tmp_path: Any) -> None:
+    one, two = (
+        predict(load(scenario(threads=n), tmp_path, "gloo")).points[0]["bound_s"] for n in (1, 2)
+    )
+    assert two == pytest.approx(one / 2)
+
+
 def test_settings_are_checked(tmp_path: Any) -> None:
     with pytest.raises(Refused, match="efficiency"):
         load(scenario(efficiency=1.5), tmp_path, "gloo")

@@ -195,9 +195,10 @@ def test_requests_on_rank_0_grow_with_ranks_and_cached_responses_with_their_loga
     knobs = Horovod(host_latency=10e-6, request_cost=1e-6)
     cost = {
         (ranks, step): knobs._negotiation(job_of(ranks, control=True), 8, step)(8)
-        for ranks in (2, 1024)
+        for ranks in (2, 5, 1024)
         for step in (1, None)
     }
+    assert cost[5, None] == pytest.approx(30e-6)  # 3 rounds reach 5 hosts, 2 do not
     assert cost[2, None] == pytest.approx(10e-6)
     assert cost[1024, None] == pytest.approx(100e-6)
     assert cost[2, 1] == pytest.approx(30e-6 + 8e-6)
@@ -314,8 +315,8 @@ def test_uneven_shares_form_the_same_responses_on_all_ranks() -> None:
 
 
 def test_jitter_shifts_launches_but_not_the_fusion() -> None:
-    quiet = first_step().played[0]
-    noisy = first_step("variability={jitter: 0.3, steps: 20}").played[0]
+    quiet = first_step().outcomes[0].played
+    noisy = first_step("variability={jitter: 0.3, steps: 20}").outcomes[0].played
     assert quiet is not None
     assert noisy is not None
     programs = [p.timeline.last.cast.programs[0] for p in (quiet, noisy)]
@@ -325,7 +326,7 @@ def test_jitter_shifts_launches_but_not_the_fusion() -> None:
 
 def test_the_lower_end_of_the_interval_is_not_held_up_by_the_clock() -> None:
     """Delays follow compute: half the compute time halves what is not communication."""
-    case = first_step("collective={backend: free}", "strategy.cycle_time=1").cases[0]
+    case = first_step("collective={backend: free}", "strategy.cycle_time=1").outcomes[0].case
     play = case.plays()[0]
     full, half = vectorised.play(play, lanes=((1.0, 1.0), (0.5, 1.0))).lanes
     assert full == pytest.approx(0.012)

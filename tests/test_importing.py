@@ -69,6 +69,18 @@ def star(count: int = 18) -> str:
     return f'<nvlink target="fffffff:ff:ff.0" count="{count}" tclass="0x068000"/>'
 
 
+def test_a_device_is_as_fast_as_the_narrowest_bridge_above_it(tmp_path: Path) -> None:
+    narrow = (
+        '<pci busid="0000:60:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="16">'
+        '<pci busid="0000:61:00.0" class="0x060400" link_speed="32.0 GT/s PCIe" link_width="4">'
+        f"{gpu(0)}</pci></pci>"
+    )
+    slow, fast = read(write(tmp_path, system(narrow + gpu(1)))).places
+    assert slow.bandwidth is not None
+    assert fast.bandwidth is not None
+    assert slow.bandwidth == pytest.approx(fast.bandwidth / 4)
+
+
 # --- what each sample says -------------------------------------------------------------------
 
 
@@ -331,6 +343,13 @@ def test_a_cloud_file_and_a_matrix_complete_each_other() -> None:
     imported = import_machine([DATA / name for name in files], device="h100-sxm", like="dgx-h100")
     links = next(told for told in imported.told if told.path == "node.links")
     assert (links.how, links.value) == ("file", "18 NVLink per GPU to a switch")
+
+
+def test_without_like_the_machines_that_would_do_are_named() -> None:
+    with pytest.raises(Refused, match=r"with --like: four-rtx4090, rtx4090-8$"):
+        machine("puget-wrx90-2gpu-pcie.txt", device="rtx4090")
+    with pytest.raises(Refused, match=r"with --like: dgx-b200$"):
+        machine("dump-b200-8gpu-13nic-vm.xml", device="b200")
 
 
 def test_the_device_is_asked_for_with_the_choices_that_fit() -> None:

@@ -374,9 +374,7 @@ def compute_ops(program: Program) -> list[int]:
 
 @some(50)
 @given(scenarios(varied=0))
-def test_a_delay_of_d_costs_from_nothing_to_d_and_all_of_d_on_the_critical_path(
-    data: Data,
-) -> None:
+def test_a_delay_of_d_costs_from_nothing_to_d_and_all_of_d_on_the_critical_path(data: Data) -> None:
     """One operation of a role is delayed in the last step; a chain of operations meets it once."""
     _, play = compiled(data)
     played = max_plus(play)
@@ -573,7 +571,7 @@ def test_the_mean_of_random_steps_is_no_shorter_than_a_step_of_means(data: Data)
     quiet = accepted(data).points[0]
     varied = {"jitter": {"kind": "gamma", "spread": 0.3}, "steps": 200}
     found = predicted(data | {"variability": varied, "engine": "auto"})
-    played = found.played[0]
+    played = found.outcomes[0].played
     assert played is not None
     durations = np.array(played.timeline.durations)
     error = durations.std(ddof=1) / math.sqrt(len(durations))
@@ -639,3 +637,21 @@ def test_uneven_parts_of_a_batch_are_scattered_alike(batch: int, elsewhere: int)
     cast = case_of(data).programs.asked
     sizes = {op.bytes for p in cast.programs for op in p.ops if op.name == "gather.0"}
     assert sizes == {elsewhere * 3e6}
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"kind": "ddp", "torch": "2.4"},
+        {"kind": "horovod", "horovod": "0.19"},
+        {"kind": "zero", "reduce_bucket_size": 500_000_000.0},
+    ],
+    ids=str,
+)
+def test_what_the_campaign_wrote_and_could_not_read_is_predicted_alike(strategy: Data) -> None:
+    """Versions are no lists of numbers, and a default size is the same number as a given one."""
+    layer = {"name": "a", "parameters": 1000, "forward": "1 ms", "backward": "1 ms"}
+    collective = {"backend": "free"}
+    data = {"model": {"layers": [layer]}, "cluster": {"ranks": 2}, "collective": collective}
+    inner: Any = test_what_was_written_is_predicted_alike
+    inner.hypothesis.inner_test(data | {"strategy": strategy})

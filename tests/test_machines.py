@@ -13,7 +13,10 @@ from test_fabrics import check
 from dpsim.core import yamlfile
 from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
+from dpsim.describe.scenario import read
+from dpsim.machines.devices import PEER_LINKS
 from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
+from dpsim.predict.prediction import predict
 from dpsim.report.machine_picture import draw_machine
 
 FILES = sorted(data_folder("topologies").rglob("*.yaml"))
@@ -98,6 +101,7 @@ def test_overrides() -> None:
         ("two-rtx3090", 1, {"inter_node_bandwidth": 1e9}, "inter_node_bandwidth"),
         ("two-rtx3090", 1, {"inter_node_kind": "roce"}, "inter_node_kind"),
         ("dgx-h100", 2, {"inter_node_kind": "copper"}, "inter_node_kind"),
+        ("two-rtx3090", 1, {"inter_node_latency": 1e-6}, "inter_node_latency"),
         ("dgx-h100", 2, {"inter_node_bandwidth": 0.0}, "inter_node_bandwidth"),
         ("dgx-h100", 2, {"oversubscription": 0.5}, "oversubscription"),
         ("dgx-h100", 2, {"gpus_per_node": 0}, "gpus_per_node"),
@@ -135,6 +139,40 @@ def test_unknown_machine_names_the_nearest() -> None:
         load_machine("dgx-h10")
 
 
+@pytest.mark.parametrize("name", machine_names())
+def test_links_between_devices_are_those_that_the_device_has(name: str) -> None:
+    machine = load_machine(name)
+    sums: dict[tuple[Any, ...], float] = {}
+    for gpu, _, link in machine.topology(1).graph.edges(data="link"):
+        if link.kind in PEER_LINKS and gpu[0] == "gpu":
+            sums[gpu] = sums.get(gpu, 0.0) + link.bandwidth
+    assert all(sums[gpu] == pytest.approx(machine.device.peer_bandwidth) for gpu in sums)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "gpus", "says"),
+    [
+        ("two-rtx3090", "rtx4090", 2, "RTX 4090 has none .*; take machine four-rtx4090"),
+        ("dgx-h100", "b200", 8, "has 721.8 GB/s .*; take machine dgx-b200"),
+        ("dgx-a100", "l40s", 8, "has none"),
+        ("two-rtx3090", "rtx4090", 1, ""),
+        ("two-rtx3090-pcie", "rtx4090", 2, ""),
+        ("dgx-h100", "h200", 8, ""),
+    ],
+)
+def test_another_device_does_not_inherit_links(
+    name: str, device: str, gpus: int, says: str
+) -> None:
+    machine, other = load_machine(name), load_device(device)
+    assert bool(machine.foreign_links(other, gpus)) == bool(says)
+    if not says:
+        assert machine.holding(other, gpus).device == other
+        return
+    with pytest.raises(Refused, match=says) as error:
+        machine.holding(other, gpus)
+    assert error.value.path == ("cluster", "device")
+
+
 def test_own_file_with_a_shipped_device(tmp_path: Path) -> None:
     text = (data_folder("topologies") / "two-rtx3090.yaml").read_text()
     (tmp_path / "mine.yaml").write_text(text.replace("name: two-rtx3090", "name: mine"))
@@ -149,3 +187,13 @@ def test_picture(name: str, tmp_path: Path) -> None:
     machine = load_machine(name)
     draw_machine(machine, 2 if machine.network else 1, tmp_path / "machine.png")
     assert (tmp_path / "machine.png").stat().st_size > 10_000
+
+
+def test_several_nodes_of_a_machine_without_a_network_are_refused_with_a_way_out() -> None:
+    loaded = read("quickstart", ["cluster.machine=two-rtx3090"])
+    answer = predict(loaded).answer
+    (said,) = [text for text in answer.warnings if "no network" in text]
+    assert said.startswith("4, 8, 16, 32 ranks: cluster.nodes: two-rtx3090 has no network")
+    assert "cluster.device" in said
+    counts = predict(read("two-3090", ["cluster.nodes=2"])).points
+    assert [point.ranks for point in counts] == [4, 4, 2, 2, 2]

@@ -25,6 +25,7 @@ import shared
 from dpsim import cli
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
+from dpsim.core.units import show
 from dpsim.describe.scenario import read
 from dpsim.measurements.recorder import files, runner
 from dpsim.models import Model
@@ -96,6 +97,9 @@ def main():
     if a.mode == "comm hook":
         model.register_comm_hook(None, lambda state, bucket: None)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if a.mode == "zero":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.1)
     x = torch.randint(0, 2000, (4, 8))
     for step in range(a.steps):
         if a.mode == "fails" and step == 2:
@@ -361,7 +365,7 @@ def test_buckets_are_launched_when_their_last_gradient_was_ready(
     """On a network that takes no time every all-reduce starts then."""
     ideal = "collective={backend: ideal, latency: 0 s, bandwidth: 1000 PB/s}"
     loaded = read(folder / "my.yaml", [ideal, "sweep={cluster.ranks: [8]}"])
-    played = predict(loaded).played[0]
+    played = predict(loaded).outcomes[0].played
     assert played is not None
     spans = [s for s in played.timeline.last.spans((0,)) if s.op == "all_reduce"]
     start = min(span.start for span in played.timeline.last.spans((0,)))
@@ -379,11 +383,30 @@ def test_on_another_device_durations_are_modelled_and_said_to_be(
     on = ("cluster.machine=dgx-h100", "sweep={cluster.ranks: [8, 64, 1024]}")
     found, warnings = points(folder, *on)
     assert all(point["step_time_s"] > 0 for point in found)
-    assert any(text.startswith("durations are modelled") for text in warnings)
+    own = recording.step.end_s - recording.between
+    said = next(text for text in warnings if text.startswith("durations are modelled"))
+    assert f"{recording.device.name} took {show(own, 's')}" in said
     kept, warnings = points(folder, *on, "model.times=recorded")
     assert not any(text.startswith("durations are modelled") for text in warnings)
     assert any(text.startswith("durations were recorded on") for text in warnings)
     assert all(point["step_time_s"] >= recording.step.end_s * (1 - 1e-9) for point in kept)
+
+
+def test_a_wait_for_the_next_batch_is_no_shorter_on_another_device(
+    folder: Path, tmp_path: Path
+) -> None:
+    """50 ms of data loading stay 50 ms, however fast the device is."""
+    data = json.loads((folder / "my.json").read_text(encoding="utf-8"))
+    (tmp_path / "my.yaml").write_text((folder / "my.yaml").read_text("utf-8"), encoding="utf-8")
+    on, found = ("cluster.machine=dgx-h100", "sweep={cluster.ranks: [1]}"), []
+    for wait in (0.0, 0.05):
+        for step in data["steps"]:
+            step["end_s"] = step["optimizer_end_s"] + wait
+        (tmp_path / "my.json").write_text(json.dumps(data), encoding="utf-8")
+        (point,), warnings = points(tmp_path, *on)
+        found.append(point["step_time_s"])
+        assert any("waited 50 ms" in text for text in warnings) == (wait > 0)
+    assert found[1] - found[0] == pytest.approx(0.05, rel=1e-9)
 
 
 def test_another_batch_is_said_to_be_a_proportion(folder: Path, recording: Recording) -> None:
@@ -502,6 +525,7 @@ REFUSED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "its parameters have": lambda d: d["first_buckets"][0].update(bytes=1),
     "has 256 bytes, and its shape 260": lambda d: d["parameters"][0].update(shape=[65]),
     "is not ready in every step": lambda d: d["steps"][1]["ready_s"].pop("scale"),
+    "optimizer_end_s: is after end_s": lambda d: d["steps"][0].update(optimizer_end_s=1e9),
     "there is no step": lambda d: d.update(steps=[]),
 }
 
@@ -550,6 +574,7 @@ def check_refused(
     [
         ("no ddp", "never made a DistributedDataParallel model"),
         ("fsdp", "uses FSDP"),
+        ("zero", "uses ZeroRedundancyOptimizer, which communicates in its step"),
         ("compile", "torch.compile"),
         ("two models", "two DistributedDataParallel models"),
         ("comm hook", "communication hook of its own"),
@@ -656,7 +681,7 @@ def test_a_scenario_that_was_edited_is_not_written_over(tmp_path: Path) -> None:
     files.check(place)  # its own may be
     text = files.scenario_file(place).read_text(encoding="utf-8")
     files.scenario_file(place).write_text(text.partition("\n")[2], encoding="utf-8")
-    with pytest.raises(Refused, match="was not written by dpsim measure"):
+    with pytest.raises(Refused, match="dpsim did not write it"):
         files.check(place)
 
 

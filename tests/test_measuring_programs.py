@@ -562,3 +562,40 @@ def test_dpsim_shows_where_they_are(tmp_path: Path) -> None:
     shown = launch(*words, folder=tmp_path, PYTHONPATH=str(ROOT), NO_COLOR="1").stdout.splitlines()
     assert [Path(line).name for line in shown[:2]] == ["measure_collectives.py", "measure_ddp.py"]
     assert all(Path(line).is_file() for line in shown[:2])
+
+
+@pytest.mark.parametrize(
+    ("changed", "apart"),
+    [
+        ({}, False),
+        ({"hostname": "b"}, True),
+        ({"boot": "another"}, True),
+        # containers of one kernel with one name, each with a network of its own
+        ({"space": "net:[2]"}, True),
+        ({"card": 0x02_42_AC_11_00_03}, True),
+        # without a card every process draws a number, which says nothing
+        ({"card": 0x01_00_00_00_00_07}, True),
+        ({"card": 0x01_00_00_00_00_07, "also": 0x01_00_00_00_00_08}, False),
+        ({"hostname": "b", "id": "one"}, False),
+    ],
+    ids=str,
+)
+def test_hosts_are_told_apart_by_what_their_messages_cross(
+    changed: dict[str, Any], apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring = program("_measure")
+
+    def mark(hostname="a", boot="boot", space="net:[1]", card=0x02_42_AC_11_00_02, id=None):  # type: ignore[no-untyped-def]
+        monkeypatch.setattr(measuring.socket, "gethostname", lambda: hostname)
+        monkeypatch.setattr(measuring, "_boot", lambda: boot)
+        monkeypatch.setattr(measuring.os, "readlink", lambda path: space)
+        monkeypatch.setattr(measuring.uuid, "getnode", lambda: card)
+        if id is None:
+            monkeypatch.delenv("NCCL_HOSTID", raising=False)
+        else:
+            monkeypatch.setenv("NCCL_HOSTID", id)
+        return measuring._host_mark()
+
+    both = {"id": changed["id"]} if "id" in changed else {}
+    both |= {"card": changed.pop("also")} if "also" in changed else {}
+    assert (mark(**both) != mark(**changed)) == apart

@@ -20,12 +20,16 @@ from dpsim.compile.strategies.ddp import Ddp
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.machine import load_device
-from dpsim.models import Layer, Model
+from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import Recompute, layer_times
 from dpsim.models.memory import Activations, activations, in_flight_bytes, memory_use
 from dpsim.models.section import HuggingFace
 from dpsim.models.split import cheapest, tensor_part
+from dpsim.models.transformer_layers import Block, attention, mlp
+from dpsim.planning.bench import bench_of
+from dpsim.planning.knobs import knob_of
+from dpsim.planning.largest import _easier
 from dpsim.predict.advice import advice
 from dpsim.predict.memory import _stage_memory, memory_of
 from dpsim.predict.prediction import predict
@@ -367,7 +371,7 @@ def test_a_cut_that_fits_is_named_where_that_by_time_does_not(stages: str | None
     found = predict(load({**PIPELINE, "stages": stages}, Path(), "llama"))
     assert found.points[0]["fits"] is False
     warning = next(w for w in found.document["warnings"] if "other stages fit" in w)
-    cut = next(iter(cuts_that_fit(found.cases[0])))
+    cut = next(iter(cuts_that_fit(found.outcomes[0].case)))
     assert warning.endswith(", ".join(stage[0] for stage in cut))
     data = {**PIPELINE, "stages": [list(stage) for stage in cut]}
     followed = predict(load(data, Path(), "llama")).points[0]
@@ -453,6 +457,59 @@ def test_sharding_more_and_offloading_are_advised_for_zero() -> None:
         assert "the throughput" in line
 
 
+def test_more_devices_and_other_models_are_advised_after_all_that_keeps_them() -> None:
+    """Full fine-tuning of 8 B parameters on two GPUs of 24 GB: offloading before buying."""
+    data = {
+        "model": {"huggingface": "llama-3.1-8b", "sequence_length": 1024},
+        "cluster": {"machine": "two-rtx3090", "ranks": 2},
+        "strategy": {"kind": "fsdp"},
+        "precision": {"parameters": "bf16", "compute": "bf16", "reduce": "bf16"},
+        "recompute": "full",
+    }
+    lines = advised(data)
+    assert "strategy: {kind: zero, stage: 3, offload_optimizer: cpu}" in lines[0]
+    assert "16 of these devices" in lines[-2]
+    assert "a smaller model" in lines[-1]
+    offloaded = {"kind": "zero", "stage": 3, "offload_optimizer": "cpu"}
+    assert gigabytes({**data, "strategy": offloaded}) in lines[0]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"kind": "fsdp", "reshard_after_forward": False},
+        {"kind": "fsdp", "shard": 2},
+        {"kind": "fsdp1", "sharding_strategy": "SHARD_GRAD_OP"},
+        {"kind": "fsdp1", "sharding_strategy": "HYBRID_SHARD", "shard": 2},
+        {"kind": "ddp"},
+    ],
+)
+def test_what_is_lighter_keeps_less_and_is_what_its_keys_set(strategy: dict[str, Any]) -> None:
+    data = {**GPT2, "strategy": strategy}
+    case = Case(load(data, Path(), "").points[0], Path())
+    found = [one for one in case.scenario.strategy.lighter(split=False) if one.applies(8)]
+    assert {"sharded", "system"} & {one.what for one in found}
+    assert "offloaded" in {one.what for one in found}
+    for one in found:
+        keys = {key.removeprefix("strategy."): value for key, value in one.keys.items()}
+        set_ = keys.get("strategy", {**strategy, **keys})
+        after = Case(load({**data, "strategy": set_}, Path(), "").points[0], Path())
+        assert after.scenario.strategy == one.strategy
+        if one.what != "offloaded":  # whose buffers can be more than a small shard
+            assert memory_of(after).total < memory_of(case).total
+
+
+def test_one_rule_says_which_of_them_help_a_rank_that_is_alone() -> None:
+    """The advice and `plan --largest` ask the same question of a single GPU."""
+    one = {"machine": "two-rtx3090", "ranks": 1}
+    data = {**GPT2, "cluster": one, "batch": {"per_device": 1}}
+    said = set(re.findall(r"kind: (fsdp|zero)", " ".join(advised(data))))
+    bench = bench_of(load(data, Path(), ""))
+    knob = knob_of(bench.scenario(), "batch.per_device", "--largest")
+    raised = [change for change, _ in _easier(bench, knob)]
+    assert {c["strategy"]["kind"] for c in raised if "strategy" in c} == said == {"zero"}
+
+
 def test_what_a_change_does_to_the_throughput_is_played() -> None:
     line = next(x for x in advised(GPT2) if "recompute: selective" in x)
     now, then = (
@@ -466,3 +523,33 @@ def test_attention_is_flash_or_math() -> None:
     data = {**GPT2, "model": {**GPT2["model"], "attention": "eager"}}
     with pytest.raises(Refused, match="attention"):
         load(data, Path(), "")
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_fp8_keeps_inputs_of_products_at_one_byte_and_all_else_at_two(recompute: Recompute) -> None:
+    """Per token of a Llama block: the norm's output and the gated product lose a byte each, what
+    attention's output is kept twice for it does not gain; embedding and head stay as they are."""
+    model = llama(blocks=2)
+    half = activations(model, 3, "bf16", recompute).kept
+    eight = activations(model, 3, "fp8", recompute).kept
+    assert half - eight == 3 * TOKENS * 2 * (HIDDEN + FFN)
+    assert eight > 0.8 * half
+
+
+def test_fp8_keeps_the_inputs_of_recomputed_blocks_in_bf16() -> None:
+    model = llama(blocks=2)
+    kept = {dtype: activations(model, 1, dtype, "full").kept for dtype in ("bf16", "fp8")}
+    assert kept["fp8"] == kept["bf16"]
+
+
+HIDDEN, FFN, TOKENS = 64, 160, 32
+
+
+def llama(blocks: int) -> Model:
+    block = Block(HIDDEN, 4, 4, 16, FFN, gated=True)
+    layers = [
+        half(block, f"b{k}", (Tensor(f"b{k}.{half.__name__}", (HIDDEN, HIDDEN)),), TOKENS)
+        for k in range(blocks)
+        for half in (attention, mlp)
+    ]
+    return Model(name="llama", layers=tuple(layers))

@@ -210,6 +210,27 @@ def test_settings_scale_what_they_name() -> None:
     assert late.seconds - plain.seconds == pytest.approx(1e-3 - plain.launch)
 
 
+def test_every_step_between_nodes_pays_the_latency_of_the_way_between_them() -> None:
+    """An all-reduce of two nodes crosses twice, of four nodes' ring six times, a send once."""
+    far = {"inter_node_latency": 20e-3}
+    for fitted in (True, False):
+        keys = {"algorithm": "ring", "fitted": fitted}
+        for nodes, crossings in ((2, 2), (4, 6)):
+            times = [seconds(machine("dgx-h100", nodes, **c), 8.0, **keys) for c in ({}, far)]
+            longer = crossings * (20e-3 - 8.3e-6)
+            assert times[1] - times[0] == pytest.approx(longer, rel=1e-4)
+    send = [seconds(machine("dgx-h100", 2, **c), 8.0, "send") for c in ({}, far)]
+    assert send[1] - send[0] == pytest.approx(20e-3 - 8.3e-6)
+
+
+def test_the_machine_s_own_latency_changes_nothing_and_none_is_below_the_way() -> None:
+    plain = seconds(machine("dgx-h100", 2), 8.0)
+    assert seconds(machine("dgx-h100", 2, inter_node_latency=8.3e-6), 8.0) == plain
+    times = [seconds(machine("dgx-h100", 2, inter_node_latency=us * 1e-6), 8.0) for us in range(9)]
+    assert times == sorted(times)
+    assert times[0] > 0
+
+
 def test_loads_take_the_predicted_time_at_nominal_bandwidth() -> None:
     """So a collective alone on its links takes its own time, and two at once take both."""
     for name in ("dgx-h100", "dgx-1v", "rack-pcie4"):

@@ -86,10 +86,7 @@ def test_traffic_to_the_nic_shares_the_switches_with_traffic_between_gpus() -> N
     both go from switch 1 over the socket to switch 0."""
     topology = server()
     shared = {*topology.route(2, 4)} & {*topology.route(3, 1)}
-    assert shared == {
-        (("pcie", 0, 1), ("socket", 0, 0)),
-        (("socket", 0, 0), ("pcie", 0, 0)),
-    }
+    assert shared == {(("pcie", 0, 1), ("socket", 0, 0)), (("socket", 0, 0), ("pcie", 0, 0))}
     assert ends(topology, [(2, 4), (3, 1)]) == pytest.approx([SIZE / 6e9] * 2)
     # beside it, GPU 0 reaches the NIC without them
     assert ends(topology, [(0, 4), (3, 1)]) == pytest.approx([SIZE / PORT, SIZE / 12e9])

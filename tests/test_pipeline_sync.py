@@ -97,10 +97,7 @@ def test_gradients_in_fp32_are_twice_as_wide_as_what_is_gathered() -> None:
     knobs = {"kind": "megatron", "use_distributed_optimizer": True, "grad_reduce_in_fp32": True}
     case = case_of(knobs, precision={"parameters": "bf16", "compute": "bf16"})
     sizes = {op.operation: op.bytes for op in exchanged(program(case))}
-    assert sizes == {
-        "reduce_scatter": 4.0 * (WIDE + NARROW),
-        "all_gather": 2.0 * (WIDE + NARROW),
-    }
+    assert sizes == {"reduce_scatter": 4.0 * (WIDE + NARROW), "all_gather": 2.0 * (WIDE + NARROW)}
 
 
 def test_buckets_of_zero_are_counted_in_elements() -> None:
@@ -219,9 +216,7 @@ def test_a_table_on_two_stages_is_summed_when_gradients_have_been() -> None:
         (Zero(offload_optimizer="cpu"), "strategy.offload_optimizer: offloading is not modelled"),
         (
             Megatron(
-                use_distributed_optimizer=True,
-                overlap_grad_reduce=True,
-                overlap_param_gather=True,
+                use_distributed_optimizer=True, overlap_grad_reduce=True, overlap_param_gather=True
             ),
             "strategy.overlap_param_gather: gathering parameters beside the next forward",
         ),

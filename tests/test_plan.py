@@ -28,7 +28,7 @@ from dpsim.planning.trials import searched
 from dpsim.planning.tune import tune, tune_axes
 from dpsim.planning.wanted import Wanted, ends_of, parse_wanted
 from dpsim.predict.prediction import predict
-from dpsim.report.plan import columns_of, files_of
+from dpsim.report.plan import FILES, columns_of, write_plan
 from dpsim.report.plan_picture import make_figure
 from dpsim.report.plan_text import answer_text, question_text
 
@@ -605,7 +605,8 @@ def test_requirements_carry_units(text: str, field: str, least: bool, limit: flo
 @pytest.mark.parametrize(
     "text",
     ["efficiency>0.9", "efficiency=0.9", "step_time_s<=300", "step_time_s<=3GB", "cost_usd<=3",
-     "", "mfu>=", "steps<=3 ms", "energy_kwh<=3", "efficiency>=many"],
+     "", "mfu>=", "steps<=3 ms", "energy_kwh<=3", "efficiency>=many",
+     "efficiency>=90"],
 )  # fmt: skip
 def test_requirements_without_a_sense_are_refused(text: str) -> None:
     with pytest.raises(Refused, match="--require"):
@@ -720,7 +721,7 @@ def test_a_deadline_on_the_command_line_draws_the_front(
     assert len(front.get_xdata()) == len(told["answer"]["front"])
 
 
-def test_every_kind_of_question_has_a_table_and_words() -> None:
+def test_every_kind_of_question_has_a_table_and_words(tmp_path: Path) -> None:
     rack, bench = scenario(RACK), bench_of(scenario(RACK))
     knob = knob_of(bench.scenario(), "batch.per_device", "--largest")
     answers: list[tuple[Loaded, Bench, Finding]] = [
@@ -739,7 +740,7 @@ def test_every_kind_of_question_has_a_table_and_words() -> None:
         assert all(len(row) == len(headers) for row in rows)
         assert question_text(told).endswith("?")
         assert all(line.endswith(".") for line in answer_text(told))
-        assert files_of(told)[:2] == ("plan.json", "plan.csv")
+        assert write_plan(told, tmp_path / str(len(list(tmp_path.iterdir()))))[:2] == list(FILES)
 
 
 def test_a_bundled_scenario_is_planned(cli: Cli) -> None:

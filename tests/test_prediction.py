@@ -12,6 +12,8 @@ import pytest
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.machines.machine import load_machine
+from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.predict.laws import amdahl
 from dpsim.predict.prediction import predict
 
@@ -145,6 +147,34 @@ def test_calibration_at_many_ranks_leaves_communication_alone() -> None:
 def test_impossible_measurements_are_refused(step: str, message: str) -> None:
     with pytest.raises(Refused, match=message):
         answer(RESNET, calibrate={"step_time": step})
+
+
+@pytest.mark.parametrize("share", [1.25, 2.0])
+def test_convolutions_in_fp32_may_beat_the_direct_peak_and_the_answer_says_so(share: float) -> None:
+    """Winograd's algorithm; beyond 2.25 times, or for anything else, it is refused."""
+    peak = load_machine("v100-1x100g").device.peak_for("fp32")
+    images = share * peak / ResNet50().model().flop_per_sample()
+    fp32 = {"precision": {"compute": "fp32"}, "calibrate": {"throughput": f"{images!r} images/s"}}
+    found = answer(RESNET, **fp32)
+    assert found["points"][0]["mfu"] == pytest.approx(share, rel=0.02)
+    (said,) = [text for text in found["warnings"] if "Winograd" in text]
+    assert "of Tesla V100-SXM2-16GB's peak in fp32" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "per_second"),
+    [
+        ({"precision": {"compute": "fp32"}}, "1700 images"),
+        ({"precision": {"compute": "fp16"}}, "7000 images"),
+        ({"model": {"huggingface": "gpt2-xl", "sequence_length": 1024}}, "2 sequences"),
+    ],
+)
+def test_beyond_what_an_algorithm_explains_a_calibration_is_refused(
+    changes: dict[str, Any], per_second: str
+) -> None:
+    changes = {"precision": {"compute": "fp32"}, **changes}
+    with pytest.raises(Refused, match=r"the measured step would need .* peak in fp"):
+        answer(RESNET, calibrate={"throughput": f"{per_second}/s"}, **changes)
 
 
 def test_without_a_measurement_the_interval_is_wide_and_says_why() -> None:
@@ -371,6 +401,15 @@ def test_measured_points_of_another_experiment_are_not_scored() -> None:
     assert any("measured points are left out" in text for text in document["warnings"])
 
 
+@pytest.mark.parametrize(("gbits", "said"), [(200, False), (800, True)])
+def test_a_nic_faster_than_its_pcie_is_said(gbits: int, said: bool) -> None:
+    """48 GB/s of PCIe in front of every NIC."""
+    layer = {"name": "a", "parameters": 1000, "forward": "1 ms", "backward": "2 ms"}
+    cluster = {"machine": "dgx-h100", "nodes": 2, "inter_node_bandwidth": f"{gbits} Gbit/s"}
+    found = answer({"model": {"layers": [layer]}, "cluster": cluster, "strategy": {"kind": "ddp"}})
+    assert any("sends 384 Gbit/s" in text for text in found["warnings"]) == said
+
+
 @pytest.mark.parametrize(
     ("model", "rate"), [("resnet50", "1000 tokens/s"), ("vgg16", "9 sequences/s")]
 )
@@ -384,3 +423,40 @@ def test_a_throughput_in_a_unit_that_the_model_does_not_have_is_refused(
 def test_a_slow_rank_that_no_point_has_is_warned_about() -> None:
     document = answer(one_layer(variability={"slow_ranks": {9: 3.0}}))
     assert "variability.slow_ranks: no point has a rank 9" in document["warnings"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "limit"),
+    [
+        # a slot of 12 GB/s for a cable of 12.5 GB/s: what leaves the node is what limits
+        ({"machine": "v100-1x100g", "nodes": 8}, "inter_node_network"),
+        ({"machine": "p3dn.24xlarge", "nodes": 8}, "inter_node_network"),
+        ({"machine": "rack-100gbe", "nodes": 1}, "intra_node_network"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_slot_that_fits_its_nic_counts_as_the_network(
+    cluster: dict[str, Any], limit: str
+) -> None:
+    layer = {"name": "wide", "parameters": 100_000_000, "forward": "0 s", "backward": "0 s"}
+    optimizer = {"kind": "none"}
+    found = answer(RESNET, model={"layers": [layer]}, cluster=cluster, optimizer=optimizer)
+    assert found["points"][0]["bottleneck"] == limit
+
+
+@pytest.mark.parametrize("pipeline", [1, 2, 4])
+def test_bytes_sent_are_the_mean_over_ranks(pipeline: int) -> None:
+    """Of p stages p - 1 send 8 MB forward and p - 1 the same backward, for each of 4
+    micro-batches."""
+    layers = [{"name": f"l{k}", "forward": "1 ms", "backward": "1 ms", "activation": "8 MB"}
+              for k in range(4)]  # fmt: skip
+    found = answer(
+        TOY,
+        model={"layers": layers},
+        cluster={"ranks": 4},
+        parallel={"pipeline": pipeline},
+        batch={"per_device": 1, "accumulation": 4},
+    )
+    replicas = 4 // pipeline
+    sent = replicas * (pipeline - 1) * 2 * 4 * 8e6 / 4
+    assert found["points"][0]["bytes_sent_per_rank"] == pytest.approx(sent)

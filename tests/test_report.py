@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from contextlib import redirect_stdout
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,14 +16,18 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 import dpsim
+from dpsim.cli.app import app
+from dpsim.core.outputs import MANIFEST
 from dpsim.core.record import Refused
+from dpsim.describe.scenario import read
 from dpsim.models.memory import MemoryUse
 from dpsim.models.named import load_named, model_names
 from dpsim.predict.advice import advice, with_advice
+from dpsim.predict.document import to_json
 from dpsim.predict.explanation import Operation
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import computed
-from dpsim.predict.prediction import Prediction
+from dpsim.predict.prediction import Prediction, predict
 from dpsim.report.curve import bounds, make_figure
 from dpsim.report.explained import condensed, print_explanation
 from dpsim.report.points import run_columns
@@ -170,7 +175,7 @@ def test_files_are_all_there_and_the_same_each_time(tmp_path: Path) -> None:
     write_all(prediction, first)
     write_all(prediction, second)
     write_all(prediction, second)
-    assert sorted(p.name for p in second.iterdir()) == sorted(FILES)
+    assert sorted(p.name for p in second.iterdir()) == sorted([*FILES, MANIFEST])
     for name in FILES:
         assert (first / name).read_bytes() == (second / name).read_bytes(), name
     assert json.loads((first / "prediction.json").read_text()) == prediction.document
@@ -219,7 +224,7 @@ def test_file_in_the_way_is_refused_and_kept(tmp_path: Path) -> None:
     assert place.read_text() == "mine"
     before = sorted(tmp_path.iterdir())
     (tmp_path / "out" / "curve.png").mkdir(parents=True)
-    with pytest.raises(Refused, match="is a folder"):
+    with pytest.raises(Refused, match=r"dpsim did not write what is in that folder \(curve\.png\)"):
         write_all(prediction, tmp_path / "out")
     assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "out"])
 
@@ -290,7 +295,7 @@ def test_page_is_self_contained_and_answers_first(tmp_path: Path) -> None:
     assert "default-src 'none'" in text
     answer = prediction.answer
     assert page.text.index(headline(answer)) < page.text.index("Points")
-    for part in (scaling_title(answer), *sentences(prediction)):
+    for part in (scaling_title(answer), *sentences(answer)):
         assert part in page.text
     for row in run_columns(answer.points)[1]:
         assert all(cell in page.text for cell in row)
@@ -412,7 +417,7 @@ batch: {per_device: 1}
 def test_memory_advice_fits_and_only_if_needed(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text(LLAMA)
     prediction = dpsim.predict(dpsim.read(tmp_path / "s.yaml"))
-    case = prediction.cases[0]
+    case = prediction.outcomes[0].case
     used = memory_of(case)
     assert used.fits is False
     lines = [advice_text(one) for one in advice(case, used)]
@@ -486,8 +491,75 @@ def test_model_units_sum_to_the_model(name: str) -> None:
     assert name in model_names()
 
 
+def test_devices_strategies_and_scenarios_are_shown() -> None:
+    assert "a3-ultra, dgx-h200" in shown("devices")
+    assert "strategy: {kind: fsdp}" in shown("strategies")
+    assert "collective: {backend: gloo}" in shown("backends")
+    assert "4.8 TB/s" in shown("h200")
+    assert "bucket_cap_mb" in shown("ddp")
+    assert "calibrate: {file: measured/dlperf-resnet50-v100.csv}" in shown("quickstart")
+
+
+@pytest.mark.parametrize("thing", ["machines", "resnet50", "h200", "ddp", "zb1p", "quickstart"])
+def test_out_for_what_is_not_drawn_is_refused(thing: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=f"only a machine is drawn; {thing} is printed"):
+        shown(thing, tmp_path / "picture.png")
+    assert not list(tmp_path.iterdir())
+
+
+def again(tmp_path: Path, document: Any) -> str:
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    return shown(str(file))
+
+
+def test_an_answer_is_printed_again_from_its_json(tmp_path: Path) -> None:
+    for found in (predict(read("worked/ddp_steady")), predict(read("two-3090"))):
+        buffer = io.StringIO()
+        print_run(found, Console(file=buffer, width=160, highlight=False), None)
+        assert again(tmp_path, with_advice(found)) == buffer.getvalue()
+
+
+def test_an_explanation_is_printed_again_from_its_json(tmp_path: Path) -> None:
+    found = predict(read("worked/ddp_steady")).explain()
+    buffer = io.StringIO()
+    print_explanation(found, Console(file=buffer, width=160, highlight=False))
+    assert again(tmp_path, to_json(found)) == buffer.getvalue()
+
+
+def test_comparisons_plans_and_sweeps_are_printed_again(tmp_path: Path) -> None:
+    toy, knob = "worked/ddp_steady", "strategy.bucket_cap_mb"
+    commands = {
+        "Take": ("compare", toy, "--vary", f"{knob}=1,25"),
+        "Which strategy.bucket_cap_mb": ("plan", toy, "--tune", knob),
+        "bucket_cap_mb=25": ("sweep", toy, "--grid", f"{knob}=1,25", "-o", str(tmp_path / "s")),
+    }
+    for says, command in commands.items():
+        with redirect_stdout(io.StringIO()) as printed:
+            app()([*command, "--json"], standalone_mode=False)
+        assert says in again(tmp_path, json.loads(printed.getvalue()))
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ([1], "is no answer: what run, explain"),
+        ({"schema_version": 2}, "answers of version 1 are shown, this one has 2"),
+        ({"schema_version": 1}, "is no whole answer"),
+        ({"schema_version": 1, "points": [{"ranks": 1}]}, "is no whole answer"),
+    ],
+)
+def test_what_is_no_answer_is_refused(tmp_path: Path, document: Any, says: str) -> None:
+    with pytest.raises(Refused, match=rf"answer\.json: .*{says}"):
+        again(tmp_path, document)
+
+
 def test_unknown_thing_names_the_nearest() -> None:
-    with pytest.raises(Refused, match="did you mean dgx-h100"):
+    with pytest.raises(Refused, match="did you mean 'dgx-h100'"):
         shown("dgx-h10")
+    with pytest.raises(Refused, match="did you mean 'h200'"):
+        shown("h200-sxm")
+    with pytest.raises(Refused, match="is not modelled"):
+        shown("local_sgd")
     with pytest.raises(Refused, match="see dpsim show machines"):
         shown("\x1b[2Jzzzz")

@@ -190,7 +190,8 @@ def test_the_interval_of_training_is_that_of_the_step() -> None:
 def test_the_text_says_what_an_epoch_is() -> None:
     training = {"epochs": 2, "samples_per_epoch": 10, "sampler": {}}
     made = predict(load({**TOY, "training": training}, Path(), "test"))
-    assert any("12 samples" in line and "2 of them twice" in line for line in sentences(made))
+    lines = sentences(made.answer)
+    assert any("12 samples" in line and "2 of them twice" in line for line in lines)
 
 
 @pytest.mark.parametrize(

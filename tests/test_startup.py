@@ -57,7 +57,7 @@ def test_what_is_not_known_of_other_strategies_is_told() -> None:
     made = of(startup={"process_groups": "2 s", "load": "5 s"}, strategy={"kind": "fsdp"})
     assert made.points[0]["startup_parts"] == {"process groups": 2.0, "loading": 5.0}
     assert any("known for ddp only, not for fsdp" in w for w in made.document["warnings"])
-    lines = sentences(of(startup={"rendezvous": "3 s"}))
+    lines = sentences(of(startup={"rendezvous": "3 s"}).answer)
     assert any("Before the first step" in line and "rendezvous 3 s" in line for line in lines)
 
 

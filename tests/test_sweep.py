@@ -718,7 +718,9 @@ def answered(toy: Path, tmp_path: Path, *grid: str, sets: tuple[str, ...] = ()) 
 
 def test_lines_are_drawn_over_one_number_a_line_per_choice(toy: Path, tmp_path: Path) -> None:
     answer = answered(toy, tmp_path, "cluster.ranks=8,2,4", "strategy.kind=ddp,fsdp")
-    (axes,) = make_figure(answer, "step_time_s").axes
+    figure = make_figure(answer, "step_time_s")
+    (axes,) = figure.axes
+    assert "no number" not in figure.get_suptitle()
     drawn = {line.get_label(): line for line in axes.get_lines()}
     assert set(drawn) == {"ddp", "fsdp"}
     ddp = [p for p in computed(answer.points) if p.set["strategy.kind"] == "ddp"]
@@ -733,7 +735,9 @@ def test_a_heat_map_is_drawn_over_two_and_errors_stay_empty(toy: Path, tmp_path:
     answer = answered(
         toy, tmp_path, "cluster.ranks=2,8", "collective.latency=1:5:2 us", sets=("batch.global=4",)
     )
-    axes, _ = make_figure(answer, "step_time_s").axes
+    figure = make_figure(answer, "step_time_s")
+    axes, _ = figure.axes
+    assert "no number at 3 of 6 points" in figure.get_suptitle()
     (image,) = axes.get_images()
     cells = image.get_array()
     assert cells.shape == (3, 2)

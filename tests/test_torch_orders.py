@@ -227,10 +227,7 @@ def alone(store: Any, rank: int, size: int, timeout: Any) -> Recording:
 
 
 def steps(
-    module: nn.Module,
-    spec: Spec,
-    accumulate: Callable[[bool], Any],
-    end: Callable[[], str] = str,
+    module: nn.Module, spec: Spec, accumulate: Callable[[bool], Any], end: Callable[[], str] = str
 ) -> str:
     """The collectives of every iteration, one line each, and what `end` says after it."""
     lines = []

@@ -15,6 +15,7 @@ from pipelines import step
 import dpsim
 from dpsim.compile.schedules.interleaved_1f1b import Interleaved1F1B
 from dpsim.compile.timeline import Span
+from dpsim.core.outputs import MANIFEST
 from dpsim.core.record import Refused
 from dpsim.measurements.readers.kineto import Kineto
 from dpsim.predict.prediction import Prediction
@@ -274,7 +275,7 @@ def test_explain_writes_a_trace_and_pictures(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli("explain", "worked/ddp_steady", "-o", "out", "--trace", "t/all.json.gz")
     assert code == 0
     assert "Timeline of 2 ranks written to out" in out
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(FILES)
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted([*FILES, MANIFEST])
     whole = json.loads((tmp_path / "out" / "trace.json").read_text())
     check_format(whole)
     assert json.loads(gzip.decompress((tmp_path / "t" / "all.json.gz").read_bytes())) == whole
@@ -286,7 +287,9 @@ def test_explain_writes_a_kineto_trace_per_rank_that_calibrate_reads(
     code, out, _ = cli("explain", "worked/ddp_steady", "--json", "--trace", "ranks")
     assert code == 0
     time = json.loads(out)["points"][-1]["step_time_s"]
-    assert sorted(p.name for p in (tmp_path / "ranks").iterdir()) == ["rank0.json", "rank1.json"]
+    assert sorted(p.name for p in (tmp_path / "ranks").iterdir()) == [
+        MANIFEST, "rank0.json", "rank1.json",
+    ]  # fmt: skip
     code, out, _ = cli("calibrate", "ranks/rank0.json", "--json")
     assert code == 0
     assert f"{time:.6f}"[:7] in out

@@ -12,9 +12,12 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import without_communication
 from dpsim.core import constants
 from dpsim.core.constants import Constant, shipped
+from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.compute import DEFAULT_EFFICIENCY
 from dpsim.predict.player import play
+from dpsim.predict.point import Point
+from dpsim.predict.prediction import predict
 from dpsim.predict.uncertainty import REPEATED, compute_range, interval
 from dpsim.variability import expected_maximum
 
@@ -68,6 +71,8 @@ def test_ranks_wait_for_the_slowest_of_them() -> None:
     )
     assert together.script.waiting == pytest.approx(1.0 + 0.1 * expected_maximum(8))
     assert alone.script.waiting == 1.0
+    amd = case(cluster={"machine": "mi300x-8", "ranks": 8}, precision={"compute": "bf16"})
+    assert amd.script.waiting == 1.0  # the spread was fitted on NVIDIA's devices
     free = [play(without_communication(c)).step_time for c in (alone, together)]
     assert free[1] / free[0] == pytest.approx(together.script.waiting, rel=0.01)
 
@@ -101,6 +106,17 @@ def test_only_images_inside_a_node_have_an_input_pipeline() -> None:
     assert "input pipeline" not in interval(words, play(words), 1).causes
 
 
+def test_a_loader_that_is_no_limit_leaves_the_interval() -> None:
+    images, told = case(), case(input={"limiting": False})
+    unsaid, said = interval(images, play(images), 1), interval(told, play(told), 1)
+    assert play(told).step_time == play(images).step_time
+    assert said.causes == {k: v for k, v in unsaid.causes.items() if k != "input pipeline"}
+    assert said.low == unsaid.low
+    assert said.high < unsaid.high
+    with pytest.raises(Refused, match=r"input\.limiting: by how much is not modelled"):
+        case(input={"limiting": True})
+
+
 def test_without_calibration_compute_may_be_off_by_the_learned_factors() -> None:
     one = bert(1)
     found = interval(one, play(one), None)
@@ -126,3 +142,50 @@ def test_widths_are_those_of_device_dtype_and_size_where_enough_runs_are_known()
 def test_constants_are_written_as_they_are_read(name: str, tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(constants.text("a head\nof two lines", shipped(name)), "utf-8")
     assert dict(constants.load(tmp_path / "x.yaml")) == dict(shipped(name))
+
+
+LAYER = {"name": "a", "parameters": 1_000_000, "forward": "1 ms", "backward": "2 ms"}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "more", "causes"),
+    [
+        ({"machine": "two-rtx3090", "ranks": 1}, {}, {"run to run"}),
+        ({"machine": "two-rtx3090", "ranks": 2}, {}, {"run to run", "collectives (prior)"}),
+        ({"machine": "two-rtx3090", "ranks": 2}, {"collective": {"backend": "ideal_ring"}},
+         {"run to run"}),
+        ({"ranks": 2}, {"collective": {"backend": "ideal"}, "calibrate": {"step_time": "9 ms"}},
+         {"run to run"}),
+        ({"ranks": 2}, {"collective": {"backend": "ideal"}}, set()),
+    ],
+)  # fmt: skip
+def test_an_interval_has_no_width_only_where_nothing_is_uncertain(
+    cluster: dict[str, Any], more: dict[str, Any], causes: set[str]
+) -> None:
+    """Durations given for a machine were measured once; on another day they are others."""
+    scenario = {"model": {"layers": [LAYER]}, "cluster": cluster, "strategy": {"kind": "ddp"}}
+    answer = predict(load({**scenario, **more}, Path(), "test")).answer
+    point = answer.points[0]
+    assert isinstance(point, Point)
+    assert set(point.interval.causes) == causes
+    said = any("intervals are the numbers themselves" in text for text in answer.warnings)
+    assert (point.interval.low < point.step_time_s < point.interval.high) == bool(causes)
+    assert said == (not causes)
+
+
+@pytest.mark.parametrize(("step", "warned"), [("40 ms", False), ("300 ms", True), ("10 ms", True)])
+def test_a_calibration_far_from_all_published_runs_is_said(step: str, warned: bool) -> None:
+    """9 of 10 lie within the interval of uncalibrated compute."""
+    scenario = {
+        "model": {"name": "resnet50"},
+        "cluster": {"machine": "dgx-1v", "ranks": 1},
+        "strategy": {"kind": "ddp"},
+        "batch": {"per_device": 32},
+        "precision": {"parameters": "fp32", "compute": "fp16"},
+        "calibrate": {"step_time": step},
+    }
+    found = predict(load(scenario, Path(), "test"))
+    low, high = compute_range(found.outcomes[0].case, False)
+    assert found.level is not None
+    assert (not low <= found.level.scale <= high) == warned
+    assert any("calibrated compute is x" in text for text in found.answer.warnings) == warned

@@ -120,13 +120,13 @@ def predictions(path: Path, **options: Any) -> list[dict[str, Any]]:
 def _estimate(row: dict[str, Any]) -> Estimate:
     question = Question(
         model.StatedMachine(
-            str(row["accelerator"]),
-            int(row["gpus_per_node"]),
-            int(row["nodes"]),
-            int(row["ranks"]),
-            str(row["fabric"]),
-            str(row["interconnect_stated"]),
-            "",
+            accelerator=str(row["accelerator"]),
+            gpus_per_node=int(row["gpus_per_node"]),
+            nodes=int(row["nodes"]),
+            ranks=int(row["ranks"]),
+            fabric=str(row["fabric"]),
+            interconnect=str(row["interconnect_stated"]),
+            machine="",
         ),
         str(row["library"]),
         str(row["algo"]),
@@ -333,12 +333,7 @@ def test_a_column_of_the_same_name_is_written_once(write: Write) -> None:
 
 
 def test_the_document_and_the_rows_agree(write: Write) -> None:
-    rows = [
-        *_own(1.3),
-        _row(collective="gather"),
-        _row(library="Intel MLSL"),
-        _row(pathological=1),
-    ]
+    rows = [*_own(1.3), _row(collective="gather"), _row(library="Intel MLSL"), _row(pathological=1)]
     found = validated_collectives(write(rows))
     lines = found.predictions()
     errors = [abs(r["predicted"] / r["measured"] - 1) for r in lines if r["status"] == "predicted"]
@@ -748,13 +743,7 @@ def test_the_table_shows_error_bias_coverage_and_refusals(write: Write) -> None:
     out = io.StringIO()
     print_validation(validated_collectives(write(rows)), Console(file=out, width=140), None)
     text = out.getvalue()
-    for words in (
-        "9.1 %",
-        "-0.10",
-        "nvlink_nvswitch",
-        ">= 64 MiB",
-        "gather",
-    ):
+    for words in ("9.1 %", "-0.10", "nvlink_nvswitch", ">= 64 MiB", "gather"):
         assert words in text
     assert "\x1b" not in text
     assert "[red]x" in text

@@ -706,6 +706,7 @@ def test_the_command_prints_a_table_writes_its_files_and_one_json(  # type: igno
     names = {file.name for file in (tmp_path / "out").iterdir()}
     assert names == {
         "predictions.csv", "validation.json", "scatter.png", "scatter.svg", "index.html",
+        "dpsim.sha256",
     }  # fmt: skip
     page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
     assert "<script" not in page

@@ -17,7 +17,8 @@ from dpsim.cases.case import Case
 from dpsim.core.arrays import Array
 from dpsim.core.plugins import find, names
 from dpsim.core.record import Refused, build, dump
-from dpsim.describe.scenario import load
+from dpsim.describe.scenario import load, read
+from dpsim.predict.point import Point
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.variability import (
     OF_COMPUTE,
@@ -51,7 +52,7 @@ def answer(base: Path = Path(), **changes: Any) -> Prediction:
 
 def steps(**changes: Any) -> Array:
     """The durations of the measured steps, on the vectorised engine."""
-    played = answer(engine="vectorised", **changes).played[0]
+    played = answer(engine="vectorised", **changes).outcomes[0].played
     assert played is not None
     return np.array(played.timeline.durations)
 
@@ -327,7 +328,7 @@ def test_bytes_take_longer_in_an_episode_of_the_network() -> None:
         "variability": {"link_episodes": EPISODES, "steps": 40},
     }
     for engine in ("event", "vectorised"):
-        played = answer(engine=engine, **toy).played[0]
+        played = answer(engine=engine, **toy).outcomes[0].played
         assert played is not None
         found = np.array(played.timeline.durations)
         assert sorted(set(found.round(9))) == [1.7, 2.7]
@@ -492,7 +493,7 @@ def test_late_gradients_are_dropped_and_their_ranks_start_anew(kind: str, backup
     ends = np.diff(by_events(drawn, backup))
     strategy = {"kind": "ddp", "backup_workers": backup}
     for engine in ("event", "vectorised"):
-        played = answer(**changes, strategy=strategy, engine=engine).played[0]
+        played = answer(**changes, strategy=strategy, engine=engine).outcomes[0].played
         assert played is not None
         assert played.timeline.durations == pytest.approx(ends[2:62], rel=1e-9)
 
@@ -601,3 +602,55 @@ def test_racks_need_their_size() -> None:
     found = case(**machine, variability=keys).batches.variation.factors(0)
     assert (found[:16] == found[0]).all()
     assert found[16] != found[0]
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["variability.jitter=0.5 %"], True),
+        (["variability.jitter=0.5 %", "compute.spread=0.04"], False),
+        (["variability.jitter=0"], False),
+        ([], False),
+    ],
+)
+def test_stated_variability_says_what_it_takes_the_place_of(sets: list[str], said: bool) -> None:
+    """Ranks that are said to differ a little are quicker than ranks of which nothing is said."""
+    loaded = read("quickstart", sets)
+    assert Case(loaded.points[-1], loaded.base).script.unsaid == pytest.approx(
+        0.041 if said else 0.0, abs=5e-4
+    )
+
+
+@pytest.mark.parametrize("often", [{"every": 5}, {"interval": "1 s"}])
+def test_a_measured_step_with_pauses_sets_the_level(often: dict[str, Any]) -> None:
+    """The pauses are in what was measured: the level of compute is what is left."""
+    scenario = {
+        "model": {"layers": [{"name": "a", "forward": "10 ms", "backward": "20 ms"}]},
+        "cluster": {"ranks": 2},
+        "strategy": {"kind": "ddp"},
+        "collective": {"backend": "free"},
+        "variability": {"pauses": {"duration": "5 ms", "synchronised": True, **often}},
+        "calibrate": {"step_time": "50 ms"},
+    }
+    found = predict(load(scenario, Path(), "test"))
+    point = found.points[0]
+    assert isinstance(point, Point)
+    assert found.level is not None
+    assert point.step_time_s == pytest.approx(0.05, rel=1e-3)
+    if "every" in often:  # a fifth of 5 ms a step
+        assert found.level.scale == pytest.approx(0.049 / 0.03, rel=1e-6)
+
+
+@pytest.mark.parametrize("strategy", [{"kind": "ddp"}, {"kind": "zero", "stage": 1}])
+def test_a_pause_lasts_as_long_as_it_is_said_to(strategy: dict[str, Any]) -> None:
+    """It is no longer for an optimizer that takes long beside little compute."""
+    scenario = {
+        "model": {"name": "resnet50"},
+        "cluster": {"machine": "dgx-1v", "ranks": 1},
+        "strategy": strategy,
+    }
+    calm, paused = (
+        predict(load({**scenario, **more}, Path(), "test")).step_time_s
+        for more in ({}, {"variability": {"pauses": {"duration": "50 ms", "every": 1}}})
+    )
+    assert paused - calm == pytest.approx(0.05, rel=1e-9)

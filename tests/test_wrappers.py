@@ -149,12 +149,12 @@ def test_traffic_beside_the_step_takes_no_time_on_an_ideal_backend() -> None:
 
 def test_the_text_says_what_comes_beside_the_step() -> None:
     knobs = "{kind: ray_train, max_failures: 2, checkpoint_load: 40 s}"
-    found = sentences(predict(read("worked/ddp_steady", (f"strategy={knobs}",))))
+    found = sentences(predict(read("worked/ddp_steady", (f"strategy={knobs}",))).answer)
     (text,) = (line for line in found if line.startswith("Beside"))
     assert "report's barrier (unknown) per report" in text
     assert "failure seen by the controller (1 s, at most 10 min) per restart" in text
     assert "checkpoint loaded (40 s) per restart" in text
-    plain = sentences(predict(read("worked/ddp_steady")))
+    plain = sentences(predict(read("worked/ddp_steady")).answer)
     assert not [line for line in plain if line.startswith("Beside")]
 
 

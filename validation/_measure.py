@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 import traceback
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -374,10 +375,30 @@ def environment(world: World) -> dict[str, Any]:
 
 
 def _host_mark() -> str:
-    """Tells hosts apart, and is counted only: it never reaches the record."""
+    """Tells hosts apart, and is counted only: it never reaches the record.
+
+    NCCL_HOSTID where it is set, as NCCL has it; else name and boot, and the network of the process:
+    containers of one kernel, or with one name, that have networks of their own talk over them.
+    """
+    named = os.environ.get("NCCL_HOSTID")
+    marks = [named] if named else [socket.gethostname(), _boot(), _network()]
+    return hashlib.sha256("\n".join(marks).encode()).hexdigest()
+
+
+def _boot() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
-    text = socket.gethostname() + (boot.read_text() if boot.exists() else "")
-    return hashlib.sha256(text.encode()).hexdigest()
+    return boot.read_text() if boot.exists() else ""
+
+
+def _network() -> str:
+    """The network namespace, and the address of its first card."""
+    try:
+        space = os.readlink("/proc/self/ns/net")
+    except OSError:  # no Linux, or hidden
+        space = ""
+    card = uuid.getnode()
+    made_up = card >> 40 & 1  # there is no card: every process gets another number
+    return space if made_up else f"{space} {card}"
 
 
 def _nccl_version() -> str | None:
@@ -461,7 +482,12 @@ class Record:
             "environment": environment(world),
             "sections": {},
         }
-        self.content["world"]["nodes"] = self.content["environment"]["hosts"]
+        hosts = self.content["world"]["nodes"] = self.content["environment"]["hosts"]
+        if hosts != (told := int(os.environ.get("GROUP_WORLD_SIZE", hosts))):
+            self.say(
+                f"torchrun has {told} nodes, and {hosts} are told apart; if that is wrong, give "
+                "every node its own NCCL_HOSTID"
+            )
         self.write()  # a place that cannot be written to is told before anything is measured
 
     def section(self, name: str, measure: Callable[[], Any]) -> None:

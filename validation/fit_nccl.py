@@ -512,10 +512,7 @@ def _fitted(
 
 
 def _fitted_messages(
-    samples: Sequence[Fitted],
-    fitting: Sequence[Fitted],
-    others: Mapping[str, Constant],
-    times: int,
+    samples: Sequence[Fitted], fitting: Sequence[Fitted], others: Mapping[str, Constant], times: int
 ) -> dict[str, Constant]:
     """The constants of messages, where `others` are what they are."""
     posted = [sample for sample in samples if isinstance(sample, Posted)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsim.core import csvfile
+from dpsim.core import csvfile, told
 
 #: the largest table that is read
 MAX_BYTES = 256_000_000
@@ -16,19 +16,20 @@ if TYPE_CHECKING:
 
 
 def validated(
-    path: Path, *, calibrate: str | None = None, jobs: int = 1
+    path: Path, *, calibrate: str | None = None, jobs: int = 1, tell: told.Told = told.nobody
 ) -> ValidatedTraining | ValidatedCollectives:
     """What dpsim says about the measured rows in `path`, training runs or collectives.
 
-    Raises Refused where the file is no such table.
+    `tell` is told how many series, or machines, are done.  Raises Refused where the file is no
+    such table.
     """
     if _is_training(path):
         from dpsim.accuracy.training.validate import validated_training
 
-        return validated_training(path, calibrate=calibrate or "smallest", jobs=jobs)
+        return validated_training(path, calibrate=calibrate or "smallest", jobs=jobs, tell=tell)
     from dpsim.accuracy.collectives.validate import validated_collectives
 
-    return validated_collectives(path, calibrate=calibrate or "none", jobs=jobs)
+    return validated_collectives(path, calibrate=calibrate or "none", jobs=jobs, tell=tell)
 
 
 def _is_training(path: Path) -> bool:

@@ -7,6 +7,7 @@ under ``collective:`` and whose `plan` turns (operation, ranks, bytes) into a `P
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -113,8 +114,13 @@ def fixed(
 
 def unmodelled(operation: str) -> str:
     """Why there is nothing to say about `operation`; empty where it is modelled."""
-    known = ", ".join(OPERATIONS)
-    return "" if operation in OPERATIONS else f"{operation} is not modelled; there are {known}"
+    if operation in OPERATIONS:
+        return ""
+    there = f"there are {', '.join(OPERATIONS)}"
+    joined = re.sub("[_-]", "", operation.lower())  # all-reduce, AllReduce
+    if meant := next((known for known in OPERATIONS if known.replace("_", "") == joined), ""):
+        return f"no operation {operation[:60]!r}; did you mean {meant!r}?"
+    return f"{operation} is not modelled; {there}"
 
 
 CONTRACT = Backend

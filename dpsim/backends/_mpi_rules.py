@@ -118,10 +118,6 @@ def _first(cases: Iterable[tuple[bool, MpiRule]], otherwise: MpiRule) -> MpiRule
     return next((rule for holds, rule in cases if holds), otherwise)
 
 
-def _open_mpi_4(operation: str, n: int, size: float) -> MpiRule:
-    return _OPEN_MPI_4[operation](n, size)
-
-
 def _all_reduce_4(n: int, size: float) -> MpiRule:
     cases = (
         (size < 10_000, MpiRule(_RD)),
@@ -185,7 +181,10 @@ def _mpich_4(operation: str, n: int, size: float) -> MpiRule:
 OPERATIONS = ("all_reduce", "all_gather", "broadcast")
 #: by implementation and version, the newest last
 RULES: dict[str, dict[str, Callable[[str, int, float], MpiRule]]] = {
-    "open_mpi": {"4.0": _open_mpi_4, "5.0": _open_mpi_5},
+    "open_mpi": {
+        "4.0": lambda operation, n, size: _OPEN_MPI_4[operation](n, size),
+        "5.0": _open_mpi_5,
+    },
     "mpich": {"3": _mpich_3, "4": _mpich_4},
 }
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.collectives.ring_orders import RingOrder, rings
+from dpsim.machines.topology import AS_IT_IS, Crossing
 
 #: most channels that a ring search keeps (2.30.7 src/init.cc)
 _MAX_CHANNELS = 32
@@ -29,6 +30,7 @@ class NcclGraph:
     switched          all GPUs of a node are on one NVSwitch
     nvlink            NCCL sees NVLink paths only inside a node
     capability        of the GPUs, NVIDIA's times ten; 0: none is stated
+    crossing          what a scenario says of the way between nodes
     """
 
     ranks: int
@@ -47,6 +49,7 @@ class NcclGraph:
     nics: int
     local_bandwidth: float
     capability: int = 0
+    crossing: Crossing = AS_IT_IS
 
     @property
     def column(self) -> int:
@@ -102,6 +105,7 @@ def _graph(topology: Topology, ranks: tuple[int, ...]) -> NcclGraph:
         nics=len({hop_nic(hop) for hop in outer if hop_nic(hop) is not None}),
         local_bandwidth=local,
         capability=topology.compute_capability,
+        crossing=topology.crossing,
     )
 
 

@@ -35,7 +35,7 @@ from dpsim.backends import Edge
 from dpsim.backends._nccl_graph import NcclGraph
 from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
-from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Tuning
+from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Hops, Tuning
 from dpsim.core import constants
 
 #: kinds whose bytes go through TCP connections
@@ -142,10 +142,8 @@ def path_latency(
     algorithm, protocol = choice
     graph = tuning.graph
     newest = Tuning(graph, NEWEST, tuning.post)
-    steps, hops = newest.steps(algorithm, protocol), newest.hops(operation, algorithm)
-    if operation in ROOTED:
-        hops = hops._replace(inside=min(hops.inside, 1), between=min(hops.between, 1))
-    total = 0.0
+    steps, hops = newest.steps(algorithm, protocol), _hops(newest, operation, algorithm)
+    total, longer = 0.0, 0.0
     if hops.inside and graph.inside:
         name = "step_nvls" if family(algorithm) == "nvls" else f"step_{protocol}"
         total += hops.inside * steps.inside * fitted.of(graph.inside, name)
@@ -154,7 +152,23 @@ def path_latency(
         if operation in ("all_gather", "reduce_scatter") and protocol != "simple":
             factor *= fitted.of(graph.outside, "gather")
         total += hops.between * steps.between * factor
-    return total * 1e-6
+        longer = hops.between * graph.crossing.added(steps.between * factor * 1e-6)
+    return total * 1e-6 + longer
+
+
+def own_latency(tuning: Tuning, operation: str, choice: tuple[str, str]) -> float:
+    """Latency [s] by NCCL's own constants, with what a scenario says of the way between nodes."""
+    step = tuning.steps(*choice).between * 1e-6
+    longer = _hops(tuning, operation, choice[0]).between * tuning.graph.crossing.added(step)
+    return tuning.latency(operation, *choice) * 1e-6 + longer
+
+
+def _hops(tuning: Tuning, operation: str, algorithm: str) -> Hops:
+    """Steps on the critical path: one where an operation has a root and goes by a chain."""
+    hops = tuning.hops(operation, algorithm)
+    if operation in ROOTED:
+        hops = hops._replace(inside=min(hops.inside, 1), between=min(hops.between, 1))
+    return hops
 
 
 __all__ = ["SOCKETS", "UNKNOWN", "Constants", "Time", "predicted", "shipped"]

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dpsim.backends import Backend
+from dpsim.core import units
 from dpsim.core.record import record
-from dpsim.core.units import BytesPerSecond, Seconds
 
 
 @record
 class Toy(Backend):
     """`latency` [s] and `bandwidth` [B/s] (None: infinite) of the toy's one network."""
 
-    latency: Seconds = 0.0
-    bandwidth: BytesPerSecond | None = None
+    latency: units.Seconds = 0.0
+    bandwidth: units.BytesPerSecond | None = None
 
     ideal = True
 

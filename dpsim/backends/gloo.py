@@ -31,8 +31,8 @@ from typing import Annotated
 
 from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.collectives import ring_payload
+from dpsim.core import units
 from dpsim.core.record import Check, Refused, record
-from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds
 
 MAX_SEGMENT = 1024 * 1024  # bytes; gloo/allreduce.h, kMaxSegmentSize
 
@@ -52,9 +52,9 @@ class Gloo(Backend):
     threads   worker threads of the process group: collectives that run at once
     """
 
-    latency: Seconds = 60e-6
-    efficiency: PositiveFraction = 0.94
-    reduce: BytesPerSecond = 10e9
+    latency: units.Seconds = 60e-6
+    efficiency: units.PositiveFraction = 0.94
+    reduce: units.BytesPerSecond = 10e9
     threads: Annotated[int, Check(1, 64)] = 2
 
     @property

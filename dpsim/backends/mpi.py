@@ -26,8 +26,8 @@ from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.backends._mpi_rounds import Round, rounds
 from dpsim.backends._mpi_rules import RULES, choose
 from dpsim.collectives import Transfer
+from dpsim.core import units
 from dpsim.core.record import Refused, Text, record
-from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds
 
 Route = Callable[[int, int], tuple[Edge, ...]]
 _REDUCES = ("all_reduce",)
@@ -59,12 +59,12 @@ class Mpi(Backend):
     version: Text = ""
     buffers: Literal["device", "host"] = "device"
     cuda_aware: bool = False
-    latency: Seconds | None = None
-    efficiency: PositiveFraction = 1.0
-    reduce: BytesPerSecond = 3e9
-    copy: BytesPerSecond | None = None
-    copy_latency: Seconds = 10e-6
-    shared_memory: BytesPerSecond | None = None
+    latency: units.Seconds | None = None
+    efficiency: units.PositiveFraction = 1.0
+    reduce: units.BytesPerSecond = 3e9
+    copy: units.BytesPerSecond | None = None
+    copy_latency: units.Seconds = 10e-6
+    shared_memory: units.BytesPerSecond | None = None
 
     def __post_init__(self) -> None:
         known = RULES[self.implementation]

@@ -21,7 +21,7 @@ from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import NcclGraph, graph_of
 from dpsim.backends._nccl_sharp import check_network, check_settings
-from dpsim.backends._nccl_time import UNKNOWN, Time, predicted, reached, shipped
+from dpsim.backends._nccl_time import UNKNOWN, Time, own_latency, predicted, reached, shipped
 from dpsim.backends._nccl_traffic import Traffic, scaled, shape, shapes_of, traffic_of
 from dpsim.backends._nccl_tuning import ROOTED, Choice, Tuning
 from dpsim.collectives import (
@@ -35,9 +35,8 @@ from dpsim.collectives import (
 )
 from dpsim.collectives.direct import Direct
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
-from dpsim.core import plugins
+from dpsim.core import plugins, units
 from dpsim.core.record import Check, Natural, Refused, Text, record
-from dpsim.core.units import Factor, Seconds
 
 #: NCCL's names of algorithms, and the plug-ins of dpsim/collectives that carry them out
 PLUGINS = {
@@ -87,8 +86,8 @@ class Nccl(Backend):
     version: Text = ""
     algorithm: Text = "auto"
     protocol: Text = "auto"
-    launch: Seconds | None = None
-    efficiency: Factor = 1.0
+    launch: units.Seconds | None = None
+    efficiency: units.Factor = 1.0
     channels: Natural = 0
     sockets: Sockets = 1
     fitted: bool = True
@@ -169,7 +168,7 @@ class Nccl(Backend):
             return predicted(
                 shipped(), tuning, traffic, call.operation, pair, call.size, self.sockets
             )
-        latency = tuning.latency(call.operation, *pair) * 1e-6
+        latency = own_latency(tuning, call.operation, pair)
         busiest = max(traffic.paces.values())[1]
         share = dict.fromkeys(traffic.paces, 1.0)
         return Time(0.0, latency, max(choice.seconds - latency, 0.0), share, busiest)
@@ -192,6 +191,9 @@ class Nccl(Backend):
         if not self.fitted:
             raise Refused(f"NCCL has no estimate of {call.operation}: its tuner knows no messages")
         time = messages.predicted(shipped(), found, call.size, self.sockets)
+        if found.between:
+            longer = call.topology.crossing.added(time.latency)
+            time = time._replace(latency=time.latency + longer)
         loads, peak = self._message_loads(call, found.traffic, time)
         busy = time.transfer / self.efficiency
         phase = Phase(time.latency, busy, loads, peak * call.size, time.busiest)

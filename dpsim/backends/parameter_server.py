@@ -18,8 +18,8 @@ from typing import Annotated
 
 from dpsim.backends import Phase, Plan, Topology
 from dpsim.backends._toy import Toy
+from dpsim.core import units
 from dpsim.core.record import Check, Refused, record
-from dpsim.core.units import PositiveFraction
 
 _ROUNDS = {"all_reduce": 2, "reduce": 1, "reduce_scatter": 1, "broadcast": 1, "all_gather": 1}
 _PULLS = ("broadcast", "all_gather")
@@ -35,7 +35,7 @@ class ParameterServer(Toy):
     """
 
     servers: Annotated[int, Check(1, 100_000)] = 1
-    largest: PositiveFraction | None = None
+    largest: units.PositiveFraction | None = None
 
     def __post_init__(self) -> None:
         least = 1 / self.servers

@@ -61,7 +61,8 @@ class Batches:
         if base == 0:
             what = "ranks" if mesh.plain else "replicas"
             raise Refused(
-                f"global {batch.global_} leaves some of {mesh.data} {what} without a sample",
+                f"global {batch.global_} leaves some of {mesh.data} {what} without a sample"
+                + (f" in each of {n} micro-batches" if (n := batch.accumulation) > 1 else ""),
                 ("batch", "global"),
             )
         return tuple(base + (mesh.place(rank, "data") < extra) for rank in range(ranks))

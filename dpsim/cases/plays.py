@@ -92,11 +92,25 @@ class Script:
     def _factors(self, stretch: Stretch, quiet: bool, alike: bool) -> Factors:
         ones = np.ones(self.batches.mesh.pipeline if alike else self.batches.site.ranks)
         scale = stretch.compute * self.waiting
+        paused = self.scenario.variability.expanded.pauses and not (quiet or alike)
+        busy = self._busy if paused else None
 
         def each(step: int) -> Array:
-            return ones * scale if quiet or alike else self.batches.variation.factors(step, scale)
+            if quiet or alike:
+                return ones * scale
+            return self.batches.variation.factors(step, scale, busy)
 
         return each if quiet else self._counted(each)
+
+    @property
+    def _busy(self) -> Array:
+        """What variability multiplies in a step, for every rank [s]: layers and updates."""
+        cast = self.programs.cast(None)
+        each = [sum(op.seconds for op in p.ops if op.scales) for p in cast.programs]
+        found = np.array([each[role] for role in cast.roles])
+        if not found.all():
+            raise Refused("a rank has no compute to pause", ("variability", "pauses"))
+        return found
 
     def _counted(self, factors: Factors) -> Factors:
         """`factors` with late ranks cut off, where there are backup workers."""
@@ -119,6 +133,14 @@ class Script:
         if batches.uneven:
             raise Refused("late ranks are not modelled where shares or devices differ", where)
         return Quorum(factors, backup, batches.step_seconds, self.scenario.host.serial)
+
+    @property
+    def unsaid(self) -> float:
+        """The fitted spread that stated variability takes the place of; 0 where it does not."""
+        site, s = self.batches.site, self.scenario
+        if s.compute.spread is not None or site.machine is None or not s.variability.varies:
+            return 0.0
+        return fitted("gpu.spread", site.device)
 
     @property
     def waiting(self) -> float:

@@ -15,9 +15,8 @@ from dpsim.compile.schedules.one_f_one_b import OneFOneB
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
-from dpsim.models import Model
+from dpsim.models import Model, split
 from dpsim.models.compute import LayerTime, optimizer_seconds
-from dpsim.models.split import shared_tables, stage_of, tensor_part
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Programs:
             samples=samples,
             precision=pace.work.precision,
             optimizer=s.optimizer,
-            serial=s.host.serial,
+            serial=s.host.serial + _recorded_wait(self._model),
             copy_bandwidth=None if free or device is None else device.memory_bandwidth,
             control=not self.toy,
             update=optimizer_seconds(s.optimizer.kind, 1.0, device) if timed is None else timed,
@@ -90,7 +89,7 @@ class Programs:
         times = self.batches.pace.times(max(self.batches.shares))
         costs = [time.forward + time.backward for time in times]
         stages = assign(model, costs, mesh.pipeline * schedule.chunks, s.stages)
-        tables = shared_tables(model, stages)
+        tables = split.shared_tables(model, stages)
         return Layout(
             mesh,
             schedule,
@@ -108,9 +107,9 @@ class Programs:
 
     def _stage_job(self, stage: int, samples: int) -> Job:
         tensor, sequence = self.batches.mesh.tensor, self.scenario.parallel.sequence_parallel
-        part = stage_of(self._model, self.layout.stages[stage])
+        part = split.stage_of(self._model, self.layout.stages[stage])
         if tensor > 1:
-            part = tensor_part(part, tensor, sequence=sequence)
+            part = split.tensor_part(part, tensor, sequence=sequence)
         return replace(self.job(samples, part), stage=stage)
 
     # -- casts --------------------------------------------------------------------------------
@@ -169,6 +168,13 @@ def _recorded_update(model: Model) -> float | None:
     if recorded is None or not recorded.timed:
         return None
     return recorded.after / max(model.parameters, 1)
+
+
+def _recorded_wait(model: Model) -> float:
+    """Seconds between a recorded step's optimizer and the next forward, which another device does
+    not shorten: loading data, mostly.  Recorded durations hold them already."""
+    recorded = model.recorded
+    return recorded.between if recorded is not None and not recorded.timed else 0.0
 
 
 def _elsewhere(shares: tuple[int, ...]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
@@ -39,7 +39,8 @@ class Site:
         machine = named(self.base, "machine", name, load_machine)
         if device is None:
             return machine
-        return replace(machine, device=named(self.base, "device", device, load_device))
+        other = named(self.base, "device", device, load_device)
+        return machine.holding(other, self.cluster.gpus_per_node or machine.gpus_per_node)
 
     @property
     def device(self) -> Device | None:
@@ -49,15 +50,21 @@ class Site:
     @cached_property
     def topology(self) -> Topology | None:
         """Graph and routes; Refused where there are more than MAX_RANKS ranks."""
-        cluster = self.cluster
         if self.machine is None:
             return None
-        per_node = cluster.gpus_per_node or self.machine.gpus_per_node
-        nodes = cluster.nodes or -(-(cluster.ranks or 1) // per_node)
-        ranks = cluster.ranks or nodes * per_node
+        ranks, nodes = self.asked
         if ranks > MAX_RANKS:
+            per_node = self.cluster.gpus_per_node or self.machine.gpus_per_node
             raise Refused(_too_many(ranks, per_node), ("cluster",))
-        return self._built(nodes, cluster.ranks, cluster.gpus_per_node)
+        return self._built(nodes, self.cluster.ranks, self.cluster.gpus_per_node)
+
+    @property
+    def asked(self) -> tuple[int, int]:
+        """Ranks and nodes that the cluster asks for, whether or not its machine can have them."""
+        cluster, own = self.cluster, self.machine.gpus_per_node if self.machine else 1
+        per_node = cluster.gpus_per_node or own
+        nodes = cluster.nodes or -(-(cluster.ranks or 1) // per_node)
+        return cluster.ranks or nodes * per_node, nodes
 
     def group(self, ranks: int, nodes: int) -> Topology:
         """`ranks` of the machine on `nodes` nodes, evenly: a group that was measured."""
@@ -82,6 +89,7 @@ class Site:
             nics_per_node=cluster.nics_per_node,
             inter_node_bandwidth=cluster.inter_node_bandwidth,
             inter_node_kind=cluster.inter_node_kind,
+            inter_node_latency=cluster.inter_node_latency,
             oversubscription=cluster.oversubscription,
             routing=cluster.routing,
             seed=self.seed,

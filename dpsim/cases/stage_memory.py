@@ -7,10 +7,9 @@ from itertools import accumulate
 
 from dpsim.cases.case import Case
 from dpsim.compile.schedules import peak_in_flight
-from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
-from dpsim.models.memory import RUNTIME_BYTES, kept_elements
-from dpsim.models.split import blocks, cheapest, runs, tensor_part
+from dpsim.models import split
+from dpsim.models.memory import RUNTIME_BYTES, kept_bytes
 
 #: blocks beyond which no cut is looked for: the search takes (stages x blocks^2) steps
 MAX_BLOCKS = 500
@@ -29,7 +28,7 @@ def cuts_that_fit(case: Case) -> Iterator[Stages]:
     2.2), so a cut by time alone fills the first rank most.  Nothing where a rank has several stages
     or the device is not known.
     """
-    items, count, device = blocks(case.model), case.mesh.pipeline, case.device
+    items, count, device = split.blocks(case.model), case.mesh.pipeline, case.device
     if device is None or count == 1 or not count <= len(items) <= MAX_BLOCKS:
         return
     try:
@@ -51,7 +50,7 @@ def cuts_that_fit(case: Case) -> Iterator[Stages]:
             own, all_ = seconds[end] - seconds[first], seconds[-1]
             return own if size <= room else all_ * (1.0 + size / room)
 
-        stages = runs(items, cheapest(len(items), count, cost))
+        stages = split.runs(items, split.cheapest(len(items), count, cost))
         yield tuple(tuple(case.model.layers[i].name for i in stage) for stage in stages)
 
 
@@ -61,16 +60,13 @@ def _memory(case: Case, items: Sequence[Sequence[int]]) -> tuple[list[float], li
     part = case.model
     if mesh.tensor > 1:
         sequence = scenario.parallel.sequence_parallel
-        part = tensor_part(part, mesh.tensor, sequence=sequence)
+        part = split.tensor_part(part, mesh.tensor, sequence=sequence)
     own = [case.programs.stage_job(stage, samples) for stage in range(mesh.pipeline)]
     parameters = sum(job.model.parameters for job in own)
     total = sum(sum(scenario.strategy.memory(job).values()) for job in own)
     each = total / parameters if parameters else 0.0
-    width = samples * DTYPE_BYTES[case.precision.compute]
-    kept = [
-        width * sum(kept_elements(part.layers[i], scenario.recompute) for i in item)
-        for item in items
-    ]
+    dtype, again = case.precision.compute, scenario.recompute
+    kept = [samples * sum(kept_bytes(part.layers[i], dtype, again) for i in item) for item in items]
     held = [each * sum(part.layers[i].parameters for i in item) for item in items]
     return _sums(held), _sums(kept)
 

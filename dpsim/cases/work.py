@@ -156,7 +156,8 @@ def _sum(times: tuple[LayerTime, ...]) -> float:
 
 
 def fitted(name: str, device: Device | None) -> float:
-    """A constant fitted on training runs; 0 where there is none, and where `device` is no GPU."""
+    """A constant fitted on training runs; 0 where there is none, and where `device` is none of
+    NVIDIA's, whose runs they were fitted on."""
     constants = shipped("training")
     gpu = device is not None and device.compute_capability > 0
     return constants[name].value if gpu and name in constants else 0.0

@@ -1,31 +1,60 @@
 """Cli: the commands, a thin file each; this one turns errors into exit codes.
 
 Exit codes: 0 done; 1 done, with a finding; 2 input refused; 3 environment; 4 internal; 130
-interrupted.  Heavy imports happen inside commands, so that ``dpsim --help`` is quick.
+interrupted (SIGINT), 143 ended (SIGTERM), 141 nobody reads the output any more (SIGPIPE).  Heavy
+imports happen inside commands, so that ``dpsim --help`` is quick.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+import signal
 import sys
+import warnings
+from types import FrameType
+from typing import Any
 
-DONE, FINDING, REFUSED, ENVIRONMENT, INTERNAL, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, FINDING, REFUSED, ENVIRONMENT, INTERNAL = 0, 1, 2, 3, 4
+#: as shells tell of a program that a signal ended: 128 and its number
+INTERRUPTED, UNREAD, ENDED = 130, 141, 143
+#: writing failed; files are named where that happens, so it was the output
+_UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main() -> None:
-    """Entry point of the `dpsim` command."""
-    sys.exit(_run())
+    """Entry point of the `dpsim` command; SIGTERM tidies up what is under way, as Ctrl-C does."""
+    ended: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.append(number)
+        raise KeyboardInterrupt
+
+    warnings.formatwarning = lambda message, *_: f"dpsim: warning: {message}\n"
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end)
+    code = _run()
+    if ended and code == INTERRUPTED:
+        code = ENDED
+    if code in (ENVIRONMENT, UNREAD):  # Python would try again to write what is left, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    sys.exit(code)
 
 
 def _run() -> int:
-    from dpsim.cli.app import app
-
     try:
+        from dpsim.cli.app import app
+
+        if sys.stdout is None:
+            raise OSError("standard output is closed; > /dev/null throws it away")
         result = app()(standalone_mode=False)
+        sys.stdout.flush()
         return result if isinstance(result, int) else DONE
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        return DONE
+    except (BrokenPipeError, SystemExit):  # what typer makes of it
+        return UNREAD
     except Exception as error:  # every error becomes one message and an exit code
         return _explain(error)
 
@@ -34,7 +63,9 @@ def _explain(error: Exception) -> int:
     """Print one message for `error` on stderr; returns the exit code."""
     name = type(error).__name__
     if hasattr(error, "format_message"):  # a usage error of the command line itself
-        print(f"dpsim: {_plain(error.format_message())}", file=sys.stderr)
+        said, instead = _plain(error.format_message()), _instead(error)
+        said = f"{said.rstrip('.')}; {instead}" if instead else said
+        print(f"dpsim: {said}", file=sys.stderr)
         return REFUSED
     if name in ("Exit", "Abort"):
         return int(getattr(error, "exit_code", FINDING))
@@ -51,10 +82,26 @@ def _plain(message: str) -> str:
     return message
 
 
+def _instead(error: Any) -> str:
+    """What to write instead of a command or an option that there is not."""
+    found = re.search(r"No such (command|option):? '?-*([\w-]+)", error.format_message())
+    if found is None:
+        return ""
+    from dpsim.core import unknown
+
+    if found[1] == "command":
+        return unknown.command(found[2])
+    takes = {parameter.name for parameter in error.ctx.command.params}
+    return unknown.option(found[2]) if "sets" in takes else ""
+
+
 def _said(error: Exception) -> str:
     """What `error` says; of the system's errors the file and the reason, without its number."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{str(error.filename)[:200]}: {error.strerror.lower()}"
+    if isinstance(error, OSError) and error.strerror:
+        if error.filename is not None:
+            return f"{str(error.filename)[:200]}: {error.strerror.lower()}"
+        if error.errno in _UNWRITTEN:
+            return f"standard output: {error.strerror.lower()}"
     return str(error)
 
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dpsim.cli.answers import answer
-from dpsim.cli.options import Json, Nodes, Operation, Ranks, out_option
+from dpsim.cli.options import Json, Nodes, Operation, Ranks, Where, argument, option, out_option
 
 PLACE = 80
 Files = Annotated[
-    list[Path],
-    typer.Argument(metavar="FILES", help="nccl-tests text, Kineto traces, CSV of step times, …"),
+    list[Path], argument("nccl-tests text, Kineto traces, CSV of step times, …", "FILES")
 ]
-Out = Annotated[Path | None, out_option("Write the calibration there.", "FILE")]
-Title = Annotated[str, typer.Option("--title", help="A title for the file.")]
+Out = Annotated[Where, out_option("Write the calibration there.", "FILE")]
+Title = Annotated[str, option("A title for the file.")]
 
 
 def calibrate(
@@ -31,8 +28,12 @@ def calibrate(
     """Read the measurements in FILES; scenarios use the result with `calibration: FILE`."""
     from dpsim.measurements.calibration import gathering
     from dpsim.report import calibration as report
+    from dpsim.report.progress import progress
 
-    gathered = gathering.gather(files, title, operation=operation, ranks=ranks, nodes=nodes)
+    with progress("files", left=True) as bar:
+        gathered = gathering.gather(
+            files, title, operation=operation, ranks=ranks, nodes=nodes, tell=bar.of
+        )
     if out is not None:
         gathering.save(gathered.calibration, out)
     show = report.print_calibration

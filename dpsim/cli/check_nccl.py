@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dpsim.cli.answers import answer
-from dpsim.cli.options import Cluster, Json, NcclVersion, Nodes, Operation, Ranks
+from dpsim.cli.options import Cluster, Json, NcclVersion, Nodes, Operation, Ranks, argument
 
 PLACE = 70
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The text that nccl-tests printed.")]
+File = Annotated[Path, argument("The text that nccl-tests printed.", "FILE")]
 
 
 def check_nccl(

@@ -2,58 +2,43 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dpsim.cli.answers import answer
-from dpsim.cli.options import Cluster, Json, NcclVersion, out_option
+from dpsim.cli.options import Cluster, Json, NcclVersion, Where, argument, option, out_option
 
 PLACE = 60
 Operation = Annotated[
     str,
-    typer.Argument(
-        metavar="OPERATION",
-        help="all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all (alltoall) or "
+    argument(
+        "all_reduce, all_gather, reduce_scatter, broadcast, reduce, all_to_all (alltoall) or "
         "send (sendrecv: every rank to the next).",
+        "OPERATION",
     ),
 ]
-NodeCounts = Annotated[
-    str, typer.Option("--nodes", metavar="A:B", help="From A to B by doubling, or a list 1,2,8.")
-]
-Sizes = Annotated[str, typer.Option("--sizes", metavar="A:B", help="Full buffers, e.g. 1KiB:8GiB.")]
-Factor = Annotated[int, typer.Option("--factor", min=2, help="From one size to the next.")]
+NodeCounts = Annotated[str, option("From A to B by doubling, or a list 1,2,8.", "A:B")]
+Sizes = Annotated[str, option("Full buffers, e.g. 1KiB:8GiB.", "A:B")]
+Factor = Annotated[int, option("From one size to the next.", min=2)]
 Algorithm = Annotated[
-    str,
-    typer.Option(
-        "--algorithm", help="auto, ring, tree, nvls, nvls_tree, pat, collnet_chain, collnet_direct."
-    ),
+    str, option("auto, ring, tree, nvls, nvls_tree, pat, collnet_chain, collnet_direct.")
 ]
-Protocol = Annotated[str, typer.Option("--protocol", help="auto, ll, ll128, simple.")]
-Curves = Annotated[
-    Path | None,
-    typer.Option("--calibration", metavar="FILE", help="Measured curves, of dpsim calibrate."),
-]
-Compare = Annotated[
-    Path | None, typer.Option("--compare", metavar="FILE", help="nccl-tests text to put beside it.")
-]
+Protocol = Annotated[str, option("auto, ll, ll128, simple.")]
+Curves = Annotated[Where, option("Measured curves, of dpsim calibrate.", "FILE")]
+Compare = Annotated[Where, option("nccl-tests text to put beside it.", "FILE")]
 AtOnce = Annotated[
     int,
-    typer.Option(
-        "--groups", min=1, metavar="N",
-        help="Split the ranks into N groups (every N-th rank), all with their collective at once.",
+    option(
+        "Split the ranks into N groups (every N-th rank), all with their collective at once.",
+        "N",
+        min=1,
     ),
-]  # fmt: skip
-Routing = Annotated[
-    str, typer.Option("--routing", help="balanced, or ecmp: flows are hashed to spine switches.")
 ]
+Routing = Annotated[str, option("balanced, or ecmp: flows are hashed to spine switches.")]
 Sharp = Annotated[
-    bool,
-    typer.Option("--sharp", help="InfiniBand switches add: SHARP plug-in, NCCL_COLLNET_ENABLE=1."),
+    bool, option("InfiniBand switches add: SHARP plug-in, NCCL_COLLNET_ENABLE=1.", name="--sharp")
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the hash of --routing ecmp.")]
-Out = Annotated[Path | None, out_option("Write JSON and plot there.")]
+Seed = Annotated[int, option("Of the hash of --routing ecmp.", min=0)]
+Out = Annotated[Where, out_option("Write JSON and plot there.")]
 
 
 def collective(

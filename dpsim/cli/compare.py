@@ -3,13 +3,10 @@ measure before choosing."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dpsim.cli.answers import answer, written
-from dpsim.cli.options import Json, Sets, out_option
+from dpsim.cli.options import Json, Sets, Text, Texts, Where, argument, option, out_option
 
 if TYPE_CHECKING:
     from dpsim.planning.candidates import Candidate
@@ -17,35 +14,21 @@ if TYPE_CHECKING:
 PLACE = 50
 Sources = Annotated[
     list[str],
-    typer.Argument(
-        metavar="SCENARIO …", help="Files, bundled names, or folders (all *.yaml directly in them)."
-    ),
+    argument("Files, bundled names, or folders (all *.yaml directly in them).", "SCENARIO …"),
 ]
 Vary = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--vary",
-        metavar="KEY=V1,V2,…",
-        help="A candidate for each value, e.g. strategy.kind=ddp,fsdp. Repeatable.",
-    ),
+    Texts,
+    option("A candidate for each value, e.g. strategy.kind=ddp,fsdp. Repeatable.", "KEY=V1,V2,…"),
 ]
 ByOption = Annotated[
-    str | None,
-    typer.Option(
-        "--by", metavar="cost|time|energy", help="What is best; default: cost, if all have prices."
-    ),
+    Text, option("What is best; default: cost, if all have prices.", "cost|time|energy")
 ]
 Ranks = Annotated[
-    int | None,
-    typer.Option(
-        "--ranks", min=1, max=1_048_576, help="Compare at so many ranks, not at the last point."
-    ),
+    int | None, option("Compare at so many ranks, not at the last point.", min=1, max=1_048_576)
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Of the draws.")]
-Draws = Annotated[
-    int, typer.Option("--draws", min=100, max=1_000_000, help="Draws of what is not known.")
-]
-Out = Annotated[Path | None, out_option("Write table, picture, page and JSON there.")]
+Seed = Annotated[int, option("Of the draws.", min=0)]
+Draws = Annotated[int, option("Draws of what is not known.", min=100, max=1_000_000)]
+Out = Annotated[Where, out_option("Write table, picture, page and JSON there.")]
 
 
 def compare(

@@ -2,44 +2,46 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dpsim.cli.answers import answer, unfit
-from dpsim.cli.options import Json, Sets, Source, out_option
+from dpsim.cli.options import Json, Sets, Source, Where, option, out_option
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PLACE = 40
 Trace = Annotated[
-    Path | None,
-    typer.Option(
-        "--trace",
-        metavar="FILE",
-        help="Write the last point's timeline as a trace for Perfetto: one .json or .json.gz; "
+    Where,
+    option(
+        "Write the last point's timeline as a trace for Perfetto: one .json or .json.gz; "
         "a folder gets one Kineto trace per rank.",
+        "FILE",
     ),
 ]
-Out = Annotated[Path | None, out_option("Write JSON, trace and pictures there.")]
+Out = Annotated[Where, out_option("Write JSON, trace and pictures there.")]
 
 
 def explain(
     scenario: Source, sets: Sets = None, json: Json = False, out: Out = None, trace: Trace = None
 ) -> int:
     """Say where the step of SCENARIO goes and what changes would bring, by re-simulating."""
+    from dpsim.core.files import note_reads
     from dpsim.describe.scenario import read
     from dpsim.predict.document import to_json
     from dpsim.predict.prediction import predict
     from dpsim.report import explained as report
     from dpsim.report import trace as traces
+    from dpsim.report.progress import progress
 
     if trace is not None:
+        note_reads()
         traces.check_place(trace)
-    prediction = predict(read(scenario, sets or ()))
-    found = prediction.explain()
+    loaded = read(scenario, sets or ())
+    with progress(left=True) as bar:
+        prediction = predict(loaded, tell=bar.of)
+    with progress("explained", left=True) as bar:
+        found = prediction.explain(bar.of)
     said = []
     if out is not None or trace is not None:
         shown = report.last_step(prediction)

@@ -5,25 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dpsim.cli.answers import answer
-from dpsim.cli.options import Json, out_option
+from dpsim.cli.options import Json, Text, Where, argument, option, out_option
 
 PLACE = 90
-Files = Annotated[
-    list[Path],
-    typer.Argument(metavar="FILES", help="NCCL topology XML, output of nvidia-smi topo -m."),
-]
-Device = Annotated[
-    str | None,
-    typer.Option("--device", metavar="NAME", help="Which GPU it is: h100-sxm, a100-sxm-80gb, …"),
-]
-Like = Annotated[
-    str | None,
-    typer.Option("--like", metavar="MACHINE", help="Take from there what the files don't say."),
-]
-Out = Annotated[Path | None, out_option("Write the machine there.", "FILE")]
+Files = Annotated[list[Path], argument("NCCL topology XML, output of nvidia-smi topo -m.", "FILES")]
+Device = Annotated[Text, option("Which GPU it is: h100-sxm, a100-sxm-80gb, …", "NAME")]
+Like = Annotated[Text, option("Take from there what the files don't say.", "MACHINE")]
+Out = Annotated[Where, out_option("Write the machine there.", "FILE")]
 
 
 def import_(

@@ -7,22 +7,19 @@ from typing import Annotated
 
 import typer
 
-from dpsim.cli.options import out_option
+from dpsim.cli.options import Text, Where, argument, option, out_option
 
 PLACE = 100
 Command = Annotated[
     list[str],
-    typer.Argument(
-        metavar="-- COMMAND",
-        help="python train.py …, python -m package.train …, or module:function.",
-    ),
+    argument("python train.py …, python -m package.train …, or module:function.", "-- COMMAND"),
 ]
-World = Annotated[int, typer.Option(min=1, max=1_048_576, help="Ranks that the script sees.")]
-Out = Annotated[Path | None, out_option("Where to; FILE.yaml plays it.", "FILE.json")]
-Steps = Annotated[int, typer.Option(min=1, max=1000, help="Steps timed with hooks on layers.")]
-Warmup = Annotated[int, typer.Option(min=3, max=100_000, help="Iterations before them.")]
-Machine = Annotated[str | None, typer.Option(help="Machine that the scenario names.")]
-Flops = Annotated[bool, typer.Option("--flops/--no-flops", help="Count work in one more step.")]
+World = Annotated[int, option("Ranks that the script sees.", min=1, max=1_048_576)]
+Out = Annotated[Where, out_option("Where to; FILE.yaml plays it.", "FILE.json")]
+Steps = Annotated[int, option("Steps timed with hooks on layers.", min=1, max=1000)]
+Warmup = Annotated[int, option("Iterations before them.", min=3, max=100_000)]
+Machine = Annotated[Text, option("Machine that the scenario names.")]
+Flops = Annotated[bool, option("Count work in one more step.", name="--flops/--no-flops")]
 
 
 def measure(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from dpsim.cli.answers import answer, written
-from dpsim.cli.options import Json, Sets, Source, out_option
+from dpsim.cli.options import Json, Sets, Source, Text, Texts, Where, option, out_option
 
 if TYPE_CHECKING:
     from dpsim.planning.bench import Bench
@@ -20,49 +17,32 @@ if TYPE_CHECKING:
 PLACE = 30
 #: answers a question by what it plays on the bench, and tells the bar how far it is
 Ask = Callable[["Bench", "Progress"], "Finding"]
-Texts = list[str] | None
 Requires = Annotated[
     Texts,
-    typer.Option(
-        "--require",
-        metavar="FIELD>=VALUE",
-        help="What must hold, e.g. efficiency>=0.9, step_time_s<=300ms, fits. Repeatable.",
+    option(
+        "What must hold, e.g. efficiency>=0.9, step_time_s<=300ms, fits. Repeatable.",
+        "FIELD>=VALUE",
     ),
 ]
 Varies = Annotated[
     Texts,
-    typer.Option(
-        "--vary",
-        metavar="KEY[=VALUES]",
-        help="What is searched: a key, a range LOW:HIGH UNIT, or values. Repeatable.",
+    option(
+        "What is searched: a key, a range LOW:HIGH UNIT, or values. Repeatable.", "KEY[=VALUES]"
     ),
 ]
-Deadline = Annotated[
-    str | None, typer.Option("--deadline", metavar="TIME", help="Training is done in, e.g. 30d.")
-]
-Budget = Annotated[
-    str | None, typer.Option("--budget", metavar="MONEY", help="It costs at most, e.g. 200000usd.")
-]
-Minimise = Annotated[
-    str | None,
-    typer.Option("--minimise", metavar="WHAT", help="cost, time, energy, or a field of points."),
-]
-Largest = Annotated[
-    str | None,
-    typer.Option("--largest", metavar="KEY", help="The largest whole number that fits in memory."),
-]
-Tune = Annotated[
-    str | None, typer.Option("--tune", metavar="KEY,KEY", help="The best setting of these keys.")
-]
+Deadline = Annotated[Text, option("Training is done in, e.g. 30d.", "TIME")]
+Budget = Annotated[Text, option("It costs at most, e.g. 200000usd.", "MONEY")]
+Minimise = Annotated[Text, option("cost, time, energy, or a field of points.", "WHAT")]
+Largest = Annotated[Text, option("The largest whole number that fits in memory.", "KEY")]
+Tune = Annotated[Text, option("The best setting of these keys.", "KEY,KEY")]
 Relative = Annotated[
-    str | None,
-    typer.Option(
-        "--relative-to",
-        metavar="KEY=VALUE",
-        help="What efficiency compares with; default: the first point of the sweep, or one rank.",
+    Text,
+    option(
+        "What efficiency compares with; default: the first point of the sweep, or one rank.",
+        "KEY=VALUE",
     ),
 ]
-Out = Annotated[Path | None, out_option("Write JSON, table and plot there.")]
+Out = Annotated[Where, out_option("Write JSON, table and plot there.")]
 
 
 def plan(
@@ -95,9 +75,7 @@ def plan(
     with progress() as bar:
         bench.tell = bar.played
         found = document(loaded, bench, ask(bench, bar))
-    if out is not None:
-        report.write_plan(found, out)
-    files = written(out, report.files_of(found) if out is not None else ())
+    files = written(out, [] if out is None else report.write_plan(found, out))
     answer(json, lambda: found, lambda console: report.print_plan(found, console, files))
     return int(not found["found"])
 
@@ -163,9 +141,9 @@ def _largest(key: str, wanted: Sequence[Wanted], others: Mapping[str, object]) -
 
     if others["--tune"] is not None:
         raise Refused("--tune: --largest is another question; ask one at a time")
-    for option, given in others.items():
+    for other, given in others.items():
         if given:
-            raise Refused(f"{option}: does not go with --largest")
+            raise Refused(f"{other}: does not go with --largest")
 
     def largest(bench: Bench, bar: Progress) -> Finding:
         return answered.largest(bench, knob_of(bench.scenario(), key.strip(), "--largest"), wanted)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 from dpsim.cli.answers import answer, unfit
-from dpsim.cli.options import Json, Sets, Source, out_option
+from dpsim.cli.options import Json, Sets, Source, Where, out_option
 
 PLACE = 10
-Out = Annotated[Path | None, out_option("Write table, curve, page and JSON there.")]
+Out = Annotated[Where, out_option("Write table, curve, page and JSON there.")]
 
 
 def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None) -> int:
@@ -18,8 +17,12 @@ def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None
     from dpsim.predict.advice import with_advice
     from dpsim.predict.prediction import predict
     from dpsim.report import run as report
+    from dpsim.report.progress import progress
 
-    found = predict(read(scenario, sets or ()))
+    loaded = read(scenario, sets or ())
+    with progress(left=True) as bar:
+        found = predict(loaded, tell=bar.of)
+        _ = found.advice
     if out is not None:
         report.write_all(found, out)
     answer(json, lambda: with_advice(found), lambda console: report.print_run(found, console, out))

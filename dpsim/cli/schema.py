@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
+from dpsim.cli.options import argument
+
 PLACE = 120
 WHAT = ("scenario", "answer")
 What = Annotated[
-    str,
-    typer.Argument(
-        metavar="[scenario|answer]", help="Of scenario files, or of what dpsim run --json prints."
-    ),
+    str, argument("Of scenario files, or of what dpsim run --json prints.", "[scenario|answer]")
 ]
 
 

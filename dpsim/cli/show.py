@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from dpsim.cli.options import out_option
+from dpsim.cli.options import Where, argument, option, out_option
 
 PLACE = 110
 Thing = Annotated[
     str,
-    typer.Argument(
-        help="A machine (dgx-h100), a model (llama-3-8b), a pipeline schedule (zb1p), machines, "
-        "models, schedules, scenarios, measuring-programs, doctor."
+    argument(
+        "A machine (dgx-h100), a device (h200), a model (llama-3-8b), a strategy (ddp), a backend, "
+        "a pipeline schedule (zb1p), a scenario (quickstart), the JSON of an answer; or machines, "
+        "devices, models, strategies, backends, compression, schedules, scenarios, "
+        "measuring-programs, doctor."
     ),
 ]
-Nodes = Annotated[int, typer.Option(min=1, max=64, help="Nodes of the machine to draw.")]
-Sequence = Annotated[
-    int, typer.Option(min=1, max=10_000_000, help="Tokens per sequence of a model.")
-]
-Out = Annotated[Path | None, out_option("Where to draw it.", "FILE")]
+Nodes = Annotated[int, option("Nodes of the machine to draw.", min=1, max=64)]
+Sequence = Annotated[int, option("Tokens per sequence of a model.", min=1, max=10_000_000)]
+Out = Annotated[Where, out_option("Where to draw a machine.", "FILE")]
 
 
 def show(thing: Thing, nodes: Nodes = 2, sequence_length: Sequence = 2048, out: Out = None) -> int:

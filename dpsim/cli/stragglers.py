@@ -5,23 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dpsim.cli.answers import answer
-from dpsim.cli.options import Json
+from dpsim.cli.options import Json, argument, option
 
 PLACE = 130
 Files = Annotated[
     list[Path],
-    typer.Argument(
-        metavar="FILES",
-        help="One table of rank, step, seconds (CSV, parquet), one trace of operations, or the "
+    argument(
+        "One table of rank, step, seconds (CSV, parquet), one trace of operations, or the "
         "Kineto traces of all ranks.",
+        "FILES",
     ),
 ]
-Threshold = Annotated[
-    str, typer.Option("--threshold", metavar="SHARE", help="How much slower than typical is slow.")
-]
+Threshold = Annotated[str, option("How much slower than typical is slow.", "SHARE")]
 
 
 def stragglers(files: Files, threshold: Threshold = "5 %", json: Json = False) -> int:

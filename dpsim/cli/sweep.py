@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dpsim.cli.answers import answer, unfit, written
-from dpsim.cli.options import Jobs, Json, Sets, out_option, processes
+from dpsim.cli.options import (
+    Jobs,
+    Json,
+    Sets,
+    Text,
+    Texts,
+    Where,
+    argument,
+    option,
+    out_option,
+    processes,
+)
 
 if TYPE_CHECKING:
     from dpsim.planning.sweep import Sweep
@@ -18,37 +29,17 @@ if TYPE_CHECKING:
 
 PLACE = 20
 Sources = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="SCENARIO", help="A file or a bundled name; with --merge the folders of shards."
-    ),
+    list[str], argument("A file or a bundled name; with --merge the folders of shards.", "SCENARIO")
 ]
 Grids = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--grid",
-        metavar="KEY=V1,V2,…",
-        help="An axis: values, or a range 1:1024:x2 or 1:10:1. Repeatable.",
-    ),
+    Texts, option("An axis: values, or a range 1:1024:x2 or 1:10:1. Repeatable.", "KEY=V1,V2,…")
 ]
-Ray = Annotated[
-    str | None,
-    typer.Option(
-        "--ray", metavar="ADDRESS", help="Play on a Ray cluster: auto, local, or its address."
-    ),
-]
-Shard = Annotated[
-    str | None, typer.Option("--shard", metavar="I/N", help="Only every N-th point, from the I-th.")
-]
-Merge = Annotated[bool, typer.Option("--merge", help="Put the shards of a sweep together.")]
-Plots = Annotated[
-    list[str] | None,
-    typer.Option("--plot", metavar="FIELD", help="Plot a number of the points. Repeatable."),
-]
-Salvage = Annotated[
-    bool, typer.Option("--salvage", help="Keep the sound records of a damaged log.")
-]
-Out = Annotated[Path | None, out_option("Log and result; the same DIR goes on.")]
+Ray = Annotated[Text, option("Play on a Ray cluster: auto, local, or its address.", "ADDRESS")]
+Shard = Annotated[Text, option("Only every N-th point, from the I-th.", "I/N")]
+Merge = Annotated[bool, option("Put the shards of a sweep together.", name="--merge")]
+Plots = Annotated[Texts, option("Plot a number of the points. Repeatable.", "FIELD")]
+Salvage = Annotated[bool, option("Keep the sound records of a damaged log.", name="--salvage")]
+Out = Annotated[Where, out_option("Log and result; the same DIR goes on.")]
 
 
 def sweep(
@@ -109,8 +100,7 @@ def _merge(
 @contextlib.contextmanager
 def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
     """Where the log goes: `out`, or a folder that is gone afterwards."""
-    import tempfile
-
+    from dpsim.core.outputs import scratch
     from dpsim.core.record import Refused
 
     if out is not None:
@@ -118,8 +108,8 @@ def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
     elif needed:
         raise Refused(f"{needed[0]}: say with --out where to write")
     else:
-        with tempfile.TemporaryDirectory(prefix="dpsim-sweep-") as folder:
-            yield Path(folder)
+        with scratch() as folder:
+            yield folder
 
 
 def _wanted(

@@ -5,25 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from dpsim.cli.answers import answer
-from dpsim.cli.options import Jobs, Json, out_option, processes
+from dpsim.cli.options import Jobs, Json, Text, Where, argument, option, out_option, processes
 
 PLACE = 140
-Table = Annotated[
-    Path, typer.Argument(metavar="TABLE", help="A CSV of measured training runs or collectives.")
-]
+Table = Annotated[Path, argument("A CSV of measured training runs or collectives.", "TABLE")]
 Calibrate = Annotated[
-    str | None,
-    typer.Option(
-        "--calibrate",
-        metavar="MODE",
-        help="smallest (default for training runs): one row a series; none (default for "
+    Text,
+    option(
+        "smallest (default for training runs): one row a series; none (default for "
         "collectives); every:K: every K-th size of each series of collectives.",
+        "MODE",
     ),
 ]
-Out = Annotated[Path | None, out_option("Write predictions.csv, plot and page there.")]
+Out = Annotated[Where, out_option("Write predictions.csv, plot and page there.")]
 
 
 def validate(
@@ -32,8 +27,10 @@ def validate(
     """Predict every measured row of TABLE and say how far off the predictions are."""
     from dpsim.accuracy import validated
     from dpsim.report import accuracy as report
+    from dpsim.report.progress import progress
 
-    found = validated(table, calibrate=calibrate, jobs=processes(jobs))
+    with progress("series", left=True) as bar:
+        found = validated(table, calibrate=calibrate, jobs=processes(jobs), tell=bar.of)
     if out is not None:
         report.write_validation(found, out)
     show = report.print_validation

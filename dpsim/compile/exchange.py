@@ -49,7 +49,7 @@ class Message(NamedTuple):
     layer      it is due when the backward of this layer has ended
     legs       its collectives, in order
     gradients  their indices, in the order of registration
-    title, bytes  its name and size where buckets are listed [B]
+    title, bytes  its name and size where buckets are listed [B]; 0: the size of its largest leg
     encode, decode  what the device does before the first leg and after the last
     """
 
@@ -60,6 +60,11 @@ class Message(NamedTuple):
     bytes: float = 0.0
     encode: Work = Work()
     decode: Work = Work()
+
+    @property
+    def largest(self) -> float:
+        """The payload of its largest leg [B]."""
+        return max((leg.bytes - leg.padding for leg in self.legs), default=0.0)
 
 
 @dataclass(frozen=True)

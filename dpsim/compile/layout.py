@@ -9,8 +9,7 @@ from typing import Literal
 from dpsim.compile.placement import Axis, Mesh
 from dpsim.compile.schedules import Act, Schedule
 from dpsim.core.record import Refused
-from dpsim.models import Model
-from dpsim.models.split import balanced, blocks, equal, runs
+from dpsim.models import Model, split
 
 TENSOR: Axis = "tensor"
 DATA: Axis = "data"
@@ -76,7 +75,7 @@ def assign(
     """
     if isinstance(wanted, tuple):
         return _named(model, count, wanted)
-    items = blocks(model)
+    items = split.blocks(model)
     what = "blocks" if any(len(item) > 1 for item in items) else "layers"
     if count > len(items):
         raise Refused(
@@ -85,7 +84,7 @@ def assign(
             ("parallel", "pipeline"),
         )
     if wanted == "balanced":
-        ends = balanced([sum(costs[i] for i in item) for item in items], count)
+        ends = split.balanced([sum(costs[i] for i in item) for item in items], count)
     elif len(items) % count:
         fitting = [n for n in range(1, len(items) + 1) if len(items) % n == 0]
         raise Refused(
@@ -94,8 +93,8 @@ def assign(
             ("parallel", "pipeline"),
         )
     else:
-        ends = equal(len(items), count)
-    return tuple(runs(items, ends))
+        ends = split.equal(len(items), count)
+    return tuple(split.runs(items, ends))
 
 
 def _named(

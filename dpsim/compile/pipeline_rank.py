@@ -12,7 +12,7 @@ from dpsim.compile.program import BARRIER, RECEIVE, SEND, Program
 from dpsim.compile.schedules import Act, spell
 from dpsim.compile.step import Issue
 from dpsim.compile.strategies import Strategy
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.models import Layer
 
 #: one rank's part of a stage: (stage, samples of its micro-batches) -> Job
@@ -263,7 +263,7 @@ def _bytes(job: Job, layer: Layer) -> float:
     """What `layer` puts out for one micro-batch, whole [B]."""
     if layer.sends is not None:
         return layer.sends * job.samples
-    return layer.output * job.samples * DTYPE_BYTES[job.precision.compute]
+    return layer.output * job.samples * working_bytes(job.precision.compute)
 
 
 def _exchanged(job: Job, layer: Layer, *, forward: bool) -> float:
@@ -272,4 +272,4 @@ def _exchanged(job: Job, layer: Layer, *, forward: bool) -> float:
     if layer.sends is not None:
         return _bytes(job, layer)
     elements = layer.forward_sum if forward else layer.backward_sum
-    return elements * job.samples * DTYPE_BYTES[job.precision.compute]
+    return elements * job.samples * working_bytes(job.precision.compute)

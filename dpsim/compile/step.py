@@ -226,6 +226,6 @@ class ExchangeStep(StepWalk):
         """The messages by title, with bytes and gradients."""
         names = [gradient.name for gradient in gradients_of(self.job)]
         return tuple(
-            (m.title, float(m.bytes), tuple(names[g] for g in m.gradients))
+            (m.title, float(m.bytes or m.largest), tuple(names[g] for g in m.gradients))
             for m in self.exchange.messages
         )

@@ -1,4 +1,4 @@
-"""Files of others are opened here, and files of dpsim's own are written whole or not at all.
+"""Files of others are opened here.
 
 What is read is a file or a pipe of limited size: a folder or a device, which may never end, is
 refused at once, and what is too large before it fills the memory.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
 from dpsim.core.record import Refused
+
+#: device and inode of the files that were read since `note_reads`; None before it
+_noted: ContextVar[set[tuple[int, int]] | None] = ContextVar("noted", default=None)
 
 
 class Unreadable(Refused):
@@ -36,6 +39,8 @@ def read_bytes(path: Path, most: int) -> bytes:
         with os.fdopen(os.open(path, flags), "rb") as file:
             found = os.fstat(file.fileno())
             _check(found, most)
+            if (noted := _noted.get()) is not None:
+                noted.add((found.st_dev, found.st_ino))
             raw = _piped(file, found, most) if stat.S_ISFIFO(found.st_mode) else file.read(most + 1)
     except FileNotFoundError:
         raise Unreadable("there is no such file") from None
@@ -76,6 +81,20 @@ def _piped(file: BinaryIO, found: os.stat_result, most: int) -> bytes:
     return held[0]
 
 
+def note_reads() -> None:
+    """From now on `was_read` knows what is read: a command that will write begins."""
+    _noted.set(set())
+
+
+def was_read(path: Path) -> bool:
+    """Whether the file at `path` has been read since `note_reads`."""
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return False
+    return (found.st_dev, found.st_ino) in (_noted.get() or ())
+
+
 def _check(found: os.stat_result, most: int) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise Unreadable("is a folder; a file is needed")
@@ -102,26 +121,3 @@ def text_of(raw: bytes, errors: str = "strict") -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise Unreadable("is not UTF-8 text", line=line) from None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write `text` to `path`, which is never there half-written; OSError where it cannot be."""
-    handle, temporary = tempfile.mkstemp(prefix=".dpsim-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
-def write_out(out: Path, text: str) -> None:
-    """Let `text` be the file that the option --out names, whose folder is made where it lacks."""
-    if out.is_dir():
-        raise Refused(f"--out {out}: is a folder, and a file is to be written")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(out, text)
-    except OSError as error:
-        raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None

@@ -13,8 +13,22 @@ from dpsim.core import yamlfile
 from dpsim.core.record import Refused
 
 MAX_POINTS = 10_000
+#: the keys that say which plug-in a section is
+_TAGS = ("kind", "backend", "name")
 #: setting one says how large the cluster is, so it replaces the other
 INSTEAD = {"cluster.nodes": "ranks", "cluster.ranks": "nodes"}
+
+
+def of_one_kind(path: tuple[str | int, ...], changed: Mapping[str, Any]) -> str:
+    """What to do about an unknown key at `path` where `changed` sets which kind its section is."""
+    section = str(path[0]) if len(path) == 2 else ""
+    kind = next((k for tag in _TAGS if (k := f"{section}.{tag}") in changed), None)
+    if kind is None or f"{section}.{path[-1]}" == kind:
+        return ""
+    return (
+        f"; it is of another {kind}: {section}={{{kind.partition('.')[2]}: …}} sets the section "
+        "anew, and `dpsim compare --vary` leaves out what a kind does not have"
+    )
 
 
 def sweep_changes(data: dict[str, Any]) -> tuple[dict[str, Any], ...]:

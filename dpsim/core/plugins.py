@@ -3,22 +3,27 @@
 ``dpsim/compile/strategies/ddp.py`` is what ``strategy: {kind: ddp}`` means.  Nothing is registered:
 the folder is the list.  Another package adds one with an entry point of the group
 ``dpsim.strategies`` (or ``dpsim.collectives``, …: ``dpsim.`` and a key of FOLDERS) that names a
-module.  A plug-in module holds exactly one public subclass of its folder's contract class.
+module, or ``module:Class``; the name of the entry point is its name in scenarios.  A plug-in module
+holds exactly one public subclass of its folder's contract class.  A package whose plug-in cannot be
+used is named where that plug-in is asked for, and disturbs no other.
 """
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
-from collections.abc import Mapping
+import warnings
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import EntryPoint
 from types import ModuleType
 from typing import Any
 
+from dpsim.core import unknown
 from dpsim.core.marks import Mark
 from dpsim.core.record import Refused, build, json_schema
 
@@ -39,28 +44,59 @@ FOLDERS = {
 @lru_cache(maxsize=64)
 def names(folder: str) -> tuple[str, ...]:
     """Names of all plug-ins of `folder` ("strategies"), sorted."""
+    return tuple(sorted({*_own(folder), *_elsewhere(folder)}))
+
+
+def _own(folder: str) -> list[str]:
+    """Those that are dpsim's own."""
     spec = importlib.util.find_spec(FOLDERS[folder])
     places = list(spec.submodule_search_locations or []) if spec else []
-    own = [
+    return [
         m.name for m in pkgutil.iter_modules(places) if not m.name.startswith("_") and not m.ispkg
     ]
-    return tuple(sorted({*own, *_elsewhere(folder)}))
 
 
 @lru_cache(maxsize=64)
-def _elsewhere(folder: str) -> Mapping[str, str]:
-    """Plug-ins of other packages: name -> module.  Looking them up takes milliseconds."""
-    return {p.name: p.value for p in importlib.metadata.entry_points(group=f"dpsim.{folder}")}
+def _elsewhere(folder: str) -> Mapping[str, Sequence[EntryPoint]]:
+    """Plug-ins of other packages by name.  Looking them up takes milliseconds."""
+    found: dict[str, list[EntryPoint]] = defaultdict(list)
+    for point in importlib.metadata.entry_points(group=f"dpsim.{folder}"):
+        found[point.name].append(point)
+    return dict(found)
 
 
 def find(folder: str, name: str) -> type[Any]:
     """The class of plug-in `name` of `folder`; Refused, naming what exists, if there is none."""
     known = names(folder)
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise Refused(f"no {name[:60]!r} in {folder}; {hint}there are {', '.join(known)}")
-    return _class_in(_module(folder, name), contract(folder))
+        there = f"there are {', '.join(known)}"
+        if missing := unknown.not_modelled(name):
+            raise Refused(f"{missing}; {there}")
+        near = unknown.did_you_mean(name, known)
+        raise Refused(f"no {name[:60]!r} in {folder}; {near}{near and ' '}{there}")
+    points = _elsewhere(folder).get(name, ())
+    if not points:
+        module = importlib.import_module(f"{FOLDERS[folder]}.{name}")
+        return _class_in(module, contract(folder))
+    owners = ["dpsim itself"] * (name in _own(folder)) + [_package(point) for point in points]
+    if len(owners) > 1:
+        raise Refused(
+            f"{name!r} in {folder} belongs to {' and to '.join(owners)}: which one is meant? "
+            "Uninstall a package, or rename its entry point"
+        )
+    try:
+        return _loaded(points[0], contract(folder))
+    except Refused as error:
+        raise Refused(f"{name!r} in {folder} is of {owners[0]}: {error}") from None
+
+
+def usable(folder: str) -> Iterator[tuple[str, type[Any]]]:
+    """Names and classes of the plug-ins of `folder`; warns of those that cannot be used."""
+    for name in names(folder):
+        try:
+            yield name, find(folder, name)
+        except Refused as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
 
 
 def contract(folder: str) -> type[Any]:
@@ -69,8 +105,22 @@ def contract(folder: str) -> type[Any]:
     return found
 
 
-def _module(folder: str, name: str) -> ModuleType:
-    return importlib.import_module(_elsewhere(folder).get(name, f"{FOLDERS[folder]}.{name}"))
+def _package(point: EntryPoint) -> str:
+    return f"package {point.dist.name if point.dist else 'unknown'}"
+
+
+def _loaded(point: EntryPoint, contract: type) -> type[Any]:
+    """The class that `point` names, or that is in the module it names."""
+    try:
+        found = point.load()
+    except Exception as error:  # whatever another's module does when it is imported
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise Refused(f"{point.value} cannot be loaded: {reason}") from None
+    if isinstance(found, ModuleType):
+        return _class_in(found, contract)
+    if not isinstance(found, type) or not issubclass(found, contract):
+        raise Refused(f"{point.value} is no {contract.__name__}")
+    return found
 
 
 def _class_in(module: ModuleType, contract: type) -> type[Any]:
@@ -123,8 +173,7 @@ class Plugin(Mark):
 
     def json_schema(self) -> dict[str, Any]:
         options = []
-        for name in names(self.folder):
-            cls = find(self.folder, name)
+        for name, cls in usable(self.folder):
             schema = json_schema(cls)
             schema["properties"] = {self.tag: {"const": name}, **schema.get("properties", {})}
             schema["required"] = [self.tag, *schema.get("required", [])]
@@ -135,4 +184,9 @@ class Plugin(Mark):
 def name_of(value: Any) -> str:
     """The name under which scenarios know the plug-in instance (or class) `value`."""
     cls = value if isinstance(value, type) else type(value)
+    own = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+    for folder in () if own else FOLDERS:
+        for name, (point, *_) in _elsewhere(folder).items():
+            if point.module == cls.__module__ and point.attr in ("", None, cls.__qualname__):
+                return name
     return cls.__module__.rpartition(".")[2]

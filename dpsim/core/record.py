@@ -16,7 +16,6 @@ refused, and ``dataclasses.replace`` checks again.  Rules that link fields go in
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import re
 from collections.abc import Iterator, Mapping
@@ -143,9 +142,13 @@ def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, 
 
 def _sentence(cls: type, complaint: Any) -> str:
     """A complaint of pydantic's own about a field below `cls`, in dpsim's words."""
+    from dpsim.core import unknown  # which is made of records
+
     kind, value, place = complaint["type"], complaint.get("input"), complaint["loc"]
     if kind in (*_STRANGE, "invalid_key"):
-        return unknown(str(_user(complaint)[-1]), _fields_at(cls, place[:-1]))
+        names = _user(complaint)
+        said = unknown.sentence(str(names[-1]), _fields_at(cls, place[:-1]))
+        return said if len(names) == 1 else unknown.not_modelled(dotted(names)) or said
     if kind in _MISSING:
         return "is missing"
     if kind == "literal_error":
@@ -194,27 +197,21 @@ def _user(error: Any) -> tuple[str | int, ...]:
 
 
 def _none_of(value: Any, expected: str) -> str:
+    from dpsim.core import unknown
+
     known = [name.strip("'") for name in re.split(r", | or ", expected)]
-    near = difflib.get_close_matches(str(value), known, n=1, cutoff=0.6)
+    if missing := unknown.not_modelled(str(value)):
+        return f"{missing} (here: {', '.join(known)})"
     if len(known) == 1:
         return f"{_brief(value)} is not accepted; write {known[0]!r}, or leave it out"
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{_brief(value)} is none of {', '.join(known)}{hint}"
+    near = unknown.did_you_mean(str(value), known)
+    return f"{_brief(value)} is none of {', '.join(known)}{near and f'; {near}'}"
 
 
 def _internal(part: str | int) -> bool:
     """Parts of pydantic's location that are its own and no key of the user's."""
     scalars = ("str", "int", "float", "bool")
     return isinstance(part, str) and ("[" in part or part in scalars or part in _NAMES)
-
-
-def unknown(name: str, known: list[str]) -> str:
-    """The sentence for a key that does not exist, naming the nearest that does."""
-    meant = name.replace("gpu", "device")  # the word of the scenario file
-    near = difflib.get_close_matches(meant if meant in known else name, known, n=1, cutoff=0.6)
-    if near:
-        return f"unknown key; did you mean {near[0]!r}?"
-    return f"unknown key; known here: {', '.join(sorted(known)) or 'none'}"
 
 
 def _fields_at(cls: Any, loc: tuple[str | int, ...]) -> list[str]:
@@ -267,6 +264,8 @@ def dump(value: Any) -> Any:
         return result
     if isinstance(value, Mapping):
         return {key: dump(item) for key, item in value.items()}
+    if isinstance(value, tuple) and type(value).__str__ is not object.__str__:
+        return str(value)  # a version
     if isinstance(value, (tuple, list)):
         return [dump(item) for item in value]
     return value

@@ -71,6 +71,7 @@ _EXAMPLES = {
 }
 _HINTS = {
     "Gbps": "Gbit/s",
+    "GbE": "Gbit/s",
     "Mbps": "Mbit/s",
     "GBps": "GB/s",
     "Gb/s": "Gbit/s",
@@ -266,6 +267,7 @@ def _short(value: Any) -> str:
 Seconds = Annotated[float, Unit("s", high=1e9)]
 Bytes = Annotated[float, Unit("B", high=1e18)]
 BytesPerSecond = Annotated[float, Unit("B/s", high=1e18, above=True)]
+NoBytesPerSecond = Annotated[float, Unit("B/s", high=1e18)]  # 0: there is no such link
 FlopPerSecond = Annotated[float, Unit("FLOP/s", high=1e24, above=True)]
 Flop = Annotated[float, Unit("FLOP", high=1e27)]
 Watts = Annotated[float, Unit("W", high=1e9)]

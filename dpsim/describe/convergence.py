@@ -18,13 +18,12 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from dpsim.core import yamlfile
+from dpsim.core import units, unknown, yamlfile
 from dpsim.core.constants import folder
-from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
-from dpsim.core.units import Unit
+from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.describe.sampler import Sampler
 
-Positive = Annotated[float, Unit("1", low=0.0, high=1e18, above=True)]
+Positive = Annotated[float, units.Unit("1", low=0.0, high=1e18, above=True)]
 Batch = Annotated[int, Check(1, 10**10)]
 Samples = Annotated[int, Check(1, 10**15)]
 RuleName = Literal["linear", "square_root", "lars", "lamb"]
@@ -203,8 +202,7 @@ class Training:
 
     def _check_task(self, name: str) -> None:
         if name not in tasks():
-            hint = unknown(name, list(tasks())).replace("unknown key", f"no task {name[:60]!r}")
-            raise Refused(hint, ("task",))
+            raise Refused(unknown.sentence(name, tasks(), f"no task {name[:60]!r}"), ("task",))
         task = tasks()[name]
         if task.unit != "epochs" and self.epochs is None:
             return

@@ -11,18 +11,17 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from dpsim.core import yamlfile
+from dpsim.core import units, unknown, yamlfile
 from dpsim.core.overrides import apply_sets
 from dpsim.core.places import below, data_folder
-from dpsim.core.record import Refused, Text, build, json_schema, record, unknown
-from dpsim.core.units import Unit
+from dpsim.core.record import Refused, Text, build, json_schema, record
 from dpsim.describe.scenario import Loaded, Scenario, find, load, origins_of, placed
 
 MAX_JOBS = 100
 #: the sections that a job may have of its own; the cluster and its prices belong to all
 SECTIONS = (
     "model", "strategy", "collective", "batch", "precision", "optimizer", "compute", "recompute",
-    "parallel", "schedule", "stages", "host", "variability", "iteration", "calibrate",
+    "parallel", "schedule", "stages", "host", "input", "variability", "iteration", "calibrate",
     "calibration", "training",
 )  # fmt: skip
 
@@ -37,7 +36,7 @@ class JobEntry:
     """
 
     name: Text
-    weight: Annotated[float, Unit("1", low=0.0, high=1e9, above=True)] = 1.0
+    weight: Annotated[float, units.Unit("1", low=0.0, high=1e9, above=True)] = 1.0
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def _entry(entry: Any, number: int) -> tuple[JobEntry, dict[str, Any]]:
         if key not in own and key in Scenario.__dataclass_fields__ and key not in SECTIONS:
             raise Refused("belongs to all jobs; give it beside `jobs`", (*place, key))
         if key not in own and key not in SECTIONS:
-            raise Refused(unknown(str(key), [*own, *SECTIONS]), (*place, key))
+            raise Refused(unknown.sentence(str(key), [*own, *SECTIONS]), (*place, key))
     head = build(JobEntry, {k: v for k, v in entry.items() if k in own}, file=True, path=place)
     return head, {key: value for key, value in entry.items() if key in SECTIONS}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,15 +13,24 @@ from dpsim.backends import Backend
 from dpsim.backends.curves import file as calibrated
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
-from dpsim.core import yamlfile
-from dpsim.core.overrides import apply_sets, sweep_changes, with_change
+from dpsim.core import plugins, unknown, yamlfile
+from dpsim.core.overrides import apply_sets, of_one_kind, sweep_changes, with_change
 from dpsim.core.places import below, data_folder
-from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
 from dpsim.describe.convergence import Training
-from dpsim.describe.sections import Batch, Calibrate, Cluster, Compute, Host, Parallel, Startup
+from dpsim.describe.sections import (
+    Batch,
+    Calibrate,
+    Cluster,
+    Compute,
+    Host,
+    Input,
+    Parallel,
+    Startup,
+)
+from dpsim.machines.machine import machine_names
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import ModelSource, dump_model
+from dpsim.models.section import ModelSource, dump_model, section_of
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
@@ -41,17 +50,18 @@ class Scenario:
     title: Text = ""
     model: Annotated[Any, ModelSource()]
     cluster: Cluster
-    strategy: Annotated[Strategy, Plugin("strategies", "kind")]
-    collective: Annotated[Backend, Plugin("backends", "backend")] | None = None
+    strategy: Annotated[Strategy, plugins.Plugin("strategies", "kind")]
+    collective: Annotated[Backend, plugins.Plugin("backends", "backend")] | None = None
     batch: Batch = Batch(per_device=1)
     precision: PrecisionSpec | None = None
     optimizer: Optimizer = Optimizer()
     compute: Compute = Compute()
     recompute: Literal["none", "selective", "full"] = "none"
     parallel: Parallel = Parallel()
-    schedule: Annotated[Schedule, Plugin("schedules", "kind")] | None = None
+    schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()
+    input: Input | None = None
     variability: Variability = Variability()
     iteration: Literal["steady"] | Annotated[int, Check(1, 10_000)] = "steady"
     engine: Literal["auto", "event", "vectorised"] = "auto"
@@ -82,6 +92,8 @@ class Scenario:
             raise Refused(
                 "measured curves need a machine, and a backend that models it", ("calibration",)
             )
+        if self.collective is not None:
+            self.strategy.accept_backend(plugins.name_of(self.collective))
         for key in ("schedule", "stages"):
             if getattr(self, key) is not None and self.parallel.pipeline == 1:
                 raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
@@ -89,7 +101,7 @@ class Scenario:
             raise Refused("rounds are played by engine: event only", ("detail",))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Loaded:
     """A scenario as read: the record, its points, and where everything came from.
 
@@ -107,6 +119,10 @@ class Loaded:
     changes: tuple[dict[str, Any], ...] = ()
     origins: dict[str, str] = field(default_factory=dict)
     sets: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        count = len(self.points)
+        return f"Loaded({self.name[:80]!r}: {count:,} point{'s' * (count != 1)})"
 
     @property
     def altered(self) -> tuple[str, ...]:
@@ -133,6 +149,26 @@ class Loaded:
         return yamlfile.FileRefused(error.message, error.path, shown=origin)
 
 
+#: whatever says a scenario: a name or path, plain data, the record, or what `read` gave
+Given = str | Path | Mapping[str, Any] | Scenario | Loaded
+
+
+def taken(given: Given) -> Loaded:
+    """`given` as a Loaded scenario; files that plain data names are below the current folder."""
+    if isinstance(given, Loaded):
+        return given
+    if isinstance(given, (str, Path)):
+        return read(given)
+    if isinstance(given, Scenario):
+        return load(to_data(given), Path(), "scenario")
+    if isinstance(given, Mapping):
+        return load(copy.deepcopy(dict(given)), Path(), "scenario")
+    raise Refused(
+        f"a {type(given).__name__} is no scenario; accepted: a name, a path, a dict, a Scenario, "
+        "or what dpsim.read returns"
+    )
+
+
 def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
     """Read a scenario file or bundled scenario, with ``a.b=v`` overrides.
 
@@ -155,6 +191,8 @@ def placed(
     error: Refused, shown: str, lines: yamlfile.Lines, changed: Mapping[str, str]
 ) -> Refused:
     """`error` with the --set text at fault, else with the file and line of its key."""
+    if unknown.UNKNOWN in error.message:
+        error = Refused(error.message + of_one_kind(error.path, changed), error.path)
     at = dotted(error.path)
     for name, text in changed.items():
         if at == name or at.startswith((name + ".", name + "[")) or name.startswith(at + "."):
@@ -227,16 +265,17 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     """`scenario` as plain data that reads back to an equal one."""
     data: dict[str, Any] = dump(scenario)
     data["model"] = dump_model(scenario.model)
-    data["strategy"] = {"kind": name_of(scenario.strategy), **dump(scenario.strategy)}
+    data["strategy"] = {"kind": plugins.name_of(scenario.strategy), **dump(scenario.strategy)}
     if scenario.collective is not None:
-        data["collective"] = {"backend": name_of(scenario.collective), **dump(scenario.collective)}
+        data["collective"] = {
+            "backend": plugins.name_of(scenario.collective),
+            **dump(scenario.collective),
+        }
     if scenario.schedule is not None:
-        data["schedule"] = {"kind": name_of(scenario.schedule), **dump(scenario.schedule)}
+        data["schedule"] = {"kind": plugins.name_of(scenario.schedule), **dump(scenario.schedule)}
     if scenario.calibrate is not None and scenario.calibrate.throughput is not None:
         value, unit = scenario.calibrate.throughput
         data["calibrate"]["throughput"] = f"{value!r} {unit}/s"
-    if "torch" in data["strategy"]:
-        data["strategy"]["torch"] = str(scenario.strategy.torch)  # type: ignore[attr-defined]
     return data
 
 
@@ -257,12 +296,27 @@ def find(source: str | Path) -> Path:
             f"`dpsim compare {name}` compares them"
         )
     known = _stems(folder)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = unknown.did_you_mean(name, known)
+    if said := _no_scenario(name):
+        raise Refused(f"{name!r} is {said}")
     raise Refused(
-        f"no scenario file {name!r}, and no such bundled scenario; {hint}"
+        f"no scenario file {name!r}, and no such bundled scenario; {near}{near and ' '}"
         f"bundled: {', '.join(known)}"
     )
+
+
+def _no_scenario(name: str) -> str:
+    """What `name` is, and how it is used, where it is something else that there is."""
+    if name.endswith(".py"):
+        return f"no scenario; `dpsim measure --world-size RANKS -- python {name}` records a script"
+    if name in machine_names():
+        way = f"cluster.machine={name}"
+        return (
+            f"a machine: `dpsim run SCENARIO --set {way}` puts a scenario on it, `dpsim compare "
+            f"SCENARIO --vary {way},…` compares it with others"
+        )
+    section = section_of(name)
+    return f"a model: a scenario names it model: {section}" if section else ""
 
 
 def _stems(place: Path) -> list[str]:

@@ -8,17 +8,17 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dpsim.compile.placement import Axis, Mesh
+from dpsim.core import units
 from dpsim.core.marks import Mark
 from dpsim.core.record import Check, Count, Flag, Refused, Text, record
-from dpsim.core.units import BytesPerSecond, PositiveFraction, Seconds, Unit
 from dpsim.describe.uneven import Ranks, disjoint
 from dpsim.machines.devices import NetworkKind
 from dpsim.variability import Number
 
-Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e4)]
+Oversubscription = Annotated[float, units.Unit("1", low=1.0, high=1e4)]
 _OF_A_MACHINE = (
     "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
-    "oversubscription", "routing", "devices",
+    "inter_node_latency", "oversubscription", "routing", "devices",
 )  # fmt: skip
 
 
@@ -28,6 +28,8 @@ class Cluster:
 
     Without a machine, `ranks` alone: a worked toy.  `inter_node_bandwidth` is per NIC, one way;
     `inter_node_kind` says what the NICs are (ethernet: TCP sockets, ipoib: TCP over InfiniBand).
+    `inter_node_latency` is one way from a NIC to one of another node below the same switch; what
+    it is more than the machine's own two cables have, every step between nodes takes longer.
     `routing`: `ecmp` sends each flow, from one NIC to another, over one spine switch, chosen by a
     hash that the scenario's `seed` seeds, so that flows collide; `balanced` spreads them evenly.
 
@@ -41,8 +43,9 @@ class Cluster:
     gpus_per_node: Annotated[int, Check(1, 1024)] | None = None
     nics_per_node: Annotated[int, Check(1, 1024)] | None = None
     device: Text | None = None
-    inter_node_bandwidth: BytesPerSecond | None = None
+    inter_node_bandwidth: units.BytesPerSecond | None = None
     inter_node_kind: NetworkKind | None = None
+    inter_node_latency: units.Seconds | None = None
     oversubscription: Oversubscription | None = None
     routing: Literal["balanced", "ecmp"] | None = None
     devices: dict[Ranks, Text] | None = None
@@ -155,9 +158,9 @@ class Compute:
                 `variability` says how ranks differ
     """
 
-    efficiency: PositiveFraction | None = None
-    contention: Annotated[float, Unit("1", low=0.0, high=10.0)] | None = None
-    spread: Annotated[float, Unit("1", low=0.0, high=1.0)] | None = None
+    efficiency: units.PositiveFraction | None = None
+    contention: Annotated[float, units.Unit("1", low=0.0, high=10.0)] | None = None
+    spread: Annotated[float, units.Unit("1", low=0.0, high=1.0)] | None = None
 
 
 @record
@@ -173,9 +176,9 @@ class Host:
     waits     the host waits for the end of every step, as printing the loss makes it
     """
 
-    serial: Seconds = 0.0
-    launch: Seconds | None = None
-    kernels: PositiveFraction = 1.0
+    serial: units.Seconds = 0.0
+    launch: units.Seconds | None = None
+    kernels: units.PositiveFraction = 1.0
     captured: Flag = False
     waits: Flag = False
 
@@ -184,6 +187,25 @@ class Host:
         for key, meant in given.items():
             if meant and self.launch is None:
                 raise Refused("needs launch, the host time to issue one kernel", (key,))
+
+
+@record
+class Input:
+    """What is known of the input pipeline.
+
+    limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
+              the interval does not count on a loss to them
+    """
+
+    limiting: Flag
+
+    def __post_init__(self) -> None:
+        if self.limiting:
+            message = (
+                "by how much is not modelled; leave it out, and calibrate with a step that was "
+                "measured with the real loader (false is accepted)"
+            )
+            raise Refused(message, ("limiting",))
 
 
 class Rate(Mark):
@@ -196,7 +218,7 @@ class Rate(Mark):
         if not found or found[2] not in ("samples", "images", "sequences", "tokens"):
             shown = f"{str(value)[:60]!r}"
             raise ValueError(f"{shown} is no throughput; write for example '802.9 images/s'")
-        return Unit("1", high=1e15, above=True).take(found[1], file=False), found[2]
+        return units.Unit("1", high=1e15, above=True).take(found[1], file=False), found[2]
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string", "examples": ["802.9 images/s"]}
@@ -208,7 +230,7 @@ class Calibrate:
     (default: the first point), or a `file` of measured points, of which only the smallest count
     is used."""
 
-    step_time: Seconds | None = None
+    step_time: units.Seconds | None = None
     throughput: Annotated[tuple[float, str], Rate()] | None = None
     file: Text | None = None
     ranks: Count | None = None
@@ -234,7 +256,7 @@ class Startup:
     compile         of the model: compilation, capture of graphs
     """
 
-    rendezvous: Seconds | None = None
-    process_groups: Seconds | None = None
-    load: Seconds | None = None
-    compile: Seconds | None = None
+    rendezvous: units.Seconds | None = None
+    process_groups: units.Seconds | None = None
+    load: units.Seconds | None = None
+    compile: units.Seconds | None = None

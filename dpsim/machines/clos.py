@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import networkx as nx
 
+from dpsim.core import units
 from dpsim.core.record import Check, Count, Natural, Refused, record
-from dpsim.core.units import Seconds, Unit
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Network, Vertex
 from dpsim.machines.wire import wire
 
 SPINE: Vertex = ("spine", 0)
-Oversubscription = Annotated[float, Unit("1", low=1.0, high=1e6)]
+Oversubscription = Annotated[float, units.Unit("1", low=1.0, high=1e6)]
 Routing = Literal["balanced", "ecmp"]
 Spines = Annotated[int, Check(0, 65_536)]
 _MASK = (1 << 64) - 1
@@ -40,7 +40,7 @@ class Clos(Network):
     link: Link
     nodes_per_leaf: Count
     oversubscription: Oversubscription = 1.0
-    uplink_latency: Seconds = 0.0
+    uplink_latency: units.Seconds = 0.0
     routing: Routing = "balanced"
     spines: Spines = 0
     hash_seed: Natural = 0

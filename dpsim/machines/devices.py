@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from dpsim.core import units
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Natural, Text, record
-from dpsim.core.units import Bytes, BytesPerSecond, FlopPerSecond, Seconds, Unit, Watts
 
 #: what joins nodes.  ethernet is TCP sockets over Ethernet, gvnic the same over Google's virtual
 #: NIC, ipoib TCP over InfiniBand or another fast fabric, tcpx Google's GPUDirect-TCPX; the others
@@ -17,6 +17,9 @@ NetworkKind = Literal[
 #: every kind of wire; nvlink to xgmi are inside a node
 LinkKind = Literal["nvlink", "nvswitch", "pcie", "inter_socket", "xgmi", "local", NetworkKind]
 
+#: wires that belong to the devices they join
+PEER_LINKS = ("nvlink", "nvswitch", "xgmi")
+
 
 @record
 class Link:
@@ -26,8 +29,8 @@ class Link:
     infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, efa, tcpx (see `NetworkKind`).
     """
 
-    bandwidth: Annotated[float, Unit("B/s", high=1e24, above=True)]  # of many cables in one
-    latency: Seconds = 0.0
+    bandwidth: Annotated[float, units.Unit("B/s", high=1e24, above=True)]  # of many cables in one
+    latency: units.Seconds = 0.0
     kind: LinkKind = "local"
 
 
@@ -45,17 +48,20 @@ class Device:
 
     `launch_overhead` is the least time one kernel takes on the stream [s]; `power` is the board
     power [W], `idle_power` what it draws with nothing to do [W], each 0 where unknown;
-    `compute_capability` is NVIDIA's, times ten (H100: 90), or 0.
+    `compute_capability` is NVIDIA's, times ten (H100: 90), or 0; `peer_bandwidth` is what all links
+    to other devices (NVLink, xGMI) carry together, one way [B/s], as the library of collectives
+    counts them, 0 where there are none.
     """
 
     name: Text
-    peak: dict[str, FlopPerSecond]
-    memory: Bytes
-    memory_bandwidth: BytesPerSecond
-    launch_overhead: Seconds
-    power: Watts = 0.0
-    idle_power: Watts = 0.0
+    peak: dict[str, units.FlopPerSecond]
+    memory: units.Bytes
+    memory_bandwidth: units.BytesPerSecond
+    launch_overhead: units.Seconds
+    power: units.Watts = 0.0
+    idle_power: units.Watts = 0.0
     compute_capability: Natural = 0
+    peer_bandwidth: units.NoBytesPerSecond = 0.0
 
     def __post_init__(self) -> None:
         for dtype in self.peak:

@@ -8,16 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from dpsim.core import yamlfile
+from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.files import stamp
 from dpsim.core.places import data_folder
-from dpsim.core.plugins import Plugin, name_of
-from dpsim.core.record import Check, Count, Refused, Text, build, record, unknown
-from dpsim.core.units import Watts
+from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.machines.clos import Clos, Routing
-from dpsim.machines.devices import Device, NetworkKind
+from dpsim.machines.devices import PEER_LINKS, Device, Link, NetworkKind
 from dpsim.machines.fabrics import Network, NodeFabric
-from dpsim.machines.topology import Topology
+from dpsim.machines.topology import AS_IT_IS, Crossing, Topology
 
 UpTo1024 = Annotated[int, Check(0, 1024)]
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -37,16 +35,45 @@ class Machine:
     device: Device
     gpus_per_node: Count
     nics_per_node: UpTo1024 = 0
-    host_power: Watts = 0.0
-    node: Annotated[NodeFabric, Plugin("fabrics", "family")]
-    network: Annotated[Network, Plugin("fabrics", "family")] | None = None
+    host_power: units.Watts = 0.0
+    node: Annotated[NodeFabric, plugins.Plugin("fabrics", "family")]
+    network: Annotated[Network, plugins.Plugin("fabrics", "family")] | None = None
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.node, NodeFabric):
-            raise Refused(f"{name_of(self.node)} is a network, not a node", ("node", "family"))
+            raise Refused(
+                f"{plugins.name_of(self.node)} is a network, not a node", ("node", "family")
+            )
         if self.network is not None and not isinstance(self.network, Network):
-            raise Refused(f"{name_of(self.network)} is no network", ("network", "family"))
+            raise Refused(f"{plugins.name_of(self.network)} is no network", ("network", "family"))
+
+    def holding(self, device: Device, gpus_per_node: int) -> Machine:
+        """This machine with `device` in its slots, `gpus_per_node` of which are used; Refused where
+        links of the machine's own devices would have to stay that `device` does not have."""
+        if found := self.foreign_links(device, gpus_per_node):
+            known = [name for name in machine_names() if load_machine(name).device == device]
+            hint = f"take machine {' or '.join(known)}" if known else "write a machine file"
+            raise Refused(f"{found}; {hint}", ("cluster", "device"))
+        return dataclasses.replace(self, device=device)
+
+    def foreign_links(self, device: Device, gpus_per_node: int) -> str:
+        """What says that devices of a node are joined by links (NVLink, xGMI) that `device` has
+        not, where `gpus_per_node` of them are used; "" where they are not."""
+        own, other = self.device.peer_bandwidth, device.peer_bandwidth
+        if own == other or gpus_per_node == 1 or not self._wired:
+            return ""
+        rates = [units.show(rate, "B/s") if rate else "none" for rate in (own, other)]
+        return (
+            f"links between the devices of a node are those of {self.name}, {rates[0]} for each "
+            f"{self.device.name}; a {device.name} has {rates[1]} (peer_bandwidth)"
+        )
+
+    @property
+    def _wired(self) -> bool:
+        """Whether devices of one node are joined by links of their own."""
+        edges: Any = self.topology(1).graph.edges(data="link")
+        return any(a[0] == "gpu" and link.kind in PEER_LINKS for a, _, link in edges)
 
     def topology(
         self,
@@ -57,26 +84,25 @@ class Machine:
         nics_per_node: int | None = None,
         inter_node_bandwidth: float | None = None,
         inter_node_kind: NetworkKind | None = None,
+        inter_node_latency: float | None = None,
         oversubscription: float | None = None,
         routing: Routing | None = None,
         seed: int = 0,
     ) -> Topology:
-        """`nodes` of these nodes, with some values replaced.
+        """`nodes` of these nodes, with some values replaced.  Refused, naming the field of the
+        scenario, where this machine has no such value.
 
         inter_node_bandwidth  of each NIC, one way [B/s]; the PCIe slot of the NIC stays as it is
         inter_node_kind       what the NICs and switches are; their bandwidth stays as it is
+        inter_node_latency    one way from a NIC to one of another node below the same switch [s]
         oversubscription      of the leaf switches, at least 1 [1]
-        routing               over the spine switches: balanced, or ecmp with its hash seeded by
-                              `seed`
-
-        Refused, naming the field of the scenario, where this machine has no such value.
+        routing               over the spine switches: balanced, or ecmp, hashed with `seed`
         """
-        network = self.network
-        for field, value in (("bandwidth", inter_node_bandwidth), ("kind", inter_node_kind)):
-            if value is not None:
-                network = _with_cables(network, field, value)
-        if oversubscription is not None:
-            network = _with(network, "oversubscription", oversubscription)
+        if nodes > 1 and self.network is None:
+            raise _single(self.name, gpus_per_node or self.gpus_per_node)
+        cables = (inter_node_bandwidth, inter_node_kind, inter_node_latency)
+        network, way = _rewired(self.network, *cables)
+        network = _with(network, "oversubscription", oversubscription)
         if routing is not None:
             network = _routed(network, routing, seed)
         return Topology(
@@ -87,27 +113,63 @@ class Machine:
             nics=_whole(nics_per_node, "nics_per_node", 0, self.nics_per_node),
             ranks=ranks,
             compute_capability=self.device.compute_capability,
+            crossing=way,
         )
+
+
+def _single(name: str, gpus: int) -> Refused:
+    """The refusal of several nodes of a machine that is one."""
+    message = (
+        f"{name} has no network: it is a single node; up to {gpus} ranks run on it, and for more "
+        "name a machine that has one (rack-10gbe, rack-100gbe, …) with this device: "
+        "cluster.device, cluster.gpus_per_node"
+    )
+    return Refused(message, ("cluster", "nodes"))
+
+
+def _rewired(
+    network: Network | None,
+    bandwidth: float | None,
+    kind: NetworkKind | None,
+    latency: float | None,
+) -> tuple[Network | None, Crossing]:
+    """`network` with other cables, and with `latency` from NIC to NIC, up and down [s]."""
+    for field, value in (("bandwidth", bandwidth), ("kind", kind)):
+        if value is not None:
+            network = _with_cables(network, field, value)
+    if latency is None:
+        return network, AS_IT_IS
+    own = _link_of(network, "latency").latency
+    return _with_cables(network, "latency", latency / 2), Crossing(latency, latency - 2 * own)
 
 
 def _needed(network: Network | None, field: str, path: tuple[str | int, ...]) -> Network:
     if network is None:
         raise Refused("this machine has no network", path)
     if field not in {f.name for f in dataclasses.fields(network)}:  # type: ignore[arg-type]
-        raise Refused(f"a {name_of(network)} network has no {field}", path)
+        raise Refused(f"a {plugins.name_of(network)} network has no {field}", path)
     return network
 
 
-def _with(network: Network | None, field: str, value: object) -> Network:
+def _with(network: Network | None, field: str, value: object) -> Network | None:
+    if value is None:
+        return network
     path = ("cluster", field)
     changed: Network = _replaced(_needed(network, field, path), path, **{field: value})
     return changed
 
 
+def _link_of(network: Network | None, field: str) -> Link:
+    """A NIC's cable; Refused for `field`, which a cluster overrides, where there is none."""
+    found: Any = _needed(network, "link", ("cluster", f"inter_node_{field}"))
+    link: Link = found.link
+    return link
+
+
 def _with_cables(network: Network | None, field: str, value: object) -> Network:
     path = ("cluster", f"inter_node_{field}")
-    found: Any = _needed(network, "link", path)
-    changed: Network = _replaced(found, path, link=_replaced(found.link, path, **{field: value}))
+    link = _replaced(_link_of(network, field), path, **{field: value})
+    changed: Network = _replaced(network, path, link=link)
     return changed
 
 
@@ -117,7 +179,11 @@ def _routed(network: Network | None, routing: Routing, seed: int) -> Network | N
     if not isinstance(network, Clos):
         if routing == "balanced":
             return network
-        what = "no network" if network is None else f"a {name_of(network)} network: one switch only"
+        what = (
+            "no network"
+            if network is None
+            else f"a {plugins.name_of(network)} network: one switch only"
+        )
         raise Refused(f"ecmp needs several spine switches; this machine has {what}", path)
     return cast(Network, _replaced(network, path, routing=routing, hash_seed=seed))
 
@@ -170,9 +236,24 @@ def _find(
     if "/" in name or name.endswith((".yaml", ".yml", ".json")):
         return (base or Path()) / name, name
     if name not in known or not _NAME.match(name):
-        hint = unknown(name, list(known)).replace("unknown key", f"no {what} {name[:60]!r}")
-        raise Refused(hint)
+        raise Refused(
+            _instead(name, what) or unknown.sentence(name, known, f"no {what} {name[:60]!r}")
+        )
     return folder / f"{name}.yaml", f"{name}.yaml"
+
+
+def _instead(name: str, what: str) -> str:
+    """The sentence for a device's name where a machine is needed, or the other way round."""
+    if what == "device" and name in machine_names():
+        return f"{name!r} is a machine, with {load_machine(name).device.name}; name its device"
+    if what == "device" or unknown.by_meaning(name, machine_names()):
+        return ""
+    devices = {load_device(device).name for device in unknown.by_meaning(name, device_names())}
+    having = [other for other in machine_names() if load_machine(other).device.name in devices]
+    if not devices:
+        return ""
+    shown = f"no machine {name[:60]!r}; machines with {', '.join(sorted(devices))}"
+    return f"{shown}: {', '.join(having) or 'none; put it into one with cluster.device'}"
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import networkx as nx
 
@@ -17,12 +17,30 @@ _OUTSIDE = ("leaf", "spine")
 Found = TypeVar("Found")
 
 
+class Crossing(NamedTuple):
+    """A message's way between two nodes where it is not as long as the machine file says: one way
+    from NIC to NIC below one switch, and how much longer that is [s]."""
+
+    way: float = 0.0
+    longer: float = 0.0
+
+    def added(self, step: float) -> float:
+        """What a step over such a way takes more than the `step` [s] over the machine file's: it
+        does not become shorter than the way."""
+        return max(self.longer, min(step, self.way) - step)
+
+
+#: the machine file's own way
+AS_IT_IS = Crossing()
+
+
 class Topology:
     """`nodes` equal nodes of a machine.
 
     graph    NetworkX DiGraph (see :mod:`dpsim.machines.fabrics`); every edge has a `link`
     devices  the GPU vertex of every rank, node by node
     compute_capability  of its GPUs, NVIDIA's times ten (H100: 90), or 0 where there is none
+    crossing  for models whose steps between nodes were not fitted on these cables
 
     Everything is computed on first use.  Routes and links need one node and the cables only, so
     that a machine of thousands of nodes stays cheap until someone asks for its whole `graph`.
@@ -38,6 +56,7 @@ class Topology:
         nics: int,
         ranks: int | None = None,
         compute_capability: int = 0,
+        crossing: Crossing = AS_IT_IS,
     ) -> None:
         if nodes > 1 and (network is None or nics == 0):
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))
@@ -45,7 +64,7 @@ class Topology:
         self._network = network.settled(nics) if network is not None and nodes > 1 else network
         self.known: dict[Hashable, Any] = {}  # what was worked out for this machine
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
-        self.compute_capability = compute_capability
+        self.compute_capability, self.crossing = compute_capability, crossing
         self.ranks = nodes * gpus if ranks is None else ranks
         if not 1 <= self.ranks <= nodes * gpus:
             message = f"{self.ranks} ranks on {nodes} nodes of {gpus} GPUs"
@@ -87,6 +106,7 @@ class Topology:
             nics=self.nics,
             ranks=self.ranks,
             compute_capability=self.compute_capability,
+            crossing=self.crossing,
         )
 
     @property

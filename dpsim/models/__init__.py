@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from math import prod
 from typing import Annotated, NamedTuple
 
+from dpsim.core import units
 from dpsim.core.record import Check, Text, record
-from dpsim.core.units import Seconds
 
 
 class Tensor(NamedTuple):
@@ -36,9 +36,12 @@ class Layer:
     forward_bytes, backward_bytes   elements read and written per sample, in units of the compute
                   dtype's size (activations; parameters are added by the roofline)
     kernels       device kernels launched in forward (backward: twice as many)
-    activations   elements per sample kept from forward to backward, in the compute dtype
+    activations   elements per sample kept from forward to backward, in the compute dtype (bf16
+                  where that is fp8)
     activations_full   elements kept when the whole layer is recomputed (its input)
     activations_selective   elements kept when only attention is recomputed
+    fp8_saves     bytes per sample by which fp8 keeps less than bf16: inputs of products that
+                  nothing else keeps
     again_flop, again_bytes, again_kernels   the forward work that this recomputes in backward
     replicated    elements of `activations` that every rank keeps when ranks split the layer between
                   them but not the sequence (inputs and outputs of norms, dropout masks)
@@ -64,6 +67,7 @@ class Layer:
     activations: float = 0.0
     activations_full: float = 0.0
     activations_selective: float = 0.0
+    fp8_saves: float = 0.0
     again_flop: float = 0.0
     again_bytes: float = 0.0
     again_kernels: Annotated[int, Check(0, 10**9)] = 0
@@ -75,8 +79,8 @@ class Layer:
     unit: Text = ""
     dtype: Text | None = None
     tied: Text | None = None
-    forward: Seconds | None = None
-    backward: Seconds | None = None
+    forward: units.Seconds | None = None
+    backward: units.Seconds | None = None
     weight_share: float = 0.5
     batch_norm: Annotated[int, Check(0, 10**9)] = 0
 
@@ -98,6 +102,7 @@ class Recorded:
     plain_step    the same with no hooks on layers and gradients [s]
     after         what followed the last gradient: DDP's copies back, optimizer, the script's own
                   work until the next forward [s per step]
+    between       of that, what came after the optimizer: the wait for the next batch [s per step]
     first_buckets, buckets   (bytes, tensors as "layer.tensor") of iteration 1 and later ones
     frozen_bytes  parameters that need no gradient, which no layer holds
     """
@@ -105,9 +110,10 @@ class Recorded:
     device: Text
     batch: Annotated[int, Check(1, 10**9)]
     timed: bool
-    step: Seconds
-    plain_step: Seconds
-    after: Seconds
+    step: units.Seconds
+    plain_step: units.Seconds
+    after: units.Seconds
+    between: units.Seconds
     first_buckets: Buckets
     buckets: Buckets
     frozen_bytes: Annotated[int, Check(0, 10**15)] = 0

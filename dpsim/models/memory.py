@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import working_bytes
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 from dpsim.models.compute import Recompute
@@ -64,38 +64,39 @@ def activations(model: Model, samples: float, dtype: str, recompute: Recompute) 
     logits count twice and so stand for their gradients.  Selective recomputation rebuilds the
     scores of one attention at a time.
     """
-    width = samples * DTYPE_BYTES[dtype]
-    whole = sum(layer.activations for layer in model.layers)
-    least = [kept_elements(layer, recompute) for layer in model.layers]
+    all_ = [kept_bytes(layer, dtype, "none") for layer in model.layers]
+    least = [kept_bytes(layer, dtype, recompute) for layer in model.layers]
     rebuilt = 0.0
     if recompute == "full":
-        rebuilt = max(_blocks(model))
+        rebuilt = max(_blocks(model, all_))
     elif recompute == "selective":
-        rebuilt = max(a.activations - b for a, b in zip(model.layers, least, strict=True))
+        rebuilt = max(a - b for a, b in zip(all_, least, strict=True))
     kept = sum(least)
-    return Activations(kept * width, rebuilt * width, max(whole, kept) * width)
+    return Activations(kept * samples, rebuilt * samples, max(sum(all_), kept) * samples)
 
 
-def kept_elements(layer: Layer, recompute: Recompute) -> float:
-    """Elements per sample that `layer` keeps from its forward to its backward."""
+def kept_bytes(layer: Layer, dtype: str, recompute: Recompute) -> float:
+    """Bytes per sample that `layer` keeps from its forward to its backward."""
+    width = working_bytes(dtype)
     if recompute == "full":
-        return layer.activations_full
+        return layer.activations_full * width
+    elements = layer.activations
     if recompute == "selective":
-        return layer.activations_selective or layer.activations
-    return layer.activations
+        elements = layer.activations_selective or elements
+    return elements * width - (layer.fp8_saves if dtype == "fp8" else 0.0)
 
 
-def _blocks(model: Model) -> list[float]:
-    """Activations of what is recomputed at once: a layer that keeps its input, and the layers of
+def _blocks(model: Model, activations: list[float]) -> list[float]:
+    """`activations` of what is recomputed at once: a layer that keeps its input, and the layers of
     the same unit behind it that keep none."""
     found: list[float] = []
     unit = ""
     for index in model.forward_order:
         layer = model.layers[index]
         if found and layer.unit and layer.unit == unit and not layer.activations_full:
-            found[-1] += layer.activations
+            found[-1] += activations[index]
         else:
-            found.append(layer.activations)
+            found.append(activations[index])
         unit = layer.unit
     return found
 
@@ -128,7 +129,7 @@ def in_flight_bytes(
 
 def memory_use(states: dict[str, float], activations: float, device: Device | None) -> MemoryUse:
     """The sum of what a strategy keeps, the activations, and on a real device the runtime."""
-    parts = {name: size for name, size in states.items() if size > 0}
+    parts = {name: float(size) for name, size in states.items() if size > 0}
     if activations > 0:
         parts["activations"] = activations
     if device is not None:

@@ -252,6 +252,7 @@ def _recorded(
         step=step.end_s,
         plain_step=found.plain_step,
         after=step.end_s - max(step.ready_s.values()),
+        between=found.between,
         first_buckets=told(found.first_buckets),
         buckets=told(found.steady_buckets),
         frozen_bytes=sum(p.bytes for p in found.parameters if not p.trainable),

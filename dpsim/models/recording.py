@@ -10,14 +10,14 @@ from functools import cached_property, lru_cache
 from math import prod
 from typing import Annotated, Any, Literal
 
+from dpsim.core import units
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.jsonfile import loads
 from dpsim.core.record import Check, Flag, Natural, Refused, Text, build, record
-from dpsim.core.units import Seconds, Unit
 from dpsim.models.precision import Dtype, Stored
 
 SCHEMA, VERSION = "dpsim-ddp-record", 1
-Amount = Annotated[float, Unit("1", high=1e30)]
+Amount = Annotated[float, units.Unit("1", high=1e30)]
 Columns = tuple[Amount, Amount, Amount, Amount]
 
 
@@ -55,13 +55,13 @@ class RecordedBucket:
 class RecordedStep:
     """One step [s since its start]: forward (module, start, end), gradients, buckets, the rest."""
 
-    forward: tuple[tuple[Natural, Seconds, Seconds], ...]
-    backward_start_s: Seconds
-    ready_s: dict[Text, Seconds]
-    buckets_s: tuple[Seconds, ...]
-    backward_end_s: Seconds
-    optimizer_end_s: Seconds | None
-    end_s: Seconds
+    forward: tuple[tuple[Natural, units.Seconds, units.Seconds], ...]
+    backward_start_s: units.Seconds
+    ready_s: dict[Text, units.Seconds]
+    buckets_s: tuple[units.Seconds, ...]
+    backward_end_s: units.Seconds
+    optimizer_end_s: units.Seconds | None
+    end_s: units.Seconds
 
     def __post_init__(self) -> None:
         for k, (_, start, end) in enumerate(self.forward):
@@ -72,6 +72,8 @@ class RecordedStep:
                 raise Refused("is not between backward_start_s and end_s", ("ready_s", name))
         if not self.backward_start_s <= self.backward_end_s <= self.end_s:
             raise Refused("is not between backward_start_s and end_s", ("backward_end_s",))
+        if self.optimizer_end_s is not None and self.optimizer_end_s > self.end_s:
+            raise Refused("is after end_s", ("optimizer_end_s",))
         if not self.ready_s or not self.forward:
             raise Refused("no gradient was ever ready, or no module called", ())
 
@@ -126,7 +128,7 @@ class Recording:
     buffers: tuple[tuple[Text, Natural], ...]
     first_buckets: tuple[RecordedBucket, ...]
     steady_buckets: tuple[RecordedBucket, ...]
-    plain_steps_s: tuple[Seconds, ...]
+    plain_steps_s: tuple[units.Seconds, ...]
     steps: tuple[RecordedStep, ...]
     work: RecordedWork | None
     dpsim_version: Text = ""
@@ -160,6 +162,13 @@ class Recording:
     def step(self) -> RecordedStep:
         """The step of median duration (the lower one of an even number)."""
         return sorted(self.steps, key=lambda step: step.end_s)[(len(self.steps) - 1) // 2]
+
+    @property
+    def between(self) -> float:
+        """What lies between the optimizer of that step and the next forward [s]."""
+        step = self.step
+        done = step.optimizer_end_s
+        return step.end_s - (max(step.ready_s.values()) if done is None else done)
 
     @property
     def plain_step(self) -> float:

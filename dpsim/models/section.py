@@ -8,13 +8,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from dpsim.core import plugins, units, unknown
 from dpsim.core.files import read_text
 from dpsim.core.jsonfile import loads
 from dpsim.core.marks import Mark
 from dpsim.core.places import below
-from dpsim.core.plugins import Plugin, name_of
 from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
-from dpsim.core.units import Bytes, Seconds
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
@@ -32,11 +31,11 @@ class LayerSpec:
 
     name: Text
     parameters: Parameters | tuple[Parameters, ...] = 0
-    forward: Seconds | None = None
-    backward: Seconds | None = None
-    backward_input: Seconds | None = None
-    backward_weight: Seconds | None = None
-    activation: Bytes = 0.0
+    forward: units.Seconds | None = None
+    backward: units.Seconds | None = None
+    backward_input: units.Seconds | None = None
+    backward_weight: units.Seconds | None = None
+    activation: units.Bytes = 0.0
     dtype: Stored | None = None
 
     def __post_init__(self) -> None:
@@ -169,10 +168,21 @@ def _config_text(name: str, base: Path) -> str:
     bundled = folder / (name if name.endswith(".json") else f"{name}.json")
     if Path(name).name == name and bundled.is_file():
         return bundled.read_text(encoding="utf-8")
-    known = ", ".join(bundled_models())
-    raise Refused(
-        f"no file {name!r} here and no such bundled model; bundled: {known}", ("huggingface",)
-    )
+    last = Path(name).name
+    if last in plugins.names("models"):
+        raise Refused(f"is an architecture; write {section_of(last)}", ("huggingface",))
+    said = unknown.not_modelled(last) or f"no file {name!r} here and no such bundled model"
+    if near := unknown.did_you_mean(last, bundled_models()):
+        said += f"; {near}"
+    raise Refused(f"{said}; bundled: {', '.join(bundled_models())}", ("huggingface",))
+
+
+def section_of(name: str) -> str:
+    """How a scenario names the model that dpsim knows as `name`; "" where there is none."""
+    if name in plugins.names("models"):
+        return f"{{name: {name}}}"
+    known = name in bundled_models()
+    return f"{{huggingface: {name}, sequence_length: TOKENS}}" if known else ""
 
 
 def bundled_models() -> tuple[str, ...]:
@@ -193,13 +203,15 @@ class ModelSource(Mark):
         return _json_schema()
 
 
-_ARCHITECTURE = Plugin("models", "name")
+_ARCHITECTURE = plugins.Plugin("models", "name")
 
 
 def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Architecture:
     """The model section `data` as a record."""
     if not isinstance(data, Mapping):
-        raise Refused("needs a mapping with 'huggingface', 'name', 'record' or 'layers'")
+        known = section_of(str(data))
+        hint = f"; write {known}" if known else ""
+        raise Refused(f"needs a mapping with 'huggingface', 'name', 'record' or 'layers'{hint}")
     if "layers" in data:
         return build(Explicit, data, file=file)
     if "huggingface" in data:
@@ -207,6 +219,8 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
     if "record" in data:
         return build(FromRecord, data, file=file)
     if "name" in data:
+        if data["name"] in bundled_models():
+            raise Refused(f"is a configuration; write {section_of(data['name'])}", ("name",))
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
     raise Refused(
@@ -230,7 +244,7 @@ def load(spec: Any, base: Path, device: Device | None = None) -> Model:
 
 def dump_model(spec: Any) -> Any:
     plain = dump(spec)
-    return {"name": name_of(spec), **plain} if isinstance(spec, Architecture) else plain
+    return {"name": plugins.name_of(spec), **plain} if isinstance(spec, Architecture) else plain
 
 
 def _json_schema() -> dict[str, Any]:

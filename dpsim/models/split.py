@@ -154,6 +154,7 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         backward_bytes=layer.backward_bytes / ranks,
         activations=share(layer.activations),
         activations_selective=share(layer.activations_selective),
+        fp8_saves=layer.fp8_saves / ranks,
         activations_full=share(layer.activations_full),
         again_flop=layer.again_flop / ranks,
         again_bytes=layer.again_bytes / ranks,

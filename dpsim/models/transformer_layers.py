@@ -22,6 +22,11 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
   `megatron/training/theoretical_memory_usage.py`).  The log-sum-exp of flash attention (s * a) is
   left out.  Models without dropout keep no mask.  A norm on q and k keeps its input too, a second
   norm of a half keeps another h.
+* In fp8 the inputs of products are kept at one byte, all else at two: per token the feed-forward
+  part keeps h + f bytes less.  Attention keeps its norm's output at one byte too, and its own
+  output twice, for its backward at two bytes and for the product behind it at one, which is as
+  much as before (NVIDIA/TransformerEngine: `LayerNormLinear`, `DotProductAttention`,
+  `LayerNormMLP`).  Embedding and head stay in bf16.
 * Without flash attention (`attention: math`) the scores of all s^2 pairs are stored, also of pairs
   that a mask hides.  Kept in addition, per token: the output of the softmax (a s elements) and,
   with dropout on it, a one-byte mask and the dropout's output (1.5 a s): 5 a s^2 bytes, or
@@ -145,6 +150,7 @@ def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> La
         kernels=b.norms + kernels_up + 3 + b.dropout,
         activations=tokens * kept,
         activations_selective=tokens * kept,
+        fp8_saves=tokens * (h + f),
         replicated=tokens * (h + h * b.norms + 0.5 * h * b.dropout),
         forward_sum=tokens * h,
         backward_sum=tokens * h,

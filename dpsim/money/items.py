@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
+from dpsim.core import units
 from dpsim.core.record import Refused
-from dpsim.core.units import show
 from dpsim.money.currency import decimal, exactly, rounded, usd
 from dpsim.money.price import Energy, Price
 from dpsim.money.price_list import Quote
@@ -164,7 +164,7 @@ def _storage(price: Price, usage: Usage) -> Iterator[LineItem]:
     if storage.per_tb_month is not None and storage.size is not None:
         terabytes = decimal(storage.size) / Decimal(10) ** 12
         total += terabytes * usd(storage.per_tb_month, price.rates) / MONTH
-        texts.append(f"{show(storage.size, 'B')} x {storage.per_tb_month} per TB and month")
+        texts.append(f"{units.show(storage.size, 'B')} x {storage.per_tb_month} per TB and month")
     yield LineItem("storage", total, "; ".join(texts))
 
 

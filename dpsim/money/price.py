@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import date
 from typing import Annotated
 
+from dpsim.core import units
 from dpsim.core.record import Flag, Refused, Text, record
-from dpsim.core.units import Bytes, PositiveFraction, Unit, Watts
 from dpsim.money.currency import Money, Priced, check_currencies
 
-Years = Annotated[float, Unit("1", low=0.0, high=100.0, above=True)]
+Years = Annotated[float, units.Unit("1", low=0.0, high=100.0, above=True)]
 Hourly = Annotated[Money, Priced("h")]
 Outright = Annotated[Money, Priced("")]
 
@@ -27,7 +27,7 @@ class Purchase:
     per_node: Outright | None = None
     per_device: Outright | None = None
     years: Years
-    utilisation: PositiveFraction = 1.0
+    utilisation: units.PositiveFraction = 1.0
 
     def __post_init__(self) -> None:
         if (self.per_node is None) == (self.per_device is None):
@@ -67,7 +67,7 @@ class StoragePrice:
     per_hour: Hourly | None = None
     per_node_hour: Hourly | None = None
     per_tb_month: Outright | None = None
-    size: Bytes | None = None
+    size: units.Bytes | None = None
 
     def __post_init__(self) -> None:
         if not (self.per_hour or self.per_node_hour or self.per_tb_month):
@@ -141,10 +141,10 @@ class Energy:
     """
 
     price: Annotated[Money, Priced("kWh")] | None = None
-    pue: Annotated[float, Unit("1", low=1.0, high=10.0)] = 1.0
-    device_power: Watts | None = None
-    idle_power: Watts | None = None
-    host_power: Watts | None = None
+    pue: Annotated[float, units.Unit("1", low=1.0, high=10.0)] = 1.0
+    device_power: units.Watts | None = None
+    idle_power: units.Watts | None = None
+    host_power: units.Watts | None = None
     rates: dict[Text, Outright] | None = None
 
     def __post_init__(self) -> None:

@@ -22,13 +22,16 @@ from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
 from dpsim.predict.memory import memory_of
 from dpsim.predict.point import Change, Failed, Point
-from dpsim.predict.prediction import relate
+from dpsim.predict.relative import compared
 
 #: keys that change nothing inside a node
 _BETWEEN = tuple(
     f"cluster.{key}"
-    for key in ("inter_node_bandwidth", "inter_node_kind", "oversubscription", "routing")
-)
+    for key in (
+        "inter_node_bandwidth", "inter_node_kind", "inter_node_latency", "oversubscription",
+        "routing",
+    )
+)  # fmt: skip
 #: called with the number of points played so far
 Told = Callable[[int], None]
 
@@ -85,7 +88,7 @@ class Bench:
                     error=error,
                     set=change,
                 )
-            _, point = relate([base, point])
+            point = compared(point, base, base)
         return replace(point, set=change)
 
     def _base(self, change: Change) -> dict[str, Any]:

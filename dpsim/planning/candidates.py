@@ -141,32 +141,41 @@ def _labels(files: Sequence[Path]) -> list[str]:
 
 def _varied(mix: Mix, axes: Sequence[Axis]) -> Iterable[Asked]:
     """`mix` with every combination of the axes' values, called after them."""
+    seen = set()
     for change in Grid(tuple(axes)):
-        name = " ".join(f"{key}={value}" for key, value in change.items())
-        changed = [_changed(job, change, f"--vary {name}") for job in mix.jobs]
-        notes = dict.fromkeys(note for _, said in changed for note in said)
-        yield Asked(name, replace(mix, jobs=tuple(job for job, _ in changed)), tuple(notes))
+        shown = _named(change)
+        changed = [_changed(job, change, f"--vary {shown}") for job in mix.jobs]
+        left = set(changed[0][1]).intersection(*(keys for _, keys in changed))
+        name = _named({key: value for key, value in change.items() if key not in left})
+        if name not in seen:  # values of a key that it leaves out make no difference
+            seen.add(name)
+            notes = dict.fromkeys(note for _, keys in changed for note in keys.values())
+            yield Asked(name, replace(mix, jobs=tuple(job for job, _ in changed)), tuple(notes))
 
 
-def _changed(job: MixedJob, change: Change, shown: str) -> tuple[MixedJob, list[str]]:
-    """`job` with `change`, and what was left out: another kind of strategy or backend keeps of its
-    section what it knows too."""
+def _named(change: Change) -> str:
+    return " ".join(f"{key}={value}" for key, value in change.items())
+
+
+def _changed(job: MixedJob, change: Change, shown: str) -> tuple[MixedJob, dict[str, str]]:
+    """`job` with `change`, and the keys that were left out, with why: another kind of strategy or
+    backend keeps of its section what it knows too."""
     loaded = job.loaded
     data = _unswept(with_change(loaded.data, change, ("--vary",)), change, shown)
-    notes = []
+    left: dict[str, str] = {}
     for key, package in _PLUGINS.items():
         section, tag = key.split(".")
         if key in change and isinstance(data.get(section), dict):
             name = str(change[key])
             kept = {tag, *_keys(package, name)}
-            left = [other for other in data[section] if other not in kept]
-            notes += [f"{section}.{other} is left out: {name} has no such key" for other in left]
+            for other in (f"{section}.{other}" for other in data[section] if other not in kept):
+                left[other] = f"{other} is left out: {name} has no such key"
             data[section] = {k: v for k, v in data[section].items() if k in kept}
     try:
         again = load(data, loaded.base, job.name, origins=loaded.origins)
     except Refused as error:
         raise Refused(f"{shown}: {error}") from None
-    return replace(job, loaded=replace(again, sets=loaded.sets)), notes
+    return replace(job, loaded=replace(again, sets=loaded.sets)), left
 
 
 def _unswept(data: dict[str, Any], change: Change, shown: str) -> dict[str, Any]:
@@ -225,7 +234,7 @@ def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
         prediction = predict(single, found)
     except Refused as error:
         raise _NoNumber(str(error)) from None
-    case, (point,) = prediction.cases[0], computed(prediction.points)
+    case, (point,) = prediction.outcomes[0].case, computed(prediction.points)
     made = PlayedJob(
         name=job.name,
         weight=job.weight,

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpsim.cases.case import Case
+from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.dtypes import dtype_class
-from dpsim.core.plugins import name_of
 from dpsim.predict.point import Causes
 from dpsim.predict.uncertainty import Z90
 
@@ -84,7 +84,7 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
     if name.startswith("collectives"):
         source = case.scenario.calibration
         known = (source,) if source and "measured" in name else ()
-        return name_of(case.backend), fabric_of(case), *known
+        return plugins.name_of(case.backend), fabric_of(case), *known
     if name == "input pipeline":
         return device, case.model.name
     return tuple(own)

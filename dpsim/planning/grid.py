@@ -23,8 +23,8 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from dpsim.core import yamlfile
-from dpsim.core.overrides import INSTEAD, value_of
+from dpsim.core import unknown, yamlfile
+from dpsim.core.overrides import INSTEAD, of_one_kind, value_of
 from dpsim.core.record import Refused, dotted
 from dpsim.predict.point import Change
 
@@ -275,7 +275,8 @@ def check(grid: Grid, accept: Callable[[Change], object]) -> None:
             else:
                 at_fault = _at_fault(grid, first)
                 shown = axis.name + f"={_shown(value)}" if at_fault in ("", axis.name) else at_fault
-                raise Refused(f"--grid {shown}: {_detail(first, at_fault or axis.name)}")
+                said = _detail(first, at_fault or axis.name, {a.name: a for a in grid.axes})
+                raise Refused(f"--grid {shown}: {said}")
 
 
 def _at_fault(grid: Grid, error: Refused | None) -> str:
@@ -284,9 +285,11 @@ def _at_fault(grid: Grid, error: Refused | None) -> str:
     return next((axis.name for axis in grid.axes if axis.name == at), "")
 
 
-def _detail(error: Refused | None, name: str) -> str:
+def _detail(error: Refused | None, name: str, kinds: Mapping[str, Any]) -> str:
     """What is wrong, and where unless it is at the axis itself."""
     assert error is not None
+    if unknown.UNKNOWN in error.message:
+        error = Refused(error.message + of_one_kind(error.path, kinds), error.path)
     return error.message if dotted(error.path) == name else str(error)
 
 

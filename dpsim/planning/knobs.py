@@ -1,6 +1,7 @@
 """What a plan varies: a numeric key of the scenario, with its unit, its limits and its text.
 
->>> from dpsim.describe.scenario import read
+>>> from dpsim.core import unknown
+from dpsim.describe.scenario import read
 >>> knob = knob_of(read("quickstart").scenario, "cluster.inter_node_bandwidth", "--vary")
 >>> knob.dimension, knob.text(12.5e9), knob.value("25 Gbit/s")
 ('B/s', '100 Gbit/s', 3125000000.0)
@@ -17,9 +18,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from dpsim.core import unknown
 from dpsim.core.marks import Mark
 from dpsim.core.overrides import INSTEAD
-from dpsim.core.record import Check, Refused, unknown
+from dpsim.core.record import Check, Refused
 from dpsim.core.units import Unit, parse
 from dpsim.describe.scenario import Scenario
 
@@ -157,9 +159,9 @@ def knob_of(scenario: Scenario, key: str, shown: str) -> Knob:
 
 
 def _unit(key: str, dimension: str) -> str:
-    """In which unit people say it: bandwidths of networks in Gbit/s."""
-    if dimension == "B/s" and key.startswith("cluster."):
-        return "Gbit/s"
+    """In which unit people say it: bandwidths of networks in Gbit/s, their latencies in us."""
+    if key.startswith("cluster.") and dimension in ("B/s", "s"):
+        return "Gbit/s" if dimension == "B/s" else "us"
     return _UNITS.get(dimension, "")
 
 
@@ -209,7 +211,7 @@ def _find(scenario: Scenario, key: str, shown: str) -> tuple[Any, Any, int]:
         if part in ("kind", "name", "backend") and part not in names:
             raise Refused(f"{shown} {key}: is no number; it says which {parts[place - 1]} it is")
         if part not in names:
-            said = unknown(part, sorted(names))
+            said = unknown.sentence(part, sorted(names))
             raise Refused(f"{shown} {key}: {said}")
         hint = get_type_hints(type(here), include_extras=True)[names[part]]
         here = getattr(here, names[part])

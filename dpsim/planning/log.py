@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dpsim.core.outputs import claim, replace_files
 from dpsim.core.record import Refused
 
 FORMAT = 1
@@ -78,7 +79,7 @@ def parse(data: bytes) -> Contents:
     at = number = 0
     while at < len(data):
         end = data.find(b"\n", at)
-        if end < 0 and not _whole(data[at:-1]):
+        if end < 0 and _wrong(data[at:-1]):
             return Contents(tuple(records), at, len(data) - at, tuple(damage))
         line = data[at:end] if end >= 0 else data[at:-1]
         wrong = _wrong(line) if end >= 0 else "it does not end with a line end"
@@ -101,10 +102,6 @@ def _wrong(line: bytes) -> str:
     if int(checksum, 16) != zlib.crc32(length + text):
         return f"its checksum is {zlib.crc32(length + text):08x} and it says {checksum.decode()}"
     return ""
-
-
-def _whole(line: bytes) -> bool:
-    return not _wrong(line)
 
 
 def read_log(folder: Path) -> Contents:
@@ -188,12 +185,7 @@ def writing(folder: Path, header: Record, *, salvage: bool = False) -> Iterator[
     header    what a new log is to say; one that is there must have the same `id`
     salvage   keep the sound records of a damaged log
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise Refused(f"--out {folder}: is a file, and a folder is needed") from None
-    except OSError as error:
-        raise OSError(f"--out {folder}: cannot write there: {error.strerror}") from None
+    claim(folder)
     with _locked(folder):
         path = folder / NAME
         notes: list[str] = []
@@ -234,27 +226,7 @@ def _same(path: Path, found: Record, header: Record) -> None:
 
 def _replace(path: Path, records: Sequence[Record]) -> None:
     """A log of `records` at `path`, whole or not at all."""
-    fresh = path.with_suffix(".new")
-    try:
-        with open(fresh, "wb") as file:
-            file.write(b"".join(frame(record) for record in records))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise OSError(f"{path}: cannot be written: {error.strerror}") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` last."""
-    with contextlib.suppress(OSError):  # some systems cannot open folders
-        file = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+    replace_files({path: b"".join(frame(record) for record in records)})
 
 
 def _salvage(path: Path, header: Record) -> list[str]:
@@ -269,7 +241,7 @@ def _salvage(path: Path, header: Record) -> list[str]:
     mark = header["id"][:16]
     sound = [record for record in contents.records if record.get("of") == mark]
     aside = path.with_suffix(".damaged")
-    aside.write_bytes(data)
+    replace_files({aside: data})
     _replace(path, [header, *sound])
     return [
         f"{path}: {text}; {len(sound):,} sound records are kept, and the file as it was is {aside}"

@@ -19,9 +19,9 @@ import numpy as np
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import SMALLEST, network_range
 from dpsim.cases.variant import at_ranks
+from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
-from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.planning.candidates import Candidate, PlayedJob
 from dpsim.planning.causes import Cause, factors, numbers
@@ -194,12 +194,12 @@ def _collective_commands(name: str, cases: list[Case]) -> tuple[str, tuple[str, 
     first, file = cases[0], _file(name)
     per_node = -(-first.ranks // (first.nodes or 1))
     use = f"# put calibration: {file}-curves.yaml into the scenario, and compare again"
-    if name_of(first.backend) != "nccl" or not set(sizes) <= set(PROGRAMS):
+    if plugins.name_of(first.backend) != "nccl" or not set(sizes) <= set(PROGRAMS):
         names = ",".join(sorted(sizes))
         command = (
             f"torchrun --nnodes {first.nodes or 1} --nproc-per-node {per_node} "
-            f"measure_collectives.py --backend {name_of(first.backend)} --operations {names} "
-            f"--output {file}.json"
+            f"measure_collectives.py --backend {plugins.name_of(first.backend)} "
+            f"--operations {names} --output {file}.json"
         )
         return "collectives", (command, f"dpsim calibrate {file}.json -o {file}-curves.yaml", use)
     commands, outputs = [], []

@@ -21,7 +21,7 @@ from dpsim.predict.document import from_json, to_json
 from dpsim.predict.level import Level
 from dpsim.predict.numbers import failed
 from dpsim.predict.point import Failed, Point
-from dpsim.predict.prediction import relate
+from dpsim.predict.relative import relate
 
 SCHEMA_VERSION = 1
 

@@ -36,6 +36,8 @@ _ASKED = {
 }
 _TEXT = re.compile(r"\s*([A-Za-z_][\w.]*)\s*(>=|<=|≥|≤)\s*(\S.*?)\s*")
 _RATE = re.compile(r"([0-9.,_]+(?:[eE][+-]?\d+)?)\s*(\w+/s)?")
+#: a share beyond that is meant in percent; efficiencies of a little above 1 are real
+_MOST_SHARE = 10.0
 _KWH = {"kWh": 1.0, "MWh": 1000.0, "GWh": 1e6}
 
 
@@ -133,6 +135,8 @@ def _limit(field: str, text: str) -> float:
         return float(found[1]) * _KWH[found[2]]
     if kind == "s" and re.fullmatch(r"[0-9.]+", text):
         raise ValueError(f"{text!r} has no unit; write for example '300 ms', '10 min' or '30 d'")
+    if kind == "1" and parse(text, kind) > _MOST_SHARE:
+        raise ValueError(f"{text!r} is a share of 1; for {text} percent write '{text} %'")
     if kind:
         return parse(text, kind)
     rate = _RATE.fullmatch(text)

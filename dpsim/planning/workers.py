@@ -2,8 +2,8 @@
 
 A player takes a sweep and the numbers of points, and yields answers in batches, in any order.  Each
 process has one point at a time, so that one that dies takes no other point with it and leaves no
-doubt whose point it was.  Processes are started afresh (spawn), never forked, and end by
-themselves when the process that started them is gone.
+doubt whose point it was.  Processes are started afresh (spawn), never forked, and end when the
+process that started them is gone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
+from dpsim.core.processes import serve
 from dpsim.planning.log import Record
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ class _Worker:
 
 
 def _serve(connection: Connection, asked: Sweep, task: Task) -> None:
-    """The life of a process: points in, records out, until the pipe ends."""
+    """The life of a process: points in, records out, until the pipe or the other process ends."""
+    serve()
     with contextlib.suppress(EOFError, OSError):
         while True:
             number = connection.recv()

@@ -12,12 +12,12 @@ from dpsim.cases.variant import Variant
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.models.memory import MemoryUse
-from dpsim.predict.answer import Advice
+from dpsim.predict.answer import Advice, Answer
 from dpsim.predict.document import to_json
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import estimate, play
 from dpsim.predict.prediction import Prediction
-from dpsim.predict.savings import SAVINGS, Saving
+from dpsim.predict.savings import ELSE, SAVINGS, Saving
 
 #: changes that are advised at most; the rest are further pairs
 MOST = 8
@@ -27,36 +27,44 @@ MOST_SECONDS = 1.0
 _AND = " and "
 
 
-def with_advice(prediction: Prediction) -> dict[str, Any]:
-    """The document of `prediction`, with advice where a point does not fit."""
+def advised(prediction: Prediction) -> Answer:
+    """The answer of `prediction`, with advice where a point does not fit."""
     if unfit(prediction) is None:
-        return prediction.document
-    document: dict[str, Any] = to_json(replace(prediction.answer, advice=prediction.advice))
+        return prediction.answer
+    return replace(prediction.answer, advice=prediction.advice)
+
+
+def with_advice(prediction: Prediction) -> dict[str, Any]:
+    """The same as JSON."""
+    document: dict[str, Any] = to_json(advised(prediction))
     return document
 
 
 def unfit(prediction: Prediction) -> tuple[Case, MemoryUse] | None:
     """The case with the fewest ranks that does not fit, and what it needs."""
-    pairs = zip(prediction.cases, prediction.memory, strict=True)
-    found = [(case, used) for case, used in pairs if used and used.fits is False]
+    used = [(one.case, one.memory) for one in prediction.outcomes if one.memory]
+    found = [(case, use) for case, use in used if use.fits is False]
     return min(found, key=lambda pair: pair[0].ranks, default=None)
 
 
 def advice(case: Case, used: MemoryUse) -> tuple[Advice, ...]:
     """Changes of the scenario with which `case` fits: single ones first, then pairs of changes
-    of which neither is enough alone.  Empty where it fits already or nothing tried helps."""
+    of which neither is enough alone, then more devices and other models.  Empty where it fits
+    already or nothing tried helps."""
     if used.fits is not False:
         return ()
     single = {saving: _first_that_fits(case, saving(case)) for saving in SAVINGS}
     found = [fitting for fitting in single.values() if fitting]
     rest = [saving for saving, fitting in single.items() if not fitting]
+    last = [fitting for saving in ELSE if (fitting := _first_that_fits(case, saving(case)))]
     for first, second in combinations(rest, 2):
-        if len(found) >= MOST:
+        if len(found) >= MOST - len(last):
             break
         fitting = _first_that_fits(case, _both(case, first, second))
         found += [fitting] if fitting else []
+    found = [*found[: MOST - len(last)], *last]
     pace = _pace(case)
-    return tuple(_advice(case, pace, *fitting) for fitting in found[:MOST])
+    return tuple(_advice(case, pace, *fitting) for fitting in found)
 
 
 def _advice(case: Case, pace: float | None, variant: Variant, use: MemoryUse) -> Advice:

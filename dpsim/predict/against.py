@@ -10,11 +10,12 @@ from dpsim.describe.measured import MeasuredPoint, read_measured
 from dpsim.describe.scenario import Loaded
 from dpsim.predict.answer import Measured
 from dpsim.predict.level import Level
-from dpsim.predict.point import Failed, Point
+from dpsim.predict.outcome import Outcome
+from dpsim.predict.point import Point
 
 
 def measured(
-    loaded: Loaded, cases: Sequence[Case], points: Sequence[Point | Failed], found: Level | None
+    loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None
 ) -> Iterator[Measured]:
     """The measured points for which there is a prediction; none where --set made it another
     experiment.  The calibrated one is marked."""
@@ -22,8 +23,8 @@ def measured(
         return
     file = below(loaded.base, loaded.scenario.measured, "measured")
     for seen in read_measured(file, "measured"):
-        pairs = ((c, p) for c, p in zip(cases, points, strict=True) if isinstance(p, Point))
-        at = next(((c, p) for c, p in pairs if c.ranks == seen.ranks), None)
+        good = ((one.case, one.point) for one in outcomes if isinstance(one.point, Point))
+        at = next(((c, p) for c, p in good if c.ranks == seen.ranks), None)
         if at is not None:
             calibrated = found is not None and found.ranks == seen.ranks
             yield _beside(seen, *at, "calibrated" if calibrated else "predicted")

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import factorial
-from typing import Any
 
 import numpy as np
 
@@ -40,32 +39,35 @@ FEW = 8
 
 
 @dataclass(frozen=True)
+class BlamedCause:
+    """A cause: its part of the loss, and the step without it [s]."""
+
+    cause: str
+    loss_s: float
+    step_time_without_s: float
+
+
+@dataclass(frozen=True)
+class BlamedRank:
+    """A rank's part of what varying ranks cost [s]; None is all others."""
+
+    rank: int | None
+    loss_s: float
+
+
+@dataclass(frozen=True)
 class Blame:
     """Who the loss of a step is due to [s].
 
-    loss     beyond the quiet step; `causes` sum to it
-    causes   cause -> (its part of the loss, the step without it)
-    ranks    rank -> its part of what varying ranks cost; None is all others
+    loss_s   beyond the quiet step; its `causes` sum to it
     method   "shapley", or "two orders"
     """
 
-    quiet: float
-    loss: float
-    causes: dict[str, tuple[float, float]]
-    ranks: dict[int | None, float]
+    quiet_s: float
+    loss_s: float
     method: str
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "quiet_s": self.quiet,
-            "loss_s": self.loss,
-            "method": self.method,
-            "causes": [
-                {"cause": name, "loss_s": loss, "step_time_without_s": without}
-                for name, (loss, without) in self.causes.items()
-            ],
-            "ranks": [{"rank": rank, "loss_s": loss} for rank, loss in self.ranks.items()],
-        }
+    causes: tuple[BlamedCause, ...]
+    ranks: tuple[BlamedRank, ...]
 
 
 def blame(case: Case, time: float) -> Blame:
@@ -94,14 +96,14 @@ def blame(case: Case, time: float) -> Blame:
     known[everything] = time
     exact = len(names) <= MOST_EXACT
     parts = _shapley(names, value) if exact else _two_orders(names, value)
-    found = {
-        name: (parts[name], value(everything - {name}))
+    found = tuple(
+        BlamedCause(name, parts[name], value(everything - {name}))
         for name in sorted(names, key=lambda name: -parts[name])
-    }
+    )
     quiet = value(frozenset())
-    varied = sum(loss for name, (loss, _) in found.items() if name not in BESIDE)
-    ranks = by_rank(case, steps, varied)
-    return Blame(quiet, time - quiet, found, ranks, "shapley" if exact else "two orders")
+    varied = sum(one.loss_s for one in found if one.cause not in BESIDE)
+    ranks = tuple(BlamedRank(*one) for one in by_rank(case, steps, varied).items())
+    return Blame(quiet, time - quiet, "shapley" if exact else "two orders", found, ranks)
 
 
 def affordable(case: Case) -> int:
@@ -134,7 +136,8 @@ def _causes(case: Case) -> Iterator[str]:
             yield name
     if case.script.waiting > 1.0:
         yield SPREAD
-    if case.scenario.host.serial > 0 or case.scenario.host.launch:
+    host, strategy = case.scenario.host, case.scenario.strategy
+    if host.serial > 0 or host.launch or strategy.on_device() is not strategy:
         yield HOST
     if case.ranks > 1:
         yield COMMUNICATION
@@ -152,7 +155,8 @@ def without(case: Case, left_out: list[str]) -> Case:
         compute = replace(compute, spread=0.0)
     if HOST in left_out:
         host = Host(launch=None if host.launch is None else 0.0)
-    changes = {"variability": variability, "compute": compute, "host": host}
+    strategy = scenario.strategy.on_device() if HOST in left_out else scenario.strategy
+    changes = {"variability": variability, "compute": compute, "host": host, "strategy": strategy}
     other = Variant(f"without {', '.join(left_out)}", changes).of(case)
     return without_communication(other) if COMMUNICATION in left_out else other
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from dpsim.backends import Phase, Plan
+from dpsim.backends import Edge, Phase, Plan, Topology
 from dpsim.cases.case import Case
 from dpsim.compile.critical import critical_path
 from dpsim.play import leaves
 from dpsim.predict.player import Played, step_time
+
+#: nominal rate of a PCIe slot over that of the fastest NIC it is made for: Gen3, 4 and 5 x16 move
+#: 12, 24 and 48 GB/s as NCCL counts them, NICs of 100, 200 and 400 Gbit/s 12.5, 25 and 50
+SLOT = 0.9
 
 
 def bottleneck(case: Case, played: Played) -> str:
@@ -73,21 +77,32 @@ def _network_bound(case: Case) -> str:
     plans = [
         case.costs.of(op, cast.peers(0, op.group)) for op in cast.program(0).ops if not op.on_device
     ]
-    sizes = network_sizes(plans)
+    sizes = network_sizes(plans, case.topology)
     return max(sizes, key=lambda name: sizes[name])
 
 
-def network_sizes(plans: Iterable[Plan]) -> dict[str, float]:
+def network_sizes(plans: Iterable[Plan], topology: Topology | None) -> dict[str, float]:
     """Seconds of collectives by what takes them: latency, links inside nodes, or between them."""
     sizes = {"network_latency": 0.0, "intra_node_network": 0.0, "inter_node_network": 0.0}
     for plan in plans:
         sizes["network_latency"] += plan.launch + sum(phase.latency for phase in plan.phases)
         for phase in plan.phases:
-            sizes[_where(phase)] += phase.seconds
+            edge = slowest_link(phase, topology)  # a toy's one network joins nodes
+            outside = edge is None or leaves(edge)
+            sizes["inter_node_network" if outside else "intra_node_network"] += phase.seconds
     return sizes
 
 
-def _where(phase: Phase) -> str:
-    """Whether the busiest link of `phase` leads out of a node; a toy's one network counts so."""
-    outside = phase.busiest is None or leaves(phase.busiest)
-    return "inter_node_network" if outside else "intra_node_network"
+def slowest_link(phase: Phase, topology: Topology | None) -> Edge | None:
+    """The link that `phase` waits for; None on a toy's network.
+
+    Where a link that leads out of the node takes nearly as long as that, it is the one: the slot
+    that is made for a NIC is a little slower than the NIC's cable, on paper.
+    """
+    found = phase.busiest
+    if found is None or leaves(found) or topology is None or not phase.loads:
+        return found
+    times = {edge: load / topology.link(edge).bandwidth for edge, load in phase.loads.items()}
+    out = max((edge for edge in times if leaves(edge)), key=times.__getitem__, default=None)
+    near = out is not None and times[out] >= SLOT * times.get(found, 0.0)
+    return out if near else found

@@ -26,7 +26,7 @@ from dpsim.machines.topology import Topology
 from dpsim.play import check_time
 from dpsim.play.measured import MeasuredCosts
 from dpsim.play.network import together
-from dpsim.predict.bottleneck import network_sizes
+from dpsim.predict.bottleneck import network_sizes, slowest_link
 from dpsim.predict.collective_error import interval
 
 
@@ -211,7 +211,7 @@ def timing(backend: Backend, operation: str, size: float, topology: Topology) ->
     """What `operation` on `size` bytes takes, if all ranks of `topology` take part."""
     plan = backend.plan(operation, tuple(range(topology.ranks)), float(size), topology)
     check_time(plan.seconds, f"{operation} of {size} bytes")
-    parts = network_sizes([plan])
+    parts = network_sizes([plan], topology)
     transfer = parts["intra_node_network"] + parts["inter_node_network"]
     most = max(parts, key=lambda name: parts[name])
     return CollectiveTime(plan.seconds, parts["network_latency"], transfer, most)
@@ -225,11 +225,12 @@ def check_operation(operation: str) -> None:
 
 def bound(plan: Plan, topology: Topology) -> str:
     """ "latency" where that takes most of the time, else the kind of the busiest link."""
-    parts = network_sizes([plan])
+    parts = network_sizes([plan], topology)
     if max(parts, key=lambda name: parts[name]) == "network_latency":
         return "latency"
     slowest = max(plan.phases, key=lambda phase: phase.seconds)
-    return "network" if slowest.busiest is None else topology.link(slowest.busiest).kind
+    edge = slowest_link(slowest, topology)
+    return "network" if edge is None else topology.link(edge).kind
 
 
 def kind_of(topology: Topology) -> str:

@@ -11,11 +11,13 @@ from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import Variant, without_communication
 from dpsim.compile.critical import critical_path
 from dpsim.compile.schedules import peak_in_flight
+from dpsim.core import told
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
 from dpsim.predict.cures import cures, with_spares
 from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
+from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.point import Failed, Point
 from dpsim.predict.prediction import Prediction
@@ -26,18 +28,16 @@ PAIRED_STEPS = 8
 QUIET = "no stragglers"
 
 
-def explain(prediction: Prediction) -> Explanation:
+def explain(prediction: Prediction, tell: told.Told = told.nobody) -> Explanation:
     """The prediction's answer with, per point, operations, orders, buckets, critical path and
     what-ifs.  Points without a number keep their error."""
     points: list[Explained | Failed] = []
-    for case, played, point in zip(
-        prediction.cases, prediction.played, prediction.points, strict=True
-    ):
-        if isinstance(point, Failed):
-            points.append(point)
+    for one in told.counted(prediction.outcomes, tell):
+        if isinstance(one.point, Failed):
+            points.append(one.point)
         else:
-            assert played is not None
-            points.append(_explained(case, played, point))
+            assert one.played is not None
+            points.append(_explained(one.case, one.played, one.point))
     return Explanation(prediction.answer, tuple(points))
 
 
@@ -59,7 +59,7 @@ def _explained(case: Case, played: Played, point: Point) -> Explained:
         buckets=tuple(Launched(*bucket) for bucket in program.buckets),
         critical_path=tuple(Operation.of(span) for span in critical_path(step)),
         what_if=tuple(what_if(case, played.step_time)),
-        blame=blame(case, played.step_time).document(),
+        blame=blame(case, played.step_time),
     )
 
 
@@ -97,6 +97,10 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
     if host.launch and not host.captured:
         captured = Variant("captured graphs", {"host": replace(host, captured=True)})
         yield captured.name, _short(captured.of(case)), 1.0
+    if case.scenario.recompute != "none":
+        kept = Variant("no recomputation", {"recompute": "none"}).of(case)
+        if memory_of(kept).fits:
+            yield "no recomputation", _short(kept), 1.0
     yield from _cures(case)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from dpsim.compile.timeline import Span
 from dpsim.predict.answer import Answer
+from dpsim.predict.blame import Blame
 from dpsim.predict.document import Keyed, Spread
 from dpsim.predict.point import Failed, Point
 
@@ -71,7 +71,7 @@ class Explained:
     buckets: tuple[Launched, ...]
     critical_path: tuple[Operation, ...]
     what_if: tuple[WhatIf, ...]
-    blame: Mapping[str, Any]
+    blame: Blame
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,11 @@ from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import Calibrate
+from dpsim.models.compute import beyond_peak
 from dpsim.predict.player import step_time
+
+#: the least level where pauses are: they are shares of compute, and so need some
+ALMOST_NONE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ def level_of(loaded: Loaded) -> Level | None:
 def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = step_time) -> Level:
     """The level that makes the prediction equal the measurement; `play` tells a case's step time.
 
-    Raises Refused where no level does, or only one beyond the device's peak.
+    Raises Refused where no level does, or only one beyond what the device's peak explains.
     """
     point = _point(first, calibrate)
     case = at_ranks(first, point.ranks)
@@ -61,15 +65,16 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
     def time(scale: float) -> float:
         return play(scaled(case, scale))
 
-    shortest = time(0.0)
+    least = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
+    shortest = time(least)
     if target <= shortest:
         raise Refused(
             f"a step of {target:.4g} s is shorter than what communication and the optimizer alone "
             f"take ({shortest:.4g} s)",
             ("calibrate",),
         )
-    scale = _solve(time, target)
-    _check_peak(scaled(case, scale))
+    scale = _solve(time, target, least)
+    _ = above_peak(scaled(case, scale))
     return Level(scale, point.ranks, target)
 
 
@@ -85,11 +90,11 @@ def _point(first: Case, calibrate: Calibrate) -> MeasuredPoint:
     return MeasuredPoint(ranks, value, unit, "calibrate.throughput")
 
 
-def _solve(time: Callable[[float], float], target: float) -> float:
-    """The root of time(scale) = target: it grows with scale, almost linearly.
+def _solve(time: Callable[[float], float], target: float, least: float) -> float:
+    """The root of time(scale) = target: it grows with scale from `least` on, almost linearly.
 
     The secant through the two scales that come nearest, kept inside the bracket."""
-    known = {0.0: time(0.0), 1.0: time(1.0)}
+    known = {least: time(least), 1.0: time(1.0)}
     while max(known.values()) < target:
         high = max(known) * 4.0
         if high > 1e12:
@@ -111,19 +116,33 @@ def _solve(time: Callable[[float], float], target: float) -> float:
     return min(known, key=lambda scale: abs(known[scale] - target))
 
 
-def _check_peak(case: Case) -> None:
-    device = case.device
+def above_peak(case: Case) -> str:
+    """What to say where `case` computes faster than its device multiplies; "" where it doesn't.
+
+    Refused where no algorithm explains it.
+    """
+    device, dtype = case.device, case.precision.compute
+    share = _share_of_peak(case)
+    if device is None or share <= 1:
+        return ""
+    faster = "if it ran in a faster dtype (autocast, tf32), say so with precision.compute"
+    shown = f"{share:.0%} of {device.name}'s peak in {dtype}"
+    most = beyond_peak(case.model, dtype)
+    if share <= most:
+        return (
+            f"calibrated at {shown}: convolutions of 3 x 3 by Winograd's algorithm, which needs "
+            f"up to {most:g} times fewer multiplications, explain it; {faster}"
+        )
+    raise Refused(f"the measured step would need {shown}; {faster}", ("calibrate",))
+
+
+def _share_of_peak(case: Case) -> float:
+    """FLOP of a step over what the device multiplies directly in the time of its compute; 0 where
+    nothing is known."""
     samples = max(case.shares) * case.scenario.batch.accumulation
     flop = case.model.flop_per_sample() * samples
-    if device is None or flop == 0:
-        return
+    if case.device is None or flop == 0:
+        return 0.0
     job = case.job(max(case.shares))
     seconds = sum(t.forward + t.backward for t in job.times) * job.micro_batches
-    share = flop / (seconds * device.peak_for(case.precision.compute))
-    if share > 1:
-        raise Refused(
-            f"the measured step would need {share:.0%} of {device.name}'s peak "
-            f"in {case.precision.compute}; if it ran in a faster dtype "
-            "(autocast, tf32), say so with precision.compute",
-            ("calibrate",),
-        )
+    return flop / (seconds * case.device.peak_for(case.precision.compute))

@@ -11,6 +11,7 @@ from dpsim.cases.case import Case
 from dpsim.compile.program import RECEIVE, Cast
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.models.compute import beyond_peak
 from dpsim.models.memory import MemoryUse
 from dpsim.predict import training_run
 from dpsim.predict.bottleneck import bottleneck
@@ -75,7 +76,11 @@ def _counts(case: Case) -> tuple[int | None, int | None, int | None]:
     try:
         return case.ranks, case.nodes, case.global_batch
     except (Refused, ValueError):
-        return case.scenario.cluster.ranks, case.scenario.cluster.nodes, None
+        cluster = case.scenario.cluster
+    try:
+        return *(case.site.asked if case.machine else (cluster.ranks, None)), None
+    except (Refused, ValueError):
+        return cluster.ranks, cluster.nodes, None
 
 
 def _beside(case: Case) -> Iterator[BesideStep]:
@@ -99,24 +104,29 @@ def _mfu(case: Case, time: float) -> float | None:
         return None
     assert case.pace.peak is not None
     share = flop * case.global_batch / (case.pace.peak * time)
-    if share > 1:
+    if share > beyond_peak(case.model, case.precision.compute):
         raise SimulationError(f"MFU of {share:.0%}: a step of {time} s is beyond the device's peak")
     return share
 
 
 def _sent(case: Case, cast: Cast) -> Sent:
-    """What rank 0 sends in a step."""
+    """What a rank sends in a step, in the mean over all ranks.
+
+    Ranks of one role send alike, or as their collective's mean (see `Plan.sent`)."""
     payload = padding = control = 0.0
-    for op in cast.program(0).ops:
-        if op.on_device or op.operation == RECEIVE:
-            continue
-        sent = case.costs.of(op, cast.peers(0, op.group)).sent
-        filling = sent * op.padding / op.bytes if op.bytes else 0.0
-        padding += filling
-        if op.control:
-            control += sent - filling
-        else:
-            payload += sent - filling
+    for role, program in enumerate(cast.programs):
+        ranks = cast.members(role)
+        share = len(ranks) / cast.ranks
+        sends = [op for op in program.ops if not op.on_device and op.operation != RECEIVE]
+        peers = {group: cast.peers(ranks[0], group) for group in {op.group for op in sends}}
+        for op in sends:
+            sent = share * case.costs.of(op, peers[op.group]).sent
+            filling = sent * op.padding / op.bytes if op.bytes else 0.0
+            padding += filling
+            if op.control:
+                control += sent - filling
+            else:
+                payload += sent - filling
     return Sent(payload, padding, control)
 
 

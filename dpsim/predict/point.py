@@ -42,7 +42,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Sent:
-    """What rank 0 sends in a step [B]."""
+    """What a rank sends in a step, in the mean over all ranks [B]."""
 
     payload: Annotated[float, JsonKey("bytes_sent_per_rank")]
     padding: Annotated[float, JsonKey("padding_bytes_per_rank")]
@@ -147,8 +147,9 @@ class Point(Keyed):
     mfu               model FLOP utilisation; None where nothing is known of the device
     bound_s           no schedule of the same program is faster
     set               what the sweep sets here
-    speedup           over the first point of the run; as `efficiency`, None where there is no
-                      throughput
+    speedup           over the first point of the run; None where there is no throughput
+    efficiency        over the first point that differs in its ranks only; None where no other
+                      point has another number of them
     """
 
     ranks: int

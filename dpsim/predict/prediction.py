@@ -4,45 +4,43 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dpsim._version import __version__
 from dpsim.cases.case import Case
 from dpsim.cases.variant import scaled
+from dpsim.core import told
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Loaded, to_data
-from dpsim.models.memory import MemoryUse
-from dpsim.predict import training_run
+from dpsim.describe.scenario import Given, Loaded, taken, to_data
+from dpsim.predict import shown, training_run
 from dpsim.predict.against import measured
 from dpsim.predict.answer import SCHEMA_VERSION, Advice, Answer, NoLaws
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.numbers import failed, point_of
+from dpsim.predict.outcome import Outcome
 from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play
 from dpsim.predict.point import Failed, Point, computed
+from dpsim.predict.relative import relate
 from dpsim.predict.scaling import laws
-from dpsim.predict.uncertainty import efficiency_interval
 from dpsim.predict.warned import warnings
 
 if TYPE_CHECKING:
     from dpsim.predict.explanation import Explanation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
-    """An answer, and what is behind it: `played` and `memory` are None where a point could not be
-    computed."""
+    """An answer, and what is behind each of its points."""
 
     loaded: Loaded
     answer: Answer
-    cases: tuple[Case, ...]
-    played: tuple[Played | None, ...]
+    outcomes: tuple[Outcome, ...]
     level: Level | None = None
-    memory: tuple[MemoryUse | None, ...] = field(default=())
 
     @property
     def points(self) -> tuple[Point | Failed, ...]:
@@ -70,31 +68,33 @@ class Prediction:
         found = unfit(self)
         return advice(*found) if found else ()
 
-    def explain(self) -> Explanation:
+    def explain(self, tell: told.Told = told.nobody) -> Explanation:
         """Where the step goes and what would help (see `dpsim explain --json`)."""
         from dpsim.predict.explain import explain
 
-        return explain(self)
+        return explain(self, tell)
+
+    def __repr__(self) -> str:
+        return shown.text(self.answer)
 
     def _repr_html_(self) -> str:
-        import pandas as pd
-
-        keys = ("ranks", "step_time_s", "throughput_per_s", "efficiency", "bottleneck")
-        html: str = pd.DataFrame([{k: p.get(k) for k in keys} for p in self.points]).to_html()
-        return html
+        return shown.html(self.answer)
 
 
-def predict(loaded: Loaded, found: Level | None = None) -> Prediction:
-    """The prediction of `loaded`; a refusal names the file and line at fault.
+def predict(given: Given, found: Level | None = None, tell: told.Told = told.nobody) -> Prediction:
+    """The prediction of a scenario: its name, path, plain data, record, or what `dpsim.read` gave.
+    A refusal names the file and line at fault.
 
-    `found` is the level of compute where it is known already: a sweep calibrates once."""
+    `found` is the level of compute where it is known already: a sweep calibrates once.  `tell` is
+    told how many points are done."""
+    loaded = taken(given)
     try:
-        return _predict(loaded, found)
+        return _predict(loaded, found, tell)
     except Refused as error:
         raise loaded.located(error) from None
 
 
-def _predict(loaded: Loaded, found: Level | None) -> Prediction:
+def _predict(loaded: Loaded, found: Level | None, tell: told.Told) -> Prediction:
     """Play every point of `loaded`.  Raises Refused where no point can be computed for a reason
     that lies in the input; a single point that cannot be computed carries its `error`."""
     cases = tuple(Case(point, loaded.base) for point in loaded.points)
@@ -105,32 +105,27 @@ def _predict(loaded: Loaded, found: Level | None) -> Prediction:
         found = level(cases[0], loaded.scenario.calibrate)
     if found is not None:
         cases = tuple(scaled(case, found.scale) for case in cases)
-    points: list[Point | Failed] = []
-    played: list[Played | None] = []
-    memory: list[MemoryUse | None] = []
+    outcomes: list[Outcome] = []
     budget = EVENT_BUDGET
-    for case, change in zip(cases, loaded.changes, strict=True):
+    pairs = list(zip(cases, loaded.changes, strict=True))
+    for case, change in told.counted(pairs, tell):
         try:
-            budget, result = _play(case, budget)
+            budget, played = _play(case, budget)
             used = memory_of(case)
-            points.append(point_of(case, result, used, found, change))
+            point = point_of(case, played, used, found, change)
+            outcomes.append(Outcome(case, point, played, used))
         except (Refused, SimulationError, ValueError) as error:
             if len(cases) == 1:
-                raise _as_refusal(error) from None
-            result, used = None, None
-            points.append(failed(case, str(error), change))
-        played.append(result)
-        memory.append(used)
-    if any(p and p.engine == "vectorised" and p.reason != "asked for" for p in played):
-        cross_check(
-            min((c for c, p in zip(cases, played, strict=True) if p), key=lambda c: c.ranks)
-        )
-    answer = _answer(loaded, cases, relate(points), memory, found)
-    return Prediction(loaded, answer, cases, tuple(played), found, tuple(memory))
-
-
-def _as_refusal(error: Exception) -> Exception:
-    return Refused(str(error)) if type(error) is ValueError else error
+                raise Refused(str(error)) if type(error) is ValueError else error from None
+            outcomes.append(Outcome(case, failed(case, str(error), change)))
+    made = [(one.case, one.played) for one in outcomes if one.played]
+    if any(p.engine == "vectorised" and p.reason != "asked for" for _, p in made):
+        cross_check(min((case for case, _ in made), key=lambda c: c.ranks))
+    related = relate([one.point for one in outcomes])
+    outcomes = [
+        dataclasses.replace(one, point=point) for one, point in zip(outcomes, related, strict=True)
+    ]
+    return Prediction(loaded, _answer(loaded, outcomes, found), tuple(outcomes), found)
 
 
 def _play(case: Case, budget: float) -> tuple[float, Played]:
@@ -140,51 +135,8 @@ def _play(case: Case, budget: float) -> tuple[float, Played]:
     return max(budget - spent, 0.0), played
 
 
-def relate(points: Sequence[Point | Failed]) -> tuple[Point | Failed, ...]:
-    """`points` with speed-up and efficiency over the first that has a throughput, and with how
-    many times sooner training ends than at the first that has a time to train."""
-    related: list[Point | Failed] = []
-    base, trained_s = None, 0.0
-    for point in points:
-        if isinstance(point, Point):
-            if point.run and point.run.time_s:
-                trained_s = trained_s or point.run.time_s
-                sooner = trained_s / point.run.time_s
-                point = dataclasses.replace(point, training_speedup=sooner)
-            point = _compared(point, base)
-            base = point if base is None and point.throughput_per_s else base
-        related.append(point)
-    return tuple(related)
-
-
-def _compared(point: Point, base: Point | None) -> Point:
-    """`point` over `base`; over itself where there is none."""
-    first = point if base is None else base
-    if not point.throughput_per_s or not first.throughput_per_s:
-        return dataclasses.replace(
-            point, speedup=None, efficiency=None, efficiency_low=None, efficiency_high=None
-        )
-    speedup = point.throughput_per_s / first.throughput_per_s
-    efficiency = speedup * first.ranks / point.ranks
-    low, high = 1.0, 1.0
-    if base is not None:
-        low, high = efficiency_interval(base.interval.causes, point.interval.causes)
-    return dataclasses.replace(
-        point,
-        speedup=speedup,
-        efficiency=efficiency,
-        efficiency_low=efficiency * low,
-        efficiency_high=efficiency * high,
-    )
-
-
-def _answer(
-    loaded: Loaded,
-    cases: tuple[Case, ...],
-    points: tuple[Point | Failed, ...],
-    memory: Sequence[MemoryUse | None],
-    found: Level | None,
-) -> Answer:
+def _answer(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> Answer:
+    cases, points = [one.case for one in outcomes], tuple(one.point for one in outcomes)
     usable = all(point.efficiency is not None for point in computed(points))
     usable = usable and len({_apart_from_ranks(case) for case in cases}) == 1
     usable = usable and loaded.scenario.parallel.plain and len(cases[0].pace.kinds) == 1
@@ -197,9 +149,9 @@ def _answer(
         held_constant=_held_constant(loaded),
         points=points,
         laws=laws(cases, points, found is not None) if usable else NoLaws(),
-        measured=tuple(measured(loaded, cases, points, found)),
+        measured=tuple(measured(loaded, outcomes, found)),
         calibration=found,
-        warnings=warnings(loaded, cases, points, memory, found),
+        warnings=warnings(loaded, outcomes, found),
     )
 
 

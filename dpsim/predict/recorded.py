@@ -9,17 +9,19 @@ from dpsim.core.units import show
 from dpsim.models import Buckets, Recorded
 from dpsim.models.recording import same_device
 
-#: hooks that slow the recorded step by more than this share are worth a warning
+#: share of the recorded step from which what hooks cost, or a wait, is worth a warning
 HOOKS = 0.05
 
 
 def measured_at(case: Case) -> int | None:
-    """Ranks at which compute was measured: one where the record's durations are played as they
-    were recorded, on the recorded device; else None."""
+    """Ranks at which compute was measured, without `calibrate`: one where layers state their
+    durations on a machine, or where those of a record are played on the recorded device; else
+    None."""
     recorded = case.model.recorded
-    if recorded is None or not recorded.timed or not _at_home(case, recorded):
-        return None
-    return 1
+    if recorded is not None:
+        return 1 if recorded.timed and _at_home(case, recorded) else None
+    stated = all(layer.forward is not None for layer in case.model.layers)
+    return 1 if stated and case.machine is not None else None
 
 
 def warnings_of(case: Case) -> list[str]:
@@ -39,10 +41,19 @@ def _at_home(case: Case, recorded: Recorded) -> bool:
 
 def _device(case: Case, recorded: Recorded) -> Iterator[str]:
     if not recorded.timed:
+        own = recorded.step - recorded.between
+        computing = case.pace.seconds(recorded.batch)
         yield (
-            f"durations are modelled from the recorded FLOP and traffic; the record's own, of "
-            f"{recorded.device}, are not used"
+            f"durations are modelled from the recorded FLOP and traffic: computing takes "
+            f"{show(computing, 's')} where {recorded.device} took {show(own, 's')}; what the host "
+            "needs to issue it was not recorded (host: {launch: …})"
         )
+        if recorded.between > HOOKS * recorded.step:
+            yield (
+                f"the recorded step waited {show(recorded.between, 's')} between its optimizer and "
+                "the next forward, for data most likely; that is kept as host time, and workers "
+                "that load ahead would hide some of it"
+            )
     elif case.device is not None and not _at_home(case, recorded):
         here = case.device.name
         yield f"durations were recorded on {recorded.device}, and are played as {here}'s"

@@ -13,8 +13,8 @@ from typing import Any
 from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.cases.variant import Variant
+from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
-from dpsim.core.plugins import find
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
 from dpsim.machines.machine import device_names, load_device
@@ -123,7 +123,7 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[Variant]:
     batch = replace(scenario.batch, accumulation=many)
     split: dict[str, Any] = {"parallel": wider, "batch": batch}
     if other := scenario.strategy.split_as:
-        split["strategy"] = find("strategies", other)()
+        split["strategy"] = plugins.find("strategies", other)()
         keys += f" and strategy: {{kind: {other}}}"
     yield Variant(keys, split, "the same global batch")
     if axis == "pipeline" and scenario.stages is None:
@@ -132,11 +132,11 @@ def _split(case: Case, axis: str, count: int, factor: int) -> Iterator[Variant]:
 
 
 def _lighter(what: str) -> Saving:
-    """What the strategy itself offers of that kind; sharing out needs somebody to share with."""
+    """What the strategy itself offers of that kind."""
 
     def changes(case: Case) -> Iterator[Variant]:
         for lighter in case.scenario.strategy.lighter(split=not case.mesh.plain):
-            if lighter.what == what and (case.mesh.data > 1 or what in ("buckets", "offloaded")):
+            if lighter.what == what and lighter.applies(case.mesh.data):
                 keys = " and ".join(f"{k}: {_flow(v)}" for k, v in lighter.keys.items())
                 cost = "" if what == "system" else lighter.cost
                 yield Variant(keys, {"strategy": lighter.strategy}, cost)
@@ -227,7 +227,7 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
             yield replace(smaller, name=name)
 
 
-#: all of them, in the order in which they are advised
+#: those that keep devices and model, in the order in which they are advised
 SAVINGS: tuple[Saving, ...] = (
     _lighter("buckets"),
     _flash,
@@ -243,6 +243,6 @@ SAVINGS: tuple[Saving, ...] = (
     _fewer_states,
     _narrow_parameters,
     _pure_16_bit,
-    _more_ranks,
-    _smaller_model,
 )
+#: what else there is: more devices, another model
+ELSE: tuple[Saving, ...] = (_more_ranks, _smaller_model)

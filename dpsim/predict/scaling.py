@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks, without_communication
+from dpsim.core.record import Refused
 from dpsim.predict import answer
 from dpsim.predict.answer import Beyond, Gap, Laws, NoLaws
 from dpsim.predict.laws import amdahl, fit_usl, karp_flatt
@@ -84,7 +85,10 @@ def laws(
     if not good:
         return NoLaws()
     first = good[0][0]
-    base = baseline(first)
+    try:
+        base = baseline(first)
+    except Refused:  # a machine of one device, or work that is not split in two: there is no law
+        return NoLaws()
     weak = first.scenario.batch.weak
     beyond = tuple(
         Beyond(c.ranks, base.ideal(c.ranks, weak=weak), gap(c, p.step_time_s, base))

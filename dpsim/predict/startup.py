@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsim.cases.case import Case
-from dpsim.core.plugins import name_of
+from dpsim.core import plugins
 from dpsim.predict.point import StartupTime
 
 BROADCAST = "broadcast of parameters"
@@ -55,6 +55,6 @@ def warnings(cases: Sequence[Case]) -> list[str]:
     if not cases or cases[0].scenario.startup is None:
         return []
     if any(case.ranks > 1 and not broadcasts(case) for case in cases):
-        kind = name_of(cases[0].scenario.strategy)
+        kind = plugins.name_of(cases[0].scenario.strategy)
         return [f"startup: how parameters reach all ranks is known for ddp only, not for {kind}"]
     return []

@@ -13,11 +13,12 @@ collectives            5 % and 95 % points of measured over predicted time of si
 collectives, measured  the curve's own spread, at least 3 %, where curves serve all of them on
                        their own group; in between elsewhere (dpsim/cases/coverage.py)
 input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
-                       a node share
+                       a node share; not where the scenario says that it is no limit
 
 Backends that are not NCCL have a prior for collectives, x 0.85 ... 1.8: NCCL's own model predicts
-0.56-1.1 of measured times at large sizes over eight machines.  Toys with explicit durations and
-ideal networks have none of these: their interval is the number.
+0.56-1.1 of measured times at large sizes over eight machines.  Durations that a scenario gives for
+a machine count as measured on one rank.  Only a toy without a machine, with explicit durations and
+an ideal network, has none of these: its interval is the number, and a warning says so.
 """
 
 from __future__ import annotations
@@ -28,12 +29,14 @@ from collections.abc import Callable, Sequence
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
 from dpsim.cases.plays import Stretch
+from dpsim.core import plugins
 from dpsim.core.constants import shipped
-from dpsim.core.plugins import name_of
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
 
 NETWORK_PRIOR = (0.85, 1.8)
+#: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
+HOST_PRIOR = (0.6, 1.7)
 REPEATED = (0.97, 1.03)
 #: parameters from which a model is large
 LARGE = 1e9
@@ -64,8 +67,10 @@ def interval(
     for k, name in enumerate(variants):
         if flat:
             causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
-    if case.machine is not None:
+    if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated)
+    if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
+        causes["host (prior)"] = _host_range(case, time)
     if len(played.timeline.durations) > 1 and time > 0:
         spread = _standard_error(played.timeline.durations, _episode(case)) * Z90 / time
         causes["sampling"] = (1.0 - spread, 1.0 + spread)
@@ -98,8 +103,7 @@ def _quadrature(causes: Causes) -> tuple[float, float]:
 
 def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]:
     found: dict[str, list[Stretch]] = {}
-    derived = any(layer.forward is None for layer in case.model.layers)
-    if case.machine is not None and calibrated_at is None and derived:
+    if case.machine is not None and calibrated_at is None:
         found["compute (prior)"] = [Stretch(compute=f) for f in compute_range(case, False)]
     if not case.backend.ideal and case.ranks > 1:
         name, ends = network_range(case, collectives_range(case))
@@ -130,10 +134,18 @@ def size_of(case: Case) -> str:
 
 def collectives_range(case: Case) -> tuple[float, float]:
     """By what factors the time of all collectives may be off where nothing was measured."""
-    if name_of(case.backend) != "nccl":
+    if plugins.name_of(case.backend) != "nccl":
         return NETWORK_PRIOR
     learned = shipped("collective_error")
     return learned["any.band_any.low"].value, learned["any.band_any.high"].value
+
+
+def _host_range(case: Case, time: float) -> tuple[float, float]:
+    """By what factors a step may be off where the host updates: its work waits for nothing."""
+    ops = case.programs.asked.program(0).ops
+    share = sum(op.seconds for op in ops if op.kind == "serial") / time
+    low, high = HOST_PRIOR
+    return 1.0 - (1.0 - low) * share, 1.0 + (high - 1.0) * share
 
 
 def _losses(case: Case, calibrated_at: int | None, repeated: bool) -> Causes:
@@ -143,8 +155,8 @@ def _losses(case: Case, calibrated_at: int | None, repeated: bool) -> Causes:
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
-    inside = doublings_inside(case, calibrated_at or 1)
-    if case.model.sample == "image" and inside:
+    inside = doublings_inside(case, calibrated_at or 1) if case.topology else 0.0
+    if case.model.sample == "image" and inside and case.scenario.input is None:
         found["input pipeline"] = (1.0, 1.0 + inside * _width("images.loss"))
     return found
 

@@ -10,31 +10,33 @@ from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
-from dpsim.models.memory import MemoryUse
 from dpsim.predict import startup, training_run
-from dpsim.predict.level import Level
+from dpsim.predict.level import Level, above_peak
 from dpsim.predict.memory import memory_of
-from dpsim.predict.point import Failed, Point
+from dpsim.predict.outcome import Outcome
+from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
+from dpsim.predict.uncertainty import compute_range
+
+#: links between a GPU and a NIC
+_INSIDE = ("pcie", "inter_socket", "local")
 
 
-def warnings(
-    loaded: Loaded,
-    cases: Sequence[Case],
-    points: Sequence[Point | Failed],
-    memory: Sequence[MemoryUse | None],
-    found: Level | None,
-) -> tuple[str, ...]:
+def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> tuple[str, ...]:
     """All warnings of an answer, in their order."""
-    good = [c for c, point in zip(cases, points, strict=True) if isinstance(point, Point)]
+    cases, points = [one.case for one in outcomes], [one.point for one in outcomes]
+    good = [one.case for one in outcomes if one.played]
     most = max((point.ranks or 0 for point in points), default=0)
     return (
         *_altered(loaded),
         *_assumed(cases[0], good, found),
+        *_certain(points),
         *_nowhere(cases[0], most),
+        *_foreign(good),
+        *_behind_pcie(good),
         *_drawn(cases),
         *_uneven(cases[0], good),
-        *_unfit(cases, points, memory),
+        *_unfit(outcomes),
         *_strategy_notes(good),
         *training_run.warnings(cases, points),
         *startup.warnings(good),
@@ -60,7 +62,26 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
     """Where compute is not measured, or rests on a record."""
     if found is None and first.machine is not None and measured_at(first) is None:
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
+    if found is not None and good and (said := above_peak(good[0])):
+        yield said
+    low, high = compute_range(first, False)
+    if found is not None and not low <= found.scale <= high:
+        than = "the layers' own durations" if measured_at(first) else "modelled"
+        yield (
+            f"calibrated compute is x {found.scale:.3g} of {than}; for 9 of 10 published runs that "
+            f"is x {low:.2g} to {high:.2g}: is the measured step of this model, batch, precision "
+            "and device, and free of data loading?"
+        )
     yield from warnings_of(good[0]) if good else ()
+
+
+def _certain(points: Sequence[Point | Failed]) -> Iterator[str]:
+    """That an interval is the number itself, and why."""
+    if any(point.interval.low == point.interval.high > 0 for point in computed(points)):
+        yield (
+            "intervals are the numbers themselves: every duration is given, the network is ideal "
+            "and nothing varies; that is exact arithmetic, and says nothing of a real machine"
+        )
 
 
 def _nowhere(first: Case, most: int) -> Iterator[str]:
@@ -74,6 +95,33 @@ def _nowhere(first: Case, most: int) -> Iterator[str]:
         yield f"cluster.devices: no point has a rank of {unmet[0]}"
 
 
+def _foreign(good: Sequence[Case]) -> Iterator[str]:
+    """Where ranks have another device than the links that they are played with."""
+    case = good[0] if good else None
+    if case is None or case.machine is None or case.topology is None:
+        return
+    for device in case.pace.kinds[1:]:
+        found = device and case.machine.foreign_links(device, case.topology.gpus)
+        if found:
+            yield f"cluster.devices: {found}"
+
+
+def _behind_pcie(good: Sequence[Case]) -> Iterator[str]:
+    """Where a NIC is said to be faster than what is between it and the GPUs."""
+    found = (c.topology for c in good if c.topology is not None and c.topology.nodes > 1)
+    topology = next(found, None)
+    said = good[0].scenario.cluster.inter_node_bandwidth if good else None
+    if topology is None or said is None:
+        return
+    links = [topology.link(edge) for edge in topology.route(0, topology.ranks - 1)]
+    inside = min((link.bandwidth for link in links if link.kind in _INSIDE), default=said)
+    if inside < min(link.bandwidth for link in links if link.kind not in _INSIDE):
+        yield (
+            f"cluster.inter_node_bandwidth: {said * 8 / 1e9:.4g} Gbit/s is of one NIC, and it "
+            f"sends {inside * 8 / 1e9:.4g} Gbit/s, for its PCIe carries no more"
+        )
+
+
 def _drawn(cases: Sequence[Case]) -> Iterator[str]:
     """What rests on draws, or on somebody else's."""
     hashed = {case.scenario.seed for case in cases if case.scenario.cluster.routing == "ecmp"}
@@ -81,6 +129,11 @@ def _drawn(cases: Sequence[Case]) -> Iterator[str]:
         yield (
             f"cluster.routing: with seed {hashed.pop()} one draw of which flows collide; sweep "
             "over seed to see how much that is luck"
+        )
+    if spread := cases[0].script.unsaid:
+        yield (
+            "variability: ranks differ as stated, and not by the fitted spread of "
+            f"{spread * 100:.1f} % beside that; if more varies than is stated, add compute.spread"
         )
     varied = cases[0].scenario.variability
     if varied.preset is not None:
@@ -103,19 +156,21 @@ def _uneven(first: Case, good: Sequence[Case]) -> Iterator[str]:
         )
 
 
-def _unfit(
-    cases: Sequence[Case], points: Sequence[Point | Failed], memory: Sequence[MemoryUse | None]
-) -> Iterator[str]:
+def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Points without numbers, and those that do not fit in memory."""
-    for case, point, used in zip(cases, points, memory, strict=True):
-        if isinstance(point, Failed):
-            yield f"{point.ranks} ranks: {point.error}"
-        elif used is not None and used.fits is False:
+    errors: dict[str, list[str]] = {}
+    for one in outcomes:
+        if isinstance(one.point, Failed):
+            errors.setdefault(one.point.error, []).append(str(one.point.ranks))
+    yield from (f"{', '.join(dict.fromkeys(at))} ranks: {text}" for text, at in errors.items())
+    for one in outcomes:
+        point, used = one.point, one.memory
+        if used is not None and used.fits is False:
             yield (
                 f"{point.ranks} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
                 f"{(used.capacity or 0) / 1e9:.1f} GB"
             )
-            yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(case))
+            yield from (f"{point.ranks} ranks: {text}" for text in _other_stages(one.case))
 
 
 def _other_stages(case: Case) -> list[str]:

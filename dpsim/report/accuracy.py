@@ -45,10 +45,7 @@ def print_validation(found: Found, console: Console, out: Path | None) -> None:
 
 
 def write_validation(found: Found, out: Path) -> None:
-    """Write `FILES` into folder `out`; none of them is ever there half-written.
-
-    Raises Refused if something that is no folder (or no file) is in the way.
-    """
+    """Write `FILES` of `found` into folder `out`."""
     view, document = view_of(found), found.document
     title = f"{document['table']}: measured and predicted"
 
@@ -63,4 +60,4 @@ def write_validation(found: Found, out: Path) -> None:
         )  # fmt: skip
         bundle.text("index.html", page)
 
-    write_bundle(out, FILES, fill)
+    write_bundle(out, fill)

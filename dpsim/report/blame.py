@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dpsim.core.units import show
+from dpsim.predict.blame import Blame
 from dpsim.report.table import say, table
 from dpsim.report.text import percent
 
@@ -22,7 +22,7 @@ CAUSES = {
     "sequence_length": "sequences of unequal length",
     "pauses": "pauses",
     "spread": "waiting for the slowest rank",
-    "host": "serial work of the host",
+    "host": "work of the host",
     "communication": "communication",
 }
 
@@ -34,22 +34,20 @@ def name_of(cause: str) -> str:
     return f"{words.removesuffix('s')} {number[:-1]}" if number else words
 
 
-def print_blame(found: Mapping[str, Any], console: Console) -> None:
+def print_blame(found: Blame, console: Console) -> None:
     """A table of causes, and a line of ranks; nothing where nothing is lost."""
-    whole = found["loss_s"]
-    if whole <= 1e-9 * found["quiet_s"] or not found["causes"]:
+    if found.loss_s <= 1e-9 * found.quiet_s or not found.causes:
         return
     rows = [
-        [name_of(c["cause"]), show(c["loss_s"], "s"), percent(c["loss_s"] / whole),
-         show(c["step_time_without_s"], "s")]
-        for c in found["causes"]
+        [name_of(one.cause), show(one.loss_s, "s"), percent(one.loss_s / found.loss_s),
+         show(one.step_time_without_s, "s")]
+        for one in found.causes
     ]  # fmt: skip
     headers = ("lost to", "time", "share", "step without")
     console.print(table(headers, rows, left=("lost to",)))
     ranks = [
-        ("all others" if r["rank"] is None else f"rank {r['rank']}")
-        + f" {show(r['loss_s'], 's', 3)}"
-        for r in found["ranks"]
+        ("all others" if one.rank is None else f"rank {one.rank}") + f" {show(one.loss_s, 's', 3)}"
+        for one in found.ranks
     ]
     if ranks:
         text = f"Of what varies, by the rank that was waited for: {', '.join(ranks)}."

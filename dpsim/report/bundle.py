@@ -1,17 +1,15 @@
-"""Bundles: the files of a command, rendered beside their folder and moved in when complete."""
+"""Bundles: the files of a command, made in memory and written as one set."""
 
 from __future__ import annotations
 
 import csv
-import os
-import shutil
-import tempfile
+import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.core.record import Refused
+from dpsim.core.outputs import write_set
 from dpsim.report import canonical_json
 
 if TYPE_CHECKING:
@@ -23,12 +21,12 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Bundle:
-    """A folder that is being filled: one way to write each kind of file."""
+    """Files that are being made (name -> bytes): one way to make each kind."""
 
-    folder: Path
+    files: dict[str, bytes] = field(default_factory=dict)
 
     def text(self, name: str, text: str) -> None:
-        (self.folder / name).write_text(text, encoding="utf-8", newline="\n")
+        self.files[name] = text.encode()
 
     def json(self, name: str, document: Any) -> None:
         self.text(name, canonical_json(document) + "\n")
@@ -37,49 +35,28 @@ class Bundle:
         """A line per row, numbers to their last digit; text that a spreadsheet would run is
         neutralised."""
         columns = list(dict.fromkeys(key for row in rows for key in row))
-        with open(self.folder / name, "w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow([neutral(column) for column in columns])
-            writer.writerows([[neutral(row.get(column)) for column in columns] for row in rows])
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([neutral(column) for column in columns])
+        writer.writerows([[neutral(row.get(column)) for column in columns] for row in rows])
+        self.text(name, text.getvalue())
 
     def figure(self, png: str, svg: str, make: Callable[[], Figure]) -> str:
         """Draw into both files; returns the SVG."""
         from dpsim.report.figures import draw
 
-        draw(make, self.folder / png, self.folder / svg)
-        return (self.folder / svg).read_text(encoding="utf-8")
+        pixels, lines = io.BytesIO(), io.BytesIO()
+        draw(make, pixels, lines)
+        self.files.update({png: pixels.getvalue(), svg: lines.getvalue()})
+        return self.files[svg].decode()
 
 
-def write_bundle(out: Path, names: Sequence[str], fill: Callable[[Bundle], None]) -> None:
-    """Have `fill` write the files `names`, and move them into folder `out`; none of them is ever
-    there half-written.
-
-    Raises Refused if something that is no folder (or no file) is in the way.
-    """
-    _refuse(out, names)
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".dpsim-", dir=out.parent))
-    except OSError as error:
-        raise OSError(f"--out {out}: cannot write there: {error.strerror}") from None
-    try:
-        fill(Bundle(temporary))
-        out.mkdir(exist_ok=True)
-        for name in names:
-            os.replace(temporary / name, out / name)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _refuse(out: Path, names: Sequence[str]) -> None:
-    for place in (out, *out.parents):
-        if place.exists() and not place.is_dir():
-            raise Refused(f"--out {out}: {place} is a file, and a folder is needed")
-    for name in names:
-        if (out / name).is_dir():
-            raise Refused(
-                f"--out {out}: {out / name} is a folder, and a file is to be written there"
-            )
+def write_bundle(out: Path, fill: Callable[[Bundle], None]) -> list[str]:
+    """Have `fill` make files, and write them into folder `out` as `write_set` does; their names."""
+    bundle = Bundle()
+    fill(bundle)
+    write_set(out, bundle.files)
+    return list(bundle.files)
 
 
 def neutral(value: Any) -> Any:

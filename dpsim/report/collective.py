@@ -93,14 +93,14 @@ def _us(seconds: float) -> str:
 
 
 def write_collective(document: dict[str, object], groups: Sequence[RankGroup], out: Path) -> None:
-    """Write `FILES` into folder `out`; none of them is ever there half-written."""
+    """Write `FILES` into folder `out`."""
 
     def fill(bundle: Bundle) -> None:
         bundle.json(FILES[0], document)
         title = f"{document['operation']} on {document['machine']}"
         bundle.figure(FILES[1], FILES[2], lambda: make_figure(groups, title))
 
-    write_bundle(out, FILES, fill)
+    write_bundle(out, fill)
 
 
 def make_figure(groups: Sequence[RankGroup], title: str) -> Figure:

@@ -215,7 +215,7 @@ def print_comparison(document: Document, console: Console, files: str) -> None:
 
 
 def write_comparison(document: Document, out: Path) -> list[str]:
-    """Write `FILES` into folder `out`, none of them ever half-written; returns their names."""
+    """Write `FILES` into folder `out`; returns their names."""
 
     def fill(bundle: Bundle) -> None:
         bundle.json(FILES[0], document)
@@ -224,8 +224,7 @@ def write_comparison(document: Document, out: Path) -> list[str]:
         svg = bundle.figure(FILES[2], FILES[3], lambda: make_figure(document))
         bundle.text(FILES[4], page(document, svg))
 
-    write_bundle(out, FILES, fill)
-    return list(FILES)
+    return write_bundle(out, fill)
 
 
 def page(document: Document, svg: str) -> str:

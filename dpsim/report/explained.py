@@ -17,8 +17,8 @@ from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.points import settings
 from dpsim.report.sentences import scaling_title
 from dpsim.report.table import Columns, say, table, warn
-from dpsim.report.text import bottleneck, brief, clean, ranks, signed, split_text
-from dpsim.report.trace import Traced, traced, write_trace
+from dpsim.report.text import bottleneck, brief, clean, percent, ranks, signed, split_text
+from dpsim.report.trace import Traced, trace_file, traced
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,11 +58,24 @@ def _explain_point(one: Explained | Failed, console: Console) -> None:
         _explain(one, console)
 
 
+def _hidden(found: Explained) -> list[str]:
+    """What of the compute is loss, where it is worth a word."""
+    parts, step = found.point.parts, found.point.step_time_s
+    lost = found.blame.loss_s - (step - parts.compute_s)
+    if lost < 0.02 * step:
+        return []
+    return [
+        f"Of the compute {show(lost, 's', 3)} ({percent(lost / step)}) is lost, to waiting for "
+        "slower ranks or to computing beside collectives; the shares stand below."
+    ]
+
+
 def _explain(found: Explained, console: Console) -> None:
     point = found.point
     lines = [
         f"A step takes {show(point.step_time_s, 's')}: {split_text(point)}.",
         f"What limits it: {bottleneck(point.bottleneck)}.",
+        *_hidden(found),
     ]
     if path := condensed(found.critical_path):
         lines.append(f"Critical path (rank {found.critical_rank}): {path}")
@@ -148,8 +161,7 @@ def last_step(prediction: Prediction) -> Traced:
 
     Raises Refused where no point has one.
     """
-    pairs = zip(prediction.cases, prediction.played, strict=True)
-    found = [(case, made) for case, made in pairs if made is not None]
+    found = [(one.case, one.played) for one in prediction.outcomes if one.played is not None]
     if not found:
         raise Refused("no point could be computed, so there is no timeline to write")
     case, made = found[-1]
@@ -158,18 +170,18 @@ def last_step(prediction: Prediction) -> Traced:
 
 
 def write_explanation(found: Explanation, shown: Traced, out: Path) -> None:
-    """Write `FILES` into folder `out`; none of them is ever there half-written."""
+    """Write `FILES` into folder `out`."""
     from dpsim.report import arrivals, pipeline
 
     def fill(bundle: Bundle) -> None:
         bundle.json(FILES[0], to_json(found))
-        write_trace(shown, bundle.folder / FILES[1])
+        bundle.files[FILES[1]] = trace_file(shown)
         for picture, png, svg in ((pipeline, *FILES[2:4]), (arrivals, *FILES[4:6])):
             bundle.figure(
                 png, svg, partial(picture.make_figure, shown.spans, shown.title, ranks=shown.ranks)
             )
 
-    write_bundle(out, FILES, fill)
+    write_bundle(out, fill)
 
 
 def written(shown: Traced, files: list[Path]) -> str:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from dpsim.report.text import number
 
@@ -26,6 +26,8 @@ SPLIT = (
     ("bubble_s", "pipeline bubble", PURPLE),
     ("stall_s", "stall (host, slower rank)", YELLOW),
 )
+#: where a figure goes: a file, or memory
+Place = Path | IO[bytes]
 _STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dpsim",
     "svg.fonttype": "path",
@@ -45,13 +47,13 @@ _STYLE: dict[Any, Any] = {
 }
 
 
-def draw(make: Callable[[], Figure], png: Path, svg: Path) -> None:
+def draw(make: Callable[[], Figure], png: Place, svg: Place) -> None:
     """Save the figure of `make` in our style; the same figure gives the same bytes of the SVG."""
     with styled():
         save(make(), png, svg)
 
 
-def save(figure: Figure, path_png: Path, path_svg: Path) -> None:
+def save(figure: Figure, path_png: Place, path_svg: Place) -> None:
     """Write `figure` into both files, without dates and program versions."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from math import dist
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 
+from dpsim.core.outputs import write_files
 from dpsim.core.units import show
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge, Vertex
@@ -60,7 +62,11 @@ def draw_machine(machine: Machine, nodes: int, path: Path | str) -> None:
         _draw_vertex(axes, vertex, x, y)
     axes.set_title(_title(machine, nodes), fontsize=11)
     _legend(axes, graph)
-    figure.savefig(path, dpi=130)
+    kind = Path(path).suffix.removeprefix(".").lower()
+    metadata = {"Software" if kind == "png" else "Creator": "Written by dpsim"}
+    picture = io.BytesIO()
+    figure.savefig(picture, format=kind, dpi=130, metadata=metadata)
+    write_files({Path(path): picture.getvalue()})
 
 
 def _title(machine: Machine, nodes: int) -> str:

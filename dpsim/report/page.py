@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 def page(prediction: Prediction, svg: str) -> str:
     """The page of `prediction` with the drawing `svg` in it."""
-    answer = prediction.answer
+    from dpsim.predict.advice import advised
+
+    answer = advised(prediction)
     at, parts = _memory(answer)
     return render(
         "page.html.j2",
@@ -35,10 +37,10 @@ def page(prediction: Prediction, svg: str) -> str:
         points=run_columns(answer.points),
         left=LEFT,
         measured=measured_columns(answer),
-        reasons=sentences(prediction),
+        reasons=sentences(answer),
         memory_ranks=at,
         memory_parts=parts,
-        memory_lines=memory_sentences(prediction),
+        memory_lines=memory_sentences(answer),
         assumptions=assumptions(answer),
         warnings=[clean(w) for w in shortened(answer.warnings, 20)],
         files=_files(answer.scenario),

@@ -174,15 +174,11 @@ def gaps(row: Sequence[Box], end: float) -> list[tuple[float, float]]:
     """When nothing computes between 0 and `end`."""
     found, before = [], 0.0
     for block in row:
-        if _computes(block):
+        if block.kind not in ("transfer", "collective"):
             if block.start > before:
                 found.append((before, block.start))
             before = max(before, block.end)
     return [*found, (before, end)] if before < end else found
-
-
-def _computes(block: Box) -> bool:
-    return block.kind not in ("transfer", "collective")
 
 
 # -- drawing --------------------------------------------------------------------------------------

@@ -158,13 +158,8 @@ def _raised_columns(document: Document) -> Columns:
 # -- files ----------------------------------------------------------------------------------------
 
 
-def files_of(document: Document) -> tuple[str, ...]:
-    """The files that `write_plan` writes."""
-    return (*FILES, *PLOTS) if plotted(document) else FILES
-
-
-def write_plan(document: Document, out: Path) -> None:
-    """Write the answer, its points and the plot into folder `out`."""
+def write_plan(document: Document, out: Path) -> list[str]:
+    """Write the answer, its points and the plot into folder `out`; returns the files' names."""
 
     def fill(bundle: Bundle) -> None:
         bundle.json(FILES[0], document)
@@ -172,4 +167,4 @@ def write_plan(document: Document, out: Path) -> None:
         if plotted(document):
             bundle.figure(*PLOTS, lambda: make_figure(document))
 
-    write_bundle(out, files_of(document), fill)
+    return write_bundle(out, fill)

@@ -28,17 +28,23 @@ _WRAPPED = 34
 
 
 def print_run(prediction: Prediction, console: Console, out: Path | None) -> None:
-    """The answer: a table, then why, how sure, whether it fits, and where the files are."""
-    answer = prediction.answer
+    """The answer of `prediction`, and where the files are."""
+    from dpsim.predict.advice import advised
+
+    print_answer(advised(prediction), console)
+    if out is not None:
+        say(console, [f"Written to {clean(out)}: {', '.join(FILES)}"])
+
+
+def print_answer(answer: Answer, console: Console) -> None:
+    """A table, then why, how sure, and whether it fits."""
     say(console, [brief(answer.name, 100)], "bold")
     say(console, [scaling_title(answer)])
     console.print(table(*_fitting(run_columns(answer.points), console.width), left=LEFT))
     if answer.measured:
         console.print(table(*measured_columns(answer)))
-    say(console, [headline(answer), *sentences(prediction), *memory_sentences(prediction)])
+    say(console, [headline(answer), *sentences(answer), *memory_sentences(answer)])
     warn(console, answer.warnings)
-    if out is not None:
-        say(console, [f"Written to {clean(out)}: {', '.join(FILES)}"])
 
 
 def _fitting(found: Columns, width: int) -> Columns:
@@ -69,7 +75,7 @@ def write_all(prediction: Prediction, out: Path) -> None:
         svg = bundle.figure("curve.png", "curve.svg", lambda: make_figure(answer))
         bundle.text("index.html", page.page(prediction, svg))
 
-    write_bundle(out, FILES, fill)
+    write_bundle(out, fill)
 
 
 def _rows(answer: Answer) -> list[dict[str, Any]]:

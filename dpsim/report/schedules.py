@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from dpsim.compile.schedules import Schedule, peak_in_flight, spell
-from dpsim.core.plugins import find, names
+from dpsim.core import plugins
 from dpsim.report.table import say, table
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ RANKS, MICRO_BATCHES = 4, 8
 def show_schedules(console: Console) -> None:
     """Print a table of all schedules."""
     rows = []
-    for name in names(PACKAGE):
-        schedule = find(PACKAGE, name)()
+    for name in plugins.names(PACKAGE):
+        schedule = plugins.find(PACKAGE, name)()
         peaks = [peak_in_flight(acts) for acts in schedule.lists(RANKS, MICRO_BATCHES)]
         rows.append([name, str(schedule.chunks), _range(peaks), _about(schedule)])
     shown = f"in flight, {RANKS} ranks and {MICRO_BATCHES} micro-batches"
@@ -32,7 +32,7 @@ def show_schedules(console: Console) -> None:
 
 def show_schedule(name: str, console: Console) -> None:
     """Print what every rank of a small pipeline runs under schedule `name`."""
-    schedule: Schedule = find(PACKAGE, name)()
+    schedule: Schedule = plugins.find(PACKAGE, name)()
     say(console, [f"{name}: {_about(schedule)}"], "bold")
     rows = [
         [str(rank), str(peak_in_flight(acts)), spell(acts, schedule.chunks)]

@@ -6,17 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from statistics import median
-from typing import TYPE_CHECKING
 
 from dpsim.core.units import show
-from dpsim.predict.answer import Answer, NoLaws
-from dpsim.predict.point import Point, computed
+from dpsim.predict.answer import Advice, Answer, NoLaws
+from dpsim.predict.point import Point, TrainingRun, computed
 from dpsim.report.points import interval, rate, settings
-from dpsim.report.text import PARTS, clean, duration, number, percent, ranks, signed
-
-if TYPE_CHECKING:
-    from dpsim.predict.answer import Advice
-    from dpsim.predict.prediction import Prediction
+from dpsim.report.text import PARTS, between, clean, duration, number, percent, ranks, signed
 
 
 def scaling_title(answer: Answer) -> str:
@@ -72,9 +67,8 @@ def _sure(point: Point) -> str:
 # -- why the curve is as it is --------------------------------------------------------------------
 
 
-def sentences(prediction: Prediction) -> list[str]:
+def sentences(answer: Answer) -> list[str]:
     """Why the curve is as it is: bend, law, measured points, engine."""
-    answer = prediction.answer
     found = [*_bend(answer), *_peak(answer), *_law(answer), *_measured(answer)]
     found += [*_training(answer), *_epoch(answer)]
     found += [*_startup(answer), *_beside(answer)]
@@ -159,7 +153,7 @@ def _training(answer: Answer) -> list[str]:
     larger batches need more samples."""
     timed = [(p, p.run) for p in computed(answer.points) if p.run and not settings(p)]
     if len(timed) < 2:
-        return []
+        return [_ends(point, run) for point, run in timed]
     (first, short), (last, long) = timed[0], max(timed, key=lambda pair: pair[0].ranks)
     text = (
         f"Training takes {duration(long.time_s)} on {ranks(last.ranks)}, "
@@ -174,7 +168,17 @@ def _training(answer: Answer) -> list[str]:
             f"global batch {last.global_batch:,} needs {number(more)} times the samples of "
             f"{first.global_batch:,}"
         )
-    return [text + "."]
+    return [text + ".", _ends(last, long)]
+
+
+def _ends(point: Point, run: TrainingRun) -> str:
+    """The 90 % interval of what the run takes and costs."""
+    text = f"On {ranks(point.ranks)} it takes {duration(run.time_s)} (90 % interval "
+    text += f"{between(duration(run.low_s), duration(run.high_s))})"
+    if point.money:
+        low, high = (number(usd) for usd in (point.money.low, point.money.high))
+        text += f" and costs {number(point.money.usd)} usd ({low}–{high} usd)"
+    return text + "."
 
 
 def _last(answer: Answer, tells: Callable[[Point], object]) -> Point | None:
@@ -229,19 +233,17 @@ def _engines(answer: Answer) -> list[str]:
 # -- what would make it fit -----------------------------------------------------------------------
 
 
-def memory_sentences(prediction: Prediction) -> list[str]:
-    """What would make it fit, for the smallest count that does not."""
-    from dpsim.predict.advice import unfit
-
-    found = unfit(prediction)
-    if found is None:
+def memory_sentences(answer: Answer) -> list[str]:
+    """What would make it fit, for the smallest count that does not; nothing without advice."""
+    if answer.advice is None:
         return []
-    case, used = found
-    short = (
-        f"{used.total / 1e9:.1f} GB are needed and {(used.capacity or 0) / 1e9:.1f} GB are there"
-    )
-    intro = f"On {ranks(case.ranks)} it does not fit on a device: {short}."
-    lines = [advice_text(one) for one in prediction.advice]
+    unfit = [point for point in computed(answer.points) if point.memory.fits is False]
+    point = min(unfit, key=lambda point: point.ranks)
+    short = f"{point.memory.bytes / 1e9:.1f} GB are needed"
+    if answer.advice:
+        short += f" and {answer.advice[0].capacity_bytes / 1e9:.1f} GB are there"
+    intro = f"On {ranks(point.ranks)} it does not fit on a device: {short}."
+    lines = [advice_text(one) for one in answer.advice]
     return [intro, *(lines or ["None of the changes tried, alone or in pairs, makes it fit."])]
 
 

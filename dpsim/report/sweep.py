@@ -50,7 +50,7 @@ def print_sweep(answer: GridAnswer, console: Console, files: str) -> None:
 
 def _warnings(texts: Sequence[str]) -> list[str]:
     """The first four, and how many more there are; what the table shows is left out."""
-    said = [text for text in texts if not re.match(r"[0-9?]+ ranks: ", text)]
+    said = [text for text in texts if not re.match(r"[0-9?, ]+ ranks: ", text)]
     return said[:4] + ([f"and {len(said) - 4} more, see sweep.json"] if len(said) > 4 else [])
 
 
@@ -65,12 +65,10 @@ def _with_size(point: Point | Failed) -> Point | Failed:
 
 
 def write_sweep(answer: GridAnswer, out: Path, fields: Sequence[str] = ()) -> list[str]:
-    """Write the result and a plot per field into folder `out`, none of them ever half-written;
-    returns the files' names."""
+    """Write the result and a plot per field into folder `out`; returns the files' names."""
     plots = {field: f"{clean(field).replace('/', '_')}" for field in fields}
     for field in fields:
         check_field(answer.points, field)
-    names = [*FILES, *(f"{name}.{kind}" for name in plots.values() for kind in ("png", "svg"))]
 
     def fill(bundle: Bundle) -> None:
         bundle.json(FILES[0], to_json(answer))
@@ -79,5 +77,4 @@ def write_sweep(answer: GridAnswer, out: Path, fields: Sequence[str] = ()) -> li
             make = partial(make_figure, answer, field)
             bundle.figure(f"{name}.png", f"{name}.svg", make)
 
-    write_bundle(out, names, fill)
-    return names
+    return write_bundle(out, fill)

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim._version import __version__
+from dpsim.core import plugins, unknown
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.places import data_folder
-from dpsim.core.plugins import name_of, names
 from dpsim.core.record import Refused
 from dpsim.core.units import show
 from dpsim.machines.devices import Link
-from dpsim.machines.machine import Machine, load_machine, machine_names
+from dpsim.machines.machine import Machine, device_names, load_machine, machine_names
 from dpsim.models import Layer, Model
 from dpsim.models.named import load_named, model_names
+from dpsim.report.again import show_answer
+from dpsim.report.plugged import (
+    FOLDERS,
+    device_rows,
+    show_device,
+    show_devices,
+    show_folder,
+    show_plugin,
+)
 from dpsim.report.schedules import PACKAGE, show_schedule, show_schedules
 from dpsim.report.table import say, table
 from dpsim.report.text import clean
@@ -30,7 +39,8 @@ from dpsim.report.text import clean
 if TYPE_CHECKING:
     from rich.console import Console
 
-LISTS = ("machines", "models", "schedules", "scenarios", "measuring-programs", "doctor")
+LISTS = ("machines", "devices", "models", *FOLDERS, "schedules", "scenarios",
+         "measuring-programs", "doctor")  # fmt: skip
 #: what a machine is drawn to
 PICTURES = (".png", ".svg", ".pdf")
 WHAT = ("what", "value")
@@ -41,32 +51,50 @@ DEPENDENCIES = ("simpy", "numpy", "networkx", "pandas", "matplotlib", "pydantic"
 def show_thing(
     thing: str, console: Console, *, nodes: int, sequence_length: int, out: Path | None
 ) -> None:
-    """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names."""
-    lists = {
+    """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names, and
+    where there is nothing to draw."""
+    if thing in machine_names() or thing.endswith((".yaml", ".yml")):
+        _machine(thing, console, nodes, out)
+        return
+    printer = _printer(thing, console, sequence_length)
+    if out is not None:
+        raise Refused(f"--out {out}: only a machine is drawn; {clean(thing)[:60]} is printed")
+    printer()
+
+
+def _printer(thing: str, console: Console, sequence_length: int) -> Callable[[], None]:
+    """What prints `thing`, which is no machine."""
+    lists: dict[str, Callable[[Console], None]] = {
+        "devices": show_devices,
         "machines": _machines,
         "models": _models,
         "schedules": show_schedules,
         "scenarios": _scenarios,
         "measuring-programs": _measuring_programs,
         "doctor": _doctor,
+        **{folder: partial(show_folder, folder) for folder in FOLDERS},
     }
     if thing in lists:
-        lists[thing](console)
-    elif thing in machine_names() or thing.endswith((".yaml", ".yml")):
-        _machine(thing, console, nodes, out)
-    elif thing in model_names():
-        _model(thing, console, sequence_length)
-    elif thing in names(PACKAGE):
-        show_schedule(thing, console)
-    else:
-        known = [*LISTS, *machine_names(), *model_names(), *names(PACKAGE)]
-        raise Refused(_unknown(thing, known))
+        return partial(lists[thing], console)
+    if thing.endswith(".json"):
+        return partial(show_answer, Path(thing), console)
+    kinds: list[tuple[Collection[str], Callable[[], None]]] = [
+        (model_names(), partial(_model, thing, console, sequence_length)),
+        (device_names(), partial(show_device, thing, console)),
+        (plugins.names(PACKAGE), partial(show_schedule, thing, console)),
+        *((plugins.names(one), partial(show_plugin, one, thing, console)) for one in FOLDERS),
+        (_bundled(), partial(_scenario, thing, console)),
+    ]
+    for known, printer in kinds:
+        if thing in known:
+            return printer
+    every = itertools.chain(lists, machine_names(), *(known for known, _ in kinds))
+    raise Refused(_unknown(thing, list(every)))
 
 
 def _unknown(thing: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(thing, known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"see dpsim show {', '.join(LISTS)}"
-    return f"nothing to show is called {clean(thing)[:60]!r}; {hint}"
+    hint = unknown.did_you_mean(thing, known) or f"see dpsim show {', '.join(LISTS)}"
+    return unknown.not_modelled(thing) or f"nothing to show is called {clean(thing)[:60]!r}; {hint}"
 
 
 def _print(console: Console, *lines: str, style: str = "") -> None:
@@ -89,7 +117,9 @@ def _machines(console: Console) -> None:
 
 
 def _models(console: Console) -> None:
-    kinds = {name: "name" if name in names("models") else "huggingface" for name in model_names()}
+    kinds = {
+        name: "name" if name in plugins.names("models") else "huggingface" for name in model_names()
+    }
     rows = [[name, f"model: {{{kind}: {name}}}"] for name, kind in kinds.items()]
     _words(console, ("model", "in a scenario"), rows)
     known = "GPT-2, BERT, Llama, Mistral, Qwen, Phi-3, Gemma or OPT"
@@ -97,18 +127,31 @@ def _models(console: Console) -> None:
 
 
 def _scenarios(console: Console) -> None:
-    rows, folder = [], data_folder("scenarios")
-    for path in sorted(folder.rglob("*.yaml")):
-        if path.parent.name == "common":  # what the candidates of a folder share
-            continue
+    rows = []
+    for name, path in _bundled().items():
         text = path.read_text(encoding="utf-8").lstrip()
         comment = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
         about = " ".join(line.lstrip("# ") for line in comment)
         about = about or text.split("\n", 1)[0].partition("title:")[2].strip()
         about = re.split(r"(?<=[.?]) |(?<=.{14}): ", about)[0]
-        rows.append([path.relative_to(folder).with_suffix("").as_posix(), clean(about)])
+        rows.append([name, clean(about)])
     _words(console, ("scenario", "about"), rows)
     _print(console, "dpsim run SCENARIO predicts one; dpsim compare FOLDER compares those of one.")
+
+
+def _bundled() -> dict[str, Path]:
+    """The files of the bundled scenarios, by name."""
+    folder = data_folder("scenarios")
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path
+        for path in sorted(folder.rglob("*.yaml"))
+        if path.parent.name != "common"  # what the candidates of a folder share
+    }
+
+
+def _scenario(name: str, console: Console) -> None:
+    """The file, to copy and change."""
+    say(console, _bundled()[name].read_text(encoding="utf-8").splitlines())
 
 
 def _measuring_programs(console: Console) -> None:
@@ -145,18 +188,14 @@ def _machine(name: str, console: Console, nodes: int, out: Path | None) -> None:
 
 
 def _machine_rows(machine: Machine) -> list[list[str]]:
-    device = machine.device
-    peak = ", ".join(f"{dtype} {show(value, 'FLOP/s')}" for dtype, value in device.peak.items())
-    network = name_of(machine.network) if machine.network is not None else "none, a single node"
-    memory = f"{show(device.memory, 'B')}, {show(device.memory_bandwidth, 'B/s')}"
+    network = machine.network
+    between = plugins.name_of(network) if network is not None else "none, a single node"
     return [
-        ["device", f"{device.name}, {memory}"],
-        ["peak, dense", peak],
-        ["kernel launch", show(device.launch_overhead, "s")],
+        *device_rows(machine.device),
         ["devices per node", str(machine.gpus_per_node)],
         ["NICs per node", str(machine.nics_per_node)],
-        ["inside a node", name_of(machine.node)],
-        ["between nodes", network],
+        ["inside a node", plugins.name_of(machine.node)],
+        ["between nodes", between],
     ]
 
 
@@ -204,8 +243,8 @@ def units(model: Model) -> list[list[str]]:
     whole = [(name, _sums(list(members))) for name, members in grouped]
     rows = []
     for sums, same in itertools.groupby(whole, key=lambda item: item[1]):
-        names = [name for name, _ in same]
-        label = names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)} times)"
+        found = [name for name, _ in same]
+        label = found[0] if len(found) == 1 else f"{found[0]} … {found[-1]} ({len(found)} times)"
         flop = [show(value, "FLOP") for value in sums[1:3]]
         rows.append([clean(label), f"{sums[0]:,.0f}", *flop, f"{sums[3]:,.0f}"])
     return rows

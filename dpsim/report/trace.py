@@ -27,10 +27,12 @@ from typing import Any
 from dpsim._version import __version__
 from dpsim.compile.program import BARRIER, COMPUTE, RECEIVE, SEND
 from dpsim.compile.timeline import Span, Step
+from dpsim.core.outputs import check_file, check_folder, write_files, write_set
 from dpsim.core.record import Refused
 
 #: operations that are written; of larger steps some ranks are kept whole
 MAX_SPANS = 50_000
+OPTION = "--trace"
 #: threads: the host's, the compute stream (CUDA's first is 7), the first communicator
 HOST, FIRST_STREAM, FIRST_COMMUNICATOR = 1, 7, 8
 #: operation -> (NCCL's kernel, torch's name of the collective)
@@ -97,10 +99,12 @@ def traced(step: Step, title: str = "", device: str | None = None) -> Traced:
 def check_place(path: Path) -> None:
     """Raises Refused where no trace can be written to `path`."""
     if path.suffix in (".json", ".gz"):
-        if path.is_dir():
-            raise Refused(f"--trace {path}: is a folder, and a file is to be written there")
+        check_file(path, OPTION)
     elif path.suffix or (path.exists() and not path.is_dir()):
-        raise Refused(f"--trace {path}: a name ending in .json or .json.gz, or a folder, is needed")
+        needed = "a name ending in .json or .json.gz, or a folder, is needed"
+        raise Refused(f"{OPTION} {path}: {needed}")
+    else:
+        check_folder(path, OPTION)
 
 
 def write_trace(shown: Traced, path: Path) -> list[Path]:
@@ -111,19 +115,17 @@ def write_trace(shown: Traced, path: Path) -> list[Path]:
     """
     check_place(path)
     if path.suffix:
-        _write(trace(shown), path)
+        data = trace_file(shown)
+        write_files({path: gzip.compress(data, mtime=0) if path.suffix == ".gz" else data}, OPTION)
         return [path]
-    path.mkdir(parents=True, exist_ok=True)
-    parts = {path / f"rank{rank}.json": own for rank, own in shown.by_rank().items()}
-    for file, own in parts.items():
-        _write(trace(own), file)
-    return list(parts)
+    parts = {f"rank{rank}.json": trace_file(own) for rank, own in shown.by_rank().items()}
+    write_set(path, parts, OPTION)
+    return [path / name for name in parts]
 
 
-def _write(document: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode()
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+def trace_file(shown: Traced) -> bytes:
+    """`shown` as the content of a .json file."""
+    return (json.dumps(trace(shown), ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def trace(shown: Traced) -> dict[str, Any]:

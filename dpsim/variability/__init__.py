@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import Check, Count, Refused, build, record
-from dpsim.core.units import Factor, Unit
 from dpsim.variability.causes import CoTenant, Crew, LinkEpisodes, Pauses, RandomSlow, Shared
 from dpsim.variability.distributions import Distribution, Drawn, Reader
 from dpsim.variability.draws import expected_maximum, stream
@@ -54,9 +54,9 @@ class Variability:
     steps            steps that are played where anything is random
     """
 
-    jitter: Annotated[float | Distribution, Drawn(Unit("1", high=1.0))] = 0.0
-    slow_ranks: dict[Number, Factor] | None = None
-    slow_nodes: dict[Number, Factor] | None = None
+    jitter: Annotated[float | Distribution, Drawn(units.Unit("1", high=1.0))] = 0.0
+    slow_ranks: dict[Number, units.Factor] | None = None
+    slow_nodes: dict[Number, units.Factor] | None = None
     random_slow: RandomSlow | tuple[RandomSlow, ...] | None = None
     shared: Shared | None = None
     co_tenant: CoTenant | None = None
@@ -193,7 +193,7 @@ class Variation:
         if whole.pauses and self.crew.seconds <= 0:
             raise Refused("there is no compute to pause", ("variability", "pauses"))
         if whole.slow_nodes:
-            self.crew.units("node")
+            self.crew.dice("node")
 
     @property
     def fixed(self) -> dict[int, float]:
@@ -212,8 +212,11 @@ class Variation:
         episodes = self.variability.link_episodes
         return episodes.slowest(self.crew, self.seed, step) if episodes else 1.0
 
-    def factors(self, step: int, scale: float = 1.0) -> Array:
-        """Multiplier of every rank's compute in this step; `scale` multiplies all but pauses."""
+    def factors(self, step: int, scale: float = 1.0, busy: Array | None = None) -> Array:
+        """Multiplier of every rank's compute in this step; `scale` multiplies all but pauses.
+
+        busy  what it multiplies, for every rank [s]; left out: the crew's compute
+        """
         v, crew, seed = self.variability, self.crew, self.seed
         factors = np.ones(crew.ranks)
         if isinstance(self.jitter, Distribution):
@@ -233,7 +236,7 @@ class Variation:
             factors *= v.sequence_length.factors(self.lengths, crew, seed, step)
         factors *= scale
         if v.pauses:
-            factors += v.pauses.seconds(crew, seed, step) / crew.seconds
+            factors += v.pauses.seconds(crew, seed, step) / (crew.seconds if busy is None else busy)
         return factors
 
 

@@ -8,15 +8,17 @@ from typing import Annotated, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Check, Flag, Refused, record
-from dpsim.core.units import PositiveFraction, Seconds, Unit
 from dpsim.variability.distributions import Distribution, Drawn
 from dpsim.variability.draws import stream
 
 Places = npt.NDArray[np.int64]
-FactorOrDraw = Annotated[float | Distribution, Drawn(Unit("1", low=0.0, high=1e6, above=True))]
+FactorOrDraw = Annotated[
+    float | Distribution, Drawn(units.Unit("1", low=0.0, high=1e6, above=True))
+]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Crew:
     seconds: float = 0.0
     samples: int = 1
 
-    def units(self, per: str) -> tuple[int, Places | slice]:
+    def dice(self, per: str) -> tuple[int, Places | slice]:
         """How many draws there are, and which of them each rank gets."""
         if per in ("rank", "step"):
             return self.ranks, slice(None)
@@ -65,7 +67,7 @@ class RandomSlow:
     per          how often it is drawn, and for whom
     """
 
-    probability: PositiveFraction
+    probability: units.PositiveFraction
     factor: FactorOrDraw
     per: Literal["step", "rank", "node", "rack"] = "step"
 
@@ -74,7 +76,7 @@ class RandomSlow:
         return self.per != "step"
 
     def factors(self, name: str, crew: Crew, seed: int, step: int) -> Array:
-        count, place = crew.units(self.per)
+        count, place = crew.dice(self.per)
         source = stream(seed, name, step)
         slow = source.random(count) < self.probability
         if isinstance(self.factor, Distribution):
@@ -96,7 +98,7 @@ class Shared:
     per: Literal["node", "rack", "all"]
 
     def factors(self, crew: Crew, seed: int, step: int) -> Array:
-        count, place = crew.units(self.per)
+        count, place = crew.dice(self.per)
         return np.asarray(self.factor.sample(stream(seed, "shared", step), count)[place])
 
 
@@ -110,13 +112,13 @@ class CoTenant:
     per          who has the same neighbours
     """
 
-    share: Annotated[float, Unit("1", low=0.0, high=0.99)]
-    probability: PositiveFraction
+    share: Annotated[float, units.Unit("1", low=0.0, high=0.99)]
+    probability: units.PositiveFraction
     episode: Annotated[int, Check(1, 100_000)] = 1
     per: Literal["rank", "node"] = "rank"
 
     def factors(self, crew: Crew, seed: int, step: int) -> Array:
-        count, place = crew.units(self.per)
+        count, place = crew.dice(self.per)
         busy = stream(seed, "co_tenant", step // self.episode).random(count) < self.probability
         return np.asarray(np.where(busy, 1.0 / (1.0 - self.share), 1.0)[place])
 
@@ -134,14 +136,14 @@ class LinkEpisodes:
     """
 
     factor: FactorOrDraw
-    probability: PositiveFraction
+    probability: units.PositiveFraction
     episode: Annotated[int, Check(1, 100_000)] = 1
     per: Literal["rank", "node", "all"] = "node"
 
     def slowest(self, crew: Crew, seed: int, step: int) -> float:
         """How many times as long bytes between nodes take in this step."""
         number = step // self.episode
-        count, _ = crew.units(self.per)
+        count, _ = crew.dice(self.per)
         slow = stream(seed, "link_episodes", number).random(count) < self.probability
         if not slow.any():
             return 1.0
@@ -161,9 +163,9 @@ class Pauses:
     synchronised  all ranks pause in the same step, as planned garbage collection does
     """
 
-    duration: Seconds
+    duration: units.Seconds
     every: Annotated[int, Check(1, 100_000)] | None = None
-    interval: Annotated[float, Unit("s", high=1e9, above=True)] | None = None
+    interval: Annotated[float, units.Unit("s", high=1e9, above=True)] | None = None
     synchronised: Flag = False
 
     def __post_init__(self) -> None:
@@ -172,7 +174,7 @@ class Pauses:
 
     def seconds(self, crew: Crew, seed: int, step: int) -> Array:
         """Seconds of pauses of every rank in this step."""
-        count, place = crew.units("all" if self.synchronised else "rank")
+        count, place = crew.dice("all" if self.synchronised else "rank")
         if self.every is not None:
             if self.synchronised:
                 phase = np.zeros(1, dtype=int)

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import Check, Flag, Refused, Text, record
-from dpsim.core.units import Fraction, Unit
 from dpsim.variability.causes import Crew
 from dpsim.variability.distributions import Reader
 from dpsim.variability.draws import stream
@@ -48,10 +48,10 @@ class SequenceLength:
     buckets    how many kinds of steps bucketing makes
     """
 
-    spread: Annotated[float, Unit("1", high=10.0, above=True)] | None = None
+    spread: Annotated[float, units.Unit("1", high=10.0, above=True)] | None = None
     file: Text | None = None
-    longest: Annotated[float, Unit("1", low=1.0, high=1e4, above=True)] | None = None
-    quadratic: Fraction = 0.0
+    longest: Annotated[float, units.Unit("1", low=1.0, high=1e4, above=True)] | None = None
+    quadratic: units.Fraction = 0.0
     padded: Flag = False
     cure: Literal["none", "packing", "sorting", "bucketing"] = "none"
     buckets: Annotated[int, Check(2, 1024)] = 8

@@ -56,9 +56,9 @@ class Spared(Variation):
         gone = set(slowest_nodes(factors, size, self.spares))
         return {rank: factor for rank, factor in found.items() if rank // size not in gone}
 
-    def factors(self, step: int, scale: float = 1.0) -> Array:
+    def factors(self, step: int, scale: float = 1.0, busy: Array | None = None) -> Array:
         """Multiplier of every rank's compute; pauses of a replaced node shrink with its factor."""
-        factors = super().factors(step, scale)
+        factors = super().factors(step, scale, busy)
         if not self.variability.drawn_once:
             return factors
         slow, size = lasting(self, step), self.crew.gpus or 1

@@ -244,7 +244,7 @@ def redundant(kind: Kind, raw: bytes) -> str:
         return "the digest does not match"
     if b"\0" in raw:
         return "zero bytes"
-    lines = raw.decode("utf-8", "replace").splitlines()
+    lines = raw.decode("utf-8", "replace").replace("\r", "\n").split("\n")
     if kind.checks == "cells" and kind.file.endswith(".csv"):
         return _table_contradicts(lines, kind.good.decode().splitlines())
     if kind.checks == "sums":

@@ -79,9 +79,7 @@ def train(order: dict[str, Any]) -> dict[str, Any]:
     """Duration of every measured step on this rank [s]."""
     layers = [SleepLayer(*layer) for layer in order["layers"]]
     model = nn.parallel.DistributedDataParallel(
-        nn.Sequential(*layers),
-        bucket_cap_mb=order["bucket_cap_mb"],
-        gradient_as_bucket_view=True,
+        nn.Sequential(*layers), bucket_cap_mb=order["bucket_cap_mb"], gradient_as_bucket_view=True
     )
     draws = np.random.default_rng([order["seed"], order["rank"]])
     x = torch.ones(1, requires_grad=True)

@@ -7,31 +7,19 @@ scenario's, the library is a backend.  Estimates are kept, so a table asks each 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dpsim.accuracy.collectives.table import CollectiveRow
+from dpsim.accuracy.collectives.table import CollectiveRow, StatedMachine
 from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.words import meaning, vocabulary
-from dpsim.core import plugins
+from dpsim.core import plugins, told
+from dpsim.core.processes import pool
 from dpsim.core.record import Refused, build
 from dpsim.machines.topology import Topology
 from dpsim.predict import collective
 from dpsim.predict.collective_error import MESSAGES
-
-
-class StatedMachine(NamedTuple):
-    """The columns that say which machine it was, as they stand in the table."""
-
-    accelerator: str
-    gpus_per_node: int
-    nodes: int
-    ranks: int
-    fabric: str
-    interconnect: str
-    machine: str
 
 
 class Question(NamedTuple):
@@ -46,7 +34,7 @@ class Question(NamedTuple):
 
     @classmethod
     def of(cls, row: CollectiveRow) -> Question:
-        stated = StatedMachine(*(getattr(row, name) for name in StatedMachine._fields))
+        stated = StatedMachine(**{f.name: getattr(row, f.name) for f in fields(StatedMachine)})
         return cls(stated, row.library, row.algorithm, row.protocol, row.operation, row.size)
 
 
@@ -77,7 +65,9 @@ class Estimate:
 Estimates = Mapping[Question, Estimate | str]
 
 
-def estimates(questions: Iterable[Question], jobs: int = 1) -> Estimates:
+def estimates(
+    questions: Iterable[Question], jobs: int = 1, tell: told.Told = told.nobody
+) -> Estimates:
     """An Estimate for each question, or why there is none; `jobs` processes share the machines."""
     by_machine: dict[StatedMachine, list[Question]] = {}
     for question in dict.fromkeys(questions):
@@ -85,11 +75,11 @@ def estimates(questions: Iterable[Question], jobs: int = 1) -> Estimates:
     groups = sorted(by_machine.values(), key=lambda group: -group[0].stated.ranks)
     found: dict[Question, Estimate | str] = {}
     if jobs == 1 or len(groups) < 2:
-        for group in groups:
+        for group in told.counted(groups, tell):
             found |= _group(group)
         return found
-    with ProcessPoolExecutor(jobs) as pool:
-        for part in pool.map(_group, groups):
+    with pool(jobs) as processes:
+        for part in told.counted_of(len(groups), processes.map(_group, groups), tell):
             found |= part
     return found
 
@@ -111,7 +101,7 @@ def _estimate(question: Question) -> Estimate:
     if question.size == 0:
         raise Refused("0 bytes are nothing to move")
     if question.stated.ranks == 1:
-        raise Refused("a rank alone communicates with nobody")
+        raise Refused("a rank alone communicates with told.nobody")
     backend = backend_of(question.library, question.algorithm, question.protocol)
     topology, notes = topology_of(question.stated)
     found = collective.timing(backend, question.operation, question.size, topology)
@@ -224,14 +214,12 @@ def alpha_beta(question: Question, topology: Topology) -> float:
     narrow = [min(link.bandwidth for link in hop) for hop in links]
     bandwidth = narrow[0]
     if topology.nodes > 1:
-        cables = [topology.link(edge) for edge in topology.route(0, last) if "nic" in _ends(edge)]
+        cables = [
+            topology.link(edge) for edge in topology.route(0, last) if "nic" in (v[0] for v in edge)
+        ]
         outside = min(link.bandwidth for link in cables) * max(topology.nics, 1)
         if question.operation == "all_to_all":
             outside /= gpus
         bandwidth = min(narrow[0], outside) if gpus > 1 else outside
     passes = 1 if question.operation in ("all_gather", "reduce_scatter", "all_to_all") else 2
     return passes * (n - 1) * (latency + question.size / (n * bandwidth))
-
-
-def _ends(edge: Any) -> tuple[str, str]:
-    return edge[0][0], edge[1][0]

@@ -17,8 +17,8 @@ from itertools import islice
 from pathlib import Path
 
 from dpsim.accuracy.words import vocabulary
-from dpsim.core import csvfile
-from dpsim.core.record import Check, unknown
+from dpsim.core import csvfile, unknown
+from dpsim.core.record import Check
 from dpsim.core.units import Unit, decimal
 
 NEEDED = (
@@ -39,8 +39,21 @@ _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})
 _FORMULA = ("=", "+", "-", "@")
 
 
-@dataclass(frozen=True)
-class CollectiveRow:
+@dataclass(frozen=True, kw_only=True)
+class StatedMachine:
+    """The columns that say which machine it was, as they stand in the table."""
+
+    accelerator: str
+    gpus_per_node: int
+    nodes: int
+    ranks: int
+    fabric: str
+    interconnect: str
+    machine: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRow(StatedMachine):
     """One measured collective.
 
     line      where it stands in the file
@@ -54,13 +67,6 @@ class CollectiveRow:
     line: int
     cells: tuple[str, ...]
     series: str
-    accelerator: str
-    gpus_per_node: int
-    nodes: int
-    ranks: int
-    fabric: str
-    interconnect: str
-    machine: str
     library: str
     algorithm: str
     protocol: str
@@ -102,10 +108,11 @@ def _check_columns(table: csvfile.Table) -> None:
     missing = [column for column in NEEDED if column not in table.columns]
     if missing:
         strange = [column for column in table.columns if column not in (*NEEDED, *OPTIONAL)]
-        near = next((f"; is {c[:60]!r} it?" for c in strange if missing[0] in unknown(c, missing)
-                     and "mean" in unknown(c, missing)), "")  # fmt: skip
+        meant = (
+            f"; is {c[:60]!r} it?" for c in strange if unknown.near(c, missing)[:1] == missing[:1]
+        )
         raise table.refusal(
-            f"the column is missing{near} "
+            f"the column is missing{next(meant, '')} "
             f"(needed: {', '.join(NEEDED)}; optional: {', '.join(OPTIONAL)})",
             column=missing[0],
         )

@@ -19,6 +19,7 @@ from dpsim.accuracy.collectives.figures import CollectiveOutcome, by, figures, h
 from dpsim.accuracy.collectives.model import Estimate, Estimates, Question, estimates
 from dpsim.accuracy.collectives.table import CollectiveRow, CollectiveTable, read_collectives
 from dpsim.accuracy.scores import ADDED, COVERAGE
+from dpsim.core import told
 from dpsim.core.record import Refused
 from dpsim.predict import collective_error
 
@@ -41,7 +42,7 @@ class ValidatedCollectives:
 
 
 def validated_collectives(
-    path: Path, *, calibrate: str = "none", jobs: int = 1
+    path: Path, *, calibrate: str = "none", jobs: int = 1, tell: told.Told = told.nobody
 ) -> ValidatedCollectives:
     """What dpsim says about the collectives in `path`.
 
@@ -54,7 +55,7 @@ def validated_collectives(
         raise Refused(f"--jobs: {jobs} is not at least 1")
     curves.spacing(calibrate)  # refuses a wrong mode before anything is read
     table = read_collectives(path)
-    known = estimates([Question.of(row) for row in table.rows], jobs)
+    known = estimates([Question.of(row) for row in table.rows], jobs, tell)
     found = tuple(_outcomes(table.rows, known, calibrate))
     return ValidatedCollectives(table, found, _document(table, found, known, calibrate))
 
@@ -162,7 +163,7 @@ def _outcome(
 
 
 def _predicted(row: CollectiveRow, estimate: Estimate | str, own: _Own | None) -> tuple[float, str]:
-    """Seconds, and what there is to say about them.  Refused where nobody models the row."""
+    """Seconds, and what there is to say about them.  Refused where told.nobody models the row."""
     if row.size > 0 and own is not None:
         note = f"from its series' own sizes alone: {estimate}" if isinstance(estimate, str) else ""
         try:

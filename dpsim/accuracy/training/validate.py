@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,8 @@ from dpsim._version import __version__
 from dpsim.accuracy.scores import ADDED, grouped, skill, summary
 from dpsim.accuracy.training.series import TrainingOutcome, play_series
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
+from dpsim.core import told
+from dpsim.core.processes import pool
 from dpsim.core.record import Refused
 
 SCHEMA_VERSION = 1
@@ -33,7 +34,7 @@ class ValidatedTraining:
 
 
 def validated_training(
-    path: Path, *, calibrate: str = "smallest", jobs: int = 1
+    path: Path, *, calibrate: str = "smallest", jobs: int = 1, tell: told.Told = told.nobody
 ) -> ValidatedTraining:
     """What dpsim says about the training runs in `path`.
 
@@ -46,7 +47,7 @@ def validated_training(
     if calibrate not in ("smallest", "none"):
         raise Refused(f"--calibrate: {calibrate!r} is not for training tables; smallest or none")
     table = read_table(path)
-    outcomes = sorted(_play_all(table, calibrate, jobs), key=lambda outcome: outcome.number)
+    outcomes = sorted(_play_all(table, calibrate, jobs, tell), key=lambda outcome: outcome.number)
     return ValidatedTraining(table, tuple(outcomes), _document(table, outcomes, calibrate))
 
 
@@ -59,13 +60,15 @@ def _line(table: TrainingTable, outcome: TrainingOutcome) -> dict[str, Any]:
     return {c: row.cells.get(c, "") for c in table.columns} | dict(zip(ADDED, added, strict=True))
 
 
-def _play_all(table: TrainingTable, calibrate: str, jobs: int) -> list[TrainingOutcome]:
+def _play_all(
+    table: TrainingTable, calibrate: str, jobs: int, tell: told.Told
+) -> list[TrainingOutcome]:
     series = list(table.series.values())
     if jobs == 1:
-        return [o for rows in series for o in play_series(rows, calibrate)]
-    with ProcessPoolExecutor(jobs) as pool:
-        found = pool.map(play_series, series, [calibrate] * len(series), chunksize=4)
-        return [outcome for outcomes in found for outcome in outcomes]
+        return [o for rows in told.counted(series, tell) for o in play_series(rows, calibrate)]
+    with pool(jobs) as processes:
+        found = processes.map(play_series, series, [calibrate] * len(series), chunksize=4)
+        return [o for some in told.counted_of(len(series), found, tell) for o in some]
 
 
 def _document(

@@ -13,9 +13,9 @@ from bisect import bisect_right
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
+from dpsim.core import units
 from dpsim.core.marks import Mark
 from dpsim.core.record import Count, Refused, Text, record
-from dpsim.core.units import BytesPerSecond, Seconds, Unit, exact, parse
 
 #: (full unsharded size [B], time [s], spread (standard deviation) [s])
 Timing = tuple[float, float, float]
@@ -29,7 +29,11 @@ class TimingText(Mark):
             cells = [cell.strip() for cell in value[:200].split(",")]
             if len(cells) != 3:
                 raise ValueError(f"{value[:60]!r} is no point; write size, time, spread")
-            value = (parse(cells[0], "B"), parse(cells[1], "s"), parse(cells[2], "s"))
+            value = (
+                units.parse(cells[0], "B"),
+                units.parse(cells[1], "s"),
+                units.parse(cells[2], "s"),
+            )
         if not isinstance(value, (tuple, list)) or len(value) != 3:
             raise ValueError(f"{str(value)[:60]!r} is no point; write size, time, spread")
         size, seconds, spread = (float(x) for x in value)
@@ -45,8 +49,8 @@ class TimingText(Mark):
 def timing_text(point: Timing) -> str:
     """`point` as a file holds it; `TimingText` reads it back to the same floats."""
     size, seconds, spread = point
-    shown = f"{size:.0f} B" if size == int(size) else exact(size, "B")
-    return f"{shown}, {exact(seconds, 's')}, {exact(spread, 's')}"
+    shown = f"{size:.0f} B" if size == int(size) else units.exact(size, "B")
+    return f"{shown}, {units.exact(seconds, 's')}, {units.exact(spread, 's')}"
 
 
 class Reading(NamedTuple):
@@ -74,10 +78,10 @@ class MeasuredCurve:
     operation: Text
     ranks: Count
     nodes: Count | None = None
-    latency: Seconds | None = None
-    latency_error: Seconds | None = None
-    bandwidth: BytesPerSecond | None = None
-    bandwidth_error: Annotated[float, Unit("B/s", high=1e18)] | None = None
+    latency: units.Seconds | None = None
+    latency_error: units.Seconds | None = None
+    bandwidth: units.BytesPerSecond | None = None
+    bandwidth_error: Annotated[float, units.Unit("B/s", high=1e18)] | None = None
     points: tuple[Annotated[Timing, TimingText()], ...]
 
     def __post_init__(self) -> None:

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dpsim.backends.curves import MeasuredCurve, timing_text
-from dpsim.core import yamlfile
+from dpsim.core import units, yamlfile
 from dpsim.core.files import stamp
 from dpsim.core.places import below
 from dpsim.core.record import Check, Count, Refused, Text, build, dump, record
-from dpsim.core.units import Seconds, Unit
 
-Share = Annotated[float, Unit("1", high=1e6)]
+Share = Annotated[float, units.Unit("1", high=1e6)]
 
 
 @record
@@ -43,8 +42,8 @@ class MeasuredSteps:
     ranks: Count | None = None
     batch: Annotated[int, Check(1, 10**7)] | None = None
     n: Count
-    mean: Seconds
-    spread: Seconds
+    mean: units.Seconds
+    spread: units.Seconds
     jitter: Share
     jitter_error: Share
 
@@ -54,8 +53,8 @@ class MeasuredLayer:
     """Time of one layer or operator per step, forward and backward [s]."""
 
     name: Text
-    forward: Seconds
-    backward: Seconds
+    forward: units.Seconds
+    backward: units.Seconds
 
 
 @record

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic_core import PydanticKnownError
 
 from dpsim.compile.exchange import Work
-from dpsim.core.plugins import Plugin, name_of, names
+from dpsim.core import plugins
 
 __all__ = ["Compression", "Hook", "Payload", "Transit", "Work"]
 
@@ -55,7 +55,7 @@ class Compression:
     kind: ClassVar[str]
 
     def __init_subclass__(cls) -> None:
-        cls.kind = name_of(cls)
+        cls.kind = plugins.name_of(cls)
 
     def transits(self, payload: Payload, ranks: int) -> tuple[Transit, ...]:
         """What is sent of a bucket, in order."""
@@ -71,12 +71,12 @@ class Compression:
 
 
 @dataclass(frozen=True)
-class _Named(Plugin):
+class _Named(plugins.Plugin):
     """A compression by its name, where its defaults do, or as a mapping."""
 
     def make(self, data: Any, *, file: bool) -> Any:
         """The compression of that name, or of that mapping."""
-        known = names(self.folder)
+        known = plugins.names(self.folder)
         if isinstance(data, str) and data in known:
             data = {self.tag: data}
         if not isinstance(data, Mapping):

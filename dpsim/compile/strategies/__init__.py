@@ -18,7 +18,7 @@ from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep, Issue, StepWalk
-from dpsim.core.plugins import name_of
+from dpsim.core import plugins
 from dpsim.core.record import Refused
 
 __all__ = [
@@ -58,6 +58,10 @@ class Lighter(NamedTuple):
     keys: dict[str, Any]
     cost: str = ""
 
+    def applies(self, replicas: int) -> bool:
+        """Whether a rank keeps less with it: sharing out needs another replica to share with."""
+        return replicas > 1 or self.what in ("buckets", "offloaded")
+
 
 class Strategy:
     """Contract of this folder.
@@ -95,10 +99,13 @@ class Strategy:
     def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""
         raise Refused(
-            f"{name_of(self)} is not modelled together with tensor or pipeline parallelism; ddp, "
-            "zero (stage 1) and megatron are",
+            f"{plugins.name_of(self)} is not modelled together with tensor or pipeline "
+            "parallelism; ddp, zero (stage 1) and megatron are",
             ("strategy", "kind"),
         )
+
+    def accept_backend(self, backend: str) -> None:
+        """Refuse a library of collectives that the system itself refuses."""
 
     # -- memory -------------------------------------------------------------------------------
 
@@ -124,6 +131,18 @@ class Strategy:
             return
         keys = {f"strategy.{key}": value for key, value in knobs.items()}
         yield Lighter(what, other, keys, cost)
+
+    def offloading(self, *stages: int) -> Iterator[Lighter]:
+        """DeepSpeed in its place, with optimizer states on the host."""
+        cost = "DeepSpeed in its place; states in the host's memory, updated by its CPUs"
+        for stage in stages:
+            knobs = {"stage": stage, "offload_optimizer": "cpu"}
+            keys = {"strategy": {"kind": "zero", **knobs}}
+            yield Lighter("offloaded", plugins.find("strategies", "zero")(**knobs), keys, cost)
+
+    def on_device(self) -> Strategy:
+        """The same system with nothing left to the host: what its work costs shows beside it."""
+        return self
 
     # -- what answers say -----------------------------------------------------------------------
 

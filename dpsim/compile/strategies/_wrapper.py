@@ -9,7 +9,7 @@ from dpsim.compile.exchange import Exchange
 from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import Beside, Strategy
-from dpsim.core.plugins import find
+from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 
 #: the kind of a strategy, and settings of it
@@ -46,7 +46,7 @@ class Wrapper(Strategy):
     def inner(self) -> Strategy:
         """The wrapped strategy; what is wrong with its settings is reported under `options`."""
         kind, settings = self.preset
-        record = find("strategies", kind)
+        record = plugins.find("strategies", kind)
         return cast("Strategy", build(record, {**settings, **self.options}, path=("options",)))
 
     def __post_init__(self) -> None:
@@ -60,6 +60,13 @@ class Wrapper(Strategy):
 
     def on_stage(self, job: Job) -> Exchange:
         return self.inner.on_stage(job)
+
+    def accept_backend(self, backend: str) -> None:
+        self.inner.accept_backend(backend)
+
+    def on_device(self) -> Strategy:
+        inner = self.inner.on_device()
+        return self if inner is self.inner else inner
 
     def memory(self, job: Job) -> dict[str, float]:
         return self.inner.memory(job)

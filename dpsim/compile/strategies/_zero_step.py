@@ -38,7 +38,7 @@ class ZeroStep(ExchangeStep):
         self.knobs, self.iteration = knobs, iteration
         super().__init__(job, knobs.exchange(job, iteration), quiet=knobs.stage == 1)
         self.gradients = gradients_of(job)
-        self.host = knobs.host(job) if job.control else None
+        self.host = knobs.host(job)
         self.in_turn = self.host is not None  # the copy before it is on the same stream
         self._check_node()
         self.gathers: _Gathers | None = None
@@ -111,7 +111,7 @@ class ZeroStep(ExchangeStep):
         name = f"D2H{len(self.sent) - 1}"
         if not self.knobs.overlaps:  # everything is on the compute stream
             self.issue.add(f"W.{name}", "wait", after=(done,))
-            return self.issue.add(name, "copy", seconds=seconds)
+            return self.issue.add(name, "serial", seconds=seconds)
         return self.issue.collective(
             name, BARRIER, OFFLOAD, 0.0, after=(done,), delay=seconds, group=SELF
         )
@@ -139,13 +139,12 @@ class ZeroStep(ExchangeStep):
             self.agree("norm", 4.0, COMM)
         parameters = job.model.parameters / self.exchange.shards
         if self.host is None:
-            seconds = job.update * parameters if not self.knobs.offloads else 0.0
-            issue.add("O", "optimizer", seconds=seconds)
+            issue.add("O", "optimizer", seconds=job.update * parameters)
             return
-        issue.add("O", "optimizer", seconds=self.host.update(job.optimizer.kind, parameters))
+        issue.add("O", "serial", seconds=self.host.update(job.optimizer.kind, parameters))
         share = parameters / max(job.model.parameters, 1)
         size = sum(gradient.bytes for gradient in self.gradients) * share
-        issue.add("H2D", "copy", seconds=self.host.copy(size))
+        issue.add("H2D", "serial", seconds=self.host.copy(size))
 
     def buckets(self) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
         return tuple(self.named)

@@ -26,9 +26,9 @@ from dpsim.compile.job import Job, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import Strategy
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core import units
+from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.core.record import Refused, record
-from dpsim.core.units import Seconds
 from dpsim.models.compute import LayerTime
 
 BUFFER = 10_485_760  # bytes; comm.py, buffer_size
@@ -50,8 +50,8 @@ class DataParallel(Strategy):
 
     own_launches = True
 
-    launch: Seconds = 5e-6
-    replicate: Seconds = REPLICATE
+    launch: units.Seconds = 5e-6
+    replicate: units.Seconds = REPLICATE
 
     def program(self, job: Job, iteration: int | None) -> Program:
         """Broadcast, forward, gather, backward, reduce, optimizer; all ranks play it in step."""
@@ -93,7 +93,7 @@ def output_bytes(job: Job, samples: float) -> float:
     layer = job.model.layers[job.model.forward_order[-1]]
     if layer.sends is not None:
         return layer.sends * samples
-    return DTYPE_BYTES[job.precision.compute] * layer.output * samples
+    return working_bytes(job.precision.compute) * layer.output * samples
 
 
 def broadcast_chunks(sizes: list[tuple[str, float]]) -> list[tuple[str, float, int]]:

@@ -30,10 +30,9 @@ from dpsim.compile.job import Gradient, Job, arrival, copied, due_after, gradien
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
 from dpsim.compile.strategies._ddp_step import DdpStep
+from dpsim.core import plugins, units
 from dpsim.core.dtypes import DTYPE_BYTES
-from dpsim.core.plugins import find
 from dpsim.core.record import Check, Flag, Refused, record
-from dpsim.core.units import Unit
 
 COMM = "ddp"
 FIRST_BUCKET = 1024 * 1024  # bytes; reducer.hpp, kDefaultFirstBucketBytes
@@ -52,7 +51,7 @@ LETTERS = {
     "all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_to_all": "A2A",
     "broadcast": "BC", "reduce": "R",
 }  # fmt: skip
-Megabytes = Annotated[float, Unit("1", low=0.0, high=1e6, above=True)]
+Megabytes = Annotated[float, units.Unit("1", low=0.0, high=1e6, above=True)]
 
 
 class Bucket(NamedTuple):
@@ -132,6 +131,16 @@ class Ddp(Strategy):
         self._accept(job)
         return DdpStep(self, job, iteration).play()
 
+    def accept_backend(self, backend: str) -> None:
+        hook = self.comm_hook if isinstance(self.comm_hook, str) else self.comm_hook.kind
+        if hook == "bf16" and backend == "gloo":
+            raise Refused(
+                "torch takes its bf16 hook only with NCCL 2.10 or XCCL "
+                "(torch/nn/parallel/distributed.py, _check_comm_hook); over gloo fp16 is accepted, "
+                "and sends as much",
+                ("strategy", "comm_hook"),
+            )
+
     def _accept(self, job: Job) -> None:
         """Refuse what only shows with a job."""
         if self.static_graph and self.no_sync and job.micro_batches > 1:
@@ -204,7 +213,9 @@ class Ddp(Strategy):
     def compression(self) -> Compression | None:
         """What the communication hook does to a bucket."""
         if isinstance(self.comm_hook, str):
-            return None if self.comm_hook == "none" else find("compression", self.comm_hook)()
+            return (
+                None if self.comm_hook == "none" else plugins.find("compression", self.comm_hook)()
+            )
         return self.comm_hook
 
     @property
@@ -253,11 +264,14 @@ class Ddp(Strategy):
             yield from self.changed("buckets", gradient_as_bucket_view=True)
         if split:
             keys = {"kind": "zero", "stage": 1}
-            yield Lighter("sharded", find("strategies", "zero")(stage=1), {"strategy": keys})
+            yield Lighter(
+                "sharded", plugins.find("strategies", "zero")(stage=1), {"strategy": keys}
+            )
         else:
-            fsdp = find("strategies", "fsdp")(torch=self.torch)
+            fsdp = plugins.find("strategies", "fsdp")(torch=self.torch)
             cost = "parameters are gathered in every pass"
             yield Lighter("system", fsdp, {"strategy": {"kind": "fsdp"}}, cost)
+            yield from self.offloading(1, 3)
 
 
 def assign_buckets(

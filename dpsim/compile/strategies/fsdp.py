@@ -22,13 +22,14 @@ a root group for what no unit holds:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import Annotated
 
 from dpsim.compile.groups import Partition, consecutive
 from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import TORCH, Strategy, Torch
+from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
 from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
 from dpsim.core.dtypes import DTYPE_BYTES
@@ -155,6 +156,16 @@ class Fsdp(Strategy):
         )  # fmt: skip
 
     # -- memory -------------------------------------------------------------------------------
+
+    def lighter(self, *, split: bool) -> Iterator[Lighter]:
+        """Everything sharded, over all ranks and after forward; states on the host."""
+        if self.reshard_after_forward is not True:
+            cost = "parameters are gathered in every pass"
+            yield from self.changed("sharded", cost, reshard_after_forward=True)
+        if self.shard is not None:
+            yield from self.changed("sharded", "gathers cross all nodes", shard=None)
+        if not split:
+            yield from self.offloading(3)
 
     def memory(self, job: Job) -> dict[str, float]:
         """Shards, and the transient buffers at their largest: the root gathered throughout, two

@@ -23,12 +23,13 @@ the root's for what no unit holds:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from dpsim.compile.groups import Partition
 from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import Strategy
+from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.compile.strategies._fsdp1_step import Fsdp1Step
 from dpsim.compile.strategies._unit_step import GatheredUnit
 from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
@@ -150,6 +151,14 @@ class Fsdp1(Strategy):
         return total + -total % (sharing if sharing > 1 else job.ranks)
 
     # -- memory -------------------------------------------------------------------------------
+
+    def lighter(self, *, split: bool) -> Iterator[Lighter]:
+        """Everything sharded over all ranks; states on the host."""
+        if self.sharding_strategy != "FULL_SHARD":
+            cost = "parameters are gathered in every pass"
+            yield from self.changed("sharded", cost, sharding_strategy="FULL_SHARD", shard=None)
+        if not split:
+            yield from self.offloading(3)
 
     def memory(self, job: Job) -> dict[str, float]:
         """Shards; the root's parameters and the most units that the limiter lets be gathered at

@@ -35,8 +35,8 @@ from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies import Strategy, TorchVersion
 from dpsim.compile.strategies._offload import LINK
+from dpsim.core import units
 from dpsim.core.record import Check, Count, Flag, Refused, record
-from dpsim.core.units import BytesPerSecond, Seconds, Unit
 
 #: CHANGELOG.md, 0.21.0: cycle time from 5 ms to 1 ms, fusion threshold from 64 MB to 128 MB, and
 #: the batched copy kernel, which pads every tensor of a response to 16 bytes
@@ -50,7 +50,7 @@ THRESHOLD_UNIT = 64 * 8
 SAME = 1e-9
 COMM = "horovod"
 LOCAL, CROSS = "local", "cross"
-Milliseconds = Annotated[float, Unit("1", low=0.0, high=1e6)]
+Milliseconds = Annotated[float, units.Unit("1", low=0.0, high=1e6)]
 Release = Annotated[TorchVersion, "Horovod version"]
 
 
@@ -95,9 +95,9 @@ class Horovod(Strategy):
     hierarchical_allreduce: Flag = False
     local_size: Count | None = None
     op: Literal["average", "sum", "adasum"] = "average"
-    host_latency: Seconds = 20e-6
-    request_cost: Seconds = 1e-6
-    pcie_bandwidth: BytesPerSecond = LINK
+    host_latency: units.Seconds = 20e-6
+    request_cost: units.Seconds = 1e-6
+    pcie_bandwidth: units.BytesPerSecond = LINK
 
     def __post_init__(self) -> None:
         if self.op == "adasum":

@@ -16,8 +16,8 @@ from typing import Any, Literal
 from dpsim.compile.job import Job
 from dpsim.compile.strategies import Beside
 from dpsim.compile.strategies._wrapper import Preset, Wrapper
+from dpsim.core import units
 from dpsim.core.record import Count, Natural, Refused, record
-from dpsim.core.units import Seconds
 
 #: constants.py: health check interval, health check timeout, worker group start timeout
 POLL, SILENT, START = 2.0, 600.0, 60.0
@@ -41,9 +41,9 @@ class RayTrain(Wrapper):
     num_workers: Count | None = None
     parallel_strategy: Literal["ddp", "fsdp"] = "ddp"
     max_failures: Natural = 0
-    report_latency: Seconds | None = None
-    worker_group_start: Seconds | None = None
-    checkpoint_load: Seconds | None = None
+    report_latency: units.Seconds | None = None
+    worker_group_start: units.Seconds | None = None
+    checkpoint_load: units.Seconds | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

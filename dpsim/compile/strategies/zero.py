@@ -46,15 +46,15 @@ from dpsim.compile.strategies._zero3 import Limits
 from dpsim.compile.strategies._zero_exchange import ACROSS, COMM, NODE, SHARD, Reductions, gathered
 from dpsim.compile.strategies._zero_settings import STAGE_3, check
 from dpsim.compile.strategies._zero_step import SECONDARY, SELF, ZeroStep, traced
+from dpsim.core import units
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Count, Flag, Refused, record
-from dpsim.core.units import BytesPerSecond, Unit
 
 BUCKET = 500_000_000  # elements; config.py, reduce_bucket_size
 PREFETCH = 50_000_000  # elements; config.py, stage3_prefetch_bucket_size
 PERSISTENCE = 100_000  # elements; config.py, stage3_param_persistence_threshold
 LIVE = REUSE = 1_000_000_000  # elements; config.py, max_live_parameters, max_reuse_distance
-Elements = Annotated[float, Unit("1", low=0.0, high=1e15)]
+Elements = Annotated[float, units.Unit("1", low=0.0, high=1e15)]
 
 
 @record
@@ -72,7 +72,7 @@ class Zero(Strategy):
 
     stage: Literal[1, 2, 3] = 1
     as_shipped: Flag = True
-    reduce_bucket_size: Annotated[float, Unit("1", low=0.0, high=1e15, above=True)] = BUCKET
+    reduce_bucket_size: Annotated[float, units.Unit("1", low=0.0, high=1e15, above=True)] = BUCKET
     overlap_comm: Flag | None = None
     contiguous_gradients: Flag = True
     use_multi_rank_bucket_allreduce: Flag = True
@@ -82,8 +82,8 @@ class Zero(Strategy):
     stage3_max_live_parameters: Elements | None = None
     stage3_max_reuse_distance: Elements | None = None
     offload_optimizer: Literal["none", "cpu"] = "none"
-    pcie_bandwidth: BytesPerSecond | None = None
-    host_memory_bandwidth: BytesPerSecond | None = None
+    pcie_bandwidth: units.BytesPerSecond | None = None
+    host_memory_bandwidth: units.BytesPerSecond | None = None
     zero_quantized_weights: Flag = False
     zero_hpz_partition_size: Count = 1
     zero_quantized_gradients: Flag = False
@@ -156,6 +156,13 @@ class Zero(Strategy):
             return None
         link = self.pcie_bandwidth or LINK
         return OffloadHost(link, self.host_memory_bandwidth or MEMORY, job.local_size or job.ranks)
+
+    def on_device(self) -> Zero:
+        if not self.offloads:
+            return self
+        return replace(
+            self, offload_optimizer="none", pcie_bandwidth=None, host_memory_bandwidth=None
+        )
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """How far what DeepSpeed ships differs from the paper in what a rank sends."""

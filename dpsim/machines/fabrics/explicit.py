@@ -10,8 +10,8 @@ from typing import Annotated
 import networkx as nx
 from pydantic import AliasChoices, Field
 
+from dpsim.core import units
 from dpsim.core.record import Refused, Text, record
-from dpsim.core.units import BytesPerSecond, Seconds
 from dpsim.machines.devices import Link, LinkKind
 from dpsim.machines.fabrics import NodeFabric, Vertex
 from dpsim.machines.wire import add, wire
@@ -29,8 +29,8 @@ class Wire:
 
     source: Annotated[Text, Field(validation_alias=AliasChoices("from", "source"))]
     target: Annotated[Text, Field(validation_alias=AliasChoices("to", "target"))]
-    bandwidth: BytesPerSecond
-    latency: Seconds = 0.0
+    bandwidth: units.BytesPerSecond
+    latency: units.Seconds = 0.0
     kind: LinkKind = "local"
 
     def link(self) -> Link:

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import networkx as nx
 
+from dpsim.core import units
 from dpsim.core.record import Check, record
-from dpsim.core.units import BytesPerSecond
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Network, Vertex
 from dpsim.machines.wire import wire
@@ -28,7 +28,7 @@ class Star(Network):
     """
 
     link: Link
-    slow_nodes: dict[Annotated[int, Check(0, 1_048_575)], BytesPerSecond] | None = None
+    slow_nodes: dict[Annotated[int, Check(0, 1_048_575)], units.BytesPerSecond] | None = None
 
     def build(self, graph: nx.DiGraph[Vertex], nodes: int, nics: int) -> None:
         for node in range(nodes):

@@ -10,7 +10,9 @@ from typing import Any
 
 from dpsim._version import __version__
 from dpsim.backends.curves.file import Calibration, Source, write
-from dpsim.core.files import read_bytes, write_out
+from dpsim.core import told
+from dpsim.core.files import read_bytes
+from dpsim.core.outputs import marked, write_files
 from dpsim.core.record import Refused
 from dpsim.measurements.calibration.fitting import calibration_of
 from dpsim.measurements.findings import Findings
@@ -46,14 +48,16 @@ def gather(
     operation: str | None = None,
     ranks: int | None = None,
     nodes: int | None = None,
+    tell: told.Told = told.nobody,
 ) -> Gathered:
-    """Read `files`; what they don't say is `operation`, `ranks` and `nodes`.
+    """Read `files`; what they don't say is `operation`, `ranks` and `nodes`.  `tell` is told how
+    many are read.
 
     Raises Refused for a file that is no measurement, contradicts another, or is given twice.
     """
     found: list[Findings] = []
     sources: list[Source] = []
-    for path in files:
+    for path in told.counted(files, tell):
         findings = read_any(path).told(operation, ranks, nodes)
         digest = hashlib.sha256(read_bytes(path, MAX_BYTES)).hexdigest()
         source = Source(file=path.name, sha256=digest)
@@ -66,4 +70,4 @@ def gather(
 
 def save(calibration: Calibration, out: Path) -> None:
     """Write the calibration file; it is never there half-written."""
-    write_out(out, write(calibration))
+    write_files({out: marked("calibrate", write(calibration)).encode()})

@@ -7,14 +7,13 @@ Read are NCCL's topology XML (`nccl_xml`) and the matrix of ``nvidia-smi topo -m
 from __future__ import annotations
 
 import re
-import tempfile
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dpsim.core.files import write_out
+from dpsim.core.outputs import marked, scratch, write_files
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused, dump_yaml, located
 from dpsim.machines.machine import load_machine
@@ -76,8 +75,8 @@ def text_of(imported: Imported) -> str:
 
 def _require_machine(imported: Imported) -> None:
     """The file that would be written is one that dpsim reads, and its node can be built."""
-    with tempfile.TemporaryDirectory(prefix="dpsim-") as folder:
-        path = Path(folder) / "machine.yaml"
+    with scratch() as folder:
+        path = folder / "machine.yaml"
         path.write_text(text_of(imported), encoding="utf-8")
         try:
             load_machine(str(path)).topology(1)
@@ -89,7 +88,7 @@ def save(imported: Imported, out: Path) -> None:
     """Write the machine file; it is never there half-written."""
     if out.suffix not in (".yaml", ".yml") and not out.is_dir():
         raise Refused(f"--out {out}: a machine file's name ends in .yaml")
-    write_out(out, text_of(imported))
+    write_files({out: marked("import", text_of(imported)).encode()})
 
 
 def document(imported: Imported) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsim.core.plugins import name_of
+from dpsim.core import plugins
 from dpsim.core.record import Refused, dump
 from dpsim.machines.machine import Machine, load_device
 from dpsim.measurements.importing import agreement
-from dpsim.measurements.importing.device import device_of
+from dpsim.measurements.importing.device import alike, device_of
 from dpsim.measurements.importing.facts import Facts, Nic
 from dpsim.measurements.importing.host import host_of
 from dpsim.measurements.importing.ledger import Ledger, Told
@@ -52,7 +52,7 @@ def combine(
     host = host_of(ledger, chosen, gpus, nics) if gpus and nics is not None else None
     network = _network(ledger, nics) if nics else None
     if ledger.missing:
-        hint = "name a machine like it with --like (dpsim show machines lists them)"
+        hint = f"name a machine like it with --like: {alike(gpus, chosen)}"
         if like is not None:
             hint = f"{like.name} doesn't say it either, or not for such a node"
         raise Refused(f"the files don't say: {'; '.join(ledger.missing)}; {hint}")
@@ -130,9 +130,9 @@ def _network(ledger: Ledger, nics: Sequence[Nic]) -> Document | None:
                     "assumption: one switch without oversubscription; a node's files don't tell "
                     "what joins nodes")  # fmt: skip
         return {"family": "star", "link": cable}
-    ledger.preset("network.family", name_of(like), "network.nodes_per_leaf")
+    ledger.preset("network.family", plugins.name_of(like), "network.nodes_per_leaf")
     shape = {key: value for key, value in dump(like).items() if key not in ("family", "link")}
-    return {"family": name_of(like), "link": cable, **shape}
+    return {"family": plugins.name_of(like), "link": cable, **shape}
 
 
 def _sources(told: Sequence[Told], node: Document, network: Document | None) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dpsim.core.record import Refused, unknown
+from dpsim.core import unknown
+from dpsim.core.record import Refused
 from dpsim.machines.devices import Device
-from dpsim.machines.machine import device_names, load_device
+from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
 from dpsim.measurements.importing.ledger import Ledger
 
 #: AMD's devices by architecture: the LLVM AMDGPU backend guide's table of processors
@@ -44,15 +45,25 @@ def device_of(ledger: Ledger, name: str | None) -> str:
         raise Refused(f"--like: {ledger.like.name} has {ledger.like.device.name}, and the files "
                       f"state {said or 'none'}; name one with --device: {choices}")  # fmt: skip
     with_it = f" with {said}" if said else ""
-    raise Refused(f"the files don't say which GPU it is; name it with --device, one of those"
-                  f"{with_it}: {choices}")  # fmt: skip
+    raise Refused(f"the files don't say which GPU it is; name it with --device (or a machine that "
+                  f"has it with --like), one of those{with_it}: {choices}")  # fmt: skip
+
+
+def alike(gpus: int | None, chosen: str) -> str:
+    """The machines for --like: those with that device, the ones with as many first; else those with
+    as many devices."""
+    known = {name: load_machine(name) for name in machine_names()}
+    as_many = [name for name, machine in known.items() if machine.gpus_per_node == gpus]
+    same = [n for n, machine in known.items() if machine.device.name == load_device(chosen).name]
+    return ", ".join(sorted(same, key=lambda name: name not in as_many) or as_many or known)
 
 
 def _named(ledger: Ledger, name: str, fitting: tuple[str, ...], said: str) -> str:
     """Device `name`, if it is one of the `fitting` ones, which have what is `said`."""
     if name not in device_names():
-        hint = unknown(name, list(device_names())).replace("unknown key", "no device")
-        raise Refused(f"--device: {hint}")
+        raise Refused(
+            f"--device: {unknown.sentence(name, device_names(), 'no device of that name')}"
+        )
     if name not in fitting:
         raise Refused(f"--device: {name} hasn't {said}, which the files state; devices that "
                       f"have: {', '.join(fitting) or 'none that dpsim knows'}")  # fmt: skip

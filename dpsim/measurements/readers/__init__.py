@@ -48,7 +48,7 @@ CONTRACT = Reader
 
 def readers() -> tuple[Reader, ...]:
     """One of every plug-in of this folder."""
-    return tuple(plugins.find("readers", name)() for name in plugins.names("readers"))
+    return tuple(cls() for _, cls in plugins.usable("readers"))
 
 
 def read_any(path: Path) -> Findings:

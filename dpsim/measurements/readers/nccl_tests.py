@@ -223,8 +223,10 @@ def _curve(table: _Table, name: str) -> Curve | None:
     ranks = _ranks(table, rows, operation)
     said = check_sizes([(row.line, row.size, row.count, row.kind) for row in table.rows], ranks)
     table.warnings += [said] if said else []
-    for row in rows if ranks and operation else ():
-        check_bus(row.line, bus_factor(operation, ranks), row.timed)
+    if ranks and operation:
+        factor = bus_factor(operation, ranks)
+        for row in rows:
+            check_bus(row.line, factor, row.timed)
     nodes = len(set(table.ranks.values())) if listed else None
     column = 0 if operation not in _IN_PLACE else -1
     points = tuple(_point(table, row, column) for row in rows)

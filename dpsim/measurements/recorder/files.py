@@ -8,14 +8,12 @@ from typing import Any
 
 from dpsim._version import __version__
 from dpsim.core import yamlfile
-from dpsim.core.files import write_whole
+from dpsim.core.outputs import check_file, marked, write_files
 from dpsim.core.record import Refused
 from dpsim.core.units import show
 from dpsim.machines.machine import load_machine
 from dpsim.models.recording import Recording, parse
 
-#: first line of a scenario that may be written over
-MARK = "# Written by dpsim measure.  Without this line the file is never written over."
 #: torch's optimizers by the states they keep; others have none of these names
 _OPTIMIZERS = {
     **dict.fromkeys(("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "FusedAdam"), "adam"),
@@ -33,26 +31,20 @@ def check(out: Path, machine: str | None = None) -> None:
     known."""
     if machine is not None:
         load_machine(machine, out.parent)
-    beside = scenario_file(out)
     if out.suffix != ".json":
         raise Refused(f"-o {out}: a record's name ends in .json")
     if not out.parent.is_dir():
         raise Refused(f"-o {out}: there is no folder {str(out.parent)!r}")
-    for place in (out, beside):
-        if place.exists() and not place.is_file():
-            raise Refused(f"-o {out}: {place} is no file")
-    if beside.is_file():
-        with beside.open(encoding="utf-8", errors="replace") as file:
-            if file.readline().rstrip("\n") != MARK:
-                raise Refused(f"-o {out}: {beside} is there and was not written by dpsim measure")
+    for place in (out, scenario_file(out)):
+        check_file(place, "-o")
 
 
 def write(document: dict[str, Any], out: Path, machine: str | None) -> Recording:
     """Check `document`, then write it to `out` and its scenario beside it."""
     text = json.dumps({**document, "dpsim_version": __version__}, indent=1, allow_nan=False)
     found = parse(text)
-    write_whole(out, text + "\n")
-    write_whole(scenario_file(out), scenario(found, out.name, machine))
+    beside = scenario(found, out.name, machine)
+    write_files({out: f"{text}\n".encode(), scenario_file(out): beside.encode()}, "-o")
     return found
 
 
@@ -88,7 +80,7 @@ def scenario(found: Recording, record: str, machine: str | None) -> str:
     help_ = (
         "" if machine else "# Name a machine: --set cluster.machine=NAME (dpsim show machines).\n"
     )
-    return f"{MARK}\n{help_}{yamlfile.dump_yaml(data)}"
+    return marked("measure", f"{help_}{yamlfile.dump_yaml(data)}")
 
 
 _DEFAULTS = {

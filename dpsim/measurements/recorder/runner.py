@@ -8,12 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dpsim.core.outputs import scratch
 from dpsim.core.record import Refused
 
 #: exit code of the process inside where it refuses; its reason is in the output file
@@ -90,8 +90,8 @@ def run(
     Its output goes to stderr.  Raises Refused with the reason where nothing was recorded, and
     ScriptFailed with its last line where the script failed.
     """
-    with tempfile.TemporaryDirectory(prefix="dpsim-") as folder:
-        options, out = Path(folder, "options.json"), Path(folder, "record.json")
+    with scratch() as folder:
+        options, out = folder / "options.json", folder / "record.json"
         wanted = {"world_size": world_size, "steps": steps, "warmup": warmup, "flops": flops}
         task = {"kind": what.kind, "target": what.name, **wanted, "out": str(out)}
         options.write_text(json.dumps(task), encoding="utf-8")

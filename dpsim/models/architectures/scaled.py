@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Literal
 
+from dpsim.core import units
 from dpsim.core.record import Check, record
-from dpsim.core.units import Unit
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
 from dpsim.models.architectures.resnet50 import ResNet50
@@ -28,7 +28,7 @@ class Scaled(Architecture):
 
     parameters: Annotated[int, Check(1_000, 10**12)]
     like: Literal["resnet50", "vgg16"] = "resnet50"
-    forward_flop: Annotated[float, Unit("1", low=1.0, high=1e18)] | None = None
+    forward_flop: Annotated[float, units.Unit("1", low=1.0, high=1e18)] | None = None
     sample: Literal["image", "sequence"] = "image"
 
     def model(self) -> Model:
@@ -63,6 +63,7 @@ def _scaled(layer: Layer, ratio: float, work: float) -> Layer:
         activations=layer.activations * work,
         activations_full=layer.activations_full * work,
         activations_selective=layer.activations_selective * work,
+        fp8_saves=layer.fp8_saves * work,
         again_flop=layer.again_flop * work,
         again_bytes=layer.again_bytes * work,
         replicated=layer.replicated * work,

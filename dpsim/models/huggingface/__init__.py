@@ -29,12 +29,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
+from dpsim.core import unknown
 from dpsim.core.record import Refused
 from dpsim.models import Model
 from dpsim.models.huggingface import rotary
 from dpsim.models.huggingface.config import SIZE_LIMIT, Config, whole
 from dpsim.models.huggingface.learned import bert, gpt2, opt
 from dpsim.models.huggingface.tensors import Parts
+
+#: what there is for all other models
+_RECORD = "`dpsim measure -- python train.py` records any torch model (model: {record: FILE})"
 
 Attention = Literal["flash", "math"]
 
@@ -67,8 +71,11 @@ def _family(data: Mapping[str, Any]) -> str:
     if not isinstance(family, str):
         raise Refused(f"{str(family)[:60]!r} is not a name; known: {known}", ("model_type",))
     if family not in _FAMILIES:
-        shown = family[:60]
-        raise Refused(f"model family {shown!r} is not modelled; known: {known}", ("model_type",))
+        said = (
+            unknown.not_modelled(family)
+            or f"model family {family[:60]!r} is not modelled; {_RECORD}"
+        )
+        raise Refused(f"{said}; known: {known}", ("model_type",))
     return family
 
 

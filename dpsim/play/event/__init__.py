@@ -18,7 +18,7 @@ from math import inf
 
 import simpy
 
-from dpsim.compile.program import COMPUTE, RECEIVE, Cast, Op
+from dpsim.compile.program import COMPUTE, RECEIVE, Op
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
@@ -60,7 +60,9 @@ class _Run:
         for rank in range(cast.ranks):
             if self._hosted(rank):
                 processes.append(self.env.process(self._host(rank)))
-            for stream in _streams(self.casts, rank):
+            for stream in dict.fromkeys(
+                s for cast in self.casts for s in cast.program(rank).streams
+            ):
                 queue = self._queue(rank, stream)
                 for _ in range(1 if stream == COMPUTE else self.request.costs.concurrency):
                     processes.append(self.env.process(self._work_off(rank, queue)))
@@ -182,7 +184,3 @@ class _Run:
 
     def _ended(self, step: int, rank: int, index: int) -> bool:
         return self._event(self.done, step, rank, index).triggered
-
-
-def _streams(casts: list[Cast], rank: int) -> list[str]:
-    return list(dict.fromkeys(s for cast in casts for s in cast.program(rank).streams))

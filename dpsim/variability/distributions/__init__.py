@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.marks import Mark
 from dpsim.core.plugins import Plugin
-from dpsim.core.units import Unit
 
 #: reads a file of the scenario's folder: name -> numbers, "factor" or "seconds"
 Reader = Callable[[str], tuple[tuple[float, ...], str]]
@@ -62,7 +62,7 @@ class Distribution:
 class Drawn(Mark):
     """Marks a field that is a number of `unit`, or a distribution ``{kind: …}`` of factors."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: units.Unit) -> None:
         self.unit = unit
         self.plugin = Plugin("variability", "kind")
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import record
-from dpsim.core.units import Factor, PositiveFraction
 from dpsim.variability.distributions import Distribution
 
 
@@ -22,8 +22,8 @@ class Bernoulli(Distribution):
     """
 
     kind: ClassVar[str] = "bernoulli"
-    probability: PositiveFraction
-    factor: Factor
+    probability: units.PositiveFraction
+    factor: units.Factor
 
     def mean(self) -> float:
         return 1.0 + self.probability * (self.factor - 1.0)

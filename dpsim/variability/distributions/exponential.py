@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import record
-from dpsim.core.units import Unit
 from dpsim.variability.distributions import Distribution
 
 
@@ -21,7 +21,7 @@ class Exponential(Distribution):
     """
 
     kind: ClassVar[str] = "exponential"
-    tail: Annotated[float, Unit("1", high=1e3)]
+    tail: Annotated[float, units.Unit("1", high=1e3)]
 
     def mean(self) -> float:
         return 1.0 + self.tail

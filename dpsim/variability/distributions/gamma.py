@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import record
-from dpsim.core.units import Unit
 from dpsim.variability.distributions import Distribution
 
 
@@ -22,7 +22,7 @@ class Gamma(Distribution):
     """
 
     kind: ClassVar[str] = "gamma"
-    spread: Annotated[float, Unit("1", low=0.001, high=10.0)]
+    spread: Annotated[float, units.Unit("1", low=0.001, high=10.0)]
 
     @property
     def shape(self) -> float:

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import record
-from dpsim.core.units import Unit
 from dpsim.variability.distributions import Distribution
 
 
@@ -22,7 +22,7 @@ class Lognormal(Distribution):
     """
 
     kind: ClassVar[str] = "lognormal"
-    spread: Annotated[float, Unit("1", high=10.0)]
+    spread: Annotated[float, units.Unit("1", high=10.0)]
 
     @property
     def sigma(self) -> float:

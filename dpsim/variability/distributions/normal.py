@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import record
-from dpsim.core.units import Fraction
 from dpsim.variability.distributions import Distribution
 from dpsim.variability.draws import expected_maximum
 
@@ -22,7 +22,7 @@ class Normal(Distribution):
     """
 
     kind: ClassVar[str] = "normal"
-    spread: Fraction
+    spread: units.Fraction
 
     def mean(self) -> float:
         """Of the normal number; what is cut off at 0 matters where `spread` is beyond 30 %."""

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import record
-from dpsim.core.units import Unit
 from dpsim.variability.distributions import Distribution
 
 
@@ -22,7 +22,7 @@ class Pareto(Distribution):
     """
 
     kind: ClassVar[str] = "pareto"
-    tail_index: Annotated[float, Unit("1", low=1.0, high=1e6, above=True)]
+    tail_index: Annotated[float, units.Unit("1", low=1.0, high=1e6, above=True)]
 
     def mean(self) -> float:
         return self.tail_index / (self.tail_index - 1.0)

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused, record
-from dpsim.core.units import Factor
 from dpsim.variability.distributions import Distribution
 
 
@@ -21,8 +21,8 @@ class Uniform(Distribution):
     """
 
     kind: ClassVar[str] = "uniform"
-    low: Factor = 1.0
-    high: Factor
+    low: units.Factor = 1.0
+    high: units.Factor
 
     def __post_init__(self) -> None:
         if self.high < self.low:

@@ -147,6 +147,7 @@ def _spawn(torch: Any) -> None:
 def _refuse_others(torch: Any) -> None:
     """Stop with a sentence where the script uses what is not recorded."""
     _after("torch.distributed.fsdp", _refuse_fsdp)
+    _after("torch.distributed.optim", _refuse_optimizers)
     compile_ = torch.compile
 
     @functools.wraps(compile_)
@@ -168,3 +169,20 @@ def _refuse_fsdp(fsdp: Any) -> None:
     fsdp.FullyShardedDataParallel.__init__ = no_fsdp
     if hasattr(fsdp, "fully_shard"):
         _replace(fsdp.fully_shard, no_fsdp)
+
+
+def _refuse_optimizers(optim: Any) -> None:
+    """Optimizers that send something themselves; a record of DDP's buckets would not show it."""
+    for name in ("ZeroRedundancyOptimizer", "PostLocalSGDOptimizer", "DistributedOptimizer"):
+        if hasattr(optim, name):
+            getattr(optim, name).__init__ = _refusing(name)
+
+
+def _refusing(name: str) -> Any:
+    def no_optimizer(*args: Any, **kwargs: Any) -> None:
+        raise Stop(
+            f"the script uses {name}, which communicates in its step; only the exchange of "
+            "DistributedDataParallel is recorded; measure with the optimizer that it wraps"
+        )
+
+    return no_optimizer

@@ -1,0 +1,52 @@
+"""Processes that work for this one: they end when it ends, however it ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+
+
+def serve() -> None:
+    """Called in a process that works for another: signals that interrupt are for the other one,
+    and when that is gone, killed or not, this process ends at once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_watch, args=(parent.sentinel,), daemon=True).start()
+
+
+def _watch(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
+
+
+@contextmanager
+def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """`jobs` processes; where this one is interrupted, what has not begun is dropped.
+
+    OSError where one of them is killed, as a system does that is short of memory.
+    """
+    others = multiprocessing.active_children()
+    processes = ProcessPoolExecutor(jobs, initializer=serve)
+    try:
+        yield processes
+    except KeyboardInterrupt:
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.kill()
+        raise
+    except BrokenProcessPool:
+        raise OSError(
+            "a process was killed before it had an answer (is there enough memory?); fewer --jobs "
+            "need less"
+        ) from None
+    finally:
+        processes.shutdown(cancel_futures=True)

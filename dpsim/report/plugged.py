@@ -1,0 +1,92 @@
+"""Plug-ins and devices as tables: which there are, and what each is."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dpsim.core.plugins import find, names
+from dpsim.core.units import show
+from dpsim.machines.devices import Device
+from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
+from dpsim.report.table import say, table
+from dpsim.report.text import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: folders of plug-ins that are shown, and the key of a scenario that names one
+FOLDERS = {
+    "strategies": "strategy: {kind: %s}",
+    "backends": "collective: {backend: %s}",
+    "compression": "strategy: {comm_hook: %s}",
+}
+
+
+def show_folder(folder: str, console: Console) -> None:
+    """Print a table of the plug-ins of `folder`."""
+    rows = [[name, FOLDERS[folder] % name, _about(folder, name)] for name in names(folder)]
+    console.print(table(headers := (folder, "in a scenario", "what it is"), rows, left=headers))
+    say(console, ["dpsim show NAME prints the keys of one; `docs/scenario.md` says what each is."])
+
+
+def show_plugin(folder: str, name: str, console: Console) -> None:
+    """Print what plug-in `name` of `folder` is, and its keys with their defaults."""
+    say(console, [f"{name}: {_about(folder, name)}"], "bold")
+    say(console, [FOLDERS[folder] % name])
+    rows = [[one.name, _default(one)] for one in dataclasses.fields(find(folder, name))]
+    if rows:
+        console.print(table(headers := ("key", "default"), rows, left=headers))
+
+
+def _about(folder: str, name: str) -> str:
+    """The first sentence of the module's docstring."""
+    first = (sys.modules[find(folder, name).__module__].__doc__ or "").split("\n\n")[0]
+    return clean(first).partition(". ")[0].rstrip(".").replace("``", "")
+
+
+def _default(one: dataclasses.Field[Any]) -> str:
+    if one.default is dataclasses.MISSING:
+        return "has to be given" if one.default_factory is dataclasses.MISSING else "empty"
+    value = getattr(one.default, "default", one.default)  # as pydantic's Field keeps it
+    if isinstance(value, bool) or value is None:
+        return "left out" if value is None else str(value).lower()
+    return clean(value) or "empty"
+
+
+# -- devices --------------------------------------------------------------------------------------
+
+
+def show_devices(console: Console) -> None:
+    """Print a table of all devices."""
+    having: dict[str, list[str]] = {}
+    for name in machine_names():
+        having.setdefault(load_machine(name).device.name, []).append(name)
+    rows = []
+    for name in device_names():
+        device = load_device(name)
+        peak = device.peak.get("bf16") or device.peak.get("fp16") or device.peak["fp32"]
+        there = ", ".join(having.get(device.name, ())) or "none: cluster.device puts it into one"
+        rows.append([name, show(device.memory, "B"), show(peak, "FLOP/s"), there])
+    headers = ("device", "memory", "dense peak", "machines with it")
+    console.print(table(headers, rows, left=("device", "machines with it")))
+    say(console, ["Peak in bf16, else fp16, else fp32.  dpsim show DEVICE prints all of one."])
+
+
+def show_device(name: str, console: Console) -> None:
+    """Print the numbers of device `name`."""
+    device = load_device(name)
+    say(console, [f"{name}: {device.name}"], "bold")
+    console.print(table(headers := ("what", "value"), device_rows(device), left=headers))
+
+
+def device_rows(device: Device) -> list[list[str]]:
+    """What a device does, in words."""
+    peak = ", ".join(f"{dtype} {show(value, 'FLOP/s')}" for dtype, value in device.peak.items())
+    memory = f"{show(device.memory, 'B')}, {show(device.memory_bandwidth, 'B/s')}"
+    return [
+        ["device", f"{device.name}, {memory}"],
+        ["peak, dense", peak],
+        ["kernel launch", show(device.launch_overhead, "s")],
+    ]

@@ -1,0 +1,181 @@
+"""Names that nothing has: what is not modelled is said to be, other words lead to what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dpsim.cli import _explain
+from dpsim.cli.app import app
+from dpsim.core import plugins
+from dpsim.core.record import Refused
+from dpsim.core.unknown import by_meaning, missing, near, not_modelled, sentence
+from dpsim.describe.scenario import Scenario, read
+from dpsim.machines.machine import load_device, load_machine
+from dpsim.planning.candidates import asked
+from dpsim.planning.grid import check, grid_of
+
+ROOT = Path(__file__).resolve().parent.parent
+#: what is no name but a combination, and refused where its parts meet
+COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "strategy.kind=powersgd",
+        "strategy.kind=local_sgd",
+        "strategy.kind=DiLoCo",
+        "strategy.kind=async",
+        "strategy.kind=parameter-server",
+        "strategy.comm_hook=powersgd",
+        "strategy.mode=async",
+        "strategy.period=500",
+        "compression.kind=top_k",
+        "parallel.expert=8",
+        "parallel.context=2",
+        "moe.capacity=1.25",
+        "model.experts=8",
+        "model.adapters.rank=16",
+        "failures.gpu.mtbf=50000 h",
+        "checkpoint.every=20 min",
+        "recovery.kind=torchft",
+        "serving.requests=3",
+        "data.workers=8",
+        "input.workers=8",
+        "input.rate=1070 images/s",
+        "sites=[]",
+        "links=[]",
+        "model={name: stable-diffusion}",
+        "model={name: uniform, parameters: 12e9}",
+        "model={huggingface: mixtral-8x7b, sequence_length: 2048}",
+        "cluster.device=tpu-v4",
+    ],
+)
+def test_what_is_not_modelled_is_refused_by_name_with_what_to_do(setting: str) -> None:
+    from dpsim.predict.prediction import predict
+
+    with pytest.raises(Refused, match=r"is not modelled \([^)]+\); .{20}"):
+        predict(read("quickstart", [setting]))
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "horovod"])
+@pytest.mark.parametrize("axis", ["tensor", "pipeline"])
+def test_a_combination_that_is_not_modelled_is_refused_where_it_meets(kind: str, axis: str) -> None:
+    from dpsim.predict.prediction import predict
+
+    sets = [f"strategy={{kind: {kind}}}", f"parallel.{axis}=2", "cluster.nodes=1"]
+    loaded = read("llama3-8b-h100", [*sets, "batch.accumulation=2"])
+    with pytest.raises(Refused, match="is not modelled together with tensor or pipeline"):
+        predict(loaded)
+
+
+def test_lora_is_refused_in_a_model_of_hugging_face() -> None:
+    with pytest.raises(Refused, match=r"model\.lora_rank: 'lora_rank' is not modelled \(adapters"):
+        read("llama3-8b-h100", ["model.lora_rank=8"])
+
+
+def test_what_has_arrived_is_on_the_list_no_more() -> None:
+    there = {name for folder in plugins.FOLDERS for name in plugins.names(folder)}
+    there -= {"parameter_server", "uniform"}  # a backend, a distribution; as others not modelled
+    there |= set(Scenario.__dataclass_fields__)
+    listed = {name for entry in missing().values() for name in entry.names}
+    assert not there & listed
+    assert all(not_modelled(name) for name in listed)
+
+
+def test_the_documents_and_the_list_call_the_same_things_not_modelled() -> None:
+    readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text("utf-8"))
+    told = readme.partition("refused by name")[2].partition(": ")[2].partition(".")[0]
+    design = re.sub(r"\s+", " ", (ROOT / "docs/design.md").read_text("utf-8"))
+    later = design.partition("## Not there yet")[2].lower()
+    for what in re.split(r", (?:and )?|; ", told):
+        assert what in COMBINED or what in missing(), what
+    for what in missing():
+        assert what.lower() in later, what
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "found"),
+    [
+        ("nodes", ["cluster", "model"], ["cluster.nodes"]),
+        ("gpus", ["nodes", "ranks"], ["ranks"]),
+        ("batch_size", ["per_device", "global"], ["per_device"]),
+        ("h200-sxm", ["h20", "h200", "h800-sxm"], ["h200"]),
+        ("h200", ["dgx-h200", "gh200-4"], ["dgx-h200"]),
+        ("DGX_H100", ["dgx-h100", "dgx-h200"], ["dgx-h100"]),
+        ("3090", ["rtx3090", "two-rtx3090"], ["rtx3090", "two-rtx3090"]),
+        ("zero3", ["ddp", "zero"], ["zero (with stage: 3)"]),
+        ("ddq", ["ddp", "zero"], ["ddp"]),
+        ("zebra", ["ddp"], []),
+    ],
+)
+def test_hints_go_by_meaning_then_by_spelling(
+    name: str, known: list[str], found: list[str]
+) -> None:
+    assert near(name, known) == found
+
+
+def test_a_key_that_is_meant_comes_before_what_is_not_modelled() -> None:
+    assert sentence("mode", ["model"]) == "unknown key; did you mean 'model'?"
+    assert "not modelled" in sentence("mode", ["kind"])
+    assert by_meaning("clutser", ["cluster"]) == []
+
+
+def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() -> None:
+    with pytest.raises(Refused, match="machines with H200-SXM5-141GB: a3-ultra, dgx-h200"):
+        load_machine("h200-sxm")
+    with pytest.raises(Refused, match=r"RTX 5090: none; put it into one with cluster\.device"):
+        load_machine("rtx5090")
+    with pytest.raises(Refused, match="'dgx-h100' is a machine, with H100-SXM5-80GB"):
+        load_device("dgx-h100")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["tune", "quickstart"], "No such command 'tune'; it is: dpsim plan SCENARIO --tune KEY"),
+        (["doctor"], "No such command 'doctor'; it is: dpsim show doctor"),
+        (["zebra"], "No such command 'zebra'; it is: dpsim --help"),
+        (["run", "quickstart", "--ranks", "16"], "; it is a key: --set cluster.ranks=…"),
+        (["run", "quickstart", "--batch-size", "8"], "; it is a key: --set batch.per_device=…"),
+        (["collective", "all_reduce", "--machine", "dgx-h100"], "No such option: --machine"),
+        (["run", "dgx-h100"], "is a machine: `dpsim run SCENARIO --set cluster.machine=dgx-h100`"),
+        (["run", "llama-3-8b"], "model: {huggingface: llama-3-8b, sequence_length: TOKENS}"),
+        (["run", "train.py"], "`dpsim measure --world-size RANKS -- python train.py` records"),
+        (["run", "quickstart", "--set", "model=vgg16"], "write {name: vgg16}"),
+        (["run", "quickstart", "--set", "model={name: gpt2-xl}"], "write {huggingface: gpt2-xl,"),
+        (["run", "quickstart", "--set", "cluster.inter_node_kind=ib"], "mean 'infiniband'?"),
+        (["collective", "allreduce", "--cluster", "dgx-a100"], "did you mean 'all_reduce'?"),
+        (["collective", "all_reduce", "--cluster", "8xA100"], "'dgx-a100'?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_people_type_leads_to_what_there_is(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        app()(arguments, standalone_mode=False)
+        pytest.fail("was accepted")
+    except Exception as error:
+        assert _explain(error) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_knob_of_another_kind_is_refused_with_what_to_write() -> None:
+    with pytest.raises(Refused, match=r"strategy\.torch: unknown key; .*strategy=\{kind: …\} sets"):
+        read("quickstart", ["strategy.kind=zero"])
+    grid = grid_of({}, ["strategy.kind=ddp,fsdp", "strategy.bucket_cap_mb=25,100"])
+    with pytest.raises(Refused, match=r"bucket_cap_mb: unknown key; .*compare --vary` leaves out"):
+        check(grid, lambda change: read("quickstart", [f"{k}={v}" for k, v in change.items()]))
+
+
+def test_values_of_a_knob_that_a_kind_does_not_have_are_one_candidate() -> None:
+    axes = ["strategy.kind=ddp,fsdp", "strategy.bucket_cap_mb=25,100"]
+    assert [one.name for one in asked(["quickstart"], vary=axes)] == [
+        "strategy.kind=ddp strategy.bucket_cap_mb=25",
+        "strategy.kind=ddp strategy.bucket_cap_mb=100",
+        "strategy.kind=fsdp",
+    ]
