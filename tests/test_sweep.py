@@ -417,7 +417,10 @@ def test_every_file_that_is_opened_is_in_the_header_also_the_device_beside_a_mac
 def test_a_log_that_is_no_regular_file_is_refused_at_once(
     kind: str, plan: Sweep, tmp_path: Path
 ) -> None:
-    path = tmp_path / "sweep.log"
+    out = tmp_path / "out"
+    sweep(plan, out, player(1), shard=(1, 4))
+    path = out / "sweep.log"
+    path.unlink()
     if kind == "pipe":
         os.mkfifo(path)
     elif kind == "folder":
@@ -426,7 +429,7 @@ def test_a_log_that_is_no_regular_file_is_refused_at_once(
         path.symlink_to("/dev/zero" if kind == "device" else "nowhere")
     for salvage in (False, True):
         with pytest.raises(Refused, match="is no regular file"):
-            sweep(plan, tmp_path, player(1), salvage=salvage)
+            sweep(plan, out, player(1), salvage=salvage)
 
 
 def test_a_second_writer_is_refused_by_name(plan: Sweep, tmp_path: Path) -> None:
