@@ -11,7 +11,7 @@ import pytest
 from dpsim.backends.curves import MeasuredCurve
 from dpsim.backends.curves.file import Calibration, write
 from dpsim.backends.nccl import Nccl
-from dpsim.checks.collective import node_counts, sizes
+from dpsim.checks.collective import node_counts, routed, sizes
 from dpsim.core.record import Refused
 from dpsim.machines.machine import load_machine
 from dpsim.predict.collective import Setup
@@ -25,6 +25,13 @@ Cli = Callable[..., tuple[int, str, str]]
 
 def setup(machine: str = "dgx-h100", **settings: str) -> Setup:
     return Setup(load_machine(machine), Nccl(**settings))
+
+
+def test_flows_are_spread_or_hashed_and_nothing_else() -> None:
+    for routing in ("balanced", "ecmp"):
+        assert routed(setup(), routing, 3).changes == {"routing": routing, "seed": 3}
+    with pytest.raises(Refused, match="neither balanced nor ecmp"):
+        routed(setup(), "static", 0)
 
 
 # -- numbers --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ simulated, and does not hold a little further on."""
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from dpsim.core import yamlfile
 from dpsim.core.record import Refused
@@ -28,7 +30,7 @@ from dpsim.planning.trials import searched
 from dpsim.planning.tune import tune, tune_axes
 from dpsim.planning.wanted import Wanted, ends_of, parse_wanted
 from dpsim.predict.prediction import predict
-from dpsim.report.plan import FILES, columns_of, write_plan
+from dpsim.report.plan import FILES, columns_of, print_plan, write_plan
 from dpsim.report.plan_picture import make_figure
 from dpsim.report.plan_text import answer_text, question_text
 
@@ -740,6 +742,9 @@ def test_every_kind_of_question_has_a_table_and_words(tmp_path: Path) -> None:
         assert all(len(row) == len(headers) for row in rows)
         assert question_text(told).endswith("?")
         assert all(line.endswith(".") for line in answer_text(told))
+        shown = io.StringIO()
+        print_plan(told, Console(file=shown, width=200), "")
+        assert not shown.getvalue().endswith("\n\n")  # nothing was written, and nothing says so
         assert write_plan(told, tmp_path / str(len(list(tmp_path.iterdir()))))[:2] == list(FILES)
 
 
