@@ -200,6 +200,6 @@ def test_several_nodes_of_a_machine_without_a_network_are_refused_with_a_way_out
 
 
 def test_a_machine_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    for read in (load_machine, load_device):
+    for load in (load_machine, load_device):
         with pytest.raises(Refused, match=r"none\.yaml"):
-            read("none.yaml", tmp_path)
+            load("none.yaml", tmp_path)
