@@ -336,10 +336,10 @@ def test_logits_are_kept_in_32_bit() -> None:
     "family", ["mixtral", "deepseek_v3", "t5", "bloom", "falcon", "gpt_oss", "qwen3_moe", "x" * 500]
 )
 def test_other_families_are_refused_by_name(family: str) -> None:
-    with pytest.raises(Refused, match="is not modelled; known: bert, ") as caught:
+    with pytest.raises(Refused, match=r"is not modelled.*; known: bert, ") as caught:
         read(LLAMA, model_type=family)
     assert repr(family[:60]) in str(caught.value)
-    assert len(str(caught.value)) < 300
+    assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize("data", [GPT2, LLAMA, BERT, OPT, GEMMA2])
