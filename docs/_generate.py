@@ -69,7 +69,10 @@ Rules that hold for every key:
 - Unknown and repeated keys are refused, with the nearest known key named.  So are aliases, tags,
   merge keys and a second document.  A file has at most 10 MB and 32 levels.
 - Files named in a scenario are looked up below the scenario's own folder and nowhere else.
-- `--set a.b=value` on the command line overrides a key and is checked in the same way.
+- `--set a.b=value` on the command line overrides a key and is checked in the same way.  It holds
+  in all points of a sweep: an axis over what it sets goes, and it is set inside the values of an
+  axis over what it is in.  Where `sweep` is a list of points that set it, it is refused.
+- No point of a sweep sets a key twice: axes that would overwrite each other are refused.
 - `dpsim schema` prints the same as a JSON Schema, for editors; `dpsim schema answer` prints that of
   the answer, `dpsim run --json`.
 

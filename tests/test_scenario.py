@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsim.core import yamlfile
+from dpsim.core.overrides import apply_sets, sweep_changes
 from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, find, load, read, to_data
@@ -192,6 +193,97 @@ def test_set_takes_a_swept_key_out_of_the_sweep() -> None:
     assert [point.cluster.ranks for point in loaded.points] == [4]
     with pytest.raises(Refused, match="the points of the sweep set this key"):
         read("two-3090", ["cluster.machine=dgx-1v"])
+
+
+NODES = [{"machine": "dgx-a100", "nodes": 1}, {"machine": "dgx-a100", "nodes": 2}]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "text", "points"),
+    [
+        ({"cluster": NODES}, "cluster.nodes=8", [{"cluster": {**NODES[0], "nodes": 8}}]),
+        ({"cluster": NODES}, "cluster.ranks=4", [{"cluster": {"machine": "dgx-a100", "ranks": 4}}]),
+        (
+            {"cluster": NODES},
+            "cluster.machine=dgx-1v",
+            [{"cluster": {"machine": "dgx-1v", "nodes": nodes}} for nodes in (1, 2)],
+        ),
+        ({"cluster.nodes": [1, 2]}, "cluster={machine: dgx-a100, nodes: 4}", [{}]),
+        ({"cluster.nodes": [1, 2]}, "cluster={machine: dgx-a100, ranks: 4}", [{}]),
+        (
+            {"cluster.nodes": [1, 2]},
+            "cluster={machine: dgx-a100}",
+            [{"cluster.nodes": 1}, {"cluster.nodes": 2}],
+        ),
+        (
+            {"strategy": [{"kind": "ddp"}, {"kind": "fsdp"}]},
+            "strategy.kind=horovod",
+            [{"strategy": {"kind": "horovod"}}],
+        ),
+        ({"model.layers[0].forward": ["1 ms", "2 ms"]}, "model.layers.0.forward=50ms", [{}]),
+    ],
+)
+def test_what_is_set_holds_in_all_points_of_a_sweep(
+    sweep: Any, text: str, points: list[Any]
+) -> None:
+    """Whether the sweep sets the key itself, what it is in, what is in it, or spells it another
+    way."""
+    data = {"model": {"layers": [{"forward": "3 ms"}]}, "sweep": sweep}
+    apply_sets(data, [text])
+    assert sweep_changes(data) == tuple(points)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "text"),
+    [
+        ([{"cluster": NODES[0]}, {"cluster": NODES[1]}], "cluster.nodes=8"),
+        ([{"cluster.nodes": 1}, {"cluster.nodes": 2}], "cluster={nodes: 8}"),
+        ([{"cluster.nodes": 1}, {"cluster.nodes": 2}], "cluster.ranks=8"),
+        ({"batch.per_device": [1, 2]}, "jobs[0].batch.per_device=8"),
+    ],
+)
+def test_what_is_set_is_refused_where_listed_points_set_it_too(sweep: Any, text: str) -> None:
+    with pytest.raises(Refused, match=r"^--set .*: the points of the sweep set this key"):
+        apply_sets({"sweep": sweep, "jobs": [{}]}, [text])
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ({"cluster.nodes": [1, 2], "cluster.ranks": [2, 4]}, "sweep.cluster.ranks: cluster.nodes"),
+        ([{"cluster.nodes": 1, "cluster.ranks": 2}], "sweep[0].cluster.ranks: cluster.nodes says"),
+        ({"batch.per_device": [1], "batch": [{"per_device": 4}]}, "sweep.batch: replaces what"),
+        ({"batch": [{"per_device": 4}], "batch.per_device": [1]}, "per_device: batch sets it"),
+        ({"a[0]": [1], "a.0": [2]}, "sweep.a.0: is given twice"),
+        ({"batch..per_device": [1]}, "'batch..per_device' is no path to a key"),
+        ([{".batch": 1}], "'.batch' is no path to a key"),
+        ({"batch]per_device[": [1]}, "'batch]per_device[' is no path to a key"),
+        ({"cluster[nodes]": [1]}, "'cluster[nodes]' is no path to a key"),
+    ],
+)
+def test_points_whose_labels_would_not_hold_are_refused(sweep: Any, said: str) -> None:
+    with pytest.raises(Refused) as caught:
+        sweep_changes({"sweep": sweep})
+    assert said in str(caught.value)
+
+
+def test_an_axis_inside_of_another_leaves_its_values_as_they_are() -> None:
+    """A point's label says what the file says, not what other axes add to it."""
+    kinds = [{"kind": "ddp"}]
+    data = made(TOY | {"sweep": {"strategy": kinds, "strategy.bucket_cap_mb": [1, 2]}})
+    assert [point.strategy.bucket_cap_mb for point in data.points] == [1, 2]
+    assert kinds == [{"kind": "ddp"}]
+
+
+@pytest.mark.parametrize(
+    "text", ["strategy.torch=2.10", "strategy.horovod=0.20", "collective.version=2.20"]
+)
+def test_versions_need_no_quotes_where_they_are_set(text: str) -> None:
+    data: dict[str, Any] = {}
+    key, _, version = text.partition("=")
+    apply_sets(data, [text])
+    section, name = key.split(".")
+    assert data[section][name] == version
 
 
 def test_the_size_of_the_cluster_is_what_was_said_last() -> None:

@@ -119,6 +119,7 @@ def test_values_are_yaml_and_ranges_include_their_end(text: str, values: tuple[A
         ("sweep.x=1,2", "cannot be swept"),
         ("calibrate.ranks=1,2", "calibrated once"),
         ("a=.nan,1", "not finite"),
+        ("batch..per_device=4,8", "'batch..per_device' is no path to a key"),
     ],
 )
 def test_an_axis_that_is_none_is_refused(text: str, said: str) -> None:

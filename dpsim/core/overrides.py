@@ -7,16 +7,20 @@ import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from dpsim.core import yamlfile
-from dpsim.core.record import Refused
+from dpsim.core.record import Refused, dotted
 
 MAX_POINTS = 10_000
 #: the keys that say which plug-in a section is
 _TAGS = ("kind", "backend", "name")
 #: setting one says how large the cluster is, so it replaces the other
-INSTEAD = {"cluster.nodes": "ranks", "cluster.ranks": "nodes"}
+INSTEAD = {"cluster.nodes": "cluster.ranks", "cluster.ranks": "cluster.nodes"}
+#: their numbers are versions, though YAML reads a number: 2.10 is not 2.1
+_VERSIONS = ("strategy.torch", "strategy.horovod", "collective.version")
+_PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[[0-9]+\])*")
 
 
 def of_one_kind(path: tuple[str | int, ...], changed: Mapping[str, Any]) -> str:
@@ -31,6 +35,59 @@ def of_one_kind(path: tuple[str | int, ...], changed: Mapping[str, Any]) -> str:
     )
 
 
+@lru_cache(maxsize=4096)
+def parts_of(path: str) -> tuple[str | int, ...]:
+    """What `path` leads through, however it is spelt: layers[0].name is layers.0.name."""
+    parts = re.findall(r"[^.\[\]]+", path)
+    if not _PATH.fullmatch(path) or len(parts) > 32:
+        raise Refused(f"{path[:60]!r} is no path to a key; write it as in model.layers[0].forward")
+    return tuple(int(part) if re.fullmatch("[0-9]{1,9}", part) else part for part in parts)
+
+
+def within(key: str, other: str) -> bool:
+    """Whether `key` is `other`, or in it."""
+    above = parts_of(other)
+    return parts_of(key)[: len(above)] == above
+
+
+def says(key: str, value: Any, other: str) -> bool:
+    """Whether setting `key` to `value` says what `other` is to be."""
+    return any(
+        within(name, key) and _has(value, parts_of(name)[len(parts_of(key)) :])
+        for name in (other, INSTEAD.get(other))
+        if name
+    )
+
+
+def _has(value: Any, rest: tuple[str | int, ...]) -> bool:
+    for part in rest:
+        listed = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if not listed and not (isinstance(value, Mapping) and part in value):
+            return False
+        value = value[part]
+    return True
+
+
+def check_axes(axes: Sequence[Sequence[Mapping[str, Any]]]) -> None:
+    """Refuse, at its key, what sets anew what an axis before it sets: its label would not hold."""
+    for first, second in itertools.combinations(axes, 2):
+        names = {key for change in second for key in change}
+        for change, name in itertools.product(first, names):
+            for key, value in change.items():
+                if said := _clash(key, value, name):
+                    raise Refused(said, (name,))
+
+
+def _clash(key: str, value: Any, later: str) -> str:
+    if parts_of(key) == parts_of(later):
+        return "is given twice; list all its values in one"
+    if INSTEAD.get(key) == later:
+        return f"{key} says already how large the cluster is"
+    if within(key, later):
+        return f"replaces what {key} sets; give {later} first"
+    return f"{key} sets it already" if says(key, value, later) else ""
+
+
 def sweep_changes(data: dict[str, Any]) -> tuple[dict[str, Any], ...]:
     """What every point of the sweep sets (nothing, once, if there is no sweep)."""
     sweep = data.get("sweep")
@@ -40,13 +97,28 @@ def sweep_changes(data: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         raise Refused("has no points; leave it out, or give values", ("sweep",))
     if not isinstance(sweep, Mapping):
         _limit(len(sweep))
+        for number, point in enumerate(sweep):
+            _check_sweep({key: [value] for key, value in point.items()}, ("sweep", number))
         return tuple(dict(change) for change in sweep)
     for key, values in sweep.items():
         if not values:
             raise Refused("an empty list has no points", ("sweep", key))
     _limit(math.prod(len(values) for values in sweep.values()))
+    _check_sweep(sweep, ("sweep",))
     grid = itertools.product(*sweep.values())
     return tuple(dict(zip(sweep.keys(), values, strict=True)) for values in grid)
+
+
+def _check_sweep(sweep: Mapping[str, Sequence[Any]], place: tuple[str | int, ...]) -> None:
+    for key in sweep:
+        try:
+            parts_of(key)
+        except Refused as error:
+            raise Refused(error.message, (*place, key)) from None
+    try:
+        check_axes([[{key: value} for value in values] for key, values in sweep.items()])
+    except Refused as error:
+        raise Refused(error.message, (*place, *error.path)) from None
 
 
 def _limit(points: int) -> None:
@@ -62,10 +134,10 @@ def with_change(
     """A copy of `data` with ``{path: value, …}`` set; errors are reported at `place`."""
     result = copy.deepcopy(data)
     for key, value in change.items():
-        if re.split(r"[.\[]", key)[0] == "sweep":
-            raise Refused("a sweep cannot change the sweep", (*place, key))
         try:
-            _put(result, key, value)
+            if within(key, "sweep"):
+                raise Refused("a sweep cannot change the sweep")
+            _put(result, parts_of(key), key, value)
         except Refused as error:
             raise Refused(error.message, (*place, key)) from None
     return result
@@ -83,42 +155,63 @@ def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
             raise Refused(f"--set {text}: write it as key.path=value")
         parsed = value_of(key.strip(), value, f"--set {text}")
         try:
-            _put(data, key.strip(), parsed)
+            parts = parts_of(key.strip())
+            _put(data, parts, key.strip(), parsed)
+            asked_last(data, dotted(parts), parsed)
         except Refused as error:
-            raise Refused(f"--set {text}: {error.message}") from None
-        changed[key.strip()] = text
-        _unsweep(data, key.strip(), text)
-        if key.strip() in INSTEAD:
-            _unsweep(data, f"cluster.{INSTEAD[key.strip()]}", text)
+            raise Refused(f"--set {text}: {error}") from None
+        changed[dotted(parts)] = text
     return changed
 
 
 def value_of(key: str, text: str, shown: str) -> Any:
     """The value that `text`, as YAML, gives to `key`; errors call it `shown`."""
     value, _ = yamlfile.loads(text, shown)
-    if key == "strategy.torch" and isinstance(value, int | float):
-        return text.strip()  # 2.13 is a version, though YAML reads a number
+    if key in _VERSIONS and isinstance(value, int | float):
+        return text.strip()
     return value
 
 
-def _unsweep(data: dict[str, Any], key: str, text: str) -> None:
-    """Take `key` out of the sweep."""
+def asked_last(data: dict[str, Any], key: str, value: Any) -> None:
+    """Let `key`, which `data` has as `value`, hold in all points of its sweep.
+
+    An axis of the sweep over what is set goes.  In the values of an axis over what the key is in,
+    it is set as well; those that become alike are one.  Refused where the points are a list.
+    """
     sweep = data.get("sweep")
-    if isinstance(sweep, dict) and key in sweep:
-        del sweep[key]
-        if not sweep:
-            del data["sweep"]
-    elif isinstance(sweep, list) and any(isinstance(c, dict) and key in c for c in sweep):
-        raise Refused(f"--set {text}: the points of the sweep set this key; set sweep too")
+    parts = parts_of(key)
+    in_job = parts[0] == "jobs" and len(parts) > 2
+    if in_job:
+        key = dotted(parts[2:])
+    points = sweep if isinstance(sweep, list) else [sweep]
+    own = [o for p in points if isinstance(p, Mapping) for o in p if isinstance(o, str)]
+    gone = {o for o in own if says(key, value, o)}
+    touched = gone | {o for o in own if within(key, o)}
+    if not touched:
+        return
+    if in_job or isinstance(sweep, list):
+        raise Refused("the points of the sweep set this key; take them out with --set sweep=null")
+    for name in touched:
+        values = sweep.pop(name) if name in gone else sweep[name]
+        if name not in gone and isinstance(values, list):
+            sweep[name] = _with_inside(values, name, key, value)
+    if not sweep:
+        del data["sweep"]
 
 
-def _put(data: dict[str, Any], path: str, value: Any) -> None:
-    """Set ``a.b`` or ``layers[0].forward`` in nested plain data."""
-    parts: list[str | int] = [
-        int(part) if part.isdigit() else part for part in re.findall(r"[^.\[\]]+", path)
-    ]
-    if not parts or len(parts) > 32:
-        raise Refused(f"{path!r} is no path to a key")
+def _with_inside(values: list[Any], name: str, key: str, value: Any) -> list[Any]:
+    """The values of the axis `name` with `key`, which is in each, set to `value`."""
+    inside = (name, *parts_of(key)[len(parts_of(name)) :])
+    found = {}
+    for one in values:
+        holder = {name: copy.deepcopy(one)}
+        _put(holder, inside, key, value)
+        found[repr(holder)] = holder[name]
+    return list(found.values())
+
+
+def _put(data: dict[str, Any], parts: tuple[str | int, ...], path: str, value: Any) -> None:
+    """Set what `parts` lead to in nested plain data; errors call it `path`."""
     here: Any = data
     for part, following in itertools.pairwise(parts):
         here = _step(here, part, path, {} if isinstance(following, str) else [])
@@ -126,10 +219,10 @@ def _put(data: dict[str, Any], path: str, value: Any) -> None:
     item = isinstance(here, list) and isinstance(last, int) and last < len(here)
     if not item and not isinstance(here, dict):
         raise Refused(f"{path!r} leads into something that has no such key")
-    here[last] = value
+    here[last] = copy.deepcopy(value)  # a later key may set what is in it
     other = INSTEAD.get(path)
     if other is not None and isinstance(here, dict) and value is not None:
-        here.pop(other, None)
+        here.pop(other.rpartition(".")[2], None)
 
 
 def _step(here: Any, part: str | int, path: str, fresh: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from dpsim.backends.curves import file as calibrated
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins, unknown, yamlfile
-from dpsim.core.overrides import apply_sets, of_one_kind, sweep_changes, with_change
+from dpsim.core.overrides import apply_sets, of_one_kind, parts_of, sweep_changes, with_change
 from dpsim.core.places import below, data_folder
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
 from dpsim.describe.convergence import Training
@@ -236,10 +235,9 @@ def _point(
     try:
         return build(Scenario, changed, file=True)
     except Refused as error:
-        at = dotted(error.path)
         for key in change:
-            if at == key or at.startswith((f"{key}.", f"{key}[")):
-                size = len(re.findall(r"[^.\[\]]+", key))
+            size = len(parts_of(key))
+            if error.path[:size] == parts_of(key):
                 raise Refused(error.message, (*place, key, *error.path[size:])) from None
         raise
 

@@ -155,7 +155,7 @@ class Bench:
 
     def beside(self, *keys: str) -> Change:
         """What the point that is asked about sets, apart from `keys`."""
-        known = {*keys, *(f"cluster.{INSTEAD[key]}" for key in keys if key in INSTEAD)}
+        known = {*keys, *(INSTEAD[key] for key in keys if key in INSTEAD)}
         return {key: value for key, value in self.at.items() if key not in known}
 
 

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks
 from dpsim.core import plugins
 from dpsim.core.errors import SimulationError
-from dpsim.core.overrides import INSTEAD, with_change
+from dpsim.core.overrides import asked_last, with_change
 from dpsim.core.record import Refused
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
@@ -161,7 +160,12 @@ def _changed(job: MixedJob, change: Change, shown: str) -> tuple[MixedJob, dict[
     """`job` with `change`, and the keys that were left out, with why: another kind of strategy or
     backend keeps of its section what it knows too."""
     loaded = job.loaded
-    data = _unswept(with_change(loaded.data, change, ("--vary",)), change, shown)
+    data = with_change(loaded.data, change, ("--vary",))
+    try:
+        for key, value in change.items():
+            asked_last(data, key, value)
+    except Refused as error:
+        raise Refused(f"{shown}: {error}") from None
     left: dict[str, str] = {}
     for key, package in _PLUGINS.items():
         section, tag = key.split(".")
@@ -176,18 +180,6 @@ def _changed(job: MixedJob, change: Change, shown: str) -> tuple[MixedJob, dict[
     except Refused as error:
         raise Refused(f"{shown}: {error}") from None
     return replace(job, loaded=replace(again, sets=loaded.sets)), left
-
-
-def _unswept(data: dict[str, Any], change: Change, shown: str) -> dict[str, Any]:
-    """`data` whose sweep no longer sets what `change` does."""
-    sweep = data.get("sweep")
-    keys = {*change, *(f"cluster.{INSTEAD[key]}" for key in change if key in INSTEAD)}
-    if isinstance(sweep, list) and any(keys & set(point) for point in sweep):
-        raise Refused(f"{shown}: the points of the sweep set this key; leave one of them out")
-    if not isinstance(sweep, dict):
-        return data
-    rest = {key: values for key, values in sweep.items() if key not in keys}
-    return {k: v for k, v in data.items() if k != "sweep"} | ({"sweep": rest} if rest else {})
 
 
 def _keys(package: str, name: str) -> set[str]:

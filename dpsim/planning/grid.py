@@ -12,7 +12,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
@@ -24,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from dpsim.core import unknown, yamlfile
-from dpsim.core.overrides import INSTEAD, of_one_kind, value_of
+from dpsim.core.overrides import check_axes, of_one_kind, parts_of, says, value_of, within
 from dpsim.core.record import Refused, dotted
 from dpsim.predict.point import Change
 
@@ -75,7 +74,10 @@ class Grid:
     axes: tuple[Axis, ...]
 
     def __post_init__(self) -> None:
-        _check_order(self.axes)
+        try:
+            check_axes([axis.changes for axis in self.axes])
+        except Refused as error:
+            raise Refused(f"--grid {error}") from None
         if len(self) > MAX_GRID:
             raise Refused(f"--grid: {self}; at most {MAX_GRID:,} are played in one sweep")
 
@@ -107,21 +109,6 @@ class Grid:
         return (self.change(number) for number in range(len(self)))
 
 
-def _check_order(axes: Sequence[Axis]) -> None:
-    """A key is set by one axis, and never before an axis replaces what it is in."""
-    for first, second in itertools.combinations(axes, 2):
-        if first.name == second.name:
-            raise Refused(f"--grid {second.name}: is given twice; list all its values in one")
-        if INSTEAD.get(first.name) == second.name.rpartition(".")[2] and second.name in INSTEAD:
-            raise Refused(
-                f"--grid {second.name}: {first.name} says already how large the cluster is"
-            )
-        if first.name.startswith((f"{second.name}.", f"{second.name}[")):
-            raise Refused(
-                f"--grid {second.name}: replaces what {first.name} sets; give {second.name} first"
-            )
-
-
 @contextmanager
 def as_vary() -> Iterator[None]:
     """What is refused inside speaks of --vary, where grids speak of --grid."""
@@ -144,7 +131,11 @@ def parse_axis(text: str) -> Axis:
     key = key.strip()
     if not equals or not key:
         raise Refused(f"--grid {text}: write it as key.path=value,value,…")
-    if (root := re.split(r"[.\[]", key)[0]) in SHARED:
+    try:
+        root = parts_of(key)[0]
+    except Refused as error:
+        raise Refused(f"--grid {text}: {error}") from None
+    if root in SHARED:
         raise Refused(f"--grid {text}: {SHARED[root]}")
     found: list[Any] = []
     for part in _split(values):
@@ -223,23 +214,29 @@ def grid_of(data: Mapping[str, Any], texts: Sequence[str]) -> Grid:
     An axis takes the place of the sweep's over the same key: what is asked for last, wins.
     """
     asked = tuple(parse_axis(text) for text in texts)
-    named = {axis.name for axis in asked}
-    named |= {f"cluster.{INSTEAD[name]}" for name in named & set(INSTEAD)}
+    new = [change for axis in asked for change in axis.changes]
     own = []
     for axis in _own(data.get("sweep")):
-        if axis.name in named:
-            continue
-        hidden = sorted(named & {key for change in axis.changes for key in change})
-        if hidden:
-            raise Refused(
-                f"--grid {hidden[0]}: the points of the scenario's sweep set this key; take them "
-                "out with --set sweep=null"
-            )
-        own.append(axis)
+        for key, value in ((key, value) for change in new for key, value in change.items()):
+            if axis.name != "sweep" and says(key, value, axis.name):
+                break
+            if axis.name == "sweep" and _sets(axis, key, value):
+                raise Refused(
+                    f"--grid {key}: the points of the scenario's sweep set this key; take them "
+                    "out with --set sweep=null"
+                )
+        else:
+            own.append(axis)
     axes = (*own, *asked)
     if not axes:
         raise Refused("nothing is swept; give --grid key=value,value,… or a scenario with a sweep")
     return Grid(axes)
+
+
+def _sets(axis: Axis, key: str, value: Any) -> bool:
+    """Whether a point of `axis` sets what `key` does, or what it is in."""
+    names = {name for change in axis.changes for name in change}
+    return any(says(key, value, name) or within(key, name) for name in names)
 
 
 def _own(sweep: Any) -> Iterator[Axis]:

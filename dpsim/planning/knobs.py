@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from dpsim.core import unknown
 from dpsim.core.marks import Mark
-from dpsim.core.overrides import INSTEAD
+from dpsim.core.overrides import INSTEAD, parts_of
 from dpsim.core.record import Check, Refused
 from dpsim.core.units import Unit, parse
 from dpsim.describe.scenario import Scenario
@@ -196,7 +196,10 @@ def _find(scenario: Scenario, key: str, shown: str) -> tuple[Any, Any, int]:
     """The annotation and the value under the path `key`, and the step of whole numbers."""
     here: Any = scenario
     hint: Any = Scenario
-    parts = re.findall(r"[^.\[\]]+", key)
+    try:
+        parts = [str(part) for part in parts_of(key)]
+    except Refused as error:
+        raise Refused(f"{shown} {key}: {error}") from None
     for place, part in enumerate(parts):
         if isinstance(here, tuple) and part.isdigit() and int(part) < len(here):
             here = here[int(part)]
