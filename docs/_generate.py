@@ -215,7 +215,7 @@ MEANING = {
     "`zero_hpz_partition_size`",
     "Horovod.local_size": "ranks of a node, for `hierarchical_allreduce`; left out: the machine's",
     "Horovod.op": "`adasum` is refused",
-    "Horovod.pcie_bandwidth": "between a device and its host, one way, for "
+    "Horovod.pcie_bandwidth": "between a device and its host, one way; left out: 12 GB/s; only for "
     "`hierarchical_allreduce`",
     "Zero.stage": "what is sharded: 1 optimizer states, 2 gradients too, 3 parameters too",
     "Zero.as_shipped": "false: as in the paper",

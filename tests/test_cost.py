@@ -194,6 +194,16 @@ def test_a_power_that_is_not_known_is_no_zero(unknown: str) -> None:
     assert caught.value.path[0] == "energy"
 
 
+@pytest.mark.parametrize(
+    ("energy", "key"),
+    [(Energy(idle_power=500.0), "idle_power"), (Energy(device_power=400.0), "device_power")],
+)
+def test_a_device_that_draws_more_with_nothing_to_do_is_refused(energy: Energy, key: str) -> None:
+    with pytest.raises(Refused, match="draws no more with nothing to do: 500 W idle") as caught:
+        power(energy, replace(USAGE, idle_watts=500.0))
+    assert caught.value.path == ("energy", key)
+
+
 # -- price lists ----------------------------------------------------------------------------------
 
 DATED = {"as_of": "2023-05-01", "source": "the provider's page"}

@@ -359,6 +359,12 @@ def hierarchical(ranks: int, local: int, **rest: Any) -> Program:
     return knobs.program(job_of(ranks, control=True), 1)
 
 
+def test_copies_to_hosts_are_refused_where_there_are_none() -> None:
+    with pytest.raises(Refused, match="only hierarchical_allreduce: true needs it") as caught:
+        Horovod(pcie_bandwidth=1e9)
+    assert caught.value.path == ("pcie_bandwidth",)
+
+
 @pytest.mark.parametrize(("ranks", "local"), [(4, 2), (16, 8), (8, 8), (8, 1)])
 def test_a_hierarchical_all_reduce_scatters_crosses_and_gathers(ranks: int, local: int) -> None:
     found = [op for op in hierarchical(ranks, local).ops if op.kind == "collective"]

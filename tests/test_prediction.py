@@ -420,9 +420,39 @@ def test_a_throughput_in_a_unit_that_the_model_does_not_have_is_refused(
         answer(RESNET, model={"name": model}, calibrate={"throughput": rate})
 
 
-def test_a_slow_rank_that_no_point_has_is_warned_about() -> None:
-    document = answer(one_layer(variability={"slow_ranks": {9: 3.0}}))
-    assert "variability.slow_ranks: no point has a rank 9" in document["warnings"]
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"variability": {"slow_ranks": {9: 3.0}}},
+            "variability.slow_ranks: no point has a rank 9",
+        ),
+        (
+            {
+                "variability": {"slow_nodes": {9: 2.0}},
+                "cluster": {"machine": "dgx-a100", "ranks": 16},
+            },
+            "variability.slow_nodes: no point has a node 9",
+        ),
+        (
+            {"batch": {"per_device": 1, "per_rank": {99: 4}}},
+            "batch.per_rank: no point has a rank 99",
+        ),
+    ],
+)
+def test_a_rank_or_node_that_no_point_has_is_warned_about(
+    changes: dict[str, Any], said: str
+) -> None:
+    """And batches are not called uneven for it."""
+    warnings = answer(one_layer(**changes))["warnings"]
+    assert said in warnings
+    assert not any("uneven batches" in text for text in warnings)
+
+
+def test_uneven_batches_are_told_where_a_rank_has_another_one() -> None:
+    batch = {"per_device": 1, "per_rank": {1: 4, 2: 4}}
+    warnings = answer(one_layer(batch=batch))["warnings"]
+    assert any("uneven batches" in text for text in warnings)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,10 @@ def power(energy: Energy, usage: Usage) -> Power:
     if unknown:
         names = " and ".join(f"energy.{name}" for name in unknown)
         raise Refused(f"is not known of this machine; give {names}", ("energy", unknown[0]))
+    if (known["idle_power"] or 0.0) > (known["device_power"] or 0.0):
+        key = "idle_power" if energy.idle_power is not None else "device_power"
+        watts = f"{known['idle_power']:g} W idle, {known['device_power']:g} W at work"
+        raise Refused(f"a device draws no more with nothing to do: {watts}", ("energy", key))
     busy, idle, host = (decimal(watts) for watts in known.values() if watts is not None)
     share = decimal(usage.busy)
     devices = usage.devices * (busy * share + idle * (1 - share))

@@ -26,16 +26,15 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
     """All warnings of an answer, in their order."""
     cases, points = [one.case for one in outcomes], [one.point for one in outcomes]
     good = [one.case for one in outcomes if one.played]
-    most = max((point.ranks or 0 for point in points), default=0)
     return (
         *_altered(loaded),
         *_assumed(cases[0], good, found),
         *_certain(points),
-        *_nowhere(cases[0], most),
+        *_nowhere(cases, points),
         *_foreign(good),
         *_behind_pcie(good),
         *_drawn(cases),
-        *_uneven(cases[0], good),
+        *_uneven(cases, good),
         *_unfit(outcomes),
         *_strategy_notes(good),
         *training_run.warnings(cases, points),
@@ -84,12 +83,29 @@ def _certain(points: Sequence[Point | Failed]) -> Iterator[str]:
         )
 
 
-def _nowhere(first: Case, most: int) -> Iterator[str]:
-    """What is said of ranks that no point has; `most` is the largest count."""
-    beyond = [r for r in first.scenario.variability.slow_ranks or {} if r >= most]
-    if beyond:
-        yield f"variability.slow_ranks: no point has a rank {min(beyond)}"
-    texts = first.scenario.cluster.devices or {}
+def _nowhere(cases: Sequence[Case], points: Sequence[Point | Failed]) -> Iterator[str]:
+    """What is said of ranks and nodes that no point has."""
+    most = max((point.ranks or 0 for point in points), default=0)
+    nodes = max((point.nodes or 0 for point in points), default=0)
+    for key, what, count, said in (
+        (
+            "variability.slow_ranks",
+            "rank",
+            most,
+            [c.scenario.variability.slow_ranks for c in cases],
+        ),
+        (
+            "variability.slow_nodes",
+            "node",
+            nodes,
+            [c.scenario.variability.slow_nodes for c in cases],
+        ),
+        ("batch.per_rank", "rank", most, [c.scenario.batch.per_rank for c in cases]),
+    ):
+        beyond = {number for one in said for number in one or {} if number >= count}
+        if beyond:
+            yield f"{key}: no point has a {what} {min(beyond)}"
+    texts = cases[0].scenario.cluster.devices or {}
     unmet = [text for text in texts if min(span[0] for span in ranks_of(text)) >= most]
     if unmet:
         yield f"cluster.devices: no point has a rank of {unmet[0]}"
@@ -140,10 +156,11 @@ def _drawn(cases: Sequence[Case]) -> Iterator[str]:
         yield f"variability.preset {varied.preset}: {varied.source}"
 
 
-def _uneven(first: Case, good: Sequence[Case]) -> Iterator[str]:
+def _uneven(cases: Sequence[Case], good: Sequence[Case]) -> Iterator[str]:
     """Where the samples of a step do not all count alike."""
-    batch = first.scenario.batch
-    if batch.by_speed or batch.per_rank:
+    if cases[0].scenario.batch.by_speed or any(
+        case.scenario.batch.per_rank and len(set(case.batches.shares)) > 1 for case in good
+    ):
         yield (
             "uneven batches: where gradients are averaged over ranks, samples of a small batch "
             "count more, unless the loss is scaled by the rank's share of the samples"

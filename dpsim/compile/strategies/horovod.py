@@ -97,7 +97,7 @@ class Horovod(Strategy):
     op: Literal["average", "sum", "adasum"] = "average"
     host_latency: units.Seconds = 20e-6
     request_cost: units.Seconds = 1e-6
-    pcie_bandwidth: units.BytesPerSecond = LINK
+    pcie_bandwidth: units.BytesPerSecond | None = None
 
     def __post_init__(self) -> None:
         if self.op == "adasum":
@@ -111,6 +111,8 @@ class Horovod(Strategy):
                 "a hierarchical all-reduce needs the ranks of a node (horovodrun -H host:slots)",
                 ("local_size",),
             )
+        if self.pcie_bandwidth is not None and not self.hierarchical_allreduce:
+            raise Refused("only hierarchical_allreduce: true needs it", ("pcie_bandwidth",))
 
     # -- knobs with their defaults ------------------------------------------------------------
 
@@ -174,7 +176,7 @@ class Horovod(Strategy):
         legs: tuple[Leg, ...] = (Leg("AR", "all_reduce", size, padding, delay=delay),)
         if self.hierarchical_allreduce:
             n = self.node(job.ranks)
-            copy = size / n / self.pcie_bandwidth if job.control else 0.0
+            copy = size / n / (self.pcie_bandwidth or LINK) if job.control else 0.0
             legs = (
                 Leg("RS", "reduce_scatter", size, padding, group=LOCAL, delay=delay),
                 Leg("AR", "all_reduce", size / n, padding / n, group=CROSS, delay=copy),
