@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -16,6 +18,7 @@ from dpsim.describe.scenario import Scenario, read
 from dpsim.machines.machine import load_device, load_machine
 from dpsim.planning.candidates import asked
 from dpsim.planning.grid import check, grid_of
+from dpsim.planning.wanted import check_fields, parse_wanted
 
 ROOT = Path(__file__).resolve().parent.parent
 #: what is no name but a combination, and refused where its parts meet
@@ -97,6 +100,27 @@ def test_the_documents_and_the_list_call_the_same_things_not_modelled() -> None:
         assert what.lower() in later, what
 
 
+def test_a_field_that_is_not_modelled_is_refused_by_name() -> None:
+    wanted = parse_wanted("goodput>=0.9")
+    with pytest.raises(Refused, match="goodput: 'goodput' is not modelled"):
+        check_fields([wanted.field], {"efficiency": 0.9}, "--require")
+
+
+def test_what_is_advised_in_place_of_what_is_missing_is_there() -> None:
+    """Keys in advice are keys of a scenario."""
+    sections = set(Scenario.__dataclass_fields__)
+    for what, entry in missing().items():
+        for section, key in re.findall(r"\b([a-z]+)\.([a-z_]+)", entry.instead):
+            if section in sections and section not in ("strategy", "collective", "model"):
+                assert key in _keys_of(section), f"{what}: {section}.{key}"
+
+
+def _keys_of(section: str) -> set[str]:
+    hint = get_type_hints(Scenario)[section]
+    found = next(t for t in (hint, *get_args(hint)) if dataclasses.is_dataclass(t))
+    return {field.name for field in dataclasses.fields(found)}
+
+
 @pytest.mark.parametrize(
     ("name", "known", "found"),
     [
@@ -161,6 +185,12 @@ def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() ->
         (["collective", "all_reduce", "--machine", "dgx-h100"], "No such option: --machine"),
         (["run", "dgx-h100"], "is a machine: `dpsim run SCENARIO --set cluster.machine=dgx-h100`"),
         (["run", "llama-3-8b"], "model: {huggingface: llama-3-8b, sequence_length: TOKENS}"),
+        (["run", "moe"], "'moe' is not modelled (expert parallelism"),
+        (["run", "mixtral-8x7b"], "'mixtral-8x7b' is not modelled (expert parallelism"),
+        (
+            ["plan", "quickstart", "--vary", "cluster.nodes", "--require", "mtbf>=1h"],
+            "--require mtbf>=1h: 'mtbf' is not modelled (failures and restarts",
+        ),
         (["run", "train.py"], "`dpsim measure --world-size RANKS -- python train.py` records"),
         (["run", "quickstart", "--set", "model=vgg16"], "write {name: vgg16}"),
         (["run", "quickstart", "--set", "model={name: gpt2-xl}"], "write {huggingface: gpt2-xl,"),

@@ -297,6 +297,8 @@ def find(source: str | Path) -> Path:
     near = unknown.did_you_mean(name, known)
     if said := _no_scenario(name):
         raise Refused(f"{name!r} is {said}")
+    if not near and (said := unknown.not_modelled(name)):
+        raise Refused(said)
     raise Refused(
         f"no scenario file {name!r}, and no such bundled scenario; {near}{near and ' '}"
         f"bundled: {', '.join(known)}"

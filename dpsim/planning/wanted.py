@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dpsim.core import unknown
 from dpsim.core.record import Refused
 from dpsim.core.units import parse, show
 
@@ -101,7 +102,8 @@ def parse_wanted(text: str, option: str = "--require") -> Wanted:
         limit = _limit(field, value)
     except ValueError as error:
         shown = text if option == "--require" else value
-        raise Refused(f"{option} {shown}: {error}") from None
+        said = "" if dimension(field) else unknown.not_modelled(field)
+        raise Refused(f"{option} {shown}: {said or error}") from None
     return Wanted(field, sign in (">=", "≥"), limit, option)
 
 
@@ -227,5 +229,7 @@ def check_fields(fields: Sequence[str], point: Mapping[str, Any], option: str) -
             raise Refused(f"{option} {field}: {what}")
         known = sorted(name for name in point if value_of(point, name) is not None)
         near = difflib.get_close_matches(field, [*known, *_ASKED], n=1, cutoff=0.6)
+        if not near and (said := unknown.not_modelled(field)):
+            raise Refused(f"{option} {field}: {said}")
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         raise Refused(f"{option} {field}: points have no such field; {hint}")
