@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import re
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -12,12 +13,13 @@ import pytest
 from dpsim.cli import _explain
 from dpsim.cli.app import app
 from dpsim.core import plugins
-from dpsim.core.record import Refused
+from dpsim.core.record import Refused, build
 from dpsim.core.unknown import by_meaning, missing, near, not_modelled, sentence
 from dpsim.describe.scenario import Scenario, read
 from dpsim.machines.machine import load_device, load_machine
 from dpsim.planning.candidates import asked
 from dpsim.planning.grid import check, grid_of
+from dpsim.planning.unswept import Unswept
 from dpsim.planning.wanted import check_fields, parse_wanted
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -98,6 +100,29 @@ def test_the_documents_and_the_list_call_the_same_things_not_modelled() -> None:
         assert what in COMBINED or what in missing(), what
     for what in missing():
         assert what.lower() in later, what
+
+
+def test_a_key_of_another_kind_is_said_to_be_one() -> None:
+    """Whoever asks for another kind is told how to set the section anew, and nobody else is."""
+    kind = "strategy={kind: ddp, bucket_cap_mb: 5}"
+    with pytest.raises(Refused, match=r"unknown key; .* it is of another strategy\.kind"):
+        read("quickstart", [kind, "strategy.kind=horovod"])
+    unswept = Unswept.of(read("quickstart", [kind]))
+    with pytest.raises(Refused, match=r"another strategy\.kind"):
+        check(grid_of({}, ["strategy.kind=horovod"]), unswept.changed)
+    with pytest.raises(Refused) as caught:
+        read("quickstart", ["strategy.zebra=5"])
+    assert "another" not in str(caught.value)
+
+
+TOY = {"model": {"name": "resnet50"}, "cluster": {"ranks": 1}, "collective": {"backend": "ideal"}}
+
+
+def test_a_refusal_says_whether_a_key_is_unknown_wherever_it_goes() -> None:
+    with pytest.raises(Refused) as caught:
+        build(Scenario, {**TOY, "strategy": {"kind": "ddp", "zebra": 1}}, file=True)
+    assert pickle.loads(pickle.dumps(caught.value)).unknown_key
+    assert not Refused("'unknown key' is a title").unknown_key
 
 
 def test_a_field_that_is_not_modelled_is_refused_by_name() -> None:

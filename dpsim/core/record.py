@@ -41,12 +41,18 @@ T = TypeVar("T")
 
 
 class Refused(ValueError):
-    """Input that dpsim refuses: what, where, and what would be accepted (exit code 2)."""
+    """Input that dpsim refuses: what, where, and what would be accepted (exit code 2).
 
-    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+    unknown_key  whether it is that nothing has the key at `path`
+    """
+
+    def __init__(
+        self, message: str, path: tuple[str | int, ...] = (), *, unknown_key: bool = False
+    ) -> None:
         super().__init__(message, path)  # what copies and other processes rebuild it from
         self.message = message
         self.path = path
+        self.unknown_key = unknown_key
 
     def __str__(self) -> str:
         return f"{dotted(self.path)}: {self.message}" if self.path else self.message
@@ -136,8 +142,9 @@ def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, 
     where = path + _user(first)
     cause = (first.get("ctx") or {}).get("error")
     if isinstance(cause, Refused):
-        return Refused(cause.message, where + cause.path)
-    return Refused(str(cause) if isinstance(cause, ValueError) else _sentence(cls, first), where)
+        return Refused(cause.message, where + cause.path, unknown_key=cause.unknown_key)
+    said = str(cause) if isinstance(cause, ValueError) else _sentence(cls, first)
+    return Refused(said, where, unknown_key=first["type"] in _STRANGE)
 
 
 def _sentence(cls: type, complaint: Any) -> str:
@@ -145,7 +152,7 @@ def _sentence(cls: type, complaint: Any) -> str:
     from dpsim.core import unknown  # which is made of records
 
     kind, value, place = complaint["type"], complaint.get("input"), complaint["loc"]
-    if kind in (*_STRANGE, "invalid_key"):
+    if kind in _STRANGE:
         names = _user(complaint)
         said = unknown.sentence(str(names[-1]), _fields_at(cls, place[:-1]))
         return said if len(names) == 1 else unknown.not_modelled(dotted(names)) or said
@@ -189,7 +196,7 @@ def _choose(errors: list[Any]) -> Any:
 
 
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
-_STRANGE = ("unexpected_keyword_argument", "extra_forbidden")
+_STRANGE = ("unexpected_keyword_argument", "extra_forbidden", "invalid_key")
 
 
 def _user(error: Any) -> tuple[str | int, ...]:

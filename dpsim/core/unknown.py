@@ -24,8 +24,6 @@ from typing import Any
 from dpsim.core import yamlfile
 from dpsim.core.record import Text, build, record
 
-#: what is wrong with a key that nothing has
-UNKNOWN = "unknown key"
 #: letters from which on the beginning of a name counts
 _LONG = 5
 #: likeness in spelling from which on nothing else is meant
@@ -100,7 +98,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(shown)}?" if found else ""
 
 
-def sentence(name: str, known: Iterable[str], what: str = UNKNOWN) -> str:
+def sentence(name: str, known: Iterable[str], what: str = "unknown key") -> str:
     """The sentence for a name that is none of `known`: that it is not modelled, or what is near."""
     names = list(known)
     if not by_meaning(name, names):

@@ -190,7 +190,7 @@ def placed(
     error: Refused, shown: str, lines: yamlfile.Lines, changed: Mapping[str, str]
 ) -> Refused:
     """`error` with the --set text at fault, else with the file and line of its key."""
-    if unknown.UNKNOWN in error.message:
+    if error.unknown_key:
         error = Refused(error.message + of_one_kind(error.path, changed), error.path)
     at = dotted(error.path)
     for name, text in changed.items():

@@ -22,7 +22,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from dpsim.core import unknown, yamlfile
+from dpsim.core import yamlfile
 from dpsim.core.overrides import check_axes, of_one_kind, parts_of, says, value_of, within
 from dpsim.core.record import Refused, dotted
 from dpsim.predict.point import Change
@@ -285,7 +285,7 @@ def _at_fault(grid: Grid, error: Refused | None) -> str:
 def _detail(error: Refused | None, name: str, kinds: Mapping[str, Any]) -> str:
     """What is wrong, and where unless it is at the axis itself."""
     assert error is not None
-    if unknown.UNKNOWN in error.message:
+    if error.unknown_key:
         error = Refused(error.message + of_one_kind(error.path, kinds), error.path)
     return error.message if dotted(error.path) == name else str(error)
 
