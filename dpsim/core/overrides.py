@@ -178,7 +178,7 @@ def asked_last(data: dict[str, Any], key: str, value: Any) -> None:
     An axis of the sweep over what is set goes.  In the values of an axis over what the key is in,
     it is set as well; those that become alike are one.  Refused where the points are a list.
     """
-    sweep = data.get("sweep")
+    sweep: Any = data.get("sweep")
     parts = parts_of(key)
     in_job = parts[0] == "jobs" and len(parts) > 2
     if in_job:
