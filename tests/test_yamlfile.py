@@ -300,7 +300,7 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
         (tmp_path, "is a folder; a file is needed"),
         (tmp_path / "none", "there is no such file"),
         (tmp_path / "none" / "x", "there is no such file"),
-        (fifo, "is not a regular file"),
+        (fifo, "is a pipe that holds nothing"),
         (Path("/dev/zero"), "is not a regular file"),
         (tmp_path / ("x" * 5000), "cannot be read: file name too long"),
         (tmp_path / "a\0b", "is not a path"),
