@@ -72,7 +72,8 @@ def _strange(folder: Path) -> Iterator[str]:
     """The names in `folder`, which has no manifest, of what dpsim did not write."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() and not path.is_symlink():
-            ours = path.name.startswith(STAGE) or _sets(path) is not None or not any(_strange(path))
+            kept = path.name.startswith(STAGE) or _sets(path) is not None
+            ours = kept or (any(path.iterdir()) and not any(_strange(path)))
         else:
             ours = path.name != MANIFEST and _ours(path)
         if not ours:
