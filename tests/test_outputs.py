@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from dpsim.core import files, outputs, processes, staging
 from dpsim.core.outputs import MANIFEST, READY, check_file, check_folder, write_files, write_set
 from dpsim.core.record import Refused
 from dpsim.core.staging import STAGE
+from dpsim.planning import log
 
 OLD = {"a.json": b"old a", "b.csv": b"old b", "gone.png": b"old"}
 NEW = {"a.json": b"new a", "b.csv": b"new b"}
@@ -300,6 +302,24 @@ def test_a_place_that_is_taken_meanwhile_is_named(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     with pytest.raises(FileExistsError, match="place: another process is writing there"):
         outputs._rename(tmp_path / "stage", tmp_path / "place")
+
+
+def test_a_log_that_cannot_be_written_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"^the log .*sweep\.log: cannot write there"):
+        log._replace(tmp_path / "file" / "sweep.log", [{}])
+
+
+def test_what_other_threads_read_is_not_noted(tmp_path: Path) -> None:
+    place = tmp_path / "x"
+    place.write_text("")
+    files.note_reads()
+    reader = threading.Thread(target=files.read_bytes, args=(place, 1))
+    reader.start()
+    reader.join()
+    assert not files.was_read(place)
+    files.read_bytes(place, 1)
+    assert files.was_read(place)
 
 
 def test_what_a_living_process_is_writing_is_not_swept(tmp_path: Path) -> None:
