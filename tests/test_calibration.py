@@ -109,6 +109,29 @@ def test_every_layout_of_nccl_tests_is_read(name: str) -> None:
     assert min(abs(o - other) for o in others) < 0.006 + 3e-4 * other
 
 
+@pytest.mark.parametrize("name", [n for n in TABLES if "tagged" not in n and "srun" not in n])
+@pytest.mark.parametrize("cell", ["size", "count", "type", "time", "algbw", "busbw"])
+def test_a_cell_that_contradicts_its_row_is_refused_by_line(
+    name: str, cell: str, tmp_path: Path
+) -> None:
+    """size = count x width, algbw = size / time, busbw = factor x algbw, as far as printed."""
+    lines = (DATA / name).read_text("utf-8").splitlines()
+    header = next(line for line in lines if line.lstrip("# ").startswith("size "))
+    columns = header.lstrip("# ").split()
+    number, cells = next(
+        (number, line.split()) for number, line in enumerate(lines)
+        if re.search(r"\b(10485|33554|167772|10737418)\d+ +\d+ +float ", line)
+    )  # fmt: skip
+    kind = cells.index("float")
+    k = {"size": kind - 2, "count": kind - 1, "type": kind}.get(cell, columns.index(cell))
+    k -= len(columns) if cell in ("time", "algbw", "busbw") else 0
+    other = "half" if cell == "type" else str(float(cells[k]) * 2).removesuffix(".0")
+    lines[number] = " ".join([*cells[:k], other, *cells[k:][1:]])
+    (tmp_path / name).write_text("\n".join(lines))
+    with pytest.raises(Refused, match=rf"line ({number + 1}|{number + 2}): "):
+        gather([tmp_path / name])
+
+
 def test_sizes_of_zero_bytes_are_no_points() -> None:
     curve = read_any(DATA / "old-layout-a100-8gpu-allreduce.log").curves[0]
     assert len(curve.points) == 32  # of 34 rows; the first two move nothing
@@ -542,6 +565,9 @@ def test_the_bundled_calibration_is_what_its_source_gives() -> None:
         ("- 8 B, ", "- 8, ", "has no unit"),
         ("operation: all_reduce", "operation: 7", "where text is needed"),
         ("device:", "devise:", "did you mean 'device'"),
+        ("1.63069e-05", "1.73069e-05", "is not as dpsim calibrate wrote it"),
+        ("digest: ", "digest: 0", "is not as dpsim calibrate wrote it"),
+        ("\ndigest: ", "\n# ", "write made_from: [] and no digest"),
     ],
 )
 def test_a_calibration_file_is_read_strictly(
@@ -808,12 +834,17 @@ def test_the_how_to_page_does_what_it_says(tmp_path: Path, monkeypatch: Any, cap
 
 # -- what is wrong with a file -----------------------------------------------------------------
 
-CELLS = "13.03 0.00 0.00 0"
+CELLS = "13.03 0.08 0.14 0"
 GOOD = f"# all_reduce_perf\n{HEADER}\n"
 
 
 def table(*rows: str) -> bytes:
     return (GOOD + "\n".join(rows) + "\n").encode()
+
+
+def osu(*rows: str) -> bytes:
+    head = "# Size  Avg Latency(us)  Min Latency(us)  Max Latency(us)"
+    return "\n".join(("# OSU MPI Allreduce Latency Test v7.5", head, *rows, "")).encode()
 
 
 def kineto(*events: dict[str, Any] | str, **more: Any) -> bytes:
@@ -843,8 +874,8 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "a table that is not UTF-8": ("a.txt", table(LINE) + b"\xff\xfe", "UTF-8"),
     "a table without rows": ("a.txt", table(), "without any row"),
     "a program without a table": ("a.txt", b"$ ./all_reduce_perf -b 8\n", "no table"),
-    "a time that is NaN": ("a.txt", table(LINE.replace("13.03", "nan")), "no time"),
-    "an infinite time": ("a.txt", table(LINE.replace("13.03", "inf")), "no time"),
+    "a time that is NaN": ("a.txt", table(LINE.replace("13.03", "nan")), "not a number"),
+    "an infinite time": ("a.txt", table(LINE.replace("13.03", "inf")), "not a number"),
     "a negative time": ("a.txt", table(LINE.replace("13.03", "-1")), "no time"),
     "no time at all": ("a.txt", table(LINE.replace("13.03", "0.00")), "a time of 0 s"),
     "a time that is text": ("a.txt", table(LINE.replace("13.03", "fast")), "not a number"),
@@ -901,18 +932,18 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
     "no events": ("t.json", kineto(), "no kernel"),
     "no kernels": ("t.json", kineto(kernel(cat="cpu_op")), "no kernel"),
     "a trace without traceEvents": ("t.json", b'{"deviceProperties": []}', "traceEvents"),
-    "a CSV without columns": ("s.csv", b"\n", "needs exactly one time"),
+    "a CSV without columns": ("s.csv", b"\n", "is empty"),
     "a CSV of other columns": ("s.csv", b"a,b\n1,2\n", "needs exactly one time"),
     "a CSV of two times": ("s.csv", b"step,seconds,time_ms\n1,2,3\n", "needs exactly one time"),
     "a CSV of a time without unit": ("s.csv", b"step,step_time\n1,2\n", "with its unit"),
     "a CSV without rows": ("s.csv", b"step,seconds\n", "no step"),
-    "a CSV with a gap": ("s.csv", b"step,seconds\n0,\n", "not a number"),
-    "a CSV with NaN": ("s.csv", b"step,seconds\n0,nan\n", "no time"),
-    "a CSV with Infinity": ("s.csv", b"step,seconds\n0,inf\n", "no time"),
-    "a CSV with a negative time": ("s.csv", b"step,seconds\n0,-1\n", "no time"),
-    "a CSV with a step of no time": ("s.csv", b"step,seconds\n0,0\n", "no time"),
+    "a CSV with a gap": ("s.csv", b"step,seconds\n0,\n", "nothing where a number"),
+    "a CSV with NaN": ("s.csv", b"step,seconds\n0,nan\n", "not a number"),
+    "a CSV with Infinity": ("s.csv", b"step,seconds\n0,inf\n", "not a number"),
+    "a CSV with a negative time": ("s.csv", b"step,seconds\n0,-1\n", "-1 s is not in"),
+    "a CSV with a step of no time": ("s.csv", b"step,seconds\n0,0\n", "0 s is not in"),
     "a CSV with half a rank": ("s.csv", b"step,rank,seconds\n0,0.5,1\n", "whole number"),
-    "a CSV with a rank twice": ("s.csv", b"step,rank,seconds\n0,0,1\n0,0,1\n", "twice"),
+    "a CSV with a rank twice": ("s.csv", b"step,rank,seconds\n0,0,1\n0,0,1\n", "repeats line 2"),
     "a CSV with a rank too many": (
         "s.csv", b"step,rank,ranks,seconds\n0,4,2,1\n", "a rank 4, but 2 ranks",
     ),
@@ -930,6 +961,17 @@ REFUSED: dict[str, tuple[str, bytes, str]] = {
         "not a number",
     ),
     "OSU without rows": ("o.txt", b"# OSU MPI Allreduce Latency Test v5.8\n", "no table"),
+    "an OSU row of words": ("o.txt", osu("1024 fast"), "line 3: is no row of the table: has"),
+    "an OSU row cut short": ("o.txt", osu("1024"), "line 3: is no row of the table: has 1 cells"),
+    "an OSU size that is none": (
+        "o.txt", osu("10x4   13.0   12.0   14.0"), "line 3: is no row of the table: '10x4'",
+    ),
+    "an OSU mean beyond its bounds": (
+        "o.txt", osu("1024   19.0   12.0   14.0"), "19.0 us on average, and 12 … 14",
+    ),
+    "OSU sizes out of order": (
+        "o.txt", osu("1024 13.0 12.0 14.0", "512 9.0 8.0 10.0"), "line 4: sizes do not grow: 512",
+    ),
     "OSU without its column": (
         "o.txt", b"# OSU MPI Allreduce Latency Test v5.8\n# Size  Bandwidth (MB/s)\n", "no column",
     ),

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import dpsim
+from dpsim.cli import _run
 
 UNFIT = """
 model: {huggingface: llama-3-8b, sequence_length: 4096}
@@ -139,3 +140,14 @@ def test_schema_is_json(cli) -> None:  # type: ignore[no-untyped-def]
     code, out, _ = cli("schema")
     assert code == 0
     assert json.loads(out)["$schema"]
+
+
+@pytest.mark.parametrize("number", ["1_0", "\uff11", "1.5", "0x10", "ten", "1e3", "9" * 30])
+@pytest.mark.parametrize("form", ["--jobs {}", "--jobs={}"])
+def test_whole_numbers_of_options_are_ascii_digits(
+    number: str, form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python itself takes 1_0 for 10."""
+    monkeypatch.setattr("sys.argv", ["dpsim", "validate", "x.csv", *form.format(number).split()])
+    assert _run() == 2
+    assert capsys.readouterr().err.endswith(f"--jobs: {number!r} is not a whole number\n")

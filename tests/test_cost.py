@@ -242,7 +242,7 @@ def test_what_a_price_list_lacks_is_named(
 
 def test_cpu_instances_are_refused() -> None:
     file = "skypilot-oci-example.csv"
-    with pytest.raises(Refused, match="no whole number of accelerators"):
+    with pytest.raises(Refused, match="accelerators: nothing where a number is needed"):
         read_quote(PRICES / file, price(file=file, row="VM.Standard.E4.Flex", **DATED))
 
 

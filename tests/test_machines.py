@@ -197,3 +197,9 @@ def test_several_nodes_of_a_machine_without_a_network_are_refused_with_a_way_out
     assert "cluster.device" in said
     counts = predict(read("two-3090", ["cluster.nodes=2"])).points
     assert [point.ranks for point in counts] == [4, 4, 2, 2, 2]
+
+
+def test_a_machine_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for load in (load_machine, load_device):
+        with pytest.raises(Refused, match=r"none\.yaml"):
+            load("none.yaml", tmp_path)

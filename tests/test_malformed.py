@@ -510,7 +510,7 @@ MORE: list[Case] = [
         "empirical gone",
         {"variability": "{jitter: {kind: empirical, file: no.csv}}"},
         "variability",
-        "no.csv: No such file or directory",
+        "no.csv: there is no such file",
     ),
     (
         "empirical outside",
@@ -636,13 +636,13 @@ MORE: list[Case] = [
         "price unit-less",
         {"price": "{per_device_hour: 2}"},
         "price.per_device_hour",
-        "'2' is no amount with a currency",
+        "'2' is not an amount with a currency",
     ),
     (
         "price negative",
         {"price": "{per_device_hour: -2 usd/h}"},
         "price.per_device_hour",
-        "'-2 usd/h' is no amount with a currency",
+        "'-2 usd/h' is not an amount with a currency",
     ),
     (
         "price nothing",
@@ -666,7 +666,7 @@ MORE: list[Case] = [
         "price nan",
         {"price": "{per_device_hour: nan usd/h}"},
         "price.per_device_hour",
-        "'nan usd/h' is no amount with a currency",
+        "'nan usd/h' is not an amount with a currency",
     ),
     (
         "purchase 0 years",
@@ -1227,8 +1227,8 @@ def test_things_that_are_no_files_are_refused(refusal: Refusal) -> None:
     Path("loop.yaml").symlink_to("loop.yaml")
     assert refusal("no.yaml") == "no.yaml: there is no such file"
     assert refusal("folder.yaml") == "folder.yaml: is a folder; a file is needed"
-    assert refusal("fifo.yaml") == "fifo.yaml: is not a regular file"
-    assert refusal("/dev/zero") == "/dev/zero: is not a regular file"
+    assert refusal("fifo.yaml") == "fifo.yaml: is a pipe that holds nothing"
+    assert refusal("/dev/zero") == "/dev/zero: is a device or socket; a file or a pipe is needed"
     assert refusal("loop.yaml").startswith("loop.yaml: cannot be read: ")
     assert refusal("../no.yaml") == "../no.yaml: there is no such file"
     assert refusal("quickstar").startswith("no scenario file 'quickstar', and no such bundled")
@@ -1243,14 +1243,15 @@ def test_unreadable_files_are_refused(refusal: Refusal) -> None:
 
 # name, content of c.json, what the message says
 CONFIGS = [
-    ("no JSON", "{", "is not JSON"),
+    ("no JSON", "{", "is JSON that was cut short"),
     ("a list", "[]", "holds no JSON object"),
-    ("deep", "[" * 100_000, "is not JSON"),
+    ("deep", "[" * 100_000, "is nested too deeply"),
     ("no family", "{}", "model_type"),
     ("other family", '{"model_type": "clip"}', "clip"),
     ("no sizes", '{"model_type": "llama"}', "c.json"),
     ("size 0", '{"model_type": "gpt2", "n_embd": 0, "n_layer": 1, "n_head": 1}', "n_embd"),
-    ("size NaN", '{"model_type": "gpt2", "n_embd": NaN, "n_layer": 1, "n_head": 1}', "n_embd"),
+    ("size NaN", '{"model_type": "gpt2", "n_embd": NaN, "n_layer": 1, "n_head": 1}', "holds NaN"),
+    ("a key twice", '{"model_type": "gpt2", "model_type": "llama"}', "the key 'model_type' twice"),
 ]
 
 
@@ -1266,11 +1267,11 @@ def test_configs_are_refused(case: tuple[str, str, str], refusal: Refusal) -> No
 
 # name, content of m.csv, what the message says
 TABLES = [
-    ("empty", "", "no measured point"),
+    ("empty", "", "is empty"),
     ("header only", "ranks,step_time_s\n", "no measured point"),
     ("no number", "ranks,step_time_s\n2,fast\n", "m.csv:2: step_time_s: 'fast' is not a number"),
-    ("0 s", "ranks,step_time_s\n2,0\n", "not a positive number"),
-    ("nan", "ranks,step_time_s\n2,nan\n", "not a positive number"),
+    ("0 s", "ranks,step_time_s\n2,0\n", "0 s is not in 1e-09"),
+    ("nan", "ranks,step_time_s\n2,nan\n", "not a number"),
     ("half a rank", "ranks,step_time_s\n2.5,1\n", "not a whole number"),
     ("no ranks", "nodes,step_time_s\n2,1\n", "ranks"),
     ("no unit", "ranks,throughput\n2,100\n", "unit"),

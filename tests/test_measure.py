@@ -509,8 +509,8 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: Any, *words: str) -
 
 FREE = ("--set", "collective={backend: free}")
 REFUSED: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "NaN, which is no number": lambda d: d["steps"][0].update(end_s=float("nan")),
-    "Infinity, which is no number": lambda d: d["plain_steps_s"].append(float("inf")),
+    "NaN, which is not finite": lambda d: d["steps"][0].update(end_s=float("nan")),
+    "Infinity, which is not finite": lambda d: d["plain_steps_s"].append(float("inf")),
     "-0.1 is not in 0": lambda d: d["steps"][0].update(backward_start_s=-0.1),
     "is not in the order start, end": lambda d: d["steps"][0]["forward"][0].__setitem__(2, 0.0),
     "'head.weight' is no trainable parameter": lambda d: d["parameters"].pop(1),
@@ -543,10 +543,10 @@ def test_a_broken_record_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (None, "is no complete JSON"),
-        ("[" * 100_000, "is no complete JSON"),
+        (None, "is JSON that was cut short"),
+        ("[" * 100_000, "is nested too deeply"),
         ("[]", "is no record of dpsim measure"),
-        ('{"schema": "a", "schema": "b"}', "gives a key twice"),
+        ('{"schema": "a", "schema": "b"}', "gives the key 'schema' twice"),
     ],
 )
 def test_what_is_no_record_is_refused_in_one_line(

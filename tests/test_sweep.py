@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import read
+from dpsim.machines.machine import load_machine
 from dpsim.planning import log as logs
 from dpsim.planning.grid import MAX_GRID, Axis, Grid, SweptKey, check, grid_of, parse_axis
 from dpsim.planning.log import Damaged, frame, parse, read_log, writing
@@ -377,6 +379,57 @@ def test_the_log_of_another_sweep_is_refused_and_what_differs_is_said(
     assert cli(*command, grid)[0] == 0
     monkeypatch.setattr("dpsim.planning.sweep.__version__", "99.0")
     assert "there, 99.0 here)" in cli(*command, grid)[2]
+
+
+def test_every_file_that_is_opened_is_in_the_header_also_the_device_beside_a_machine(
+    tmp_path: Path,
+) -> None:
+    topologies = ROOT / "topologies"
+    machine, device = tmp_path / "boxes" / "box.yaml", tmp_path / "boxes" / "own.yaml"
+    machine.parent.mkdir()
+    text = (topologies / "dgx-a100.yaml").read_text(encoding="utf-8")
+    machine.write_text(re.sub(r"(?m)^device: .*$", "device: own.yaml", text), encoding="utf-8")
+    device.write_bytes((topologies / "devices" / "a100-sxm-80gb.yaml").read_bytes())
+    factors = tmp_path / "factors.csv"
+    factors.write_text("factor\n1.5\n")
+    scenario = tmp_path / "own.yaml"
+    scenario.write_text(
+        "model: {name: resnet50}\ncluster: {machine: boxes/box.yaml, nodes: 1}\n"
+        "strategy: {kind: ddp}\nvariability: {jitter: {kind: empirical, file: factors.csv}}\n"
+    )
+
+    def header() -> str:
+        return str(sweep_of(read(scenario), ["cluster.nodes=1,2"]).header["id"])
+
+    first = header()
+    for path in (machine, device, factors):
+        was = path.read_bytes()
+        path.write_bytes(was + b"\n")
+        assert header() != first
+        path.write_bytes(was)
+    assert header() == first
+    device.write_text(re.sub(r"memory: .*", "memory: 7 GB", device.read_text(), count=1))
+    machine_now = load_machine("boxes/box.yaml", tmp_path)
+    assert machine_now.device.memory == 7e9
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "device"])
+def test_a_log_that_is_no_regular_file_is_refused_at_once(
+    kind: str, plan: Sweep, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    sweep(plan, out, player(1), shard=(1, 4))
+    path = out / "sweep.log"
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero" if kind == "device" else "nowhere")
+    for salvage in (False, True):
+        with pytest.raises(Refused, match="is no regular file"):
+            sweep(plan, out, player(1), salvage=salvage)
 
 
 def test_a_second_writer_is_refused_by_name(plan: Sweep, tmp_path: Path) -> None:

@@ -478,11 +478,14 @@ MALFORMED: dict[str, tuple[str | bytes, str]] = {
     "open quote": (HEADER + '\n"' + LINE, "is no CSV"),
     "a column twice": (HEADER + ",note\n" + LINE + ",", ":1: note: .*twice"),
     "a column without a name": (HEADER + ",\n" + LINE + ",", ":1: column number 18"),
-    "too few cells": (HEADER + "\n" + LINE.rsplit(",", 1)[0], ":2: 16 cells"),
-    "too many cells": (HEADER + "\n" + LINE + ",,", ":2: 19 cells"),
+    "too few cells": (HEADER + "\n" + LINE.rsplit(",", 1)[0], ":2: has 16 cells"),
+    "too many cells": (HEADER + "\n" + LINE + ",,", ":2: has 19 cells"),
     "another kind of table": ("ranks,throughput\n1,2\n", ":1: accelerator"),
     "a name nearly right": (GOOD.replace("size_bytes", "size_byte"), "size_bytes: .*'size_byte'"),
     "decimal comma": (GOOD.replace(",", ";").replace("100.0", "100,0"), ":2: time_us: '100,0'"),
+    "another bandwidth": (
+        f"{HEADER},algbw_GBps\n{LINE},1.5\n", ":2: algbw_GBps: 1.5 is not size_bytes over",
+    ),
     "a line break in a number": (_cell("time_us", "1\n2"), ":3: time_us"),
     **{f"no {name}": (_without(name), f":1: {name}: .*missing") for name in tables.NEEDED},
     **{
@@ -523,7 +526,7 @@ def test_more_than_forty_wrong_tables_are_tried() -> None:
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing.csv", tmp_path):
-        with pytest.raises(Refused, match="there is no file"):
+        with pytest.raises(Refused, match=r"no such file|is a folder"):
             validate_collectives(path)
 
 
@@ -533,12 +536,11 @@ def test_a_table_too_large_is_refused(write: Write, monkeypatch: pytest.MonkeyPa
     with pytest.raises(Refused, match=r"table\.csv:5: more than 3 rows"):
         validate_collectives(path)
     monkeypatch.setattr(tables, "MOST_BYTES", 100)
-    with pytest.raises(Refused, match="MB are read"):
+    with pytest.raises(Refused, match="is larger than"):
         validate_collectives(path)
 
 
 ODD: dict[str, tuple[str | bytes, str]] = {
-    "byte order mark": (b"\xef\xbb\xbf" + GOOD.encode(), "byte order mark"),
     "semicolons": (GOOD.replace(",", ";"), "';'"),
     "tabs": (GOOD.replace(",", "\t"), "separates"),
     "twice": (GOOD + LINE + "\n", "1 rows repeat another to the letter: lines 3 .as 2."),

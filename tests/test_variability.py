@@ -567,7 +567,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"jitter": {"kind": "empirical", "file": "../x.csv"}}, "outside"),
     ({"jitter": {"kind": "empirical", "file": "none.csv"}}, "none.csv"),
     ({"jitter": {"kind": "empirical", "file": "h.csv"}}, "factor or seconds"),
-    ({"jitter": {"kind": "empirical", "file": "bad.csv"}}, "row 2"),
+    ({"jitter": {"kind": "empirical", "file": "bad.csv"}}, "bad.csv:3: factor"),
     ({"random_slow": {"probability": 0.1, "factor": 2, "per": "node"}}, "has no nodes"),
     ({"slow_nodes": {0: 2}}, "has no nodes"),
     ({"pauses": {"duration": "1 s"}}, "either every"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpsim.core import told
-from dpsim.core.record import Refused
+from dpsim.core import csvfile, told
+
+#: the largest table that is read
+MAX_BYTES = 256_000_000
 
 if TYPE_CHECKING:
     from dpsim.accuracy.collectives.validate import ValidatedCollectives
@@ -34,11 +35,5 @@ def validated(
 def _is_training(path: Path) -> bool:
     """Whether the columns are those of training runs; anything without the columns of collectives
     is read as such, so that the complaint tells what they need."""
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-            line = file.readline(100_000)
-    except OSError as error:
-        raise Refused(f"{path.name}: cannot be read ({error.strerror})") from None
-    delimiter = ";" if line.count(";") > line.count(",") else ","
-    names = {name.strip().lower() for name in next(csv.reader([line], delimiter=delimiter), [])}
+    names = {column.lower() for column in csvfile.read(path, MAX_BYTES).columns}
     return not names & {"collective", "size_bytes"}

@@ -7,10 +7,15 @@ where ``dpsim --help`` lists it.  (Names that Python keeps for itself end in an 
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
+import re
+from itertools import pairwise
 from types import ModuleType
+from typing import Any, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from dpsim import cli
 
@@ -27,8 +32,22 @@ def app() -> typer.Typer:
     program.callback()(_top)
     for module in _commands():
         name = module.__name__.rpartition(".")[2]
-        program.command(name.rstrip("_").replace("_", "-"))(getattr(module, name))
+        program.command(name.rstrip("_").replace("_", "-"), cls=Command)(getattr(module, name))
     return program
+
+
+class Command(TyperCommand):
+    """A command whose whole numbers are ASCII digits: Python itself takes 1_0 for 10."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        hints = get_type_hints(inspect.unwrap(self.callback)) if self.callback else {}
+        whole = {name for name, hint in hints.items() if int in (hint, *get_args(hint))}
+        options = {text for param in self.params if param.name in whole for text in param.opts}
+        words = [word for arg in args for word in arg.partition("=")[::2] if word]
+        for option, value in pairwise(words):
+            if option in options and not re.fullmatch("[+-]?[0-9]{1,18}", value):
+                raise typer.BadParameter(f"{value[:40]!r} is not a whole number", param_hint=option)
+        return super().parse_args(ctx, args)
 
 
 def _commands() -> list[ModuleType]:

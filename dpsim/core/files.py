@@ -1,7 +1,7 @@
 """Files of others are opened here.
 
-What is read is a regular file of limited size: a folder, a device or a pipe is refused before
-anything waits for it, and a large file before it fills the memory.
+What is read is a file or a pipe of limited size: a folder or a device, which may never end, is
+refused at once, and what is too large before it fills the memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import stat
 from contextvars import ContextVar
+from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 from dpsim.core.record import Refused
 
@@ -27,7 +29,10 @@ class Unreadable(Refused):
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The content of the regular file at `path`, at most `most` bytes; Unreadable otherwise."""
+    """The content of the file or pipe at `path`, at most `most` bytes; Unreadable otherwise.
+
+    A pipe is read to its end, once: what it held is there when it is read again.
+    """
     try:
         _check(os.stat(path), most)
         flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -36,7 +41,7 @@ def read_bytes(path: Path, most: int) -> bytes:
             _check(found, most)
             if (noted := _noted.get()) is not None:
                 noted.add((found.st_dev, found.st_ino))
-            raw = file.read(most + 1)
+            raw = _piped(file, found, most) if stat.S_ISFIFO(found.st_mode) else file.read(most + 1)
     except FileNotFoundError:
         raise Unreadable("there is no such file") from None
     except OSError as error:
@@ -48,6 +53,32 @@ def read_bytes(path: Path, most: int) -> bytes:
     if len(raw) > most:
         raise _too_large(most)
     return raw
+
+
+def stamp(path: Path) -> object:
+    """What is another once the file at `path` has changed; None where there is none."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+@lru_cache(maxsize=16)
+def _held(device: int, inode: int) -> list[bytes]:
+    """Where the content of that pipe is kept: readers look at a file before they read it."""
+    return []
+
+
+def _piped(file: BinaryIO, found: os.stat_result, most: int) -> bytes:
+    """What a pipe holds; nobody waits for one that nobody writes to."""
+    os.set_blocking(file.fileno(), True)
+    raw, held = file.read(most + 1), _held(found.st_dev, found.st_ino)
+    if raw:
+        held[:] = [raw]
+    elif not held:
+        raise Unreadable("is a pipe that holds nothing")
+    return held[0]
 
 
 def note_reads() -> None:
@@ -70,8 +101,8 @@ def was_read(path: Path) -> bool:
 def _check(found: os.stat_result, most: int) -> None:
     if stat.S_ISDIR(found.st_mode):
         raise Unreadable("is a folder; a file is needed")
-    if not stat.S_ISREG(found.st_mode):
-        raise Unreadable("is not a regular file")
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
+        raise Unreadable("is a device or socket; a file or a pipe is needed")
     if found.st_size > most:
         raise _too_large(most)
 

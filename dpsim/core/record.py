@@ -16,6 +16,7 @@ refused, and ``dataclasses.replace`` checks again.  Rules that link fields go in
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ import pydantic
 from pydantic import ConfigDict, Strict, TypeAdapter
 
 from dpsim.core.marks import Mark
-from dpsim.core.units import Unit, exact
+from dpsim.core.units import Unit, decimal, exact
 
 T = TypeVar("T")
 
@@ -71,6 +72,16 @@ def record(cls: type[T]) -> type[T]:
     )
     _NAMES.add(cls.__name__)
     made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
+    checked = made.__init__
+
+    @functools.wraps(checked)
+    def init(self: T, **given: Any) -> None:
+        try:
+            checked(self, **given)
+        except pydantic.ValidationError as error:
+            raise _refusal(cls, error, ()) from None
+
+    made.__init__ = init
     return cast("type[T]", made)
 
 
@@ -88,6 +99,13 @@ class Check(Mark):
             shown = value if abs(value) < 10**30 else "a huge number"
             raise ValueError(f"{shown} is not in {self.low:,} … {self.high:,}")
         return value
+
+    def bare(self, text: str) -> int:
+        """The checked whole number of `text` in a data file; tables write 8 as 8.0 and 8E+0 too."""
+        number = decimal(text)
+        if number != number.to_integral_value():
+            raise ValueError(f"{text[:40]!r} is not a whole number")
+        return self.take(int(number), file=True)
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "integer", "minimum": self.low, "maximum": self.high}

@@ -91,7 +91,12 @@ _HINTS = {
     "mb": "MB",
     "Gbps/s": "Gbit/s",
 }
-_NUMBER = re.compile(r"^\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*$")
+_NUMBER = re.compile(
+    r"^\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*$"
+)
+_COMMA = re.compile(r"\s*[+-]?[0-9][0-9.]*(?:,[0-9]+)+\b")
+#: what is nearer to 0 than this, in any unit of the SI, is no quantity but a slip: 1/x overflows
+LEAST = 1e-24
 
 
 @lru_cache(maxsize=4096)
@@ -104,7 +109,7 @@ def parse(text: str, dimension: str) -> float:
     found = _NUMBER.match(text) if len(text) <= 64 else None
     example = _EXAMPLES[dimension]
     if found is None:
-        wrong = f"{text[:64]!r} is not a number with a unit"
+        wrong = not_a_number(text, "a number with a unit")
         raise ValueError(f"{wrong}; write for example {example!r}")
     number, unit = found.groups()
     scale = _UNITS[dimension].get(unit)
@@ -119,6 +124,30 @@ def parse(text: str, dimension: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text!r} is out of range")
     return value
+
+
+def decimal(text: str) -> Decimal:
+    """The number that `text` in a data file is, in ASCII digits with a decimal point.
+
+    Raises ValueError for everything else, and beyond 1e±400.
+    """
+    found = _NUMBER.match(text) if len(text) <= 64 else None
+    if found is None or found[2]:
+        raise ValueError(not_a_number(text))
+    try:
+        number = Decimal(found[1])
+    except ArithmeticError:  # an exponent beyond decimal's own
+        raise ValueError(f"{text!r} is out of range") from None
+    if number and abs(number.adjusted()) > 330:
+        raise ValueError(f"{text!r} is out of range")
+    return number
+
+
+def not_a_number(text: str, needed: str = "a number") -> str:
+    """What is wrong with `text`, which is no number of ASCII digits with a decimal point."""
+    if _COMMA.match(text):
+        return f"{text[:40]!r} has a comma: decimals have a point, and digits are not grouped"
+    return f"{text[:64]!r} is not {needed}" if text else f"nothing where {needed} is needed"
 
 
 def _wrong_unit(text: str, unit: str, dimension: str) -> str:
@@ -192,9 +221,21 @@ class Unit(Mark):
             raise ValueError(f"{_short(value)} is not a quantity; write {example!r}")
         return self.check(number, value)
 
+    def bare(self, text: str, written: str | None = None) -> float:
+        """The checked SI float of a number in a data file that says elsewhere which unit it is
+        `written` in (None: that of the SI)."""
+        scale = Decimal(1) if written is None else _UNITS[self.dimension][written]
+        with localcontext() as context:
+            context.prec = 40
+            value = float(decimal(text) * scale)
+        unit = "" if self.dimension == "1" else f" {written or self.dimension}"
+        return self.check(value, text + unit)
+
     def check(self, number: float, shown: Any) -> float:
         if not math.isfinite(number):
             raise ValueError(f"{shown!r} is not finite")
+        if 0 < abs(number) < LEAST:
+            raise ValueError(f"{_short(shown)} is nearer to 0 than {LEAST:g}, too near to be meant")
         if number < self.low or number > self.high or (self.above and number == self.low):
             raise ValueError(f"{_short(shown)} is not in {self.interval()}")
         return number + 0.0  # -0.0 becomes 0.0
@@ -233,3 +274,5 @@ Watts = Annotated[float, Unit("W", high=1e9)]
 Fraction = Annotated[float, Unit("1", high=1.0)]
 PositiveFraction = Annotated[float, Unit("1", high=1.0, above=True)]
 Factor = Annotated[float, Unit("1", low=0.0, high=1e6, above=True)]
+#: a duration that somebody measured: clocks tell nanoseconds at best
+MEASURED = Unit("s", low=1e-9, high=1e9)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from dpsim.core import csvfile
-from dpsim.core.files import Unreadable, read_text
-from dpsim.core.record import Refused
+from dpsim.core.record import Check, Refused
+from dpsim.core.units import MEASURED, Unit
 
 MAX_BYTES = 10_000_000
+RANKS = Check(1, 1_048_576)
+#: samples, images, sequences or tokens per second
+RATE = Unit("1", low=1e-9, high=1e15)
 UNITS = ("samples", "images", "sequences", "tokens")
 
 
@@ -43,55 +44,31 @@ def read_measured(path: Path, key: str = "") -> tuple[MeasuredPoint, ...]:
     Raises Refused, naming the line and the scenario's `key`, for anything else.
     """
     try:
-        return _read(path)
+        rows = csvfile.read(path, MAX_BYTES, once=())
+        _check_columns(rows)
+        found = [_point(row) for row in rows]
+        if not found:
+            raise rows.refusal("has no measured point", None)
     except Refused as error:
         raise Refused(str(error), tuple(key.split(".")) if key else ()) from None
-
-
-def _read(path: Path) -> tuple[MeasuredPoint, ...]:
-    try:
-        columns, rows = csvfile.table(read_text(path, MAX_BYTES, "replace"))
-        _check_columns(columns, path.name)
-        found = [_point(row, path.name, line) for line, row in rows]
-    except Unreadable as error:
-        place = f"{path.name}:{error.line}:" if error.line else path.name
-        raise Refused(f"{place} {error.brief}") from None
-    if not found:
-        raise Refused(f"{path.name} has no measured point")
     return tuple(sorted(found))
 
 
-def _check_columns(columns: Sequence[str], name: str) -> None:
-    if not columns:
-        return  # an empty file has no point either, which is said later
-    if "ranks" not in columns or not {"step_time_s", "throughput"} & set(columns):
-        shown = ", ".join(columns)[:80] or "none"
-        raise Refused(
-            f"{name}: has the columns {shown}; needs ranks, and step_time_s or throughput and unit"
-        )
+def _check_columns(rows: csvfile.Table) -> None:
+    if "ranks" not in rows.columns or not {"step_time_s", "throughput"} & set(rows.columns):
+        shown = ", ".join(rows.columns)[:80]
+        needed = "needs ranks, and step_time_s or throughput and unit"
+        raise rows.refusal(f"has the columns {shown}; {needed}", None)
 
 
-def _point(row: dict[str, str], name: str, line: int) -> MeasuredPoint:
-    def number(key: str) -> float:
-        try:
-            value = float(row.get(key) or "")
-        except ValueError:
-            raise Refused(f"{name}:{line}: {key}: {_brief(row.get(key))} is not a number") from None
-        if not math.isfinite(value) or value <= 0:
-            raise Refused(f"{name}:{line}: {key}: {value} is not a positive number")
-        return value
-
-    ranks = number("ranks")
-    if ranks != int(ranks):
-        raise Refused(f"{name}:{line}: ranks: {ranks} is not a whole number")
-    source = row.get("source") or ""
+def _point(row: csvfile.Row) -> MeasuredPoint:
+    ranks, source = row.whole("ranks", RANKS), row.get("source")
     if row.get("step_time_s"):
-        return MeasuredPoint(int(ranks), number("step_time_s"), "s", source)
-    unit = (row.get("unit") or "").removesuffix("/s")
+        if row.get("throughput"):
+            raise row.refusal("has a step time too; leave one of them out", "throughput")
+        return MeasuredPoint(ranks, row.number("step_time_s", MEASURED, "s"), "s", source)
+    unit = row.get("unit").removesuffix("/s")
     if unit not in UNITS:
-        raise Refused(f"{name}:{line}: unit: {_brief(unit)} is none of {', '.join(UNITS)}")
-    return MeasuredPoint(int(ranks), number("throughput"), unit, source)
-
-
-def _brief(cell: str | None) -> str:
-    return f"{cell[:60]!r}" if cell else "nothing"
+        wrong = f"{unit[:60]!r}" if unit else "nothing"
+        raise row.refusal(f"{wrong} is none of {', '.join(UNITS)}", "unit")
+    return MeasuredPoint(ranks, row.number("throughput", RATE), unit, source)

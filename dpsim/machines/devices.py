@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from dpsim.core import units
 from dpsim.core.dtypes import DTYPE_BYTES
@@ -29,7 +29,7 @@ class Link:
     infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, efa, tcpx (see `NetworkKind`).
     """
 
-    bandwidth: units.BytesPerSecond
+    bandwidth: Annotated[float, units.Unit("B/s", high=1e24, above=True)]  # of many cables in one
     latency: units.Seconds = 0.0
     kind: LinkKind = "local"
 

@@ -8,9 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import pydantic
-
 from dpsim.core import plugins, units, unknown, yamlfile
+from dpsim.core.files import stamp
 from dpsim.core.places import data_folder
 from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.machines.clos import Clos, Routing
@@ -192,9 +191,8 @@ def _routed(network: Network | None, routing: Routing, seed: int) -> Network | N
 def _replaced(value: Any, path: tuple[str | int, ...], **changes: Any) -> Any:
     try:
         return dataclasses.replace(value, **changes)
-    except pydantic.ValidationError as error:
-        message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise Refused(message, path) from None
+    except Refused as error:
+        raise Refused(error.message, path) from None
 
 
 def _whole(value: int | None, field: str, low: int, default: int = 1) -> int:
@@ -220,7 +218,11 @@ def load_machine(name_or_path: str, base: Path | None = None) -> Machine:
     A text that ends in .yaml, .yml or .json, or has a slash, is a file.
     """
     path, shown = _find(name_or_path, machine_names(), data_folder("topologies"), base, "machine")
-    return _read_machine(path, shown, path.stat().st_mtime_ns if path.is_file() else 0)
+    read = (path, shown, stamp(path))
+    data, _ = _parsed(*read)
+    device = data.get("device") if isinstance(data, dict) else None
+    beside = stamp(path.parent / device) if isinstance(device, str) else None
+    return _read_machine(*read, beside)
 
 
 def load_device(name_or_path: str, base: Path | None = None) -> Device:
@@ -255,8 +257,14 @@ def _instead(name: str, what: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _read_machine(path: Path, shown: str, stamp: int) -> Machine:
-    data, lines = yamlfile.load(path, shown)
+def _parsed(path: Path, shown: str, _: object) -> tuple[Any, yamlfile.Lines]:
+    return yamlfile.load(path, shown)
+
+
+@lru_cache(maxsize=64)
+def _read_machine(path: Path, shown: str, own: object, _: object) -> Machine:
+    """The machine in the file with the stamp `own`; the other stamp is that of its device."""
+    data, lines = _parsed(path, shown, own)
     try:
         data = _mapping(data, ())
         sources = dict(_mapping(data.get("sources", {}), ("sources",)))

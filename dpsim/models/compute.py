@@ -65,10 +65,12 @@ def layer_times(
 
 def beyond_peak(model: Model, dtype: str) -> float:
     """How many times the peak the FLOP that are counted can seem to reach [1]: convolutions in fp32
-    by an algorithm with fewer multiplications.  A stand-in of images has some."""
-    shapes = (tensor.shape for layer in model.layers for tensor in layer.tensors)
-    convolves = model.sample == "image" or any(len(shape) == 4 for shape in shapes)
-    return _WINOGRAD if dtype == "fp32" and convolves else 1.0
+    of 3 x 3 by an algorithm with fewer multiplications.  A stand-in of images, which has no shapes,
+    may have some."""
+    tensors = (tensor for layer in model.layers for tensor in layer.tensors)
+    shapes = [tensor.shape for tensor in tensors if len(tensor.shape) == 4]
+    small = (3, 3) in (shape[2:] for shape in shapes) or (model.sample == "image" and not shapes)
+    return _WINOGRAD if dtype == "fp32" and small else 1.0
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ A recording says when each layer's forward ended and when each gradient was read
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal
 
 from dpsim.core import units
 from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.jsonfile import loads
 from dpsim.core.record import Check, Flag, Natural, Refused, Text, build, record
 from dpsim.models.precision import Dtype, Stored
 
@@ -221,12 +221,7 @@ def _check_parameter(parameter: Parameter, modules: tuple[str, ...], k: int) -> 
 @lru_cache(maxsize=4)  # every point of a sweep reads the same record
 def parse(text: str) -> Recording:
     """The record written in `text`.  Refused, naming the place, for anything else."""
-    try:
-        data = json.loads(text, parse_constant=_no_number, object_pairs_hook=_no_repetition)
-    except Refused:
-        raise
-    except (ValueError, RecursionError):
-        raise Refused("is no complete JSON") from None
+    data = loads(text)
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise Refused(f"is no record of dpsim measure (schema {SCHEMA!r})")
     version = data.pop("schema_version", None)
@@ -236,17 +231,6 @@ def parse(text: str) -> Recording:
     if isinstance(data.get("optimizer"), dict) and "class" in data["optimizer"]:
         data["optimizer"]["class_"] = data["optimizer"].pop("class")
     return build(Recording, data)
-
-
-def _no_number(word: str) -> NoReturn:
-    raise Refused(f"holds {word}, which is no number")
-
-
-def _no_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise Refused("gives a key twice")
-    return found
 
 
 #: what CUDA calls a device (torch.cuda.get_device_name), where machine files call it otherwise

@@ -3,13 +3,14 @@ record of the user's own training."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dpsim.core import plugins, units, unknown
+from dpsim.core.files import read_text
+from dpsim.core.jsonfile import loads
 from dpsim.core.marks import Mark
 from dpsim.core.places import below
 from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
@@ -106,9 +107,9 @@ class HuggingFace:
     def model(self, base: Path) -> Model:
         text = _config_text(self.huggingface, base)
         try:
-            data = json.loads(text)
-        except (ValueError, RecursionError):
-            raise Refused(f"{self.huggingface} is not JSON", ("huggingface",)) from None
+            data = loads(text)
+        except Refused as error:
+            raise Refused(f"{self.huggingface} {error}", ("huggingface",)) from None
         if not isinstance(data, dict):
             raise Refused(f"{self.huggingface} holds no JSON object", ("huggingface",))
         try:
@@ -153,23 +154,16 @@ class FromRecord:
         path = below(base, self.record, "record")
         if not path.is_file():
             raise Refused(f"no file {self.record[:200]!r} here", ("record",))
-        if path.stat().st_size > MAX_RECORD:
-            raise Refused(f"is larger than {MAX_RECORD / 1e6:.0f} MB")
-        try:
-            return path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            raise Refused("cannot be read") from None
+        return read_text(path, MAX_RECORD)
 
 
 def _config_text(name: str, base: Path) -> str:
     own = below(base, name, "huggingface")
     if own.is_file():
-        if own.stat().st_size > 10_000_000:
-            raise Refused(f"{name} is larger than 10 MB", ("huggingface",))
         try:
-            return own.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            raise Refused(f"{name} cannot be read", ("huggingface",)) from None
+            return read_text(own, 10_000_000)
+        except Refused as error:
+            raise Refused(f"{name} {error}", ("huggingface",)) from None
     folder = resources.files("dpsim.models") / "configs"
     bundled = folder / (name if name.endswith(".json") else f"{name}.json")
     if Path(name).name == name and bundled.is_file():

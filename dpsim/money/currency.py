@@ -22,13 +22,16 @@ from typing import Any, ParamSpec, TypeVar
 
 from dpsim.core.marks import Mark
 from dpsim.core.record import Refused
+from dpsim.core.units import not_a_number
 
 #: digits of intermediate results: sums and products of prices and counts are exact
 DIGITS = 60
 CENT = Decimal("0.01")
 #: most that a price may be
 MOST = Decimal(10) ** 12
-_TEXT = re.compile(r"\s*(\d{1,15}(?:\.\d{0,15})?)\s*([A-Za-z]{1,10})\s*(?:/\s*([A-Za-z]{1,4}))?\s*")
+_TEXT = re.compile(
+    r"\s*(\d{1,15}(?:\.\d{0,15})?)\s*([A-Za-z]{1,10})\s*(?:/\s*([A-Za-z]{1,4}))?\s*", re.ASCII
+)
 _KWH = {"Wh": Decimal(1000), "kWh": Decimal(1), "MWh": Decimal("0.001")}
 
 P = ParamSpec("P")
@@ -92,10 +95,8 @@ class Priced(Mark):
             raise ValueError(f"this is no amount of money; write for example {self.example!r}")
         found = _TEXT.fullmatch(str(value)) if len(str(value)) <= 60 else None
         if found is None:
-            shown = str(value)[:60]
-            raise ValueError(
-                f"{shown!r} is no amount with a currency; write for example {self.example!r}"
-            )
+            wrong = not_a_number(str(value), "an amount with a currency")
+            raise ValueError(f"{wrong}; write for example {self.example!r}")
         known = {"h": (None, "h"), "kWh": tuple(_KWH), "": (None,)}[self.per]
         if found[3] not in known:
             raise ValueError(f"{str(value)!r}: write for example {self.example!r}")

@@ -117,7 +117,7 @@ class Price:
         if self.file is None and (self.region is not None or self.spot):
             raise ValueError("region and spot belong to a price list; give file and row")
         if self.as_of is not None:
-            _check_date(self.as_of)
+            check_date(self.as_of)
         network = self.network
         bought = network is not None and (network.per_nic or network.per_port)
         if network is not None and bought and not (network.years or self.purchase):
@@ -151,10 +151,10 @@ class Energy:
         check_currencies(self, self.rates)
 
 
-def _check_date(text: str) -> None:
+def check_date(text: str, where: str = "") -> None:
+    """Refused, at the key as_of, where `text` is no date; `where` it stands is said first."""
     try:
         date.fromisoformat(text)
     except ValueError:
-        raise Refused(
-            f"{text[:40]!r} is no date; write for example 2026-01-31", ("as_of",)
-        ) from None
+        wrong = f"{text[:40]!r} is no date; write for example 2026-01-31"
+        raise Refused(f"{where}: {wrong}" if where else wrong, ("as_of",)) from None

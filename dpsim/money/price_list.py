@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 
 from dpsim.core import csvfile
-from dpsim.core.files import Unreadable, read_text
-from dpsim.core.record import Refused
-from dpsim.money.price import Price
+from dpsim.core.files import stamp
+from dpsim.core.record import Check, Refused
+from dpsim.core.units import not_a_number
+from dpsim.money.price import Price, check_date
 
 MAX_BYTES = 50_000_000
 #: our names of the columns, with SkyPilot's
@@ -34,7 +35,8 @@ _COLUMNS = {
     "source": "source",
 }
 _NEEDED = ("instance", "devices", "usd_per_hour")
-_PRICE = re.compile(r"\d{1,9}(\.\d{1,15})?")
+_PRICE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,15})?")
+_DEVICES = Check(1, 99_999)
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,7 @@ def read_quote(path: Path, price: Price) -> Quote:
     different prices, or where it lacks a price, a number of devices, a date or a source.
     """
     assert price.row is not None
-    stamp = path.stat()
-    rows = _read(path, (stamp.st_mtime_ns, stamp.st_size))
+    rows = _read(path, stamp(path))
     chosen = [row for row in rows if row["instance"] == price.row]
     if not chosen:
         near = difflib.get_close_matches(price.row, [r["instance"] for r in rows], n=1, cutoff=0.5)
@@ -72,7 +73,7 @@ def read_quote(path: Path, price: Price) -> Quote:
                 f"{price.row} is not offered there; it is in {there}", ("price", "region")
             )
         chosen = found
-    quotes = {_quote(row, price, path.name) for row in chosen}
+    quotes = {_quote(row, price) for row in chosen}
     if len({(q.usd_per_hour, q.devices) for q in quotes}) > 1:
         there = ", ".join(sorted({q.region or "none" for q in quotes})[:10])
         raise Refused(
@@ -82,49 +83,56 @@ def read_quote(path: Path, price: Price) -> Quote:
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, stamp: tuple[int, int]) -> tuple[Mapping[str, str], ...]:
+def _read(path: Path, _: object) -> tuple[Mapping[str, str], ...]:
     try:
-        columns, rows = csvfile.table(read_text(path, MAX_BYTES, "replace"))
-        names = _names(columns, path.name)
+        rows = csvfile.read(path, MAX_BYTES, once=())
+        names = _names(rows)
         return tuple(
-            {ours: row[theirs].strip() for ours, theirs in names.items()} for _, row in rows
+            {"place": f"{path.name}:{row.line}", **{o: row.get(t) for o, t in names.items()}}
+            for row in rows
         )
-    except Unreadable as error:
-        raise Refused(f"{path.name} {error.brief}", ("price", "file")) from None
+    except Refused as error:
+        raise Refused(str(error), ("price", "file")) from None
 
 
-def _names(given: Sequence[str], name: str) -> dict[str, str]:
+def _names(rows: csvfile.Table) -> dict[str, str]:
     """Which of the file's columns is which."""
     found = {}
     for ours, theirs in _COLUMNS.items():
-        for column in (ours, theirs):
-            if column in given:
-                found[ours] = column
+        given = [column for column in dict.fromkeys((ours, theirs)) if column in rows.columns]
+        if len(given) > 1:
+            raise rows.refusal(f"has both {ours} and {theirs}; leave one of them out")
+        if given:
+            found[ours] = given[0]
     lacking = [key for key in _NEEDED if key not in found]
     if lacking:
         wanted = ", ".join(f"{key} (or {_COLUMNS[key]})" for key in lacking)
-        raise Refused(f"{name} has no column {wanted}", ("price", "file"))
+        raise rows.refusal(f"has no column {wanted}")
     return found
 
 
-def _quote(row: Mapping[str, str], price: Price, name: str) -> Quote:
+def _quote(row: Mapping[str, str], price: Price) -> Quote:
+    where = f"{row['place']}: {price.row}"
     column = "spot_usd_per_hour" if price.spot else "usd_per_hour"
     text = row.get(column, "")
     if not _PRICE.fullmatch(text):
-        what = f"{text[:40]!r} is no price" if text else "has no price"
+        what = f"{not_a_number(text)}: no price" if text else "has no price"
         kind = "spot " if price.spot else ""
-        raise Refused(f"{name}: {price.row}: {what} for {kind}instances", ("price", "row"))
-    count = row.get("devices", "")
-    if not re.fullmatch(r"[1-9]\d{0,4}(\.0*)?", count):
-        raise Refused(f"{name}: {price.row} has no whole number of accelerators", ("price", "row"))
+        raise Refused(f"{where}: {what} for {kind}instances", ("price", "row"))
+    try:
+        count = _DEVICES.bare(row["devices"])
+    except ValueError as error:
+        raise Refused(f"{where}: accelerators: {error}", ("price", "row")) from None
     as_of, source = row.get("as_of") or price.as_of, row.get("source") or price.source
     for key, value in (("as_of", as_of), ("source", source)):
         if not value:
             message = "is missing: a price list needs a date and a source, as columns or here"
             raise Refused(message, ("price", key))
+    if row.get("as_of"):
+        check_date(row["as_of"], where)
     return Quote(
         name=row["instance"],
-        devices=int(float(count)),
+        devices=count,
         usd_per_hour=Decimal(text),
         device=row.get("device", ""),
         region=row.get("region", ""),

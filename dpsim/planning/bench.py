@@ -33,7 +33,7 @@ _BETWEEN = tuple(
     )
 )  # fmt: skip
 #: called with the number of points played so far
-Told = Callable[[int], None]
+Counted = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Bench:
     unswept: Unswept
     at: dict[str, Any]
     base: dict[str, Any]
-    tell: Told = lambda played: None
+    tell: Counted = lambda played: None
     played: int = 0
     warnings: dict[str, None] = field(default_factory=dict)
     _points: dict[str, Point | Failed] = field(default_factory=dict)

@@ -9,12 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dpsim.core import told
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried
 from dpsim.planning.grid import Axis, SweptKey
 from dpsim.planning.knobs import knob_of
 from dpsim.planning.search import pareto
-from dpsim.planning.settings import Settings, Told, axes_of, error_notes
+from dpsim.planning.settings import Settings, axes_of, error_notes
 from dpsim.planning.trials import limits
 from dpsim.planning.wanted import Wanted, value_of
 from dpsim.predict.document import Keyed
@@ -71,7 +72,7 @@ def choose(
     texts: Sequence[str],
     wanted: Sequence[Wanted],
     objective: str,
-    tell: Told = lambda done, of: None,
+    tell: told.Told = told.nobody,
 ) -> Finding:
     """The point of a grid with the least `objective` (a field) that fits and meets all `wanted`.
 

@@ -24,6 +24,7 @@ import json
 import os
 import re
 import socket
+import stat
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -107,11 +108,18 @@ def read_log(folder: Path) -> Contents:
     """The log in `folder`, for reading: its header comes first.  Refuses what is damaged."""
     path = folder / NAME
     try:
-        contents = parse(path.read_bytes())
+        contents = parse(_bytes(path))
     except FileNotFoundError:
         raise Refused(f"{path}: there is no such log; dpsim sweep -o {folder} writes one") from None
     _refuse_damage(path, contents)
     return contents
+
+
+def _bytes(path: Path) -> bytes:
+    """The log as it is; Refused at once where it is a link, a pipe or a device."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise Refused(f"{path}: is no regular file, as the log of a sweep is; give another --out")
+    return path.read_bytes()
 
 
 def _refuse_damage(path: Path, contents: Contents) -> None:
@@ -181,7 +189,7 @@ def writing(folder: Path, header: Record, *, salvage: bool = False) -> Iterator[
     with _locked(folder):
         path = folder / NAME
         notes: list[str] = []
-        if not path.exists():
+        if not os.path.lexists(path):
             _replace(path, [header])
         elif salvage:
             notes = _salvage(path, header)
@@ -223,7 +231,7 @@ def _replace(path: Path, records: Sequence[Record]) -> None:
 
 def _salvage(path: Path, header: Record) -> list[str]:
     """Keep the sound records of the sweep of `header`, and the damaged file as it was."""
-    data = path.read_bytes()
+    data = _bytes(path)
     contents = parse(data)
     headers = [record for record in contents.records[:1] if "format" in record]
     if not contents.damage and headers:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from dpsim.core import told
 from dpsim.core.record import Refused
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Missed, Tried, checked, marked, missed, nearest
@@ -14,8 +15,6 @@ from dpsim.predict.point import Change, Failed, Point, computed
 
 #: settings that one plan plays at most
 MOST_POINTS = 10_000
-#: told how many points of how many have been played
-Told = Callable[[int, int], None]
 
 
 def axes_of(texts: Sequence[str]) -> list[Axis]:
@@ -66,7 +65,7 @@ class Settings:
         relative = any(field in RELATIVE for field in fields)
         return marked(self.bench.point(change, relative=relative, confirmed=confirmed), self.wanted)
 
-    def played(self, changes: Iterable[Change], tell: Told) -> list[Tried]:
+    def played(self, changes: Iterable[Change], tell: told.Told) -> list[Tried]:
         """The points of `changes`; Refused where none has what is asked for."""
         points, asked = [], list(changes)
         for place, change in enumerate(asked, 1):

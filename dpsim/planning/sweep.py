@@ -7,8 +7,10 @@ played, in which order, by how many processes, or how often the sweep was interr
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -72,30 +74,31 @@ class Sweep:
         }
 
     def _files(self) -> dict[str, str]:
-        """Digests of the files below its folder that texts of the scenario or the grid name, and of
-        those that texts in these files name."""
-        found: dict[str, str] = {}
+        """Digests, by name relative to the scenario's folder, of every file that a text of the
+        scenario or the grid names, or a text in one of these: beside the file, as a machine names
+        its device, or in the scenario's folder."""
+        base = self.unswept.base
         changes = [change for axis in self.grid.axes for change in axis.changes]
-        waiting = [*_texts(self.unswept.data), *_texts(changes)]
+        waiting = [base / text for text in _texts([self.unswept.data, changes])]
+        found: dict[str, str] = {}
         while waiting:
-            name = waiting.pop()
-            if name in found or len(name) > 200 or "\0" in name or _leads_out(name):
-                continue
-            path = self.unswept.base / name
-            if not path.is_file():
+            path = waiting.pop()
+            name = os.path.relpath(path, base)
+            if name in found or not _is_file(path):
                 continue
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-            if path.suffix in (".yaml", ".yml", ".json"):
-                try:
-                    waiting.extend(_texts(yamlfile.load(path)[0]))
-                except Refused:
-                    continue  # whoever reads it will say what is wrong with it
+            with contextlib.suppress(Refused):  # whoever reads it will say what is wrong with it
+                if path.suffix != ".csv":
+                    texts = list(_texts(yamlfile.load(path)[0]))
+                    waiting += [folder / text for folder in (path.parent, base) for text in texts]
         return found
 
 
-def _leads_out(name: str) -> bool:
-    path = Path(name)
-    return path.is_absolute() or ".." in path.parts
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # too long for a name, or with a zero byte
+        return False
 
 
 def _texts(value: Any) -> Iterator[str]:

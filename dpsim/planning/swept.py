@@ -109,7 +109,7 @@ def _grid(header: Record) -> Grid:
     )
 
 
-Told = Callable[[int, int, Sequence[Record]], None]
+Kept = Callable[[int, int, Sequence[Record]], None]
 
 
 def player(jobs: int, ray: str | None = None) -> Player:
@@ -130,7 +130,7 @@ def sweep(
     *,
     shard: tuple[int, int] = (1, 1),
     salvage: bool = False,
-    tell: Told = lambda done, of, records: None,
+    tell: Kept = lambda done, of, records: None,
 ) -> Swept:
     """Play the points of `asked` that the log in `folder` does not hold yet.
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from dpsim.core import told
 from dpsim.core.record import Refused
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried
 from dpsim.planning.grid import Axis, SweptKey
 from dpsim.planning.knobs import TRIED, knob_of, sensible, ways_of
-from dpsim.planning.settings import Settings, Told, axes_of, error_notes
+from dpsim.planning.settings import Settings, axes_of, error_notes
 from dpsim.planning.wanted import Wanted, value_of
 from dpsim.predict.document import Keyed, Spread
 from dpsim.predict.point import Change, Failed
@@ -106,7 +107,7 @@ def tune(
     axes: Sequence[Axis],
     wanted: Sequence[Wanted] = (),
     objective: str | None = None,
-    tell: Told = lambda done, of: None,
+    tell: told.Told = told.nobody,
 ) -> Finding:
     """The settings of some keys, the best first, and what the best gains over now.
 

@@ -102,6 +102,8 @@ def slowest_link(phase: Phase, topology: Topology | None) -> Edge | None:
     found = phase.busiest
     if found is None or leaves(found) or topology is None or not phase.loads:
         return found
+    if topology.link(found).kind != "pcie":
+        return found
     times = {edge: load / topology.link(edge).bandwidth for edge, load in phase.loads.items()}
     out = max((edge for edge in times if leaves(edge)), key=times.__getitem__, default=None)
     near = out is not None and times[out] >= SLOT * times.get(found, 0.0)

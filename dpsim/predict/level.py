@@ -23,6 +23,8 @@ from dpsim.predict.player import step_time
 #: the least level where pauses are: they are shares of compute, and so need some
 ALMOST_NONE = 1e-9
 
+_FASTER = "if it ran in a faster dtype (autocast, tf32), say so with precision.compute"
+
 
 @dataclass(frozen=True)
 class Level:
@@ -74,7 +76,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
             ("calibrate",),
         )
     scale = _solve(time, target, least)
-    _ = above_peak(scaled(case, scale))
+    _check_peak(scaled(case, scale))
     return Level(scale, point.ranks, target)
 
 
@@ -117,23 +119,27 @@ def _solve(time: Callable[[float], float], target: float, least: float) -> float
 
 
 def above_peak(case: Case) -> str:
-    """What to say where `case` computes faster than its device multiplies; "" where it doesn't.
-
-    Refused where no algorithm explains it.
-    """
-    device, dtype = case.device, case.precision.compute
-    share = _share_of_peak(case)
-    if device is None or share <= 1:
+    """What to say where `case` computes faster than its device multiplies and an algorithm explains
+    it; else ""."""
+    most = beyond_peak(case.model, case.precision.compute)
+    if not 1 < _share_of_peak(case) <= most:
         return ""
-    faster = "if it ran in a faster dtype (autocast, tf32), say so with precision.compute"
-    shown = f"{share:.0%} of {device.name}'s peak in {dtype}"
-    most = beyond_peak(case.model, dtype)
-    if share <= most:
-        return (
-            f"calibrated at {shown}: convolutions of 3 x 3 by Winograd's algorithm, which needs "
-            f"up to {most:g} times fewer multiplications, explain it; {faster}"
-        )
-    raise Refused(f"the measured step would need {shown}; {faster}", ("calibrate",))
+    return (
+        f"calibrated at {_shown(case)}: convolutions of 3 x 3 by Winograd's algorithm, which needs "
+        f"up to {most:g} times fewer multiplications, explain it; {_FASTER}"
+    )
+
+
+def _check_peak(case: Case) -> None:
+    """Refused where `case` computes faster than any algorithm lets its device."""
+    if _share_of_peak(case) > beyond_peak(case.model, case.precision.compute):
+        message = f"the measured step would need {_shown(case)}; {_FASTER}"
+        raise Refused(message, ("calibrate",))
+
+
+def _shown(case: Case) -> str:
+    name = case.device.name if case.device else "none"
+    return f"{_share_of_peak(case):.0%} of {name}'s peak in {case.precision.compute}"
 
 
 def _share_of_peak(case: Case) -> float:

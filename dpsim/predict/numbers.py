@@ -28,6 +28,10 @@ def point_of(
 ) -> Point:
     """The point of `case`, which is not compared with any other yet."""
     time, cast = played.step_time, case.programs.asked
+    if not time > 0:
+        raise Refused(
+            "a step takes no time: neither layers, optimizer nor network take any", ("model",)
+        )
     bounds = interval(case, played, found.ranks if found else measured_at(case))
     split = played.timeline.mean_split()
     durations = sorted(played.timeline.durations)
@@ -42,7 +46,7 @@ def point_of(
         interval=bounds,
         step_p50_s=durations[(len(durations) - 1) // 2],
         step_p99_s=durations[-1 - len(durations) // 100],
-        throughput_per_s=samples / time if time > 0 else None,
+        throughput_per_s=samples / time,
         throughput_unit="tokens/s" if case.model.tokens > 1 else f"{case.model.sample}s/s",
         mfu=_mfu(case, time),
         parts=Parts(split.compute, split.exposed_communication, split.bubble, split.stall),

@@ -10,18 +10,16 @@ warning.
 
 from __future__ import annotations
 
-import csv
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
 from dpsim.accuracy.words import vocabulary
-from dpsim.core import unknown
-from dpsim.core.record import Refused
+from dpsim.core import csvfile, unknown
+from dpsim.core.record import Check
+from dpsim.core.units import Unit, decimal
 
 NEEDED = (
     "accelerator", "gpus_per_node", "nodes", "ranks", "fabric", "library", "collective",
@@ -33,6 +31,9 @@ OPTIONAL = (
 )  # fmt: skip
 #: a table larger than this is refused before it fills the memory
 MOST_ROWS, MOST_BYTES = 200_000, 256_000_000
+#: what a collective may take; single transfers inside a GPU take less than clocks tell
+TIME = Unit("s", low=1e-12, high=1e7)
+_COUNT, _RATE = Check(1, 2**20), Unit("1", high=1e9)
 _NUMBER = re.compile(r"[+-]?(\d{1,30}(\.\d{0,30})?|\.\d{1,30})([eE][+-]?\d{1,3})?", re.ASCII)
 #: what a spreadsheet takes for the beginning of a formula, where the cell is no number
 _FORMULA = ("=", "+", "-", "@")
@@ -89,184 +90,104 @@ class CollectiveTable:
 
 def read_collectives(path: Path) -> CollectiveTable:
     """The table at `path`; Refused with file, line and column where something is not right."""
-    _refuse_file(path)
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return _read(file, path)
-    except UnicodeDecodeError:
-        raise Refused(f"{path.name}: is no text in UTF-8; save it as CSV in UTF-8") from None
-
-
-def _refuse_file(path: Path) -> None:
-    if not path.is_file():
-        raise Refused(f"there is no file {str(path)[:200]!r}")
-    size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise Refused(
-            f"{path.name}: {size / 1e6:,.0f} MB; at most {MOST_BYTES / 1e6:,.0f} MB are read"
-        )
-
-
-def _read(file: Iterator[str], path: Path) -> CollectiveTable:
-    name = path.name
-    lines = _lines(file, name)
-    first = next(lines, "")
-    separator = _separator(first)
-    reader = csv.reader(_again(first, lines), delimiter=separator, strict=True)
-    try:
-        head = _header(next(reader, []), name)
-        rows: list[CollectiveRow] = []
-        short = 0
-        for cells in reader:
-            if not any(cell.strip() for cell in cells):
-                short += 1
-                continue
-            if len(rows) == MOST_ROWS:
-                raise Refused(f"{name}:{reader.line_num}: more than {MOST_ROWS:,} rows; split it")
-            rows.append(_Cells(name, reader.line_num, head, cells).row())
-    except csv.Error as error:
-        raise Refused(f"{name}:{reader.line_num}: is no CSV: {error}") from None
+    table = csvfile.read(path, MOST_BYTES, MOST_ROWS)
+    _check_columns(table)
+    rows = tuple(_Cells(row).row() for row in table)
     if not rows:
-        raise Refused(f"{name}: has no row below its header")
-    with path.open("rb") as raw:
-        marked = raw.read(3) == b"\xef\xbb\xbf"
+        raise table.refusal("has no row below its header", None)
     found = [
-        *(["begins with a byte order mark, which is left out"] if marked else []),
-        *([f"separates its columns with {separator!r}"] if separator != "," else []),
-        *([f"{short} empty lines are left out of predictions.csv"] if short else []),
+        *([f"separates its columns with {table.mark!r}"] if table.mark != "," else []),
+        *([f"{table.empty} empty lines are left out of predictions.csv"] if table.empty else []),
         *_odd(rows),
     ]
-    return CollectiveTable(name, head, tuple(rows), tuple(f"{name}: {text}" for text in found))
+    warnings = tuple(f"{path.name}: {text}" for text in found)
+    return CollectiveTable(path.name, table.columns, rows, warnings)
 
 
-def _lines(file: Iterator[str], name: str) -> Iterator[str]:
-    for number, line in enumerate(file, 1):
-        if "\0" in line:
-            raise Refused(f"{name}:{number}: holds a zero byte, and text is needed")
-        yield line
-
-
-def _again(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
-
-
-def _separator(header: str) -> str:
-    """Comma, else the semicolon or tab of spreadsheets that write such files."""
-    return max(",;\t", key=lambda mark: (header.count(mark), mark == ","))
-
-
-def _header(cells: Sequence[str], name: str) -> tuple[str, ...]:
-    head = tuple(cell.strip() for cell in cells)
-    if not any(head):
-        raise Refused(f"{name}: is empty; the first line must name the columns")
-    for place, column in enumerate(head):
-        if not column:
-            raise Refused(f"{name}:1: column number {place + 1} has no name")
-        if column in head[:place]:
-            raise Refused(f"{name}:1: {column[:60]}: the column is there twice")
-    missing = [column for column in NEEDED if column not in head]
+def _check_columns(table: csvfile.Table) -> None:
+    missing = [column for column in NEEDED if column not in table.columns]
     if missing:
-        strange = [column for column in head if column not in (*NEEDED, *OPTIONAL)]
+        strange = [column for column in table.columns if column not in (*NEEDED, *OPTIONAL)]
         meant = (
             f"; is {c[:60]!r} it?" for c in strange if unknown.near(c, missing)[:1] == missing[:1]
         )
-        raise Refused(
-            f"{name}:1: {missing[0]}: the column is missing{next(meant, '')} "
-            f"(needed: {', '.join(NEEDED)}; optional: {', '.join(OPTIONAL)})"
+        raise table.refusal(
+            f"the column is missing{next(meant, '')} "
+            f"(needed: {', '.join(NEEDED)}; optional: {', '.join(OPTIONAL)})",
+            column=missing[0],
         )
-    return head
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """One line with its header, so that every complaint says where."""
+    """What one row of the file means."""
 
-    name: str
-    line: int
-    head: tuple[str, ...]
-    cells: Sequence[str]
+    found: csvfile.Row
 
     def row(self) -> CollectiveRow:
-        if len(self.cells) != len(self.head):
-            message = f"{len(self.cells)} cells, and the header has {len(self.head)}"
-            raise Refused(f"{self.name}:{self.line}: {message}")
-        nodes, ranks = self.whole("nodes", 1, 2**20), self.whole("ranks", 1, 2**20)
-        per_node = self.whole("gpus_per_node", 1, 1024)
+        nodes, ranks = self.found.whole("nodes", _COUNT), self.found.whole("ranks", _COUNT)
+        per_node = self.found.whole("gpus_per_node", Check(1, 1024))
         if not nodes <= ranks <= nodes * per_node:
-            self.refuse("ranks", f"{ranks} ranks do not fit {nodes} nodes of {per_node} GPUs")
+            message = f"{ranks} ranks do not fit {nodes} nodes of {per_node} GPUs"
+            raise self.found.refusal(message, "ranks")
+        size = self.found.whole("size_bytes", Check(0, 2**60))
+        measured = self.found.number("time_us", TIME, "us")
+        self.check_bandwidth(size, measured)
         return CollectiveRow(
-            line=self.line,
-            cells=tuple(self.cells),
+            line=self.found.line,
+            cells=tuple(self.found.cells),
             series=self.series(nodes, ranks),
             accelerator=self.text("accelerator"),
             gpus_per_node=per_node,
             nodes=nodes,
             ranks=ranks,
             fabric=self.text("fabric"),
-            interconnect=self.get("interconnect_stated"),
-            machine=self.get("machine"),
+            interconnect=self.found.get("interconnect_stated"),
+            machine=self.found.get("machine"),
             library=self.text("library"),
-            algorithm=self.get("algo") or "auto",
-            protocol=self.get("proto") or "auto",
+            algorithm=self.found.get("algo") or "auto",
+            protocol=self.found.get("proto") or "auto",
             operation=self.operation(),
-            size=self.whole("size_bytes", 0, 2**60),
-            measured=self.positive("time_us") / 1e6,
+            size=size,
+            measured=measured,
             in_place=self.flag("inplace"),
             excluded=self.flag("pathological"),
-            role=self.get("role").lower(),
+            role=self.found.get("role").lower(),
         )
 
     def series(self, nodes: int, ranks: int) -> str:
         """The row's own series; without one, what was run where on how many ranks."""
-        if "series_id" in self.head:
+        if "series_id" in self.found.table.columns:
             return self.text("series_id")
-        machine = self.get("machine_id") or f"{self.get('accelerator')} {self.get('fabric')}"
-        return f"{machine} {self.operation()} n{nodes} r{ranks} {self.get('library')}"
+        get = self.found.get
+        machine = get("machine_id") or f"{get('accelerator')} {get('fabric')}"
+        return f"{machine} {self.operation()} n{nodes} r{ranks} {get('library')}"
+
+    def check_bandwidth(self, size: int, seconds: float) -> None:
+        """Refused where a bandwidth that is stated too is not the size over the time."""
+        stated = self.found.get("algbw_GBps")
+        if stated:
+            rate, found = self.found.number("algbw_GBps", _RATE), size / seconds / 1e9
+            if abs(rate - found) > 10.0 ** int(decimal(stated).as_tuple().exponent) + 1e-3 * found:
+                wrong = f"{stated[:40]} is not size_bytes over time_us, which is {found:.6g}"
+                raise self.found.refusal(wrong, "algbw_GBps")
 
     def operation(self) -> str:
         name = re.sub(r"[\s-]+", "_", self.text("collective").lower())
         return vocabulary().collectives.operations.get(name, name)
 
-    def get(self, column: str) -> str:
-        return self._by_name[column].strip() if column in self._by_name else ""
-
-    @cached_property
-    def _by_name(self) -> dict[str, str]:
-        return dict(zip(self.head, self.cells, strict=True))
-
     def text(self, column: str) -> str:
-        return self.get(column) or self.refuse(column, "nothing where text is needed")
+        found = self.found.get(column)
+        if not found:
+            raise self.found.refusal("nothing where text is needed", column)
+        return found
 
     def flag(self, column: str) -> bool:
-        found = vocabulary().collectives.flags.get(self.get(column).lower())
-        if found is None:
-            self.refuse(column, f"{self.get(column)[:60]!r} is neither 0 nor 1")
-        return bool(found)
-
-    def number(self, column: str) -> float:
-        shown = self.get(column)
-        if not _NUMBER.fullmatch(shown) or not math.isfinite(float(shown)):
-            self.refuse(column, f"{shown[:60]!r} is not a number" if shown else "nothing there")
-        return float(shown)
-
-    def whole(self, column: str, low: int, high: int) -> int:
-        shown, value = self.get(column), self.number(column)
-        if value != int(value):
-            self.refuse(column, f"{shown[:60]} is not a whole number")
-        exact = int(shown) if shown.isdigit() else int(value)
-        if not low <= exact <= high:
-            self.refuse(column, f"{shown[:60]} is not in {low:,} … {high:,}")
-        return exact
-
-    def positive(self, column: str) -> float:
-        value = self.number(column)
-        if not 1e-6 <= value <= 1e13:
-            self.refuse(column, f"{self.get(column)[:60]} is not a time: 1e-6 … 1e13 us")
-        return value
-
-    def refuse(self, column: str, message: str) -> str:
-        raise Refused(f"{self.name}:{self.line}: {column}: {message}")
+        shown = self.found.get(column)
+        flag = vocabulary().collectives.flags.get(shown.lower())
+        if flag is None:
+            raise self.found.refusal(f"{shown[:60]!r} is neither 0 nor 1", column)
+        return bool(flag)
 
 
 def _odd(rows: Sequence[CollectiveRow]) -> Iterator[str]:

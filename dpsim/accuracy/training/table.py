@@ -8,18 +8,19 @@ notes.
 
 from __future__ import annotations
 
-import csv
-import io
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dpsim.accuracy.words import vocabulary
-from dpsim.core.record import Refused
+from dpsim.core import csvfile
+from dpsim.core.record import Check
+from dpsim.core.units import Unit
 
 #: the largest table, and the largest number of rows, that are read
 MAX_BYTES, MAX_ROWS = 200_000_000, 1_000_000
+#: how far throughput and step time of a row may be off each other: both are rounded
+AGREE = 0.02
 #: numbers without which a row means nothing; the whole table is refused where one is not right
 _STRICT = ("total_gpus", "gpus_per_node", "nodes", "value", "step_time_s", "throughput_global")
 #: numbers that may be words instead ("64 (s128) / 8 (s512)"): then the row, not the table, is
@@ -28,6 +29,7 @@ _LOOSE = (
     "params_m", "inter_gbits_s_per_node", "grad_accum", "batch_per_gpu", "global_batch", "seq_len",
     "tp", "pp", "dp", "cp", "rel_unc_pct",
 )  # fmt: skip
+_COUNT, _QUANTITY = Check(1, 1_048_576), Unit("1", high=1e15)
 _COUNTS = ("total_gpus", "gpus_per_node", "nodes")
 
 
@@ -99,90 +101,79 @@ def read_table(path: Path) -> TrainingTable:
 
     Raises Refused, naming the line and the column, where it cannot be one.
     """
-    text = _text(path)
-    delimiter = (
-        ";" if text.partition("\n")[0].count(";") > text.partition("\n")[0].count(",") else ","
-    )
-    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        columns = _columns(reader.fieldnames or (), path.name)
-        reader.fieldnames = list(columns)
-        rows = []
-        for number, cells in enumerate(reader):
-            if number >= MAX_ROWS:
-                raise Refused(f"{path.name}: has more than {MAX_ROWS:,} rows")
-            rows.append(_row(number, reader.line_num, cells, path.name))
-    except csv.Error as error:
-        raise Refused(f"{path.name}:{reader.line_num}: is no CSV: {error}") from None
+    table = csvfile.read(path, MAX_BYTES, MAX_ROWS)
+    columns = _columns(table)
+    rows = tuple(_row(number, row, columns) for number, row in enumerate(table))
     if not rows:
-        raise Refused(f"{path.name}: has no rows")
-    return TrainingTable(path.name, columns, tuple(rows), tuple(_missing(columns)))
+        raise table.refusal("has no rows", None)
+    return TrainingTable(path.name, columns, rows, (*_missing(columns), *_repeated(rows)))
 
 
-def _text(path: Path) -> str:
-    try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise Refused(f"{path.name}: is larger than {MAX_BYTES // 10**6} MB")
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise Refused(f"{path.name}: is not UTF-8 text (byte {error.start:,})") from None
-    except OSError as error:
-        raise Refused(f"{path.name}: cannot be read ({error.strerror})") from None
-    if "\0" in text:
-        raise Refused(f"{path.name}: holds NUL characters, so it is no CSV")
-    return text
-
-
-def _columns(names: Iterable[str], file: str) -> tuple[str, ...]:
+def _columns(table: csvfile.Table) -> tuple[str, ...]:
     """The columns under their own names; refuses a table that lacks what is needed."""
-    aliases, plain = vocabulary().tables.columns, (name.strip().lower() for name in names)
+    aliases, plain = vocabulary().tables.columns, (name.lower() for name in table.columns)
     columns = tuple(aliases.get(name, name) for name in plain)
-    double = sorted({c for c in columns if columns.count(c) > 1 and c})
+    double = sorted({c for c in columns if columns.count(c) > 1})
     if double:
-        raise Refused(f"{file}:1: two columns are called {double[0]!r}")
+        raise table.refusal(f"two columns are called {double[0]!r}")
     needed: tuple[tuple[str, ...], ...] = (
         ("total_gpus",), ("accelerator",), ("model", "params_m"),
         ("value", "step_time_s", "throughput_global"),
     )  # fmt: skip
     for group in needed:
         if not set(group) & set(columns):
-            raise Refused(
-                f"{file}:1: no column {' or '.join(group)}; a table needs at least model, "
+            raise table.refusal(
+                f"no column {' or '.join(group)}; a table needs at least model, "
                 "accelerator, total_gpus, value and unit"
             )
     if "value" in columns and "unit" not in columns:
-        raise Refused(f"{file}:1: column value needs a column unit, for example samples/s")
+        raise table.refusal("column value needs a column unit, for example samples/s")
     return columns
 
 
-def _row(number: int, line: int, cells: dict[str | None, str | None], file: str) -> TrainingRow:
-    if None in cells:
-        raise Refused(f"{file}:{line}: has more cells than there are columns")
-    plain = {str(k): (v or "") for k, v in cells.items()}
+def _row(number: int, found: csvfile.Row, columns: tuple[str, ...]) -> TrainingRow:
+    cells = dict(zip(columns, found.cells, strict=True))
     numbers = {}
     for column in (*_STRICT, *_LOOSE):
-        if text := plain.get(column, "").strip():
+        if text := cells.get(column, "").strip():
             try:
-                numbers[column] = _number(text, f"{file}:{line}: {column}", column in _COUNTS)
-            except Refused:
+                numbers[column] = _number(text, column in _COUNTS)
+            except ValueError as error:
                 if column in _STRICT:
-                    raise
+                    raise found.refusal(str(error), column) from None
     if "total_gpus" not in numbers:
-        raise Refused(f"{file}:{line}: total_gpus: is empty")
-    return TrainingRow(number, line, plain, numbers)
+        raise found.refusal("is empty", "total_gpus")
+    _check(found, numbers)
+    return TrainingRow(number, found.line, cells, numbers)
 
 
-def _number(text: str, where: str, whole: bool) -> float:
-    try:
-        value = float(vocabulary().tables.behind.sub("", text))
-    except ValueError:
-        raise Refused(f"{where}: {text[:40]!r} is not a number") from None
-    if not math.isfinite(value) or value < 0 or value > 1e15:
-        raise Refused(f"{where}: {text[:40]!r} is not in 0 … 1e15")
-    if whole and (value != int(value) or not 1 <= value <= 1_048_576):
-        raise Refused(f"{where}: {text[:40]!r} is not a whole number in 1 … 1,048,576")
-    return value
+def _check(found: csvfile.Row, numbers: Mapping[str, float]) -> None:
+    """Refused where numbers of a row contradict each other."""
+    gpus, nodes, each = (numbers.get(c) for c in ("total_gpus", "nodes", "gpus_per_node"))
+    if gpus and nodes and each and not nodes <= gpus <= nodes * each:
+        raise found.refusal(f"{nodes:g} nodes of {each:g} have no {gpus:g}", "total_gpus")
+    rate, time, batch = (
+        numbers.get(c) for c in ("throughput_global", "step_time_s", "global_batch")
+    )
+    if rate and time and batch:
+        samples = (batch, batch * numbers.get("seq_len", 1.0))  # in samples or in tokens
+        if min(abs(rate * time / each - 1) for each in samples if each) > AGREE:
+            wrong = f"{rate:g} per second is not global_batch {batch:g} in step_time_s {time:g}"
+            raise found.refusal(wrong, "throughput_global")
+
+
+def _number(text: str, whole: bool) -> float:
+    plain = vocabulary().tables.behind.sub("", text)
+    return float(_COUNT.bare(plain)) if whole else _QUANTITY.bare(plain)
+
+
+def _repeated(rows: Iterable[TrainingRow]) -> Iterable[str]:
+    """Rows that repeat another to the letter."""
+    seen: dict[tuple[str, ...], int] = {}
+    for row in rows:
+        first = seen.setdefault(tuple(row.cells.values()), row.line)
+        if first != row.line:
+            yield f"line {row.line} repeats line {first} to the letter; each counts"
 
 
 #: what is assumed where a column is not there at all

@@ -1,11 +1,14 @@
 """The calibration file: what `dpsim calibrate` found, as scenarios use it.
 
 A file names what it was made from (file names and SHA-256), holds measured curves, step times and
-layer times with their errors, and the warnings that came with them.
+layer times with their errors, and the warnings that came with them.  A digest of all that tells
+whether it is as it was written; numbers of one's own have none, and are made from nothing.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from dpsim.backends.curves import MeasuredCurve, timing_text
 from dpsim.core import units, yamlfile
+from dpsim.core.files import stamp
 from dpsim.core.places import below
 from dpsim.core.record import Check, Count, Refused, Text, build, dump, record
 
@@ -87,7 +91,23 @@ def write(calibration: Calibration) -> str:
     data = dump(calibration)
     for plain, curve in zip(data.get("curves", []), calibration.curves, strict=True):
         plain["points"] = [timing_text(point) for point in curve.points]
-    return yamlfile.dump_yaml(data)
+    plain, _ = yamlfile.loads(yamlfile.dump_yaml(data), "")
+    return yamlfile.dump_yaml({**data, "digest": _digest(plain)})
+
+
+def _digest(data: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def _check_digest(data: dict[str, Any], plain: dict[str, Any]) -> None:
+    """Refused where the file of `data`, `plain` without its digest, isn't what calibrate wrote."""
+    given = data.get("digest")
+    if given != _digest(plain) and (given is not None or plain.get("made_from")):
+        raise Refused(
+            "the file is not as dpsim calibrate wrote it; calibrate again, or, for numbers of your "
+            "own, write made_from: [] and no digest",
+            ("digest",),
+        )
 
 
 def load(path: Path) -> Calibration:
@@ -96,7 +116,10 @@ def load(path: Path) -> Calibration:
     try:
         if isinstance(data, dict) and data.get("schema_version", 1) != 1:
             raise Refused("only version 1 is known", ("schema_version",))
-        return build(Calibration, data, file=True)
+        plain = {k: v for k, v in data.items() if k != "digest"} if isinstance(data, dict) else data
+        calibration = build(Calibration, plain, file=True)
+        _check_digest(data, plain)
+        return calibration
     except Refused as error:
         raise yamlfile.located(error, path.name, lines) from None
 
@@ -112,12 +135,11 @@ def find(name: str, base: Path) -> Calibration:
         raise Refused(
             f"no file {name[:200]!r} beside the scenario; bundled: {known}", ("calibration",)
         )
-    stamp = path.stat()
-    return _cached(path, (stamp.st_mtime_ns, stamp.st_size))
+    return _cached(path, stamp(path))
 
 
 @lru_cache(maxsize=16)
-def _cached(path: Path, stamp: Any) -> Calibration:
+def _cached(path: Path, _: Any) -> Calibration:
     return load(path)
 
 

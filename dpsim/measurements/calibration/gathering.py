@@ -11,11 +11,12 @@ from typing import Any
 from dpsim._version import __version__
 from dpsim.backends.curves.file import Calibration, Source, write
 from dpsim.core import told
+from dpsim.core.files import read_bytes
 from dpsim.core.outputs import marked, write_files
 from dpsim.core.record import Refused
 from dpsim.measurements.calibration.fitting import calibration_of
 from dpsim.measurements.findings import Findings
-from dpsim.measurements.readers import read_any
+from dpsim.measurements.readers import MAX_BYTES, read_any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +59,8 @@ def gather(
     sources: list[Source] = []
     for path in told.counted(files, tell):
         findings = read_any(path).told(operation, ranks, nodes)
-        source = Source(file=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
+        digest = hashlib.sha256(read_bytes(path, MAX_BYTES)).hexdigest()
+        source = Source(file=path.name, sha256=digest)
         if source.sha256 in (known.sha256 for known in sources):
             raise Refused(f"{path.name} is given twice")
         found.append(findings)

@@ -6,12 +6,11 @@ through `content`, `text_content` or `json_content`, which limit size, decompres
 
 from __future__ import annotations
 
-import json
 import zlib
 from pathlib import Path
 from typing import Any
 
-from dpsim.core import plugins
+from dpsim.core import jsonfile, plugins
 from dpsim.core.files import Unreadable, read_bytes, text_of
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import located
@@ -119,24 +118,8 @@ def text_content(path: Path) -> str:
 
 
 def json_content(path: Path) -> Any:
-    """The file as strict JSON: no NaN, no Infinity, no more levels than the parser follows."""
-    text = text_content(path)
-    try:
-        return json.loads(text, parse_constant=_constant)
-    except json.JSONDecodeError as error:
-        cut = error.pos >= len(text.rstrip()) - 1 or "Unterminated" in error.msg
-        what = "JSON that was cut short" if cut else "not JSON"
-        raise Refused(f"is {what}: {error.msg.lower()} on line {error.lineno}") from None
-    except RecursionError:
-        raise Refused("is nested too deeply") from None
-    except Refused:
-        raise
-    except ValueError:  # a whole number of more digits than Python converts
-        raise Refused("holds a number that is out of range") from None
-
-
-def _constant(name: str) -> Any:
-    raise Refused(f"holds {name}, which is not finite")
+    """The file as strict JSON."""
+    return jsonfile.loads(text_content(path))
 
 
 def opens_json(head: bytes) -> bool:

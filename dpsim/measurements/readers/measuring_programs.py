@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dpsim.core.files import read_bytes
 from dpsim.core.record import Refused
 from dpsim.measurements.findings import (
     OPERATIONS,
@@ -45,8 +46,7 @@ class MeasuringPrograms(Reader):
         return opens_json(head) and _SCHEMA.search(head) is not None
 
     def read(self, path: Path) -> Findings:
-        if path.stat().st_size > MAX_BYTES:
-            raise Refused(f"is larger than {MAX_BYTES // 10**6} MB")
+        read_bytes(path, MAX_BYTES)  # less than other readers take
         reading = _Reading(json_content(path))
         found = Findings(
             path.name,

@@ -15,12 +15,21 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 
+from dpsim.backends.curves import bus_factor
 from dpsim.core.record import Refused
-from dpsim.core.units import parse
+from dpsim.core.units import decimal, parse
 from dpsim.measurements.findings import Curve, Findings, Point, unique
 from dpsim.measurements.readers import Reader, text_content
+from dpsim.measurements.readers._nccl_checks import (
+    Printed,
+    Timed,
+    check_bandwidth,
+    check_bus,
+    check_sizes,
+)
 
 #: tags of mpirun, which may cut into a line, of srun, and times that log collectors add
 _TAG = re.compile(
@@ -43,21 +52,28 @@ _NAMES = {
     "broadcast": "broadcast", "reduce": "reduce",
 }  # fmt: skip
 _IN_PLACE = ("all_reduce", "all_gather", "broadcast")
+_COUNT = re.compile(r"[0-9]{1,18}")
 #: both times of a row that differ by more than this are no two measurements of one thing
 _OUTLIER = 3.0
 
 
 @dataclass
 class _Row:
-    """One line of a table: times [s] and bandwidths [GB/s] out of place and in place."""
+    """One line of a table; `timed` is out of place and in place."""
 
     line: int
     size: float
+    count: int
+    kind: str
     redop: str
     root: int
-    times: tuple[float, ...]
-    bandwidths: tuple[tuple[float, float], ...]
+    timed: tuple[Timed, ...]
     wrong: bool
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Out of place and in place [s]; decimal, so that 13.03 us is 1.303e-05 s."""
+        return tuple(parse(f"{timed.time.value!r} us", "s") for timed in self.timed)
 
 
 @dataclass
@@ -128,7 +144,7 @@ def _tables(lines: list[str]) -> tuple[list[_Table], str | None]:
         elif open_ and re.match(r"#\s+\(B\)", line) and "(us)" not in line:
             raise Refused(f"line {number}: times are not in us")
         elif open_ and (average := _AVERAGE.match(line)):
-            tables[-1].average = _number(average[1], number)
+            tables[-1].average = Printed.of(average[1], number).value
             open_, ranks = False, {}
         elif open_:
             _take(tables[-1], line, number)
@@ -138,12 +154,14 @@ def _tables(lines: list[str]) -> tuple[list[_Table], str | None]:
 def _take(table: _Table, line: str, number: int) -> None:
     """Add `line` to `table` if it is a row of it."""
     cells = line.split()
-    if not cells or not cells[0].isdigit():
-        if line in ("...", "…"):
-            table.warnings.append(f"line {number}: rows were left out of the table")
+    if line in ("...", "…"):
+        table.warnings.append(f"line {number}: rows were left out of the table")
+    if line.startswith("#") or len(cells) < 3:
         return
-    if len(cells) < 3 or not cells[1].isdigit() or len(cells[0]) > 18:
-        return  # a number at the start of some other output
+    if not (_COUNT.fullmatch(cells[0]) and _COUNT.fullmatch(cells[1])):
+        if sum(map(_numeric, cells)) > 5:  # else some other output
+            table.warnings.append(f"line {number} looks like a row and is left out; damaged?")
+        return
     first = table.columns.index("time")
     groups, left = table.columns[first:], cells[: -len(table.columns[first:])]
     if not 3 <= len(left) <= 5 or left[2][0].isdigit():
@@ -153,15 +171,18 @@ def _take(table: _Table, line: str, number: int) -> None:
     rest = left[3:]
     root = int(rest.pop()) if "root" in table.columns and rest and _whole(rest[-1]) else -1
     starts = [k for k, name in enumerate(groups) if name == "time"]
+    timed = tuple(Timed(*(Printed.of(v, number) for v in values[k : k + 3])) for k in starts)
+    check_bandwidth(number, float(cells[0]), timed)
     table.rows.append(
         _Row(
             number,
             float(cells[0]),
+            int(cells[1]),
+            left[2],
             rest[0] if rest else "none",
             root,
-            tuple(_seconds(values[k], number) for k in starts),
-            tuple((_number(values[k + 1], number), _number(values[k + 2], number)) for k in starts),
-            any(_wrong(values[k + 3 : k + 4]) for k in starts),
+            timed,
+            any(_wrong(values[k + 3 : k + 4], number) for k in starts),
         )
     )
 
@@ -170,27 +191,20 @@ def _whole(text: str) -> bool:
     return bool(re.fullmatch(r"-?\d{1,9}", text))
 
 
-def _wrong(cell: list[str]) -> bool:
-    """Whether a column `#wrong` or `error` says that results were wrong (N/A: not checked)."""
+def _numeric(cell: str) -> bool:
     try:
-        return bool(cell) and float(cell[0]) > 1e-3  # `error` is a rounding error, `#wrong` a count
+        return bool(decimal(cell).is_finite())
     except ValueError:
         return False
 
 
-def _number(text: str, line: int) -> float:
-    try:
-        value = float(text.replace("_", "?"))  # Python takes 1_0 for 10; these files do not
-    except ValueError:
-        raise Refused(f"line {line}: {text[:40]!r} is not a number") from None
-    if not math.isfinite(value) or value < 0:
-        raise Refused(f"line {line}: {text[:40]} is no time or bandwidth")
-    return value
-
-
-def _seconds(text: str, line: int) -> float:
-    _number(text, line)
-    return parse(f"{text} us", "s")  # decimal, so that 13.03 us stays 1.303e-05 s
+def _wrong(cell: list[str], line: int) -> bool:
+    """Whether a column `#wrong` or `error` says that results were wrong (N/A: not checked)."""
+    if not cell or cell[0] == "N/A":
+        return False
+    if not _numeric(cell[0]):
+        raise Refused(f"line {line}: {cell[0][:40]!r} is no number of wrong results")
+    return decimal(cell[0]) > Decimal("1e-3")  # `error` is a rounding error, `#wrong` a count
 
 
 def _curve(table: _Table, name: str) -> Curve | None:
@@ -207,6 +221,12 @@ def _curve(table: _Table, name: str) -> Curve | None:
     if operation == "":
         return None
     ranks = _ranks(table, rows, operation)
+    said = check_sizes([(row.line, row.size, row.count, row.kind) for row in table.rows], ranks)
+    table.warnings += [said] if said else []
+    if ranks and operation:
+        factor = bus_factor(operation, ranks)
+        for row in rows:
+            check_bus(row.line, factor, row.timed)
     nodes = len(set(table.ranks.values())) if listed else None
     column = 0 if operation not in _IN_PLACE else -1
     points = tuple(_point(table, row, column) for row in rows)
@@ -221,9 +241,9 @@ def _check_whole(table: _Table) -> None:
     if table.average is None:
         table.warnings.append("the table has no average at its end; it may have been cut short")
         return
-    busy = [bus for row in table.rows for _, bus in row.bandwidths]
+    busy = [timed.bus.value for row in table.rows for timed in row.timed]
     mean = sum(busy) / len(busy) if busy else 0.0
-    if abs(mean - table.average) > 0.02 * table.average + 0.01:
+    if abs(mean - table.average) > 1e-3 * table.average + 0.01:
         table.warnings.append(
             f"the stated average of {table.average:g} GB/s is not that of the rows ({mean:.4g}); "
             "rows are missing"
@@ -248,13 +268,18 @@ def _point(table: _Table, row: _Row, column: int) -> Point:
 
 
 def _ratio(rows: list[_Row]) -> tuple[float, float]:
-    """Bounds of bus over algorithm bandwidth that all printed numbers (two decimals) allow."""
+    """Bounds of bus over algorithm bandwidth that all printed numbers allow."""
     low, high = 0.0, 2.0
     for row in rows:
-        for algorithm, bus in row.bandwidths:
-            if algorithm >= 1.0:
-                low = max(low, (bus - 0.0051) / (algorithm + 0.0051))
-                high = min(high, (bus + 0.0051) / (algorithm - 0.0051))
+        for _, algorithm, bus in row.timed:
+            if algorithm.value >= 1.0:
+                low = max(low, bus.low / algorithm.high)
+                high = min(high, bus.high / algorithm.low)
+                if low > high:
+                    raise Refused(
+                        f"line {row.line}: bus over algorithm bandwidth is not that of the rows "
+                        f"above: {bus.value:g} over {algorithm.value:g} GB/s"
+                    )
     return low, high
 
 

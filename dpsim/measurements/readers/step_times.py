@@ -8,20 +8,18 @@ batch_per_device).  A step takes as long as its slowest rank.
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
 from dpsim.core import csvfile
-from dpsim.core.files import Unreadable
-from dpsim.core.record import Refused
+from dpsim.core.record import Check, Refused
+from dpsim.core.units import MEASURED
 from dpsim.measurements.findings import Findings, StepTime
 from dpsim.measurements.readers import Reader, opens_json, text_content
 
 MAX_ROWS = 2_000_000
-_UNITS = {"s": 1.0, "sec": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _TIME = re.compile(
     r"(?:(?:step|iter|iteration|batch)_?)?(?:time|duration|latency|seconds|sec|elapsed)?_?"
     r"\(?(s|sec|seconds|ms|us|ns)?\)?"
@@ -32,6 +30,8 @@ _ROLES = {
     "ranks": ("ranks", "world_size", "gpus", "n_ranks", "num_ranks"),
     "batch": ("batch", "per_device_batch", "batch_per_device"),
 }
+_COUNT = Check(0, 10**7)  # 0: not known
+_WHOLE = {"step": Check(0, 10**15), "rank": _COUNT, "ranks": _COUNT, "batch": _COUNT}
 _Row = dict[str, float]
 
 
@@ -50,19 +50,13 @@ class StepTimes(Reader):
         return len(names) > 1 and any(_unit(name) for name in names) and bool(_role(names, "step"))
 
     def read(self, path: Path) -> Findings:
-        rows = csvfile.cells(text_content(path), ",;\t")
-        try:
-            header = [_plain(cell) for cell in next(rows, (0, []))[1]]
-            columns, notes = _columns(header)
-            scale = _UNITS[_unit(header[columns["time"]]) or "s"]
-            table = []
-            for line, cells in rows:
-                if any(cell.strip() for cell in cells):
-                    table.append(_row(cells, columns, scale, line))
-                if len(table) > MAX_ROWS:
-                    raise Refused(f"has more than {MAX_ROWS:,} rows")
-        except Unreadable as error:
-            raise Refused(f"line {error.line}: {error.message}") from None
+        rows = csvfile.table(text_content(path), path.name, MAX_ROWS)
+        header = [_plain(cell) for cell in rows.columns]
+        columns, notes = _columns(header)
+        names = {role: rows.columns[k] for role, k in columns.items()}
+        unit = _unit(header[columns["time"]]) or "s"
+        rows.once = () if "step" in columns else None
+        table = [_row(row, names, "s" if unit in ("sec", "seconds") else unit) for row in rows]
         if not table:
             raise Refused("has a header and no step")
         steps, warnings = _steps(table, columns)
@@ -109,20 +103,14 @@ def _columns(header: list[str]) -> tuple[dict[str, int], tuple[str, ...]]:
     return columns, tuple(notes)
 
 
-def _row(cells: list[str], columns: Mapping[str, int], scale: float, line: int) -> _Row:
-    row = {}
-    for role, k in columns.items():
-        text = cells[k].strip() if k < len(cells) else ""
-        try:
-            value = float(text)
-        except ValueError:
-            raise Refused(f"line {line}: {role}: {text[:40]!r} is not a number") from None
-        if not math.isfinite(value) or value < 0 or (role == "time" and value == 0):
-            raise Refused(f"line {line}: {role}: {text[:40]} is no {role}")
-        if role != "time" and value != int(value):
-            raise Refused(f"line {line}: {role}: {text[:40]} is not a whole number")
-        row[role] = value * scale if role == "time" else value
-    return row
+def _row(row: csvfile.Row, names: Mapping[str, str], unit: str) -> _Row:
+    """The numbers of `row` by role, whose columns `names` gives."""
+    return {
+        role: row.number(column, MEASURED, unit)
+        if role == "time"
+        else float(row.whole(column, _WHOLE[role]))
+        for role, column in names.items()
+    }
 
 
 def _steps(

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from dpsim.core import csvfile
 from dpsim.core.record import Refused
+from dpsim.core.units import LEAST, MEASURED, Unit
 from dpsim.core.yamlfile import located
-from dpsim.measurements.readers import content
+from dpsim.measurements.readers import content, text_content
 from dpsim.measurements.readers._trace import around, load
 from dpsim.measurements.readers.kineto import Kineto
 from dpsim.measurements.stragglers._operations import KNOWN, Operations, OpKey
@@ -24,7 +29,9 @@ if TYPE_CHECKING:
 PLAIN = ("rank", "step", "seconds")
 #: columns of a trace of operations, as ByteDance-Seed/StragglerAnalysis publishes them (8efcd7f3)
 TRACED = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc")
-LARGEST = 256_000_000  # bytes
+MOST_ROWS = 5_000_000
+_SECONDS = Unit("s", high=MEASURED.high)
+_PLAIN = re.compile(r"\s*[+-]?([0-9]{1,40}\.?[0-9]{0,20}|\.[0-9]{1,20})([eE][+-]?[0-9]{1,3})?\s*")
 ACCEPTED = (
     "accepted: CSV or parquet with columns rank, step and seconds; CSV or parquet with columns "
     f"{', '.join(TRACED)}; Kineto traces of several ranks"
@@ -52,10 +59,9 @@ def _one(path: Path) -> Times | Operations:
 def _parquet(path: Path) -> pd.DataFrame:
     import pandas as pd
 
-    if path.stat().st_size > LARGEST:
-        raise Refused(f"is larger than {LARGEST:,} bytes")
     try:
-        return pd.read_parquet(path)
+        frame = pd.read_parquet(io.BytesIO(content(path)))
+        return frame.set_axis(pd.RangeIndex(1, len(frame) + 1, name="row"))
     except ImportError:
         raise Missing(
             f"{path.name}: parquet needs pyarrow; install it with: pip install 'dpsim[parquet]'"
@@ -65,70 +71,81 @@ def _parquet(path: Path) -> pd.DataFrame:
 
 
 def _csv(path: Path) -> pd.DataFrame:
-    import io
-
     import pandas as pd
 
-    try:
-        return pd.read_csv(io.BytesIO(content(path)), encoding="utf-8")
-    except (ValueError, pd.errors.ParserError) as error:
-        text = str(error).splitlines() or ["empty"]
-        raise Refused(f"is no CSV ({text[0][:80]}); {ACCEPTED}") from None
+    rows = csvfile.table(text_content(path), path.name, MOST_ROWS, once=())
+    _known(rows.columns)
+    found = list(rows)
+    lines = pd.Index([row.line for row in found], name="line")
+    return pd.DataFrame([row.cells for row in found], columns=list(rows.columns), index=lines)
+
+
+def _known(columns: Iterable[str]) -> bool:
+    """Whether these columns are a trace's, not a table's; Refused where they are neither's."""
+    given = [str(column) for column in columns]
+    if not (set(given) >= set(TRACED) or set(given) >= set(PLAIN)):
+        shown = ", ".join(column[:20] for column in given[:8]) or "no columns"
+        raise Refused(f"has {shown}; {ACCEPTED}")
+    return set(given) >= set(TRACED)
 
 
 def _frame(frame: pd.DataFrame) -> Times | Operations:
-    columns = set(frame.columns)
-    if columns >= set(TRACED):
-        return _operations(frame)
-    if columns >= set(PLAIN):
-        return _times(frame)
-    known = ", ".join(str(c)[:20] for c in list(frame.columns)[:8]) or "no columns"
-    raise Refused(f"has {known}; {ACCEPTED}")
+    traced = _known(frame.columns)
+    if not len(frame):
+        raise Refused("has no row below its header")
+    return _operations(frame) if traced else _times(frame)
 
 
 def _whole(frame: pd.DataFrame, column: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    values = _numbers(frame, column)
-    if (values != np.floor(values)).any() or (np.abs(values) > 2**53).any():
+    values = _numbers(frame, column, Unit("1", low=-(2.0**53), high=2.0**53))
+    if (values != np.floor(values)).any():
         raise Refused(f"column {column} holds something that is no whole number")
     return values.astype(np.int64)
 
 
-def _numbers(frame: pd.DataFrame, column: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _numbers(
+    frame: pd.DataFrame, column: str, unit: Unit
+) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The numbers of `column`, as `unit` takes them one by one: there may be millions."""
     import pandas as pd
 
-    values = pd.to_numeric(frame[column], errors="coerce").to_numpy(dtype=np.float64)
-    bad = ~np.isfinite(values)
+    cells = frame[column]
+    if cells.dtype == object:  # text, of which pandas reads more than plain numbers
+        cells = cells.where(cells.astype(str).str.fullmatch(_PLAIN))
+    values = pd.to_numeric(cells, errors="coerce").to_numpy(dtype=np.float64)
+    bad = ~((values >= unit.low) & (values <= unit.high))
+    bad |= (values != 0) & (np.abs(values) < LEAST)
     if bad.any():
-        shown = str(frame[column].iloc[int(bad.argmax())])[:40]
-        raise Refused(f"row {int(bad.argmax()) + 1}: {column}: {shown!r} is not a number")
+        row = int(bad.argmax())
+        try:
+            unit.bare(str(frame[column].iloc[row]).strip())
+        except ValueError as error:
+            place = f"{frame.index.name} {frame.index[row]}"
+            raise Refused(f"{place}: {column}: {error}") from None
     return values
 
 
 def _times(frame: pd.DataFrame) -> Times:
     """Several rows of a rank in a step add up."""
-    rank, step, seconds = _whole(frame, "rank"), _whole(frame, "step"), _numbers(frame, "seconds")
-    if (seconds < 0).any():
-        raise Refused(f"row {int((seconds < 0).argmax()) + 1}: seconds is negative")
-    return _table(rank.tolist(), step.tolist(), seconds.tolist())
+    seconds = _numbers(frame, "seconds", _SECONDS)
+    return _table(_whole(frame, "rank"), _whole(frame, "step"), seconds)
 
 
-def _table(rank: Sequence[int], step: Sequence[int], seconds: Sequence[float]) -> Times:
-    ranks, steps = sorted(set(rank)), sorted(set(step))
+def _table(rank: ArrayLike, step: ArrayLike, seconds: ArrayLike) -> Times:
+    """The steps that have a time of every rank; no memory is taken for the others."""
+    ranks, column = np.unique(np.asarray(rank), return_inverse=True)
+    steps, row = np.unique(np.asarray(step), return_inverse=True)
     if len(ranks) < 2:
         raise Refused(f"has {len(ranks)} rank; stragglers show among two or more")
-    table = np.full((len(steps), len(ranks)), math.nan)
-    row, column = ({v: k for k, v in enumerate(values)} for values in (steps, ranks))
-    for r, s, t in zip(rank, step, seconds, strict=True):
-        here = table[row[s], column[r]]
-        table[row[s], column[r]] = t if math.isnan(here) else here + t
-    whole = ~np.isnan(table).any(axis=1)
+    places, inverse = np.unique(row * len(ranks) + column, return_inverse=True)
+    times = np.bincount(inverse, weights=np.asarray(seconds))
+    whole = np.bincount(places // len(ranks), minlength=len(steps)) == len(ranks)
     if not whole.any():
         raise Refused("has no step with a time of every rank")
-    kept = tuple(s for s, w in zip(steps, whole, strict=True) if w)
-    table = table[whole]
+    table = times[whole[places // len(ranks)]].reshape(-1, len(ranks))
     if (np.median(table, axis=1) <= 0).any():
         raise Refused("has a step in which most ranks take no time")
-    return Times(kept, tuple(ranks), table)
+    return Times(tuple(steps[whole].tolist()), tuple(ranks.tolist()), table)
 
 
 def _traces(paths: Sequence[Path]) -> Times:
@@ -186,7 +203,8 @@ def _operations(frame: pd.DataFrame) -> Operations:
         raise Refused(f"{replicas:,} replicas of {stages:,} stages are too many")
     ranks = np.full((replicas, stages), -1.0)
     ranks[columns["dp_rank"], columns["stage"]] = columns["rank"]
-    start, duration = _numbers(frame, "start_ts"), _numbers(frame, "duration")
+    start = _numbers(frame, "start_ts", Unit("s", low=-1e15, high=1e15))
+    duration = _numbers(frame, "duration", _SECONDS)
     first = np.full(len(steps), np.inf)
     np.minimum.at(first, replica, start)
     start = start - first[replica]
@@ -196,10 +214,13 @@ def _operations(frame: pd.DataFrame) -> Operations:
     for name, rows in keys.items():
         stage, kind, number = cast("tuple[int, str, int]", name)
         key = OpKey(int(stage), str(kind), int(number))
+        hole = f"{kind} {number} of stage {stage} is not there once on every replica"
+        if len(rows) != len(steps) * replicas:
+            raise Refused(hole)
         place = (replica[rows], columns["dp_rank"][rows])
         for table, values in ((starts, start), (ends, start + duration)):
             table[key] = np.full((len(steps), replicas), math.nan)
             table[key][place] = values[rows]
-        if np.isnan(starts[key]).any() or len(rows) != len(steps) * replicas:
-            raise Refused(f"{kind} {number} of stage {stage} is not there once on every replica")
+        if np.isnan(starts[key]).any():
+            raise Refused(hole)
     return Operations(tuple(int(s) for s in steps), ranks, starts, ends)
