@@ -127,6 +127,32 @@ def test_an_axis_that_is_none_is_refused(text: str, said: str) -> None:
         parse_axis(text)
 
 
+@pytest.mark.parametrize(
+    ("sweep", "text", "names"),
+    [
+        ({"cluster.nodes": [1, 2]}, "cluster={machine: dgx-a100, nodes: 4}", ["cluster"]),
+        ({"cluster.ranks": [1, 2]}, "cluster.nodes=4,8", ["cluster.nodes"]),
+        (
+            {"strategy": [{"kind": "ddp"}]},
+            "strategy.torch=2.9,2.10",
+            ["strategy", "strategy.torch"],
+        ),
+        ({"strategy": [{"kind": "ddp"}, {"kind": "fsdp"}]}, "strategy.kind=zero,ddp", None),
+        ({"cluster.nodes": [1, 2]}, "cluster={machine: dgx-a100}", None),
+        ([{"cluster.nodes": 1, "seed": 1}], "cluster.ranks=4,8", None),
+        ([{"cluster": {"nodes": 1}, "seed": 1}], "cluster.nodes=4,8", None),
+    ],
+)
+def test_an_axis_takes_the_place_of_what_the_scenario_sweeps_or_is_refused(
+    sweep: Any, text: str, names: list[str] | None
+) -> None:
+    if names is None:
+        with pytest.raises(Refused, match="the points of the scenario's sweep set this key"):
+            grid_of({"sweep": sweep}, [text])
+    else:
+        assert [axis.name for axis in grid_of({"sweep": sweep}, [text]).axes] == names
+
+
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_points_are_the_product_of_the_axes_the_last_varying_fastest(sizes: list[int]) -> None:
     names = "abcd"

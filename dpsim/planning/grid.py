@@ -211,32 +211,35 @@ def _ranged(numbers: Sequence[str], factor: bool, unit: str | None, text: str) -
 def grid_of(data: Mapping[str, Any], texts: Sequence[str]) -> Grid:
     """The grid of a scenario's own sweep (in `data`) and of the axes in `texts`, in this order.
 
-    An axis takes the place of the sweep's over the same key: what is asked for last, wins.
+    An axis takes the place of the sweep's over the same key, or over what is in its values: what is
+    asked for last, wins.
     """
     asked = tuple(parse_axis(text) for text in texts)
-    new = [change for axis in asked for change in axis.changes]
+    keys = dict.fromkeys(axis.name for axis in asked)
     own = []
     for axis in _own(data.get("sweep")):
-        for key, value in ((key, value) for change in new for key, value in change.items()):
-            if axis.name != "sweep" and says(key, value, axis.name):
-                break
-            if axis.name == "sweep" and _sets(axis, key, value):
+        if axis.name != "sweep" and _replaced(axis.name, asked):
+            continue
+        there = [pair for change in axis.changes for pair in change.items()]
+        for key in keys:
+            if any(says(name, value, key) or within(name, key) for name, value in there):
                 raise Refused(
                     f"--grid {key}: the points of the scenario's sweep set this key; take them "
                     "out with --set sweep=null"
                 )
-        else:
-            own.append(axis)
+        own.append(axis)
     axes = (*own, *asked)
     if not axes:
         raise Refused("nothing is swept; give --grid key=value,value,… or a scenario with a sweep")
     return Grid(axes)
 
 
-def _sets(axis: Axis, key: str, value: Any) -> bool:
-    """Whether a point of `axis` sets what `key` does, or what it is in."""
-    names = {name for change in axis.changes for name in change}
-    return any(says(key, value, name) or within(key, name) for name in names)
+def _replaced(name: str, asked: Sequence[Axis]) -> bool:
+    """Whether all values of one of the axes `asked` say what the key `name` is."""
+    return any(
+        all(says(key, value, name) for change in axis.changes for key, value in change.items())
+        for axis in asked
+    )
 
 
 def _own(sweep: Any) -> Iterator[Axis]:
