@@ -247,6 +247,12 @@ def test_what_is_set_is_refused_where_listed_points_set_it_too(sweep: Any, text:
         apply_sets({"sweep": sweep, "jobs": [{}]}, [text])
 
 
+def test_what_is_set_is_refused_where_a_job_has_its_own() -> None:
+    jobs = [{"name": "a"}, {"name": "b", "batch": {"per_device": 2}}]
+    with pytest.raises(Refused, match=r"set it there: jobs\[1\]\.batch\.per_device"):
+        apply_sets({"jobs": jobs}, ["batch.per_device=8"])
+
+
 @pytest.mark.parametrize(
     ("sweep", "said"),
     [

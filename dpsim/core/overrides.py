@@ -176,10 +176,17 @@ def asked_last(data: dict[str, Any], key: str, value: Any) -> None:
     """Let `key`, which `data` has as `value`, hold in all points of its sweep.
 
     An axis of the sweep over what is set goes.  In the values of an axis over what the key is in,
-    it is set as well; those that become alike are one.  Refused where the points are a list.
+    it is set as well; those that become alike are one.  Refused where the points are a list, and
+    where a job has its own.
     """
     sweep: Any = data.get("sweep")
     parts = parts_of(key)
+    jobs = data.get("jobs")
+    for number, job in enumerate(jobs if isinstance(jobs, list) else ()):
+        if isinstance(job, Mapping) and parts[0] in job:
+            raise Refused(
+                f"jobs[{number}] has its own {parts[0]}; set it there: jobs[{number}].{key}"
+            )
     in_job = parts[0] == "jobs" and len(parts) > 2
     if in_job:
         key = dotted(parts[2:])
