@@ -217,3 +217,20 @@ class Ours(Ddp):
     for stages in (1, 2) if method.startswith(("memory", "exchange")) else (1,):
         with pytest.raises(Refused, match=f"'x' of package a: .*{said}"):
             dpsim.predict({**data, "parallel": {"pipeline": stages}})
+
+
+def test_a_backend_that_has_no_plan_is_named_with_its_package(install: Install) -> None:
+    text = """
+from dpsim.backends import Backend
+from dpsim.core.record import record
+
+@record
+class Ours(Backend):
+    ideal = True
+
+    def plan(self, operation, ranks, size, topology):
+        return {}[operation]
+"""
+    install("a", {"x": "theirs_a"}, text, "backends")
+    with pytest.raises(Refused, match="'x' of package a: plan of all_reduce fails: KeyError: 'all"):
+        dpsim.predict({**SCENARIO, "strategy": {"kind": "ddp"}, "collective": {"backend": "x"}})
