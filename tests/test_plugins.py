@@ -23,6 +23,9 @@ from dpsim.core.record import record
 class Ours(Ddp):
     '''A strategy of another package.'''
 """
+BARE = STRATEGY.replace("@record", "from dpsim.compile.strategies import Strategy").replace(
+    "Ours(Ddp)", "Bare(Strategy)"
+)
 SCENARIO = {
     "model": {"layers": [{"name": "a", "parameters": 1000, "forward": "1 ms", "backward": "2 ms"}]},
     "cluster": {"ranks": 2},
@@ -88,6 +91,7 @@ def test_a_class_that_stands_elsewhere_keeps_its_registered_name(install: Instal
         ({"x": "no_such_module"}, "x", "is of package a: no_such_module cannot be loaded: Module"),
         ({"x": "theirs_a:record"}, "x", "is of package a: theirs_a:record is no Strategy"),
         ({"x": "json"}, "x", "is of package a: json must hold exactly one Strategy, not 0"),
+        ({"x": "theirs_a:Bare"}, "x", "is of package a: Bare is no record: @record is needed"),
         ({"x": ""}, "x", "is of package a: '' names nothing; module or module:Class is needed"),
         ({"x": "a b:c"}, "x", "is of package a: 'a b:c' names nothing; module or module:Class"),
     ],
@@ -95,7 +99,7 @@ def test_a_class_that_stands_elsewhere_keeps_its_registered_name(install: Instal
 def test_a_package_that_is_wrong_is_named_and_the_rest_goes_on(
     install: Install, points: dict[str, str], name: str, said: str
 ) -> None:
-    install("a", points)
+    install("a", points, BARE if "theirs_a:Bare" in points.values() else STRATEGY)
     with pytest.raises(Refused, match=said):
         dpsim.predict({**SCENARIO, "strategy": {"kind": name}})
     assert dpsim.predict({**SCENARIO, "strategy": {"kind": "zero"}}).points

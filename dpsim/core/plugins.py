@@ -11,6 +11,7 @@ used is named where that plug-in is asked for, and disturbs no other.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import importlib.metadata
 import importlib.util
@@ -42,6 +43,8 @@ FOLDERS = {
     "variability": "dpsim.variability.distributions",
     "readers": "dpsim.measurements.readers",
 }
+#: those whose plug-ins have no keys, so that they need not be records
+PLAIN = ("collectives", "readers")
 
 
 @lru_cache(maxsize=64)
@@ -88,7 +91,10 @@ def find(folder: str, name: str) -> type[Any]:
             "Uninstall a package, or rename its entry point"
         )
     try:
-        return _loaded(points[0], contract(folder))
+        found = _loaded(points[0], contract(folder))
+        if folder not in PLAIN and not dataclasses.is_dataclass(found):
+            raise Refused(f"{found.__name__} is no record: @record is needed above it")
+        return found
     except Refused as error:
         raise Refused(f"{name!r} in {folder} is of {owners[0]}: {error}") from None
 
