@@ -116,8 +116,9 @@ def test_the_spread_that_was_fitted_is_a_cause_only_where_it_is_used() -> None:
     assert losses(found)["spread"] == pytest.approx(0.010 * (plain.script.waiting - 1), rel=0.3)
     varied = load({**TOY, **machine, "variability": {"slow_ranks": {0: 1.1}}}, Path(), "test")
     case = Case(varied.points[0], Path())
-    assert causes(case) == ("slow_ranks[0]", "communication")
-    # leaving the slow rank out does not bring the spread back
+    assert causes(case) == ("slow_ranks[0]", "spread", "communication")
+    jittered = load({**TOY, **machine, "variability": {"jitter": 0.01}}, Path(), "test")
+    assert causes(Case(jittered.points[0], Path())) == ("jitter", "communication")
     assert blame(case, play(case).step_time).quiet_s == pytest.approx(0.010)
 
 

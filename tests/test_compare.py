@@ -277,17 +277,12 @@ def test_a_candidate_without_a_number_stays_and_is_not_chosen(tmp_path: Path) ->
     assert any("no number" in text for text in found["warnings"])
 
 
-def test_steps_that_take_no_time_are_compared_where_the_work_is_known(tmp_path: Path) -> None:
-    """Nothing divides by the time of all runs; jobs that take none have equal parts of it."""
+def test_steps_that_take_no_time_have_no_number(tmp_path: Path) -> None:
     free = mix("0 s", "0 s", ("1", "3"), "", TRAINED).replace(IDEAL, FREE)
     paths = write(tmp_path, free=free, slow=mix("10 ms", "20 ms", ("1", "3"), "", TRAINED))
     found = answer(*paths, by="time")
-    assert found["recommendation"] == "free"
-    assert found["candidates"][0]["days"] == 0.0
-    assert [job["share_of_time"] for job in found["candidates"][0]["jobs"]] == [0.5, 0.5]
-    price = "price: {per_device_hour: 2 usd/h}\n"
-    same = answer(*write(tmp_path, a=free + price, b=free + price))
-    assert same["break_even_price_usd"] is None
+    assert found["recommendation"] == "slow"
+    assert "takes no time" in found["candidates"][0]["error"]
 
 
 BIG = """\

@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 
 import pytest
 
-from dpsim.core import files, outputs, processes
-from dpsim.core.outputs import MANIFEST, READY, STAGE, check_file, write_files, write_set
+from dpsim.core import files, outputs, processes, staging
+from dpsim.core.outputs import MANIFEST, READY, check_file, check_folder, write_files, write_set
 from dpsim.core.record import Refused
+from dpsim.core.staging import STAGE
+from dpsim.planning import log
 
 OLD = {"a.json": b"old a", "b.csv": b"old b", "gone.png": b"old"}
 NEW = {"a.json": b"new a", "b.csv": b"new b"}
@@ -82,7 +85,7 @@ def test_a_users_file_in_a_folder_of_dpsims_is_refused_by_name(tmp_path: Path) -
     write_set(out, NEW)
     (out / "c.json").write_text("mine")
     write_set(out, NEW)
-    with pytest.raises(Refused, match=r"c\.json was not written by dpsim"):
+    with pytest.raises(Refused, match=r"c\.json is not this command's"):
         write_set(out, {"c.json": b"new"})
     with pytest.raises(Refused, match=r"b\.csv belongs to a"):
         write_set(out, {"c2.json": b"new", "b.csv": b"another"})
@@ -94,7 +97,7 @@ def test_a_users_file_in_a_folder_of_dpsims_is_refused_by_name(tmp_path: Path) -
     [
         b"# Written by dpsim import.  Without \xe2\x80\xa6\nname: x\n",
         b'{\n "dpsim_version": "0.1.0"\n}',
-        b'{"otherData": {"producer": "dpsim 0.1.0"}}',
+        b'{"schemaVersion": 1, "otherData": {"producer": "dpsim 0.1.0"}}',
         b"\x89PNG\r\n\x1a\n....Software\0Written by dpsim....",
     ],
 )
@@ -108,7 +111,18 @@ def test_a_file_is_written_over_where_it_says_that_dpsim_wrote_it(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("text", [b"", b"name: x  # Written by dpsim", b"{}", b"\x1f\x8bno gzip"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"name: x  # Written by dpsim",
+        b"{}",
+        b"\x1f\x8bno gzip",
+        b'# Notes\nAn answer begins with "dpsim_version": "0.1.0".',
+        b'[{"dpsim_version": "0.1.0"}]',
+        b'{"mine": {"dpsim_version": "0.1.0"}, "dpsim_version": "0.1.0"}',
+    ],
+)
 def test_a_file_that_dpsim_did_not_write_is_refused(tmp_path: Path, text: bytes) -> None:
     place = tmp_path / "file"
     place.write_bytes(text)
@@ -126,6 +140,60 @@ def test_no_device_is_written_to_and_a_link_stays_one(tmp_path: Path) -> None:
     write_files({tmp_path / "link": b"new"})
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("name", ["../precious.txt", "{}/precious.txt", ".precious", "..", "a/b"])
+def test_a_manifest_that_names_more_than_files_of_its_folder_is_nobodys(
+    tmp_path: Path, name: str
+) -> None:
+    write_set(tmp_path / "out", OLD)
+    (tmp_path / "precious.txt").write_text("mine")
+    (tmp_path / "out" / ".precious").write_text("mine")
+    with (tmp_path / "out" / MANIFEST).open("a") as file:
+        file.write(f"{hashlib.sha256(b'mine').hexdigest()}  {name.format(tmp_path)}\n")
+    with pytest.raises(Refused, match="dpsim did not write what is in that folder"):
+        write_set(tmp_path / "out", NEW)
+    assert (tmp_path / "precious.txt").read_text() == "mine"
+    assert held(tmp_path / "out") == OLD
+
+
+def test_a_set_that_is_ready_elsewhere_is_not_fetched(tmp_path: Path) -> None:
+    for name in ("out", "other"):
+        write_set(tmp_path / name, OLD)
+    (tmp_path / "out" / READY).symlink_to(tmp_path / "other")
+    with pytest.raises(Refused, match="dpsim did not write that"):
+        write_set(tmp_path / "out", NEW)
+    assert held(tmp_path / "out") == held(tmp_path / "other") == OLD
+
+
+def test_sets_and_single_files_know_each_other(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    single = b'{"dpsim_version": "1"}'
+    for place in (out / "t.json", out / "deep" / "x.json"):
+        write_files({place: single})
+    check_folder(out)
+    write_set(out, {"a.json": single})
+    for name in ("a.json", MANIFEST):
+        with pytest.raises(Refused, match=f"{MANIFEST} in that folder lists it"):
+            write_files({out / name: b"new"})
+    with pytest.raises(Refused, match=r"t\.json is not this command's"):
+        write_set(out, {"t.json": b"new"})
+    assert held(out / "deep") == {"x.json": single}
+    assert (out / "t.json").read_bytes() == (out / "a.json").read_bytes() == single
+
+
+def test_a_changed_file_of_a_set_is_refused_before_the_work_and_after(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_set(out, OLD)
+    (out / "b.csv").write_text("mine")
+    said = r"b\.csv was changed since dpsim wrote it; move it away"
+    with pytest.raises(Refused, match=said):
+        check_folder(out)
+    with pytest.raises(Refused, match=said):
+        outputs._check_names(out, "a", NEW, "--out")
+    (out / "b.csv").rename(tmp_path / "b.csv")
+    write_set(out, NEW)
+    assert held(out) == NEW
 
 
 def test_an_input_is_not_written_over(tmp_path: Path) -> None:
@@ -229,10 +297,35 @@ def test_killed_anywhere_a_file_is_the_old_or_the_new_one(tmp_path: Path) -> Non
     assert pair == (new, new)
 
 
+def test_a_place_that_is_taken_meanwhile_is_named(tmp_path: Path) -> None:
+    for name in ("stage", "place/full"):
+        (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(FileExistsError, match="place: another process is writing there"):
+        outputs._rename(tmp_path / "stage", tmp_path / "place")
+
+
+def test_a_log_that_cannot_be_written_is_named_as_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"^the log .*sweep\.log: cannot write there"):
+        log._replace(tmp_path / "file" / "sweep.log", [{}])
+
+
+def test_what_other_threads_read_is_not_noted(tmp_path: Path) -> None:
+    place = tmp_path / "x"
+    place.write_text("")
+    files.note_reads()
+    reader = threading.Thread(target=files.read_bytes, args=(place, 1))
+    reader.start()
+    reader.join()
+    assert not files.was_read(place)
+    files.read_bytes(place, 1)
+    assert files.was_read(place)
+
+
 def test_what_a_living_process_is_writing_is_not_swept(tmp_path: Path) -> None:
     dead = tmp_path / f"{STAGE}dead"
     dead.mkdir()
-    with outputs._stage(tmp_path) as stage:
+    with staging.staged(tmp_path) as stage:
         write_set(tmp_path / "out", NEW)
         assert stage.is_dir()
         assert not dead.exists()
@@ -248,7 +341,7 @@ def test_a_signal_waits_for_what_must_not_be_interrupted(number: signal.Signals)
     came = []
     before = signal.signal(number, lambda number, _: came.append(number))
     try:
-        with outputs.undisturbed():
+        with staging.undisturbed():
             signal.raise_signal(number)
             assert not came
         assert came == [number]
@@ -296,6 +389,24 @@ def test_output_that_nobody_gets_is_no_success(
     monkeypatch.setattr(sys.stdout, "write", write)
     found, _, err = cli("run", "worked/ddp_steady", "--json")
     assert (found, said in err) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("context", "code", "said"), [(BrokenPipeError(), 141, ""), (None, 4, "SystemExit: why")]
+)
+def test_only_a_broken_pipe_ends_without_a_word(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, context: OSError | None, code: int, said: str
+) -> None:
+    def app() -> None:
+        end = SystemExit("why")
+        end.__context__ = context
+        raise end
+
+    monkeypatch.setattr("dpsim.cli.app.app", app)
+    found, _, err = cli("--version")
+    assert found == code
+    assert said in err
+    assert bool(err) == bool(said)
 
 
 def test_a_closed_output_is_no_success(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,6 +471,13 @@ def test_a_worker_ends_when_the_process_that_started_it_is_killed(tmp_path: Path
     parent.kill()
     parent.join()
     _until(lambda: not worker.exists() or worker.read_text().rpartition(")")[2].split()[0] == "Z")
+
+
+def test_processes_of_a_pool_are_started_afresh() -> None:
+    with processes.pool(1) as found:
+        known = found.submit(eval, "list(__import__('sys').modules)").result()
+    assert processes.__name__ in known
+    assert outputs.__name__ not in known  # as a fork would
 
 
 def test_a_killed_worker_is_told_as_what_it_is() -> None:

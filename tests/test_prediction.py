@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 import dpsim
+from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.machine import load_machine
 from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.predict.laws import amdahl
 from dpsim.predict.prediction import predict
+from dpsim.predict.unused import unused
 
 TOY: dict[str, Any] = {
     "model": {
@@ -460,3 +462,27 @@ def test_bytes_sent_are_the_mean_over_ranks(pipeline: int) -> None:
     replicas = 4 // pipeline
     sent = replicas * (pipeline - 1) * 2 * 4 * 8e6 / 4
     assert found["points"][0]["bytes_sent_per_rank"] == pytest.approx(sent)
+
+
+@pytest.mark.parametrize(
+    ("sets", "said"),
+    [
+        (["strategy={kind: ddp}", "precision.reduce=bf16"], ["precision.reduce"]),
+        (["strategy={kind: zero, stage: 2}", "precision.reduce=bf16"], []),
+        (["recompute=selective"], ["recompute"]),  # flash attention keeps no scores
+        ([], []),
+    ],
+)
+def test_keys_that_change_nothing_are_said_to(sets: list[str], said: list[str]) -> None:
+    loaded = dpsim.read("llama3-8b-h100", sets)
+    found = list(unused(Case(loaded.points[0], loaded.base)))
+    assert [text.split(" changes nothing")[0].split(":")[0] for text in found] == said
+
+
+def test_given_durations_know_no_recomputation_and_no_efficiency() -> None:
+    loaded = load({**TOY, "recompute": "full", "compute": {"efficiency": 0.4}}, Path(), "x")
+    found = list(unused(Case(loaded.points[0], loaded.base)))
+    assert [text.split(" changes nothing")[0] for text in found] == [
+        "recompute: full",
+        "compute.efficiency",
+    ]

@@ -343,7 +343,9 @@ def test_the_document_and_the_rows_agree(write: Write) -> None:
     assert found.document["assumed"] == {"one DGX assumed": 20}
 
 
-def test_processes_give_the_same_document(write: Write) -> None:
+def test_processes_give_the_same_document(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # processes are started afresh, and know the real machines
+    model.topology_of.cache_clear()
     rows = [row for nodes in (1, 2) for row in _own(1.2, nodes=nodes, ranks=8 * nodes)]
     path = write(rows)
     assert validate_collectives(path) == validate_collectives(path, jobs=2)

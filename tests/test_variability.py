@@ -28,6 +28,7 @@ from dpsim.variability import (
     RandomSlow,
     Variability,
     Variation,
+    expected_slowest,
     read_numbers,
     stream,
 )
@@ -610,6 +611,8 @@ def test_racks_need_their_size() -> None:
         (["variability.jitter=0.5 %"], True),
         (["variability.jitter=0.5 %", "compute.spread=0.04"], False),
         (["variability.jitter=0"], False),
+        (["variability.slow_ranks={3: 1.5}"], False),
+        (["variability.pauses={duration: 1 ms, every: 10}"], False),
         ([], False),
     ],
 )
@@ -654,3 +657,32 @@ def test_a_pause_lasts_as_long_as_it_is_said_to(strategy: dict[str, Any]) -> Non
         for more in ({}, {"variability": {"pauses": {"duration": "50 ms", "every": 1}}})
     )
     assert paused - calm == pytest.approx(0.05, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "fixed", [{}, {3: 1.02}, {0: 1.1, 5: 1.1}, {2: 1.5}, dict.fromkeys(range(8), 2.0)]
+)
+def test_the_slowest_of_ranks_that_differ_and_vary_is_the_mean_of_many_draws(
+    fixed: dict[int, float],
+) -> None:
+    factors = np.array([fixed.get(rank, 1.0) for rank in range(8)])
+    draws = 1.0 + 0.041 * np.random.default_rng(7).standard_normal((200_000, 8))
+    mean = (factors * draws).max(axis=1).mean() / factors.max()
+    assert expected_slowest(8, fixed, 0.041) == pytest.approx(max(mean, 1.0), rel=4e-4)
+    assert expected_slowest(8, fixed, 0.0) == 1.0
+
+
+def test_ranks_that_are_said_to_be_slow_make_no_step_shorter() -> None:
+    """What nothing is said of varies as before, on a machine."""
+
+    def time_of(varied: dict[str, Any]) -> float:
+        layer = {"name": "a", "parameters": 1000, "forward": "1 ms", "backward": "2 ms"}
+        cluster = {"machine": "dgx-a100", "nodes": 1}
+        data = {"model": {"layers": [layer]}, "cluster": cluster, "strategy": {"kind": "ddp"}}
+        return predict(load({**data, "variability": varied}, Path(), "x")).step_time_s
+
+    plain = time_of({})
+    assert time_of({"slow_ranks": {3: 1.0 + 1e-9}}) == pytest.approx(plain)
+    assert time_of({"slow_ranks": {99: 2.0}}) == plain
+    assert plain < time_of({"slow_ranks": {3: 1.05}}) < time_of({"slow_ranks": {3: 1.5}})
+    assert time_of({"pauses": {"duration": "1 us", "every": 10}}) > plain

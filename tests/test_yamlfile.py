@@ -293,15 +293,15 @@ def test_a_sparse_huge_file_is_refused_before_it_is_read(tmp_path: Path) -> None
         load(path)
 
 
-def test_only_regular_files_are_read(tmp_path: Path) -> None:
+def test_only_files_and_pipes_are_read(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     for path, message in [
         (tmp_path, "is a folder; a file is needed"),
         (tmp_path / "none", "there is no such file"),
         (tmp_path / "none" / "x", "there is no such file"),
-        (fifo, "is not a regular file"),
-        (Path("/dev/zero"), "is not a regular file"),
+        (fifo, "is a pipe that holds nothing"),
+        (Path("/dev/zero"), "is a device or socket; a file or a pipe is needed"),
         (tmp_path / ("x" * 5000), "cannot be read: file name too long"),
         (tmp_path / "a\0b", "is not a path"),
     ]:

@@ -20,7 +20,7 @@ from dpsim.describe.scenario import Scenario
 from dpsim.play import Costs, Play
 from dpsim.play.bundled import BundledCosts
 from dpsim.play.quorum import Quorum
-from dpsim.variability import expected_maximum
+from dpsim.variability import expected_slowest
 
 #: steps of a deterministic run; the period has settled if the last two agree
 _SETTLING = (4, 16, 64)
@@ -141,18 +141,19 @@ class Script:
     def unsaid(self) -> float:
         """The fitted spread that stated variability takes the place of; 0 where it does not."""
         site, s = self.batches.site, self.scenario
-        if s.compute.spread is not None or site.machine is None or not s.variability.varies:
+        if s.compute.spread is not None or site.machine is None or not s.variability.scatters:
             return 0.0
         return fitted("gpu.spread", site.device)
 
     @property
     def waiting(self) -> float:
-        """Mean of the slowest rank's compute over that of a single one: E[max of N], normal."""
+        """Mean of the slowest rank's compute over that of a single one (of the slowest, where some
+        are said to be): E[max of N], normal."""
         given, site = self.scenario.compute.spread, self.batches.site
-        if given is None and (site.machine is None or self.scenario.variability.varies):
+        if given is None and (site.machine is None or self.scenario.variability.scatters):
             return 1.0
         spread = fitted("gpu.spread", site.device) if given is None else given
-        return 1.0 + spread * expected_maximum(site.ranks)
+        return expected_slowest(site.ranks, self.batches.variation.fixed, spread)
 
     @property
     def contention(self) -> float:

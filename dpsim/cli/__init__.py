@@ -53,13 +53,14 @@ def _run() -> int:
         return result if isinstance(result, int) else DONE
     except KeyboardInterrupt:
         return INTERRUPTED
-    except (BrokenPipeError, SystemExit):  # what typer makes of it
-        return UNREAD
-    except Exception as error:  # every error becomes one message and an exit code
+    except (Exception, SystemExit) as error:  # every error becomes one message and an exit code
+        unread = error.__context__ if isinstance(error, SystemExit) else error
+        if isinstance(unread, BrokenPipeError):
+            return UNREAD  # typer makes a SystemExit of it
         return _explain(error)
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: BaseException) -> int:
     """Print one message for `error` on stderr; returns the exit code."""
     name = type(error).__name__
     if hasattr(error, "format_message"):  # a usage error of the command line itself
@@ -95,7 +96,7 @@ def _instead(error: Any) -> str:
     return unknown.option(found[2]) if "sets" in takes else ""
 
 
-def _said(error: Exception) -> str:
+def _said(error: BaseException) -> str:
     """What `error` says; of the system's errors the file and the reason, without its number."""
     if isinstance(error, OSError) and error.strerror:
         if error.filename is not None:
@@ -105,7 +106,7 @@ def _said(error: Exception) -> str:
     return str(error)
 
 
-def _kind(error: Exception) -> tuple[int, str]:
+def _kind(error: BaseException) -> tuple[int, str]:
     from dpsim.core.errors import SimulationError
     from dpsim.core.record import Refused
 

@@ -30,7 +30,8 @@ def out_option(what: str, metavar: str = "DIR") -> Any:
 
 
 def _check_folder(out: Path | None) -> Path | None:
-    """Refuse at once what would be refused after the work; from here on inputs are noted."""
+    """Refuse at once where writing would be refused after the work; an output that is an input is
+    refused when it is written, and from here on inputs are noted."""
     if out is not None:
         from dpsim.core import files, outputs
 

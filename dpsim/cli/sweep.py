@@ -100,8 +100,8 @@ def _merge(
 @contextlib.contextmanager
 def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
     """Where the log goes: `out`, or a folder that is gone afterwards."""
-    from dpsim.core.outputs import scratch
     from dpsim.core.record import Refused
+    from dpsim.core.staging import scratch
 
     if out is not None:
         yield out

@@ -82,12 +82,15 @@ def _piped(file: BinaryIO, found: os.stat_result, most: int) -> bytes:
 
 
 def note_reads() -> None:
-    """From now on `was_read` knows what is read: a command that will write begins."""
+    """From now on `was_read` knows what is read here: a command that will write begins.
+
+    What other processes and threads read is not noted.
+    """
     _noted.set(set())
 
 
 def was_read(path: Path) -> bool:
-    """Whether the file at `path` has been read since `note_reads`."""
+    """Whether the file at `path` has been read here, so far, since `note_reads`."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -30,12 +30,13 @@ def _watch(sentinel: int) -> None:
 
 @contextmanager
 def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """`jobs` processes; where this one is interrupted, what has not begun is dropped.
+    """`jobs` processes, started afresh, for a fork beside threads may hang; where this one is
+    interrupted, what has not begun is dropped.
 
     OSError where one of them is killed, as a system does that is short of memory.
     """
     others = multiprocessing.active_children()
-    processes = ProcessPoolExecutor(jobs, initializer=serve)
+    processes = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), serve)
     try:
         yield processes
     except KeyboardInterrupt:

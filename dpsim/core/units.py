@@ -91,9 +91,7 @@ _HINTS = {
     "mb": "MB",
     "Gbps/s": "Gbit/s",
 }
-_NUMBER = re.compile(
-    r"^\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*$"
-)
+_NUMBER = re.compile(r"^\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*$")
 _COMMA = re.compile(r"\s*[+-]?[0-9][0-9.]*(?:,[0-9]+)+\b")
 #: what is nearer to 0 than this, in any unit of the SI, is no quantity but a slip: 1/x overflows
 LEAST = 1e-24

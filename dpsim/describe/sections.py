@@ -155,7 +155,7 @@ class Compute:
                 long again); left out: what was fitted for the backend
     spread      standard deviation of the ranks' step times, as a share of the step: synchronous
                 ranks wait for the slowest; left out: what was fitted for GPU machines, or 0 where
-                `variability` says how ranks differ
+                `variability` says how ranks differ at random
     """
 
     efficiency: units.PositiveFraction | None = None

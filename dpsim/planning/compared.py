@@ -118,9 +118,9 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float:
 
 
 def _parts(amounts: Sequence[float]) -> list[float]:
-    """The share of each in the sum; equal ones where all are 0, as where no step takes time."""
+    """The share of each in the sum."""
     whole = sum(amounts)
-    return [amount / whole if whole else 1.0 / len(amounts) for amount in amounts]
+    return [amount / whole for amount in amounts]
 
 
 def _totals(jobs: Sequence[PlayedJob], trained: bool) -> dict[str, float | None]:

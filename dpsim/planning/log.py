@@ -226,7 +226,7 @@ def _same(path: Path, found: Record, header: Record) -> None:
 
 def _replace(path: Path, records: Sequence[Record]) -> None:
     """A log of `records` at `path`, whole or not at all."""
-    replace_files({path: b"".join(frame(record) for record in records)})
+    replace_files({path: b"".join(frame(record) for record in records)}, "the log")
 
 
 def _salvage(path: Path, header: Record) -> list[str]:
@@ -241,7 +241,7 @@ def _salvage(path: Path, header: Record) -> list[str]:
     mark = header["id"][:16]
     sound = [record for record in contents.records if record.get("of") == mark]
     aside = path.with_suffix(".damaged")
-    replace_files({aside: data})
+    replace_files({aside: data}, "the damaged log")
     _replace(path, [header, *sound])
     return [
         f"{path}: {text}; {len(sound):,} sound records are kept, and the file as it was is {aside}"

@@ -17,6 +17,7 @@ from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.uncertainty import compute_range
+from dpsim.predict.unused import unused
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
@@ -37,6 +38,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_drawn(cases),
         *_uneven(cases[0], good),
         *_unfit(outcomes),
+        *(unused(good[0]) if good else ()),
         *_strategy_notes(good),
         *training_run.warnings(cases, points),
         *startup.warnings(good),

@@ -140,11 +140,11 @@ def trace(shown: Traced) -> dict[str, Any]:
         other["ranks"] = f"{len(ranks)} of {shown.ranks}"
     return {
         "schemaVersion": 1,
+        "otherData": other,  # by which dpsim knows its file
         "deviceProperties": devices,
         "distributedInfo": info,
         "displayTimeUnit": "ms",
         "traceName": shown.title or "dpsim",
-        "otherData": other,
         "traceEvents": _events(shown),
     }
 

@@ -19,7 +19,7 @@ from dpsim.core.arrays import Array
 from dpsim.core.record import Check, Count, Refused, build, record
 from dpsim.variability.causes import CoTenant, Crew, LinkEpisodes, Pauses, RandomSlow, Shared
 from dpsim.variability.distributions import Distribution, Drawn, Reader
-from dpsim.variability.draws import expected_maximum, stream
+from dpsim.variability.draws import expected_maximum, expected_slowest, stream
 from dpsim.variability.files import read_numbers
 from dpsim.variability.lengths import Lengths, SequenceLength
 from dpsim.variability.presets import PRESETS, Name
@@ -132,6 +132,11 @@ class Variability:
         return bool(self.causes)
 
     @property
+    def scatters(self) -> bool:
+        """Whether it says how ranks differ at random, and not only which are slow, or when."""
+        return any(name in _SCATTER for name in self.causes)
+
+    @property
     def drawn_once(self) -> bool:
         """Whether anything random lasts for the whole run."""
         return any(cause.drawn_once for cause in self.expanded.slow)
@@ -161,6 +166,8 @@ OF_COMPUTE = (
     "pauses",
 )  # fmt: skip
 CAUSES = (*OF_COMPUTE, "link_episodes")
+#: those by which ranks differ at random
+_SCATTER = ("jitter", "random_slow", "shared", "co_tenant", "sequence_length")
 #: those that are the same in every step
 FIXED = ("slow_ranks", "slow_nodes")
 
@@ -255,5 +262,5 @@ def _no_files(name: str) -> tuple[tuple[float, ...], str]:
 __all__ = [
     "CAUSES", "OF_COMPUTE", "PRESETS", "CoTenant", "Crew", "Distribution", "LinkEpisodes",
     "Pauses", "RandomSlow", "SequenceLength", "Shared", "Variability", "Variation",
-    "expected_maximum", "read_numbers", "stream",
+    "expected_maximum", "expected_slowest", "read_numbers", "stream",
 ]  # fmt: skip

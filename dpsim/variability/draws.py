@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
 from statistics import NormalDist
 
@@ -32,5 +34,28 @@ def expected_maximum(n: int) -> float:
     return (total + 1.0) * step / 3.0
 
 
+def expected_slowest(ranks: int, fixed: Mapping[int, float], spread: float) -> float:
+    """Mean of the slowest of `ranks` ranks over the slowest factor, where rank r takes its factor
+    (`fixed`, else 1) times a normal number of mean 1 and standard deviation `spread`.
+
+    Where all factors are 1 that is 1 + spread times `expected_maximum`.  Else the integral of one
+    minus the product of the distribution functions, by Simpson's rule; never below 1.
+    """
+    groups = Counter(fixed.values())
+    if ranks > len(fixed):
+        groups[1.0] += ranks - len(fixed)
+    most = max(groups)
+    if len(groups) == 1 or spread == 0.0:
+        return 1.0 + spread * expected_maximum(ranks)
+    grid = most * (1.0 + spread * np.linspace(-9.0, 9.0, 2401))
+    below = np.ones_like(grid)
+    for factor, count in groups.items():
+        below *= np.array([_CDF((x / factor - 1.0) / spread) for x in grid]) ** count
+    weights = np.array([1.0, *[4.0, 2.0] * 1199, 4.0, 1.0])
+    beyond = float(weights @ (1.0 - below)) * float(grid[1] - grid[0]) / 3.0
+    return max((float(grid[0]) + beyond) / most, 1.0)
+
+
+_CDF = NormalDist().cdf
 #: the normal distribution function at -9, -8.985 … 9
-_NORMAL = tuple(NormalDist().cdf(-9.0 + k * 18.0 / 1200) for k in range(1201))
+_NORMAL = tuple(_CDF(-9.0 + k * 18.0 / 1200) for k in range(1201))

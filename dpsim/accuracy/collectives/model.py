@@ -78,7 +78,7 @@ def estimates(
         for group in told.counted(groups, tell):
             found |= _group(group)
         return found
-    with pool(jobs) as processes:
+    with pool(min(jobs, len(groups))) as processes:
         for part in told.counted_of(len(groups), processes.map(_group, groups), tell):
             found |= part
     return found

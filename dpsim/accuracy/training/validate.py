@@ -66,7 +66,7 @@ def _play_all(
     series = list(table.series.values())
     if jobs == 1:
         return [o for rows in told.counted(series, tell) for o in play_series(rows, calibrate)]
-    with pool(jobs) as processes:
+    with pool(min(jobs, len(series))) as processes:
         found = processes.map(play_series, series, [calibrate] * len(series), chunksize=4)
         return [o for some in told.counted_of(len(series), found, tell) for o in some]
 

@@ -164,6 +164,11 @@ class Strategy:
         return ()
 
     @property
+    def casts_gradients(self) -> bool:
+        """Whether gradients travel in `precision.reduce`."""
+        return False
+
+    @property
     def own_launches(self) -> bool:
         """Whether the host's launches are in its program already, or follow a rule of its own."""
         return False

@@ -78,6 +78,10 @@ class Wrapper(Strategy):
         return self.inner.first_messages(job)
 
     @property
+    def casts_gradients(self) -> bool:
+        return self.inner.casts_gradients
+
+    @property
     def own_launches(self) -> bool:
         return self.inner.own_launches
 

@@ -167,6 +167,10 @@ class Fsdp(Strategy):
         if not split:
             yield from self.offloading(3)
 
+    @property
+    def casts_gradients(self) -> bool:
+        return True
+
     def memory(self, job: Job) -> dict[str, float]:
         """Shards, and the transient buffers at their largest: the root gathered throughout, two
         gather outputs and two unsharded groups beside it, the root's and one group's unsharded

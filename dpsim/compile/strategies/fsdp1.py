@@ -160,6 +160,10 @@ class Fsdp1(Strategy):
         if not split:
             yield from self.offloading(3)
 
+    @property
+    def casts_gradients(self) -> bool:
+        return True
+
     def memory(self, job: Job) -> dict[str, float]:
         """Shards; the root's parameters and the most units that the limiter lets be gathered at
         once; unsharded gradients of the root and two units (one computed, one reduced), or of all

@@ -233,6 +233,10 @@ class Zero(Strategy):
         if not self.offloads:
             yield from self.changed("offloaded", "the host's CPUs update", offload_optimizer="cpu")
 
+    @property
+    def casts_gradients(self) -> bool:
+        return True
+
     def memory(self, job: Job) -> dict[str, float]:
         """States by stage; DeepSpeed's fp32 copy of the gradients' shard and its buffers."""
         whole, shard = state_bytes(job, 1.0), state_bytes(job, 1.0 / self.shards(job.ranks))

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dpsim.core.outputs import marked, scratch, write_files
+from dpsim.core.outputs import marked, write_files
 from dpsim.core.record import Refused
+from dpsim.core.staging import scratch
 from dpsim.core.yamlfile import FileRefused, dump_yaml, located
 from dpsim.machines.machine import load_machine
 from dpsim.measurements.importing import nccl_xml, nvidia_smi

@@ -41,7 +41,7 @@ def check(out: Path, machine: str | None = None) -> None:
 
 def write(document: dict[str, Any], out: Path, machine: str | None) -> Recording:
     """Check `document`, then write it to `out` and its scenario beside it."""
-    text = json.dumps({**document, "dpsim_version": __version__}, indent=1, allow_nan=False)
+    text = json.dumps({"dpsim_version": __version__, **document}, indent=1, allow_nan=False)
     found = parse(text)
     beside = scenario(found, out.name, machine)
     write_files({out: f"{text}\n".encode(), scenario_file(out): beside.encode()}, "-o")

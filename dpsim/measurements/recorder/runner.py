@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpsim.core.outputs import scratch
 from dpsim.core.record import Refused
+from dpsim.core.staging import scratch
 
 #: exit code of the process inside where it refuses; its reason is in the output file
 REFUSED = 97

@@ -1,0 +1,27 @@
+"""Keys that a scenario sets and that change nothing where it sets them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsim.cases.case import Case
+from dpsim.core import plugins
+from dpsim.models.memory import kept_bytes
+
+
+def unused(case: Case) -> Iterator[str]:
+    """A warning for each key of `case` that changes nothing there."""
+    scenario, layers = case.scenario, case.model.layers
+    name = plugins.name_of(scenario.strategy)
+    precision = case.precision
+    if (
+        precision.reduce not in (None, precision.parameters)
+        and not scenario.strategy.casts_gradients
+    ):
+        yield f"precision.reduce changes nothing: {name} sends gradients in their own dtype"
+    dtype, asked = precision.compute, scenario.recompute
+    kept = any(kept_bytes(one, dtype, asked) < kept_bytes(one, dtype, "none") for one in layers)
+    if asked != "none" and not kept:
+        yield f"recompute: {asked} changes nothing: no layer of the model then keeps less"
+    if scenario.compute.efficiency is not None and all(one.forward is not None for one in layers):
+        yield "compute.efficiency changes nothing: the durations of layers are given"
