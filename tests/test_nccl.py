@@ -76,6 +76,20 @@ def test_estimate_of_a_tree_between_nodes_is_the_published_formula() -> None:
     assert tuning.seconds("all_reduce", "tree", "simple", size) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("version", "times"), [((2, 17), 1.9), ((2, 30), 1.4)])
+def test_large_messages_of_a_ring_between_nodes_pay_more_latency(
+    version: tuple[int, int], times: float
+) -> None:
+    """From 4,096 bytes a rank, and since 2.18 from 64 bytes a rank, channel and direction
+    (NVIDIA/nccl src/graph/tuning.cc, ncclTopoGetAlgoTime)."""
+    tuning = Tuning(graph_of(machine("dgx-a100", 4), tuple(range(32))), version)
+    edge = 4096 * 32 if version < (2, 18) else 64 * 2 * tuning.graph.channels * 32
+    call = ("all_reduce", "ring", "simple")
+    below, above = (tuning.seconds(*call, size) for size in (edge - 1, edge))
+    jump = (times - 1) * tuning.latency(*call) * 1e-6
+    assert above - below == pytest.approx(jump, rel=1e-4)
+
+
 def test_bare_times_are_the_estimates() -> None:
     topology = machine("dgx-a100", 2)
     tuning = Tuning(graph_of(topology, world(topology)), tables.NEWEST)

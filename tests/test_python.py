@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import json
+import os
+import pickle
 import re
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dpsim
@@ -50,11 +55,50 @@ def test_predict_takes_whatever_says_a_scenario(kind: str) -> None:
         (3, "a int is no scenario; accepted: a name, a path, a dict"),
         ({}, "model: is missing"),
         ("no-such", "no scenario file"),
+        ("", "'' names no scenario; a path, or a bundled name as quickstart, is accepted"),
     ],
 )
 def test_predict_refuses_what_says_none(given: object, said: str) -> None:
     with pytest.raises(dpsim.Refused, match=said):
         dpsim.predict(given)
+
+
+ONE_POINT = {
+    "model": {"name": "resnet50"}, "cluster": {"machine": "v100-1x100g", "nodes": 2},
+    "strategy": {"kind": "ddp"},
+}  # fmt: skip
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    theirs = ONE_POINT | {
+        "batch": {"per_device": np.int64(4)}, "compute": {"efficiency": np.float32(0.5)},
+        "sweep": {"cluster.nodes": np.array([1, 2])},
+    }  # fmt: skip
+    ours = ONE_POINT | {
+        "batch": {"per_device": 4}, "compute": {"efficiency": 0.5},
+        "sweep": {"cluster.nodes": [1, 2]},
+    }  # fmt: skip
+    assert dpsim.predict(theirs) == dpsim.predict(ours)
+
+
+def test_predictions_travel_and_are_equal_where_their_answers_are() -> None:
+    one, same, other = map(dpsim.predict, (ONE_POINT, dict(ONE_POINT), "worked/ddp_steady"))
+    assert one == same != other
+    assert {one, same, other} == {one, other}
+    for copied in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+        assert copied == one
+    assert copied.explain() == one.explain()
+
+
+def test_a_file_name_that_is_no_text_is_written_with_question_marks(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"b\xffd.yaml")
+    path.write_bytes((dpsim.read("worked/ddp_steady").base / "ddp_steady.yaml").read_bytes())
+    found = dpsim.predict(path)
+    assert found.document["name"] == "b?d"
+    json.dumps(found.document, ensure_ascii=False).encode()
+    path.write_text("modell: 1\n")
+    with pytest.raises(dpsim.Refused, match=r"b\?d\.yaml:1: modell"):
+        dpsim.predict(path)
 
 
 def test_the_package_lists_what_it_offers() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -56,6 +56,10 @@ class Case:
     compute_scale: float = 1.0
     spares: int = 0
     shared: Chapters = field(default=Chapters(), compare=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of, for copies and pickles: the rest follows from that."""
+        return {one.name: getattr(self, one.name) for one in fields(self)} | {"shared": Chapters()}
 
     # -- chapters -----------------------------------------------------------------------------
 

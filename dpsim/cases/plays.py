@@ -73,9 +73,12 @@ class Script:
 
     @property
     def _alike(self) -> bool:
-        """Whether all ranks that hold the same stages do the same, where nothing varies."""
+        """Whether all ranks that hold the same stages do the same, where nothing varies; rounds
+        are of the ranks themselves, so there every rank plays."""
         batches = self.batches
-        return not batches.mesh.plain and min(batches.shares) == max(batches.shares)
+        if batches.mesh.plain or self.scenario.detail == "rounds":
+            return False
+        return min(batches.shares) == max(batches.shares)
 
     def _first_casts(self, iteration: int) -> Callable[[int], Cast]:
         """The casts of the first iterations, which differ; later ones repeat the fourth."""

@@ -21,6 +21,11 @@ def below(base: Path, name: str, key: str) -> Path:
     return path
 
 
+def as_text(name: str | Path) -> str:
+    """The name of a file as text that can be written: "?" for bytes that are no UTF-8."""
+    return str(name).encode("utf-8", "replace").decode()
+
+
 def data_folder(name: str) -> Path:
     """The folder "scenarios", "topologies" or "validation" that comes with dpsim: inside the
     installed package, or beside it in a checkout."""

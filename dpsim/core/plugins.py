@@ -11,10 +11,12 @@ used is named where that plug-in is asked for, and disturbs no other.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import importlib.metadata
 import importlib.util
 import pkgutil
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from types import ModuleType
 from typing import Any
 
 from dpsim.core import unknown
+from dpsim.core.errors import SimulationError
 from dpsim.core.marks import Mark
 from dpsim.core.record import Refused, build, json_schema
 
@@ -40,6 +43,8 @@ FOLDERS = {
     "variability": "dpsim.variability.distributions",
     "readers": "dpsim.measurements.readers",
 }
+#: those whose plug-ins have no keys, so that they need not be records
+PLAIN = ("collectives", "readers")
 
 
 @lru_cache(maxsize=64)
@@ -86,7 +91,10 @@ def find(folder: str, name: str) -> type[Any]:
             "Uninstall a package, or rename its entry point"
         )
     try:
-        return _loaded(points[0], contract(folder))
+        found = _loaded(points[0], contract(folder))
+        if folder not in PLAIN and not dataclasses.is_dataclass(found):
+            raise Refused(f"{found.__name__} is no record: @record is needed above it")
+        return found
     except Refused as error:
         raise Refused(f"{name!r} in {folder} is of {owners[0]}: {error}") from None
 
@@ -112,6 +120,8 @@ def _package(point: EntryPoint) -> str:
 
 def _loaded(point: EntryPoint, contract: type) -> type[Any]:
     """The class that `point` names, or that is in the module it names."""
+    if not re.fullmatch(r"[\w.]+\s*(:\s*[\w.]+\s*)?(\[.*\]\s*)?", point.value):
+        raise Refused(f"{point.value[:60]!r} names nothing; module or module:Class is needed")
     try:
         found = point.load()
     except (Exception, SystemExit) as error:  # whatever another's module does when it is imported
@@ -184,11 +194,47 @@ class Plugin(Mark):
 
 def name_of(value: Any) -> str:
     """The name under which scenarios know the plug-in instance (or class) `value`."""
-    cls = value if isinstance(value, type) else type(value)
+    point = _registered(value)
+    return point.name if point else _class_of(value).__module__.rpartition(".")[2]
+
+
+def _class_of(value: Any) -> type[Any]:
+    return value if isinstance(value, type) else type(value)
+
+
+def _registered(value: Any) -> EntryPoint | None:
+    """The entry point of a plug-in of another package."""
+    cls = _class_of(value)
     own = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
     for folder in () if own else FOLDERS:
-        for name, (point, *_) in _elsewhere(folder).items():
+        for point, *_ in _elsewhere(folder).values():
             with contextlib.suppress(Refused):
                 if _loaded(point, contract(folder)) is cls:
-                    return name
-    return cls.__module__.rpartition(".")[2]
+                    return point
+    return None
+
+
+def of_another(value: Any) -> bool:
+    """Whether another package brought the plug-in `value`."""
+    return _registered(value) is not None
+
+
+@contextlib.contextmanager
+def asked(value: Any, what: str) -> Iterator[None]:
+    """While the plug-in `value` is asked for `what`: if it fails, the message says who, and of
+    which package.
+
+    Raises Refused where another package or a wrong value is to blame, else SimulationError.
+    """
+    try:
+        yield
+    except (Refused, SimulationError):
+        raise
+    except Exception as error:  # whatever another's code does
+        point = _registered(value)
+        owner = f" of {_package(point)}" if point else ""
+        kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+        reason = " ".join(f"{kind}{error}".split())[:300]
+        said = f"{name_of(value)!r}{owner}: {what} fails: {reason}"
+        blamed = Refused if point or isinstance(error, ValueError) else SimulationError
+        raise blamed(said) from error

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from dpsim.core import units, unknown, yamlfile
 from dpsim.core.overrides import apply_sets
-from dpsim.core.places import below, data_folder
+from dpsim.core.places import as_text, below, data_folder
 from dpsim.core.record import Refused, Text, build, json_schema, record
 from dpsim.describe.scenario import Loaded, Scenario, find, load, origins_of, placed
 
@@ -65,7 +65,7 @@ def read_mix(source: str | Path, sets: Sequence[str] = ()) -> Mix:
     folder that holds the list.  Raises FileRefused for anything that is not right.
     """
     path = find(source)
-    shown = str(source) if path == Path(source) else path.name
+    shown = as_text(source) if path == Path(source) else path.name
     data, lines = yamlfile.load(path, shown)
     if not isinstance(data, dict):
         raise yamlfile.FileRefused("the file holds no mapping", shown=shown)
@@ -76,7 +76,7 @@ def read_mix(source: str | Path, sets: Sequence[str] = ()) -> Mix:
     changed = apply_sets(data, sets)
     reader = _Reader(path, shown, {**lines, **elsewhere.lines}, elsewhere.shown, changed)
     try:
-        return mix_of(data, path.parent, path.stem, reader)
+        return mix_of(data, path.parent, as_text(path.stem), reader)
     except Refused as error:
         raise reader.placed(error) from None
 

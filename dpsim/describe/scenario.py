@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
+
+import numpy as np
 
 from dpsim.backends import Backend
 from dpsim.backends.curves import file as calibrated
@@ -14,7 +15,7 @@ from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins, unknown, yamlfile
 from dpsim.core.overrides import apply_sets, of_one_kind, parts_of, sweep_changes, with_change
-from dpsim.core.places import below, data_folder
+from dpsim.core.places import as_text, below, data_folder
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
 from dpsim.describe.convergence import Training
 from dpsim.describe.sections import (
@@ -161,11 +162,20 @@ def taken(given: Given) -> Loaded:
     if isinstance(given, Scenario):
         return load(to_data(given), Path(), "scenario")
     if isinstance(given, Mapping):
-        return load(copy.deepcopy(dict(given)), Path(), "scenario")
+        return load(_plain(given), Path(), "scenario")
     raise Refused(
         f"a {type(given).__name__} is no scenario; accepted: a name, a path, a dict, a Scenario, "
         "or what dpsim.read returns"
     )
+
+
+def _plain(value: Any) -> Any:
+    """A copy of `value` as a file would give it: numpy's numbers and arrays as Python's own."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.tolist() if isinstance(value, np.generic | np.ndarray) else value
 
 
 def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
@@ -174,13 +184,15 @@ def read(source: str | Path, sets: Sequence[str] = ()) -> Loaded:
     Raises FileRefused (what, where, what would be accepted) for anything that is not right.
     """
     path = find(source)
-    shown = str(source) if path == Path(source) else path.name
+    shown = as_text(source) if path == Path(source) else path.name
     data, lines = yamlfile.load(path, shown)
     if not isinstance(data, dict):
         raise yamlfile.FileRefused("the file holds no mapping", shown=shown)
     changed = apply_sets(data, sets)
     try:
-        loaded = load(data, path.parent, path.stem, origins=origins_of(shown, lines, changed))
+        loaded = load(
+            data, path.parent, as_text(path.stem), origins=origins_of(shown, lines, changed)
+        )
         return replace(loaded, sets=changed)
     except Refused as error:
         raise placed(error, shown, lines, changed) from None
@@ -280,7 +292,9 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
 def find(source: str | Path) -> Path:
     """The file of a path or of a bundled name ("quickstart", "worked/ddp_steady")."""
     path = Path(source)
-    name, folder = str(source), data_folder("scenarios")
+    name, folder = as_text(source), data_folder("scenarios")
+    if not name:
+        raise Refused("'' names no scenario; a path, or a bundled name as quickstart, is accepted")
     if len(path.name) > LONGEST:
         raise Refused(f"{name[:60]!r}… is no name of a file")
     if path.exists() or path.suffix in (".yaml", ".yml", ".json") or ".." in path.parts:

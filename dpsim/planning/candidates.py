@@ -12,6 +12,7 @@ from dpsim.cases.variant import at_ranks
 from dpsim.core import plugins
 from dpsim.core.errors import SimulationError
 from dpsim.core.overrides import asked_last, with_change
+from dpsim.core.places import as_text
 from dpsim.core.record import Refused
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
@@ -128,9 +129,9 @@ def asked(
 
 def _labels(files: Sequence[Path]) -> list[str]:
     """Short names, all different: the file's, with its folder's where two are alike."""
-    names = [file.stem for file in files]
+    names = [as_text(file.stem) for file in files]
     if len(set(names)) < len(names):
-        names = [f"{file.parent.name}/{file.stem}".lstrip("/") for file in files]
+        names = [as_text(f"{file.parent.name}/{file.stem}").lstrip("/") for file in files]
     seen: dict[str, int] = {}
     for place, name in enumerate(names):
         seen[name] = seen.get(name, 0) + 1

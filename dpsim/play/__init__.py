@@ -13,6 +13,7 @@ from math import inf
 
 from dpsim.backends import Backend, Edge, Phase, Plan, Topology
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Cast, Op
+from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 
@@ -47,8 +48,9 @@ class Costs:
     def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
         key = (operation, ranks, size)
         if key not in self._plans:
-            plan = self.backend.plan(operation, ranks, size, self.topology)
-            check_time(plan.seconds, f"{operation} of {size:g} bytes")
+            with plugins.asked(self.backend, f"plan of {operation}"):
+                plan = self.backend.plan(operation, ranks, size, self.topology)
+                check_time(plan.seconds, f"{operation} of {size:g} bytes")
             self._plans[key] = plan
         return self._plans[key]
 

@@ -33,9 +33,12 @@ if TYPE_CHECKING:
     from dpsim.predict.explanation import Explanation
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Prediction:
-    """An answer, and what is behind each of its points."""
+    """An answer, and what is behind each of its points.  Predictions with equal answers are equal.
+
+    Mappings and lists in it are the caller's own: what is changed in them shows in `document`.
+    """
 
     loaded: Loaded
     answer: Answer
@@ -73,6 +76,12 @@ class Prediction:
         from dpsim.predict.explain import explain
 
         return explain(self, tell)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Prediction) and self.answer == other.answer
+
+    def __hash__(self) -> int:
+        return hash(self.answer.name)
 
     def __repr__(self) -> str:
         return shown.text(self.answer)

@@ -18,6 +18,7 @@ from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep, Issue, StepWalk
+from dpsim.compile.strategies._answers import check_answers
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 
@@ -75,6 +76,9 @@ class Strategy:
     recordable: ClassVar[bool] = False
     recorded_buckets: ClassVar[bool] = False
     split_as: ClassVar[str] = ""
+
+    def __init_subclass__(cls) -> None:
+        check_answers(cls)
 
     # -- the step -----------------------------------------------------------------------------
 
@@ -178,6 +182,9 @@ class Strategy:
     def backup_workers(self) -> int:
         """Ranks whose gradients a step does not wait for."""
         return 0
+
+
+check_answers(Strategy)
 
 
 class TorchVersion(tuple[int, ...]):

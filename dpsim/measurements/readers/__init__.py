@@ -6,7 +6,10 @@ through `content`, `text_content` or `json_content`, which limit size, decompres
 
 from __future__ import annotations
 
+import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +50,12 @@ CONTRACT = Reader
 
 
 def readers() -> tuple[Reader, ...]:
-    """One of every plug-in of this folder."""
-    return tuple(cls() for _, cls in plugins.usable("readers"))
+    """One of every plug-in of this folder; those that fail to be made are left out."""
+    found = []
+    for _, cls in plugins.usable("readers"):
+        with _left_out_if_wrong(), plugins.asked(cls, "making one"):
+            found.append(cls())
+    return tuple(found)
 
 
 def read_any(path: Path) -> Findings:
@@ -58,12 +65,30 @@ def read_any(path: Path) -> Findings:
     """
     try:
         head = content(path, HEAD_BYTES)
-        claiming = [reader for reader in readers() if reader.claims(path, head)]
+        claiming = [reader for reader in readers() if _claims(reader, path, head)]
         if len(claiming) != 1:
             raise Refused(_unclear(claiming))
-        return claiming[0].read(path)
+        (reader,) = claiming
+        with plugins.asked(reader, "read") if plugins.of_another(reader) else nullcontext():
+            return reader.read(path)
     except Refused as error:
         raise located(error, path.name, {}) from None
+
+
+def _claims(reader: Reader, path: Path, head: bytes) -> bool:
+    """Whether `reader` claims a file."""
+    with _left_out_if_wrong(), plugins.asked(reader, "claims"):
+        return reader.claims(path, head)
+    return False
+
+
+@contextmanager
+def _left_out_if_wrong() -> Iterator[None]:
+    """A reader of another package that fails disturbs no other: it is warned of."""
+    try:
+        yield
+    except Refused as error:
+        warnings.warn(f"left out: {error}", stacklevel=4)
 
 
 def _unclear(claiming: list[Reader]) -> str:
