@@ -363,6 +363,15 @@ def test_a_budget_takes_the_fastest_that_is_cheap_enough() -> None:
     assert found_in(answer)["set"] == {"cluster.ranks": ranks}
 
 
+@pytest.mark.parametrize(
+    ("objective", "other"),
+    [("cost_usd", "cost_usd"), ("step_time_s", "step_time_s"), ("time_to_train_s", "cost_usd")],
+)
+def test_the_front_is_of_time_and_what_is_minimised(objective: str, other: str) -> None:
+    question = chosen(objective, vary=("cluster.ranks=1,2,4",)).question
+    assert question["front"] == ["time_to_train_s", other]
+
+
 def test_the_front_has_all_points_that_none_beats() -> None:
     answer = chosen("cost_usd")
     front = [point["ranks"] for point in answer.points if point["on_front"]]
