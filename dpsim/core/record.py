@@ -5,10 +5,9 @@ arguments, each is checked against its annotation (units and ranges included), u
 refused, and ``dataclasses.replace`` checks again.  Rules that link fields go into
 ``__post_init__`` and raise ValueError with one sentence.
 
->>> from dpsim.core.units import Seconds
 >>> @record
 ... class Probe:
-...     latency: Seconds
+...     latency: Annotated[float, Unit("s")]
 >>> Probe(latency="5 us").latency
 5e-06
 """
