@@ -31,7 +31,7 @@ from dpsim import cli
 from dpsim.backends.curves import MeasuredCurve, bus_factor
 from dpsim.backends.curves import file as calibrated
 from dpsim.cases.case import Case
-from dpsim.cases.coverage import AWAY, SMALLEST, network_range
+from dpsim.cases.coverage import AWAY, SMALLEST, collectives, network_range
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
 from dpsim.describe import scenario
@@ -706,6 +706,15 @@ def test_the_range_grows_from_the_curve_to_the_prior(tmp_path: Path) -> None:
         assert NETWORK_PRIOR[0] * (1 - 1e-9) <= far[0] <= near[0] * (1 + 1e-9)
         assert near[1] < far[1] <= NETWORK_PRIOR[1] * (1 + 1e-9)
     assert ranges[1][1] == pytest.approx((1 + SMALLEST) * math.exp(AWAY), rel=1e-3)
+
+
+def test_a_rank_alone_asks_nothing_of_a_curve(tmp_path: Path) -> None:
+    """DDP's all-reduces of one rank, and FSDP's gathers where each rank has a shard of its own."""
+    alone = {"cluster": {"machine": "dgx-h100", "ranks": 1}}
+    for changes in (alone, alone | {"strategy": {"kind": "fsdp", "shard": 1}}):
+        found = loaded(tmp_path, **changes)
+        assert list(collectives(Case(found.points[0], tmp_path))) == []
+    assert list(collectives(Case(loaded(tmp_path).points[0], tmp_path)))
 
 
 def test_sizes_outside_the_curve_are_said_and_widen_the_interval(tmp_path: Path) -> None:

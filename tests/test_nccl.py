@@ -261,6 +261,17 @@ def test_loads_take_the_predicted_time_at_nominal_bandwidth() -> None:
                 assert slowest == pytest.approx(phase.seconds, rel=1e-9)
 
 
+def test_links_are_never_slower_than_nccl_s_own_estimate_takes_them_to_be() -> None:
+    """So engines that share links agree with one that does not, for a collective alone."""
+    topology = machine("dgx-h100")
+    for ranks in ((0, 1, 2, 3), tuple(range(8))):
+        for size in (1e6, 7_383_040.0, 1e9):
+            (phase,) = Nccl(fitted=False).plan("all_reduce", ranks, size, topology).phases
+            assert phase.loads is not None
+            times = [n * size / topology.link(edge).bandwidth for edge, n in phase.loads.items()]
+            assert max(times) <= phase.seconds * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_rounds_take_as_long_as_the_phase(operation: str) -> None:
     topology = machine("rack-10gbe", 4, gpus_per_node=1)

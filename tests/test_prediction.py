@@ -516,3 +516,29 @@ def test_given_durations_know_no_recomputation_and_no_efficiency() -> None:
         "recompute: full",
         "compute.efficiency",
     ]
+
+
+def test_no_bound_is_above_a_few_random_steps() -> None:
+    """Six steps bound by communication, of which the first begins with talk of the one before."""
+    times = [("3210 us", "2000 us"), ("3210 us", "310 us"), ("1 ms", "2 ms"), ("3210 us", "2 ms")]
+    sizes = (0, 1000, 250_000, [100_000, 64])
+    layers = [
+        {"name": f"l{k}", "parameters": size, "forward": forward, "backward": backward}
+        for k, (size, (forward, backward)) in enumerate(zip(sizes, times, strict=True))
+    ]
+    scenario = {
+        "model": {"layers": layers, "dtype": "fp32"},
+        "cluster": {"ranks": 3},
+        "collective": {"backend": "ideal_ring", "latency": "900 us", "bandwidth": "80 GB/s"},
+        "strategy": {"kind": "fsdp1", "forward_prefetch": False},
+        "batch": {"global": 32, "accumulation": 4},
+        "optimizer": {"kind": "none"},
+        "variability": {
+            "steps": 6,
+            "jitter": {"kind": "bernoulli", "probability": 0.1, "factor": 3.0},
+            "sequence_length": {"spread": 0.4, "cure": "packing"},
+        },
+        "seed": 771,
+    }
+    (point,) = predict(load(scenario, Path(), "x")).points
+    assert point["bound_s"] <= point["step_time_s"]

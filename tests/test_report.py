@@ -20,6 +20,7 @@ from dpsim.cli.app import app
 from dpsim.core.outputs import MANIFEST
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import read
+from dpsim.machines.machine import load_machine
 from dpsim.models.memory import MemoryUse
 from dpsim.models.named import load_named, model_names
 from dpsim.predict.advice import advice, with_advice
@@ -461,6 +462,12 @@ def shown(thing: str, out: Path | None = None) -> str:
     console = Console(file=buffer, width=160, highlight=False)
     show_thing(thing, console, nodes=2, sequence_length=2048, out=out)
     return buffer.getvalue()
+
+
+def test_a_machine_says_what_it_is(tmp_path: Path) -> None:
+    described = load_machine("dgx-h100").description
+    assert described
+    assert described in " ".join(shown("dgx-h100", tmp_path / "m.svg").split())
 
 
 def test_lists_and_doctor() -> None:

@@ -11,6 +11,7 @@ NCCL's model and have their own (`_nccl_messages`).  See docs/assumptions.md, A1
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -171,8 +172,10 @@ class Nccl(Backend):
         latency = tuning.latency(call.operation, *pair) * 1e-6
         longer = longer_way(tuning, call.operation, pair)
         busiest = max(traffic.paces.values())[1]
-        share = dict.fromkeys(traffic.paces, 1.0)
         transfer = max(choice.seconds - latency, 0.0)
+        # where NCCL thinks more of a link than it has, the link is as fast as NCCL thinks
+        faster = max(max(traffic.paces.values())[0] * call.size / (transfer or math.inf), 1.0)
+        share = dict.fromkeys(traffic.paces, faster)
         return Time(0.0, latency + longer, transfer, share, busiest)
 
     # -- messages -------------------------------------------------------------------------------

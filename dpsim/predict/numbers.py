@@ -52,7 +52,7 @@ def point_of(
         parts=Parts(split.compute, split.exposed_communication, split.bubble, split.stall),
         sent=_sent(case, cast),
         memory=Memory(used.total, used.parts, used.fits),
-        bound_s=lower_bound(case, cast),
+        bound_s=_bound(case, cast, played),
         cost_usd_per_hour=None,
         bottleneck=bottleneck(case, played),
         beside_step=tuple(_beside(case)),
@@ -128,6 +128,13 @@ def _sent(case: Case, cast: Cast) -> Sent:
             else:
                 payload += sent - filling
     return Sent(payload, padding, control)
+
+
+def _bound(case: Case, cast: Cast, played: Played) -> float:
+    """The lower bound; of random steps no more than they took, for a few of them may begin with
+    talk that belongs to the step before, and end before their own."""
+    bound = lower_bound(case, cast)
+    return min(bound, played.step_time) if case.scenario.variability.random else bound
 
 
 def lower_bound(case: Case, cast: Cast) -> float:
