@@ -561,6 +561,21 @@ def test_what_is_no_answer_is_refused(tmp_path: Path, document: Any, says: str) 
         again(tmp_path, document)
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"schema_version": 1, "schema_version": 1}', "gives the key 'schema_version' twice"),
+        ('{"schema_version": 1, "points": [', "is JSON that was cut short"),
+        ("[" * 100_000, "is nested too deeply"),
+        ('{"schema_version": NaN}', "holds NaN, which is not finite"),
+    ],
+)
+def test_an_answer_is_strict_json(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "answer.json").write_text(text, encoding="utf-8")
+    with pytest.raises(Refused, match=rf"answer\.json: {says}"):
+        shown(str(tmp_path / "answer.json"))
+
+
 def test_unknown_thing_names_the_nearest() -> None:
     with pytest.raises(Refused, match="did you mean 'dgx-h100'"):
         shown("dgx-h10")

@@ -140,29 +140,36 @@ class Script:
     @property
     def unsaid(self) -> float:
         """The fitted spread that stated variability takes the place of; 0 where it does not."""
-        site, s = self.batches.site, self.scenario
-        if s.compute.spread is not None or site.machine is None or not s.variability.scatters:
-            return 0.0
-        return fitted("gpu.spread", site.device)
+        stated = self.scenario.compute.spread is None and self.scenario.variability.scatters
+        return self._spread if stated else 0.0
 
     @property
     def waiting(self) -> float:
         """Mean of the slowest rank's compute over that of a single one (of the slowest, where some
         are said to be): E[max of N], normal."""
-        given, site = self.scenario.compute.spread, self.batches.site
-        if given is None and (site.machine is None or self.scenario.variability.scatters):
+        if self.unsaid or not self._spread:
             return 1.0
-        spread = fitted("gpu.spread", site.device) if given is None else given
-        return expected_slowest(site.ranks, self.batches.variation.fixed, spread)
+        batches = self.batches
+        return expected_slowest(batches.site.ranks, batches.variation.fixed, self._spread)
 
     @property
     def contention(self) -> float:
         """How much longer computing takes beside a collective: as given, else as fitted for the
         backend's kernels."""
-        given, site = self.scenario.compute.contention, self.batches.site
+        kernels = name_of(self.transport.backend)
+        return self._fitted(self.scenario.compute.contention, f"{kernels}.contention")
+
+    @property
+    def _spread(self) -> float:
+        """Standard deviation of the ranks' compute, as a share of it."""
+        return self._fitted(self.scenario.compute.spread, "gpu.spread")
+
+    def _fitted(self, given: float | None, name: str) -> float:
+        """What is given, else what was fitted for the device; 0 for toys without a machine."""
+        site = self.batches.site
         if given is not None or site.machine is None:
             return given or 0.0
-        return fitted(f"{name_of(self.transport.backend)}.contention", site.device)
+        return fitted(name, site.device)
 
 
 def _calm(step: int) -> float:

@@ -25,28 +25,18 @@ def option(what: str, metavar: str | None = None, name: str = "", **limits: Any)
 
 def out_option(what: str, metavar: str = "DIR") -> Any:
     """The option that says where to write; `what` is its help."""
-    check = _check_folder if metavar == "DIR" else _check_file
+
+    def check(out: Path | None) -> Path | None:
+        """Refuse at once where writing would be refused after the work; an output that is an input
+        is refused when it is written, and from here on inputs are noted."""
+        if out is not None:
+            from dpsim.core import files, outputs
+
+            files.note_reads()
+            (outputs.check_folder if metavar == "DIR" else outputs.check_file)(out)
+        return out
+
     return typer.Option("-o", "--out", metavar=metavar, help=what, callback=check)
-
-
-def _check_folder(out: Path | None) -> Path | None:
-    """Refuse at once where writing would be refused after the work; an output that is an input is
-    refused when it is written, and from here on inputs are noted."""
-    if out is not None:
-        from dpsim.core import files, outputs
-
-        files.note_reads()
-        outputs.check_folder(out)
-    return out
-
-
-def _check_file(out: Path | None) -> Path | None:
-    if out is not None:
-        from dpsim.core import files, outputs
-
-        files.note_reads()
-        outputs.check_file(out)
-    return out
 
 
 Source = Annotated[str, argument("A file, or a bundled name such as quickstart.", "SCENARIO")]

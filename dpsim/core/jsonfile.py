@@ -8,6 +8,7 @@ dpsim.core.record.Refused: gives the key 'a' twice
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any, NoReturn
 
@@ -28,6 +29,11 @@ def loads(text: str) -> Any:
         raise
     except ValueError:  # a whole number of more digits than Python converts
         raise Refused("holds a number that is out of range") from None
+
+
+def digest(data: Any) -> str:
+    """The SHA-256 of plain `data`, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 def _constant(name: str) -> NoReturn:

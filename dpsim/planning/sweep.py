@@ -19,7 +19,7 @@ from typing import Any
 
 from dpsim._version import __version__
 from dpsim.cases.case import Case
-from dpsim.core import yamlfile
+from dpsim.core import jsonfile, yamlfile
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, to_data
@@ -58,13 +58,13 @@ class Sweep:
         axes = to_json(self.keys)
         parts = {
             "dpsim": __version__,
-            "the scenario": _digest([self.unswept.name, self.unswept.data, self.first]),
-            "the grid": _digest(axes),
-            "a file that the scenario names": _digest(sorted(self._files().items())),
+            "the scenario": jsonfile.digest([self.unswept.name, self.unswept.data, self.first]),
+            "the grid": jsonfile.digest(axes),
+            "a file that the scenario names": jsonfile.digest(sorted(self._files().items())),
         }
         return {
             "format": FORMAT,
-            "id": _digest(parts),
+            "id": jsonfile.digest(parts),
             "parts": parts,
             "name": self.unswept.name,
             "scenario": self.scenario,
@@ -111,10 +111,6 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
     elif isinstance(value, str) and value:
         yield value
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def sweep_of(loaded: Loaded, texts: Sequence[str]) -> Sweep:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpsim.core.files import Unreadable, read_text
+from dpsim.core import jsonfile
+from dpsim.core.files import read_text
 from dpsim.core.record import Refused
 from dpsim.planning.swept import GridAnswer
 from dpsim.predict.answer import SCHEMA_VERSION, Answer
@@ -39,12 +39,7 @@ def show_answer(path: Path, console: Console) -> None:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(read_text(path, MOST))
-    except Unreadable:
-        raise
-    except (ValueError, RecursionError):
-        raise Refused("is not JSON") from None
+    found = jsonfile.loads(read_text(path, MOST))
     version = found.get("schema_version") if isinstance(found, dict) else None
     if version is None:
         raise Refused("is no answer: what run, explain, sweep, compare and plan say as JSON is")

@@ -7,15 +7,13 @@ whether it is as it was written; numbers of one's own have none, and are made fr
 
 from __future__ import annotations
 
-import hashlib
-import json
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from dpsim.backends.curves import MeasuredCurve, timing_text
-from dpsim.core import units, yamlfile
+from dpsim.core import jsonfile, units, yamlfile
 from dpsim.core.files import stamp
 from dpsim.core.places import below
 from dpsim.core.record import Check, Count, Refused, Text, build, dump, record
@@ -92,17 +90,13 @@ def write(calibration: Calibration) -> str:
     for plain, curve in zip(data.get("curves", []), calibration.curves, strict=True):
         plain["points"] = [timing_text(point) for point in curve.points]
     plain, _ = yamlfile.loads(yamlfile.dump_yaml(data), "")
-    return yamlfile.dump_yaml({**data, "digest": _digest(plain)})
-
-
-def _digest(data: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return yamlfile.dump_yaml({**data, "digest": jsonfile.digest(plain)})
 
 
 def _check_digest(data: dict[str, Any], plain: dict[str, Any]) -> None:
     """Refused where the file of `data`, `plain` without its digest, isn't what calibrate wrote."""
     given = data.get("digest")
-    if given != _digest(plain) and (given is not None or plain.get("made_from")):
+    if given != jsonfile.digest(plain) and (given is not None or plain.get("made_from")):
         raise Refused(
             "the file is not as dpsim calibrate wrote it; calibrate again, or, for numbers of your "
             "own, write made_from: [] and no digest",
