@@ -156,9 +156,9 @@ def write_set(out: Path, contents: Mapping[str, bytes], option: str = "--out") -
     or nothing can be written.
     """
     title = Path(next(iter(contents))).stem
-    check_folder(out, option)
     with _named(out, option):
         if not out.exists():
+            check_folder(out, option)
             out.parent.mkdir(parents=True, exist_ok=True)
             with staged(out.parent) as stage, contextlib.suppress(FileExistsError):
                 _fill(stage, contents, out)

@@ -137,11 +137,12 @@ def _limit(field: str, text: str) -> float:
         return float(found[1]) * _KWH[found[2]]
     if kind == "s" and re.fullmatch(r"[0-9.]+", text):
         raise ValueError(f"{text!r} has no unit; write for example '300 ms', '10 min' or '30 d'")
-    if kind == "1" and parse(text, kind) > _MOST_SHARE:
-        number = text.rstrip(" %")
-        raise ValueError(f"{text!r} is no share; for {number} percent write '{number} %'")
     if kind:
-        return parse(text, kind)
+        value = parse(text, kind)
+        if kind == "1" and value > _MOST_SHARE:
+            number = text.rstrip(" %")
+            raise ValueError(f"{text!r} is no share; for {number} percent write '{number} %'")
+        return value
     rate = _RATE.fullmatch(text)
     if rate is None or (rate[2] and not field.endswith("_per_s")):
         raise ValueError(f"{text!r} is no number; {field} has no unit")

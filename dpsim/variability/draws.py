@@ -38,18 +38,24 @@ def expected_slowest(ranks: int, fixed: Mapping[int, float], spread: float) -> f
     """Mean of the slowest of `ranks` ranks over the slowest factor, where rank r takes its factor
     (`fixed`, else 1) times a normal number of mean 1 and standard deviation `spread`.
 
-    Where all factors are 1 that is 1 + spread times `expected_maximum`.  Else the integral of one
-    minus the product of the distribution functions, by Simpson's rule; never below 1.
+    Where all factors are alike that is 1 + spread times `expected_maximum`.
     """
     groups = Counter(fixed.values())
     if ranks > len(fixed):
         groups[1.0] += ranks - len(fixed)
-    most = max(groups)
     if len(groups) == 1 or spread == 0.0:
         return 1.0 + spread * expected_maximum(ranks)
+    return _slowest(tuple(sorted(groups.items())), spread)
+
+
+@lru_cache(maxsize=256)
+def _slowest(groups: tuple[tuple[float, int], ...], spread: float) -> float:
+    """The same for `groups` of a factor and how many ranks have it: the integral of one minus the
+    product of the distribution functions, by Simpson's rule; never below 1."""
+    most = groups[-1][0]
     grid = most * (1.0 + spread * np.linspace(-9.0, 9.0, 2401))
     below = np.ones_like(grid)
-    for factor, count in groups.items():
+    for factor, count in groups:
         below *= np.array([_CDF((x / factor - 1.0) / spread) for x in grid]) ** count
     weights = np.array([1.0, *[4.0, 2.0] * 1199, 4.0, 1.0])
     beyond = float(weights @ (1.0 - below)) * float(grid[1] - grid[0]) / 3.0
