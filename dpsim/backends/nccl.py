@@ -173,9 +173,9 @@ class Nccl(Backend):
         longer = longer_way(tuning, call.operation, pair)
         busiest = max(traffic.paces.values())[1]
         transfer = max(choice.seconds - latency, 0.0)
-        # where NCCL thinks more of a link than it has, the link is as fast as NCCL thinks
-        faster = max(max(traffic.paces.values())[0] * call.size / (transfer or math.inf), 1.0)
-        share = dict.fromkeys(traffic.paces, faster)
+        # where NCCL thinks more of a kind of link than it has, the link is as fast as NCCL thinks
+        per_second = call.size / (transfer or math.inf)
+        share = {kind: max(pace * per_second, 1.0) for kind, (pace, _) in traffic.paces.items()}
         return Time(0.0, latency + longer, transfer, share, busiest)
 
     # -- messages -------------------------------------------------------------------------------
