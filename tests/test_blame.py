@@ -106,6 +106,9 @@ def test_nothing_is_lost_where_nothing_varies() -> None:
     found, time = of(cluster={"ranks": 1})
     assert (found.causes, found.ranks, found.loss_s) == ((), (), 0.0)
     assert found.quiet_s == time
+    out = io.StringIO()
+    print_explanation(predict(load(TOY, Path(), "test")).explain(), Console(file=out, width=120))
+    assert "is lost" not in out.getvalue()  # exposed communication is told apart
 
 
 def test_the_spread_that_was_fitted_is_a_cause_only_where_it_is_used() -> None:
@@ -131,6 +134,7 @@ def test_explain_tells_it_as_json_and_as_a_table() -> None:
     out = io.StringIO()
     print_explanation(document, Console(file=out, width=120))
     assert "slow rank 3" in out.getvalue()
+    assert "Of the compute 5 ms (29.4 %) is lost" in out.getvalue()
     assert "71.4 %" in out.getvalue()
 
 

@@ -27,6 +27,7 @@ from dpsim.predict.training_run import cost_of, switch_ports, usage_of
 from dpsim.report.explained import cost_columns, print_explanation
 from dpsim.report.points import run_columns
 from dpsim.report.run import print_run
+from dpsim.report.text import number
 
 PRICES = Path(__file__).parent / "data" / "prices"
 USAGE = Usage(
@@ -414,6 +415,9 @@ def test_tables_show_time_money_and_energy() -> None:
     print_explanation(found.explain(), console)
     text = out.getvalue()
     assert "Training takes" in text
+    last = found.points[-1]
+    low, high = (number(last[f"cost_{end}_usd"]) for end in ("low", "high"))
+    assert f"and costs {number(last['cost_usd'])} usd ({low}–{high} usd)." in text
     assert "cooling" in text
     assert "1 node x 20 usd/h" in text
 
