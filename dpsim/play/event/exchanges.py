@@ -7,48 +7,56 @@ the request says so.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
-import simpy
-
-from dpsim.backends import Plan, Transfer
+from dpsim.backends import Plan
 from dpsim.compile.program import Cast, Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
-from dpsim.play.network import SharedLinks
+from dpsim.play.event.contention import Contention
+from dpsim.play.event.rounds import Rounds
+from dpsim.play.event.score import Move
+from dpsim.play.event.workers import Worker
+from dpsim.play.network import Clock, Passage, SharedLinks, Shape, parts
 
-Events = Generator[simpy.Event, Any, None]
+#: a plan, and what carrying it out is made of
+Carried = tuple[Plan, tuple[tuple[float, float], tuple[float | Shape, ...]]]
+#: what is called when workers are through with what they did together: when it started and ended
+Ended = Callable[[Sequence[Worker], float, float], None]
 
 
-@dataclass(eq=False)
 class Meeting:
-    """One collective of one group: who has arrived, and the event of its end; the event's value is
-    when it started."""
+    """One collective of one group: who has arrived, and when the last of them did."""
 
-    op: Op
-    group: tuple[int, ...]
-    done: simpy.Event
-    arrived: list[int] = field(default_factory=list)
+    __slots__ = ("arrived", "begin", "group", "key", "op")
+
+    def __init__(self, op: Op, group: Sequence[int], key: tuple[int, int]) -> None:
+        self.op, self.group, self.key = op, group, key
+        self.arrived: list[Worker] = []
+        self.begin = 0.0
 
     @property
     def missing(self) -> list[int]:
         """The ranks that have not come."""
-        return [rank for rank in self.group if rank not in self.arrived]
+        here = {worker.player.rank for worker in self.arrived}
+        return [rank for rank in self.group if rank not in here]
 
     def __str__(self) -> str:
         return f"for {len(self.group) - len(self.arrived)} of {len(self.group)} ranks"
 
 
-@dataclass(eq=False)
 class Delivery:
-    """One transfer: its pair, and the event of its end; the event's value is when it started."""
+    """One transfer of a pair: when it started and ended, if it has, and who waits for it."""
 
-    pair: tuple[int, int]
-    done: simpy.Event
-    bytes: float
+    __slots__ = ("begin", "bytes", "end", "pair", "receiver")
+
+    def __init__(self, pair: tuple[int, int], size: float) -> None:
+        self.pair, self.bytes = pair, size
+        self.receiver: Worker | None = None
+        self.begin = 0.0
+        self.end: float | None = None
 
     @property
     def missing(self) -> list[int]:
@@ -59,162 +67,151 @@ class Delivery:
         return f"from rank {self.pair[0]}"
 
 
-class Contention:
-    """How computing goes on while collectives move bytes of its rank: 1 + `contention` times as
-    slowly."""
-
-    def __init__(self, env: simpy.Environment, contention: float, ranks: int) -> None:
-        self.env, self.contention = env, contention
-        self.talking = [0] * ranks
-        #: what each rank's work waits for: its end at the present pace
-        self.ends: dict[int, simpy.Event] = {}
-
-    def talk(self, group: tuple[int, ...], change: int) -> None:
-        """One collective more or less (`change`) moves bytes of the ranks of `group`."""
-        if not self.contention:
-            return
-        for rank in group:
-            before = self.talking[rank]
-            self.talking[rank] += change
-            if bool(before) != bool(self.talking[rank]):
-                self._change_pace(rank)
-
-    def _change_pace(self, rank: int) -> None:
-        """What waits for the end of work under way goes on now instead, and waits anew."""
-        end = self.ends.get(rank)
-        if end is not None and end.callbacks:
-            now = self.env.timeout(0.0)
-            now.callbacks, end.callbacks = end.callbacks, []
-
-    def work(self, rank: int, seconds: float) -> Events:
-        """What takes `seconds` [s] alone."""
-        left, least = seconds, 1e-15 * seconds
-        while left > least:
-            slow = 1.0 + self.contention if self.talking[rank] else 1.0
-            began, self.ends[rank] = self.env.now, self.env.timeout(left * slow)
-            yield self.ends[rank]
-            left -= (self.env.now - began) / slow
-            least = 1e-14 * self.env.now  # what is left to rounding would not move the clock
-
-
 class Rendezvous:
     """The collectives and transfers that are under way.
 
-    rounds   collectives are played transfer by transfer, where their plan has any
+    detailed   collectives are played transfer by transfer, where their plan has any
     """
 
     def __init__(
-        self, env: simpy.Environment, request: Play, casts: Sequence[Cast], rounds: bool
-    ) -> None:
-        self.env, self.costs, self.casts, self.rounds = env, request.costs, casts, rounds
+        self, clock: Clock, request: Play, casts: Sequence[Cast], detailed: bool,
+        contention: Contention, ended: Ended,
+    ) -> None:  # fmt: skip
+        self.clock, self.costs, self.casts = clock, request.costs, casts
+        self.detailed = detailed
         topology = request.costs.topology
-        self.network = SharedLinks(env, cache(lambda edge: topology.link(edge).bandwidth))  # type: ignore[union-attr]
-        self.contention = Contention(env, request.contention, casts[0].ranks)
+        self.links = SharedLinks(clock, cache(lambda edge: topology.link(edge).bandwidth))  # type: ignore[union-attr]
+        self.rounds = Rounds(clock, self.links, request.costs)
+        self.contention, self.ended = contention, ended
         self.slow = [
             check_time(request.network(k), f"the network's slowing in step {k}")
             for k in range(request.steps)
         ]
-        self.meetings: dict[tuple[Any, ...], Meeting] = {}
-        self.deliveries: dict[tuple[Any, ...], Delivery] = {}
+        self.meetings: dict[tuple[int, int], Meeting] = {}
+        self.deliveries: dict[tuple[int, int], Delivery] = {}
+        self._carried: dict[tuple[int, int, float], Carried] = {}
 
-    def join(self, step: int, rank: int, index: int, op: Op) -> Meeting:
-        """`rank` comes to its group's collective, which begins if it is the last."""
-        cast = self.casts[step]
-        number = cast.group_numbers.get(op.group, {}).get(rank)
-        if number is None:
-            raise SimulationError(f"rank {rank} is in no group {op.group!r}, which {op.name} needs")
-        key = (step, op.stream, op.group, number, cast.program(rank).ordinals[index])
+    # -- collectives ------------------------------------------------------------------------------
+
+    def join(self, worker: Worker, move: Move) -> None:
+        """`worker` comes to its group's collective, which begins if it is the last."""
+        key, group = self._place(worker, move)
         meeting = self.meetings.get(key)
         if meeting is None:
-            group = cast.groups[op.group][number]
-            meeting = self.meetings[key] = Meeting(op, group, self.env.event())
+            meeting = self.meetings[key] = Meeting(move.op, group, key)
+        elif meeting.op is not move.op:
+            self._check_same(meeting, worker, move.op)
+        worker.meets = meeting
+        meeting.arrived.append(worker)
+        if worker.ready > meeting.begin:
+            meeting.begin = worker.ready
+        if len(meeting.arrived) == len(meeting.group):
+            del self.meetings[key]
+            self._begin(meeting, worker, move)
+
+    def _place(self, worker: Worker, move: Move) -> tuple[tuple[int, int], Sequence[int]]:
+        """What a worker meets others under, and the group that it is in."""
+        booking, rank = move.booking, worker.player.rank
+        assert booking is not None
+        number = booking.numbers[rank]
+        if number < 0:
+            raise SimulationError(
+                f"rank {rank} is in no group {move.op.group!r}, which {move.op.name} needs"
+            )
+        group = self.casts[worker.step].groups[move.op.group][number]
+        return (worker.step, booking.first + number), group
+
+    @staticmethod
+    def _check_same(meeting: Meeting, worker: Worker, op: Op) -> None:
         theirs = meeting.op
         if (op.operation, op.bytes) != (theirs.operation, theirs.bytes):
             raise SimulationError(
-                f"ranks disagree on {op.stream}: rank {rank} runs {op.name} where rank "
-                f"{meeting.arrived[0]} runs {theirs.name}; real ranks would hang"
+                f"ranks disagree on {op.stream}: rank {worker.player.rank} runs {op.name} where "
+                f"rank {meeting.arrived[0].player.rank} runs {theirs.name}; real ranks would hang"
             )
-        meeting.arrived.append(rank)
-        if len(meeting.arrived) == len(meeting.group):
-            self.env.process(self._collective(key, meeting))
-        return meeting
 
-    def delivery(self, step: int, rank: int, index: int, op: Op) -> Delivery:
-        """What `rank` sends or receives; whoever comes second takes it away."""
-        cast = self.casts[step]
+    def _begin(self, meeting: Meeting, worker: Worker, move: Move) -> None:
+        """All have come: carry it out, from `meeting.begin` on."""
+        plan, (head, rest) = self._plan(worker, move, meeting.group)
+
+        def over(_: object) -> None:
+            self.contention.talk(meeting.group, -1)
+            self.ended(meeting.arrived, meeting.begin, self.clock.now)
+
+        def begin(_: object) -> None:
+            self.contention.talk(meeting.group, +1)
+            if stepwise:
+                self.rounds.begin(plan, over)
+            else:
+                carry_out()
+
+        def carry_out() -> None:
+            Passage(self.clock, self.links, over).begin(meeting.begin, head, rest)
+
+        stepwise = self.detailed and plan.stages is not None
+        if stepwise or self.contention.labours:
+            self.clock.at(meeting.begin, begin)
+        else:  # nobody sees it begin
+            carry_out()
+
+    def _plan(self, worker: Worker, move: Move, ranks: Sequence[int]) -> Carried:
+        """How `ranks` carry out a move in this step."""
+        booking, slow = move.booking, self.slow[worker.step]
+        assert booking is not None
+        key = (booking.plan, booking.numbers[worker.player.rank], slow)
+        carried = self._carried.get(key)
+        if carried is None:
+            group: Any = ranks
+            plan = self.costs.slowed(self.costs.of(move.op, group), slow)
+            carried = self._carried[key] = plan, parts(plan, self.links)
+        return carried
+
+    # -- transfers --------------------------------------------------------------------------------
+
+    def _delivery(self, worker: Worker, move: Move) -> Delivery:
+        """What a worker sends or receives; whoever comes second takes it away."""
+        op = move.op
         try:
-            number, pair = cast.pair(rank, op)
+            pair = self.casts[worker.step].pair(worker.player.rank, op)[1]
         except ValueError as error:
             raise SimulationError(str(error)) from None
-        key = (step, op.stream, op.group, number, cast.program(rank).ordinals[index])
+        key = self._place(worker, move)[0]
         delivery = self.deliveries.pop(key, None)
         if delivery is None:
-            delivery = self.deliveries[key] = Delivery(pair, self.env.event(), op.bytes)
+            delivery = self.deliveries[key] = Delivery(pair, op.bytes)
         elif delivery.bytes != op.bytes:
             raise SimulationError(
                 f"rank {pair[0]} and rank {pair[1]} disagree on the bytes of {op.name}"
             )
         return delivery
 
-    def send(self, step: int, op: Op, delivery: Delivery) -> Events:
-        """Carry out a transfer."""
-        start = self.env.now
-        yield from self._by_phases(self._plan(step, op, delivery.pair))
-        delivery.done.succeed(start)
+    def send(self, worker: Worker, move: Move) -> None:
+        """Carry out a transfer, from when its sender is ready."""
+        delivery = self._delivery(worker, move)
+        delivery.begin = worker.ready
+        _, (head, rest) = self._plan(worker, move, delivery.pair)
 
-    def _plan(self, step: int, op: Op, ranks: tuple[int, ...]) -> Plan:
-        return self.costs.slowed(self.costs.of(op, ranks), self.slow[step])
+        def over(_: object) -> None:
+            delivery.end = now = self.clock.now
+            self.ended((worker,), delivery.begin, now)
+            if delivery.receiver is not None:
+                self._received(delivery.receiver, delivery)
 
-    def _collective(self, key: tuple[Any, ...], meeting: Meeting) -> Events:
-        start = self.env.now
-        plan = self._plan(key[0], meeting.op, meeting.group)
-        self.contention.talk(meeting.group, +1)
-        if self.rounds and plan.stages is not None:
-            yield from self._by_rounds(plan, meeting.group)
+        Passage(self.clock, self.links, over).begin(worker.ready, head, rest)
+
+    def receive(self, worker: Worker, move: Move) -> None:
+        """Take what has been sent, or wait for it."""
+        delivery = self._delivery(worker, move)
+        if delivery.end is None:
+            worker.meets, delivery.receiver = delivery, worker
         else:
-            yield from self._by_phases(plan)
-        self.contention.talk(meeting.group, -1)
-        del self.meetings[key]
-        meeting.done.succeed(start)
+            self._received(worker, delivery)
 
-    def _by_phases(self, plan: Plan) -> Events:
-        if plan.launch:
-            yield self.env.timeout(plan.launch)
-        for phase in plan.phases:
-            waiting = phase.latency if phase.loads else phase.latency + phase.seconds
-            if waiting > 0:
-                yield self.env.timeout(waiting)
-            if phase.loads:
-                yield self.network.transfer(phase.loads, phase.seconds, phase.size)
-
-    def _by_rounds(self, plan: Plan, group: tuple[int, ...]) -> Events:
-        """Every transfer of every round; a rank's next round waits for its own transfers only."""
-        if plan.launch:
-            yield self.env.timeout(plan.launch)
-        before: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
-        for stage in plan.stages() if plan.stages else ():
-            for _ in range(stage.repeats):
-                own: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
-                for transfer in stage.transfers:
-                    gate = before[transfer.source] + before[transfer.target]
-                    done = self.env.process(self._transfer(transfer, gate, stage.latency))
-                    own[transfer.source].append(done)
-                    own[transfer.target].append(done)
-                before = {rank: own[rank] or before[rank] for rank in group}
-        yield simpy.AllOf(self.env, [event for events in before.values() for event in events])
-
-    def _transfer(
-        self, transfer: Transfer, gate: list[simpy.Event], latency: float | None
-    ) -> Events:
-        for event in gate:
-            if not event.triggered:
-                yield event
-        topology = self.costs.topology
-        assert topology is not None
-        route = topology.route(transfer.source, transfer.target)
-        if latency is None:
-            latency = sum(topology.link(edge).latency for edge in route)
-        if latency > 0:
-            yield self.env.timeout(latency)
-        efficiency = getattr(self.costs.backend, "efficiency", 1.0)
-        yield self.network.transfer(dict.fromkeys(route, transfer.bytes / efficiency))
+    def _received(self, worker: Worker, delivery: Delivery) -> None:
+        assert delivery.end is not None
+        end = max(delivery.end, worker.ready)
+        if worker.queue is not None and end > self.clock.now:
+            # who is free first takes the next operation of a stream that several work off
+            self.clock.at(end, lambda _: self.ended((worker,), delivery.begin, end))
+        else:
+            self.ended((worker,), delivery.begin, end)

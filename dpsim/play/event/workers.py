@@ -1,0 +1,102 @@
+"""Workers: each takes the moves of one stream of one rank in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from dpsim.play.event.score import HOST, TAKING, Move, Score
+from dpsim.play.event.steps import Steps, StepTimes
+
+#: what a worker waits for, where it is no operation's end: nothing; something special of its own
+#: rank (the host, the step before)
+NOTHING, SPECIAL = -1, -2
+
+
+class Player:
+    """One rank: its workers by stream, and when its steps ended.
+
+    scores   its moves, by step
+    factors  multiplier of its compute, by step
+    widths   how many workers a stream has
+    issued   when the host issued the operations of a step; there is one where the host matters
+    """
+
+    __slots__ = ("factors", "finished", "issued", "rank", "scores", "widths", "workers")
+
+    def __init__(
+        self, rank: int, scores: Sequence[Score], factors: Sequence[float], widths: dict[int, int]
+    ) -> None:
+        self.rank, self.scores, self.factors, self.widths = rank, scores, factors, widths
+        self.workers: dict[int, list[Worker]] = {}
+        self.issued: dict[int, list[float]] = {}
+        self.finished: list[float] = []
+
+    def enlist(self, steps: Steps) -> list[Worker]:
+        """All its workers, at the beginning."""
+        for stream, width in self.widths.items():
+            queue = Queue(self, stream) if width > 1 else None
+            self.workers[stream] = [Worker(self, stream, steps, queue) for _ in range(width)]
+        if HOST in self.widths:
+            self.issued = {
+                step: [inf] * len(score.program.ops) for step, score in enumerate(self.scores)
+            }
+        return [worker for workers in self.workers.values() for worker in workers]
+
+
+class Queue:
+    """The moves of a stream that several workers share, in issue order."""
+
+    def __init__(self, player: Player, stream: int) -> None:
+        self.player, self.stream = player, stream
+        self.step = self.place = 0
+
+    def take(self) -> Move | None:
+        """The next move, of step number `step`; None where there is none any more."""
+        scores = self.player.scores
+        while self.step < len(scores):
+            moves = scores[self.step].of(self.stream)
+            if self.place < len(moves) - 1:
+                self.place += 1
+                return moves[self.place - 1]
+            self.step, self.place = self.step + 1, 0
+        return None
+
+
+class Worker:
+    """Where it is: step, place among its moves; and what it is doing.
+
+    free     when its last move ended [s]
+    ready    when it came to what it does with others, or began to work [s]
+    blocked  the operation of its rank that it waits for, NOTHING or SPECIAL
+    meets    what it waits for with others
+    over     it has nothing more to do
+    """
+
+    __slots__ = (
+        "blocked", "factor", "free", "meets", "moves", "over", "place", "player", "queue", "ready",
+        "step", "stream", "times",
+    )  # fmt: skip
+
+    def __init__(self, player: Player, stream: int, steps: Steps, queue: Queue | None) -> None:
+        self.player, self.stream, self.queue = player, stream, queue
+        self.free = self.ready = 0.0
+        self.blocked, self.over = NOTHING, False
+        self.meets: object = None
+        self.moves: Sequence[Move]
+        self.enter(steps, 0)
+        if queue is not None:  # it takes its first one
+            self.moves = TAKING
+
+    @property
+    def move(self) -> Move:
+        """The move it is at."""
+        return self.moves[self.place]
+
+    def enter(self, steps: Steps, step: int, move: Move | None = None) -> None:
+        """Go on with the moves of `step`, or with one of them."""
+        player = self.player
+        self.step, self.place = step, 0
+        self.moves = player.scores[step].of(self.stream) if move is None else (move, *TAKING)
+        self.times: StepTimes = steps.times(step, player.rank)
+        self.factor = player.factors[step]
