@@ -11,7 +11,7 @@ worked out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappush
 from math import inf
 from typing import Any
@@ -78,12 +78,17 @@ class Shape:
 class _Flow:
     """A flow in progress: `left` bytes at time `since` of its most loaded link, going at `rate`."""
 
-    __slots__ = ("alarm", "left", "over", "rate", "shape", "since", "then")
+    __slots__ = ("alarm", "left", "links", "rate", "shape", "since", "then")
 
-    def __init__(self, shape: Shape, now: float, then: Act) -> None:
-        self.shape, self.then = shape, then
-        self.left, self.rate, self.since = shape.size, shape.pace, now
-        self.alarm: Alarm | None = None
+    def __init__(self, links: SharedLinks, shape: Shape, then: Act) -> None:
+        env = links.env
+        self.links, self.shape, self.then = links, shape, then
+        self.left, self.rate, self.since = shape.size, shape.pace, env.now
+        self.alarm: Alarm | None = Alarm(env, self.end)
+        env.schedule(self.alarm, delay=shape.size / shape.pace)
+
+    def end(self, _: object) -> None:
+        self.links.end(self)
 
     def advance(self, now: float) -> None:
         self.left -= self.rate * (now - self.since)
@@ -92,6 +97,10 @@ class _Flow:
     @property
     def through(self) -> bool:
         return self.left <= self.shape.size * _SAME_INSTANT
+
+
+#: what carrying out a plan is made of: its launch and first wait [s], then waits and flows
+Parts = tuple[float, float, tuple[float | Shape, ...]]
 
 
 class SharedLinks:
@@ -103,7 +112,7 @@ class SharedLinks:
     """
 
     def __init__(self, env: simpy.Environment, capacity: Callable[[Any], float]) -> None:
-        self._env = env
+        self.env = env
         self._capacity_of = capacity
         self._numbers: dict[Any, int] = {}
         self._capacity: list[float] = []
@@ -124,7 +133,7 @@ class SharedLinks:
         A caller that knows them gives the time that this takes on idle links, `alone` [s], and the
         bytes of the most loaded link, `size`; `loads` then only states proportions.
         """
-        done = self._env.event()
+        done = self.env.event()
         shape = self.shape(loads, alone, size)
         if shape is None:
             return done.succeed()
@@ -153,10 +162,7 @@ class SharedLinks:
 
     def start(self, shape: Shape, then: Act) -> None:
         """Start a flow; `then` is called when it is through."""
-        env = self._env
-        flow = _Flow(shape, env.now, then)
-        flow.alarm = Alarm(env, lambda _: self._end(flow))
-        env.schedule(flow.alarm, delay=shape.size / shape.pace)
+        flow = _Flow(self, shape, then)
         if shape.overfull or shape.links & (self._alone | self._shared):
             self._mix(flow)
         else:
@@ -194,7 +200,7 @@ class SharedLinks:
         """Work out the rates once, after everything that happens at this instant."""
         if not self._pending:
             self._pending = True
-            self._env.schedule(Alarm(self._env, self._plan))
+            self.env.schedule(Alarm(self.env, self._plan))
 
     def _plan(self, _: object) -> None:
         """Set the rates of the flows on full links, and of those that no longer are.
@@ -202,7 +208,7 @@ class SharedLinks:
         A flow that crosses no link of which more is asked than it has goes at its own pace, and
         the other links of those that do are never full.
         """
-        self._pending, now = False, self._env.now
+        self._pending, now = False, self.env.now
         slowed = {flow: None for flow in self._among if flow.shape.links & self._full}
         before, self._slowed = self._slowed, slowed
         for flow in before.keys() | slowed.keys():
@@ -210,8 +216,8 @@ class SharedLinks:
         for flow in before:
             if flow not in slowed:
                 flow.rate = flow.shape.pace
-                flow.alarm = Alarm(self._env, lambda _, flow=flow: self._end(flow))  # type: ignore[misc]
-                self._env.schedule(flow.alarm, delay=max(flow.left / flow.rate, 0.0))
+                flow.alarm = Alarm(self.env, flow.end)
+                self.env.schedule(flow.alarm, delay=max(flow.left / flow.rate, 0.0))
         self._slow_down()
 
     def _slow_down(self) -> None:
@@ -220,7 +226,7 @@ class SharedLinks:
             self._wake.call_off()
             self._wake = None
         for flow in [flow for flow in self._slowed if flow.through]:
-            self._end(flow)
+            self.end(flow)
         flows = list(self._slowed)
         if not flows:
             return
@@ -232,8 +238,8 @@ class SharedLinks:
                 flow.alarm = None
             flow.rate = rate
             first = min(first, flow.left / rate)
-        self._wake = Alarm(self._env, self._woken)
-        self._env.schedule(self._wake, delay=max(first, 0.0))
+        self._wake = Alarm(self.env, self._woken)
+        self.env.schedule(self._wake, delay=max(first, 0.0))
 
     def _limits(self, flow: _Flow, place: int) -> dict[Any, float]:
         """How often it crosses full links; its own pace is a limit too: a sender slower than its
@@ -246,16 +252,17 @@ class SharedLinks:
 
     def _woken(self, _: object) -> None:
         """The flow on full links that is through first is through, with those at the same time."""
-        self._wake, now = None, self._env.now
+        self._wake, now = None, self.env.now
         for flow in self._slowed:
             flow.advance(now)
         soonest = min(flow.left / flow.rate for flow in self._slowed)
         for flow in list(self._slowed):
             if flow.left / flow.rate <= soonest + _SAME_INSTANT * now:
-                self._end(flow)
+                self.end(flow)
         self._replan()
 
-    def _end(self, flow: _Flow) -> None:
+    def end(self, flow: _Flow) -> None:
+        """`flow` is through."""
         if flow in self._apart:
             del self._apart[flow]
             self._alone ^= flow.shape.links
@@ -283,31 +290,34 @@ class SharedLinks:
 
 
 class Passage:
-    """A plan that is carried out: its waits and flows one after the other."""
+    """A plan that is carried out: its waits and flows one after the other, and then `over`."""
 
-    __slots__ = ("_clock", "_links", "_then", "_todo")
+    __slots__ = ("_clock", "_links", "_parts", "_place")
 
-    def __init__(self, clock: Clock, links: SharedLinks, then: Act) -> None:
-        self._clock, self._links, self._then = clock, links, then
-
-    def begin(self, time: float, head: tuple[float, float], rest: Sequence[float | Shape]) -> None:
-        """Carry out, from `time` [s] on, what `parts` says of a plan; `then` is called at the
-        end."""
-        self._todo: Iterator[float | Shape] = iter(rest)
-        self._clock.at(time + head[0] + head[1], self._go_on)
+    def carry_out(self, clock: Clock, links: SharedLinks, time: float, parts: Parts) -> None:
+        """Begin at `time` [s], which must not be past."""
+        launch, first, self._parts = parts
+        self._clock, self._links, self._place = clock, links, 0
+        clock.at(time + launch + first, self._go_on)
 
     def _go_on(self, _: object) -> None:
-        part = next(self._todo, None)
-        if part is None:
-            self._then(None)
-        elif isinstance(part, Shape):
+        if self._place == len(self._parts):
+            self.over()
+            return
+        part = self._parts[self._place]
+        self._place += 1
+        if isinstance(part, Shape):
             self._links.start(part, self._go_on)
         else:
             self._clock.at(self._clock.now + part, self._go_on)
 
+    def over(self) -> None:
+        """What happens at the end, at once."""
+        raise NotImplementedError
 
-def parts(plan: Plan, links: SharedLinks) -> tuple[tuple[float, float], tuple[float | Shape, ...]]:
-    """What carrying out `plan` is made of: its launch and first wait [s], then waits and flows."""
+
+def parts(plan: Plan, links: SharedLinks) -> Parts:
+    """What carrying out `plan` is made of."""
     first, found = 0.0, list[float | Shape]()
     for number, phase in enumerate(plan.phases):
         wait = phase.latency if phase.loads else phase.latency + phase.seconds
@@ -317,22 +327,25 @@ def parts(plan: Plan, links: SharedLinks) -> tuple[tuple[float, float], tuple[fl
             found.append(wait)
         if phase.loads and (shape := links.shape(phase.loads, phase.seconds, phase.size)):
             found.append(shape)
-    return (plan.launch, first), tuple(found)
+    return plan.launch, first, tuple(found)
+
+
+class _Timed(Passage):
+    """A passage that notes when it is over."""
+
+    def over(self) -> None:
+        self.end = float(self._clock.now)
 
 
 def together(plans: Sequence[Plan], capacity: Callable[[Any], float]) -> tuple[float, ...]:
     """When each of `plans` ends [s], if all start at once on links of `capacity` [B/s]."""
     clock = Clock()
     links = SharedLinks(clock, capacity)
-    ends = [0.0] * len(plans)
-    for number, plan in enumerate(plans):
-
-        def ended(_: object, number: int = number) -> None:
-            ends[number] = float(clock.now)
-
-        Passage(clock, links, ended).begin(0.0, *parts(plan, links))
+    passages = [_Timed() for _ in plans]
+    for passage, plan in zip(passages, plans, strict=True):
+        passage.carry_out(clock, links, 0.0, parts(plan, links))
     clock.run()
-    return tuple(ends)
+    return tuple(passage.end for passage in passages)
 
 
 def fair_rates(

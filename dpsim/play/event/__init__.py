@@ -118,7 +118,7 @@ class _Run:
         moves, place, free = worker.moves, worker.place, worker.free
         readies, starts, ends = worker.times
         while True:
-            index, kind, seconds, after, special, heard, _, _ = moves[place]
+            index, kind, seconds, after, special, heard, _, _, _, _ = moves[place]
             ready = free
             for other in after:
                 if ends[other] > ready:

@@ -17,23 +17,21 @@ from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
 from dpsim.play.event.contention import Contention
 from dpsim.play.event.rounds import Rounds
-from dpsim.play.event.score import Move
+from dpsim.play.event.score import COLLECTIVE, Move
 from dpsim.play.event.workers import Worker
-from dpsim.play.network import Clock, Passage, SharedLinks, Shape, parts
+from dpsim.play.network import Clock, Parts, Passage, SharedLinks, parts
 
-#: a plan, and what carrying it out is made of
-Carried = tuple[Plan, tuple[tuple[float, float], tuple[float | Shape, ...]]]
 #: what is called when workers are through with what they did together: when it started and ended
 Ended = Callable[[Sequence[Worker], float, float], None]
 
 
-class Meeting:
+class Meeting(Passage):
     """One collective of one group: who has arrived, and when the last of them did."""
 
-    __slots__ = ("arrived", "begin", "group", "key", "op")
+    __slots__ = ("_parts_of", "arrived", "begin", "group", "op", "place", "plan")
 
-    def __init__(self, op: Op, group: Sequence[int], key: tuple[int, int]) -> None:
-        self.op, self.group, self.key = op, group, key
+    def __init__(self, place: Rendezvous, op: Op, group: Sequence[int]) -> None:
+        self.place, self.op, self.group = place, op, group
         self.arrived: list[Worker] = []
         self.begin = 0.0
 
@@ -46,14 +44,40 @@ class Meeting:
     def __str__(self) -> str:
         return f"for {len(self.group) - len(self.arrived)} of {len(self.group)} ranks"
 
+    def complete(self, plan: Plan, parts: Parts) -> None:
+        """All have come: it is carried out, from `begin` on."""
+        place, self.plan = self.place, plan
+        self._parts_of = parts
+        stepwise = place.detailed and plan.stages is not None
+        if not stepwise and not place.contention.labours:  # nobody sees it begin
+            self.carry_out(place.clock, place.links, self.begin, parts)
+        elif self.begin > place.clock.now:
+            place.clock.at(self.begin, self._started)
+        else:
+            self._started(None)
 
-class Delivery:
-    """One transfer of a pair: when it started and ended, if it has, and who waits for it."""
+    def _started(self, _: object) -> None:
+        place = self.place
+        place.contention.talk(self.group, +1)
+        if place.detailed and self.plan.stages is not None:
+            place.rounds.begin(self.plan, self.over)
+        else:
+            self.carry_out(place.clock, place.links, self.begin, self._parts_of)
 
-    __slots__ = ("begin", "bytes", "end", "pair", "receiver")
+    def over(self) -> None:
+        self.place.contention.talk(self.group, -1)
+        self.place.ended(self.arrived, self.begin, self.place.clock.now)
 
-    def __init__(self, pair: tuple[int, int], size: float) -> None:
-        self.pair, self.bytes = pair, size
+
+class Delivery(Passage):
+    """One transfer of a pair: who sends, who waits for it, and when it started and ended, if it
+    has."""
+
+    __slots__ = ("begin", "bytes", "end", "pair", "place", "receiver", "sender")
+
+    def __init__(self, place: Rendezvous, pair: Sequence[int], size: float) -> None:
+        self.place, self.pair, self.bytes = place, pair, size
+        self.sender: Worker
         self.receiver: Worker | None = None
         self.begin = 0.0
         self.end: float | None = None
@@ -65,6 +89,22 @@ class Delivery:
 
     def __str__(self) -> str:
         return f"from rank {self.pair[0]}"
+
+    def over(self) -> None:
+        ended, self.end = self.place.ended, self.place.clock.now
+        ended((self.sender,), self.begin, self.end)
+        if self.receiver is not None:
+            self.received(self.receiver)
+
+    def received(self, worker: Worker) -> None:
+        """It ended, and its receiver has come to it."""
+        assert self.end is not None
+        end, clock = max(self.end, worker.ready), self.place.clock
+        if worker.queue is not None and end > clock.now:
+            # who is free first takes the next operation of a stream that several work off
+            clock.at(end, lambda _: self.place.ended((worker,), self.begin, end))
+        else:
+            self.place.ended((worker,), self.begin, end)
 
 
 class Rendezvous:
@@ -89,16 +129,16 @@ class Rendezvous:
         ]
         self.meetings: dict[tuple[int, int], Meeting] = {}
         self.deliveries: dict[tuple[int, int], Delivery] = {}
-        self._carried: dict[tuple[int, int, float], Carried] = {}
-
-    # -- collectives ------------------------------------------------------------------------------
+        self._plans: dict[tuple[int, int, float], tuple[Plan, Parts]] = {}
 
     def join(self, worker: Worker, move: Move) -> None:
         """`worker` comes to its group's collective, which begins if it is the last."""
-        key, group = self._place(worker, move)
+        number = move.numbers[worker.player.rank]
+        key = worker.step, move.first + number
         meeting = self.meetings.get(key)
         if meeting is None:
-            meeting = self.meetings[key] = Meeting(move.op, group, key)
+            group = self._group(worker, move, number)
+            meeting = self.meetings[key] = Meeting(self, move.op, group)
         elif meeting.op is not move.op:
             self._check_same(meeting, worker, move.op)
         worker.meets = meeting
@@ -107,19 +147,19 @@ class Rendezvous:
             meeting.begin = worker.ready
         if len(meeting.arrived) == len(meeting.group):
             del self.meetings[key]
-            self._begin(meeting, worker, move)
+            meeting.complete(*self._plan(worker.step, move, number, meeting.group))
 
-    def _place(self, worker: Worker, move: Move) -> tuple[tuple[int, int], Sequence[int]]:
-        """What a worker meets others under, and the group that it is in."""
-        booking, rank = move.booking, worker.player.rank
-        assert booking is not None
-        number = booking.numbers[rank]
+    def _group(self, worker: Worker, move: Move, number: int) -> Sequence[int]:
+        """The group of that number, or the pair, in which a worker makes `move`."""
+        cast, rank, op = self.casts[worker.step], worker.player.rank, move.op
+        if move.kind != COLLECTIVE:
+            try:
+                return cast.pair(rank, op)[1]
+            except ValueError as error:
+                raise SimulationError(str(error)) from None
         if number < 0:
-            raise SimulationError(
-                f"rank {rank} is in no group {move.op.group!r}, which {move.op.name} needs"
-            )
-        group = self.casts[worker.step].groups[move.op.group][number]
-        return (worker.step, booking.first + number), group
+            raise SimulationError(f"rank {rank} is in no group {op.group!r}, which {op.name} needs")
+        return cast.groups[op.group][number]
 
     @staticmethod
     def _check_same(meeting: Meeting, worker: Worker, op: Op) -> None:
@@ -130,55 +170,24 @@ class Rendezvous:
                 f"rank {meeting.arrived[0].player.rank} runs {theirs.name}; real ranks would hang"
             )
 
-    def _begin(self, meeting: Meeting, worker: Worker, move: Move) -> None:
-        """All have come: carry it out, from `meeting.begin` on."""
-        plan, (head, rest) = self._plan(worker, move, meeting.group)
-
-        def over(_: object) -> None:
-            self.contention.talk(meeting.group, -1)
-            self.ended(meeting.arrived, meeting.begin, self.clock.now)
-
-        def begin(_: object) -> None:
-            self.contention.talk(meeting.group, +1)
-            if stepwise:
-                self.rounds.begin(plan, over)
-            else:
-                carry_out()
-
-        def carry_out() -> None:
-            Passage(self.clock, self.links, over).begin(meeting.begin, head, rest)
-
-        stepwise = self.detailed and plan.stages is not None
-        if stepwise or self.contention.labours:
-            self.clock.at(meeting.begin, begin)
-        else:  # nobody sees it begin
-            carry_out()
-
-    def _plan(self, worker: Worker, move: Move, ranks: Sequence[int]) -> Carried:
-        """How `ranks` carry out a move in this step."""
-        booking, slow = move.booking, self.slow[worker.step]
-        assert booking is not None
-        key = (booking.plan, booking.numbers[worker.player.rank], slow)
-        carried = self._carried.get(key)
-        if carried is None:
+    def _plan(
+        self, step: int, move: Move, number: int, ranks: Sequence[int]
+    ) -> tuple[Plan, Parts]:
+        """How `ranks`, the group of that number, carry out a move in this step."""
+        key = move.plan, number, self.slow[step]
+        if key not in self._plans:
             group: Any = ranks
-            plan = self.costs.slowed(self.costs.of(move.op, group), slow)
-            carried = self._carried[key] = plan, parts(plan, self.links)
-        return carried
+            plan = self.costs.slowed(self.costs.of(move.op, group), self.slow[step])
+            self._plans[key] = plan, parts(plan, self.links)
+        return self._plans[key]
 
-    # -- transfers --------------------------------------------------------------------------------
-
-    def _delivery(self, worker: Worker, move: Move) -> Delivery:
+    def _delivery(self, worker: Worker, move: Move, number: int) -> Delivery:
         """What a worker sends or receives; whoever comes second takes it away."""
-        op = move.op
-        try:
-            pair = self.casts[worker.step].pair(worker.player.rank, op)[1]
-        except ValueError as error:
-            raise SimulationError(str(error)) from None
-        key = self._place(worker, move)[0]
+        op, key = move.op, (worker.step, move.first + number)
+        pair = self._group(worker, move, number)
         delivery = self.deliveries.pop(key, None)
         if delivery is None:
-            delivery = self.deliveries[key] = Delivery(pair, op.bytes)
+            delivery = self.deliveries[key] = Delivery(self, pair, op.bytes)
         elif delivery.bytes != op.bytes:
             raise SimulationError(
                 f"rank {pair[0]} and rank {pair[1]} disagree on the bytes of {op.name}"
@@ -187,31 +196,16 @@ class Rendezvous:
 
     def send(self, worker: Worker, move: Move) -> None:
         """Carry out a transfer, from when its sender is ready."""
-        delivery = self._delivery(worker, move)
-        delivery.begin = worker.ready
-        _, (head, rest) = self._plan(worker, move, delivery.pair)
-
-        def over(_: object) -> None:
-            delivery.end = now = self.clock.now
-            self.ended((worker,), delivery.begin, now)
-            if delivery.receiver is not None:
-                self._received(delivery.receiver, delivery)
-
-        Passage(self.clock, self.links, over).begin(worker.ready, head, rest)
+        number = move.numbers[worker.player.rank]
+        delivery = self._delivery(worker, move, number)
+        delivery.sender, delivery.begin = worker, worker.ready
+        parts = self._plan(worker.step, move, number, delivery.pair)[1]
+        delivery.carry_out(self.clock, self.links, worker.ready, parts)
 
     def receive(self, worker: Worker, move: Move) -> None:
         """Take what has been sent, or wait for it."""
-        delivery = self._delivery(worker, move)
+        delivery = self._delivery(worker, move, move.numbers[worker.player.rank])
         if delivery.end is None:
             worker.meets, delivery.receiver = delivery, worker
         else:
-            self._received(worker, delivery)
-
-    def _received(self, worker: Worker, delivery: Delivery) -> None:
-        assert delivery.end is not None
-        end = max(delivery.end, worker.ready)
-        if worker.queue is not None and end > self.clock.now:
-            # who is free first takes the next operation of a stream that several work off
-            self.clock.at(end, lambda _: self.ended((worker,), delivery.begin, end))
-        else:
-            self.ended((worker,), delivery.begin, end)
+            delivery.received(worker)

@@ -11,7 +11,7 @@ from dpsim.collectives import Stage
 from dpsim.play import Costs
 from dpsim.play.network import Clock, Shape, SharedLinks
 
-Over = Callable[[object], None]
+Over = Callable[[], None]
 
 
 class Rounds:
@@ -62,7 +62,7 @@ class _Carried:
         for rank in ranks:
             self._enter(rank, 0, 0)
         if not ranks:
-            self.over(None)
+            self.over()
 
     def _enter(self, rank: int, number: int, repeat: int) -> None:
         """`rank` goes on with its next round from there on; nothing is left to wait for before."""
@@ -73,7 +73,7 @@ class _Carried:
         if number == len(self.stages):
             self.left -= 1
             if not self.left:
-                self.over(None)
+                self.over()
             return
         own = self.own[number][rank]
         self.place[rank], self.open[rank] = (number, repeat), len(own)

@@ -20,15 +20,6 @@ FIXED, SCALED, CONTENDED, COLLECTIVE, SENT, RECEIVED, ISSUED, TURN, TAKE = range
 HOST = 0
 
 
-class Booking(NamedTuple):
-    """What a rank does with others: `first` plus the number of its group is what they meet under,
-    `numbers` has that number for every rank (-1: in no group), `plan` is the same for equal ones."""
-
-    first: int
-    numbers: Sequence[int]
-    plan: int
-
-
 class Move(NamedTuple):
     """An operation on its stream.
 
@@ -38,6 +29,9 @@ class Move(NamedTuple):
     after    operations whose end it waits for, but for those that its stream's order implies
     special  it waits for something else too, or is delayed
     heard    streams that may wait for its end
+    first, numbers  of what is done with others: the number of a rank's group, which `numbers` has
+             (-1: it is in none), on top of `first` is what they meet under
+    plan     is the same for moves that are carried out alike
     """
 
     place: int
@@ -47,9 +41,12 @@ class Move(NamedTuple):
     special: bool
     heard: tuple[int, ...]
     op: Op
-    booking: Booking | None = None
+    first: int = 0
+    numbers: Sequence[int] = ()
+    plan: int = 0
 
 
+_TOGETHER = {SEND: SENT, RECEIVE: RECEIVED}
 _NOTHING = Op("", "wait")
 #: ends a stream's part in a step
 _TURN = Move(0, TURN, 0.0, (), False, (), _NOTHING)
@@ -66,20 +63,23 @@ class Bookings:
         self._next = 0
         self._numbers: dict[str, list[int]] = {}
 
-    def of(self, op: Op, ordinal: int) -> Booking:
-        """The booking of `op`, the `ordinal`-th of its stream and group."""
+    def of(self, op: Op, ordinal: int) -> tuple[int, Sequence[int], int]:
+        """`first`, `numbers` and `plan` of `op`, the `ordinal`-th of its stream and group."""
         key = (op.stream, op.group, ordinal)
-        partition = self.cast.groups.get(op.group, ())
-        if key not in self._first:
-            self._first[key] = self._next
-            self._next += len(partition)
         if op.group not in self._numbers:
-            numbers = self._numbers[op.group] = [-1] * self.cast.ranks
-            for rank, number in self.cast.group_numbers.get(op.group, {}).items():
-                numbers[rank] = number
+            self._numbers[op.group] = self._members(op.group)
+        first = self._first.get(key)
+        if first is None:
+            first = self._first[key] = self._next
+            self._next += len(self.cast.groups.get(op.group, ()))
         same = (id(self.cast), op.operation, op.group, op.bytes, op.repeats)
-        plan = self._plans.setdefault(same, len(self._plans))
-        return Booking(self._first[key], self._numbers[op.group], plan)
+        return first, self._numbers[op.group], self._plans.setdefault(same, len(self._plans))
+
+    def _members(self, group: str) -> list[int]:
+        numbers = [-1] * self.cast.ranks
+        for rank, number in self.cast.group_numbers.get(group, {}).items():
+            numbers[rank] = number
+        return numbers
 
 
 class Score:
@@ -115,12 +115,13 @@ class Score:
 
     def _move(self, index: int, op: Op, after: tuple[int, ...]) -> Move:
         special = bool(op.delay or op.after_step or self._hosted)
-        heard = tuple(sorted(self._heard[index]))
-        check_time(op.delay, f"the delay of {op.name}")
-        if op.kind in ("collective", "transfer"):
-            kind = {SEND: SENT, RECEIVE: RECEIVED}.get(op.operation, COLLECTIVE)
-            booking = self._bookings.of(op, self.program.ordinals[index])
-            return Move(index, kind, 0.0, after, special, heard, op, booking)
+        heard = tuple(self._heard[index])
+        if op.delay:
+            check_time(op.delay, f"the delay of {op.name}")
+        if op.stream != COMPUTE:
+            kind = _TOGETHER.get(op.operation, COLLECTIVE)
+            booked = self._bookings.of(op, self.program.ordinals[index])
+            return Move(index, kind, 0.0, after, special, heard, op, *booked)
         seconds = check_time(op.seconds, op.name)
         kind = CONTENDED if self._contended else SCALED
         kind = kind if op.scales and seconds else FIXED
@@ -142,5 +143,5 @@ class Score:
 
 __all__ = [
     "COLLECTIVE", "CONTENDED", "FIXED", "HOST", "ISSUED", "RECEIVED", "SCALED", "SENT", "TAKE",
-    "TAKING", "TURN", "Booking", "Bookings", "Move", "Score",
+    "TAKING", "TURN", "Bookings", "Move", "Score",
 ]  # fmt: skip
