@@ -46,7 +46,14 @@ class Alarm(simpy.Event):
 
 
 class Clock(simpy.Environment):
-    """An environment whose alarms can be set to a time, to the bit."""
+    """An environment whose alarms can be set to a time, to the bit.
+
+    `busy` is SimPy's queue: true while anything is left to happen.
+    """
+
+    @property
+    def busy(self) -> Sequence[object]:
+        return self._queue
 
     def at(self, time: float, act: Act) -> Alarm:
         """Call `act` at `time` [s], which must not be past."""
@@ -55,7 +62,7 @@ class Clock(simpy.Environment):
         return alarm
 
 
-class Shape:
+class FlowShape:
     """What a flow is like: how often it crosses each link, and how fast it goes by itself.
 
     size      bytes of its most loaded link
@@ -80,7 +87,7 @@ class _Flow:
 
     __slots__ = ("alarm", "left", "links", "rate", "shape", "since", "then")
 
-    def __init__(self, links: SharedLinks, shape: Shape, then: Act) -> None:
+    def __init__(self, links: SharedLinks, shape: FlowShape, then: Act) -> None:
         env = links.env
         self.links, self.shape, self.then = links, shape, then
         self.left, self.rate, self.since = shape.size, shape.pace, env.now
@@ -100,7 +107,7 @@ class _Flow:
 
 
 #: what carrying out a plan is made of: its launch and first wait [s], then waits and flows
-Parts = tuple[float, float, tuple[float | Shape, ...]]
+Parts = tuple[float, float, tuple[float | FlowShape, ...]]
 
 
 class SharedLinks:
@@ -146,7 +153,7 @@ class SharedLinks:
 
     def shape(
         self, loads: Mapping[Any, float], alone: float | None = None, size: float | None = None
-    ) -> Shape | None:
+    ) -> FlowShape | None:
         """The shape of such a flow, to be started any number of times; None if nothing moves."""
         if size is None:
             size = max(loads.values(), default=0.0)
@@ -156,11 +163,11 @@ class SharedLinks:
             alone = max(load / self._capacity_of(link) for link, load in loads.items())
         most = max(loads.values())
         crossings = [(self._number(link), load / most) for link, load in loads.items() if load > 0]
-        shape = Shape(size, size / alone, crossings)
+        shape = FlowShape(size, size / alone, crossings)
         shape.overfull = any(shape.pace * c > self._room(link) for link, c in crossings)
         return shape
 
-    def start(self, shape: Shape, then: Act) -> None:
+    def start(self, shape: FlowShape, then: Act) -> None:
         """Start a flow; `then` is called when it is through."""
         flow = _Flow(self, shape, then)
         if shape.overfull or shape.links & (self._alone | self._shared):
@@ -306,7 +313,7 @@ class Passage:
             return
         part = self._parts[self._place]
         self._place += 1
-        if isinstance(part, Shape):
+        if isinstance(part, FlowShape):
             self._links.start(part, self._go_on)
         else:
             self._clock.at(self._clock.now + part, self._go_on)
@@ -318,7 +325,7 @@ class Passage:
 
 def parts(plan: Plan, links: SharedLinks) -> Parts:
     """What carrying out `plan` is made of."""
-    first, found = 0.0, list[float | Shape]()
+    first, found = 0.0, list[float | FlowShape]()
     for number, phase in enumerate(plan.phases):
         wait = phase.latency if phase.loads else phase.latency + phase.seconds
         if number == 0:

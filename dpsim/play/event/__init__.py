@@ -23,11 +23,19 @@ from dpsim.core.errors import SimulationError
 from dpsim.play import Play
 from dpsim.play.event.contention import Contention
 from dpsim.play.event.deadlock import deadlock
+from dpsim.play.event.ensemble import Ensemble
 from dpsim.play.event.exchanges import Rendezvous
 from dpsim.play.event.score import (
-    COLLECTIVE, CONTENDED, ISSUED, RECEIVED, SCALED, SENT, TAKE, TURN, Move,
+    COLLECTIVE,
+    CONTENDED,
+    ISSUED,
+    RECEIVED,
+    SCALED,
+    SENT,
+    TAKE,
+    TURN,
+    Move,
 )  # fmt: skip
-from dpsim.play.event.setup import Setup
 from dpsim.play.event.steps import Steps
 from dpsim.play.event.workers import NOTHING, SPECIAL, Worker
 from dpsim.play.network import Clock
@@ -54,22 +62,21 @@ class _Run:
         self.clock = Clock()
         casts = [request.cast(k) for k in range(request.steps)]
         self.operations = sum(len(c.program(r).ops) for c in casts for r in range(c.ranks))
-        self.contention = Contention(
-            self.clock, request.contention, casts[0].ranks, self._worked_off
-        )
+        self.contention = Contention(self.clock, request.contention, casts[0].ranks, self._ended)
         self.exchanges = Rendezvous(
             self.clock, request, casts, detail == "rounds", self.contention, self._ended
         )
-        setup = Setup(request, casts)
-        self.compute = setup.streams[COMPUTE]
-        players = setup.players()
+        ensemble = Ensemble(request, casts)
+        self.compute = ensemble.streams[COMPUTE]
+        players = ensemble.players()
         streams = sum(sum(player.widths.values()) for player in players)
         self.steps = Steps(casts, request.warmup, streams)
         self.workers = [worker for player in players for worker in player.enlist(self.steps)]
         self.todo: list[Worker] = []
         self.walking = False
         self.acts: dict[int, Callable[[Worker, Move], None]] = {
-            CONTENDED: self._work, COLLECTIVE: self.exchanges.join, SENT: self.exchanges.send,
+            CONTENDED: self.contention.work, COLLECTIVE: self.exchanges.join,
+            SENT: self.exchanges.send,
             RECEIVED: self.exchanges.receive, ISSUED: self._issue, TURN: self._turn,
             TAKE: self._take,
         }  # fmt: skip
@@ -86,11 +93,12 @@ class _Run:
         """Run until nothing is left to happen, within the limits; returns how many events."""
         clock, at, events, same = self.clock, -1.0, 0, 0
         ceiling = 10_000 + 200 * self.operations
-        while clock.peek() != inf:
+        while clock.busy:
             clock.step()
             events += 1
-            before, at = at, clock.now
-            same = same + 1 if at == before else 0
+            now = clock.now
+            same = same + 1 if now == at else 0
+            at = now
             if events > self.max_events:
                 raise SimulationError(
                     f"more than {self.max_events:,} events; use engine: vectorised"
@@ -127,8 +135,7 @@ class _Run:
                 ready = self._specially(worker, moves[place], ready)
             if ready == inf or kind > SCALED:
                 worker.place, worker.free, worker.ready = place, free, ready
-                self._stop(worker, moves[place])
-                return
+                break
             if kind:
                 seconds *= worker.factor
             readies[index] = starts[index] = ready
@@ -136,6 +143,10 @@ class _Run:
             place += 1
             if heard:
                 self._tell(worker, index, heard)
+        if ready == inf:
+            worker.blocked = next((k for k in after if ends[k] == inf), SPECIAL)
+        else:
+            self.acts[kind](worker, moves[place])
 
     def _specially(self, worker: Worker, move: Move, ready: float) -> float:
         """When `move` is ready, which others of its rank would let start at `ready`; infinity if
@@ -151,14 +162,6 @@ class _Run:
             left = max(worker.times.end[other] for other in op.after) + op.delay - ready
             ready += max(left, 0.0)
         return ready
-
-    def _stop(self, worker: Worker, move: Move) -> None:
-        """The worker does `move` with others, or waits until its time is known."""
-        if worker.ready == inf:
-            ends = worker.times.end
-            worker.blocked = next((k for k in move.after if ends[k] == inf), SPECIAL)
-        else:
-            self.acts[move.kind](worker, move)
 
     def _tell(self, worker: Worker, index: int, streams: Sequence[int]) -> None:
         """Operation `index` of a worker's rank has ended, or been issued: its streams go on."""
@@ -186,16 +189,6 @@ class _Run:
             self._walk()
 
     # -- what cannot be walked through ------------------------------------------------------------
-
-    def _work(self, worker: Worker, move: Move) -> None:
-        """Work that collectives beside it slow down."""
-        if seconds := move.seconds * worker.factor:
-            self.contention.work(worker, seconds)
-        else:
-            self._ended((worker,), worker.ready, worker.ready)
-
-    def _worked_off(self, worker: Worker) -> None:
-        self._ended((worker,), worker.ready, self.clock.now)
 
     def _issue(self, worker: Worker, move: Move) -> None:
         """The host issues an operation."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from dpsim.play.event.workers import Worker
+from dpsim.play.event.score import Move
+from dpsim.play.event.workers import Ended, Worker
 from dpsim.play.network import Alarm, Clock
 
 
@@ -12,10 +13,10 @@ class Labour:
     """Work of one rank under way: `left` seconds of it alone at time `began`, going on `pace` times
     as slowly since."""
 
-    __slots__ = ("alarm", "began", "contention", "left", "pace", "talking", "worker")
+    __slots__ = ("alarm", "began", "clock", "ended", "left", "pace", "slow", "talking", "worker")
 
-    def __init__(self, contention: Contention) -> None:
-        self.contention = contention
+    def __init__(self, clock: Clock, slow: float, ended: Ended) -> None:
+        self.clock, self.slow, self.ended = clock, slow, ended
         self.talking = 0
         self.alarm: Alarm | None = None
         self.left, self.began, self.pace = 0.0, 0.0, 1.0
@@ -23,43 +24,38 @@ class Labour:
 
     def start(self, _: object = None) -> None:
         """Work off what is left, from now on."""
-        contention = self.contention
-        self.began = now = contention.clock.now
-        self.pace = contention.slow if self.talking else 1.0
-        self.alarm = contention.clock.at(now + self.left * self.pace, self.over)
-
-    def advance(self) -> bool:
-        """Whether the work is done by now; what is left to rounding would not move the clock."""
-        now = self.contention.clock.now
-        self.left -= (now - self.began) / self.pace
-        self.began = now
-        return self.left <= 1e-14 * now
+        self.began = now = self.clock.now
+        self.pace = self.slow if self.talking else 1.0
+        self.alarm = self.clock.at(now + self.left * self.pace, self.over)
 
     def over(self, _: object) -> None:
-        if self.advance():
-            self.alarm = None
-            self.contention.done(self.worker)
-        else:
+        """Whether rounding has left anything; not what would not move the clock."""
+        now = self.clock.now
+        self.left -= (now - self.began) / self.pace
+        if self.left > 1e-14 * now:
             self.start()
+        else:
+            self.alarm = None
+            self.ended((self.worker,), self.worker.ready, now)
 
     def change(self) -> None:
         """Go on at another pace, if it is another."""
-        if self.alarm is not None and self.pace != (self.contention.slow if self.talking else 1.0):
+        if self.alarm is not None and self.pace != (self.slow if self.talking else 1.0):
             self.alarm.call_off()
-            if self.advance():
-                self.left = 0.0
+            now = self.clock.now
+            left = self.left - (now - self.began) / self.pace
+            self.left = left if left > 1e-14 * now else 0.0
             self.start()
 
 
 class Contention:
     """How computing goes on while collectives move bytes of its rank: 1 + `contention` times as
-    slowly.  `done` is called with the worker whose work has ended."""
+    slowly.  `ended` is called with the worker whose work has ended."""
 
-    def __init__(
-        self, clock: Clock, contention: float, ranks: int, done: Callable[[Worker], None]
-    ) -> None:
-        self.clock, self.slow, self.done = clock, 1.0 + contention, done
-        self.labours = [Labour(self) for _ in range(ranks)] if contention else []
+    def __init__(self, clock: Clock, contention: float, ranks: int, ended: Ended) -> None:
+        self.clock, self.ended = clock, ended
+        ranks = ranks if contention else 0
+        self.labours = [Labour(clock, 1.0 + contention, ended) for _ in range(ranks)]
         self._changed: dict[Labour, None] = {}
 
     def talk(self, group: Iterable[int], change: int) -> None:
@@ -81,11 +77,13 @@ class Contention:
         for labour in changed:
             labour.change()
 
-    def work(self, worker: Worker, seconds: float) -> None:
-        """What takes `seconds` [s] alone, from when the worker is ready."""
+    def work(self, worker: Worker, move: Move) -> None:
+        """Work from when the worker is ready."""
         labour = self.labours[worker.player.rank]
-        labour.worker, labour.left = worker, seconds
-        if worker.ready > self.clock.now:
+        labour.worker, labour.left = worker, move.seconds * worker.factor
+        if not labour.left:
+            self.ended((worker,), worker.ready, worker.ready)
+        elif worker.ready > self.clock.now:
             self.clock.at(worker.ready, labour.start)
         else:
             labour.start()

@@ -7,7 +7,7 @@ the request says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -18,11 +18,8 @@ from dpsim.play import Play, check_time
 from dpsim.play.event.contention import Contention
 from dpsim.play.event.rounds import Rounds
 from dpsim.play.event.score import COLLECTIVE, Move
-from dpsim.play.event.workers import Worker
+from dpsim.play.event.workers import Ended, Worker
 from dpsim.play.network import Clock, Parts, Passage, SharedLinks, parts
-
-#: what is called when workers are through with what they did together: when it started and ended
-Ended = Callable[[Sequence[Worker], float, float], None]
 
 
 class Meeting(Passage):
@@ -170,9 +167,7 @@ class Rendezvous:
                 f"rank {meeting.arrived[0].player.rank} runs {theirs.name}; real ranks would hang"
             )
 
-    def _plan(
-        self, step: int, move: Move, number: int, ranks: Sequence[int]
-    ) -> tuple[Plan, Parts]:
+    def _plan(self, step: int, move: Move, number: int, ranks: Sequence[int]) -> tuple[Plan, Parts]:
         """How `ranks`, the group of that number, carry out a move in this step."""
         key = move.plan, number, self.slow[step]
         if key not in self._plans:

@@ -9,7 +9,7 @@ from functools import partial
 from dpsim.backends import Plan, Transfer
 from dpsim.collectives import Stage
 from dpsim.play import Costs
-from dpsim.play.network import Clock, Shape, SharedLinks
+from dpsim.play.network import Clock, FlowShape, SharedLinks
 
 Over = Callable[[], None]
 
@@ -19,14 +19,14 @@ class Rounds:
 
     def __init__(self, clock: Clock, links: SharedLinks, costs: Costs) -> None:
         self.clock, self.links, self.costs = clock, links, costs
-        self._paths: dict[Transfer, tuple[float, Shape | None]] = {}
+        self._paths: dict[Transfer, tuple[float, FlowShape | None]] = {}
 
     def begin(self, plan: Plan, over: Over) -> None:
         """Carry out `plan` from now on; `over` is called at the end."""
         stages = list(plan.stages()) if plan.stages else []
         self.clock.at(self.clock.now + plan.launch, _Carried(self, stages, over).begin)
 
-    def path(self, transfer: Transfer) -> tuple[float, Shape | None]:
+    def path(self, transfer: Transfer) -> tuple[float, FlowShape | None]:
         """Latency of a transfer's path [s], and the shape of its flow."""
         if transfer not in self._paths:
             topology = self.costs.topology

@@ -14,7 +14,7 @@ from dpsim.compile.timeline import Split, Step, Timeline
 from dpsim.core.arrays import Array
 
 
-class StepTimes(NamedTuple):
+class RankTimes(NamedTuple):
     """When the operations of one rank in one step were ready, started and ended [s]; what has not
     ended yet ends at infinity."""
 
@@ -28,14 +28,14 @@ class OpenStep:
 
     def __init__(self, cast: Cast, streams: int) -> None:
         self.cast, self.remaining = cast, streams
-        self.times: list[list[StepTimes]] = [
+        self.times: list[list[RankTimes]] = [
             [self._blank(len(program.ops)) for _ in cast.members(role)]
             for role, program in enumerate(cast.programs)
         ]
 
     @staticmethod
-    def _blank(operations: int) -> StepTimes:
-        return StepTimes([0.0] * operations, [0.0] * operations, [inf] * operations)
+    def _blank(operations: int) -> RankTimes:
+        return RankTimes([0.0] * operations, [0.0] * operations, [inf] * operations)
 
     def array(self, which: int) -> tuple[Array, ...]:
         """One of the three times, per role (operations, ranks)."""
@@ -59,7 +59,7 @@ class Steps:
         self.durations: list[float] = []
         self.splits: list[Split] = []
 
-    def times(self, step: int, rank: int) -> StepTimes:
+    def times(self, step: int, rank: int) -> RankTimes:
         """Where to note the times of `rank` in a step that is open."""
         return self._of(step).times[self.casts[step].roles[rank]][self.casts[step].columns[rank]]
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from dpsim.play.event.score import HOST, TAKING, Move, Score
-from dpsim.play.event.steps import Steps, StepTimes
+from dpsim.play.event.steps import RankTimes, Steps
 
 #: what a worker waits for, where it is no operation's end: nothing; something special of its own
 #: rank (the host, the step before)
@@ -98,5 +98,9 @@ class Worker:
         player = self.player
         self.step, self.place = step, 0
         self.moves = player.scores[step].of(self.stream) if move is None else (move, *TAKING)
-        self.times: StepTimes = steps.times(step, player.rank)
+        self.times: RankTimes = steps.times(step, player.rank)
         self.factor = player.factors[step]
+
+
+#: what is called when the moves that workers are at have ended: when they started and ended [s]
+Ended = Callable[[Sequence[Worker], float, float], None]

@@ -13,7 +13,7 @@ from dpsim.play.event.score import HOST, Bookings, Score
 from dpsim.play.event.workers import Player
 
 
-class Setup:
+class Ensemble:
     """Makes the players of a request whose steps have these casts."""
 
     def __init__(self, request: Play, casts: Sequence[Cast]) -> None:
