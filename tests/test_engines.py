@@ -462,6 +462,15 @@ def test_a_rank_outside_every_group_of_its_collective_is_named(engine: ModuleTyp
             engine.play(play_of(Cast((program,), (0, 0), groups)))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_rank_outside_does_not_slip_into_another_collective(engine: ModuleType) -> None:
+    first, second = talk("A", group="one"), talk("B", group="other")
+    groups = {"one": ((0, 1),), "other": ((1,),)}
+    program = Program((first, second, Op("W", "wait", after=(0, 1))))
+    with pytest.raises(SimulationError, match="rank 0 is in no group 'other', which B needs"):
+        engine.play(play_of(Cast((program,), (0, 0), groups)))
+
+
 def test_the_number_of_events_is_limited() -> None:
     cast = Cast.uniform(Ddp().program(job_of(4), None), 4)
     with pytest.raises(SimulationError, match="more than 10 events"):

@@ -64,7 +64,7 @@ class _Run:
         self.operations = sum(len(c.program(r).ops) for c in casts for r in range(c.ranks))
         self.contention = Contention(self.clock, request.contention, casts[0].ranks, self._ended)
         self.exchanges = Rendezvous(
-            self.clock, request, casts, detail == "rounds", self.contention, self._ended
+            self.clock, request, detail == "rounds", self.contention, self._ended
         )
         ensemble = Ensemble(request, casts)
         self.compute = ensemble.streams[COMPUTE]
@@ -126,7 +126,7 @@ class _Run:
         moves, place, free = worker.moves, worker.place, worker.free
         readies, starts, ends = worker.times
         while True:
-            index, kind, seconds, after, special, heard, _, _, _, _ = moves[place]
+            index, kind, seconds, after, special, heard, _, _ = moves[place]
             ready = free
             for other in after:
                 if ends[other] > ready:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
 from dpsim.backends import Plan
-from dpsim.compile.program import Cast, Op
+from dpsim.compile.program import Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
 from dpsim.play.event.contention import Contention
 from dpsim.play.event.rounds import Rounds
-from dpsim.play.event.score import COLLECTIVE, Move
+from dpsim.play.event.score import Move
 from dpsim.play.event.workers import Ended, Worker
 from dpsim.play.network import Clock, Parts, Passage, SharedLinks, parts
 
@@ -111,11 +111,9 @@ class Rendezvous:
     """
 
     def __init__(
-        self, clock: Clock, request: Play, casts: Sequence[Cast], detailed: bool,
-        contention: Contention, ended: Ended,
-    ) -> None:  # fmt: skip
-        self.clock, self.costs, self.casts = clock, request.costs, casts
-        self.detailed = detailed
+        self, clock: Clock, request: Play, detailed: bool, contention: Contention, ended: Ended
+    ) -> None:
+        self.clock, self.costs, self.detailed = clock, request.costs, detailed
         topology = request.costs.topology
         self.links = SharedLinks(clock, cache(lambda edge: topology.link(edge).bandwidth))  # type: ignore[union-attr]
         self.rounds = Rounds(clock, self.links, request.costs)
@@ -130,11 +128,12 @@ class Rendezvous:
 
     def join(self, worker: Worker, move: Move) -> None:
         """`worker` comes to its group's collective, which begins if it is the last."""
-        number = move.numbers[worker.player.rank]
-        key = worker.step, move.first + number
+        first, numbers, groups, _ = move.booking
+        number = numbers[worker.player.rank]
+        key = worker.step, first + number
         meeting = self.meetings.get(key)
-        if meeting is None:
-            group = self._group(worker, move, number)
+        if number < 0 or meeting is None:
+            group = groups[number] if number >= 0 else self._refuse(worker, move.op)
             meeting = self.meetings[key] = Meeting(self, move.op, group)
         elif meeting.op is not move.op:
             self._check_same(meeting, worker, move.op)
@@ -144,19 +143,14 @@ class Rendezvous:
             meeting.begin = worker.ready
         if len(meeting.arrived) == len(meeting.group):
             del self.meetings[key]
-            meeting.complete(*self._plan(worker.step, move, number, meeting.group))
+            meeting.complete(*self._plan(worker.step, move, number))
 
-    def _group(self, worker: Worker, move: Move, number: int) -> Sequence[int]:
-        """The group of that number, or the pair, in which a worker makes `move`."""
-        cast, rank, op = self.casts[worker.step], worker.player.rank, move.op
-        if move.kind != COLLECTIVE:
-            try:
-                return cast.pair(rank, op)[1]
-            except ValueError as error:
-                raise SimulationError(str(error)) from None
-        if number < 0:
+    def _refuse(self, worker: Worker, op: Op) -> NoReturn:
+        """A worker has no part in what `op` is done with."""
+        rank = worker.player.rank
+        if op.kind == "collective":
             raise SimulationError(f"rank {rank} is in no group {op.group!r}, which {op.name} needs")
-        return cast.groups[op.group][number]
+        raise SimulationError(f"rank {rank} cannot {op.operation} in {op.group!r}: {op.name}")
 
     @staticmethod
     def _check_same(meeting: Meeting, worker: Worker, op: Op) -> None:
@@ -167,19 +161,22 @@ class Rendezvous:
                 f"rank {meeting.arrived[0].player.rank} runs {theirs.name}; real ranks would hang"
             )
 
-    def _plan(self, step: int, move: Move, number: int, ranks: Sequence[int]) -> tuple[Plan, Parts]:
-        """How `ranks`, the group of that number, carry out a move in this step."""
-        key = move.plan, number, self.slow[step]
+    def _plan(self, step: int, move: Move, number: int) -> tuple[Plan, Parts]:
+        """How the group of that number carries out a move in this step."""
+        key = move.booking.plan, number, self.slow[step]
         if key not in self._plans:
-            group: Any = ranks
+            group: Any = move.booking.groups[number]
             plan = self.costs.slowed(self.costs.of(move.op, group), self.slow[step])
             self._plans[key] = plan, parts(plan, self.links)
         return self._plans[key]
 
-    def _delivery(self, worker: Worker, move: Move, number: int) -> Delivery:
-        """What a worker sends or receives; whoever comes second takes it away."""
-        op, key = move.op, (worker.step, move.first + number)
-        pair = self._group(worker, move, number)
+    def _delivery(self, worker: Worker, move: Move) -> tuple[Delivery, int]:
+        """What a worker sends or receives, and the number of its pair; whoever comes second takes
+        it away."""
+        op, (first, numbers, groups, _) = move.op, move.booking
+        number = numbers[worker.player.rank]
+        pair = groups[number] if number >= 0 else self._refuse(worker, op)
+        key = worker.step, first + number
         delivery = self.deliveries.pop(key, None)
         if delivery is None:
             delivery = self.deliveries[key] = Delivery(self, pair, op.bytes)
@@ -187,19 +184,18 @@ class Rendezvous:
             raise SimulationError(
                 f"rank {pair[0]} and rank {pair[1]} disagree on the bytes of {op.name}"
             )
-        return delivery
+        return delivery, number
 
     def send(self, worker: Worker, move: Move) -> None:
         """Carry out a transfer, from when its sender is ready."""
-        number = move.numbers[worker.player.rank]
-        delivery = self._delivery(worker, move, number)
+        delivery, number = self._delivery(worker, move)
         delivery.sender, delivery.begin = worker, worker.ready
-        parts = self._plan(worker.step, move, number, delivery.pair)[1]
+        parts = self._plan(worker.step, move, number)[1]
         delivery.carry_out(self.clock, self.links, worker.ready, parts)
 
     def receive(self, worker: Worker, move: Move) -> None:
         """Take what has been sent, or wait for it."""
-        delivery = self._delivery(worker, move, move.numbers[worker.player.rank])
+        delivery, _ = self._delivery(worker, move)
         if delivery.end is None:
             worker.meets, delivery.receiver = delivery, worker
         else:

@@ -20,6 +20,24 @@ FIXED, SCALED, CONTENDED, COLLECTIVE, SENT, RECEIVED, ISSUED, TURN, TAKE = range
 HOST = 0
 
 
+class Booking(NamedTuple):
+    """What is done with others.
+
+    first    with the number of a rank's group on top, it is what they meet under
+    numbers  that of every rank; -1 where it is in none, or cannot do its part there
+    groups   by number
+    plan     is the same for what is carried out alike
+    """
+
+    first: int
+    numbers: Sequence[int]
+    groups: Sequence[Sequence[int]]
+    plan: int
+
+
+_ALONE = Booking(0, (), (), 0)
+
+
 class Move(NamedTuple):
     """An operation on its stream.
 
@@ -29,9 +47,7 @@ class Move(NamedTuple):
     after    operations whose end it waits for, but for those that its stream's order implies
     special  it waits for something else too, or is delayed
     heard    streams that may wait for its end
-    first, numbers  of what is done with others: the number of a rank's group, which `numbers` has
-             (-1: it is in none), on top of `first` is what they meet under
-    plan     is the same for moves that are carried out alike
+    booking  of what is done with others
     """
 
     place: int
@@ -41,9 +57,7 @@ class Move(NamedTuple):
     special: bool
     heard: tuple[int, ...]
     op: Op
-    first: int = 0
-    numbers: Sequence[int] = ()
-    plan: int = 0
+    booking: Booking = _ALONE
 
 
 _TOGETHER = {SEND: SENT, RECEIVE: RECEIVED}
@@ -61,24 +75,29 @@ class Bookings:
         self.cast, self._plans = cast, plans
         self._first: dict[tuple[str, str, int], int] = {}
         self._next = 0
-        self._numbers: dict[str, list[int]] = {}
+        self._numbers: dict[tuple[str, str], list[int]] = {}
 
-    def of(self, op: Op, ordinal: int) -> tuple[int, Sequence[int], int]:
-        """`first`, `numbers` and `plan` of `op`, the `ordinal`-th of its stream and group."""
+    def of(self, op: Op, ordinal: int) -> Booking:
+        """The booking of `op`, the `ordinal`-th of its stream and group."""
+        groups = self.cast.groups.get(op.group, ())
         key = (op.stream, op.group, ordinal)
-        if op.group not in self._numbers:
-            self._numbers[op.group] = self._members(op.group)
         first = self._first.get(key)
         if first is None:
             first = self._first[key] = self._next
-            self._next += len(self.cast.groups.get(op.group, ()))
+            self._next += len(groups)
         same = (id(self.cast), op.operation, op.group, op.bytes, op.repeats)
-        return first, self._numbers[op.group], self._plans.setdefault(same, len(self._plans))
+        plan = self._plans.setdefault(same, len(self._plans))
+        part = op.group, op.operation if op.kind == "transfer" else ""
+        if part not in self._numbers:
+            self._numbers[part] = self._parts(*part)
+        return Booking(first, self._numbers[part], groups, plan)
 
-    def _members(self, group: str) -> list[int]:
+    def _parts(self, group: str, transfer: str) -> list[int]:
         numbers = [-1] * self.cast.ranks
         for rank, number in self.cast.group_numbers.get(group, {}).items():
-            numbers[rank] = number
+            ranks = self.cast.groups[group][number]
+            if not transfer or (len(ranks) == 2 and ranks[transfer == RECEIVE] == rank):
+                numbers[rank] = number
         return numbers
 
 
@@ -120,8 +139,8 @@ class Score:
             check_time(op.delay, f"the delay of {op.name}")
         if op.stream != COMPUTE:
             kind = _TOGETHER.get(op.operation, COLLECTIVE)
-            booked = self._bookings.of(op, self.program.ordinals[index])
-            return Move(index, kind, 0.0, after, special, heard, op, *booked)
+            booking = self._bookings.of(op, self.program.ordinals[index])
+            return Move(index, kind, 0.0, after, special, heard, op, booking)
         seconds = check_time(op.seconds, op.name)
         kind = CONTENDED if self._contended else SCALED
         kind = kind if op.scales and seconds else FIXED
