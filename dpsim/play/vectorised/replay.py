@@ -1,0 +1,193 @@
+"""A step whose single ranks are played again when somebody asks for their times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from dpsim.compile.program import COMPUTE, Cast
+from dpsim.compile.timeline import LATE, Column, Step
+from dpsim.core.arrays import Array
+from dpsim.play.vectorised.compiled import Compiled, Task
+from dpsim.play.vectorised.position import Moment
+from dpsim.play.vectorised.role import Role, Span, Start, Watch
+from dpsim.play.vectorised.slowing import Slowing, Value, at, latest
+
+#: ranks that end with the last are told apart by what they computed, as far as they differ
+_MANY = 4096
+
+
+class Replayed(Step):
+    """One step, as far as it was kept: where each role's ranks began, when collectives and
+    transfers ran, and where the ranks were at the end."""
+
+    def __init__(
+        self,
+        cast: Cast,
+        origin: float,
+        finish: float,
+        previous: Replayed | None,
+        programs: Sequence[Compiled],
+        starts: Sequence[Start],
+        spans: Sequence[dict[int, Span]],
+        ends: Sequence[tuple[Moment, Slowing]],
+        width: int,
+    ) -> None:
+        super().__init__(cast, origin, previous)
+        self._finish, self._width = finish, width
+        self._programs, self._starts, self._spans, self._ends = programs, starts, spans, ends
+        self._columns: dict[int, Column] = {}
+        self._latest: dict[tuple[tuple[str, str], Sequence[int]], dict[int, int]] = {}
+
+    def alone(self) -> Replayed:
+        """The same without the step before."""
+        self.previous = None
+        return self
+
+    @property
+    def finish(self) -> float:
+        return self._finish
+
+    @cached_property
+    def talks_until(self) -> float:
+        """When the last collective or transfer of this step ends."""
+        return max((latest(end) for spans in self._spans for _, end in spans.values()), default=0.0)
+
+    def talk(self, rank: int) -> list[tuple[float, float]]:
+        role, column = self.place(rank)
+        return [(latest(at(a, column)), latest(at(b, column))) for a, b in self._spans[role].values()]
+
+    def column(self, rank: int) -> Column:
+        if rank not in self._columns:
+            role, column = self.place(rank)
+            noted: dict[int, tuple[float, float, float]] = {}
+
+            def note(task: Task, *times: Value) -> None:
+                noted[task.index] = tuple(map(latest, times))  # type: ignore[assignment]
+
+            self._again(role, column, note)
+            in_order = (noted[index] for index in range(len(noted)))
+            self._columns[rank] = Column(*zip(*in_order, strict=True))
+        return self._columns[rank]
+
+    def _again(self, role: int, column: int | Array, watch: Watch) -> None:
+        """Play the ranks at `column` of a role again."""
+        program = self._programs[role]
+        player = Role.again(self._starts[role], program, self._width, column, watch)
+        for place, task in enumerate(program.tasks):
+            if task.op.stream == COMPUTE:
+                player.compute()
+            else:
+                begin, end = self._spans[role][place]
+                player.come()
+                player.carry_out(at(begin, column), at(end, column))
+
+    # -- all ranks of a role, as far as they differ -----------------------------------------------
+
+    @cached_property
+    def start(self) -> tuple[Array, ...]:
+        """Per role, when operations started on its ranks: (operations, ranks) [s]."""
+        return self._whole("start")
+
+    @cached_property
+    def end(self) -> tuple[Array, ...]:
+        """The same for when they ended."""
+        return self._whole("end")
+
+    @cached_property
+    def ready(self) -> tuple[Array, ...]:
+        """The same for when ranks had reached them."""
+        return self._whole("ready")
+
+    def _whole(self, name: str) -> tuple[Array, ...]:
+        roles = range(len(self.cast.programs))
+        members = (self.cast.members(role) for role in roles)
+        return tuple(
+            np.array([getattr(self.column(rank), name) for rank in ranks]).T for ranks in members
+        )
+
+    def last_ranks(self) -> list[tuple[int, float]]:
+        found: list[tuple[int, float]] = []
+        for role in range(len(self.cast.programs)):
+            columns = self._last_columns(role)
+            if len(columns):
+                members = self.cast.members(role)
+                busy = self._busy(role, columns) if len(columns) > 1 else np.zeros(1)
+                found += [(members[k], float(b)) for k, b in zip(columns, busy, strict=True)]
+        if len({self.cast.roles[rank] for rank, _ in found}) > 1:
+            alone = [(rank, self.place(rank)) for rank, _ in found]
+            busy = (self._busy(role, np.array([column])) for _, (role, column) in alone)
+            found = [(rank, float(b[0])) for (rank, _), b in zip(alone, busy, strict=True)]
+        return found
+
+    def _last_columns(self, role: int) -> list[int]:
+        """The ranks of a role that end with the last; one of those that do all the same."""
+        moment, slowing = self._ends[role]
+        ended = slowing.time(moment.each)
+        late = self.finish - LATE * abs(self.finish)
+        if isinstance(ended, float):
+            if ended < late:
+                return []
+            return [0] if self._alike(role) else self._slowest(role, None)
+        columns = np.flatnonzero(ended >= late)
+        return columns.tolist() if len(columns) <= _MANY else self._slowest(role, columns)
+
+    def _slowest(self, role: int, columns: Array | None) -> list[int]:
+        """Of many, those with the largest factors."""
+        factors = self._starts[role].factors.each
+        if columns is None:
+            columns = np.arange(len(self.cast.members(role)))
+        if isinstance(factors, float) or len(columns) <= _MANY:
+            return columns[:_MANY].tolist()
+        order = np.argsort(-factors[columns], kind="stable")[:_MANY]
+        return np.sort(columns[order]).tolist()
+
+    def _alike(self, role: int) -> bool:
+        """Whether all ranks of a role do the same at the same time."""
+        start, spans = self._starts[role], self._spans[role]
+        times = [start.work, start.factors.each, start.host]
+        times += [time for free in start.streams.values() for time in free]
+        times += [time for span in spans.values() for time in span]
+        return start.slowing.alike and all(isinstance(time, float) for time in times)
+
+    def _busy(self, role: int, columns: Sequence[int] | Array) -> Array:
+        """How long each of these ranks of a role computes [s]."""
+        busy = np.zeros(len(columns))
+
+        def add(task: Task, _: Value, start: Value, end: Value) -> None:
+            nonlocal busy
+            if task.op.scales:
+                busy = busy + (end - start)
+
+        self._again(role, np.asarray(columns), add)
+        return busy
+
+    def last_to_come(self, group: Sequence[int], place: tuple[str, str, int]) -> int:
+        key = (place[:2], group)
+        if key not in self._latest:
+            self._latest[key] = self._find_latest(group, place[:2])
+        return self._latest[key][place[2]]
+
+    def _find_latest(self, group: Sequence[int], where: tuple[str, str]) -> dict[int, int]:
+        """The rank of `group` that came last to each of its collectives, by how many of the same
+        stream and group name come before."""
+        found: dict[int, tuple[float, int]] = {}
+        for role, program in enumerate(self.cast.programs):
+            own = [rank for rank in group if self.cast.roles[rank] == role]
+            columns = np.array([self.cast.columns[rank] for rank in own])
+            if not own:
+                continue
+
+            def see(task: Task, ready: Value, _: Value, end: Value) -> None:
+                if (task.op.stream, task.op.group) != where:
+                    return
+                ordinal = program.ordinals[task.index]  # noqa: B023
+                k = 0 if isinstance(ready, float) else int(ready.argmax())
+                came = latest(at(ready, k)), own[k]  # noqa: B023
+                if ordinal not in found or came[0] > found[ordinal][0]:
+                    found[ordinal] = came
+
+            self._again(role, columns, see)
+        return {ordinal: rank for ordinal, (_, rank) in found.items()}
