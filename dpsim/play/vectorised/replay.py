@@ -37,7 +37,7 @@ class Replayed(Step):
     ) -> None:
         super().__init__(cast, origin, previous)
         self._finish, self._width = finish, width
-        self._programs, self._starts, self._spans, self._ends = programs, starts, spans, ends
+        self._programs, self._starts, self._exchanged, self._ends = programs, starts, spans, ends
         self._columns: dict[int, Column] = {}
         self._latest: dict[tuple[tuple[str, str], Sequence[int]], dict[int, int]] = {}
 
@@ -53,11 +53,11 @@ class Replayed(Step):
     @cached_property
     def talks_until(self) -> float:
         """When the last collective or transfer of this step ends."""
-        return max((latest(end) for spans in self._spans for _, end in spans.values()), default=0.0)
+        return max((latest(end) for spans in self._exchanged for _, end in spans.values()), default=0.0)
 
     def talk(self, rank: int) -> list[tuple[float, float]]:
         role, column = self.place(rank)
-        return [(latest(at(a, column)), latest(at(b, column))) for a, b in self._spans[role].values()]
+        return [(latest(at(a, column)), latest(at(b, column))) for a, b in self._exchanged[role].values()]
 
     def column(self, rank: int) -> Column:
         if rank not in self._columns:
@@ -80,7 +80,7 @@ class Replayed(Step):
             if task.op.stream == COMPUTE:
                 player.compute()
             else:
-                begin, end = self._spans[role][place]
+                begin, end = self._exchanged[role][place]
                 player.come()
                 player.carry_out(at(begin, column), at(end, column))
 
@@ -146,7 +146,7 @@ class Replayed(Step):
 
     def _alike(self, role: int) -> bool:
         """Whether all ranks of a role do the same at the same time."""
-        start, spans = self._starts[role], self._spans[role]
+        start, spans = self._starts[role], self._exchanged[role]
         times = [start.work, start.factors.each, start.host]
         times += [time for free in start.streams.values() for time in free]
         times += [time for span in spans.values() for time in span]

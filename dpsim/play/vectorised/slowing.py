@@ -48,11 +48,14 @@ class Slowing:
         self._lost = contention / (1.0 + contention)
         self._past: Value = 0.0
         self._live: list[tuple[Value, Value, Value]] = []
+        #: whether the clock is the same for all ranks
+        self.alike = True
+        self._bends: tuple[Array, Array, Array] | None = None
 
     def copied(self) -> Slowing:
         """The same, to go on with separately."""
         other = Slowing(self.contention)
-        other._past, other._live = self._past, list(self._live)
+        other._past, other._live, other.alike = self._past, list(self._live), self.alike
         return other
 
     def of_rank(self, column: int | Array) -> Slowing:
@@ -60,14 +63,8 @@ class Slowing:
         other = Slowing(self.contention)
         other._past = at(self._past, column)
         other._live = [(at(a, column), at(b, column), at(c, column)) for a, b, c in self._live]
+        other.alike = self.alike or isinstance(column, int)
         return other
-
-    @property
-    def alike(self) -> bool:
-        """Whether the clock is the same for all ranks."""
-        return isinstance(self._past, float) and not any(
-            isinstance(value, np.ndarray) for stretch in self._live for value in stretch
-        )
 
     @property
     def idle(self) -> bool:
@@ -76,6 +73,11 @@ class Slowing:
 
     def work(self, time: Value) -> Value:
         """What a rank has done by `time`."""
+        if isinstance(time, float) and self.alike:
+            return self._work_of(time)
+        if self.alike and self._live:
+            times, _, lags = self._corners()
+            return time - np.interp(time, times, lags)
         done = time - self._past
         for begin, end, _ in self._live:
             done = done - self._lost * _within(time - begin, end - begin)
@@ -83,11 +85,40 @@ class Slowing:
 
     def time(self, work: Value) -> Value:
         """When a rank has done `work`."""
+        if isinstance(work, float) and self.alike:
+            return self._time_of(work)
+        if self.alike and self._live:
+            _, works, lags = self._corners()
+            return work + np.interp(work, works, lags)
         found = work + self._past
         for begin, end, before in self._live:
             beside = self.contention * (work - before)
             found = found + _within(beside, self._lost * (end - begin))
         return found
+
+    def _work_of(self, time: float) -> float:
+        """`work` where one clock serves all ranks: only the last stretch begun by then counts."""
+        for begin, end, before in reversed(self._live):
+            if begin <= time:
+                return before + (time - begin) - self._lost * min(time - begin, end - begin)  # type: ignore[return-value,type-var,operator]
+        return time - self._past  # type: ignore[return-value]
+
+    def _time_of(self, work: float) -> float:
+        """`time` where one clock serves all ranks."""
+        for begin, end, before in reversed(self._live):
+            if before <= work:
+                beside = work - before
+                return begin + beside + min(self.contention * beside, self._lost * (end - begin))  # type: ignore[return-value,type-var,operator]
+        return work + self._past  # type: ignore[return-value]
+
+    def _corners(self) -> tuple[Array, Array, Array]:
+        """Where work falls behind time or ceases to, where one clock serves all ranks: times, the
+        work done by then, and how far it is behind."""
+        if self._bends is None:
+            times = np.array([time for begin, end, _ in self._live for time in (begin, end)])
+            works = np.array([self._work_of(time) for time in times.tolist()])
+            self._bends = times, works, times - works
+        return self._bends
 
     def breaks(self, low: float, high: float) -> bool:
         """Whether bytes begin or cease to move on some rank between two times."""
@@ -100,12 +131,15 @@ class Slowing:
 
     def talk(self, begin: Value, end: Value) -> None:
         """Bytes move from `begin` to `end`; nobody has worked beyond `begin` yet."""
-        if not self.contention:
-            return
+        self._bends = None
+        self.alike = self.alike and isinstance(begin, float) and isinstance(end, float)
         if self._live:
             last = self._live[-1]
             if not _all(last[0] <= begin):
                 self._inserted(begin, end)
+                return
+            if _all(begin <= last[1]):  # one stretch, as most are where the network is behind
+                self._live[-1] = (last[0], later(last[1], end), last[2])
                 return
             begin = later(begin, last[1])
             end = later(begin, end)
@@ -129,6 +163,7 @@ class Slowing:
                 break
             self._past = self._past + self._lost * (end - begin)
             del self._live[0]
+            self._bends = None
 
 
 def at(value: Value, column: int | Array) -> Value:
