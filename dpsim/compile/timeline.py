@@ -215,12 +215,12 @@ class Kept(Step):
         self.start, self.end, self.ready = start, end, ready
 
     @cached_property
-    def finish(self) -> float:  # type: ignore[override]
+    def finish(self) -> float:
         programs = zip(self.cast.programs, self.end, strict=True)
         return max(float(end[program.end].max()) for program, end in programs)
 
     @cached_property
-    def talks_until(self) -> float:  # type: ignore[override]
+    def talks_until(self) -> float:
         programs = zip(self.cast.programs, self.end, strict=True)
         talks = ((end, _talks(program)) for program, end in programs)
         return max((float(end[k].max()) for end, where in talks for k in where), default=0.0)

@@ -122,7 +122,10 @@ class _Run:
         programs, origin = self.programs.of(cast), self.finish
         self.exchanges.begin(number, self.sharing)
         own = self._factors(cast, factors)
-        starts = [role.begin(*each) for role, *each in zip(self.roles, programs, own, strict=True)]
+        starts = [
+            role.begin(program, each)
+            for role, program, each in zip(self.roles, programs, own, strict=True)
+        ]
         self._play(cast)
         if self.sharing is not None:
             self.sharing.check()
@@ -131,11 +134,11 @@ class _Run:
         if not np.isfinite(self.finish):
             raise SimulationError(f"step {number} ends at no finite time")
         spans = [role.spans for role in self.roles]
+        ended = [(role.position.now, role.slowing.copied()) for role in self.roles]
         before = self._last.alone() if self._last is not None else None
         self._last = Replayed(
-            cast, origin, self.finish, before, programs, starts, spans,
-            [(role.position.now, role.slowing.copied()) for role in self.roles], self.programs.width,
-        )  # fmt: skip
+            cast, origin, self.finish, before, programs, starts, spans, ended, self.programs.width
+        )
         if number >= self.request.warmup:
             self.total += self.finish - origin
             self.measured += 1

@@ -12,7 +12,7 @@ from dpsim.play import check_time
 class Task(NamedTuple):
     """An operation as it is played.
 
-    index    its place in issue order
+    number   its place in issue order
     seconds  what it computes, checked [s]
     waits    the operations on communicators whose end it awaits; of several on one stream that
              end in order, the last
@@ -21,7 +21,7 @@ class Task(NamedTuple):
     """
 
     op: Op
-    index: int
+    number: int
     seconds: float
     waits: tuple[int, ...]
     done: int

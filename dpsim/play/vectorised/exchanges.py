@@ -15,7 +15,7 @@ from dpsim.core.errors import SimulationError
 from dpsim.play import Costs, Play
 from dpsim.play.vectorised.role import Role
 from dpsim.play.vectorised.sharing import Sharing, Talk
-from dpsim.play.vectorised.slowing import Value
+from dpsim.play.vectorised.slowing import Indices, Value
 
 Groups = tuple[Sequence[int], ...]
 
@@ -38,7 +38,10 @@ class Meeting:
         in what time [s]."""
         key = (op.operation, op.bytes, op.repeats, slow)
         if key not in self._plans:
-            found = [costs.slowed(costs.of(op, group), slow) for group in self.groups]
+            found = [
+                costs.slowed(costs.of(op, group), slow)  # type: ignore[arg-type]
+                for group in self.groups
+            ]
             self._plans[key] = found, np.array([plan.seconds for plan in found])
         return self._plans[key]
 
@@ -47,12 +50,12 @@ class Meeting:
         return [(name, group[0]) for group in self.groups]
 
     @cached_property
-    def _order(self) -> Array:
+    def _order(self) -> Indices:
         """The ranks, group by group."""
         return np.concatenate([np.asarray(group) for group in self.groups])
 
     @cached_property
-    def _sizes(self) -> Array:
+    def _sizes(self) -> Indices:
         return np.array([len(group) for group in self.groups])
 
     def latest(self, arrivals: Sequence[Value]) -> Array:
@@ -90,14 +93,14 @@ class Exchanges:
 
     def _plan(self, op: Op, ranks: Sequence[int]) -> Plan:
         """How `ranks` carry out `op` in this step."""
-        return self.request.costs.slowed(self.request.costs.of(op, ranks), self.slow)
+        return self.request.costs.slowed(self.request.costs.of(op, ranks), self.slow)  # type: ignore[arg-type]
 
     # -- transfers --------------------------------------------------------------------------------
 
     def _message(self, number: int, cast: Cast) -> dict[int, tuple[float, float]]:
         """Begin and end of the next transfer of a role, by receiver, as far as it has been sent."""
         task = self.roles[number].task
-        ordinal = cast.programs[number].ordinals[task.index]
+        ordinal = cast.programs[number].ordinals[task.number]
         return self._messages.setdefault((task.op.stream, task.op.group, ordinal), {})
 
     def sent(self, number: int, cast: Cast) -> bool:
@@ -127,9 +130,7 @@ class Exchanges:
             begins, ends = np.array(spans).T
             role.carry_out(begins, ends)
 
-    def _note(
-        self, op: Op, pair: tuple[int, int], plan: Plan, begin: float, end: float
-    ) -> None:
+    def _note(self, op: Op, pair: tuple[int, int], plan: Plan, begin: float, end: float) -> None:
         """One transfer, on links that others may need too."""
         assert self.sharing is not None
         stream = f"{op.stream} of rank {pair[0]}"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsim.core.arrays import Array
-from dpsim.play.vectorised.slowing import Value, latest, later
+from dpsim.play.vectorised.slowing import Indices, Value, later, latest
 
 
 class Factors:
@@ -25,7 +25,7 @@ class Factors:
         self.low, self.high = float(values.min()), float(values.max())
         self.each: Value = self.low if self.low == self.high else values
 
-    def of_rank(self, column: int | Array) -> Factors:
+    def of_rank(self, column: int | Indices) -> Factors:
         """Those of one rank, or of several."""
         if isinstance(self.each, float):
             return self

@@ -13,7 +13,7 @@ from dpsim.core.arrays import Array
 from dpsim.play.vectorised.compiled import Compiled, Task
 from dpsim.play.vectorised.position import Moment
 from dpsim.play.vectorised.role import Role, Span, Start, Watch
-from dpsim.play.vectorised.slowing import Slowing, Value, at, latest
+from dpsim.play.vectorised.slowing import Indices, Slowing, Value, at, latest
 
 #: ranks that end with the last are told apart by what they computed, as far as they differ
 _MANY = 4096
@@ -53,11 +53,13 @@ class Replayed(Step):
     @cached_property
     def talks_until(self) -> float:
         """When the last collective or transfer of this step ends."""
-        return max((latest(end) for spans in self._exchanged for _, end in spans.values()), default=0.0)
+        ends = (latest(end) for spans in self._exchanged for _, end in spans.values())
+        return max(ends, default=0.0)
 
     def talk(self, rank: int) -> list[tuple[float, float]]:
         role, column = self.place(rank)
-        return [(latest(at(a, column)), latest(at(b, column))) for a, b in self._exchanged[role].values()]
+        spans = self._exchanged[role].values()
+        return [(latest(at(a, column)), latest(at(b, column))) for a, b in spans]
 
     def column(self, rank: int) -> Column:
         if rank not in self._columns:
@@ -65,14 +67,14 @@ class Replayed(Step):
             noted: dict[int, tuple[float, float, float]] = {}
 
             def note(task: Task, *times: Value) -> None:
-                noted[task.index] = tuple(map(latest, times))  # type: ignore[assignment]
+                noted[task.number] = tuple(map(latest, times))  # type: ignore[assignment]
 
             self._again(role, column, note)
             in_order = (noted[index] for index in range(len(noted)))
             self._columns[rank] = Column(*zip(*in_order, strict=True))
         return self._columns[rank]
 
-    def _again(self, role: int, column: int | Array, watch: Watch) -> None:
+    def _again(self, role: int, column: int | Indices, watch: Watch) -> None:
         """Play the ranks at `column` of a role again."""
         program = self._programs[role]
         player = Role.again(self._starts[role], program, self._width, column, watch)
@@ -109,40 +111,29 @@ class Replayed(Step):
         )
 
     def last_ranks(self) -> list[tuple[int, float]]:
-        found: list[tuple[int, float]] = []
-        for role in range(len(self.cast.programs)):
-            columns = self._last_columns(role)
-            if len(columns):
-                members = self.cast.members(role)
-                busy = self._busy(role, columns) if len(columns) > 1 else np.zeros(1)
-                found += [(members[k], float(b)) for k, b in zip(columns, busy, strict=True)]
-        if len({self.cast.roles[rank] for rank, _ in found}) > 1:
-            alone = [(rank, self.place(rank)) for rank, _ in found]
-            busy = (self._busy(role, np.array([column])) for _, (role, column) in alone)
-            found = [(rank, float(b[0])) for (rank, _), b in zip(alone, busy, strict=True)]
-        return found
+        roles = range(len(self.cast.programs))
+        last = {role: columns for role in roles if len(columns := self._last_columns(role))}
+        if sum(map(len, last.values())) == 1:
+            return [(self.cast.members(role)[int(k)], 0.0) for role, (k,) in last.items()]
+        return [
+            (self.cast.members(role)[int(k)], float(busy))
+            for role, columns in last.items()
+            for k, busy in zip(columns, self._busy(role, columns), strict=True)
+        ]
 
-    def _last_columns(self, role: int) -> list[int]:
-        """The ranks of a role that end with the last; one of those that do all the same."""
+    def _last_columns(self, role: int) -> Indices:
+        """The ranks of a role that end with the last; one of those that do all the same, and of
+        very many those with the largest factors."""
         moment, slowing = self._ends[role]
-        ended = slowing.time(moment.each)
         late = self.finish - LATE * abs(self.finish)
-        if isinstance(ended, float):
-            if ended < late:
-                return []
-            return [0] if self._alike(role) else self._slowest(role, None)
-        columns = np.flatnonzero(ended >= late)
-        return columns.tolist() if len(columns) <= _MANY else self._slowest(role, columns)
-
-    def _slowest(self, role: int, columns: Array | None) -> list[int]:
-        """Of many, those with the largest factors."""
+        members = len(self.cast.members(role))
+        if self._alike(role):
+            members = 1
+        found = np.flatnonzero(np.broadcast_to(slowing.time(moment.each) >= late, (members,)))
         factors = self._starts[role].factors.each
-        if columns is None:
-            columns = np.arange(len(self.cast.members(role)))
-        if isinstance(factors, float) or len(columns) <= _MANY:
-            return columns[:_MANY].tolist()
-        order = np.argsort(-factors[columns], kind="stable")[:_MANY]
-        return np.sort(columns[order]).tolist()
+        if len(found) > _MANY and not isinstance(factors, float):
+            found = np.sort(found[np.argsort(-factors[found], kind="stable")[:_MANY]])
+        return found[:_MANY]
 
     def _alike(self, role: int) -> bool:
         """Whether all ranks of a role do the same at the same time."""
@@ -152,7 +143,7 @@ class Replayed(Step):
         times += [time for span in spans.values() for time in span]
         return start.slowing.alike and all(isinstance(time, float) for time in times)
 
-    def _busy(self, role: int, columns: Sequence[int] | Array) -> Array:
+    def _busy(self, role: int, columns: Indices) -> Array:
         """How long each of these ranks of a role computes [s]."""
         busy = np.zeros(len(columns))
 
@@ -161,7 +152,7 @@ class Replayed(Step):
             if task.op.scales:
                 busy = busy + (end - start)
 
-        self._again(role, np.asarray(columns), add)
+        self._again(role, columns, add)
         return busy
 
     def last_to_come(self, group: Sequence[int], place: tuple[str, str, int]) -> int:
@@ -183,7 +174,7 @@ class Replayed(Step):
             def see(task: Task, ready: Value, _: Value, end: Value) -> None:
                 if (task.op.stream, task.op.group) != where:
                     return
-                ordinal = program.ordinals[task.index]  # noqa: B023
+                ordinal = program.ordinals[task.number]  # noqa: B023
                 k = 0 if isinstance(ready, float) else int(ready.argmax())
                 came = latest(at(ready, k)), own[k]  # noqa: B023
                 if ordinal not in found or came[0] > found[ordinal][0]:

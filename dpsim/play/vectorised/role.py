@@ -11,13 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.compile.program import COMPUTE, Op
-from dpsim.core.arrays import Array
+from dpsim.compile.program import Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import NotApplicable, check_time
 from dpsim.play.vectorised.compiled import Compiled, Task
 from dpsim.play.vectorised.position import Factors, Moment, Position
-from dpsim.play.vectorised.slowing import Slowing, Value, at, earliest, later, latest
+from dpsim.play.vectorised.slowing import Indices, Slowing, Value, at, earliest, later, latest
 
 Span = tuple[Value, Value]
 #: is told of an operation: its task, and when it was ready, started and ended
@@ -66,7 +65,7 @@ class Role:
 
     @classmethod
     def again(
-        cls, start: Start, program: Compiled, width: int, column: int | Array, watch: Watch
+        cls, start: Start, program: Compiled, width: int, column: int | Indices, watch: Watch
     ) -> Role:
         """The ranks at `column` alone at the begin of a step, to be played again."""
         role = cls((), width, start.slowing.of_rank(column))
@@ -155,7 +154,7 @@ class Role:
         if task.kept:
             # what others may look back at later is turned into time while that is possible
             late = self.slowing.contention and not self.program.early
-            self._kept[task.index] = self._time() if late else position.now
+            self._kept[task.number] = self._time() if late else position.now
         if op.blocks_host:
             self.host = later(self.host, self._time())
         if self.watch is not None:
@@ -182,10 +181,10 @@ class Role:
             position.spend(seconds)
             return
         low, high = slowing.time(position.low), slowing.time(position.high)
-        if isinstance(low, float) and isinstance(high, float):
-            if low == high or not slowing.breaks(low, high + seconds):
-                position.spend(latest(slowing.work(low + seconds)) - position.low)
-                return
+        together = isinstance(low, float) and isinstance(high, float)
+        if together and (low == high or not slowing.breaks(latest(low), latest(high) + seconds)):
+            position.spend(latest(slowing.work(low + seconds)) - position.low)
+            return
         position.move(slowing.work(self._time() + seconds))
 
     def carry_out(self, begin: Value, end: Value) -> None:
@@ -224,7 +223,7 @@ class Role:
             return
         times = [*self.streams.get(stream, (0.0,) * self.width)[1:], end]
         if all(isinstance(time, float) for time in times):
-            self.streams[stream] = tuple(sorted(times))  # type: ignore[type-var]
+            self.streams[stream] = tuple(sorted(times))
         else:
             self.streams[stream] = tuple(np.sort(np.stack(np.broadcast_arrays(*times)), axis=0))
 

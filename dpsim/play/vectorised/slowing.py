@@ -1,7 +1,7 @@
 """Work beside collectives: how time passes for ranks whose work is slowed while bytes move.
 
-While a collective moves bytes of a rank, its work goes on 1 + c times as slowly.  So work is counted
-on a clock of its own: `work(t)` is how much of it a rank that never pauses has done by time t,
+While a collective moves bytes of a rank, its work goes on 1 + c times as slowly.  So work is
+counted on a clock of its own: `work(t)` is how much a rank that never pauses has done by time t,
 
     work(t) = t - c / (1 + c) x (time until t in which bytes moved).
 
@@ -12,11 +12,13 @@ ranks is still the latest, for `work` never falls.  Only what ranks have in comm
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from dpsim.core.arrays import Array
 
 #: one number for all ranks of a role, or one for each
 Value = float | Array
+Indices = npt.NDArray[np.intp]
 
 
 def later(a: Value, b: Value) -> Value:
@@ -58,7 +60,7 @@ class Slowing:
         other._past, other._live, other.alike = self._past, list(self._live), self.alike
         return other
 
-    def of_rank(self, column: int | Array) -> Slowing:
+    def of_rank(self, column: int | Indices) -> Slowing:
         """That of one rank of the role, or of several."""
         other = Slowing(self.contention)
         other._past = at(self._past, column)
@@ -100,7 +102,7 @@ class Slowing:
         """`work` where one clock serves all ranks: only the last stretch begun by then counts."""
         for begin, end, before in reversed(self._live):
             if begin <= time:
-                return before + (time - begin) - self._lost * min(time - begin, end - begin)  # type: ignore[return-value,type-var,operator]
+                return before + (time - begin) - self._lost * min(time - begin, end - begin)  # type: ignore[return-value]
         return time - self._past  # type: ignore[return-value]
 
     def _time_of(self, work: float) -> float:
@@ -108,7 +110,7 @@ class Slowing:
         for begin, end, before in reversed(self._live):
             if before <= work:
                 beside = work - before
-                return begin + beside + min(self.contention * beside, self._lost * (end - begin))  # type: ignore[return-value,type-var,operator]
+                return begin + beside + min(self.contention * beside, self._lost * (end - begin))  # type: ignore[return-value]
         return work + self._past  # type: ignore[return-value]
 
     def _corners(self) -> tuple[Array, Array, Array]:
@@ -166,7 +168,7 @@ class Slowing:
             self._bends = None
 
 
-def at(value: Value, column: int | Array) -> Value:
+def at(value: Value, column: int | Indices) -> Value:
     """The value of one rank, or of several, where each has its own."""
     if isinstance(value, float):
         return value
@@ -180,7 +182,7 @@ def _within(value: Value, most: Value) -> Value:
     return np.minimum(np.maximum(value, 0.0), most)
 
 
-def _all(truth: bool | np.bool_ | np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> bool:
+def _all(truth: bool | np.bool_ | npt.NDArray[np.bool_]) -> bool:
     return bool(np.all(truth)) if isinstance(truth, np.ndarray) else bool(truth)
 
 
