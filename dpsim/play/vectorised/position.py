@@ -41,6 +41,8 @@ class Base:
 
     def after(self, seconds: float, fixed: float) -> Value:
         """What each has done after so much more."""
+        if not seconds:
+            return self.value + fixed
         return self.value + self.factors.each * seconds + fixed
 
     def peak(self, seconds: float, fixed: float) -> float:

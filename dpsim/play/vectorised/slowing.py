@@ -150,7 +150,8 @@ class Slowing:
     def _inserted(self, begin: Value, end: Value) -> None:
         """The same where, on some rank, another collective began later."""
         spans = [(a, b) for a, b, _ in self._live] + [(begin, end)]
-        begins, ends = (np.stack(np.broadcast_arrays(*times)) for times in zip(*spans, strict=True))
+        alike = np.broadcast_arrays(*(time for span in spans for time in span))
+        begins, ends = np.stack(alike[0::2]), np.stack(alike[1::2])
         order = np.argsort(begins, axis=0, kind="stable")
         begins, ends = (np.take_along_axis(times, order, axis=0) for times in (begins, ends))
         self._live = []
