@@ -23,8 +23,8 @@ from dpsim.core.errors import SimulationError
 from dpsim.play import Play
 from dpsim.play.event.contention import Contention
 from dpsim.play.event.deadlock import deadlock
-from dpsim.play.event.ensemble import Ensemble
 from dpsim.play.event.exchanges import Rendezvous
+from dpsim.play.event.players import Ensemble
 from dpsim.play.event.score import (
     COLLECTIVE,
     CONTENDED,
@@ -37,7 +37,7 @@ from dpsim.play.event.score import (
     Move,
 )  # fmt: skip
 from dpsim.play.event.steps import Steps
-from dpsim.play.event.workers import NOTHING, SPECIAL, Worker
+from dpsim.play.event.workers import NOTHING, SPECIAL, Worker, enlist
 from dpsim.play.network import Clock
 
 MAX_EVENTS = 200_000_000
@@ -55,23 +55,26 @@ def play(request: Play, *, detail: str = "collective", max_events: int = MAX_EVE
 
 
 class _Run:
-    """All ranks of one call of `play`, walking their operations."""
+    """All players of one call of `play`, walking their operations."""
 
     def __init__(self, request: Play, detail: str, max_events: int) -> None:
         self.max_events = max_events
         self.clock = Clock()
         casts = [request.cast(k) for k in range(request.steps)]
-        self.operations = sum(len(c.program(r).ops) for c in casts for r in range(c.ranks))
-        self.contention = Contention(self.clock, request.contention, casts[0].ranks, self._ended)
-        self.exchanges = Rendezvous(
-            self.clock, request, detail == "rounds", self.contention, self._ended
+        self.operations = sum(
+            len(program.ops) * len(cast.members(role))
+            for cast in casts
+            for role, program in enumerate(cast.programs)
         )
         ensemble = Ensemble(request, casts)
         self.compute = ensemble.streams[COMPUTE]
         players = ensemble.players()
-        streams = sum(sum(player.widths.values()) for player in players)
-        self.steps = Steps(casts, request.warmup, streams)
-        self.workers = [worker for player in players for worker in player.enlist(self.steps)]
+        self.contention = Contention(self.clock, request.contention, len(players), self._ended)
+        self.exchanges = Rendezvous(
+            self.clock, request, detail == "rounds", self.contention, self._ended
+        )
+        self.steps = Steps(casts, request.warmup, players)
+        self.workers = [worker for player in players for worker in enlist(player, self.steps)]
         self.todo: list[Worker] = []
         self.walking = False
         self.acts: dict[int, Callable[[Worker, Move], None]] = {

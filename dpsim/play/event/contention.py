@@ -10,7 +10,7 @@ from dpsim.play.network import Alarm, Clock
 
 
 class Labour:
-    """Work of one rank under way: `left` seconds of it alone at time `began`, going on `pace` times
+    """Work of a player under way: `left` seconds of it alone at time `began`, going on `pace` times
     as slowly since."""
 
     __slots__ = ("alarm", "began", "clock", "ended", "left", "pace", "slow", "talking", "worker")
@@ -52,20 +52,20 @@ class Contention:
     """How computing goes on while collectives move bytes of its rank: 1 + `contention` times as
     slowly.  `ended` is called with the worker whose work has ended."""
 
-    def __init__(self, clock: Clock, contention: float, ranks: int, ended: Ended) -> None:
+    def __init__(self, clock: Clock, contention: float, players: int, ended: Ended) -> None:
         self.clock, self.ended = clock, ended
-        ranks = ranks if contention else 0
-        self.labours = [Labour(clock, 1.0 + contention, ended) for _ in range(ranks)]
+        players = players if contention else 0
+        self.labours = [Labour(clock, 1.0 + contention, ended) for _ in range(players)]
         self._changed: dict[Labour, None] = {}
 
-    def talk(self, group: Iterable[int], change: int) -> None:
-        """One collective more or less (`change`) moves bytes of the ranks of `group`."""
+    def talk(self, group: Iterable[Worker], change: int) -> None:
+        """One collective more or less (`change`) moves bytes of the players of `group`."""
         labours = self.labours
         if not labours:
             return
         before, edge = len(self._changed), change > 0
-        for rank in group:
-            labour = labours[rank]
+        for worker in group:
+            labour = labours[worker.player.number]
             labour.talking += change
             if labour.talking == edge and labour.alarm is not None:
                 self._changed[labour] = None
@@ -79,7 +79,7 @@ class Contention:
 
     def work(self, worker: Worker, move: Move) -> None:
         """Work from when the worker is ready."""
-        labour = self.labours[worker.player.rank]
+        labour = self.labours[worker.player.number]
         labour.worker, labour.left = worker, move.seconds * worker.factor
         if not labour.left:
             self.ended((worker,), worker.ready, worker.ready)

@@ -19,9 +19,10 @@ def deadlock(workers: Iterable[Worker]) -> str:
     """Name a cycle among `workers` that wait; where there is none, who waits for what never
     comes."""
     waiting = {
-        (worker.player.rank, worker.move.op.stream): worker
+        (rank, worker.move.op.stream): worker
         for worker in workers
         if not worker.over and worker.stream != HOST
+        for rank in worker.player.ranks
     }
     graph: nx.DiGraph[Spot] = nx.DiGraph()
     for spot, worker in waiting.items():

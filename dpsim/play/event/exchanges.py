@@ -23,23 +23,24 @@ from dpsim.play.network import Clock, Parts, Passage, SharedLinks, parts
 
 
 class Meeting(Passage):
-    """One collective of one group: who has arrived, and when the last of them did."""
+    """One collective of one group: who has arrived, how many ranks are still away, and when the
+    last of them came."""
 
-    __slots__ = ("_parts_of", "arrived", "begin", "group", "op", "place", "plan")
+    __slots__ = ("_parts_of", "arrived", "away", "begin", "group", "op", "place", "plan")
 
     def __init__(self, place: Rendezvous, op: Op, group: Sequence[int]) -> None:
         self.place, self.op, self.group = place, op, group
         self.arrived: list[Worker] = []
-        self.begin = 0.0
+        self.away, self.begin = len(group), 0.0
 
     @property
     def missing(self) -> list[int]:
         """The ranks that have not come."""
-        here = {worker.player.rank for worker in self.arrived}
+        here = {rank for worker in self.arrived for rank in worker.player.ranks}
         return [rank for rank in self.group if rank not in here]
 
     def __str__(self) -> str:
-        return f"for {len(self.group) - len(self.arrived)} of {len(self.group)} ranks"
+        return f"for {self.away} of {len(self.group)} ranks"
 
     def complete(self, plan: Plan, parts: Parts) -> None:
         """All have come: it is carried out, from `begin` on."""
@@ -55,14 +56,14 @@ class Meeting(Passage):
 
     def _started(self, _: object) -> None:
         place = self.place
-        place.contention.talk(self.group, +1)
+        place.contention.talk(self.arrived, +1)
         if place.detailed and self.plan.stages is not None:
             place.rounds.begin(self.plan, self.over)
         else:
             self.carry_out(place.clock, place.links, self.begin, self._parts_of)
 
     def over(self) -> None:
-        self.place.contention.talk(self.group, -1)
+        self.place.contention.talk(self.arrived, -1)
         self.place.ended(self.arrived, self.begin, self.place.clock.now)
 
 
@@ -139,9 +140,10 @@ class Rendezvous:
             self._check_same(meeting, worker, move.op)
         worker.meets = meeting
         meeting.arrived.append(worker)
+        meeting.away -= len(worker.player.ranks)
         if worker.ready > meeting.begin:
             meeting.begin = worker.ready
-        if len(meeting.arrived) == len(meeting.group):
+        if not meeting.away:
             del self.meetings[key]
             meeting.complete(*self._plan(worker.step, move, number))
 

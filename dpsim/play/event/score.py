@@ -87,10 +87,15 @@ class Bookings:
             self._next += len(groups)
         same = (id(self.cast), op.operation, op.group, op.bytes, op.repeats)
         plan = self._plans.setdefault(same, len(self._plans))
-        part = op.group, op.operation if op.kind == "transfer" else ""
-        if part not in self._numbers:
-            self._numbers[part] = self._parts(*part)
-        return Booking(first, self._numbers[part], groups, plan)
+        numbers = self.numbers(op.group, op.operation if op.kind == "transfer" else "")
+        return Booking(first, numbers, groups, plan)
+
+    def numbers(self, group: str, transfer: str = "") -> list[int]:
+        """The number of every rank's group of that name; -1 where it is in none, or has another
+        part in a `transfer`."""
+        if (group, transfer) not in self._numbers:
+            self._numbers[group, transfer] = self._parts(group, transfer)
+        return self._numbers[group, transfer]
 
     def _parts(self, group: str, transfer: str) -> list[int]:
         numbers = [-1] * self.cast.ranks

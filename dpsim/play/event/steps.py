@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
 from dpsim.compile.program import Cast
-from dpsim.compile.timeline import Split, Step, Timeline
+from dpsim.compile.timeline import Kept, Split, Timeline
 from dpsim.core.arrays import Array
+from dpsim.play.event.players import Player
 
 
 class RankTimes(NamedTuple):
@@ -24,14 +24,11 @@ class RankTimes(NamedTuple):
 
 
 class OpenStep:
-    """Times of one step, per role and rank, and how many streams are not through with it."""
+    """Times of one step, by player, and how many streams are not through with it."""
 
-    def __init__(self, cast: Cast, streams: int) -> None:
-        self.cast, self.remaining = cast, streams
-        self.times: list[list[RankTimes]] = [
-            [self._blank(len(program.ops)) for _ in cast.members(role)]
-            for role, program in enumerate(cast.programs)
-        ]
+    def __init__(self, cast: Cast, players: Sequence[Player], streams: int) -> None:
+        self.cast, self.players, self.remaining = cast, players, streams
+        self.times = [self._blank(len(cast.program(player.rank).ops)) for player in players]
 
     @staticmethod
     def _blank(operations: int) -> RankTimes:
@@ -39,29 +36,40 @@ class OpenStep:
 
     def array(self, which: int) -> tuple[Array, ...]:
         """One of the three times, per role (operations, ranks)."""
-        return tuple(
-            np.array([times[which] for times in ranks]).T.copy()
-            if ranks
-            else np.zeros((len(program.ops), 0))
-            for ranks, program in zip(self.times, self.cast.programs, strict=True)
-        )
+        return tuple(self._array(which, role) for role in range(len(self.cast.programs)))
+
+    def _array(self, which: int, role: int) -> Array:
+        cast, ranks = self.cast, len(self.cast.members(role))
+        own = [k for k, player in enumerate(self.players) if cast.roles[player.rank] == role]
+        if not own:
+            return np.zeros((len(cast.programs[role].ops), 0))
+        each = np.array([self.times[k][which] for k in own]).T.copy()
+        if len(own) == 1:
+            return np.broadcast_to(each, (len(each), ranks))
+        if len(own) == ranks:
+            return each
+        column = np.empty(ranks, dtype=int)
+        for place, k in enumerate(own):
+            column[[cast.columns[rank] for rank in self.players[k].ranks]] = place
+        return each[:, column]
 
 
 class Steps:
-    """All steps of a play, which as many `streams` go through; the first `warmup` are not
+    """All steps of a play, which all streams of `players` go through; the first `warmup` are not
     measured."""
 
-    def __init__(self, casts: Sequence[Cast], warmup: int, streams: int) -> None:
-        self.casts, self.warmup, self.streams = casts, warmup, streams
+    def __init__(self, casts: Sequence[Cast], warmup: int, players: Sequence[Player]) -> None:
+        self.casts, self.warmup, self.players = casts, warmup, players
+        self.streams = sum(sum(player.widths.values()) for player in players)
         self.open: dict[int, OpenStep] = {}
         self.closed = 0
-        self.last: Step | None = None
+        self.last: Kept | None = None
         self.durations: list[float] = []
         self.splits: list[Split] = []
 
-    def times(self, step: int, rank: int) -> RankTimes:
-        """Where to note the times of `rank` in a step that is open."""
-        return self._of(step).times[self.casts[step].roles[rank]][self.casts[step].columns[rank]]
+    def times(self, step: int, player: Player) -> RankTimes:
+        """Where to note the times of a player in a step that is open."""
+        return self._of(step).times[player.number]
 
     def leave(self, step: int) -> None:
         """A stream is through with `step`."""
@@ -72,14 +80,16 @@ class Steps:
 
     def _of(self, step: int) -> OpenStep:
         if step not in self.open:
-            self.open[step] = OpenStep(self.casts[step], self.streams)
+            self.open[step] = OpenStep(self.casts[step], self.players, self.streams)
         return self.open[step]
 
     def _close(self, times: OpenStep) -> None:
         origin = self.last.finish if self.last else 0.0
-        before = replace(self.last, previous=None) if self.last else None
+        before = self.last
+        if before is not None:
+            before.previous = None
         ready, start, end = (times.array(which) for which in range(3))
-        self.last = Step(times.cast, origin, start, end, ready, before)
+        self.last = Kept(times.cast, origin, start, end, ready, before)
         if self.closed >= self.warmup:
             self.durations.append(self.last.duration)
             self.splits.append(self.last.split())

@@ -1,47 +1,17 @@
-"""Workers: each takes the moves of one stream of one rank in turn."""
+"""Workers: each takes the moves of one stream of one player in turn."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
 
-from dpsim.play.event.score import HOST, TAKING, Move, Score
+from dpsim.play.event.players import Player
+from dpsim.play.event.score import HOST, TAKING, Move
 from dpsim.play.event.steps import RankTimes, Steps
 
 #: what a worker waits for, where it is no operation's end: nothing; something special of its own
 #: rank (the host, the step before)
 NOTHING, SPECIAL = -1, -2
-
-
-class Player:
-    """One rank: its workers by stream, and when its steps ended.
-
-    scores   its moves, by step
-    factors  multiplier of its compute, by step
-    widths   how many workers a stream has
-    issued   when the host issued the operations of a step; there is one where the host matters
-    """
-
-    __slots__ = ("factors", "finished", "issued", "rank", "scores", "widths", "workers")
-
-    def __init__(
-        self, rank: int, scores: Sequence[Score], factors: Sequence[float], widths: dict[int, int]
-    ) -> None:
-        self.rank, self.scores, self.factors, self.widths = rank, scores, factors, widths
-        self.workers: dict[int, list[Worker]] = {}
-        self.issued: dict[int, list[float]] = {}
-        self.finished: list[float] = []
-
-    def enlist(self, steps: Steps) -> list[Worker]:
-        """All its workers, at the beginning."""
-        for stream, width in self.widths.items():
-            queue = Queue(self, stream) if width > 1 else None
-            self.workers[stream] = [Worker(self, stream, steps, queue) for _ in range(width)]
-        if HOST in self.widths:
-            self.issued = {
-                step: [inf] * len(score.program.ops) for step, score in enumerate(self.scores)
-            }
-        return [worker for workers in self.workers.values() for worker in workers]
 
 
 class Queue:
@@ -98,9 +68,19 @@ class Worker:
         player = self.player
         self.step, self.place = step, 0
         self.moves = player.scores[step].of(self.stream) if move is None else (move, *TAKING)
-        self.times: RankTimes = steps.times(step, player.rank)
+        self.times: RankTimes = steps.times(step, player)
         self.factor = player.factors[step]
 
 
 #: what is called when the moves that workers are at have ended: when they started and ended [s]
 Ended = Callable[[Sequence[Worker], float, float], None]
+
+
+def enlist(player: Player, steps: Steps) -> list[Worker]:
+    """All workers of a player, at the beginning."""
+    for stream, width in player.widths.items():
+        queue = Queue(player, stream) if width > 1 else None
+        player.workers[stream] = [Worker(player, stream, steps, queue) for _ in range(width)]
+    if HOST in player.widths:
+        player.issued = [[inf] * len(score.program.ops) for score in player.scores]
+    return [worker for workers in player.workers.values() for worker in workers]
