@@ -7,7 +7,7 @@ from math import inf
 
 import networkx as nx
 
-from dpsim.play.event.exchanges import Delivery, Meeting
+from dpsim.play.event.exchanges import Delivery, Assembly
 from dpsim.play.event.score import HOST
 from dpsim.play.event.workers import Worker
 
@@ -27,7 +27,7 @@ def deadlock(workers: Iterable[Worker]) -> str:
     graph: nx.DiGraph[Spot] = nx.DiGraph()
     for spot, worker in waiting.items():
         rank, stream = spot
-        if isinstance(worker.meets, Meeting | Delivery):
+        if isinstance(worker.meets, Assembly | Delivery):
             graph.add_edges_from((spot, (other, stream)) for other in worker.meets.missing)
             continue
         ops = worker.player.scores[worker.step].program.ops

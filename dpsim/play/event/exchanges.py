@@ -22,7 +22,7 @@ from dpsim.play.event.workers import Ended, Worker
 from dpsim.play.network import Clock, Parts, Passage, SharedLinks, parts
 
 
-class Meeting(Passage):
+class Assembly(Passage):
     """One collective of one group: who has arrived, how many ranks are still away, and when the
     last of them came."""
 
@@ -123,7 +123,7 @@ class Rendezvous:
             check_time(request.network(k), f"the network's slowing in step {k}")
             for k in range(request.steps)
         ]
-        self.meetings: dict[tuple[int, int], Meeting] = {}
+        self.meetings: dict[tuple[int, int], Assembly] = {}
         self.deliveries: dict[tuple[int, int], Delivery] = {}
         self._plans: dict[tuple[int, int, float], tuple[Plan, Parts]] = {}
 
@@ -135,7 +135,7 @@ class Rendezvous:
         meeting = self.meetings.get(key)
         if number < 0 or meeting is None:
             group = groups[number] if number >= 0 else self._refuse(worker, move.op)
-            meeting = self.meetings[key] = Meeting(self, move.op, group)
+            meeting = self.meetings[key] = Assembly(self, move.op, group)
         elif meeting.op is not move.op:
             self._check_same(meeting, worker, move.op)
         worker.meets = meeting
@@ -155,7 +155,7 @@ class Rendezvous:
         raise SimulationError(f"rank {rank} cannot {op.operation} in {op.group!r}: {op.name}")
 
     @staticmethod
-    def _check_same(meeting: Meeting, worker: Worker, op: Op) -> None:
+    def _check_same(meeting: Assembly, worker: Worker, op: Op) -> None:
         theirs = meeting.op
         if (op.operation, op.bytes) != (theirs.operation, theirs.bytes):
             raise SimulationError(
