@@ -31,10 +31,12 @@ class Player:
     finished  when its steps ended [s]
     issued    when the host issued the operations of a step [s], where it matters
     workers   by stream
+    awake     how many of them do not wait for others of the player, and are not through
     """
 
     __slots__ = (
-        "factors", "finished", "issued", "number", "rank", "ranks", "scores", "widths", "workers",
+        "awake", "factors", "finished", "issued", "number", "rank", "ranks", "scores", "widths",
+        "workers",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +48,7 @@ class Player:
         self.finished: list[float] = []
         self.issued: list[list[float]] = []
         self.workers: dict[int, list[Worker]] = {}
+        self.awake = sum(widths.values())
 
 
 class Ensemble:
