@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from dpsim.collectives import BARRIER, RECEIVE, SEND
+from dpsim.collectives import BARRIER, RECEIVE, SEND, Ranks
+from dpsim.compile.groups import Partition, everyone
 
 COMPUTE = "compute"
 #: kinds of work on the compute stream; the first three are slowed by a slow rank
@@ -215,13 +216,13 @@ class Cast:
 
     programs: tuple[Program, ...]
     roles: tuple[int, ...]
-    groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    groups: Mapping[str, Partition] = field(default_factory=dict)
     real: tuple[int, ...] = ()
 
     @classmethod
     def uniform(cls, program: Program, ranks: int) -> Cast:
         """`ranks` ranks that all play `program` in one group called "world"."""
-        return cls((program,), (0,) * ranks, {"world": (tuple(range(ranks)),)})
+        return cls((program,), (0,) * ranks, {"world": everyone(ranks)})
 
     @property
     def ranks(self) -> int:
@@ -259,7 +260,7 @@ class Cast:
     def members(self, role: int) -> Sequence[int]:
         return self._members[role]
 
-    def peers(self, rank: int, group: str) -> tuple[int, ...]:
+    def peers(self, rank: int, group: str) -> Ranks:
         """Who takes part with `rank` in collectives of `group`; nobody if it is in none."""
         return next((ranks for ranks in self.groups.get(group, ()) if rank in ranks), ())
 

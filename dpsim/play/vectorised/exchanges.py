@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 
 from dpsim.backends import Plan
+from dpsim.collectives import Ranks
 from dpsim.compile.program import SEND, Cast, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
@@ -18,7 +19,7 @@ from dpsim.play.vectorised.role import Role
 from dpsim.play.vectorised.sharing import Sharing, Talk
 from dpsim.play.vectorised.slowing import Indices, Value
 
-Groups = Sequence[tuple[int, ...]]
+Groups = Sequence[Ranks]
 #: what a transfer is called on both sides: stream, group, and how many came before
 Key = tuple[str, str, int]
 
