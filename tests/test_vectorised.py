@@ -13,30 +13,42 @@ from test_engines import play_of
 from dpsim.backends.ideal import Ideal
 from dpsim.compile.program import Cast, Op, Program
 from dpsim.play import vectorised
-from dpsim.play.vectorised.position import Base, Factors, Position
+from dpsim.play.vectorised.position import Factors, Position, front
 from dpsim.play.vectorised.slowing import Slowing
 
 times = st.floats(0.0, 10.0)
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)
-@given(st.lists(st.tuples(times, times), min_size=1, max_size=50), st.lists(times, max_size=5))
-def test_the_last_rank_is_the_last_of_all_ranks(
-    ranks: list[tuple[float, float]], seconds: list[float]
+@given(
+    st.lists(st.tuples(times, times), min_size=1, max_size=50),
+    st.lists(st.tuples(st.sampled_from(["work", "spend", "wait"]), times), max_size=8),
+    times,
+)
+def test_the_front_has_the_last_rank_whatever_all_do(
+    ranks: list[tuple[float, float]], deeds: list[tuple[str, float]], busy: float
 ) -> None:
-    """max over ranks of begin + factor x seconds, from the few that may ever be last."""
+    """max over all ranks, from the few that may ever be last; beside a collective too."""
     begins, factors = np.array(ranks).T
-    base = Base(begins, Factors(factors))
-    for more in seconds:
-        expected = (begins + factors * more).max() + 0.5
-        assert base.peak(more, 0.5) == pytest.approx(expected, rel=1e-12)
+    kept = front(begins, factors)
+    everyone, few = (
+        Position(begins[k], Factors(factors[k])) for k in (np.arange(len(ranks)), kept)
+    )
+    clock = Slowing(0.6)
+    clock.talk(busy, 2 * busy)
+    for name, value in deeds:
+        for position in (everyone, few):
+            if name == "spend":
+                position.move(clock.work(clock.time(position.now.each) + value))
+            else:
+                getattr(position, name)(value)
+        assert few.now.peak == pytest.approx(everyone.now.peak, rel=1e-12)
 
 
 def test_few_ranks_are_ever_last() -> None:
     rng = np.random.default_rng(0)
     begins, factors = rng.normal(1.0, 0.01, 100_000), rng.normal(1.0, 0.02, 100_000)
-    values, _ = Base._on_top(begins, factors)
-    assert len(values) < 1000
+    assert len(front(begins, factors)) < 50
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)

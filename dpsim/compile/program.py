@@ -13,7 +13,7 @@ or not the receiver has reached its `receive`, which ends with it.  An operation
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -134,6 +134,11 @@ class Program:
             (op.stream, op.group, ordinal): index
             for index, (op, ordinal) in enumerate(zip(self.ops, self.ordinals, strict=True))
         }
+
+    @property
+    def collective_groups(self) -> Collection[str]:
+        """The names of the groups that take part in its collectives."""
+        return self._first.keys()
 
     def first_of(self, group: str) -> Op | None:
         """The first collective in groups of that name."""

@@ -191,6 +191,13 @@ class Exchanges:
         for role, begin, end in times:
             role.carry_out(begin, end)
 
+    def together(self, number: int, cast: Cast) -> bool:
+        """Whether all ranks of a role are in one group in everything that they do with others."""
+        program = cast.programs[number]
+        return not program.transfers and all(
+            self._meeting(cast, number, name).whole for name in program.collective_groups
+        )
+
     def _meeting(self, cast: Cast, number: int, name: str) -> Meeting:
         """The roles that role `number` meets in groups of that name, itself among them, and these
         groups; roles that share no group need not agree on anything."""
