@@ -32,10 +32,10 @@ class Factors:
 
 
 def front(work: Value, factors: Value) -> Indices:
-    """The ranks of which one is the last, whatever they all do: no other has done more and is
-    slower too.
+    """The ranks of which one is the last, whatever they all do: beside each no other is both later
+    and slower.
 
-    All do the same operations and wait for the same, so who is behind in both stays behind.
+    All do the same operations and wait for the same, so who is both stays behind.
     """
     if isinstance(work, float):
         return np.array([np.argmax(factors)])
