@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpsim.backends import Edge, Phase, Plan
+from dpsim.backends import Edge, Phase, Plan, Ranks
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Op
 from dpsim.play import WAITING, Costs
 
@@ -24,7 +24,7 @@ class BundledCosts(Costs):
         self._costs, self._groups = costs, groups
         self._bundles: dict[tuple[str, str, float, int], Plan] = {}
 
-    def of(self, op: Op, ranks: tuple[int, ...]) -> Plan:
+    def of(self, op: Op, ranks: Ranks) -> Plan:
         if op.operation == BARRIER:
             return WAITING
         operation = SEND if op.operation == RECEIVE else op.operation
