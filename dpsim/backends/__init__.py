@@ -14,9 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsim.collectives import OPERATIONS, Ranks, Stage, Transfer, ring_payload
+from dpsim.collectives import OPERATIONS, Flows, Ranks, Stage, Transfer, ring_payload
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.loads import Loads
+from dpsim.machines.moves import Move
 from dpsim.machines.topology import Topology
 
 
@@ -64,6 +65,19 @@ class Plan:
         """Duration on otherwise idle links [s]."""
         return self.launch + sum(phase.latency + phase.seconds for phase in self.phases)
 
+    def moved(self, move: Move) -> Plan:
+        """The plan of a group that lies alike on other nodes."""
+        phases = tuple(
+            replace(
+                phase,
+                loads=None if phase.loads is None else move.loads(phase.loads),
+                busiest=None if phase.busiest is None else move.edge(phase.busiest),
+            )
+            for phase in self.phases
+        )
+        stages = None if self.stages is None else _Moved(self.stages, move)
+        return replace(self, phases=phases, stages=stages)
+
     def repeated(self, times: int) -> Plan:
         """The same collective `times` times, one after the other; its rounds are not kept."""
         phases = tuple(
@@ -79,6 +93,19 @@ class Plan:
         return Plan(phases, None, self.algorithm, self.sent * times, self.launch * times)
 
 
+@dataclass(frozen=True)
+class _Moved:
+    """Makes the rounds of `stages` on other nodes."""
+
+    stages: Callable[[], Iterable[Stage]]
+    move: Move
+
+    def __call__(self) -> Iterator[Stage]:
+        for stage in self.stages():
+            flows = Flows.of(stage.transfers)
+            yield stage._replace(transfers=flows.elsewhere(self.move.ends))
+
+
 def scaled(loads: Mapping[Edge, float], factor: float) -> Mapping[Edge, float]:
     """`factor` times as much on every link."""
     if isinstance(loads, Loads):
@@ -91,7 +118,7 @@ def most_loaded(loads: Mapping[Edge, float]) -> float:
     return loads.most if isinstance(loads, Loads) else max(loads.values(), default=0.0)
 
 
-def slowest_links(loads: Mapping[Edge, float], topology: Topology) -> Iterator[tuple[Edge, float]]:
+def link_seconds(loads: Mapping[Edge, float], topology: Topology) -> Iterator[tuple[Edge, float]]:
     """A link of every class with its load over its bandwidth; all links where there are no
     classes."""
     if isinstance(loads, Loads):
@@ -151,6 +178,12 @@ class Backend:
     ideal: bool = False
 
     @property
+    def by_place(self) -> bool:
+        """Whether a plan depends on where ranks are in their nodes and which of these share a leaf,
+        but not on the nodes' numbers: then plans of groups that lie alike are made once."""
+        return False
+
+    @property
     def concurrency(self) -> int:
         """How many collectives of one communicator run at once, issued in order."""
         return 1
@@ -187,6 +220,17 @@ CONTRACT = Backend
 
 #: what plug-ins of this folder, and engines, take from here
 __all__ = [
-    "CONTRACT", "Backend", "Edge", "Phase", "Plan", "Ranks", "Topology", "Transfer", "fixed",
-    "most_loaded", "scaled", "slowest_links", "unmodelled",
+    "CONTRACT",
+    "Backend",
+    "Edge",
+    "Phase",
+    "Plan",
+    "Ranks",
+    "Topology",
+    "Transfer",
+    "fixed",
+    "link_seconds",
+    "most_loaded",
+    "scaled",
+    "unmodelled",
 ]  # fmt: skip

@@ -110,6 +110,10 @@ class Nccl(Backend):
             except Refused as error:
                 raise Refused(f"{error.message}, tree and auto", ("algorithm",)) from None
 
+    @property
+    def by_place(self) -> bool:
+        return self.algorithm in ("auto", *PLUGINS)  # other plug-ins may do what they like
+
     def bare(self) -> Nccl:
         """The same with NCCL's own estimates for times."""
         return replace(self, fitted=False)

@@ -73,6 +73,13 @@ class Flows(Sequence[Transfer]):
         """`factor` times the bytes."""
         return Flows(part._replace(bytes=part.bytes * factor) for part in self.parts)
 
+    def elsewhere(self, move: Callable[[IntArray], IntArray]) -> Flows:
+        """Between the ranks that `move` makes of these."""
+        return Flows(
+            part._replace(sources=move(part.sources), targets=move(part.targets))
+            for part in self.parts
+        )
+
     @cached_property
     def _listed(self) -> tuple[Transfer, ...]:
         parts = tuple(self.parts)

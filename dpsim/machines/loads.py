@@ -7,8 +7,8 @@ single links are named only where somebody goes through them.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping, ValuesView
-from dataclasses import dataclass, replace
+from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -54,13 +54,23 @@ class Column:
     single: bool = False
 
 
-@dataclass(frozen=True, eq=False)
 class Layout:
-    """Which links are of which class, and where."""
+    """Which links are of which class, and where: `columns`, or what makes them when they are first
+    asked for."""
 
-    topology: Topology
-    columns: tuple[Column, ...]
-    classes: tuple[LinkClass, ...]
+    def __init__(
+        self,
+        topology: Topology,
+        columns: tuple[Column, ...] | Callable[[], tuple[Column, ...]],
+        classes: tuple[LinkClass, ...],
+    ) -> None:
+        self.topology, self.classes = topology, classes
+        self._columns = columns
+
+    @cached_property
+    def columns(self) -> tuple[Column, ...]:
+        """All links, by place."""
+        return self._columns() if callable(self._columns) else self._columns
 
     def links(self) -> Iterator[tuple[Edge, int]]:
         """Every link, with its class."""
@@ -155,55 +165,3 @@ class Loads(Mapping[Edge, float]):
 
     def values(self) -> ValuesView[float]:
         return self._links.values()
-
-
-@dataclass(frozen=True, eq=False)
-class Move:
-    """From the nodes `here` to as many nodes `there`, both ascending, with equal surroundings."""
-
-    topology: Topology
-    here: IntArray
-    there: IntArray
-
-    def loads(self, loads: Loads) -> Loads:
-        """The same on the links of the other nodes."""
-        columns = tuple(self._column(column) for column in loads.layout.columns)
-        return Loads(replace(loads.layout, columns=columns), loads.carried)
-
-    def _column(self, column: Column) -> Column:
-        if column.edge is not None:
-            return replace(column, numbers=self._nodes(column.numbers))
-        cables = self.topology.cables
-        assert cables is not None
-        numbers = cables.moved(column.numbers, self.here, self.there)
-        return replace(column, numbers=numbers)
-
-    def _nodes(self, numbers: IntArray) -> IntArray:
-        found: IntArray = self.there[np.searchsorted(self.here, numbers)]
-        return found
-
-    def node(self, node: int) -> int:
-        """Where one of the nodes goes to."""
-        return int(self.there[np.searchsorted(self.here, node)])
-
-    def rank(self, rank: int) -> int:
-        """Where a rank goes to."""
-        node, gpu = divmod(rank, self.topology.gpus)
-        return self.node(node) * self.topology.gpus + gpu
-
-    def edge(self, edge: Edge) -> Edge:
-        """Where a link goes to."""
-        a, b = edge
-        outside = [end for end in edge if end[0] in ("leaf", "spine")]
-        if not outside:
-            return moved(edge, self.node(a[1]))
-        cables = self.topology.cables
-        assert cables is not None
-        if len(outside) == 2:
-            number = np.array([cables.trunk_number(edge)])
-            return cables.trunk_edge(int(cables.moved(number, self.here, self.there)[0]))
-        if a[0] == "nic":
-            there = ("nic", self.node(a[1]), a[2])
-            return there, cables.leaf_of(there)
-        there = ("nic", self.node(b[1]), b[2])
-        return cables.leaf_of(there), there

@@ -232,7 +232,7 @@ class Tally:
     def _places(self, nodes: IntArray) -> IntArray:
         if not self._step:
             return np.searchsorted(self.nodes, nodes)
-        after = nodes - self.nodes[0]
+        after: IntArray = nodes - self.nodes[0]
         return after if self._step == 1 else after // self._step
 
     def _stretches(self, way: Way) -> tuple[Stretch, ...]:
