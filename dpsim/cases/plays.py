@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,10 +55,8 @@ class Script:
         variability, iteration = self.scenario.variability, self.scenario.iteration
         mesh, programs = self.batches.mesh, self.programs
         alike = self._alike and (quiet or not variability.varies)
-        factors, costs = self._factors(stretch, quiet, alike), self._costs(stretch)
+        factors, costs = self._factors(stretch, quiet, alike), self._costs(stretch, alike)
         slow, network = self.contention, _calm if quiet else self.batches.variation.network
-        if alike:  # one player for all ranks that hold the same stages
-            costs = BundledCosts(costs, programs.cast(None).groups)
         if iteration != "steady":
             cast = self._first_casts(iteration)
             return [Play(cast, costs, iteration, iteration - 1, factors, slow, network)]
@@ -85,10 +84,16 @@ class Script:
         casts = [self.programs.cast(k + 1) for k in range(min(iteration, 4))]
         return lambda step: casts[min(step, len(casts) - 1)]
 
-    def _costs(self, stretch: Stretch) -> Costs:
+    def _costs(self, stretch: Stretch, alike: bool) -> Costs:
         if (stretch.latency, stretch.transfer) == (1.0, 1.0):
-            return self.transport.costs
-        return Stretched(self.transport.costs, stretch.latency, stretch.transfer)
+            return self._bundled if alike else self.transport.costs
+        costs = Stretched(self.transport.costs, stretch.latency, stretch.transfer)
+        return BundledCosts(costs, self.programs.cast(None).groups) if alike else costs
+
+    @cached_property
+    def _bundled(self) -> BundledCosts:
+        """Costs of one player for all ranks that hold the same stages."""
+        return BundledCosts(self.transport.costs, self.programs.cast(None).groups)
 
     # -- factors ------------------------------------------------------------------------------
 
