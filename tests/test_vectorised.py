@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_engines import play_of
+from test_engines import assert_same, play_of
 
 from dpsim.backends.ideal import Ideal
 from dpsim.compile.program import Cast, Op, Program
-from dpsim.play import vectorised
+from dpsim.play import event, vectorised
 from dpsim.play.vectorised.position import Factors, Position, front
 from dpsim.play.vectorised.slowing import Slowing
 
@@ -122,3 +122,19 @@ def test_a_rank_that_is_never_last_moves_no_other(contention: float) -> None:
     assert np.array(found[0].splits) == pytest.approx(np.array(found[1].splits), abs=1e-15)
     assert found[0].last.column(2).end == pytest.approx(found[1].last.column(2).end, rel=1e-12)
     assert {found[k].last.critical_rank() for k in (0, 1)} == {0}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        Op("later", "forward", seconds=1e-4, after=(0,), delay=2e-3),
+        Op("late host", "forward", seconds=1e-4, blocks_host=True),
+    ],
+    ids=lambda op: op.name,
+)
+def test_what_each_rank_waits_for_alone_tells_ranks_apart(own: Op) -> None:
+    """The last rank does not stand for the others where each waits for itself."""
+    program = Program((Op("F", "forward", seconds=1e-3), own, Op("O", "optimizer", seconds=1e-3)))
+    factors = np.random.default_rng(1).normal(1.0, 0.1, (3, 5))
+    play = play_of(Cast.uniform(program, 5), steps=3, factors=lambda k: factors[k])
+    assert_same(event.play(play), vectorised.play(play))

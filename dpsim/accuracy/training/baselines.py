@@ -61,7 +61,7 @@ def _alpha_beta(case: Case) -> float:
     return 2 * (n - 1) * (ALPHA + gradient_bytes(case) / (n * _narrowest(case.topology, group)))
 
 
-def _narrowest(topology: Topology, group: tuple[int, ...]) -> float:
+def _narrowest(topology: Topology, group: Ranks) -> float:
     """Nominal bandwidth that a ring over `group` has [B/s]: the network's share of a node
     where there are several nodes, else the first link out of a GPU."""
     ring = [*group, group[0]]

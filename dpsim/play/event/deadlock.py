@@ -7,7 +7,7 @@ from math import inf
 
 import networkx as nx
 
-from dpsim.play.event.exchanges import Delivery, Assembly
+from dpsim.play.event.exchanges import Assembly, Delivery
 from dpsim.play.event.score import HOST
 from dpsim.play.event.workers import Worker
 

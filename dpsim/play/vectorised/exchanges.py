@@ -192,11 +192,13 @@ class Exchanges:
             role.carry_out(begin, end)
 
     def together(self, number: int, cast: Cast) -> bool:
-        """Whether all ranks of a role are in one group in everything that they do with others."""
+        """Whether all ranks of a role wait for the same: they are in one group in everything that
+        they do with others, and no host waits for its own rank's work."""
         program = cast.programs[number]
-        return not program.transfers and all(
-            self._meeting(cast, number, name).whole for name in program.collective_groups
-        )
+        if program.transfers or any(op.blocks_host and op.on_device for op in program.ops):
+            return False
+        groups = program.collective_groups
+        return all(self._meeting(cast, number, name).whole for name in groups)
 
     def _meeting(self, cast: Cast, number: int, name: str) -> Meeting:
         """The roles that role `number` meets in groups of that name, itself among them, and these
