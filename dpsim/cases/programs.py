@@ -8,6 +8,7 @@ from functools import cache, cached_property
 
 from dpsim.cases.batches import Batches
 from dpsim.compile import host, pipeline
+from dpsim.compile.groups import everyone
 from dpsim.compile.job import Job
 from dpsim.compile.layout import Layout, assign
 from dpsim.compile.program import Cast, Program
@@ -127,7 +128,7 @@ class Programs:
         programs = tuple(self._program(*part, iteration) for part in parts)
         roles = tuple(parts[part] for part in batches.of_rank)
         ranks = batches.site.ranks
-        return Cast(programs, roles, {"world": (tuple(range(ranks)),), **strategy.groups(ranks)})
+        return Cast(programs, roles, {"world": everyone(ranks), **strategy.groups(ranks)})
 
     @property
     def asked(self) -> Cast:

@@ -10,6 +10,7 @@ import networkx as nx
 import numpy as np
 
 from dpsim.backends import Plan
+from dpsim.collectives import Ranks
 from dpsim.compile.program import SEND, Cast, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
@@ -18,7 +19,7 @@ from dpsim.play.vectorised.role import Role
 from dpsim.play.vectorised.sharing import Sharing, Talk
 from dpsim.play.vectorised.slowing import Indices, Value
 
-Groups = Sequence[tuple[int, ...]]
+Groups = Sequence[Ranks]
 #: what a transfer is called on both sides: stream, group, and how many came before
 Key = tuple[str, str, int]
 
@@ -189,6 +190,15 @@ class Exchanges:
         times = zip(involved, meeting.spread(begins), meeting.spread(ends), strict=True)
         for role, begin, end in times:
             role.carry_out(begin, end)
+
+    def together(self, number: int, cast: Cast) -> bool:
+        """Whether all ranks of a role wait for the same: they are in one group in everything that
+        they do with others, and no host waits for its own rank's work."""
+        program = cast.programs[number]
+        if program.transfers or any(op.blocks_host and op.on_device for op in program.ops):
+            return False
+        groups = program.collective_groups
+        return all(self._meeting(cast, number, name).whole for name in groups)
 
     def _meeting(self, cast: Cast, number: int, name: str) -> Meeting:
         """The roles that role `number` meets in groups of that name, itself among them, and these
