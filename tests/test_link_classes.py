@@ -16,7 +16,7 @@ from dpsim.backends import Plan
 from dpsim.backends._nccl_traffic import traffic_of
 from dpsim.backends.gloo import Gloo
 from dpsim.backends.nccl import Nccl, phase_of
-from dpsim.collectives import Flows, Ranks, Transfer, as_ranks, members_of
+from dpsim.collectives import Ranks, Transfer, TransferList, as_ranks, members_of
 from dpsim.collectives.ring_orders import rings
 from dpsim.compile.program import Op
 from dpsim.core import plugins
@@ -317,9 +317,9 @@ def test_evenly_spaced_ranks_are_a_range(ranks: Ranks, expected: Ranks) -> None:
 
 def test_transfers_come_in_their_order_whatever_holds_them() -> None:
     transfers = [Transfer(5, 1, 2.0), Transfer(0, 9, 1.0), Transfer(-3, 2, 4.0)]
-    assert list(Flows.of(transfers)) == transfers
-    assert Flows.of(transfers)[1:] == tuple(transfers[1:])
-    assert [t.bytes for t in Flows.of(transfers).times(2.0)] == [4.0, 2.0, 8.0]
+    assert list(TransferList.of(transfers)) == transfers
+    assert TransferList.of(transfers)[1:] == tuple(transfers[1:])
+    assert [t.bytes for t in TransferList.of(transfers).times(2.0)] == [4.0, 2.0, 8.0]
 
 
 @pytest.mark.parametrize("gpus", [3, 8, 62, 63, 64])

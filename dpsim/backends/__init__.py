@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsim.collectives import OPERATIONS, Flows, Ranks, Stage, Transfer, ring_payload
+from dpsim.collectives import OPERATIONS, Ranks, Stage, Transfer, TransferList, ring_payload
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.loads import Loads
 from dpsim.machines.moves import Move
@@ -102,7 +102,7 @@ class _Moved:
 
     def __call__(self) -> Iterator[Stage]:
         for stage in self.stages():
-            flows = Flows.of(stage.transfers)
+            flows = TransferList.of(stage.transfers)
             yield stage._replace(transfers=flows.elsewhere(self.move.ends))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dpsim.backends import Edge, Phase, Topology
 from dpsim.backends._nccl_graph import edge_kind
-from dpsim.collectives import Algorithm, Flows, Ranks, Stage, Transfer, lanes_of, members_of
+from dpsim.collectives import Algorithm, Ranks, Stage, Transfer, TransferList, lanes_of, members_of
 from dpsim.machines.loads import LinkClass, Loads
 from dpsim.machines.tally import Lane, Tally
 
@@ -53,7 +53,7 @@ def traffic_of(
 def tallied(transfers: Iterable[Transfer], ranks: Ranks, topology: Topology) -> Tally:
     """What `transfers` between `ranks` put on links."""
     tally = Tally(topology, members_of(ranks, topology).nodes, partial(names_of, topology))
-    for flow in Flows.of(transfers).parts:
+    for flow in TransferList.of(transfers).parts:
         for lane, part in lanes_of(flow, topology):
             tally.add(lane, part.bytes, part.order)
     return tally
@@ -151,7 +151,7 @@ def shapes_of(
 
 def shape(stage: Stage, topology: Topology, size: float = 1.0) -> Shape:
     """The shape of `stage`, which was made for `size` bytes."""
-    flows = Flows.of(stage.transfers).parts
+    flows = TransferList.of(stage.transfers).parts
     lanes = [found for flow in flows for found in lanes_of(flow, topology)]
     nodes = np.unique(np.concatenate([ends for lane, _ in lanes for ends in lane[1:]]))
     tally = Tally(topology, nodes)
@@ -173,4 +173,4 @@ def _hops(tally: Tally, lane: Lane) -> set[tuple[float, float]]:
 
 def scaled(stage: Stage, factor: float, latency: float | None) -> Stage:
     """`stage` with `factor` times the bytes, and `latency` [s] for every transfer."""
-    return Stage(stage.repeats, Flows.of(stage.transfers).times(factor), latency)
+    return Stage(stage.repeats, TransferList.of(stage.transfers).times(factor), latency)
