@@ -65,6 +65,11 @@ class Plan:
         """Duration on otherwise idle links [s]."""
         return self.launch + sum(phase.latency + phase.seconds for phase in self.phases)
 
+    def meets(self, other: Plan) -> bool:
+        """Whether both use a link, without naming any."""
+        mine, theirs = ([p.loads for p in plan.phases if p.loads] for plan in (self, other))
+        return any(_meet(a, b) for a in mine for b in theirs)
+
     def moved(self, move: Move) -> Plan:
         """The plan of a group that lies alike on other nodes."""
         phases = tuple(
@@ -111,6 +116,12 @@ def scaled(loads: Mapping[Edge, float], factor: float) -> Mapping[Edge, float]:
     if isinstance(loads, Loads):
         return loads.of(loads.carried * factor)
     return {edge: load * factor for edge, load in loads.items()}
+
+
+def _meet(loads: Mapping[Edge, float], others: Mapping[Edge, float]) -> bool:
+    if isinstance(loads, Loads) and isinstance(others, Loads):
+        return loads.layout.meets(others.layout)
+    return not loads.keys().isdisjoint(others)
 
 
 def most_loaded(loads: Mapping[Edge, float]) -> float:
