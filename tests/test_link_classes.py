@@ -24,6 +24,7 @@ from dpsim.core.record import Refused, record
 from dpsim.machines.clos import flow_hash, flow_hashes
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Network, Vertex
+from dpsim.machines.leaves import leaves
 from dpsim.machines.loads import Loads
 from dpsim.machines.machine import load_machine
 from dpsim.machines.topology import Topology
@@ -197,6 +198,23 @@ def test_a_million_ranks_are_a_machine_like_any_other() -> None:
     )
     assert len(plan.rates) == len(found.loads) == sum(links.values())
     assert len(found.loads.classes) < 100
+
+
+@pytest.mark.parametrize("seed", range(400, 430))
+def test_leaves_are_those_of_the_graph(seed: int) -> None:
+    topology, _ = machine(seed)
+    if topology.nodes == 1:
+        return
+    listed: Counter[tuple[int, float, float]] = Counter()
+    for leaf in leaves(topology):
+        listed[leaf.below, leaf.fastest, round(leaf.above)] += leaf.number
+    graph, expected = topology.graph, Counter[tuple[int, float, float]]()
+    for vertex in (v for v in graph if v[0] == "leaf"):
+        links = [(end[0], data["link"].bandwidth) for _, end, data in graph.out_edges(vertex, True)]
+        below = [bandwidth for kind, bandwidth in links if kind == "nic"]
+        above = sum(bandwidth for kind, bandwidth in links if kind != "nic")
+        expected[len(below), max(below), round(above)] += 1
+    assert listed == expected
 
 
 def test_what_is_not_connected_is_refused_without_its_graph() -> None:

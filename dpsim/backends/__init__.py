@@ -130,10 +130,12 @@ def most_loaded(loads: Mapping[Edge, float]) -> float:
 
 
 def link_seconds(loads: Mapping[Edge, float], topology: Topology) -> Iterator[tuple[Edge, float]]:
-    """A link of every class with its load over its bandwidth; all links where there are no
-    classes."""
+    """A link of every class with its load over its bandwidth, those first that were used first; all
+    links where there are no classes."""
     if isinstance(loads, Loads):
-        yield from zip(loads.edges(), loads.seconds.tolist(), strict=True)
+        each = zip(loads.classes, loads.edges(), loads.seconds.tolist(), strict=True)
+        for _, edge, time in sorted(each, key=lambda found: found[0].first):
+            yield edge, time
     else:
         for edge, load in loads.items():
             yield edge, load / topology.link(edge).bandwidth

@@ -11,7 +11,7 @@ import numpy as np
 from dpsim.backends import Edge, Phase, Topology
 from dpsim.backends._nccl_graph import edge_kind
 from dpsim.collectives import Algorithm, Ranks, Stage, Transfer, TransferList, lanes_of, members_of
-from dpsim.machines.loads import LinkClass, Loads
+from dpsim.machines.loads import Loads
 from dpsim.machines.tally import Lane, Tally
 
 #: NVLinks of a way through a third GPU, which passes the bytes on
@@ -62,16 +62,16 @@ def tallied(transfers: Iterable[Transfer], ranks: Ranks, topology: Topology) -> 
 def summed(tally: Tally) -> Traffic:
     """The traffic of all messages of `tally`."""
     loads = tally.loads()
-    paces: dict[str, tuple[float, LinkClass]] = {}
+    paces: dict[str, tuple[float, Edge]] = {}
     nic = 0.0
-    for which, load in zip(loads.classes, loads.carried.tolist(), strict=True):
-        pace, kind = load / which.bandwidth, which.kind
-        if kind not in paces or (pace, -which.first) > (paces[kind][0], -paces[kind][1].first):
-            paces[kind] = pace, which
-        if is_cable(loads.layout.edge(which)):
+    each = zip(loads.classes, loads.carried.tolist(), strict=True)
+    for which, load in sorted(each, key=lambda found: found[0].first):
+        pace, edge = load / which.bandwidth, loads.layout.edge(which)
+        if which.kind not in paces or pace > paces[which.kind][0]:
+            paces[which.kind] = pace, edge
+        if is_cable(edge):
             nic = max(nic, load)
-    busiest = {kind: (pace, loads.layout.edge(which)) for kind, (pace, which) in paces.items()}
-    return Traffic(loads, busiest, nic)
+    return Traffic(loads, paces, nic)
 
 
 def is_cable(edge: Edge) -> bool:
