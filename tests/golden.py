@@ -36,8 +36,10 @@ RELATIVE = 1e-9
 
 
 def scenarios() -> list[Path]:
-    """All bundled scenarios: the main ones, the worked toys, and folders to compare."""
-    return sorted([*SCENARIOS.glob("*.yaml"), *SCENARIOS.glob("worked/*.yaml"), *folders()])
+    """All bundled scenarios: the main ones, the worked toys, those that another program has played
+    too, and folders to compare."""
+    found = [path for place in ("", "worked/", "against/") for path in SCENARIOS.glob(f"{place}*.yaml")]
+    return sorted([*found, *folders()])
 
 
 def folders() -> list[Path]:

@@ -48,6 +48,7 @@ class _Run:
         self.env = simpy.Environment()
         self.casts = [request.cast(k) for k in range(request.steps)]
         self.factors = [request.factors(k) for k in range(request.steps)]
+        self.late = request.delays and [request.delays(k) for k in range(request.steps)]
         self.steps = Steps(self.casts, request.warmup)
         self.exchanges = Rendezvous(self.env, request, self.casts, detail == "rounds")
         self.done: dict[tuple[int, int, int], simpy.Event] = {}
@@ -132,9 +133,9 @@ class _Run:
                 else:
                     yield from self.exchanges.send(step, op, delivery)
             elif op.scales and self.request.contention:
-                seconds = self._seconds(step, rank, op)
+                seconds = self._seconds(step, rank, index, op)
                 yield from self.exchanges.contention.work(rank, seconds)
-            elif seconds := self._seconds(step, rank, op):
+            elif seconds := self._seconds(step, rank, index, op):
                 yield self.env.timeout(seconds)
             self.steps.note(step, rank, index, ready, start, self.env.now)
             if awaited:
@@ -169,10 +170,15 @@ class _Run:
         self.waiting.pop((rank, op.stream), None)
         return start
 
-    def _seconds(self, step: int, rank: int, op: Op) -> float:
-        """How long `op` takes `rank` alone [s]."""
+    def _seconds(self, step: int, rank: int, index: int, op: Op) -> float:
+        """How long `op`, operation number `index`, takes `rank` alone [s]."""
         factor = float(self.factors[step][rank]) if op.scales else 1.0
-        return check_time(op.seconds * factor, f"{op.name} on rank {rank}")
+        seconds = op.seconds * factor
+        if self.late:
+            cast = self.casts[step]
+            delays = self.late[step][cast.roles[rank]].get(index)
+            seconds += 0.0 if delays is None else float(delays[cast.columns[rank]])
+        return check_time(seconds, f"{op.name} on rank {rank}")
 
     def _event(
         self, table: dict[tuple[int, int, int], simpy.Event], step: int, rank: int, index: int

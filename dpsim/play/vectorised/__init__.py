@@ -11,6 +11,7 @@ otherwise it says so (NotApplicable) and the event engine is the one to ask.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -75,6 +76,11 @@ class _Run:
     def step(self, number: int, origin: float) -> Step:
         asked = self.request.cast(number)
         cast, orders = self._order(asked)
+        late = self.request.delays(number) if self.request.delays else [{}] * len(orders)
+        late = [
+            {order.index(op): seconds for op, seconds in delays.items()}
+            for order, delays in zip(orders, late, strict=True)
+        ]
         factors = self.request.factors(number)
         self.exchanges.begin(number)
         if not (factors >= 0).all():
@@ -82,7 +88,7 @@ class _Run:
         for role in self.roles:
             role.begin()
         while any(r.next < len(p.ops) for r, p in zip(self.roles, cast.programs, strict=True)):
-            moved = [self._advance(k, cast, factors) for k in range(len(self.roles))]
+            moved = [self._advance(k, cast, factors, late[k]) for k in range(len(self.roles))]
             if not (any(moved) | self.exchanges.meet(cast)):
                 raise stuck(cast, self.roles)
         if self.sharing:
@@ -118,8 +124,10 @@ class _Run:
             self._orders[id(asked)] = asked, played, tuple(orders)
         return self._orders[id(asked)][1:]
 
-    def _advance(self, number: int, cast: Cast, factors: Array) -> bool:
-        """Play this role's operations up to its next collective."""
+    def _advance(
+        self, number: int, cast: Cast, factors: Array, late: Mapping[int, Array]
+    ) -> bool:
+        """Play this role's operations up to its next collective; `late` is added to some [s]."""
         role, ops = self.roles[number], cast.programs[number].ops
         moved = False
         own = factors[role.members]
@@ -135,7 +143,7 @@ class _Run:
                 role.arrival = ready
             else:
                 stretch = own * self.compute if op.scales else 1.0
-                end = ready + check_time(op.seconds, op.name) * stretch
+                end = ready + check_time(op.seconds, op.name) * stretch + late.get(role.next, 0.0)
                 if self.request.contention and op.scales:
                     end = role.contended(ready, end, self.request.contention)
                 role.record(op, ready, end)
