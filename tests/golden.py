@@ -38,8 +38,8 @@ RELATIVE = 1e-9
 def scenarios() -> list[Path]:
     """All bundled scenarios: the main ones, the worked toys, those that another program has played
     too, and folders to compare."""
-    found = [path for place in ("", "worked/", "against/") for path in SCENARIOS.glob(f"{place}*.yaml")]
-    return sorted([*found, *folders()])
+    places = ("*.yaml", "worked/*.yaml", "against/*.yaml")
+    return sorted([*(path for place in places for path in SCENARIOS.glob(place)), *folders()])
 
 
 def folders() -> list[Path]:

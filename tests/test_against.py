@@ -171,8 +171,7 @@ def test_what_a_peer_does_not_play_on_a_ring_is_refused_by_name(
 )
 def test_other_networks_of_astra_sim_are_refused(keys: dict[str, Any], said: str) -> None:
     collective = {"backend": "astra_sim", **keys}
-    text = {"model": {"layers": [{"name": "a", "parameters": 1, "forward": "0 s",
-                                  "backward": "1 s"}]},
-            "cluster": {"ranks": 2}, "strategy": {"kind": "ddp"}, "collective": collective}  # fmt: skip
+    layer = {"name": "a", "parameters": 1, "forward": "0 s", "backward": "1 s"}
+    toy = {"model": {"layers": [layer]}, "cluster": {"ranks": 2}, "strategy": {"kind": "ddp"}}
     with pytest.raises(Refused, match=said):
-        load(text, Path(), "test")
+        load({**toy, "collective": collective}, Path(), "test")

@@ -10,14 +10,14 @@ import numpy as np
 from dpsim.compile.program import Cast
 from dpsim.core.arrays import Array
 from dpsim.play import Late
-from dpsim.variability.delays import Drawn, Listed
+from dpsim.variability.delays import DrawnDelays, ListedDelays
 
 
 @dataclass(frozen=True)
 class Delayed:
     """`delays` on the operations of casts, worked out once for each of them."""
 
-    delays: Listed | Drawn
+    delays: ListedDelays | DrawnDelays
     _known: dict[int, tuple[Cast, Late]] = field(default_factory=dict, compare=False, repr=False)
 
     @property

@@ -64,15 +64,17 @@ class Delays:
         if (self.low or 0.0) > (self.high or 0.0):
             raise Refused("is above high", ("low",))
 
-    def made(self, find: Callable[[str], Path]) -> Listed | Drawn:
+    def made(self, find: Callable[[str], Path]) -> ListedDelays | DrawnDelays:
         """The delays themselves; `find` says where the file is."""
         if self.file is not None:
-            return Listed(read_delays(find(self.file)))
-        return Drawn(self.seed or 0, round((self.low or 0) / _US), round((self.high or 0) / _US))
+            return ListedDelays(read_delays(find(self.file)))
+        return DrawnDelays(
+            self.seed or 0, round((self.low or 0) / _US), round((self.high or 0) / _US)
+        )
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedDelays:
     """Delays row by row."""
 
     rows: Rows
@@ -100,7 +102,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnDelays:
     """Delays of `low` to `high` microseconds, drawn."""
 
     seed: int
@@ -110,7 +112,7 @@ class Drawn:
     ranks: tuple[int, ...] = ()
 
     def seconds(self, names: Sequence[str], busy: Sequence[bool], ranks: Sequence[int]) -> Array:
-        """As `Listed.seconds`; operations that take no time are not delayed."""
+        """As `ListedDelays.seconds`; operations that take no time are not delayed."""
         found, places = np.zeros((len(names), len(ranks))), np.flatnonzero(np.array(busy, bool))
         for column, rank in enumerate(ranks):
             source = Random(self.seed + rank)

@@ -124,9 +124,7 @@ class _Run:
             self._orders[id(asked)] = asked, played, tuple(orders)
         return self._orders[id(asked)][1:]
 
-    def _advance(
-        self, number: int, cast: Cast, factors: Array, late: Mapping[int, Array]
-    ) -> bool:
+    def _advance(self, number: int, cast: Cast, factors: Array, late: Mapping[int, Array]) -> bool:
         """Play this role's operations up to its next collective; `late` is added to some [s]."""
         role, ops = self.roles[number], cast.programs[number].ops
         moved = False
