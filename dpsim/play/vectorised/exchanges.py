@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-import networkx as nx
 import numpy as np
 
 from dpsim.backends import Plan
@@ -135,14 +134,21 @@ class Exchanges:
         groups; roles that share no group need not agree on anything."""
         if (id(cast), name) not in self._meetings:
             _require_members(cast, name)
-            graph: nx.Graph[int] = nx.Graph()
-            for group in cast.groups[name]:
-                nx.add_path(graph, dict.fromkeys(cast.roles[rank] for rank in group))
             found = self._meetings[id(cast), name] = {}
-            for roles in nx.connected_components(graph):
+            for roles in _connected({cast.roles[rank] for rank in g} for g in cast.groups[name]):
                 groups = tuple(g for g in cast.groups[name] if cast.roles[g[0]] in roles)
                 found |= dict.fromkeys(roles, (tuple(sorted(roles)), groups))
         return self._meetings[id(cast), name][number]
+
+
+def _connected(sets: Iterable[set[int]]) -> list[set[int]]:
+    """Unions of the sets that share something, directly or through others."""
+    found: list[set[int]] = []
+    for one in sets:
+        touched = [other for other in found if other & one]
+        found = [other for other in found if not other & one]
+        found.append(one.union(*touched))
+    return found
 
 
 def _pair(cast: Cast, rank: int, op: Op) -> tuple[int, int]:
