@@ -181,3 +181,18 @@ def test_keys_that_say_too_little_or_too_much_are_refused(keys: dict[str, Any], 
 def test_late_ranks_are_not_also_dropped(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="backup workers"):
         _ = of(tmp_path, "0,F0,1\n", strategy={"kind": "ddp", "backup_workers": 1}).step_time_s
+
+
+@pytest.mark.parametrize("contention", [0.0, 0.5])
+def test_engines_agree_on_when_every_operation_runs(contention: float) -> None:
+    cast = cast_of(Ddp(bucket_cap_mb=2.0), job_of(RANKS))
+    seconds = np.random.default_rng(5).exponential(2e-3, (len(cast.programs[0].ops), RANKS))
+    noise, costs = Variability(jitter=0.1), Costs(Ideal(latency=1e-3, bandwidth=1e9), None)
+    play = Play(lambda _: cast, costs, 3, 1, lambda k: noise.factors(3, k, RANKS), contention,
+                delays=late_of(cast, seconds))  # fmt: skip
+    a, b = (engine.play(play) for engine in ENGINES)
+    assert a.durations == pytest.approx(b.durations, rel=1e-12)
+    assert np.array(a.splits) == pytest.approx(np.array(b.splits), rel=1e-9, abs=1e-12)
+    for name in ("ready", "start", "end"):
+        for x, y in zip(getattr(a.last, name), getattr(b.last, name), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)

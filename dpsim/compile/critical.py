@@ -27,8 +27,7 @@ def critical_path(step: Step) -> list[Span]:
         span = spans[rank][index]
         if span.end > span.start or not path:
             path.append(span)
-        role, column = step.place(rank)
-        start = float(step.start[role][index, column])
+        start = step.column(rank).start[index]
         if start <= step.origin * (1 + _TOUCH):
             break
         found = _before(step, rank, index, start)
@@ -50,14 +49,14 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
         ranks = [step.cast.pair(rank, op)[1][0]]
     elif op.kind == "collective":
         group = step.cast.groups[op.group][step.cast.group_numbers[op.group][rank]]
-        ranks.append(max(group, key=lambda other: _arrival(step, other, rank, index)))
+        program = step.cast.program(rank)
+        ranks.append(step.last_to_come(group, (op.stream, op.group, program.ordinals[index])))
     for other in ranks:
         own = _counterpart(step, other, rank, index)
-        role, column = step.place(other)
-        ops, ends = step.cast.program(other).ops, step.end[role][:, column]
+        ops, ends = step.cast.program(other).ops, step.column(other).end
         same = [i for i in range(own) if ops[i].stream == op.stream][-1:]
-        freed = {i: float(ends[i]) for i in same}
-        freed |= {i: float(ends[i]) + ops[own].delay for i in ops[own].after}
+        freed = {i: ends[i] for i in same}
+        freed |= {i: ends[i] + ops[own].delay for i in ops[own].after}
         for candidate in sorted(freed, key=lambda i: -freed[i]):
             if abs(freed[candidate] - start) <= _TOUCH * max(start, 1e-9):
                 return other, candidate
@@ -69,28 +68,16 @@ def _issued(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
     program = step.cast.program(rank)
     if not program.host_matters:
         return None
-    role, column = step.place(rank)
-    ends = step.end[role][:, column]
-    known = [i for i in range(index) if float(ends[i]) < start]
-    return (rank, max(known, key=lambda i: (float(ends[i]), i))) if known else None
+    ends = step.column(rank).end
+    known = [i for i in range(index) if ends[i] < start]
+    return (rank, max(known, key=lambda i: (ends[i], i))) if known else None
 
 
 def _counterpart(step: Step, other: int, rank: int, index: int) -> int:
     """The operation of `other` that is the same collective as `index` of `rank`."""
     mine, theirs = step.cast.program(rank), step.cast.program(other)
-    if mine is theirs:
-        return index
-    op, ordinal = mine.ops[index], mine.ordinals[index]
-    for i, candidate in enumerate(theirs.ops):
-        same = (candidate.stream, candidate.group) == (op.stream, op.group)
-        if same and theirs.ordinals[i] == ordinal:
-            return i
-    return index
-
-
-def _arrival(step: Step, other: int, rank: int, index: int) -> float:
-    role, column = step.place(other)
-    return float(step.ready[role][_counterpart(step, other, rank, index), column])
+    op = mine.ops[index]
+    return theirs.places.get((op.stream, op.group, mine.ordinals[index]), index)
 
 
 def _lagging(step: Step, rank: int, span: Span, start: float) -> list[Span]:
