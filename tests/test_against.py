@@ -54,6 +54,16 @@ def test_a_scenario_takes_what_the_other_program_printed(name: str, engine: str)
 
 
 @pytest.mark.parametrize(
+    ("ranks", "printed"), [(64, 211_720_816), (256, 221_727_520), (1024, 242_064_841)]
+)
+def test_without_jitter_it_takes_what_the_other_program_printed_without(
+    ranks: int, printed: int
+) -> None:
+    found = predict(read(f"against/astra_ddp_{ranks}_jitter", ["variability={}"])).step_time_s
+    assert nanoseconds(found) == printed
+
+
+@pytest.mark.parametrize(
     ("ranks", "size", "splits", "printed"),
     [
         (8, 100 * MIB, 1, 3_597_142), (64, 100 * MIB, 1, 4_102_948),
