@@ -141,6 +141,8 @@ class _Run:
                 break
             if kind:
                 seconds *= worker.factor
+            if worker.late:
+                seconds += worker.late.get(index, 0.0)
             readies[index] = starts[index] = ready
             ends[index] = free = ready + seconds
             place += 1

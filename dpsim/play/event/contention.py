@@ -80,7 +80,8 @@ class Contention:
     def work(self, worker: Worker, move: Move) -> None:
         """Work from when the worker is ready."""
         labour = self.labours[worker.player.number]
-        labour.worker, labour.left = worker, move.seconds * worker.factor
+        seconds = move.seconds * worker.factor + worker.late.get(move.place, 0.0)
+        labour.worker, labour.left = worker, seconds
         if not labour.left:
             self.ended((worker,), worker.ready, worker.ready)
         elif worker.ready > self.clock.now:
