@@ -54,11 +54,12 @@ class PipelineRank:
         schedule, mesh = self.layout.schedule, self.layout.mesh
         final = {act.stage: k for k, act in enumerate(acts) if act.kind in ("B", "W")}
         blocks = schedule.blocks(self.row, mesh.pipeline, first.micro_batches)
-        todo = iter(enumerate(acts))
+        listing = spell(acts, schedule.chunks)
+        names, todo = listing.split(" "), iter(enumerate(acts))
         for k, act in todo:
             # two operations side by side: both need all that either does, and end together
             block = [(k, act), next(todo)] if k in blocks else [(k, act)]
-            named = [(n, a, spell((a,), schedule.chunks)) for n, a in block]
+            named = [(n, a, names[n]) for n, a in block]
             for _, one, name in named:
                 self._receive_for(one, name)
             for n, one, name in named:
@@ -66,7 +67,7 @@ class PipelineRank:
             for _, one, name in named:
                 self._send_from(one, name)
         self._end(first)
-        return self.issue.program(self._buckets(), spell(acts, schedule.chunks))
+        return self.issue.program(self._buckets(), listing)
 
     # -- one operation of the schedule -----------------------------------------------------------
 

@@ -78,7 +78,7 @@ class _Run:
         self.todo: list[Worker] = []
         self.walking = False
         self.acts: dict[int, Callable[[Worker, Move], None]] = {
-            CONTENDED: self.contention.work, COLLECTIVE: self.exchanges.join,
+            CONTENDED: self._work, COLLECTIVE: self.exchanges.join,
             SENT: self.exchanges.send,
             RECEIVED: self.exchanges.receive, ISSUED: self._issue, TURN: self._turn,
             TAKE: self._take,
@@ -150,6 +150,7 @@ class _Run:
                 self._tell(worker, index, heard)
         if ready == inf:
             worker.blocked = next((k for k in after if ends[k] == inf), SPECIAL)
+            worker.player.awake -= 1
         else:
             self.acts[kind](worker, moves[place])
 
@@ -175,6 +176,7 @@ class _Run:
             for other in workers[stream]:
                 if other.blocked == index or other.blocked == SPECIAL:
                     other.blocked = NOTHING
+                    other.player.awake += 1
                     todo.append(other)
 
     def _ended(self, workers: Sequence[Worker], start: float, end: float) -> None:
@@ -195,6 +197,14 @@ class _Run:
 
     # -- what cannot be walked through ------------------------------------------------------------
 
+    def _work(self, worker: Worker, move: Move) -> None:
+        """Work that collectives beside it slow down, if any can."""
+        seconds = move.seconds * worker.factor + worker.late.get(move.place, 0.0)
+        if worker.player.awake > 1 and seconds:
+            self.contention.work(worker, seconds)
+        else:  # its other streams wait for what comes now or later
+            self._ended((worker,), worker.ready, worker.ready + seconds)
+
     def _issue(self, worker: Worker, move: Move) -> None:
         """The host issues an operation."""
         worker.free = worker.ready + move.seconds
@@ -212,6 +222,7 @@ class _Run:
             self._tell(worker, SPECIAL, tuple(worker.player.workers))
         if worker.step + 1 == len(worker.player.scores):
             worker.over = True
+            worker.player.awake -= 1
             return
         worker.enter(self.steps, worker.step + 1)
         self.todo.append(worker)
@@ -224,6 +235,7 @@ class _Run:
             self.steps.leave(step)
         if move is None:
             worker.over = True
+            worker.player.awake -= 1
             return
         worker.enter(self.steps, worker.queue.step, move)
         self.todo.append(worker)

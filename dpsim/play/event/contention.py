@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dpsim.play.event.score import Move
 from dpsim.play.event.workers import Ended, Worker
 from dpsim.play.network import Alarm, Clock
 
@@ -53,7 +52,7 @@ class Contention:
     slowly.  `ended` is called with the worker whose work has ended."""
 
     def __init__(self, clock: Clock, contention: float, players: int, ended: Ended) -> None:
-        self.clock, self.ended = clock, ended
+        self.clock = clock
         players = players if contention else 0
         self.labours = [Labour(clock, 1.0 + contention, ended) for _ in range(players)]
         self._changed: dict[Labour, None] = {}
@@ -77,14 +76,11 @@ class Contention:
         for labour in changed:
             labour.change()
 
-    def work(self, worker: Worker, move: Move) -> None:
-        """Work from when the worker is ready."""
+    def work(self, worker: Worker, seconds: float) -> None:
+        """What takes `seconds` [s] alone, from when the worker is ready."""
         labour = self.labours[worker.player.number]
-        seconds = move.seconds * worker.factor + worker.late.get(move.place, 0.0)
         labour.worker, labour.left = worker, seconds
-        if not labour.left:
-            self.ended((worker,), worker.ready, worker.ready)
-        elif worker.ready > self.clock.now:
+        if worker.ready > self.clock.now:
             self.clock.at(worker.ready, labour.start)
         else:
             labour.start()

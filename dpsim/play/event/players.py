@@ -35,10 +35,12 @@ class Player:
     finished  when its steps ended [s]
     issued    when the host issued the operations of a step [s], where it matters
     workers   by stream
+    awake     how many of them do not wait for others of the player, and are not through
     """
 
     __slots__ = (
-        "factors", "finished", "issued", "late", "number", "rank", "ranks", "scores", "widths",
+        "awake", "factors", "finished", "issued", "late", "number", "rank", "ranks", "scores",
+        "widths",
         "workers",
     )  # fmt: skip
 
@@ -51,6 +53,7 @@ class Player:
         self.finished: list[float] = []
         self.issued: list[list[float]] = []
         self.workers: dict[int, list[Worker]] = {}
+        self.awake = sum(widths.values())
 
 
 class Ensemble:

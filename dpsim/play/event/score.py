@@ -76,19 +76,23 @@ class Bookings:
         self._first: dict[tuple[str, str, int], int] = {}
         self._next = 0
         self._numbers: dict[tuple[str, str], list[int]] = {}
+        self._known: dict[object, tuple[Sequence[int], Sequence[Sequence[int]], int]] = {}
 
     def of(self, op: Op, ordinal: int) -> Booking:
         """The booking of `op`, the `ordinal`-th of its stream and group."""
-        groups = self.cast.groups.get(op.group, ())
+        alike = (op.operation, op.group, op.bytes, op.repeats)
+        known = self._known.get(alike)
+        if known is None:
+            groups = self.cast.groups.get(op.group, ())
+            numbers = self.numbers(op.group, op.operation if op.kind == "transfer" else "")
+            plan = self._plans.setdefault((id(self.cast), *alike), len(self._plans))
+            known = self._known[alike] = numbers, groups, plan
         key = (op.stream, op.group, ordinal)
         first = self._first.get(key)
         if first is None:
             first = self._first[key] = self._next
-            self._next += len(groups)
-        same = (id(self.cast), op.operation, op.group, op.bytes, op.repeats)
-        plan = self._plans.setdefault(same, len(self._plans))
-        numbers = self.numbers(op.group, op.operation if op.kind == "transfer" else "")
-        return Booking(first, numbers, groups, plan)
+            self._next += len(known[1])
+        return Booking(first, *known)
 
     def numbers(self, group: str, transfer: str = "") -> list[int]:
         """The number of every rank's group of that name; -1 where it is in none, or has another
@@ -116,11 +120,11 @@ class Score:
         self.program, self._bookings, self._streams = program, bookings, streams
         self._width, self._contended, self._hosted = width, contended, hosted
         self._delayed = delayed
-        self._heard: list[set[int]] = [set() for _ in program.ops]
+        self._heard: dict[int, set[int]] = {}
         waits = [self._waits(op) for op in program.ops]
         for op, after in zip(program.ops, waits, strict=True):
             for other in after:
-                self._heard[other].add(streams[op.stream])
+                self._heard.setdefault(other, set()).add(streams[op.stream])
         issued = self._issuing() if hosted else ()
         moves: dict[int, list[Move]] = {}
         for index, (op, after) in enumerate(zip(program.ops, waits, strict=True)):
@@ -134,13 +138,13 @@ class Score:
 
     def _waits(self, op: Op) -> tuple[int, ...]:
         ordered = op.stream == COMPUTE or self._width == 1
-        if op.delay or not ordered:
+        if op.delay or not ordered or not op.after:
             return op.after
         return tuple(k for k in op.after if self.program.ops[k].stream != op.stream)
 
     def _move(self, index: int, op: Op, after: tuple[int, ...]) -> Move:
         special = bool(op.delay or op.after_step or self._hosted)
-        heard = tuple(self._heard[index])
+        heard = tuple(self._heard[index]) if index in self._heard else ()
         if op.delay:
             check_time(op.delay, f"the delay of {op.name}")
         if op.stream != COMPUTE:
@@ -162,7 +166,7 @@ class Score:
             found.append(Move(index, ISSUED, seconds, after, False, woken, op))
             after = (index,) if op.blocks_host else ()
             if op.blocks_host:
-                self._heard[index].add(HOST)
+                self._heard.setdefault(index, set()).add(HOST)
         return (*found, _TURN._replace(after=after))
 
 
