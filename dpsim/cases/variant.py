@@ -13,6 +13,7 @@ from typing import Any
 
 from dpsim.backends.free import Free
 from dpsim.cases.case import Case
+from dpsim.core.record import altered
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Variant:
         """`case`, changed."""
         own = {"compute_scale": self.level, "spares": self.spares}
         given: dict[str, Any] = {key: value for key, value in own.items() if value is not None}
-        scenario = replace(case.scenario, **self.changes)
+        scenario = altered(case.scenario, self.changes) if self.changes else case.scenario
         return replace(case, scenario=scenario, **given).knowing(case)
 
 
