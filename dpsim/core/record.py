@@ -130,7 +130,8 @@ def build(cls: type[T], data: Any, *, file: bool = False, path: tuple[str | int,
     if not isinstance(data, Mapping):
         raise Refused(f"{_brief(data)} where a mapping is needed", path)
     try:
-        made: T = _adapter_of(cls).validate_python(dict(data), context={"file": file})
+        known: Any = cls
+        made: T = _adapter_of(known).validate_python(dict(data), context={"file": file})
         return made
     except pydantic.ValidationError as error:
         raise _refusal(cls, error, path) from None
