@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsim.compile.program import RECEIVE
 from dpsim.compile.timeline import Span, Step
+from dpsim.core.arrays import Array
 
 #: ends within this of each other, relatively, count as equal when the path is followed back
 _TOUCH = 1e-9
@@ -50,13 +53,13 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
         ranks = [step.cast.pair(rank, op)[1][0]]
     elif op.kind == "collective":
         group = step.cast.groups[op.group][step.cast.group_numbers[op.group][rank]]
-        ranks.append(max(group, key=lambda other: _arrival(step, other, rank, index)))
+        ranks.append(_last(step, group, rank, index))
     for other in ranks:
         own = _counterpart(step, other, rank, index)
         role, column = step.place(other)
         ops, ends = step.cast.program(other).ops, step.end[role][:, column]
-        same = [i for i in range(own) if ops[i].stream == op.stream][-1:]
-        freed = {i: float(ends[i]) for i in same}
+        same = next((i for i in range(own - 1, -1, -1) if ops[i].stream == op.stream), None)
+        freed = {} if same is None else {same: float(ends[same])}
         freed |= {i: float(ends[i]) + ops[own].delay for i in ops[own].after}
         for candidate in sorted(freed, key=lambda i: -freed[i]):
             if abs(freed[candidate] - start) <= _TOUCH * max(start, 1e-9):
@@ -88,9 +91,22 @@ def _counterpart(step: Step, other: int, rank: int, index: int) -> int:
     return index
 
 
-def _arrival(step: Step, other: int, rank: int, index: int) -> float:
-    role, column = step.place(other)
-    return float(step.ready[role][_counterpart(step, other, rank, index), column])
+def _last(step: Step, group: Sequence[int], rank: int, index: int) -> int:
+    """The rank of `group` that came last to the collective `index` of `rank`; of several the
+    first."""
+    if len(step.cast.programs) == 1:
+        came = step.ready[0][index]
+        whole = len(group) == len(came)
+        return int(came.argmax()) if whole else group[int(came[list(group)].argmax())]
+    rows: dict[int, Array] = {}
+
+    def arrival(other: int) -> float:
+        role, column = step.place(other)
+        if role not in rows:
+            rows[role] = step.ready[role][_counterpart(step, other, rank, index)]
+        return float(rows[role][column])
+
+    return max(group, key=arrival)
 
 
 def _lagging(step: Step, rank: int, span: Span, start: float) -> list[Span]:
