@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dpsim.compile.program import RECEIVE
 from dpsim.compile.timeline import Span, Step
-from dpsim.core.arrays import Array
 
 #: ends within this of each other, relatively, count as equal when the path is followed back
 _TOUCH = 1e-9
@@ -30,8 +27,7 @@ def critical_path(step: Step) -> list[Span]:
         span = spans[rank][index]
         if span.end > span.start or not path:
             path.append(span)
-        role, column = step.place(rank)
-        start = float(step.start[role][index, column])
+        start = step.column(rank).start[index]
         if start <= step.origin * (1 + _TOUCH):
             break
         found = _before(step, rank, index, start)
@@ -53,14 +49,14 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
         ranks = [step.cast.pair(rank, op)[1][0]]
     elif op.kind == "collective":
         group = step.cast.groups[op.group][step.cast.group_numbers[op.group][rank]]
-        ranks.append(_last(step, group, rank, index))
+        program = step.cast.program(rank)
+        ranks.append(step.last_to_come(group, (op.stream, op.group, program.ordinals[index])))
     for other in ranks:
         own = _counterpart(step, other, rank, index)
-        role, column = step.place(other)
-        ops, ends = step.cast.program(other).ops, step.end[role][:, column]
-        same = next((i for i in range(own - 1, -1, -1) if ops[i].stream == op.stream), None)
-        freed = {} if same is None else {same: float(ends[same])}
-        freed |= {i: float(ends[i]) + ops[own].delay for i in ops[own].after}
+        ops, ends = step.cast.program(other).ops, step.column(other).end
+        same = [i for i in range(own) if ops[i].stream == op.stream][-1:]
+        freed = {i: ends[i] for i in same}
+        freed |= {i: ends[i] + ops[own].delay for i in ops[own].after}
         for candidate in sorted(freed, key=lambda i: -freed[i]):
             if abs(freed[candidate] - start) <= _TOUCH * max(start, 1e-9):
                 return other, candidate
@@ -72,41 +68,16 @@ def _issued(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
     program = step.cast.program(rank)
     if not program.host_matters:
         return None
-    role, column = step.place(rank)
-    ends = step.end[role][:, column]
-    known = [i for i in range(index) if float(ends[i]) < start]
-    return (rank, max(known, key=lambda i: (float(ends[i]), i))) if known else None
+    ends = step.column(rank).end
+    known = [i for i in range(index) if ends[i] < start]
+    return (rank, max(known, key=lambda i: (ends[i], i))) if known else None
 
 
 def _counterpart(step: Step, other: int, rank: int, index: int) -> int:
     """The operation of `other` that is the same collective as `index` of `rank`."""
     mine, theirs = step.cast.program(rank), step.cast.program(other)
-    if mine is theirs:
-        return index
-    op, ordinal = mine.ops[index], mine.ordinals[index]
-    for i, candidate in enumerate(theirs.ops):
-        same = (candidate.stream, candidate.group) == (op.stream, op.group)
-        if same and theirs.ordinals[i] == ordinal:
-            return i
-    return index
-
-
-def _last(step: Step, group: Sequence[int], rank: int, index: int) -> int:
-    """The rank of `group` that came last to the collective `index` of `rank`; of several the
-    first."""
-    if len(step.cast.programs) == 1:
-        came = step.ready[0][index]
-        whole = len(group) == len(came)
-        return int(came.argmax()) if whole else group[int(came[list(group)].argmax())]
-    rows: dict[int, Array] = {}
-
-    def arrival(other: int) -> float:
-        role, column = step.place(other)
-        if role not in rows:
-            rows[role] = step.ready[role][_counterpart(step, other, rank, index)]
-        return float(rows[role][column])
-
-    return max(group, key=arrival)
+    op = mine.ops[index]
+    return theirs.places.get((op.stream, op.group, mine.ordinals[index]), index)
 
 
 def _lagging(step: Step, rank: int, span: Span, start: float) -> list[Span]:

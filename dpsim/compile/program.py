@@ -13,7 +13,7 @@ or not the receiver has reached its `receive`, which ends with it.  An operation
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -121,6 +121,15 @@ class Program:
         return tuple(result)
 
     @cached_property
+    def places(self) -> dict[tuple[str, str, int], int]:
+        """The index of every operation by its stream, its group, and how many earlier ones share
+        both: what ranks do together has the same name on all of them."""
+        return {
+            (op.stream, op.group, ordinal): index
+            for index, (op, ordinal) in enumerate(zip(self.ops, self.ordinals, strict=True))
+        }
+
+    @cached_property
     def host_matters(self) -> bool:
         """Whether issuing operations costs host time or can block it."""
         return any(op.issue or op.blocks_host for op in self.ops)
@@ -210,15 +219,19 @@ class Cast:
         return self.real[player] if self.real else player
 
     @cached_property
-    def _members(self) -> tuple[tuple[int, ...], ...]:
+    def _members(self) -> tuple[Sequence[int], ...]:
+        if len(self.programs) == 1:
+            return (range(self.ranks),)
         found: list[list[int]] = [[] for _ in self.programs]
         for rank, role in enumerate(self.roles):
             found[role].append(rank)
         return tuple(tuple(ranks) for ranks in found)
 
     @cached_property
-    def columns(self) -> tuple[int, ...]:
+    def columns(self) -> Sequence[int]:
         """The place of every rank among the ranks of its role."""
+        if len(self.programs) == 1:
+            return range(self.ranks)
         place = {rank: i for ranks in self._members for i, rank in enumerate(ranks)}
         return tuple(place[rank] for rank in range(self.ranks))
 
@@ -230,7 +243,7 @@ class Cast:
             for name, partition in self.groups.items()
         }
 
-    def members(self, role: int) -> tuple[int, ...]:
+    def members(self, role: int) -> Sequence[int]:
         return self._members[role]
 
     def peers(self, rank: int, group: str) -> tuple[int, ...]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.compile.program import BARRIER, COMPUTE, RECEIVE, SEND, Cast, Op
+from dpsim.compile.program import BARRIER, COMPUTE, RECEIVE, SEND, Cast, Op, Program
 from dpsim.core.arrays import Array
 
 #: durations that differ by less, as a share, are equal
-_SAME = 1e-9
+SAME = 1e-9
+#: ends that differ by less, as a share of the time, are the same
+LATE = 1e-12
+_BUSY, _STALLED, _TALKING = 1, 2, 3
 
 
 class Split(NamedTuple):
@@ -51,82 +56,94 @@ class Span(NamedTuple):
         return self.op in (SEND, RECEIVE)
 
 
-@dataclass(frozen=True)
+class Column(NamedTuple):
+    """The operations of one rank in issue order [s]; `ready` is when the rank reached one: its
+    stream was free and what it waits for had ended."""
+
+    ready: Sequence[float]
+    start: Sequence[float]
+    end: Sequence[float]
+
+
 class Step:
     """One played step.
 
-    origin      when the previous step had ended on the slowest rank [s]
-    finish      when this one had [s]
-    start, end  per role, arrays (operations, ranks of the role) [s]
-    ready       per role; when a rank reached the operation: its stream was free and what it
-                waits for had ended [s]
-    previous    the step before (without its own), or None
+    origin    when the previous step had ended on the slowest rank [s]
+    previous  the step before (without its own), or None
     """
 
-    cast: Cast
-    origin: float
-    start: tuple[Array, ...]
-    end: tuple[Array, ...]
-    ready: tuple[Array, ...]
-    previous: Step | None = None
+    def __init__(self, cast: Cast, origin: float, previous: Step | None) -> None:
+        self.cast, self.origin, self.previous = cast, origin, previous
+
+    # -- what an engine knows ---------------------------------------------------------------------
 
     @property
     def finish(self) -> float:
-        return max(
-            float(end[p.end].max()) for p, end in zip(self.cast.programs, self.end, strict=True)
-        )
+        """When this step had ended on the slowest rank [s]."""
+        raise NotImplementedError
+
+    @property
+    def talks_until(self) -> float:
+        """When its last collective or transfer ends [s]."""
+        raise NotImplementedError
+
+    def column(self, rank: int) -> Column:
+        """When the operations of `rank` ran."""
+        raise NotImplementedError
+
+    def talk(self, rank: int) -> list[tuple[float, float]]:
+        """When collectives and transfers of `rank` ran [s]."""
+        raise NotImplementedError
+
+    def last_ranks(self) -> list[tuple[int, float]]:
+        """The ranks whose compute stream ends last, each with how long it computed [s]."""
+        raise NotImplementedError
+
+    def last_to_come(self, group: Sequence[int], place: tuple[str, str, int]) -> int:
+        """The rank of `group` that reached a collective last: that with so many of the same stream
+        and group name before it."""
+        raise NotImplementedError
+
+    # -- what follows -----------------------------------------------------------------------------
 
     @property
     def duration(self) -> float:
         return self.finish - self.origin
 
     def place(self, rank: int) -> tuple[int, int]:
-        """(role, column) of `rank` in the arrays."""
+        """Role of `rank`, and its place among the ranks of its role."""
         return self.cast.roles[rank], self.cast.columns[rank]
 
     def critical_rank(self) -> int:
         """The rank whose compute stream ends last; of several, the one that computed longest."""
-        worst: list[tuple[float, int]] = []
-        latest = self.finish
-        for role, program in enumerate(self.cast.programs):
-            scaled = [i for i, op in enumerate(program.ops) if op.scales]
-            busy = (self.end[role][scaled] - self.start[role][scaled]).sum(axis=0)
-            last = self.end[role][program.end] >= latest - 1e-12 * abs(latest)
-            if last.any():
-                most = float(busy[last].max())
-                column = int(np.flatnonzero(last & (busy >= most * (1 - _SAME)))[0])
-                worst.append((most, self.cast.members(role)[column]))
-        most = max(busy for busy, _ in worst)
-        return min(rank for busy, rank in worst if busy >= most * (1 - _SAME))
+        last = self.last_ranks()
+        most = max(busy for _, busy in last)
+        return min(rank for rank, busy in last if busy >= most * (1 - SAME))
 
-    def spans(self, ranks: tuple[int, ...]) -> list[Span]:
+    def spans(self, ranks: Iterable[int]) -> list[Span]:
         """The operations of `ranks` in issue order, times from the step's start.
 
         A collective is ready when what it waits for has ended, though its communicator may still
         be busy; compute follows the operation before it.
         """
-        result = []
-        for rank in ranks:
-            role, column = self.place(rank)
-            program = self.cast.programs[role]
-            start, end = self.start[role][:, column], self.end[role][:, column]
-            for i, op in enumerate(program.ops):
-                ready = float(self.ready[role][i, column])
-                if op.stream != COMPUTE and not program.host_matters:
-                    ready = max((float(end[k]) + op.delay for k in op.after), default=self.origin)
-                times = (max(ready, self.origin), float(start[i]), float(end[i]))
-                result.append(
-                    Span(
-                        self.cast.rank_of(rank),
-                        op.stream,
-                        op.name,
-                        op.operation or op.kind,
-                        op.group,
-                        op.bytes,
-                        *(time - self.origin for time in times),
-                    )
-                )
-        return result
+        return [span for rank in ranks for span in self._spans(rank)]
+
+    def _spans(self, rank: int) -> Iterator[Span]:
+        program, column, real = self.cast.program(rank), self.column(rank), self.cast.rank_of(rank)
+        for i, op in enumerate(program.ops):
+            ready, end = column.ready[i], column.end
+            if op.stream != COMPUTE and not program.host_matters:
+                ready = max((end[k] + op.delay for k in op.after), default=self.origin)
+            times = (max(ready, self.origin), column.start[i], end[i])
+            yield Span(
+                real,
+                op.stream,
+                op.name,
+                op.operation or op.kind,
+                op.group,
+                op.bytes,
+                *(time - self.origin for time in times),
+            )
 
     def split(self) -> Split:
         """The step's time on the critical rank, by cause.
@@ -138,53 +155,104 @@ class Step:
         slower one or for the host).
         """
         rank = self.critical_rank()
-        role, column = self.place(rank)
-        ops = self.cast.programs[role].ops
-        start, end = self.start[role][:, column], self.end[role][:, column]
-        low, high = self.origin, float(end[self.cast.programs[role].end])
+        program, column = self.cast.program(rank), self.column(rank)
+        low, high = self.origin, column.end[program.end]
         busy: list[tuple[float, float]] = []
         stalled: list[tuple[float, float]] = []
         talking: list[tuple[float, float]] = []
-        for i, op in enumerate(ops):
-            a, b = max(float(start[i]), low), min(float(end[i]), high)
-            if b > a and op.operation != SEND:
-                kind = talking if op.stream != COMPUTE else stalled if op.kind == "serial" else busy
-                kind.append((a, b))
+        into = {_BUSY: busy, _STALLED: stalled, _TALKING: talking}
+        for kind, a, b in zip(_kinds(program), column.start, column.end, strict=True):
+            a, b = max(a, low), min(b, high)
+            if b > a and kind:
+                into[kind].append((a, b))
         talking += self._lagging(rank, low, high)
         compute = sum(b - a for a, b in busy)
-        exposed = _length(_minus(_union(talking), _union(busy + stalled)))
+        working = _union(busy + stalled)
+        exposed = _length(_minus(_union(talking), working))
         idle = (high - low) - compute - exposed
         bubble = 0.0
-        if self.cast.programs[role].transfers:
-            empty = _minus(self._bubbles(role, column), _union(busy + stalled + talking))
-            bubble = min(_length(empty), idle)
+        if program.transfers:
+            taken = _union([*working, *talking])
+            bubble = min(_length(_minus(self._bubbles(program, column), taken)), idle)
         return Split(compute, exposed, bubble, idle - bubble)
 
-    def _bubbles(self, role: int, column: int) -> list[tuple[float, float]]:
+    def _bubbles(self, program: Program, column: Column) -> list[tuple[float, float]]:
         """When the compute stream waits for another stage of a pipeline, on one rank."""
-        ops = self.cast.programs[role].ops
-        start, end = self.start[role][:, column], self.end[role][:, column]
         before, found = self.origin, []
-        for i, op in enumerate(ops):
+        for i, op in enumerate(program.ops):
             if op.stream != COMPUTE:
                 continue
-            if float(start[i]) > before and _awaits_stage(ops, end, i, before):
-                found.append((before, float(start[i])))
-            before = max(before, float(end[i]))
+            start = column.start[i]
+            if start > before and _awaits_stage(program.ops, column.end, i, before):
+                found.append((before, start))
+            before = max(before, column.end[i])
         return found
 
     def _lagging(self, rank: int, low: float, high: float) -> list[tuple[float, float]]:
         """When collectives of the previous step were still running on `rank` in this one."""
-        if self.previous is None:
+        if self.previous is None or self.previous.talks_until <= low:
             return []
-        role, column = self.previous.place(rank)
-        found = []
-        for i, op in enumerate(self.previous.cast.programs[role].ops):
-            a = max(float(self.previous.start[role][i, column]), low)
-            b = min(float(self.previous.end[role][i, column]), high)
-            if op.stream != COMPUTE and b > a:
-                found.append((a, b))
+        cut = ((max(a, low), min(b, high)) for a, b in self.previous.talk(rank))
+        return [(a, b) for a, b in cut if b > a]
+
+
+class Kept(Step):
+    """A step of which every time of every rank is kept.
+
+    start, end, ready  per role, arrays (operations, ranks of the role) [s]
+    """
+
+    def __init__(
+        self,
+        cast: Cast,
+        origin: float,
+        start: tuple[Array, ...],
+        end: tuple[Array, ...],
+        ready: tuple[Array, ...],
+        previous: Step | None = None,
+    ) -> None:
+        super().__init__(cast, origin, previous)
+        self.start, self.end, self.ready = start, end, ready
+
+    @cached_property
+    def finish(self) -> float:
+        programs = zip(self.cast.programs, self.end, strict=True)
+        return max(float(end[program.end].max()) for program, end in programs)
+
+    @cached_property
+    def talks_until(self) -> float:
+        programs = zip(self.cast.programs, self.end, strict=True)
+        talks = ((end, _talks(program)) for program, end in programs)
+        return max((float(end[k].max()) for end, where in talks for k in where), default=0.0)
+
+    def column(self, rank: int) -> Column:
+        role, column = self.place(rank)
+        times = (self.ready[role], self.start[role], self.end[role])
+        return Column(*(time[:, column].tolist() for time in times))
+
+    def talk(self, rank: int) -> list[tuple[float, float]]:
+        column = self.column(rank)
+        return [(column.start[k], column.end[k]) for k in _talks(self.cast.program(rank))]
+
+    def last_ranks(self) -> list[tuple[int, float]]:
+        found: list[tuple[int, float]] = []
+        latest = self.finish
+        for role, program in enumerate(self.cast.programs):
+            last = self.end[role][program.end] >= latest - LATE * abs(latest)
+            if last.any():
+                scaled = [i for i, op in enumerate(program.ops) if op.scales]
+                busy = (self.end[role][scaled] - self.start[role][scaled]).sum(axis=0)
+                members = self.cast.members(role)
+                columns = np.flatnonzero(last).tolist()
+                found += [(members[k], float(busy[k])) for k in columns]
         return found
+
+    def last_to_come(self, group: Sequence[int], place: tuple[str, str, int]) -> int:
+        def ready(rank: int) -> float:
+            role, column = self.place(rank)
+            return float(self.ready[role][self.cast.programs[role].places[place], column])
+
+        return max(group, key=ready)
 
 
 @dataclass(frozen=True)
@@ -212,11 +280,24 @@ class Timeline:
         return Split(*(float(x) for x in np.mean(np.array(self.splits), axis=0)))
 
 
-def _awaits_stage(ops: tuple[Op, ...], end: Array, index: int, since: float) -> bool:
+def _kinds(program: Program) -> Iterator[int]:
+    """What a rank does in each operation; what it sends costs it nothing."""
+    for op in program.ops:
+        if op.stream != COMPUTE:
+            yield 0 if op.operation == SEND else _TALKING
+        else:
+            yield _STALLED if op.kind == "serial" else _BUSY
+
+
+def _talks(program: Program) -> list[int]:
+    return [index for index, op in enumerate(program.ops) if op.stream != COMPUTE]
+
+
+def _awaits_stage(ops: tuple[Op, ...], end: Sequence[float], index: int, since: float) -> bool:
     """Whether what an operation waits for after `since` goes back to another pipeline stage."""
     while True:
-        gate = max(ops[index].after, key=lambda k: float(end[k]), default=None)
-        if gate is None or float(end[gate]) <= since:
+        gate = max(ops[index].after, key=lambda k: end[k], default=None)
+        if gate is None or end[gate] <= since:
             return False
         # all ranks of a mesh wait for each other in a barrier, or to agree on the gradients' norm
         if ops[gate].operation in (RECEIVE, BARRIER) or ops[gate].control:
@@ -238,14 +319,17 @@ def _minus(
     spans: list[tuple[float, float]], holes: list[tuple[float, float]]
 ) -> list[tuple[float, float]]:
     """`spans` without `holes`; both sorted and disjoint."""
-    left = []
+    left, k = [], 0
     for a, b in spans:
-        for c, d in holes:
-            if d <= a or c >= b:
-                continue
+        while k < len(holes) and holes[k][1] <= a:
+            k += 1
+        at = k
+        while at < len(holes) and holes[at][0] < b:
+            c, d = holes[at]
             if c > a:
                 left.append((a, c))
             a = max(a, d)
+            at += 1
         if b > a:
             left.append((a, b))
     return left

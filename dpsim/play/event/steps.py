@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from dpsim.compile.program import Cast
-from dpsim.compile.timeline import Split, Step, Timeline
+from dpsim.compile.timeline import Kept, Split, Timeline
 
 
 class OpenStep:
@@ -30,7 +29,7 @@ class Steps:
         self.steps = [OpenStep(cast) for cast in casts]
         self.warmup = warmup
         self.closed = 0
-        self.last: Step | None = None
+        self.last: Kept | None = None
         self.durations: list[float] = []
         self.splits: list[Split] = []
 
@@ -56,8 +55,10 @@ class Steps:
 
     def _close(self, times: OpenStep) -> None:
         origin = self.last.finish if self.last else 0.0
-        before = replace(self.last, previous=None) if self.last else None
-        self.last = Step(times.cast, origin, times.start, times.end, times.ready, before)
+        before = self.last
+        if before is not None:
+            before.previous = None
+        self.last = Kept(times.cast, origin, times.start, times.end, times.ready, before)
         if self.closed >= self.warmup:
             self.durations.append(self.last.duration)
             self.splits.append(self.last.split())

@@ -1,9 +1,13 @@
-"""The vectorised engine: one pass in issue order over arrays of ranks.
+"""The vectorised engine: one pass in issue order over all ranks of a role at once.
 
 A program with a fixed order per stream is a max-plus system: an operation starts at the maximum of
 what it waits for and ends its duration later; a collective starts at the maximum over its group.
-Arrays are shaped (lanes, ranks).  A lane is a variant played at once: lane 0 is the question
-itself, the others stretch all compute or all communication, which is how intervals are made.
+Where ranks do not differ a number stands for all of them; where their pace alone differs, a line
+(`position`); and work beside collectives is counted on a clock of its own (`slowing`), so that it
+only adds up.  Single ranks are played again where somebody asks for their times (`replay`).
+
+A lane is a variant that is played along: lane 0 is the question itself, the others stretch all
+compute or all communication, which is how intervals are made.
 
 It applies where collectives of different communicators don't load the same links at the same time;
 otherwise it says so (NotApplicable) and the event engine is the one to ask.
@@ -11,141 +15,162 @@ otherwise it says so (NotApplicable) and the event engine is the one to ask.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
 from dpsim.compile.program import RECEIVE, Cast
-from dpsim.compile.timeline import Split, Step, Timeline
+from dpsim.compile.timeline import Split, Timeline
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
-from dpsim.play import Play, check_time
+from dpsim.play import Play
+from dpsim.play.vectorised.compiled import Compiled, compiled
 from dpsim.play.vectorised.deadlock import stuck
 from dpsim.play.vectorised.exchanges import Exchanges
+from dpsim.play.vectorised.position import Factors
+from dpsim.play.vectorised.replay import Replayed
 from dpsim.play.vectorised.role import Role
+from dpsim.play.vectorised.sharing import Sharing
+from dpsim.play.vectorised.slowing import Slowing
 
 Lane = tuple[float, float]
 
 
 def play(
-    request: Play, *, lanes: tuple[Lane, ...] = ((1.0, 1.0),), sharing: bool = True
+    request: Play,
+    *,
+    lanes: tuple[Lane, ...] = ((1.0, 1.0),),
+    sharing: bool = True,
+    splits: bool = True,
 ) -> Timeline:
     """Play `request`; lane = (multiplier of all compute, multiplier of all communication).
 
     NotApplicable where communicators share links, unless `sharing` is not to be looked at.
+    Without `splits` the timeline has none.
     """
-    run = _Run(request, lanes, sharing)
-    finish = np.zeros(len(lanes))
-    total = np.zeros(len(lanes))
+    programs = _Programs(request, request.costs.concurrency if sharing else 1)
+    runs = [_Run(request, lane, programs, sharing=sharing and k == 0)
+            for k, lane in enumerate(lanes)]  # fmt: skip
     durations: list[float] = []
-    splits: list[Split] = []
+    found: list[Split] = []
     for number in range(request.steps):
-        origin = finish
-        step = run.step(number, float(origin[0]))
-        finish = run.finish
-        if number >= request.warmup:
-            total += finish - origin
-            durations.append(step.duration)
-            splits.append(step.split())
-    measured = request.steps - request.warmup
-    return Timeline(
-        tuple(durations), tuple(splits), step, lanes=tuple(float(x) for x in total / measured)
-    )
-
-
-class _Run:
-    """All roles of one call of `play`, one step after the other."""
-
-    def __init__(self, request: Play, lanes: tuple[Lane, ...], sharing: bool) -> None:
-        self.request = request
-        self.sharing = sharing
-        # without sharing, collectives that run at once would each have the links to themselves;
-        # one after the other comes nearer
-        self.width = request.costs.concurrency if sharing else 1
-        self.compute = np.array([[lane[0]] for lane in lanes])
-        cast = request.cast(0)
-        self.roles = [
-            Role(cast.members(role), len(lanes), self.width) for role in range(len(cast.programs))
-        ]
-        self.exchanges = Exchanges(request, np.array([lane[1] for lane in lanes]), self.roles)
-        self.finish = np.zeros(len(lanes))
-        self._orders: dict[int, tuple[Cast, Cast, tuple[tuple[int, ...], ...]]] = {}
-        self._last: Step | None = None
-
-    def step(self, number: int, origin: float) -> Step:
-        asked = self.request.cast(number)
-        cast, orders = self._order(asked)
-        factors = self.request.factors(number)
-        self.exchanges.begin(number)
+        factors = request.factors(number)
         if not (factors >= 0).all():
             raise SimulationError(f"step {number} has a compute factor that is no factor")
-        for role in self.roles:
-            role.begin()
-        while any(r.next < len(p.ops) for r, p in zip(self.roles, cast.programs, strict=True)):
-            moved = [self._advance(k, cast, factors) for k in range(len(self.roles))]
-            if not (any(moved) | self.exchanges.meet(cast)):
-                raise stuck(cast, self.roles)
-        if self.sharing:
-            self.exchanges.sharing.check(self.request.costs.topology, self.width)
-        for role, program in zip(self.roles, cast.programs, strict=True):
-            role.step_end = role.ends[program.end]
-        self.finish = np.max([role.step_end.max(axis=1) for role in self.roles], axis=0)
-        before = self._last and replace(self._last, previous=None)
-        starts, ends, readies = (
-            tuple(
-                _first_lane(getattr(role, name), len(role.members), order)
-                for role, order in zip(self.roles, orders, strict=True)
-            )
-            for name in ("starts", "ends", "readies")
-        )
-        self._last = Step(asked, origin, starts, ends, readies, before)
-        return self._last
+        for run in runs:
+            run.step(number, factors)
+        if number >= request.warmup:
+            durations.append(runs[0].last.duration)
+            if splits:
+                found.append(runs[0].last.split())
+    means = tuple(run.mean for run in runs)
+    return Timeline(tuple(durations), tuple(found), runs[0].last, lanes=means)
 
-    def _order(self, asked: Cast) -> tuple[Cast, tuple[tuple[int, ...], ...]]:
-        """`asked` in the order to play it in, and that order for each role.
+
+class _Programs:
+    """The programs of casts, compiled once for all lanes."""
+
+    def __init__(self, request: Play, width: int) -> None:
+        self.request, self.width = request, width
+        self._known: dict[int, tuple[Cast, tuple[Compiled, ...]]] = {}
+
+    def of(self, cast: Cast) -> tuple[Compiled, ...]:
+        """Those of `cast`, in the order to play them in.
 
         Under contention a computation must know of all collectives beside it, so they come first.
         """
-        if id(asked) not in self._orders:
-            programs, orders = [], []
-            for program in asked.programs:
+        if id(cast) not in self._known:
+            found = []
+            for program in cast.programs:
                 early = self.request.contention > 0 and not program.host_matters
                 early = early and not program.transfers  # a receive must not come before its turn
-                order = program.collectives_first if early else tuple(range(len(program.ops)))
-                programs.append(program.reordered(order) if early else program)
-                orders.append(order)
-            played = replace(asked, programs=tuple(programs))
-            self._orders[id(asked)] = asked, played, tuple(orders)
-        return self._orders[id(asked)][1:]
+                found.append(compiled(program, early=early, width=self.width))
+            self._known[id(cast)] = cast, tuple(found)
+        return self._known[id(cast)][1]
 
-    def _advance(self, number: int, cast: Cast, factors: Array) -> bool:
+
+class _Run:
+    """One lane: all roles of a call of `play`, one step after the other."""
+
+    def __init__(self, request: Play, lane: Lane, programs: _Programs, *, sharing: bool) -> None:
+        self.request, self.programs = request, programs
+        self.compute, comm = lane
+        cast = request.cast(0)
+        self.roles = [
+            Role(cast.members(role), programs.width, Slowing(request.contention))
+            for role in range(len(cast.programs))
+        ]
+        self.exchanges = Exchanges(request, comm, self.roles)
+        self.sharing = Sharing(request.costs.topology, programs.width) if sharing else None
+        self.finish, self.total, self.measured = 0.0, 0.0, 0
+        self._last: Replayed | None = None
+
+    @property
+    def last(self) -> Replayed:
+        """The last step."""
+        assert self._last is not None
+        return self._last
+
+    @property
+    def mean(self) -> float:
+        """Mean duration of the measured steps [s]."""
+        return self.total / self.measured
+
+    def step(self, number: int, factors: Array) -> None:
+        """Play step `number`, in which ranks compute `factors` times as long as a quiet one."""
+        cast = self.request.cast(number)
+        programs, origin = self.programs.of(cast), self.finish
+        self.exchanges.begin(number, self.sharing)
+        own = self._factors(cast, factors)
+        starts = [
+            role.begin(program, each)
+            for role, program, each in zip(self.roles, programs, own, strict=True)
+        ]
+        self._play(cast)
+        if self.sharing is not None:
+            self.sharing.check()
+        ends = [role.end for role in self.roles]
+        self.finish = max(ends)
+        if not np.isfinite(self.finish):
+            raise SimulationError(f"step {number} ends at no finite time")
+        spans = [role.spans for role in self.roles]
+        ended = [(role.position.now, role.slowing.copied()) for role in self.roles]
+        before = self._last.alone() if self._last is not None else None
+        self._last = Replayed(
+            cast, origin, self.finish, before, programs, starts, spans, ended, self.programs.width
+        )
+        if number >= self.request.warmup:
+            self.total += self.finish - origin
+            self.measured += 1
+
+    def _factors(self, cast: Cast, factors: Array) -> list[Factors]:
+        """The factors of each role's ranks in this lane."""
+        values = factors if self.compute == 1.0 else factors * self.compute
+        if len(self.roles) == 1:
+            return [Factors(values)]
+        return [Factors(values[np.asarray(role.members)]) for role in self.roles]
+
+    def _play(self, cast: Cast) -> None:
+        roles: Sequence[Role] = self.roles
+        while any(role.next < len(role.program.tasks) for role in roles):
+            moved = [self._advance(k, cast) for k in range(len(roles))]
+            if not (any(moved) | self.exchanges.meet(cast)):
+                raise stuck(cast, roles)
+
+    def _advance(self, number: int, cast: Cast) -> bool:
         """Play this role's operations up to its next collective."""
-        role, ops = self.roles[number], cast.programs[number].ops
-        moved = False
-        own = factors[role.members]
-        while role.next < len(ops) and role.arrival is None:
-            op = ops[role.next]
+        role, moved = self.roles[number], False
+        tasks = role.program.tasks
+        while role.next < len(tasks) and not role.arrived:
+            op = tasks[role.next].op
             if op.operation == RECEIVE and not self.exchanges.sent(number, cast):
                 return moved
-            ready = role.ready(op)
             moved = True
             if op.kind == "transfer":
-                self.exchanges.transfer(number, cast, ready)
+                self.exchanges.transfer(number, cast)
             elif op.kind == "collective":
-                role.arrival = ready
+                role.come()
+                role.arrived = True
             else:
-                stretch = own * self.compute if op.scales else 1.0
-                end = ready + check_time(op.seconds, op.name) * stretch
-                if self.request.contention and op.scales:
-                    end = role.contended(ready, end, self.request.contention)
-                role.record(op, ready, end)
+                role.compute()
         return moved
-
-
-def _first_lane(arrays: list[Array], ranks: int, order: tuple[int, ...]) -> Array:
-    """Lane 0 of every operation in issue order, shaped (operations, ranks); operation number i of
-    `arrays` is number order[i]."""
-    result = np.empty((len(arrays), ranks))
-    for row, array in zip(order, arrays, strict=True):
-        result[row] = array[0]
-    return result

@@ -17,9 +17,9 @@ from dpsim.play.vectorised.role import Role
 def stuck(cast: Cast, roles: Sequence[Role]) -> SimulationError | NotApplicable:
     """A deadlock, or only an order that one pass cannot follow."""
     waiting = [
-        f"role {k} (rank {int(role.members[0])}, …) at {cast.programs[k].ops[role.next].name}"
+        f"role {k} (rank {int(role.members[0])}, …) at {role.task.op.name}"
         for k, role in enumerate(roles)
-        if role.arrival is not None
+        if role.arrived
     ]
     counts = [
         Counter((op.stream, op.group) for op in program.ops if op.kind == "collective")

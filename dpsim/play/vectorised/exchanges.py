@@ -1,8 +1,9 @@
-"""What roles do together: collectives and transfers, as soon as those who take part have come."""
+"""What ranks do together in a step: collectives of groups, and transfers of pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import networkx as nx
 import numpy as np
@@ -11,79 +12,153 @@ from dpsim.backends import Plan
 from dpsim.compile.program import SEND, Cast, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
-from dpsim.play import Play
+from dpsim.play import Costs, Play
 from dpsim.play.vectorised.role import Role
-from dpsim.play.vectorised.sharing import Sharing
+from dpsim.play.vectorised.sharing import Sharing, Talk
+from dpsim.play.vectorised.slowing import Indices, Value
 
-#: roles that meet in groups of one name, and these groups
-Involved = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
+Groups = tuple[Sequence[int], ...]
+
+
+class Meeting:
+    """Roles that meet in groups of one name, and these groups."""
+
+    def __init__(self, cast: Cast, roles: tuple[int, ...], groups: Groups) -> None:
+        self.cast, self.roles, self.groups = cast, roles, groups
+
+        self._plans: dict[tuple[str, float, int, float], tuple[list[Plan], Array]] = {}
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of their ranks, and they only, are one group."""
+        return len(self.groups) == 1
+
+    def plans(self, costs: Costs, op: Op, slow: float) -> tuple[list[Plan], Array]:
+        """How each group carries out `op` where bytes between nodes take `slow` times as long, and
+        in what time [s]."""
+        key = (op.operation, op.bytes, op.repeats, slow)
+        if key not in self._plans:
+            found = [
+                costs.slowed(costs.of(op, group), slow)  # type: ignore[arg-type]
+                for group in self.groups
+            ]
+            self._plans[key] = found, np.array([plan.seconds for plan in found])
+        return self._plans[key]
+
+    def tags(self, name: str) -> list[tuple[str, int]]:
+        """What tells the groups of that name apart from all others."""
+        return [(name, group[0]) for group in self.groups]
+
+    @cached_property
+    def _order(self) -> Indices:
+        """The ranks, group by group."""
+        return np.concatenate([np.asarray(group) for group in self.groups])
+
+    @cached_property
+    def _sizes(self) -> Indices:
+        return np.array([len(group) for group in self.groups])
+
+    def latest(self, arrivals: Sequence[Value]) -> Array:
+        """When the last rank of each group has come; `arrivals` are those of each role."""
+        flat = np.zeros(self.cast.ranks)
+        for role, arrival in zip(self.roles, arrivals, strict=True):
+            flat[np.asarray(self.cast.members(role))] = arrival
+        starts = np.cumsum(self._sizes) - self._sizes
+        found: Array = np.maximum.reduceat(flat[self._order], starts)
+        return found
+
+    def spread(self, times: Array) -> list[Array]:
+        """The times of groups as those of the ranks of each role."""
+        flat = np.zeros(self.cast.ranks)
+        flat[self._order] = np.repeat(times, self._sizes)
+        return [flat[np.asarray(self.cast.members(role))] for role in self.roles]
 
 
 class Exchanges:
-    """Collectives and transfers of `roles`, `comm` (by lane) times as long as planned."""
+    """Collectives and transfers of `roles`, `comm` times as long as planned."""
 
-    def __init__(self, request: Play, comm: Array, roles: Sequence[Role]) -> None:
+    def __init__(self, request: Play, comm: float, roles: Sequence[Role]) -> None:
         self.request, self.comm, self.roles = request, comm, roles
-        self._meetings: dict[tuple[int, str], dict[int, Involved]] = {}
+        self._meetings: dict[tuple[int, str], dict[int, Meeting]] = {}
+        self._pairs: dict[tuple[int, int, str, str], list[tuple[int, int]]] = {}
+        self._alone: dict[int, list[Plan]] = {}
 
-    def begin(self, step: int) -> None:
-        """Step number `step` begins."""
+    def begin(self, step: int, sharing: Sharing | None) -> None:
+        """Step number `step` begins; `sharing` is told who uses which links when."""
         self.slow = self.request.network(step)
-        self.sharing = Sharing()
-        self._messages: dict[tuple[str, str, int], tuple[Array, Array]] = {}
+        self.sharing = sharing
+        if sharing is not None:
+            sharing.begin()
+        self._messages: dict[tuple[str, str, int], dict[int, tuple[float, float]]] = {}
 
-    def _plan(self, op: Op, ranks: tuple[int, ...]) -> Plan:
+    def _plan(self, op: Op, ranks: Sequence[int]) -> Plan:
         """How `ranks` carry out `op` in this step."""
-        return self.request.costs.slowed(self.request.costs.of(op, ranks), self.slow)
+        return self.request.costs.slowed(self.request.costs.of(op, ranks), self.slow)  # type: ignore[arg-type]
 
-    def _message(self, number: int, cast: Cast) -> tuple[Array, Array]:
-        """Begin and end of the next transfer of a role, by receiver: arrays (lanes, ranks), not a
-        number where it has not been sent."""
-        program, index = cast.programs[number], self.roles[number].next
-        key = (program.ops[index].stream, program.ops[index].group, program.ordinals[index])
-        if key not in self._messages:
-            shape = (len(self.comm), cast.ranks)
-            self._messages[key] = np.full(shape, np.nan), np.full(shape, np.nan)
-        return self._messages[key]
+    # -- transfers --------------------------------------------------------------------------------
+
+    def _message(self, number: int, cast: Cast) -> dict[int, tuple[float, float]]:
+        """Begin and end of the next transfer of a role, by receiver, as far as it has been sent."""
+        task = self.roles[number].task
+        ordinal = cast.programs[number].ordinals[task.number]
+        return self._messages.setdefault((task.op.stream, task.op.group, ordinal), {})
 
     def sent(self, number: int, cast: Cast) -> bool:
         """Whether what a role is to receive has been sent to all its ranks."""
-        return not np.isnan(self._message(number, cast)[1][:, self.roles[number].members]).any()
+        message = self._message(number, cast)
+        return all(rank in message for rank in self.roles[number].members)
 
-    def transfer(self, number: int, cast: Cast, ready: Array) -> None:
+    def transfer(self, number: int, cast: Cast) -> None:
         """Send, or take what has been sent."""
-        role, op = self.roles[number], cast.programs[number].ops[self.roles[number].next]
-        begin, end = self._message(number, cast)
-        receivers = role.members
+        role, op = self.roles[number], self.roles[number].task.op
+        message = self._message(number, cast)
+        role.come()
+        receivers: Sequence[int] = role.members
         if op.operation == SEND:
-            pairs = [_pair(cast, rank, op) for rank in receivers.tolist()]
-            receivers = np.array([pair[1] for pair in pairs])
-            plans = [self._plan(op, pair) for pair in pairs]
-            begin[:, receivers] = ready
-            end[:, receivers] = ready + self.comm[:, None] * [plan.seconds for plan in plans]
-            for pair, plan in zip(pairs, plans, strict=True):
-                stream = f"{op.stream} of rank {pair[0]}"
-                self.sharing.note(stream, plan, begin[:, pair[1]], end[:, pair[1]])
-        role.record(op, begin[:, receivers], end[:, receivers])
+            pairs = self._pairs_of(number, cast, op)
+            receivers = [receiver for _, receiver in pairs]
+            ready = np.broadcast_to(role.arrival, (len(pairs),)).tolist()
+            for pair, begin in zip(pairs, ready, strict=True):
+                plan = self._plan(op, pair)
+                message[pair[1]] = begin, begin + plan.seconds * self.comm
+                if self.sharing is not None:
+                    self._note(op, pair, plan, *message[pair[1]])
+        spans = [message[rank] for rank in receivers]
+        if len(spans) == 1:
+            role.carry_out(*spans[0])
+        else:
+            begins, ends = np.array(spans).T
+            role.carry_out(begins, ends)
+
+    def _note(self, op: Op, pair: tuple[int, int], plan: Plan, begin: float, end: float) -> None:
+        """One transfer, on links that others may need too."""
+        assert self.sharing is not None
+        stream = f"{op.stream} of rank {pair[0]}"
+        plans = self._alone.setdefault(id(plan), [plan])
+        self.sharing.note(Talk(stream, [(op.group, pair[0])], plans, (begin,), (end,)))
+
+    def _pairs_of(self, number: int, cast: Cast, op: Op) -> list[tuple[int, int]]:
+        """Sender and receiver of what each rank of a role sends."""
+        key = (id(cast), number, op.group, op.operation)
+        if key not in self._pairs:
+            self._pairs[key] = [_pair(cast, rank, op) for rank in cast.members(number)]
+        return self._pairs[key]
+
+    # -- collectives ------------------------------------------------------------------------------
 
     def meet(self, cast: Cast) -> bool:
         """Carry out collectives whose participants have all arrived."""
-        waiting = [k for k, role in enumerate(self.roles) if role.arrival is not None]
         met = False
-        for k in waiting:
-            if self.roles[k].arrival is not None:
-                met |= self._try(cast, k, cast.programs[k].ops[self.roles[k].next])
+        for number, role in enumerate(self.roles):
+            if role.arrived:
+                met |= self._try(cast, number, role.task.op)
         return met
 
     def _try(self, cast: Cast, number: int, op: Op) -> bool:
-        involved, groups = self._meeting(cast, number, op.group)
-        self.sharing.parted = self.sharing.parted or len(cast.groups[op.group]) > 1
-        if len(involved) == len(groups) == 1:
-            self._everyone(self.roles[number], op, groups[0])
-            return True
-        for k in involved:
-            role = self.roles[k]
-            theirs = cast.programs[k].ops[role.next] if role.arrival is not None else None
+        meeting = self._meeting(cast, number, op.group)
+        involved = [self.roles[k] for k in meeting.roles]
+        for role in involved:
+            theirs = role.task.op if role.arrived else None
             if theirs is None or (theirs.stream, theirs.group) != (op.stream, op.group):
                 return False
             if (theirs.operation, theirs.bytes) != (op.operation, op.bytes):
@@ -91,58 +166,53 @@ class Exchanges:
                     f"ranks disagree on {op.stream}: {op.name} meets {theirs.name}; "
                     "real ranks would hang"
                 )
-        arrival = np.zeros((len(self.comm), cast.ranks))
-        for k in involved:
-            arrival[:, self.roles[k].members] = self.roles[k].arrival
-        start, end = np.zeros_like(arrival), np.zeros_like(arrival)
-        for group in groups:
-            self._group(op, group, arrival, start, end)
-        for k in involved:
-            role = self.roles[k]
-            own = cast.programs[k].ops[role.next]
-            self._carried_out(role, own, start[:, role.members], end[:, role.members])
+        if meeting.whole:
+            self._together(op, meeting, involved)
+        else:
+            self._apart(op, meeting, involved)
         return True
 
-    def _everyone(self, role: Role, op: Op, group: tuple[int, ...]) -> None:
-        """The usual case, without copies: the ranks of one role, and they only, form a group."""
-        plan = self._plan(op, group)
-        assert role.arrival is not None
-        begin = role.arrival.max(axis=1, keepdims=True)
-        end = begin + plan.seconds * self.comm[:, None]
-        self.sharing.note(op.stream, plan, begin, end)
-        self._carried_out(role, op, begin, end)
+    def _together(self, op: Op, meeting: Meeting, involved: Sequence[Role]) -> None:
+        """The usual case: the roles form one group."""
+        plans, seconds = meeting.plans(self.request.costs, op, self.slow)
+        begin = max(role.last_arrival for role in involved)
+        end = begin + float(seconds[0]) * self.comm
+        if self.sharing is not None:
+            self.sharing.note(Talk(op.stream, meeting.tags(op.group), plans, (begin,), (end,)))
+        for role in involved:
+            role.carry_out(begin, end)
 
-    def _group(
-        self, op: Op, group: tuple[int, ...], arrival: Array, start: Array, end: Array
-    ) -> None:
-        plan = self._plan(op, group)
-        members = slice(None) if len(group) == arrival.shape[1] else list(group)
-        begin = arrival[:, members].max(axis=1)
-        finish = begin + plan.seconds * self.comm
-        start[:, members] = begin[:, None]
-        end[:, members] = finish[:, None]
-        self.sharing.note(op.stream, plan, begin, finish)
+    def _apart(self, op: Op, meeting: Meeting, involved: Sequence[Role]) -> None:
+        """Each of several groups carries out its own."""
+        plans, seconds = meeting.plans(self.request.costs, op, self.slow)
+        begins = meeting.latest([role.arrival for role in involved])
+        ends = begins + seconds * self.comm
+        if self.sharing is not None:
+            self.sharing.note(Talk(op.stream, meeting.tags(op.group), plans, begins, ends))
+        times = zip(involved, meeting.spread(begins), meeting.spread(ends), strict=True)
+        for role, begin, end in times:
+            role.carry_out(begin, end)
 
-    def _carried_out(self, role: Role, op: Op, begin: Array, end: Array) -> None:
-        """The role is through with `op`."""
-        role.arrival = None
-        if self.request.contention:
-            role.talk(op, begin, end)
-        role.record(op, begin, end)
-
-    def _meeting(self, cast: Cast, number: int, name: str) -> Involved:
+    def _meeting(self, cast: Cast, number: int, name: str) -> Meeting:
         """The roles that role `number` meets in groups of that name, itself among them, and these
         groups; roles that share no group need not agree on anything."""
         if (id(cast), name) not in self._meetings:
             _require_members(cast, name)
-            graph: nx.Graph[int] = nx.Graph()
-            for group in cast.groups[name]:
-                nx.add_path(graph, dict.fromkeys(cast.roles[rank] for rank in group))
-            found = self._meetings[id(cast), name] = {}
-            for roles in nx.connected_components(graph):
-                groups = tuple(g for g in cast.groups[name] if cast.roles[g[0]] in roles)
-                found |= dict.fromkeys(roles, (tuple(sorted(roles)), groups))
+            self._meetings[id(cast), name] = _meetings(cast, cast.groups[name])
         return self._meetings[id(cast), name][number]
+
+
+def _meetings(cast: Cast, groups: Groups) -> dict[int, Meeting]:
+    if len(cast.programs) == 1:
+        return {0: Meeting(cast, (0,), groups)}
+    graph: nx.Graph[int] = nx.Graph()
+    for group in groups:
+        nx.add_path(graph, dict.fromkeys(cast.roles[rank] for rank in group))
+    found: dict[int, Meeting] = {}
+    for roles in nx.connected_components(graph):
+        own = tuple(group for group in groups if cast.roles[group[0]] in roles)
+        found |= dict.fromkeys(roles, Meeting(cast, tuple(sorted(roles)), own))
+    return found
 
 
 def _pair(cast: Cast, rank: int, op: Op) -> tuple[int, int]:
@@ -154,7 +224,10 @@ def _pair(cast: Cast, rank: int, op: Op) -> tuple[int, int]:
 
 def _require_members(cast: Cast, name: str) -> None:
     """Refuse collectives in groups of that name by ranks outside them."""
-    present = {rank for group in cast.groups.get(name, ()) for rank in group}
+    groups = cast.groups.get(name, ())
+    if sum(len(group) for group in groups) == cast.ranks:
+        return
+    present = {rank for group in groups for rank in group}
     for role, program in enumerate(cast.programs):
         outside = [rank for rank in cast.members(role) if rank not in present]
         needs = (op for op in program.ops if op.kind == "collective" and op.group == name)

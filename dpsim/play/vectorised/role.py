@@ -1,129 +1,237 @@
 """The ranks of one role on their way through a step: when they are ready, and what they have done.
 
-All times are arrays shaped (lanes, ranks of the role).
+Compute lives on the role's clock of work (`slowing`), as lines (`position`); communicators and the
+host live in time.  A number stands for all ranks wherever they are alike.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.compile.program import COMPUTE, Op
-from dpsim.core.arrays import Array
+from dpsim.compile.program import Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import NotApplicable, check_time
+from dpsim.play.vectorised.compiled import Compiled, Task
+from dpsim.play.vectorised.position import Factors, Moment, Position
+from dpsim.play.vectorised.slowing import Indices, Slowing, Value, at, earliest, later, latest
+
+Span = tuple[Value, Value]
+#: is told of an operation: its task, and when it was ready, started and ended
+Watch = Callable[[Task, Value, Value, Value], None]
+
+
+class Start(NamedTuple):
+    """Where the ranks of a role are when a step begins: the work done, on its clock, and when host
+    and streams are free."""
+
+    work: Value
+    factors: Factors
+    slowing: Slowing
+    host: Value
+    streams: dict[str, tuple[Value, ...]]
 
 
 class Role:
-    """The state of all ranks of one role.
+    """The state of all ranks of one role, or of some of them that are played again.
 
-    width    how many collectives of one stream run at once
-    next     the operation that comes next
-    arrival  when the ranks have come to a collective that is not carried out yet
+    width     how many collectives of one stream run at once
+    next      the place of the operation that comes next
+    arrived   whether the ranks have come to a collective that is not carried out yet
+    spans     begin and end of this step's operations on communicators, by their place
+    watch     of ranks that are played again, what is told of every operation: ready, start, end
     """
 
-    def __init__(self, members: tuple[int, ...], lanes: int, width: int) -> None:
-        self.members = np.array(members)
-        self.width = width
-        self.host = self.step_end = np.zeros((lanes, len(members)))
-        self.arrival: Array | None = None
-        self._streams: dict[str, Array] = {}
-        #: when collectives moved bytes of these ranks, by stream: begin and end
-        self._talk: dict[str, deque[tuple[Array, Array]]] = {}
-        self.begin()
+    def __init__(self, members: Sequence[int], width: int, slowing: Slowing) -> None:
+        self.members, self.width, self.slowing = members, width, slowing
+        self.position = Position(0.0, Factors(np.ones(1)))
+        self.host: Value = 0.0
+        self.streams: dict[str, tuple[Value, ...]] = {}
+        self.watch: Watch | None = None
 
-    def begin(self) -> None:
-        """A step begins."""
-        self.next = 0
-        self.readies: list[Array] = []
-        self.starts: list[Array] = []
-        self.ends: list[Array] = []
+    def begin(self, program: Compiled, factors: Factors) -> Start:
+        """A step begins; returns where the ranks are."""
+        self.program, self.next, self.arrived = program, 0, False
+        self.position.turn(factors)
+        self.origin = self.position.now
+        self.spans: dict[int, Span] = {}
+        self._kept: dict[int, Moment | Value] = {}
+        self._fixed: Value = 0.0
+        self._moments: list[tuple[Moment, float]] = []
+        where = self.position.base.value
+        return Start(where, factors, self.slowing.copied(), self.host, dict(self.streams))
 
-    def ready(self, op: Op) -> Array:
-        """When `op` can start; it is noted."""
-        if op.issue:
-            self.host = self.host + check_time(op.issue, f"issuing {op.name}")
-        ready = np.maximum(self.host, self._free(op))
-        delay = check_time(op.delay, f"the delay of {op.name}") if op.delay else 0.0
-        for other in op.after:
-            ready = np.maximum(ready, self.ends[other] + delay)
+    @classmethod
+    def again(
+        cls, start: Start, program: Compiled, width: int, column: int | Indices, watch: Watch
+    ) -> Role:
+        """The ranks at `column` alone at the begin of a step, to be played again."""
+        role = cls((), width, start.slowing.of_rank(column))
+        role.position.move(at(start.work, column))
+        role.host = at(start.host, column)
+        role.streams = {
+            stream: tuple(at(time, column) for time in times)
+            for stream, times in start.streams.items()
+        }
+        role.watch = watch
+        role.begin(program, start.factors.of_rank(column))
+        return role
+
+    # -- when something can start -----------------------------------------------------------------
+
+    @property
+    def task(self) -> Task:
+        """The operation that comes next."""
+        return self.program.tasks[self.next]
+
+    def come(self) -> None:
+        """The ranks come to an operation on a communicator: `arrival` says when."""
+        op, done = self.task.op, self.task.done
+        self._issue(op)
+        found = later(self.host, self._free(op.stream))
+        self._fixed = self._awaited(self.task, found)
+        self._moments = []
+        if done >= 0:
+            kept = self._kept[done]
+            if isinstance(kept, Moment):
+                self._moments.append((kept, op.delay))
+            else:
+                self._fixed = later(self._fixed, kept + op.delay)
         if op.after_step:
-            ready = np.maximum(ready, self.step_end)
-        self.readies.append(ready)
-        return ready
+            self._moments.append((self.origin, 0.0))
 
-    def record(self, op: Op, start: Array, end: Array) -> None:
-        """`op` runs from `start` to `end`; the next operation is the one after it."""
-        if not np.isfinite(end).all():
-            raise SimulationError(f"{op.name} ends at no finite time")
-        self.starts.append(start)
-        self.ends.append(end)
-        self._occupy(op, end)
-        if op.blocks_host:
-            self.host = np.maximum(self.host, end)
-        self.next += 1
-
-    def _free(self, op: Op) -> Array | float:
-        """When the first worker of the operation's stream is free."""
-        if self.width == 1 or op.stream == COMPUTE:
-            return self._streams.get(op.stream, 0.0)
-        return self._streams[op.stream][0] if op.stream in self._streams else 0.0
-
-    def _occupy(self, op: Op, end: Array) -> None:
-        """That worker is busy until `end`.  Where a stream has several, their times are kept
-        sorted in front of the axes of lanes and ranks."""
-        if self.width == 1 or op.stream == COMPUTE:
-            self._streams[op.stream] = end
-            return
-        old = self._streams.get(op.stream, np.zeros((self.width, 1, 1)))
-        times = [*old[1:], end]
-        self._streams[op.stream] = np.sort(np.stack(np.broadcast_arrays(*times)), axis=0)
-
-    def talk(self, op: Op, begin: Array, end: Array) -> None:
-        """Remember when a collective may slow down what these ranks compute beside it."""
-        if (begin < self._streams.get(COMPUTE, np.zeros(1)) * (1 - 1e-12)).any():
-            raise NotApplicable(f"{op.name} begins beside a computation that was issued before it")
-        self._talk.setdefault(op.stream, deque()).append((begin, end))
-
-    def contended(self, start: Array, end: Array, contention: float) -> Array:
-        """When work that would take from `start` to `end` alone ends beside collectives.
-
-        While one of them moves bytes, work goes on 1 + contention times as slowly.
-        """
-        beside = self._beside(start, start + (end - start) * (1.0 + contention))
-        if not beside:
-            return end
-        now, left = start, end - start
-        for begin, finish in _in_order(beside):
-            alone = np.minimum(left, np.maximum(begin - now, 0.0))
-            now, left = now + alone, left - alone
-            slowed = np.minimum(left, np.maximum(finish - now, 0.0) / (1.0 + contention))
-            now, left = now + slowed * (1.0 + contention), left - slowed
-        result: Array = now + left
-        return result
-
-    def _beside(self, start: Array, latest: Array) -> list[tuple[Array, Array]]:
-        """The collectives that may run between `start` and `latest`; on a stream they begin in
-        order.  Those that ended before are forgotten, for work begins in order too."""
-        found = []
-        for queue in self._talk.values():
-            while queue and (queue[0][1] <= start).all():
-                queue.popleft()
-            for begin, end in queue:
-                if (begin >= latest).all():
-                    break
-                found.append((begin, end))
+    @property
+    def arrival(self) -> Value:
+        """When each rank has come."""
+        found = self._fixed
+        for moment, delay in self._moments:
+            found = later(found, self.slowing.time(moment.each) + delay)
         return found
 
+    @property
+    def last_arrival(self) -> float:
+        """When the last rank has come."""
+        if not self.slowing.alike:
+            return latest(self.arrival)
+        found = latest(self._fixed)
+        for moment, delay in self._moments:
+            found = max(found, latest(self.slowing.time(moment.peak)) + delay)
+        return found
 
-def _in_order(spans: list[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
-    """`spans`, (begin, end), such that they begin in order in every lane and on every rank."""
-    spans = sorted(spans, key=lambda span: float(span[0].flat[0]))
-    if all((one[0] <= other[0]).all() for one, other in pairwise(spans)):
-        return spans
-    begins, ends = (np.stack(np.broadcast_arrays(*times)) for times in zip(*spans, strict=True))
-    order = np.argsort(begins, axis=0, kind="stable")
-    begins, ends = (np.take_along_axis(times, order, axis=0) for times in (begins, ends))
-    return list(zip(begins, ends, strict=True))
+    def _issue(self, op: Op) -> None:
+        if op.issue:
+            self.host = self.host + check_time(op.issue, f"issuing {op.name}")
+
+    def _awaited(self, task: Task, found: Value) -> Value:
+        """`found`, or when the last operation on a communicator that it awaits has ended."""
+        delay = check_time(task.op.delay, f"the delay of {task.op.name}") if task.op.delay else 0.0
+        for other in task.waits:
+            found = later(found, self.spans[self.program.place[other]][1] + delay)
+        return found
+
+    def _free(self, stream: str) -> Value:
+        """When the first worker of a stream is free."""
+        return self.streams[stream][0] if stream in self.streams else 0.0
+
+    # -- what ranks do ----------------------------------------------------------------------------
+
+    def compute(self) -> None:
+        """The next operation, on the compute stream."""
+        task, position = self.task, self.position
+        op = task.op
+        self._issue(op)
+        if not isinstance(self.host, float) or self.host > 0.0:
+            position.wait(self.slowing.work(self.host))
+        if task.waits or task.done >= 0:
+            position.wait(self.slowing.work(self._ready(task)))
+        ready = self._time() if self.watch is not None else 0.0
+        if op.scales:
+            position.work(task.seconds)
+        elif task.seconds:
+            self._spend(task.seconds)
+        if task.kept:
+            # what others may look back at later is turned into time while that is possible
+            late = self.slowing.contention and not self.program.early
+            self._kept[task.number] = self._time() if late else position.now
+        if op.blocks_host:
+            self.host = later(self.host, self._time())
+        if self.watch is not None:
+            self.watch(task, ready, ready, self._time())
+        self.next += 1
+
+    def _ready(self, task: Task) -> Value:
+        found = self._awaited(task, 0.0)
+        if task.done >= 0:
+            kept = self._kept[task.done]
+            ended = self.slowing.time(kept.each) if isinstance(kept, Moment) else kept
+            found = later(found, ended + task.op.delay)
+        return found
+
+    def _time(self) -> Value:
+        """Where ranks are, in time."""
+        return self.slowing.time(self.position.now.each)
+
+    def _spend(self, seconds: float) -> None:
+        """Pass time that nothing beside it makes longer."""
+        slowing, position = self.slowing, self.position
+        slowing.forget(position.low)
+        if slowing.idle:
+            position.spend(seconds)
+            return
+        low, high = slowing.time(position.low), slowing.time(position.high)
+        together = isinstance(low, float) and isinstance(high, float)
+        if together and (low == high or not slowing.breaks(latest(low), latest(high) + seconds)):
+            position.spend(latest(slowing.work(low + seconds)) - position.low)
+            return
+        position.move(slowing.work(self._time() + seconds))
+
+    def carry_out(self, begin: Value, end: Value) -> None:
+        """The operation on a communicator that comes next runs from `begin` to `end`."""
+        op = self.task.op
+        if not np.isfinite(latest(end)):
+            raise SimulationError(f"{op.name} ends at no finite time")
+        self.arrived = False
+        if self.slowing.contention and op.kind == "collective":
+            self._talk(op, begin, end)
+        if self.watch is not None:
+            self.watch(self.task, self.arrival, begin, end)
+        self.spans[self.next] = begin, end
+        self._occupy(op.stream, end)
+        if op.blocks_host:
+            self.host = later(self.host, end)
+        self.next += 1
+
+    def _talk(self, op: Op, begin: Value, end: Value) -> None:
+        """What these ranks compute beside a collective is slowed."""
+        position, slowing = self.position, self.slowing
+        slowing.forget(position.low)
+        kept = self._kept[self.task.done] if self.task.done >= 0 else None
+        awaited = isinstance(kept, Moment) and kept == position.now
+        if not awaited and earliest(slowing.work(begin)) < position.high:
+            done = self._time()
+            if np.any(begin < done * (1 - 1e-12)):
+                message = f"{op.name} begins beside a computation that was issued before it"
+                raise NotApplicable(message)
+        slowing.talk(begin, end)
+
+    def _occupy(self, stream: str, end: Value) -> None:
+        """Its first worker is busy until `end`; the times of several are kept in order."""
+        if self.width == 1:
+            self.streams[stream] = (end,)
+            return
+        times = [*self.streams.get(stream, (0.0,) * self.width)[1:], end]
+        if all(isinstance(time, float) for time in times):
+            self.streams[stream] = tuple(sorted(times))
+        else:
+            self.streams[stream] = tuple(np.sort(np.stack(np.broadcast_arrays(*times)), axis=0))
+
+    # -- steps ------------------------------------------------------------------------------------
+
+    @property
+    def end(self) -> float:
+        """When the last rank's step ends: with its last operation on the compute stream."""
+        if self.slowing.alike:
+            return latest(self.slowing.time(self.position.now.peak))
+        return latest(self._time())

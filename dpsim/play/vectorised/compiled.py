@@ -1,0 +1,82 @@
+"""Programs made ready to be played: what every operation really has to wait for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dpsim.compile.program import COMPUTE, Op, Program
+from dpsim.play import check_time
+
+
+class Task(NamedTuple):
+    """An operation as it is played.
+
+    number   its place in issue order
+    seconds  what it computes, checked [s]
+    waits    the operations on communicators whose end it awaits; of several on one stream that
+             end in order, the last
+    done     the compute operation that it awaits where its own stream does not see to that, or -1
+    kept     its end is awaited by a communicator, or with a delay
+    """
+
+    op: Op
+    number: int
+    seconds: float
+    waits: tuple[int, ...]
+    done: int
+    kept: bool
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A program in the order in which it is played.
+
+    place  index in issue order -> place in `tasks`
+    early  collectives come as early as may be: before all compute that may run beside them
+    """
+
+    program: Program
+    tasks: tuple[Task, ...]
+    place: tuple[int, ...]
+    early: bool
+
+
+def compiled(program: Program, *, early: bool, width: int) -> Compiled:
+    """`program`, its collectives as `early` as may be, on streams of `width` workers."""
+    order = program.collectives_first if early else tuple(range(len(program.ops)))
+    place = {index: k for k, index in enumerate(order)}
+    ops = program.ops
+    kept = {max(found) for op in ops if (found := _computed(ops, op)) and not _implied(op)}
+    tasks = tuple(
+        Task(
+            op := ops[index],
+            index,
+            check_time(op.seconds, op.name),
+            _ends(ops, op, width),
+            -1 if _implied(op) else max(_computed(ops, op), default=-1),
+            index in kept,
+        )
+        for index in order
+    )
+    return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), early)
+
+
+def _implied(op: Op) -> bool:
+    """Whether its own stream sees to it that compute operations before it have ended."""
+    return op.stream == COMPUTE and not op.delay
+
+
+def _computed(ops: tuple[Op, ...], op: Op) -> list[int]:
+    return [other for other in op.after if ops[other].stream == COMPUTE]
+
+
+def _ends(ops: tuple[Op, ...], op: Op, width: int) -> tuple[int, ...]:
+    """The operations on communicators that `op` awaits, without those that others see to."""
+    others = [other for other in op.after if ops[other].stream != COMPUTE]
+    if width > 1:
+        return tuple(others)
+    last: dict[tuple[str, str], int] = {}
+    for other in sorted(others):
+        last[ops[other].stream, ops[other].kind] = other
+    return tuple(last.values())

@@ -1,0 +1,184 @@
+"""A step whose single ranks are played again when somebody asks for their times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from dpsim.compile.program import COMPUTE, Cast
+from dpsim.compile.timeline import LATE, Column, Step
+from dpsim.core.arrays import Array
+from dpsim.play.vectorised.compiled import Compiled, Task
+from dpsim.play.vectorised.position import Moment
+from dpsim.play.vectorised.role import Role, Span, Start, Watch
+from dpsim.play.vectorised.slowing import Indices, Slowing, Value, at, latest
+
+#: ranks that end with the last are told apart by what they computed, as far as they differ
+_MANY = 4096
+
+
+class Replayed(Step):
+    """One step, as far as it was kept: where each role's ranks began, when collectives and
+    transfers ran, and where the ranks were at the end."""
+
+    def __init__(
+        self,
+        cast: Cast,
+        origin: float,
+        finish: float,
+        previous: Replayed | None,
+        programs: Sequence[Compiled],
+        starts: Sequence[Start],
+        spans: Sequence[dict[int, Span]],
+        ends: Sequence[tuple[Moment, Slowing]],
+        width: int,
+    ) -> None:
+        super().__init__(cast, origin, previous)
+        self._finish, self._width = finish, width
+        self._programs, self._starts, self._exchanged, self._ends = programs, starts, spans, ends
+        self._columns: dict[int, Column] = {}
+        self._latest: dict[tuple[tuple[str, str], Sequence[int]], dict[int, int]] = {}
+
+    def alone(self) -> Replayed:
+        """The same without the step before."""
+        self.previous = None
+        return self
+
+    @property
+    def finish(self) -> float:
+        return self._finish
+
+    @cached_property
+    def talks_until(self) -> float:
+        """When the last collective or transfer of this step ends."""
+        ends = (latest(end) for spans in self._exchanged for _, end in spans.values())
+        return max(ends, default=0.0)
+
+    def talk(self, rank: int) -> list[tuple[float, float]]:
+        role, column = self.place(rank)
+        spans = self._exchanged[role].values()
+        return [(latest(at(a, column)), latest(at(b, column))) for a, b in spans]
+
+    def column(self, rank: int) -> Column:
+        if rank not in self._columns:
+            role, column = self.place(rank)
+            noted: dict[int, tuple[float, float, float]] = {}
+
+            def note(task: Task, *times: Value) -> None:
+                noted[task.number] = tuple(map(latest, times))  # type: ignore[assignment]
+
+            self._again(role, column, note)
+            in_order = (noted[index] for index in range(len(noted)))
+            self._columns[rank] = Column(*zip(*in_order, strict=True))
+        return self._columns[rank]
+
+    def _again(self, role: int, column: int | Indices, watch: Watch) -> None:
+        """Play the ranks at `column` of a role again."""
+        program = self._programs[role]
+        player = Role.again(self._starts[role], program, self._width, column, watch)
+        for place, task in enumerate(program.tasks):
+            if task.op.stream == COMPUTE:
+                player.compute()
+            else:
+                begin, end = self._exchanged[role][place]
+                player.come()
+                player.carry_out(at(begin, column), at(end, column))
+
+    # -- all ranks of a role, as far as they differ -----------------------------------------------
+
+    @cached_property
+    def start(self) -> tuple[Array, ...]:
+        """Per role, when operations started on its ranks: (operations, ranks) [s]."""
+        return self._whole("start")
+
+    @cached_property
+    def end(self) -> tuple[Array, ...]:
+        """The same for when they ended."""
+        return self._whole("end")
+
+    @cached_property
+    def ready(self) -> tuple[Array, ...]:
+        """The same for when ranks had reached them."""
+        return self._whole("ready")
+
+    def _whole(self, name: str) -> tuple[Array, ...]:
+        roles = range(len(self.cast.programs))
+        members = (self.cast.members(role) for role in roles)
+        return tuple(
+            np.array([getattr(self.column(rank), name) for rank in ranks]).T for ranks in members
+        )
+
+    def last_ranks(self) -> list[tuple[int, float]]:
+        roles = range(len(self.cast.programs))
+        last = {role: columns for role in roles if len(columns := self._last_columns(role))}
+        if sum(map(len, last.values())) == 1:
+            return [(self.cast.members(role)[int(k)], 0.0) for role, (k,) in last.items()]
+        return [
+            (self.cast.members(role)[int(k)], float(busy))
+            for role, columns in last.items()
+            for k, busy in zip(columns, self._busy(role, columns), strict=True)
+        ]
+
+    def _last_columns(self, role: int) -> Indices:
+        """The ranks of a role that end with the last; one of those that do all the same, and of
+        very many those with the largest factors."""
+        moment, slowing = self._ends[role]
+        late = self.finish - LATE * abs(self.finish)
+        members = len(self.cast.members(role))
+        if self._alike(role):
+            members = 1
+        found = np.flatnonzero(np.broadcast_to(slowing.time(moment.each) >= late, (members,)))
+        factors = self._starts[role].factors.each
+        if len(found) > _MANY and not isinstance(factors, float):
+            found = np.sort(found[np.argsort(-factors[found], kind="stable")[:_MANY]])
+        return found[:_MANY]
+
+    def _alike(self, role: int) -> bool:
+        """Whether all ranks of a role do the same at the same time."""
+        start, spans = self._starts[role], self._exchanged[role]
+        times = [start.work, start.factors.each, start.host]
+        times += [time for free in start.streams.values() for time in free]
+        times += [time for span in spans.values() for time in span]
+        return start.slowing.alike and all(isinstance(time, float) for time in times)
+
+    def _busy(self, role: int, columns: Indices) -> Array:
+        """How long each of these ranks of a role computes [s]."""
+        busy = np.zeros(len(columns))
+
+        def add(task: Task, _: Value, start: Value, end: Value) -> None:
+            nonlocal busy
+            if task.op.scales:
+                busy = busy + (end - start)
+
+        self._again(role, columns, add)
+        return busy
+
+    def last_to_come(self, group: Sequence[int], place: tuple[str, str, int]) -> int:
+        key = (place[:2], group)
+        if key not in self._latest:
+            self._latest[key] = self._find_latest(group, place[:2])
+        return self._latest[key][place[2]]
+
+    def _find_latest(self, group: Sequence[int], where: tuple[str, str]) -> dict[int, int]:
+        """The rank of `group` that came last to each of its collectives, by how many of the same
+        stream and group name come before."""
+        found: dict[int, tuple[float, int]] = {}
+        for role, program in enumerate(self.cast.programs):
+            own = [rank for rank in group if self.cast.roles[rank] == role]
+            columns = np.array([self.cast.columns[rank] for rank in own])
+            if not own:
+                continue
+
+            def see(task: Task, ready: Value, _: Value, end: Value) -> None:
+                if (task.op.stream, task.op.group) != where:
+                    return
+                ordinal = program.ordinals[task.number]  # noqa: B023
+                k = 0 if isinstance(ready, float) else int(ready.argmax())
+                came = latest(at(ready, k)), own[k]  # noqa: B023
+                if ordinal not in found or came[0] > found[ordinal][0]:
+                    found[ordinal] = came
+
+            self._again(role, columns, see)
+        return {ordinal: rank for ordinal, (_, rank) in found.items()}

@@ -1,0 +1,191 @@
+"""Work beside collectives: how time passes for ranks whose work is slowed while bytes move.
+
+While a collective moves bytes of a rank, its work goes on 1 + c times as slowly.  So work is
+counted on a clock of its own: `work(t)` is how much a rank that never pauses has done by time t,
+
+    work(t) = t - c / (1 + c) x (time until t in which bytes moved).
+
+On that clock what a rank computes only adds up, whatever runs beside it, and the latest of many
+ranks is still the latest, for `work` never falls.  Only what ranks have in common is converted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dpsim.core.arrays import Array
+
+#: one number for all ranks of a role, or one for each
+Value = float | Array
+Indices = npt.NDArray[np.intp]
+
+
+def later(a: Value, b: Value) -> Value:
+    """The later of two times, rank by rank where they are arrays."""
+    if isinstance(a, float) and isinstance(b, float):
+        return a if a >= b else b
+    return np.maximum(a, b)
+
+
+def latest(value: Value) -> float:
+    """The latest over all ranks."""
+    return value if isinstance(value, float) else float(value.max())
+
+
+def earliest(value: Value) -> float:
+    """The earliest over all ranks."""
+    return value if isinstance(value, float) else float(value.min())
+
+
+class Slowing:
+    """The clock of work of one role, under a contention of `contention`.
+
+    Stretches in which bytes move are kept as (begin, end, work done by the begin), disjoint and in
+    order on every rank, until all ranks are past them; `_past` is what earlier ones took.
+    """
+
+    def __init__(self, contention: float) -> None:
+        self.contention = contention
+        self._lost = contention / (1.0 + contention)
+        self._past: Value = 0.0
+        self._live: list[tuple[Value, Value, Value]] = []
+        #: whether the clock is the same for all ranks
+        self.alike = True
+        self._bends: tuple[Array, Array, Array] | None = None
+
+    def copied(self) -> Slowing:
+        """The same, to go on with separately."""
+        other = Slowing(self.contention)
+        other._past, other._live, other.alike = self._past, list(self._live), self.alike
+        return other
+
+    def of_rank(self, column: int | Indices) -> Slowing:
+        """That of one rank of the role, or of several."""
+        other = Slowing(self.contention)
+        other._past = at(self._past, column)
+        other._live = [(at(a, column), at(b, column), at(c, column)) for a, b, c in self._live]
+        other.alike = self.alike or isinstance(column, int)
+        return other
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing moves any more."""
+        return not self._live
+
+    def work(self, time: Value) -> Value:
+        """What a rank has done by `time`."""
+        if isinstance(time, float) and self.alike:
+            return self._work_of(time)
+        if self.alike and self._live:
+            times, _, lags = self._corners()
+            return time - np.interp(time, times, lags)
+        done = time - self._past
+        for begin, end, _ in self._live:
+            done = done - self._lost * _within(time - begin, end - begin)
+        return done
+
+    def time(self, work: Value) -> Value:
+        """When a rank has done `work`."""
+        if isinstance(work, float) and self.alike:
+            return self._time_of(work)
+        if self.alike and self._live:
+            _, works, lags = self._corners()
+            return work + np.interp(work, works, lags)
+        found = work + self._past
+        for begin, end, before in self._live:
+            beside = self.contention * (work - before)
+            found = found + _within(beside, self._lost * (end - begin))
+        return found
+
+    def _work_of(self, time: float) -> float:
+        """`work` where one clock serves all ranks: only the last stretch begun by then counts."""
+        for begin, end, before in reversed(self._live):
+            if begin <= time:
+                return before + (time - begin) - self._lost * min(time - begin, end - begin)  # type: ignore[return-value]
+        return time - self._past  # type: ignore[return-value]
+
+    def _time_of(self, work: float) -> float:
+        """`time` where one clock serves all ranks."""
+        for begin, end, before in reversed(self._live):
+            if before <= work:
+                beside = work - before
+                return begin + beside + min(self.contention * beside, self._lost * (end - begin))  # type: ignore[return-value]
+        return work + self._past  # type: ignore[return-value]
+
+    def _corners(self) -> tuple[Array, Array, Array]:
+        """Where work falls behind time or ceases to, where one clock serves all ranks: times, the
+        work done by then, and how far it is behind."""
+        if self._bends is None:
+            times = np.array([time for begin, end, _ in self._live for time in (begin, end)])
+            works = np.array([self._work_of(time) for time in times.tolist()])
+            self._bends = times, works, times - works
+        return self._bends
+
+    def breaks(self, low: float, high: float) -> bool:
+        """Whether bytes begin or cease to move on some rank between two times."""
+        return any(
+            bool(np.any((low < edge) & (edge < high))) if isinstance(edge, np.ndarray)
+            else low < edge < high
+            for begin, end, _ in self._live
+            for edge in (begin, end)
+        )  # fmt: skip
+
+    def talk(self, begin: Value, end: Value) -> None:
+        """Bytes move from `begin` to `end`; nobody has worked beyond `begin` yet."""
+        self._bends = None
+        self.alike = self.alike and isinstance(begin, float) and isinstance(end, float)
+        if self._live:
+            last = self._live[-1]
+            if not _all(last[0] <= begin):
+                self._inserted(begin, end)
+                return
+            if _all(begin <= last[1]):  # one stretch, as most are where the network is behind
+                self._live[-1] = (last[0], later(last[1], end), last[2])
+                return
+            begin = later(begin, last[1])
+            end = later(begin, end)
+        self._live.append((begin, end, self.work(begin)))
+
+    def _inserted(self, begin: Value, end: Value) -> None:
+        """The same where, on some rank, another collective began later."""
+        spans = [(a, b) for a, b, _ in self._live] + [(begin, end)]
+        alike = np.broadcast_arrays(*(time for span in spans for time in span))
+        begins, ends = np.stack(alike[0::2]), np.stack(alike[1::2])
+        order = np.argsort(begins, axis=0, kind="stable")
+        begins, ends = (np.take_along_axis(times, order, axis=0) for times in (begins, ends))
+        self._live = []
+        for one, other in zip(begins, ends, strict=True):
+            self.talk(_plain(one), _plain(other))
+
+    def forget(self, low: float) -> None:
+        """All ranks have done at least `low` of work."""
+        while self._live:
+            begin, end, before = self._live[0]
+            if not _all(before + (end - begin) / (1.0 + self.contention) <= low):
+                break
+            self._past = self._past + self._lost * (end - begin)
+            del self._live[0]
+            self._bends = None
+
+
+def at(value: Value, column: int | Indices) -> Value:
+    """The value of one rank, or of several, where each has its own."""
+    if isinstance(value, float):
+        return value
+    return float(value[column]) if isinstance(column, int) else value[column]
+
+
+def _within(value: Value, most: Value) -> Value:
+    """`value`, at least 0 and at most `most`."""
+    if isinstance(value, float) and isinstance(most, float):
+        return 0.0 if value <= 0.0 else min(value, most)
+    return np.minimum(np.maximum(value, 0.0), most)
+
+
+def _all(truth: bool | np.bool_ | npt.NDArray[np.bool_]) -> bool:
+    return bool(np.all(truth)) if isinstance(truth, np.ndarray) else bool(truth)
+
+
+def _plain(value: Array) -> Value:
+    return float(value) if value.ndim == 0 else value

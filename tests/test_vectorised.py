@@ -1,0 +1,112 @@
+"""What the vectorised engine rests on: lines of ranks, and a clock on which work only adds up."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_engines import play_of
+
+from dpsim.backends.ideal import Ideal
+from dpsim.compile.program import Cast, Op, Program
+from dpsim.play import vectorised
+from dpsim.play.vectorised.position import Base, Factors, Position
+from dpsim.play.vectorised.slowing import Slowing
+
+times = st.floats(0.0, 10.0)
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(st.lists(st.tuples(times, times), min_size=1, max_size=50), st.lists(times, max_size=5))
+def test_the_last_rank_is_the_last_of_all_ranks(
+    ranks: list[tuple[float, float]], seconds: list[float]
+) -> None:
+    """max over ranks of begin + factor x seconds, from the few that may ever be last."""
+    begins, factors = np.array(ranks).T
+    base = Base(begins, Factors(factors))
+    for more in seconds:
+        expected = (begins + factors * more).max() + 0.5
+        assert base.peak(more, 0.5) == pytest.approx(expected, rel=1e-12)
+
+
+def test_few_ranks_are_ever_last() -> None:
+    rng = np.random.default_rng(0)
+    begins, factors = rng.normal(1.0, 0.01, 100_000), rng.normal(1.0, 0.02, 100_000)
+    values, _ = Base._on_top(begins, factors)
+    assert len(values) < 1000
+
+
+@settings(max_examples=100, derandomize=True, deadline=None)
+@given(st.lists(st.tuples(times, times), max_size=8), st.lists(times, min_size=1), st.booleans())
+def test_the_clock_of_work_loses_what_the_collectives_take(
+    spans: list[tuple[float, float]], asked: list[float], apart: bool
+) -> None:
+    """work(t) = t - c / (1 + c) x (time until t in which bytes moved), and back; for one number as
+    for one for each rank."""
+    clock = Slowing(0.6)
+    for begin, length in spans:
+        ends = begin + length
+        clock.talk(np.array([begin, begin]) if apart else begin, ends)
+    grid = np.array([0.0, *sorted(t for begin, length in spans for t in (begin, begin + length))])
+    for when in asked:
+        edges = np.unique(np.append(np.minimum(grid, when), when))
+        moved = sum(
+            b - a
+            for a, b in pairwise(edges)
+            if any(begin <= a and b <= begin + length for begin, length in spans)
+        )
+        for value in (when, np.array([when, when])):
+            work = clock.work(value)
+            assert np.asarray(work) == pytest.approx(when - 0.6 / 1.6 * moved, abs=1e-12)
+            assert np.asarray(clock.time(work)) == pytest.approx(when, abs=1e-12)
+
+
+def test_stretches_that_all_ranks_are_past_are_forgotten_and_still_count() -> None:
+    clock = Slowing(1.0)
+    clock.talk(1.0, 3.0)
+    before = clock.time(5.0)
+    clock.forget(2.0)
+    assert clock.idle
+    assert clock.time(5.0) == before == 6.0
+
+
+def test_waiting_moves_only_ranks_that_are_early() -> None:
+    position = Position(np.array([0.0, 1.0, 2.0]), Factors(np.array([1.0, 2.0, 3.0])))
+    position.work(1.0)
+    position.wait(2.5)
+    assert np.asarray(position.now.each).tolist() == [2.5, 3.0, 5.0]
+    assert (position.low, position.high) == (2.5, 5.0)
+    position.wait(9.0)
+    assert position.now.each == 9.0
+
+
+@pytest.mark.parametrize("contention", [0.0, 0.7])
+def test_a_rank_that_is_never_last_moves_no_other(contention: float) -> None:
+    """Ranks that are all alike are one number; one that is faster makes them many.  What the others
+    do is the same."""
+    program = Program(
+        (
+            Op("F", "forward", seconds=1e-3),
+            Op("AR", "collective", "c", operation="all_reduce", bytes=1e6, after=(0,)),
+            Op("C", "copy", seconds=3e-4),
+            Op("B", "backward", seconds=2e-3),
+            Op("W", "wait", after=(1,)),
+            Op("O", "optimizer", seconds=1e-4),
+        )
+    )
+    alike, apart = np.full(6, 1.25), np.full(6, 1.25)
+    apart[4] = 1.0
+    found = [
+        vectorised.play(
+            play_of(Cast.uniform(program, 6), Ideal(latency=1.5e-3), steps=3,
+                    factors=lambda _, own=own: own, contention=contention)  # type: ignore[misc]
+        )
+        for own in (alike, apart)
+    ]  # fmt: skip
+    assert found[0].durations == pytest.approx(found[1].durations, rel=1e-12)
+    assert np.array(found[0].splits) == pytest.approx(np.array(found[1].splits), abs=1e-15)
+    assert found[0].last.column(2).end == pytest.approx(found[1].last.column(2).end, rel=1e-12)
+    assert {found[k].last.critical_rank() for k in (0, 1)} == {0}
