@@ -25,6 +25,7 @@ from dpsim.models import Model
 from dpsim.models.precision import Precision
 from dpsim.play import Costs, Play
 
+
 @dataclass(frozen=True)
 class Case:
     """One point: the scenario without its sweep, and what follows from it, chapter by chapter.

@@ -55,6 +55,16 @@ def at_ranks(case: Case, ranks: int) -> Case:
     return Variant(f"{ranks} ranks", {"cluster": cluster}).of(case)
 
 
+def with_micro_batches(case: Case, count: int) -> Case:
+    """`case` with `count` micro-batches of the same size in a step."""
+    batch = case.scenario.batch
+    whole = batch.global_
+    if whole is not None:
+        whole = whole // batch.accumulation * count
+    short = replace(batch, accumulation=count, global_=whole)
+    return Variant(f"{count} micro-batches", {"batch": short}).of(case)
+
+
 def without_communication(case: Case) -> Case:
     """`case` with collectives that take no time."""
     return Variant("free communication", {"collective": Free(), "calibration": None}).of(case)

@@ -68,7 +68,8 @@ class Swept:
         """The result, in the grid's order."""
         header = self.header
         records = sorted(self.records, key=lambda record: int(record["n"]))
-        points = {record["n"]: from_json(Point | Failed | Chosen, record["point"]) for record in records}
+        kinds = Point | Failed | Chosen
+        points = {record["n"]: from_json(kinds, record["point"]) for record in records}
         for lost in self.lost:
             change = _grid(header).change(lost.number)
             points[lost.number] = failed(None, lost.reason, change)

@@ -15,10 +15,10 @@ from dpsim.cases.variant import scaled
 from dpsim.core.overrides import changed_sections
 from dpsim.core.record import Refused, altered
 from dpsim.describe.scenario import Loaded, load
+from dpsim.predict import training_run
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level
-from dpsim.predict import training_run
-from dpsim.predict.numbers import Numbers, failed
+from dpsim.predict.numbers import WHOLE, Numbers, failed
 from dpsim.predict.player import fastest
 from dpsim.predict.point import Change, Chosen, Failed
 from dpsim.predict.prediction import Prediction, predict
@@ -98,7 +98,8 @@ class Unswept:
         """`columns` of the point of `loaded`, on the fastest engine that applies."""
         case = self.case(loaded)
         training_run.check(case)
-        return Numbers(case, fastest(case), self.found, change).chosen(columns)
+        played = fastest(case, splits=not WHOLE.issuperset(columns))
+        return Numbers(case, played, self.found, change).chosen(columns)
 
     def failed(self, loaded: Loaded | None, error: Exception | str, change: Change) -> Failed:
         """The point of `change` where there are no numbers; None where it could not be read."""

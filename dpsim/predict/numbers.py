@@ -161,6 +161,10 @@ def check_column(key: str) -> None:
 HEAD = ("ranks", "nodes", "global_batch", "engine", "set")
 #: fields that compare a point with others
 RELATIVE = ("training_speedup", "speedup", "efficiency", "efficiency_low", "efficiency_high")
+#: keys that ask for whole steps only, whatever these are made of
+WHOLE = {*HEAD, "engine_reason", "step_time_s", "step_p50_s", "step_p99_s", "throughput_per_s",
+         "throughput_unit", "mfu", "step_time_low_s", "step_time_high_s", "interval_causes",
+         "memory_bytes", "memory_parts", "fits", "bound_s"}  # fmt: skip
 #: fields of a point that are worked out from its case and how that was played
 STAGED = (
     "ranks", "nodes", "global_batch", "engine", "engine_reason", "step_time_s", "interval",

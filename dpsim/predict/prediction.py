@@ -146,9 +146,7 @@ def predict(
         raise loaded.located(error) from None
 
 
-def _predict(
-    loaded: Loaded, found: Level | None, tell: told.Told, shared: Chapters
-) -> Prediction:
+def _predict(loaded: Loaded, found: Level | None, tell: told.Told, shared: Chapters) -> Prediction:
     """Play every point of `loaded`.  Raises Refused where no point can be computed for a reason
     that lies in the input; a single point that cannot be computed carries its `error`."""
     cases = tuple(Case(point, loaded.base, shared=shared) for point in loaded.points)

@@ -208,7 +208,11 @@ def _lines(
 
 
 def _line(
-    axes: Axes, points: Sequence[tuple[float, Point | Failed | Chosen]], what: Shown, place: int, name: str
+    axes: Axes,
+    points: Sequence[tuple[float, Point | Failed | Chosen]],
+    what: Shown,
+    place: int,
+    name: str,
 ) -> None:
     x, y = [at for at, _ in points], [what.of(point) for _, point in points]
     ends = [what.ends(point) for _, point in points]
