@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dpsim.collectives import BARRIER, RECEIVE, SEND
 
@@ -121,6 +121,11 @@ class Program:
         return tuple(result)
 
     @cached_property
+    def known(self) -> dict[Any, Any]:
+        """What engines have worked out about it, by their own keys; it never changes."""
+        return {}
+
+    @cached_property
     def places(self) -> dict[tuple[str, str, int], int]:
         """The index of every operation by its stream, its group, and how many earlier ones share
         both: what ranks do together has the same name on all of them."""
@@ -128,6 +133,14 @@ class Program:
             (op.stream, op.group, ordinal): index
             for index, (op, ordinal) in enumerate(zip(self.ops, self.ordinals, strict=True))
         }
+
+    def first_of(self, group: str) -> Op | None:
+        """The first collective in groups of that name."""
+        return self._first.get(group)
+
+    @cached_property
+    def _first(self) -> dict[str, Op]:
+        return {op.group: op for op in reversed(self.ops) if op.kind == "collective"}
 
     @cached_property
     def host_matters(self) -> bool:

@@ -15,7 +15,7 @@ otherwise it says so (NotApplicable) and the event engine is the one to ask.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
 
 import numpy as np
 
@@ -151,26 +151,29 @@ class _Run:
         return [Factors(values[np.asarray(role.members)]) for role in self.roles]
 
     def _play(self, cast: Cast) -> None:
-        roles: Sequence[Role] = self.roles
-        while any(role.next < len(role.program.tasks) for role in roles):
-            moved = [self._advance(k, cast) for k in range(len(roles))]
-            if not (any(moved) | self.exchanges.meet(cast)):
-                raise stuck(cast, roles)
+        """Every role goes on until it has to wait for others, who then call it."""
+        called = deque(range(len(self.roles)))
+        while called:
+            number = called.popleft()
+            called.extend(self._advance(number, cast))
+            if self.roles[number].arrived:
+                called.extend(self.exchanges.meet(number, cast))
+        if any(role.next < len(role.program.tasks) for role in self.roles):
+            raise stuck(cast, self.roles)
 
-    def _advance(self, number: int, cast: Cast) -> bool:
-        """Play this role's operations up to its next collective."""
-        role, moved = self.roles[number], False
+    def _advance(self, number: int, cast: Cast) -> list[int]:
+        """Play this role's operations up to its next collective; returns whom that lets go on."""
+        role, freed = self.roles[number], list[int]()
         tasks = role.program.tasks
         while role.next < len(tasks) and not role.arrived:
             op = tasks[role.next].op
             if op.operation == RECEIVE and not self.exchanges.sent(number, cast):
-                return moved
-            moved = True
+                break
             if op.kind == "transfer":
-                self.exchanges.transfer(number, cast)
+                freed += self.exchanges.transfer(number, cast)
             elif op.kind == "collective":
                 role.come()
                 role.arrived = True
             else:
                 role.compute()
-        return moved
+        return freed

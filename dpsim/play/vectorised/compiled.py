@@ -44,6 +44,14 @@ class Compiled:
 
 def compiled(program: Program, *, early: bool, width: int) -> Compiled:
     """`program`, its collectives as `early` as may be, on streams of `width` workers."""
+    key = ("vectorised", early, width)
+    if key not in program.known:
+        program.known[key] = _compiled(program, early, width)
+    found: Compiled = program.known[key]
+    return found
+
+
+def _compiled(program: Program, early: bool, width: int) -> Compiled:
     order = program.collectives_first if early else tuple(range(len(program.ops)))
     place = {index: k for k, index in enumerate(order)}
     ops = program.ops

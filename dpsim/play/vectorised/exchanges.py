@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -12,42 +13,28 @@ from dpsim.backends import Plan
 from dpsim.compile.program import SEND, Cast, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
-from dpsim.play import Costs, Play
+from dpsim.play import Play
 from dpsim.play.vectorised.role import Role
 from dpsim.play.vectorised.sharing import Sharing, Talk
 from dpsim.play.vectorised.slowing import Indices, Value
 
-Groups = tuple[Sequence[int], ...]
+Groups = Sequence[tuple[int, ...]]
+#: what a transfer is called on both sides: stream, group, and how many came before
+Key = tuple[str, str, int]
 
 
 class Meeting:
     """Roles that meet in groups of one name, and these groups."""
 
-    def __init__(self, cast: Cast, roles: tuple[int, ...], groups: Groups) -> None:
+    def __init__(self, cast: Cast, roles: tuple[int, ...], groups: Groups, name: str) -> None:
         self.cast, self.roles, self.groups = cast, roles, groups
-
-        self._plans: dict[tuple[str, float, int, float], tuple[list[Plan], Array]] = {}
+        #: what tells these groups apart from all others
+        self.tags = [(name, group[0]) for group in groups]
 
     @property
     def whole(self) -> bool:
         """Whether all of their ranks, and they only, are one group."""
         return len(self.groups) == 1
-
-    def plans(self, costs: Costs, op: Op, slow: float) -> tuple[list[Plan], Array]:
-        """How each group carries out `op` where bytes between nodes take `slow` times as long, and
-        in what time [s]."""
-        key = (op.operation, op.bytes, op.repeats, slow)
-        if key not in self._plans:
-            found = [
-                costs.slowed(costs.of(op, group), slow)  # type: ignore[arg-type]
-                for group in self.groups
-            ]
-            self._plans[key] = found, np.array([plan.seconds for plan in found])
-        return self._plans[key]
-
-    def tags(self, name: str) -> list[tuple[str, int]]:
-        """What tells the groups of that name apart from all others."""
-        return [(name, group[0]) for group in self.groups]
 
     @cached_property
     def _order(self) -> Indices:
@@ -80,8 +67,9 @@ class Exchanges:
     def __init__(self, request: Play, comm: float, roles: Sequence[Role]) -> None:
         self.request, self.comm, self.roles = request, comm, roles
         self._meetings: dict[tuple[int, str], dict[int, Meeting]] = {}
+        self._planned: dict[tuple[Any, ...], tuple[list[Plan], Array]] = {}
         self._pairs: dict[tuple[int, int, str, str], list[tuple[int, int]]] = {}
-        self._alone: dict[int, list[Plan]] = {}
+        self._waiting: dict[Key, list[int]] = {}
 
     def begin(self, step: int, sharing: Sharing | None) -> None:
         """Step number `step` begins; `sharing` is told who uses which links when."""
@@ -89,53 +77,67 @@ class Exchanges:
         self.sharing = sharing
         if sharing is not None:
             sharing.begin()
-        self._messages: dict[tuple[str, str, int], dict[int, tuple[float, float]]] = {}
+        self._messages: dict[Key, dict[int, tuple[float, float]]] = {}
 
-    def _plan(self, op: Op, ranks: Sequence[int]) -> Plan:
-        """How `ranks` carry out `op` in this step."""
-        return self.request.costs.slowed(self.request.costs.of(op, ranks), self.slow)  # type: ignore[arg-type]
+    def _plans(self, op: Op, groups: Groups, whose: object) -> tuple[list[Plan], Array]:
+        """How each of `groups`, those of `whose`, carries out `op` in this step, and in what time
+        [s]."""
+        key = (id(whose), op.operation, op.bytes, op.repeats, self.slow)
+        if key not in self._planned:
+            costs = self.request.costs
+            plans = [costs.slowed(costs.of(op, group), self.slow) for group in groups]
+            self._planned[key] = plans, np.array([plan.seconds for plan in plans])
+        return self._planned[key]
 
     # -- transfers --------------------------------------------------------------------------------
 
-    def _message(self, number: int, cast: Cast) -> dict[int, tuple[float, float]]:
-        """Begin and end of the next transfer of a role, by receiver, as far as it has been sent."""
+    def _key(self, number: int, cast: Cast) -> Key:
         task = self.roles[number].task
-        ordinal = cast.programs[number].ordinals[task.number]
-        return self._messages.setdefault((task.op.stream, task.op.group, ordinal), {})
+        return task.op.stream, task.op.group, cast.programs[number].ordinals[task.number]
 
     def sent(self, number: int, cast: Cast) -> bool:
-        """Whether what a role is to receive has been sent to all its ranks."""
-        message = self._message(number, cast)
-        return all(rank in message for rank in self.roles[number].members)
+        """Whether what a role is to receive has been sent to all its ranks; if not, it is noted
+        that the role waits for it."""
+        key, members = self._key(number, cast), self.roles[number].members
+        message = self._messages.setdefault(key, {})
+        if len(message) >= len(members) and all(rank in message for rank in members):
+            return True
+        self._waiting.setdefault(key, []).append(number)
+        return False
 
-    def transfer(self, number: int, cast: Cast) -> None:
-        """Send, or take what has been sent."""
-        role, op = self.roles[number], self.roles[number].task.op
-        message = self._message(number, cast)
+    def transfer(self, number: int, cast: Cast) -> list[int]:
+        """Send, or take what has been sent; returns the roles that waited for it."""
+        role, op, key = self.roles[number], self.roles[number].task.op, self._key(number, cast)
+        message = self._messages.setdefault(key, {})
         role.come()
         receivers: Sequence[int] = role.members
+        freed: list[int] = []
         if op.operation == SEND:
             pairs = self._pairs_of(number, cast, op)
             receivers = [receiver for _, receiver in pairs]
-            ready = np.broadcast_to(role.arrival, (len(pairs),)).tolist()
-            for pair, begin in zip(pairs, ready, strict=True):
-                plan = self._plan(op, pair)
-                message[pair[1]] = begin, begin + plan.seconds * self.comm
-                if self.sharing is not None:
-                    self._note(op, pair, plan, *message[pair[1]])
+            plans, _ = self._plans(op, pairs, pairs)
+            arrival = role.arrival
+            ready = [arrival] if len(pairs) == 1 else np.broadcast_to(arrival, len(pairs)).tolist()
+            for receiver, begin, plan in zip(receivers, ready, plans, strict=True):
+                message[receiver] = float(begin), float(begin + plan.seconds * self.comm)
+            self._note_sent(op, pairs, plans, message)
+            freed = self._waiting.pop(key, [])
         spans = [message[rank] for rank in receivers]
         if len(spans) == 1:
             role.carry_out(*spans[0])
         else:
             begins, ends = np.array(spans).T
             role.carry_out(begins, ends)
+        return freed
 
-    def _note(self, op: Op, pair: tuple[int, int], plan: Plan, begin: float, end: float) -> None:
-        """One transfer, on links that others may need too."""
-        assert self.sharing is not None
-        stream = f"{op.stream} of rank {pair[0]}"
-        plans = self._alone.setdefault(id(plan), [plan])
-        self.sharing.note(Talk(stream, [(op.group, pair[0])], plans, (begin,), (end,)))
+    def _note_sent(
+        self, op: Op, pairs: Groups, plans: Sequence[Plan], message: dict[int, tuple[float, float]]
+    ) -> None:
+        """Transfers, on links that others may need too."""
+        if self.sharing is not None:
+            begins, ends = zip(*(message[receiver] for _, receiver in pairs), strict=True)
+            tags = [(op.group, sender) for sender, _ in pairs]
+            self.sharing.note(Talk(op.stream, tags, plans, begins, ends))
 
     def _pairs_of(self, number: int, cast: Cast, op: Op) -> list[tuple[int, int]]:
         """Sender and receiver of what each rank of a role sends."""
@@ -146,21 +148,16 @@ class Exchanges:
 
     # -- collectives ------------------------------------------------------------------------------
 
-    def meet(self, cast: Cast) -> bool:
-        """Carry out collectives whose participants have all arrived."""
-        met = False
-        for number, role in enumerate(self.roles):
-            if role.arrived:
-                met |= self._try(cast, number, role.task.op)
-        return met
-
-    def _try(self, cast: Cast, number: int, op: Op) -> bool:
+    def meet(self, number: int, cast: Cast) -> tuple[int, ...]:
+        """Carry out the collective that role `number` has come to if all others have come too;
+        returns the roles that took part."""
+        op = self.roles[number].task.op
         meeting = self._meeting(cast, number, op.group)
         involved = [self.roles[k] for k in meeting.roles]
         for role in involved:
             theirs = role.task.op if role.arrived else None
             if theirs is None or (theirs.stream, theirs.group) != (op.stream, op.group):
-                return False
+                return ()
             if (theirs.operation, theirs.bytes) != (op.operation, op.bytes):
                 raise SimulationError(
                     f"ranks disagree on {op.stream}: {op.name} meets {theirs.name}; "
@@ -170,25 +167,25 @@ class Exchanges:
             self._together(op, meeting, involved)
         else:
             self._apart(op, meeting, involved)
-        return True
+        return meeting.roles
 
     def _together(self, op: Op, meeting: Meeting, involved: Sequence[Role]) -> None:
         """The usual case: the roles form one group."""
-        plans, seconds = meeting.plans(self.request.costs, op, self.slow)
+        plans, seconds = self._plans(op, meeting.groups, meeting)
         begin = max(role.last_arrival for role in involved)
         end = begin + float(seconds[0]) * self.comm
         if self.sharing is not None:
-            self.sharing.note(Talk(op.stream, meeting.tags(op.group), plans, (begin,), (end,)))
+            self.sharing.note(Talk(op.stream, meeting.tags, plans, (begin,), (end,)))
         for role in involved:
             role.carry_out(begin, end)
 
     def _apart(self, op: Op, meeting: Meeting, involved: Sequence[Role]) -> None:
         """Each of several groups carries out its own."""
-        plans, seconds = meeting.plans(self.request.costs, op, self.slow)
+        plans, seconds = self._plans(op, meeting.groups, meeting)
         begins = meeting.latest([role.arrival for role in involved])
         ends = begins + seconds * self.comm
         if self.sharing is not None:
-            self.sharing.note(Talk(op.stream, meeting.tags(op.group), plans, begins, ends))
+            self.sharing.note(Talk(op.stream, meeting.tags, plans, begins, ends))
         times = zip(involved, meeting.spread(begins), meeting.spread(ends), strict=True)
         for role, begin, end in times:
             role.carry_out(begin, end)
@@ -198,20 +195,21 @@ class Exchanges:
         groups; roles that share no group need not agree on anything."""
         if (id(cast), name) not in self._meetings:
             _require_members(cast, name)
-            self._meetings[id(cast), name] = _meetings(cast, cast.groups[name])
+            self._meetings[id(cast), name] = _meetings(cast, name)
         return self._meetings[id(cast), name][number]
 
 
-def _meetings(cast: Cast, groups: Groups) -> dict[int, Meeting]:
+def _meetings(cast: Cast, name: str) -> dict[int, Meeting]:
+    groups = cast.groups[name]
     if len(cast.programs) == 1:
-        return {0: Meeting(cast, (0,), groups)}
+        return {0: Meeting(cast, (0,), groups, name)}
     graph: nx.Graph[int] = nx.Graph()
     for group in groups:
         nx.add_path(graph, dict.fromkeys(cast.roles[rank] for rank in group))
     found: dict[int, Meeting] = {}
     for roles in nx.connected_components(graph):
         own = tuple(group for group in groups if cast.roles[group[0]] in roles)
-        found |= dict.fromkeys(roles, Meeting(cast, tuple(sorted(roles)), own))
+        found |= dict.fromkeys(roles, Meeting(cast, tuple(sorted(roles)), own, name))
     return found
 
 
@@ -229,9 +227,7 @@ def _require_members(cast: Cast, name: str) -> None:
         return
     present = {rank for group in groups for rank in group}
     for role, program in enumerate(cast.programs):
-        outside = [rank for rank in cast.members(role) if rank not in present]
-        needs = (op for op in program.ops if op.kind == "collective" and op.group == name)
-        if outside and (op := next(needs, None)):
-            raise SimulationError(
-                f"rank {outside[0]} is in no group {name!r}, which {op.name} needs"
-            )
+        outside = next((rank for rank in cast.members(role) if rank not in present), None)
+        op = None if outside is None else program.first_of(name)
+        if op is not None:
+            raise SimulationError(f"rank {outside} is in no group {name!r}, which {op.name} needs")

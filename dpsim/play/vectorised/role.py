@@ -7,6 +7,7 @@ host live in time.  A number stands for all ranks wherever they are alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ class Role:
     """The state of all ranks of one role, or of some of them that are played again.
 
     width     how many collectives of one stream run at once
-    next      the place of the operation that comes next
+    next      the place of the operation that comes next, `task`
     arrived   whether the ranks have come to a collective that is not carried out yet
     spans     begin and end of this step's operations on communicators, by their place
     watch     of ranks that are played again, what is told of every operation: ready, start, end
@@ -54,6 +55,7 @@ class Role:
     def begin(self, program: Compiled, factors: Factors) -> Start:
         """A step begins; returns where the ranks are."""
         self.program, self.next, self.arrived = program, 0, False
+        self.task = program.tasks[0]
         self.position.turn(factors)
         self.origin = self.position.now
         self.spans: dict[int, Span] = {}
@@ -81,10 +83,11 @@ class Role:
 
     # -- when something can start -----------------------------------------------------------------
 
-    @property
-    def task(self) -> Task:
-        """The operation that comes next."""
-        return self.program.tasks[self.next]
+    def _go_on(self) -> None:
+        """What comes next is the operation after this one."""
+        self.next += 1
+        if self.next < len(self.program.tasks):
+            self.task = self.program.tasks[self.next]
 
     def come(self) -> None:
         """The ranks come to an operation on a communicator: `arrival` says when."""
@@ -159,7 +162,7 @@ class Role:
             self.host = later(self.host, self._time())
         if self.watch is not None:
             self.watch(task, ready, ready, self._time())
-        self.next += 1
+        self._go_on()
 
     def _ready(self, task: Task) -> Value:
         found = self._awaited(task, 0.0)
@@ -190,7 +193,7 @@ class Role:
     def carry_out(self, begin: Value, end: Value) -> None:
         """The operation on a communicator that comes next runs from `begin` to `end`."""
         op = self.task.op
-        if not np.isfinite(latest(end)):
+        if not latest(end) < inf:
             raise SimulationError(f"{op.name} ends at no finite time")
         self.arrived = False
         if self.slowing.contention and op.kind == "collective":
@@ -201,7 +204,7 @@ class Role:
         self._occupy(op.stream, end)
         if op.blocks_host:
             self.host = later(self.host, end)
-        self.next += 1
+        self._go_on()
 
     def _talk(self, op: Op, begin: Value, end: Value) -> None:
         """What these ranks compute beside a collective is slowed."""
