@@ -29,11 +29,15 @@ SETTLED = 1e-9
 
 @dataclass(frozen=True)
 class Played:
-    """A timeline, the engine that made it and why that one."""
+    """A timeline, the engine that made it and why that one.
+
+    settled  whether it is that of the first play, or nothing could settle
+    """
 
     timeline: Timeline
     engine: str
     reason: str
+    settled: bool = False
 
     @property
     def step_time(self) -> float:
@@ -56,13 +60,14 @@ def play(case: Case, *, budget: float | None = None) -> Played:
     if wanted == "vectorised":
         check_affordable(case, effort, VECTORISED)
         try:
-            return Played(_settle(case.plays(), vectorised.play), wanted, reason)
+            timeline, first = _settle(case.plays(), vectorised.play)
+            return Played(timeline, wanted, reason, first)
         except NotApplicable as error:
             if case.scenario.engine == "vectorised":
                 raise SimulationError(f"engine: vectorised does not apply: {error}") from None
             wanted, reason = "event", str(error)
     check_affordable(case, effort, EVENT)
-    return Played(_settle(case.plays(), _event(case)), wanted, reason)
+    return Played(_settle(case.plays(), _event(case))[0], wanted, reason)
 
 
 def fastest(case: Case, *, splits: bool = True) -> Played:
@@ -71,8 +76,8 @@ def fastest(case: Case, *, splits: bool = True) -> Played:
     if case.scenario.engine == "auto" and case.scenario.detail != "rounds":
         check_affordable(case, effort_of(case), VECTORISED)
         with suppress(NotApplicable):
-            timeline = _settle(case.plays(), partial(vectorised.play, splits=splits))
-            return Played(timeline, "vectorised", "the fastest that applies")
+            timeline, first = _settle(case.plays(), partial(vectorised.play, splits=splits))
+            return Played(timeline, "vectorised", "the fastest that applies", first)
     return play(case)
 
 
@@ -83,25 +88,37 @@ def step_time(
     if case.scenario.detail != "rounds":
         plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
         with suppress(NotApplicable):
-            return _settle(plays, _ends).step_time
+            return _settle(plays, _ends)[0].step_time
     plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
-    return _settle(plays, _event(case)).step_time
+    return _settle(plays, _event(case))[0].step_time
 
 
-def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[float]:
-    """Step times of several variants of `case`, whose own step time is `time`.
+def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[float]:
+    """Step times of several variants of `case`, which was `played`.
 
     A variant stretches compute, or all of communication alike.  Where communicators share links
     this leaves the sharing out, and the ratio to the unstretched lane is what counts.
     """
-    lanes = lanes_of(variants)
-    request = case.plays(at_most=FEW if case.script.contention else None)[0]
+    most, time = FEW if case.script.contention else None, played.step_time
+    request, known = case.plays(at_most=most)[0], _own(case, played, most)
+    lanes = lanes_of(variants)[len(known) :]
     try:
-        own, *found = vectorised.play(request, lanes=lanes, sharing=False, splits=False).lanes
+        times = vectorised.play(request, lanes=lanes, sharing=False, splits=False).lanes
+        own, *found = (*known, *times)
     except NotApplicable:  # one pass cannot follow their order
         each = (None, *variants)
         own, *found = (step_time(case, stretch=one, at_most=FEW) for one in each)
     return [time * value / own if own else value for value in found]
+
+
+def _own(case: Case, played: Played, most: int | None) -> tuple[float, ...]:
+    """The unstretched lane over `most` steps, where that is what was `played`; else nothing."""
+    if played.engine != "vectorised" or not played.settled or case.costs.concurrency > 1:
+        return ()
+    if not case.scenario.variability.random:
+        return played.timeline.lanes[:1]
+    durations = played.timeline.durations[:most]
+    return (sum(durations) / len(durations),)
 
 
 def lanes_of(variants: Sequence[Stretch]) -> tuple[vectorised.Lane, ...]:
@@ -138,12 +155,13 @@ def _event(case: Case) -> Callable[[Play], Timeline]:
     return lambda request: event.play(request, detail=case.scenario.detail)
 
 
-def _settle(plays: list[Play], engine: Callable[[Play], Timeline]) -> Timeline:
-    """The timeline of the first play that has settled; the mean of the last one if none has."""
+def _settle(plays: list[Play], engine: Callable[[Play], Timeline]) -> tuple[Timeline, bool]:
+    """The timeline of the first play that has settled, the mean of the last one if none has; and
+    whether that is the very first."""
     timeline = engine(plays[0])
-    for following in plays[1:]:
+    for number, following in enumerate(plays[1:]):
         last, before = timeline.durations[-1], timeline.durations[-2]
         if abs(last - before) <= SETTLED * max(last, before):
-            return replace(timeline, durations=(last,), splits=timeline.splits[-1:])
+            return replace(timeline, durations=(last,), splits=timeline.splits[-1:]), number == 0
         timeline = engine(following)
-    return timeline
+    return timeline, len(plays) == 1

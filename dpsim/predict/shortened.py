@@ -64,10 +64,10 @@ def _shared(case: Case) -> Played:
     return Played(_played(case), "vectorised", NOTE)
 
 
-def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[float]:
+def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[float]:
     """Step times of variants of `case`, as `dpsim.predict.player.lane_times`."""
     if case.mesh.plain:
-        return player.lane_times(case, variants, time)
+        return player.lane_times(case, variants, played)
     lanes, ends = player.lanes_of(variants), _short(case)
     if ends is None:
         values = _played(case, lanes).lanes
@@ -75,7 +75,7 @@ def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[flo
         short = (_played(with_micro_batches(case, m), lanes).lanes for m in ends[:2])
         count = case.scenario.batch.accumulation
         values = tuple(_line(ends, pair, count) for pair in zip(*short, strict=True))
-    return [time * value / values[0] for value in values[1:]]
+    return [played.step_time * value / values[0] for value in values[1:]]
 
 
 def _timeline(case: Case) -> Timeline:
