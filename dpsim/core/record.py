@@ -155,7 +155,8 @@ def altered(instance: T, values: Mapping[str, Any], *, file: bool = False) -> T:
             known[name] = fields[name].validate_python(value, context=context)
     except pydantic.ValidationError as error:
         raise _refusal(cls, error, (), (name,)) from None
-    made.__dict__.update(known)
+    for name, value in known.items():
+        object.__setattr__(made, name, value)
     if hasattr(made, "__post_init__"):
         made.__post_init__()
     return cast("T", made)
