@@ -56,9 +56,7 @@ class AstraSim(Toy):
         if not _ns(self.endpoint_delay).is_integer():
             raise Refused("is counted in whole nanoseconds there", ("endpoint_delay",))
 
-    def plan(
-        self, operation: str, ranks: Ranks, size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
         n = len(ranks)
         steps = passes(operation, "ASTRA-sim", _LACKS) * (n - 1)
         if n == 1 or size <= 0:

@@ -29,9 +29,7 @@ class SimGrid(Toy):
 
     tcp_gamma: units.Bytes = 4_194_304.0
 
-    def plan(
-        self, operation: str, ranks: Ranks, size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
         n = len(ranks)
         steps = passes(operation, "SimGrid") * (n - 1)
         latency, transfer = steps * self.latency, steps * self._moving(size / n)

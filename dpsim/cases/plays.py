@@ -194,7 +194,7 @@ class Script:
     def _fitted(self, given: float | None, name: str) -> float:
         """What is given, else what was fitted for the device; 0 for toys without a machine."""
         site = self.batches.site
-        if given is not None or site.machine is None:
+        if given is not None or site.device is None:
             return given or 0.0
         return fitted(name, site.device)
 
