@@ -16,7 +16,7 @@ from dpsim.backends import Plan
 from dpsim.backends._nccl_traffic import traffic_of
 from dpsim.backends.gloo import Gloo
 from dpsim.backends.nccl import Nccl, phase_of
-from dpsim.collectives import Flows, Ranks, Transfer, as_ranks, members_of
+from dpsim.collectives import Ranks, Transfer, TransferList, as_ranks, members_of
 from dpsim.collectives.ring_orders import rings
 from dpsim.compile.program import Op
 from dpsim.core import plugins
@@ -24,6 +24,7 @@ from dpsim.core.record import Refused, record
 from dpsim.machines.clos import flow_hash, flow_hashes
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Network, Vertex
+from dpsim.machines.leaves import leaves
 from dpsim.machines.loads import Loads
 from dpsim.machines.machine import load_machine
 from dpsim.machines.topology import Topology
@@ -199,6 +200,23 @@ def test_a_million_ranks_are_a_machine_like_any_other() -> None:
     assert len(found.loads.classes) < 100
 
 
+@pytest.mark.parametrize("seed", range(400, 430))
+def test_leaves_are_those_of_the_graph(seed: int) -> None:
+    topology, _ = machine(seed)
+    if topology.nodes == 1:
+        return
+    listed: Counter[tuple[int, float, float]] = Counter()
+    for leaf in leaves(topology):
+        listed[leaf.below, leaf.fastest, round(leaf.above)] += leaf.number
+    graph, expected = topology.graph, Counter[tuple[int, float, float]]()
+    for vertex in (v for v in graph if v[0] == "leaf"):
+        links = [(end[0], data["link"].bandwidth) for _, end, data in graph.out_edges(vertex, True)]
+        below = [bandwidth for kind, bandwidth in links if kind == "nic"]
+        above = sum(bandwidth for kind, bandwidth in links if kind != "nic")
+        expected[len(below), max(below), round(above)] += 1
+    assert listed == expected
+
+
 def test_what_is_not_connected_is_refused_without_its_graph() -> None:
     """Of a node whose second GPU hangs on the third, which is not in use."""
     links = [
@@ -279,17 +297,11 @@ def test_plans_tell_whether_they_share_a_link() -> None:
     topology = load_machine("dgx-h100").topology(4)
     costs = Costs(Nccl(), topology)
 
-    def layout(ranks: Ranks) -> Any:
-        loads = costs.plan("all_reduce", ranks, SIZE).phases[0].loads
-        assert isinstance(loads, Loads)
-        return loads.layout
-
     groups: list[Ranks] = [range(8), range(8, 16), range(0, 32, 8), range(1, 32, 8), range(32)]
-    for one in groups:
-        for other in groups:
-            meet = bool(dict.fromkeys(e for e, _ in layout(one).links()).keys()
-                        & dict.fromkeys(e for e, _ in layout(other).links()).keys())  # fmt: skip
-            assert layout(one).meets(layout(other)) == meet
+    plans = [costs.plan("all_reduce", group, SIZE) for group in groups]
+    for one in plans:
+        for other in plans:
+            assert one.meets(other) == (not one.rates.keys().isdisjoint(other.rates))
 
 
 # -- pieces ---------------------------------------------------------------------------------------
@@ -317,9 +329,9 @@ def test_evenly_spaced_ranks_are_a_range(ranks: Ranks, expected: Ranks) -> None:
 
 def test_transfers_come_in_their_order_whatever_holds_them() -> None:
     transfers = [Transfer(5, 1, 2.0), Transfer(0, 9, 1.0), Transfer(-3, 2, 4.0)]
-    assert list(Flows.of(transfers)) == transfers
-    assert Flows.of(transfers)[1:] == tuple(transfers[1:])
-    assert [t.bytes for t in Flows.of(transfers).times(2.0)] == [4.0, 2.0, 8.0]
+    assert list(TransferList.of(transfers)) == transfers
+    assert TransferList.of(transfers)[1:] == tuple(transfers[1:])
+    assert [t.bytes for t in TransferList.of(transfers).times(2.0)] == [4.0, 2.0, 8.0]
 
 
 @pytest.mark.parametrize("gpus", [3, 8, 62, 63, 64])

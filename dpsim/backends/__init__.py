@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsim.collectives import OPERATIONS, Flows, Ranks, Stage, Transfer, ring_payload
+from dpsim.collectives import OPERATIONS, Ranks, Stage, Transfer, TransferList, ring_payload
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.loads import Loads
 from dpsim.machines.moves import Move
@@ -65,6 +65,11 @@ class Plan:
         """Duration on otherwise idle links [s]."""
         return self.launch + sum(phase.latency + phase.seconds for phase in self.phases)
 
+    def meets(self, other: Plan) -> bool:
+        """Whether both use a link, without naming any."""
+        mine, theirs = ([p.loads for p in plan.phases if p.loads] for plan in (self, other))
+        return any(_meet(a, b) for a in mine for b in theirs)
+
     def moved(self, move: Move) -> Plan:
         """The plan of a group that lies alike on other nodes."""
         phases = tuple(
@@ -102,7 +107,7 @@ class _Moved:
 
     def __call__(self) -> Iterator[Stage]:
         for stage in self.stages():
-            flows = Flows.of(stage.transfers)
+            flows = TransferList.of(stage.transfers)
             yield stage._replace(transfers=flows.elsewhere(self.move.ends))
 
 
@@ -113,16 +118,24 @@ def scaled(loads: Mapping[Edge, float], factor: float) -> Mapping[Edge, float]:
     return {edge: load * factor for edge, load in loads.items()}
 
 
+def _meet(loads: Mapping[Edge, float], others: Mapping[Edge, float]) -> bool:
+    if isinstance(loads, Loads) and isinstance(others, Loads):
+        return loads.layout.meets(others.layout)
+    return not loads.keys().isdisjoint(others)
+
+
 def most_loaded(loads: Mapping[Edge, float]) -> float:
     """What the most loaded link carries."""
     return loads.most if isinstance(loads, Loads) else max(loads.values(), default=0.0)
 
 
 def link_seconds(loads: Mapping[Edge, float], topology: Topology) -> Iterator[tuple[Edge, float]]:
-    """A link of every class with its load over its bandwidth; all links where there are no
-    classes."""
+    """A link of every class with its load over its bandwidth, those first that were used first; all
+    links where there are no classes."""
     if isinstance(loads, Loads):
-        yield from zip(loads.edges(), loads.seconds.tolist(), strict=True)
+        each = zip(loads.classes, loads.edges(), loads.seconds.tolist(), strict=True)
+        for _, edge, time in sorted(each, key=lambda found: found[0].first):
+            yield edge, time
     else:
         for edge, load in loads.items():
             yield edge, load / topology.link(edge).bandwidth

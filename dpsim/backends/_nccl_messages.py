@@ -30,7 +30,15 @@ import numpy as np
 from dpsim.backends import Topology
 from dpsim.backends._nccl_time import SOCKETS, UNKNOWN, Constants, Time
 from dpsim.backends._nccl_traffic import RELAYED, Traffic, names_of, summed, tallied
-from dpsim.collectives import Flow, Flows, Members, Ranks, lanes_of, members_of, rank_array
+from dpsim.collectives import (
+    Members,
+    Ranks,
+    TransferList,
+    Transfers,
+    lanes_of,
+    members_of,
+    rank_array,
+)
 from dpsim.core.arrays import IntArray
 from dpsim.machines.tally import Lane, Tally
 
@@ -142,12 +150,12 @@ def _shift(ranks: Ranks, topology: Topology) -> Messages:
     return Messages(traffic, int(nodes == 1), int(nodes > 1), 1.0, 0.0, home, away, nodes)
 
 
-def onward(ranks: Ranks, size: float) -> Flows:
+def onward(ranks: Ranks, size: float) -> TransferList:
     """From every rank to the next, from the last of more than two to the first."""
     found = rank_array(ranks)
     if len(found) == 2:
-        return Flows.between(found[:1], found[1:], size)
-    return Flows.between(found, np.roll(found, -1), size)
+        return TransferList.between(found[:1], found[1:], size)
+    return TransferList.between(found, np.roll(found, -1), size)
 
 
 # -- everybody to everybody -----------------------------------------------------------------------
@@ -159,18 +167,18 @@ def _exchange(ranks: Ranks, topology: Topology) -> Messages:
     if n > _ALL_PAIRS and len(group.nodes) > 1 and group.alike:
         traffic = _by_symmetry(group, 1.0 / n, topology)
     else:
-        traffic = summed(tallied(Flows([_all_pairs(ranks, topology)]), ranks, topology))
+        traffic = summed(tallied(TransferList([_all_pairs(ranks, topology)]), ranks, topology))
     home, away = _kinds(traffic)
     kept = 1.0 / n if len(group.nodes) == 1 else 0.0
     here = min(group.sizes)
     return Messages(traffic, here - 1, n - here, 1.0 / n, kept, home, away, len(group.nodes))
 
 
-def _all_pairs(ranks: Ranks, topology: Topology) -> Flow:
+def _all_pairs(ranks: Ranks, topology: Topology) -> Transfers:
     """A part from everybody to everybody, those inside nodes first."""
     found = rank_array(ranks)
     n = len(found)
-    flow = Flow(np.repeat(found, n), np.tile(found, n), 1.0 / n, np.arange(n * n))
+    flow = Transfers(np.repeat(found, n), np.tile(found, n), 1.0 / n, np.arange(n * n))
     crossing = flow.sources // topology.gpus != flow.targets // topology.gpus
     return flow._replace(order=flow.order + n * n * crossing).some(flow.sources != flow.targets)
 
@@ -206,9 +214,11 @@ def _by_symmetry(group: Members, part: float, topology: Topology) -> Traffic:
     return summed(tally)
 
 
-def _between(a: IntArray, i: int, b: IntArray, j: int, topology: Topology) -> Flow:
+def _between(a: IntArray, i: int, b: IntArray, j: int, topology: Topology) -> Transfers:
     """From GPU `i` of each of the nodes `a` to GPU `j` of the one of `b` at the same place."""
-    return Flow(a * topology.gpus + i, b * topology.gpus + j, 1.0, np.zeros(len(a), dtype=np.int64))
+    return Transfers(
+        a * topology.gpus + i, b * topology.gpus + j, 1.0, np.zeros(len(a), dtype=np.int64)
+    )
 
 
 def _shifts(nodes: int) -> list[int]:

@@ -10,8 +10,8 @@ import numpy as np
 
 from dpsim.backends import Edge, Phase, Topology
 from dpsim.backends._nccl_graph import edge_kind
-from dpsim.collectives import Algorithm, Flows, Ranks, Stage, Transfer, lanes_of, members_of
-from dpsim.machines.loads import LinkClass, Loads
+from dpsim.collectives import Algorithm, Ranks, Stage, Transfer, TransferList, lanes_of, members_of
+from dpsim.machines.loads import Loads
 from dpsim.machines.tally import Lane, Tally
 
 #: NVLinks of a way through a third GPU, which passes the bytes on
@@ -53,7 +53,7 @@ def traffic_of(
 def tallied(transfers: Iterable[Transfer], ranks: Ranks, topology: Topology) -> Tally:
     """What `transfers` between `ranks` put on links."""
     tally = Tally(topology, members_of(ranks, topology).nodes, partial(names_of, topology))
-    for flow in Flows.of(transfers).parts:
+    for flow in TransferList.of(transfers).parts:
         for lane, part in lanes_of(flow, topology):
             tally.add(lane, part.bytes, part.order)
     return tally
@@ -62,16 +62,16 @@ def tallied(transfers: Iterable[Transfer], ranks: Ranks, topology: Topology) -> 
 def summed(tally: Tally) -> Traffic:
     """The traffic of all messages of `tally`."""
     loads = tally.loads()
-    paces: dict[str, tuple[float, LinkClass]] = {}
+    paces: dict[str, tuple[float, Edge]] = {}
     nic = 0.0
-    for which, load in zip(loads.classes, loads.carried.tolist(), strict=True):
-        pace, kind = load / which.bandwidth, which.kind
-        if kind not in paces or (pace, -which.first) > (paces[kind][0], -paces[kind][1].first):
-            paces[kind] = pace, which
-        if is_cable(loads.layout.edge(which)):
+    each = zip(loads.classes, loads.carried.tolist(), strict=True)
+    for which, load in sorted(each, key=lambda found: found[0].first):
+        pace, edge = load / which.bandwidth, loads.layout.edge(which)
+        if which.kind not in paces or pace > paces[which.kind][0]:
+            paces[which.kind] = pace, edge
+        if is_cable(edge):
             nic = max(nic, load)
-    busiest = {kind: (pace, loads.layout.edge(which)) for kind, (pace, which) in paces.items()}
-    return Traffic(loads, busiest, nic)
+    return Traffic(loads, paces, nic)
 
 
 def is_cable(edge: Edge) -> bool:
@@ -151,7 +151,7 @@ def shapes_of(
 
 def shape(stage: Stage, topology: Topology, size: float = 1.0) -> Shape:
     """The shape of `stage`, which was made for `size` bytes."""
-    flows = Flows.of(stage.transfers).parts
+    flows = TransferList.of(stage.transfers).parts
     lanes = [found for flow in flows for found in lanes_of(flow, topology)]
     nodes = np.unique(np.concatenate([ends for lane, _ in lanes for ends in lane[1:]]))
     tally = Tally(topology, nodes)
@@ -173,4 +173,4 @@ def _hops(tally: Tally, lane: Lane) -> set[tuple[float, float]]:
 
 def scaled(stage: Stage, factor: float, latency: float | None) -> Stage:
     """`stage` with `factor` times the bytes, and `latency` [s] for every transfer."""
-    return Stage(stage.repeats, Flows.of(stage.transfers).times(factor), latency)
+    return Stage(stage.repeats, TransferList.of(stage.transfers).times(factor), latency)

@@ -30,7 +30,7 @@ from typing import Annotated
 import numpy as np
 
 from dpsim.backends import Backend, Phase, Plan, Ranks, Topology
-from dpsim.collectives import Flows, lanes_of, members_of, rank_array, ring_payload
+from dpsim.collectives import TransferList, lanes_of, members_of, rank_array, ring_payload
 from dpsim.core import units
 from dpsim.core.arrays import IntArray
 from dpsim.core.record import Check, Refused, record
@@ -168,7 +168,7 @@ def _turned(ranks: Ranks, by: int) -> Hops:
 
 def _crossings(hops: Hops, topology: Topology) -> tuple[Loads, float]:
     """How many hops cross each link, and the longest latency of the links of a hop [s]."""
-    (flow,) = Flows.between(*hops, 1.0).parts
+    (flow,) = TransferList.between(*hops, 1.0).parts
     tally = Tally(topology, np.unique(np.concatenate(hops) // topology.gpus))
     lanes = list(lanes_of(flow, topology))
     for lane, part in lanes:

@@ -16,8 +16,7 @@ from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine, load_device, load_machine
 from dpsim.machines.topology import Topology
 
-#: ranks of a machine: as many as `cluster.ranks` may be.  Plans of collectives over all of them
-#: take
+#: ranks of a machine: as many as `cluster.ranks` may be.  Plans of collectives over all take some
 #: 3.5 kB a node and 20 us of a processor (nvls_tree over 131,072 nodes of DGX H100: 0.45 GB
 #: and 2.4 s beyond imports; by resource.getrusage and time.process_time)
 MOST_RANKS = 1_048_576

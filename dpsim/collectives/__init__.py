@@ -10,7 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dpsim.collectives._flows import Flow, Flows, Stage, Transfer, aggregator, lanes_of, switch
+from dpsim.collectives._flows import (
+    Stage,
+    Transfer,
+    TransferList,
+    Transfers,
+    aggregator,
+    lanes_of,
+    switch,
+)
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.members import Members, Ranks, as_ranks, members, rank_array
 from dpsim.machines.topology import Topology
@@ -89,13 +97,13 @@ class Algorithm:
     ) -> Iterable[Transfer]:
         """All bytes that `stages` move, by whom they join, in any order, rounds added up."""
 
-        def parts() -> Iterator[Flow]:
+        def parts() -> Iterator[Transfers]:
             for number, stage in enumerate(self.stages(operation, ranks, size, topology)):
-                for flow in Flows.of(stage.transfers).parts:
+                for flow in TransferList.of(stage.transfers).parts:
                     order = flow.order + number * ORDERS
                     yield flow._replace(bytes=stage.repeats * flow.bytes, order=order)
 
-        return Flows(parts)
+        return TransferList(parts)
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float
@@ -124,8 +132,28 @@ CONTRACT = Algorithm
 
 #: what plug-ins of this folder, and other rooms, take from here
 __all__ = [
-    "BARRIER", "CONTRACT", "OPERATIONS", "ORDERS", "RECEIVE", "SEND", "Algorithm", "Edge", "Flow",
-    "Flows", "Members", "Ranks", "Stage", "Topology", "Transfer", "aggregator", "as_ranks",
-    "lanes_of", "members_of", "path", "places_of", "rank_array", "ring_payload",
+    "BARRIER",
+    "CONTRACT",
+    "OPERATIONS",
+    "ORDERS",
+    "RECEIVE",
+    "SEND",
+    "Algorithm",
+    "Edge",
+    "Members",
+    "Ranks",
+    "Stage",
+    "Topology",
+    "Transfer",
+    "TransferList",
+    "Transfers",
+    "aggregator",
+    "as_ranks",
+    "lanes_of",
+    "members_of",
+    "path",
+    "places_of",
+    "rank_array",
+    "ring_payload",
     "switch",
 ]  # fmt: skip

@@ -27,7 +27,7 @@ class Transfer(NamedTuple):
     bytes: float
 
 
-class Flow(NamedTuple):
+class Transfers(NamedTuple):
     """Many transfers: their ends, the bytes of each, and which place each has in the order of all
     transfers of a round (whatever numbers say so)."""
 
@@ -36,46 +36,46 @@ class Flow(NamedTuple):
     bytes: float | Array
     order: IntArray
 
-    def some(self, chosen: npt.NDArray[np.bool_] | IntArray) -> Flow:
+    def some(self, chosen: npt.NDArray[np.bool_] | IntArray) -> Transfers:
         """Those of its transfers that are `chosen`."""
         bytes_ = self.bytes[chosen] if isinstance(self.bytes, np.ndarray) else self.bytes
-        return Flow(self.sources[chosen], self.targets[chosen], bytes_, self.order[chosen])
+        return Transfers(self.sources[chosen], self.targets[chosen], bytes_, self.order[chosen])
 
 
-class Flows(Sequence[Transfer]):
+class TransferList(Sequence[Transfer]):
     """Transfers as arrays, which a function may make whenever they are asked for.  Who goes through
     them one by one gets them in their order."""
 
-    def __init__(self, parts: Iterable[Flow] | Callable[[], Iterable[Flow]]) -> None:
+    def __init__(self, parts: Iterable[Transfers] | Callable[[], Iterable[Transfers]]) -> None:
         self._parts = parts if callable(parts) else tuple(parts)
 
     @property
-    def parts(self) -> Iterable[Flow]:
+    def parts(self) -> Iterable[Transfers]:
         """The transfers, many at once."""
         return self._parts() if callable(self._parts) else self._parts
 
     @classmethod
-    def of(cls, transfers: Iterable[Transfer]) -> Flows:
+    def of(cls, transfers: Iterable[Transfer]) -> TransferList:
         """`transfers`, in their order."""
-        if isinstance(transfers, Flows):
+        if isinstance(transfers, TransferList):
             return transfers
         found = tuple(transfers)
         ends = np.array([(a, b) for a, b, _ in found], dtype=np.int64).reshape(-1, 2)
         sizes = np.array([float(size) for *_, size in found])
-        return cls((Flow(ends[:, 0], ends[:, 1], sizes, np.arange(len(found))),))
+        return cls((Transfers(ends[:, 0], ends[:, 1], sizes, np.arange(len(found))),))
 
     @classmethod
-    def between(cls, sources: IntArray, targets: IntArray, bytes_: float | Array) -> Flows:
+    def between(cls, sources: IntArray, targets: IntArray, bytes_: float | Array) -> TransferList:
         """From each of `sources` to the one of `targets` at the same place."""
-        return cls((Flow(sources, targets, bytes_, np.arange(len(sources))),))
+        return cls((Transfers(sources, targets, bytes_, np.arange(len(sources))),))
 
-    def times(self, factor: float) -> Flows:
+    def times(self, factor: float) -> TransferList:
         """`factor` times the bytes."""
-        return Flows(part._replace(bytes=part.bytes * factor) for part in self.parts)
+        return TransferList(part._replace(bytes=part.bytes * factor) for part in self.parts)
 
-    def elsewhere(self, move: Callable[[IntArray], IntArray]) -> Flows:
+    def elsewhere(self, move: Callable[[IntArray], IntArray]) -> TransferList:
         """Between the ranks that `move` makes of these."""
-        return Flows(
+        return TransferList(
             part._replace(sources=move(part.sources), targets=move(part.targets))
             for part in self.parts
         )
@@ -135,7 +135,7 @@ def aggregator(tree: int) -> int:
     return _AGGREGATORS - tree
 
 
-def lanes_of(flow: Flow, topology: Topology) -> Iterator[tuple[Lane, Flow]]:
+def lanes_of(flow: Transfers, topology: Topology) -> Iterator[tuple[Lane, Transfers]]:
     """The transfers of `flow` by the way that they take."""
     a, i = _located(flow.sources, topology.gpus)
     b, j = _located(flow.targets, topology.gpus)
@@ -163,8 +163,8 @@ def _located(ends: IntArray, gpus: int) -> tuple[IntArray, IntArray]:
 
 
 def _laned(
-    code: int, a: IntArray, b: IntArray, flow: Flow, topology: Topology
-) -> Iterator[tuple[Lane, Flow]]:
+    code: int, a: IntArray, b: IntArray, flow: Transfers, topology: Topology
+) -> Iterator[tuple[Lane, Transfers]]:
     """`flow`, whose transfers all have the same places in nodes `a` and `b`."""
     ends, same = divmod(code, 2)
     i, j = divmod(ends, topology.gpus + 2)

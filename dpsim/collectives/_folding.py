@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dpsim.collectives import Flows, Ranks, Stage, rank_array
+from dpsim.collectives import Ranks, Stage, TransferList, rank_array
 
 
 def power_below(n: int) -> int:
@@ -20,7 +20,7 @@ def folded(ranks: Ranks, size: float, rounds: Iterable[Stage]) -> Iterator[Stage
     p, found = power_below(len(ranks)), rank_array(ranks)
     extra, partners = found[p:], found[: len(ranks) - p]
     if len(extra):
-        yield Stage(1, Flows.between(extra, partners, size))
+        yield Stage(1, TransferList.between(extra, partners, size))
     yield from rounds
     if len(extra):
-        yield Stage(1, Flows.between(partners, extra, size))
+        yield Stage(1, TransferList.between(partners, extra, size))

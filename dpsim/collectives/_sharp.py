@@ -16,11 +16,11 @@ import numpy as np
 
 from dpsim.collectives import (
     Algorithm,
-    Flow,
-    Flows,
     Ranks,
     Stage,
     Topology,
+    TransferList,
+    Transfers,
     aggregator,
     members_of,
     rank_array,
@@ -56,17 +56,17 @@ def through_network(trees: Iterable[tuple[Iterable[int], float, float]]) -> Stag
     of the bytes take the latency there and back, and each byte's time once.
     """
 
-    def flows() -> Iterator[Flow]:
+    def flows() -> Iterator[Transfers]:
         before = 0
         for tree, (ranks, out, into) in enumerate(trees):
             found = rank_array(ranks)
             above = np.full(len(found), aggregator(tree))
             order = before + 2 * np.arange(len(found))
-            yield Flow(found, above, out / 2, order)
-            yield Flow(above, found, into / 2, order + 1)
+            yield Transfers(found, above, out / 2, order)
+            yield Transfers(above, found, into / 2, order + 1)
             before += 2 * len(found)
 
-    return Stage(2, Flows(flows()))
+    return Stage(2, TransferList(flows()))
 
 
 class Collnet(Algorithm):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Flow, Flows, Ranks, Stage, Topology
+from dpsim.collectives import Ranks, Stage, Topology, TransferList, Transfers
 from dpsim.collectives._sharp import Collnet, through_network
 from dpsim.collectives.ring_orders import RingOrder, rings
 
@@ -28,13 +28,13 @@ class CollnetChain(Collnet):
         found = rings(topology, ranks)
         rounds = range(1, found[0].longest)
         for depth in reversed(rounds):
-            yield Stage(1, Flows(_hops(found, depth, size, up=True)))
+            yield Stage(1, TransferList(_hops(found, depth, size, up=True)))
         total = sum(ring.bandwidth for ring in found)
         parts = [ring.bandwidth / total * size for ring in found]
         heads = [ring.ends[0] for ring in found]
         yield through_network(zip(heads, parts, parts, strict=True))
         for depth in rounds:
-            yield Stage(1, Flows(_hops(found, depth, size, up=False)))
+            yield Stage(1, TransferList(_hops(found, depth, size, up=False)))
 
 
 def sent(operation: str, g: int, nodes: int, size: float) -> float:
@@ -42,11 +42,13 @@ def sent(operation: str, g: int, nodes: int, size: float) -> float:
     return (2 - 1 / g) * size
 
 
-def _hops(found: tuple[RingOrder, ...], depth: int, size: float, *, up: bool) -> Iterator[Flow]:
+def _hops(
+    found: tuple[RingOrder, ...], depth: int, size: float, *, up: bool
+) -> Iterator[Transfers]:
     """The hops of all chains `depth` hops from the head, towards it or away from it."""
     total = sum(ring.bandwidth for ring in found)
     for number, ring in enumerate(found):
         places, nearer, further = ring.inside(depth)
         ends = (further, nearer) if up else (nearer, further)
         order = number * len(ring.members.nodes) + places
-        yield Flow(*ends, ring.bandwidth / total * size, order)
+        yield Transfers(*ends, ring.bandwidth / total * size, order)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpsim.collectives import Flow, Flows, Ranks, Stage, Topology, members_of
+from dpsim.collectives import Ranks, Stage, Topology, TransferList, Transfers, members_of
 from dpsim.collectives._sharp import Collnet, heads, through_network
 from dpsim.core.arrays import IntArray
 
@@ -34,19 +34,19 @@ class CollnetDirect(Collnet):
         part, own = size / len(chosen), size / len(ranks)
         pairs = [(gpu, head) for gpu in local for head in chosen if gpu != head]
         if pairs and operation != "all_gather":
-            yield Stage(1, Flows(_inside(nodes, pairs, part)))
+            yield Stage(1, TransferList(_inside(nodes, pairs, part)))
         out = own if operation == "all_gather" else part
         into = own if operation == "reduce_scatter" else part
         yield through_network((nodes + head, out, into) for head in chosen)
         if pairs and operation != "reduce_scatter":
-            yield Stage(1, Flows(_inside(nodes, [(head, gpu) for gpu, head in pairs], part)))
+            yield Stage(1, TransferList(_inside(nodes, [(head, gpu) for gpu, head in pairs], part)))
 
 
-def _inside(nodes: IntArray, pairs: list[tuple[int, int]], part: float) -> Iterator[Flow]:
+def _inside(nodes: IntArray, pairs: list[tuple[int, int]], part: float) -> Iterator[Transfers]:
     """A part from one GPU to another for each of `pairs`, in all nodes; node by node."""
     order = np.arange(len(nodes)) * len(pairs)
     for number, (a, b) in enumerate(pairs):
-        yield Flow(nodes + a, nodes + b, part, order + number)
+        yield Transfers(nodes + a, nodes + b, part, order + number)
 
 
 def sent(operation: str, g: int, nodes: int, size: float) -> float:

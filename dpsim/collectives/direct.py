@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpsim.collectives import Algorithm, Flows, Ranks, Stage, Topology, rank_array
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
 
 
 class Direct(Algorithm):
@@ -29,7 +29,7 @@ class Direct(Algorithm):
         found, n = rank_array(ranks), len(ranks)
         sources, targets = np.repeat(found, n), np.tile(found, n)
         others = sources != targets
-        pairs = Flows.between(sources[others], targets[others], size / n)
+        pairs = TransferList.between(sources[others], targets[others], size / n)
         yield Stage(_rounds(operation), pairs)
 
     def seconds(

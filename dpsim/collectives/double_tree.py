@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.collectives import Algorithm, Flow, Flows, Ranks, Stage, Topology
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, Transfers
 from dpsim.collectives.ring_orders import rings
 from dpsim.core.arrays import IntArray
 
@@ -49,10 +49,12 @@ class DoubleTree(Algorithm):
                 for flow, begins in zip(branch.both(size / PIECES), first, strict=True):
                     now = (begins <= number) & (number < begins + PIECES)
                     parts.append(flow.some(now))
-            yield Stage(1, Flows(parts))
+            yield Stage(1, TransferList(parts))
 
-    def traffic(self, operation: str, ranks: Ranks, size: float, topology: Topology) -> Flows:
-        return Flows(
+    def traffic(
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
+    ) -> TransferList:
+        return TransferList(
             lambda: (
                 flow
                 for branch in _branches(ranks, topology, together=True)
@@ -95,11 +97,11 @@ class _Branches(NamedTuple):
     share: float
     order: IntArray
 
-    def both(self, size: float) -> tuple[Flow, Flow]:
+    def both(self, size: float) -> tuple[Transfers, Transfers]:
         """Their shares of `size` bytes up and down."""
         bytes_ = self.share * size
-        up = Flow(self.children, self.parents, bytes_, 2 * self.order)
-        return up, Flow(self.parents, self.children, bytes_, 2 * self.order + 1)
+        up = Transfers(self.children, self.parents, bytes_, 2 * self.order)
+        return up, Transfers(self.parents, self.children, bytes_, 2 * self.order + 1)
 
 
 def _branches(ranks: Ranks, topology: Topology, *, together: bool) -> Iterator[_Branches]:

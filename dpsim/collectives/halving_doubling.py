@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpsim.collectives import Algorithm, Flows, Ranks, Stage, Topology, rank_array
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
 from dpsim.collectives._folding import folded, power_below
 
 
@@ -30,7 +30,7 @@ class HalvingDoubling(Algorithm):
         p = power_below(len(ranks))
         first, place = rank_array(ranks)[:p], np.arange(p)
         rounds = [
-            Stage(1, Flows.between(first, first[place ^ far], size * far / p))
+            Stage(1, TransferList.between(first, first[place ^ far], size * far / p))
             for far in (p >> level for level in range(1, p.bit_length()))
         ]
         yield from folded(ranks, size, [*rounds, *reversed(rounds)])

@@ -17,11 +17,11 @@ import numpy as np
 
 from dpsim.collectives import (
     Algorithm,
-    Flow,
-    Flows,
     Ranks,
     Stage,
     Topology,
+    TransferList,
+    Transfers,
     members_of,
     places_of,
     rank_array,
@@ -44,9 +44,9 @@ class Hierarchical(Algorithm):
     ) -> Iterator[Stage]:
         places = [rank_array(place) for place in places_of(ranks, topology)]
         g, n = len(places), len(places[0])
-        inside = Stage(g - 1, Flows(_inside(ranks, size / g, topology)))
-        across = Flows(
-            Flow(place, np.roll(place, -1), size / (g * n), k * n + np.arange(n))
+        inside = Stage(g - 1, TransferList(_inside(ranks, size / g, topology)))
+        across = TransferList(
+            Transfers(place, np.roll(place, -1), size / (g * n), k * n + np.arange(n))
             for k, place in enumerate(places)
         )
         if operation != "all_gather":
@@ -59,7 +59,7 @@ class Hierarchical(Algorithm):
         return (2 if operation == "all_reduce" else 1) * (n - 1) / n * size
 
 
-def _inside(ranks: Ranks, chunk: float, topology: Topology) -> Iterator[Flow]:
+def _inside(ranks: Ranks, chunk: float, topology: Topology) -> Iterator[Transfers]:
     """A round of the rings of every node; equal nodes have equal rings."""
     group = members_of(ranks, topology)
     g = len(group.shapes[0])
@@ -67,9 +67,9 @@ def _inside(ranks: Ranks, chunk: float, topology: Topology) -> Iterator[Flow]:
         places = np.flatnonzero(group.shape == k)
         nodes = group.nodes[places] * topology.gpus
         one = ring_round(tuple(int(nodes[0]) + gpu for gpu in shape), chunk, topology)
-        for number, (a, b, bytes_) in enumerate(Flows(one)):
+        for number, (a, b, bytes_) in enumerate(TransferList(one)):
             order = places * g * g + number
-            yield Flow(nodes + a - nodes[0], nodes + b - nodes[0], bytes_, order)
+            yield Transfers(nodes + a - nodes[0], nodes + b - nodes[0], bytes_, order)
 
 
 def two_level(

@@ -14,7 +14,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpsim.collectives import Algorithm, Flow, Flows, Ranks, Stage, Topology, members_of, rank_array
+from dpsim.collectives import (
+    Algorithm,
+    Ranks,
+    Stage,
+    Topology,
+    TransferList,
+    Transfers,
+    members_of,
+    rank_array,
+)
 
 
 class Nvls(Algorithm):
@@ -35,7 +44,7 @@ class Nvls(Algorithm):
             out, into = into, out
         if operation == "all_reduce":
             out = into = out + into
-        yield Stage(1, Flows(through_switch(ranks, out, into, topology)))
+        yield Stage(1, TransferList(through_switch(ranks, out, into, topology)))
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float
@@ -60,9 +69,11 @@ def switched(ranks: Ranks, topology: Topology) -> bool:
     return True
 
 
-def through_switch(ranks: Ranks, out: float, into: float, topology: Topology) -> Iterator[Flow]:
+def through_switch(
+    ranks: Ranks, out: float, into: float, topology: Topology
+) -> Iterator[Transfers]:
     """Every rank sends `out` bytes to its node's switch and receives `into` from it."""
     found = rank_array(ranks)
     switches, order = -1 - found // topology.gpus, 2 * np.arange(len(found))
-    yield Flow(found, switches, out, order)
-    yield Flow(switches, found, into, order + 1)
+    yield Transfers(found, switches, out, order)
+    yield Transfers(switches, found, into, order + 1)

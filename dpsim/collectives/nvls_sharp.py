@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Flows, Ranks, Stage, Topology, places_of
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, places_of
 from dpsim.collectives._sharp import alike, through_network
 from dpsim.collectives.nvls import switched, through_switch
 
@@ -33,12 +33,12 @@ class NvlsSharp(Algorithm):
         places = places_of(ranks, topology)
         part, own = size / len(places), size / len(ranks)
         if operation != "all_gather":
-            yield Stage(1, Flows(through_switch(ranks, size, part, topology)))
+            yield Stage(1, TransferList(through_switch(ranks, size, part, topology)))
         out = own if operation == "all_gather" else part
         into = own if operation == "reduce_scatter" else part
         yield through_network((place, out, into) for place in places)
         if operation != "reduce_scatter":
-            yield Stage(1, Flows(through_switch(ranks, part, size, topology)))
+            yield Stage(1, TransferList(through_switch(ranks, part, size, topology)))
 
 
 def sent(operation: str, g: int, nodes: int, size: float) -> float:

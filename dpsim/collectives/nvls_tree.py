@@ -9,7 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dpsim.collectives import Algorithm, Flow, Flows, Ranks, Stage, Topology, members_of, places_of
+from dpsim.collectives import (
+    Algorithm,
+    Ranks,
+    Stage,
+    Topology,
+    TransferList,
+    Transfers,
+    members_of,
+    places_of,
+)
 from dpsim.collectives.double_tree import DoubleTree
 from dpsim.collectives.nvls import switched, through_switch
 
@@ -34,27 +43,29 @@ class NvlsTree(Algorithm):
     ) -> Iterator[Stage]:
         places = places_of(ranks, topology)
         part = size / len(places)
-        yield Stage(1, Flows(through_switch(ranks, size, part, topology)))
+        yield Stage(1, TransferList(through_switch(ranks, size, part, topology)))
         trees = [DoubleTree().stages(operation, place, part, topology) for place in places]
         for stages in zip(*trees, strict=True):
-            found = (Flows.of(stage.transfers) for stage in stages)
-            yield Stage(1, Flows(_one_after_another(flows.parts for flows in found)))
-        yield Stage(1, Flows(through_switch(ranks, part, size, topology)))
+            found = (TransferList.of(stage.transfers) for stage in stages)
+            yield Stage(1, TransferList(_one_after_another(flows.parts for flows in found)))
+        yield Stage(1, TransferList(through_switch(ranks, part, size, topology)))
 
-    def traffic(self, operation: str, ranks: Ranks, size: float, topology: Topology) -> Flows:
+    def traffic(
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
+    ) -> TransferList:
         places = places_of(ranks, topology)
         both, part = size * (1 + 1 / len(places)), size / len(places)
 
-        def parts() -> Iterator[Flow]:
+        def parts() -> Iterator[Transfers]:
             yield from through_switch(ranks, both, both, topology)
             trees = (DoubleTree().traffic(operation, place, part, topology) for place in places)
             for flow in _one_after_another(tree.parts for tree in trees):
                 yield flow._replace(order=flow.order + PART)
 
-        return Flows(parts)
+        return TransferList(parts)
 
 
-def _one_after_another(parts: Iterable[Iterable[Flow]]) -> Iterator[Flow]:
+def _one_after_another(parts: Iterable[Iterable[Transfers]]) -> Iterator[Transfers]:
     """The flows of `parts`, those of each behind all before it."""
     for number, flows in enumerate(parts):
         for flow in flows:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpsim.collectives import Algorithm, Flows, Ranks, Stage, Topology, rank_array
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
 from dpsim.core.arrays import IntArray
 
 
@@ -38,12 +38,12 @@ class PushAndPull(Algorithm):
 
     def push(self, ranks: Ranks, size: float) -> Stage:
         """Every rank sends each server its part of `size` bytes."""
-        return Stage(1, Flows.between(*self._ends(ranks), size / self.servers))
+        return Stage(1, TransferList.between(*self._ends(ranks), size / self.servers))
 
     def pull(self, ranks: Ranks, size: float) -> Stage:
         """Each server sends its part of `size` bytes to every rank."""
         workers, servers = self._ends(ranks)
-        return Stage(1, Flows.between(servers, workers, size / self.servers))
+        return Stage(1, TransferList.between(servers, workers, size / self.servers))
 
     def _ends(self, ranks: Ranks) -> tuple[IntArray, IntArray]:
         """Everybody with each server but itself."""

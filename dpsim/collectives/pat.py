@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpsim.collectives import Algorithm, Flows, Ranks, Stage, Topology, rank_array
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
 
 
 class Pat(Algorithm):
@@ -37,7 +37,7 @@ class Pat(Algorithm):
         for far in _distances(n) if gathers else reversed(_distances(n)):
             bytes_ = parts(n, far) * size / n
             onward = far if gathers else -far
-            yield Stage(1, Flows.between(found, np.roll(found, -onward), bytes_))
+            yield Stage(1, TransferList.between(found, np.roll(found, -onward), bytes_))
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float

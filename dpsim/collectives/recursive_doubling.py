@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from dpsim.collectives import Algorithm, Flows, Ranks, Stage, Topology, rank_array
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
 from dpsim.collectives._folding import folded, power_below
 
 
@@ -29,7 +29,7 @@ class RecursiveDoubling(Algorithm):
         p = power_below(len(ranks))
         first, place = rank_array(ranks)[:p], np.arange(p)
         rounds = (
-            Stage(1, Flows.between(first, first[place ^ far], size))
+            Stage(1, TransferList.between(first, first[place ^ far], size))
             for far in (1 << level for level in range(p.bit_length() - 1))
         )
         yield from folded(ranks, size, rounds)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Flow, Flows, Ranks, Stage, Topology
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, Transfers
 from dpsim.collectives.ring_orders import rings
 
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 2, "reduce": 2}
@@ -29,12 +29,14 @@ class Ring(Algorithm):
     ) -> Iterator[Stage]:
         n = len(ranks)
         passes = _PASSES[operation] * (n - 1)
-        yield Stage(passes, Flows(ring_round(ranks, size / n, topology)))
+        yield Stage(passes, TransferList(ring_round(ranks, size / n, topology)))
 
-    def traffic(self, operation: str, ranks: Ranks, size: float, topology: Topology) -> Flows:
+    def traffic(
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
+    ) -> TransferList:
         n = len(ranks)
         passes = _PASSES[operation] * (n - 1)
-        return Flows(
+        return TransferList(
             lambda: (
                 flow._replace(bytes=passes * flow.bytes)
                 for flow in ring_round(ranks, size / n, topology)
@@ -50,7 +52,7 @@ class Ring(Algorithm):
         return _PASSES[operation] * (n - 1) * size / n
 
 
-def ring_round(ranks: Ranks, chunk: float, topology: Topology) -> Iterator[Flow]:
+def ring_round(ranks: Ranks, chunk: float, topology: Topology) -> Iterator[Transfers]:
     """One round: every rank sends `chunk` bytes onward, split over the machine's rings."""
     found = rings(topology, ranks)
     total = sum(ring.bandwidth for ring in found)

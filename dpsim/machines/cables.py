@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dpsim.core.arrays import Array, IntArray
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge, Vertex
@@ -49,6 +51,11 @@ class Cables:
 
     def trunk_number(self, edge: Edge) -> int:
         """The number of the link between switches that joins these vertices."""
+        raise NotImplementedError
+
+    def leaves(self, nodes: int, nics: int) -> Iterator[tuple[int, int, float, float]]:
+        """How many leaves are alike, and of each: how many NICs are plugged in, the fastest of
+        their cables, and what all its links to other switches carry together [B/s]."""
         raise NotImplementedError
 
     def surroundings(self, nodes: IntArray) -> tuple[int | float, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 import networkx as nx
@@ -184,6 +185,15 @@ class ClosCables(Cables):
         leaf, spine = edge[down], edge[not down]
         number = leaf[1] * self._width + (leaf[2] if self._clos.rails else 0)
         return int(number * self._spines + spine[1] + down * self._down)
+
+    def leaves(self, nodes: int, nics: int) -> Iterator[tuple[int, int, float, float]]:
+        full, rest = divmod(nodes, self._clos.nodes_per_leaf)
+        each = nics // self._width
+        several = (full + bool(rest)) * self._width > 1
+        above = self._spines * self._uplink.bandwidth if several else 0.0
+        for groups, below in ((full, self._clos.nodes_per_leaf), (bool(rest), rest)):
+            if groups:
+                yield groups * self._width, below * each, self._clos.link.bandwidth, above
 
     def surroundings(self, nodes: IntArray) -> tuple[int | float, ...] | None:
         """How many nodes are on each leaf; hashed flows are like no others."""

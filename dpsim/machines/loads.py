@@ -54,7 +54,7 @@ class Column:
     single: bool = False
 
 
-class Layout:
+class LinkLayout:
     """Which links are of which class, and where: `columns`, or what makes them when they are first
     asked for."""
 
@@ -98,7 +98,7 @@ class Layout:
         assert cables is not None
         return (a, cables.leaf_of(a)) if edge[1] == LEAF else (cables.leaf_of(b), b)
 
-    def meets(self, other: Layout) -> bool:
+    def meets(self, other: LinkLayout) -> bool:
         """Whether they have a link in common."""
         theirs = {(column.edge, column.single): column.numbers for column in other.columns}
         for column in self.columns:
@@ -111,7 +111,7 @@ class Layout:
 class Loads(Mapping[Edge, float]):
     """What each link carries; `carried` is that of a link of each class of `layout`."""
 
-    def __init__(self, layout: Layout, carried: Array) -> None:
+    def __init__(self, layout: LinkLayout, carried: Array) -> None:
         self.layout, self.carried = layout, carried
 
     @property

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpsim.core.arrays import IntArray
 from dpsim.machines.fabrics import Edge, Vertex
-from dpsim.machines.loads import Column, Layout, Loads
+from dpsim.machines.loads import Column, LinkLayout, Loads
 from dpsim.machines.members import Ranks, rank_array
 from dpsim.machines.topology import Topology, moved
 
@@ -65,7 +65,7 @@ class Move:
         def columns() -> tuple[Column, ...]:
             return tuple(self._column(column) for column in layout.columns)
 
-        return Loads(Layout(self.topology, columns, layout.classes), loads.carried)
+        return Loads(LinkLayout(self.topology, columns, layout.classes), loads.carried)
 
     def _column(self, column: Column) -> Column:
         if column.edge is None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dpsim.core.arrays import Array, IntArray
+from dpsim.machines._sums import KINDS, NEVER, PLACES, BoolArray, Sums, sorted_out
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge
-from dpsim.machines.loads import LEAF, Column, Layout, LinkClass, Loads
+from dpsim.machines.loads import LEAF, Column, LinkClass, LinkLayout, Loads
 from dpsim.machines.topology import Topology, Way
 
-BoolArray = npt.NDArray[np.bool_]
 #: for the edges of a way: what each counts as, and whether it does so whoever else crosses it
 Names = Callable[[tuple[Edge, ...]], Sequence[tuple[str, bool]]]
-#: a link's key is (message, place on its way, kind): the least is that of its first use
-_PLACES, _KINDS = 1 << 8, 1 << 6
-_NEVER = np.iinfo(np.int64).max
+#: links that are sorted at once, of short rows
+_MANY = 1 << 12
 #: links between switches
 _TRUNK: Edge = (LEAF, LEAF)
 
@@ -32,7 +30,7 @@ class Lane(NamedTuple):
     targets: IntArray
 
 
-class Stretch(NamedTuple):
+class WayLink(NamedTuple):
     """A link of a way: of the node it leaves or (`into`) that it enters, or a `single` one."""
 
     edge: Edge
@@ -48,27 +46,79 @@ class Stretch(NamedTuple):
         return not self.single and LEAF not in self.edge
 
 
-class _Links:
-    """Links at one place of the nodes: what they carry, their keys, what they must count as."""
+class Classes:
+    """Links by class, as they are found."""
 
-    def __init__(self, size: int) -> None:
-        self.loads = np.zeros(size)
-        self.keys = np.full(size, _NEVER)
-        self.forced: IntArray | None = None
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self._kinds = kinds
+        self.columns: list[Column] = []
+        self.classes: list[LinkClass] = []
+        self.carried: list[float] = []
 
-    def add(self, at: IntArray, bytes_: float | Array, keys: IntArray) -> None:
-        np.add.at(self.loads, at, bytes_)
-        np.minimum.at(self.keys, at, keys)
+    def take(
+        self,
+        sums: Sums,
+        numbers: IntArray,
+        bandwidths: Mapping[Edge | None, float | Array],
+        *,
+        single: bool = False,
+    ) -> None:
+        """The rows of `sums`, whose links have `numbers`; `bandwidths` by row."""
+        even = sums.even() if sums.rows else np.zeros(0, dtype=np.bool_)
+        odd: list[tuple[Edge | None, int]] = []
+        for edge, row in sums.rows.items():
+            bandwidth = bandwidths[edge]
+            if not even[row] or isinstance(bandwidth, np.ndarray):
+                odd.append((edge, row))
+                continue
+            keys = sums.keys(row)
+            at = int(keys.argmin())
+            key = int(keys[at])
+            self.classes.append(
+                LinkClass(len(keys), bandwidth, self._kinds[key % KINDS], key,
+                          len(self.columns), at)
+            )  # fmt: skip
+            self.carried.append(float(sums.loads(row)[at]))
+            self.columns.append(Column(edge, numbers, len(self.classes) - 1, single))
+        many = max(_MANY // sums.width, 1)
+        for first in range(0, len(odd), many):
+            self._take_odd(sums, odd[first : first + many], numbers, bandwidths, single)
 
-    def force(self, at: IntArray, kind: int) -> None:
-        if self.forced is None:
-            self.forced = np.full(len(self.keys), -1)
-        self.forced[at] = kind
+    def _take_odd(
+        self,
+        sums: Sums,
+        some: Sequence[tuple[Edge | None, int]],
+        numbers: IntArray,
+        bandwidths: Mapping[Edge | None, float | Array],
+        single: bool,
+    ) -> None:
+        """Rows whose links are of several classes."""
+        used = [sums.keys(row) < NEVER for _, row in some]
+        rows = np.repeat(np.arange(len(some)), [int(here.sum()) for here in used])
+        if not len(rows):
+            return
 
-    def kinds(self) -> IntArray:
-        """What each counts as."""
-        found = self.keys % _KINDS
-        return found if self.forced is None else np.where(self.forced < 0, found, self.forced)
+        def chosen(values: Any) -> Any:
+            return np.concatenate([v[here] for v, here in zip(values, used, strict=True)])
+
+        found = sorted_out(
+            rows,
+            chosen(sums.loads(row) for _, row in some),
+            chosen(sums.keys(row) for _, row in some),
+            chosen(sums.kinds(row) for _, row in some),
+            chosen(np.broadcast_to(bandwidths[edge], here.shape)
+                   for (edge, _), here in zip(some, used, strict=True)),
+        )  # fmt: skip
+        before, column = len(self.classes), len(self.columns)
+        ends = np.searchsorted(rows, np.arange(1, len(some)))
+        parts = np.split(found.classes + before, ends)
+        for (edge, _), here, classes in zip(some, used, parts, strict=True):
+            self.columns.append(Column(edge, numbers[here], classes, single))
+        for count, row, place, key, kind, load, bandwidth in zip(*found[1:], strict=True):
+            self.classes.append(
+                LinkClass(count, bandwidth, self._kinds[kind], key, column + row, place)
+            )
+            self.carried.append(load)
 
 
 class Tally:
@@ -80,117 +130,81 @@ class Tally:
         steps = np.unique(np.diff(nodes)).tolist() or [1]
         self._step = steps[0] if len(steps) == 1 else 0  # between nodes that are evenly spaced
         self._kinds = [""]
-        self._ways: dict[Way, tuple[Stretch, ...]] = {}
-        self._columns: dict[tuple[Edge, bool], _Links] = {}
+        self._ways: dict[Way, tuple[WayLink, ...]] = {}
+        self._placed, self._single = Sums(len(nodes)), Sums(1)
         self._parts: list[tuple[IntArray, Array, IntArray]] = []  # of links between switches
-        self._between: tuple[IntArray, _Links] | None = None
+        self._between: tuple[IntArray, Sums] | None = None
 
     def add(
         self, lane: Lane, bytes_: float | Array, order: IntArray, *, inside: bool = False
     ) -> None:
         """Every message of `lane` brings so many bytes, as number `order` of all; `inside`: only
         what it loads inside of nodes is counted."""
-        for place, (stretch, at) in enumerate(self._crossed(lane)):
-            if inside and not stretch.inside:
+        base = order * (PLACES * KINDS)
+        for place, (hop, at) in enumerate(self._crossed(lane)):
+            if inside and not hop.inside:
                 continue
-            keys = (order * _PLACES + place) * _KINDS + stretch.kind
-            if stretch.edge == _TRUNK:
+            keys = base + (place * KINDS + hop.kind)
+            if hop.edge == _TRUNK:
                 there = at >= 0
                 if there.any():
                     size = np.broadcast_to(bytes_, there.shape)[there]
                     self._parts.append((at[there], size, keys[there]))
                 continue
-            links = self._links(stretch)
-            links.add(at, bytes_, keys)
-            if stretch.forced:
-                links.force(at, stretch.kind)
+            sums = self._single if hop.single else self._placed
+            row = sums.row(hop.edge)
+            sums.add(row, at, bytes_, keys)
+            if hop.forced:
+                sums.force(row, at, hop.kind)
 
-    def crossed(self, lane: Lane) -> Iterator[tuple[Stretch, Array, float | Array]]:
+    def crossed(self, lane: Lane) -> Iterator[tuple[WayLink, Array, float | Array]]:
         """For every link of the way of a lane that was added: what the one that each message
         crosses carries (nan where it crosses none), and its bandwidth."""
-        for stretch, at in self._crossed(lane):
-            if stretch.edge == _TRUNK:
-                yield stretch, self._trunk_loads(at), stretch.link.bandwidth
+        for hop, at in self._crossed(lane):
+            if hop.edge == _TRUNK:
+                yield hop, self._trunk_loads(at), hop.link.bandwidth
                 continue
-            nodes = lane.targets if stretch.into else lane.sources
-            loads = self._links(stretch).loads[at]
-            yield stretch, loads, self._bandwidths(stretch.edge, nodes, stretch.link)
+            sums = self._single if hop.single else self._placed
+            nodes = lane.targets if hop.into else lane.sources
+            yield hop, sums.loads(sums.row(hop.edge))[at], self._bandwidths(hop.edge, nodes)
 
     def latencies(self, lane: Lane) -> Array:
         """Those of the ways of every message of a lane [s]: the sums over their links."""
         found = np.zeros(len(lane.sources))
-        for stretch, at in self._crossed(lane):
-            found += np.where(at >= 0, stretch.link.latency, 0.0)
+        for hop, at in self._crossed(lane):
+            found += np.where(at >= 0, hop.link.latency, 0.0)
         return found
 
     def most(self, edge: Edge, chosen: BoolArray) -> float:
         """The most that `edge` of node 0 carries in one of the nodes that are `chosen`."""
-        links = self._columns.get((edge, False))
-        return 0.0 if links is None else float(links.loads[chosen].max())
+        if edge not in self._placed.rows:
+            return 0.0
+        return float(self._placed.loads(self._placed.rows[edge])[chosen].max())
 
     def loads(self) -> Loads:
         """What all messages together put on every link, by class."""
-        columns: list[Column] = []
-        classes: list[LinkClass] = []
-        carried: list[float] = []
-        for (edge, single), links in self._columns.items():
-            used = links.keys < _NEVER
-            if not used.any():
-                continue
-            numbers = np.zeros(1, dtype=np.int64) if single else self.nodes
-            bandwidths = self._bandwidths(edge, numbers, self.topology.link(edge))
-            found = self._sorted(links, bandwidths, len(columns), len(classes))
-            columns.append(Column(edge, numbers[used], found[0], single))
-            classes += found[1]
-            carried += found[2]
+        found = Classes(self._kinds)
+        bandwidths = {edge: self._bandwidths(edge, self.nodes) for edge in self._placed.rows}
+        found.take(self._placed, self.nodes, bandwidths)
+        nowhere = np.zeros(1, dtype=np.int64)
+        singles = {edge: self._bandwidths(edge, nowhere) for edge in self._single.rows}
+        found.take(self._single, nowhere, singles, single=True)
         if self._parts:
             numbers, links = self._trunks
-            bandwidth = self.topology.link(_TRUNK).bandwidth
-            found = self._sorted(links, bandwidth, len(columns), len(classes))
-            columns.append(Column(None, numbers, found[0]))
-            classes += found[1]
-            carried += found[2]
-        return Loads(Layout(self.topology, tuple(columns), tuple(classes)), np.array(carried))
-
-    def _sorted(
-        self, links: _Links, bandwidths: float | Array, column: int, before: int
-    ) -> tuple[IntArray | int, list[LinkClass], list[float]]:
-        """The classes of the links at one place: that of each, all of them, what each carries."""
-        used = links.keys < _NEVER
-        loads, keys, kinds = links.loads[used], links.keys[used], links.kinds()[used]
-        each = np.broadcast_to(bandwidths, used.shape)[used]
-        which = np.zeros(len(loads), dtype=np.int64)
-        for values in (loads, kinds, each):
-            if values.min() != values.max():
-                _, code = np.unique(values, return_inverse=True)
-                _, which = np.unique(which * len(values) + code, return_inverse=True)
-        if not which.any():
-            place = np.array([keys.argmin()])
-            counts = [len(keys)]
-        else:
-            counts = np.bincount(which).tolist()
-            least = np.full(len(counts), _NEVER)
-            np.minimum.at(least, which, keys)
-            first = np.flatnonzero(keys == least[which])[::-1]
-            place = np.zeros(len(counts), dtype=np.int64)
-            place[which[first]] = first
-        classes = [
-            LinkClass(n, float(each[at]), self._kinds[kinds[at]], int(keys[at]), column, int(at))
-            for n, at in zip(counts, place, strict=True)
-        ]
-        several = which + before if len(counts) > 1 else before
-        return several, classes, loads[place].tolist()
+            found.take(links, numbers, {None: self._bandwidths(None, numbers)})
+        layout = LinkLayout(self.topology, tuple(found.columns), tuple(found.classes))
+        return Loads(layout, np.array(found.carried))
 
     @property
-    def _trunks(self) -> tuple[IntArray, _Links]:
+    def _trunks(self) -> tuple[IntArray, Sums]:
         """The links between switches that are used, by number; nothing is added any more."""
         if self._between is None:
             every, bytes_, keys = (
                 np.concatenate(found) for found in zip(*self._parts, strict=True)
             )
             numbers, at = np.unique(every, return_inverse=True)
-            links = _Links(len(numbers))
-            links.add(at, bytes_, keys)
+            links = Sums(len(numbers))
+            links.add(links.row(None), at, bytes_, keys)
             self._between = numbers, links
         return self._between
 
@@ -199,35 +213,31 @@ class Tally:
         there = at >= 0
         if there.any():
             numbers, links = self._trunks
-            found[there] = links.loads[np.searchsorted(numbers, at[there])]
+            found[there] = links.loads(0)[np.searchsorted(numbers, at[there])]
         return found
 
-    def _links(self, stretch: Stretch) -> _Links:
-        key = (stretch.edge, stretch.single)
-        if key not in self._columns:
-            self._columns[key] = _Links(1 if stretch.single else len(self.nodes))
-        return self._columns[key]
-
-    def _bandwidths(self, edge: Edge, nodes: IntArray, link: Link) -> float | Array:
+    def _bandwidths(self, edge: Edge | None, nodes: IntArray) -> float | Array:
         cables = self.topology.cables
+        if edge is None:
+            return self.topology.link(_TRUNK).bandwidth
         if LEAF not in edge or cables is None:
-            return link.bandwidth
+            return self.topology.link(edge).bandwidth
         return cables.port_bandwidths(nodes)
 
-    def _crossed(self, lane: Lane) -> Iterator[tuple[Stretch, IntArray]]:
+    def _crossed(self, lane: Lane) -> Iterator[tuple[WayLink, IntArray]]:
         """Every link of the way, and where in its column is that of each message."""
         sources, targets = self._places(lane.sources), self._places(lane.targets)
         trunks: Iterator[IntArray] = iter(())
         cables, (nic, into) = self.topology.cables, lane.way.nics or (None, None)
         if nic is not None and into is not None and cables is not None:
             trunks = iter(cables.trunks(lane.sources, nic, lane.targets, into))
-        for stretch in self._stretches(lane.way):
-            if stretch.single:
-                yield stretch, np.zeros(len(sources), dtype=np.int64)
-            elif stretch.edge == _TRUNK:
-                yield stretch, next(trunks)
+        for hop in self._links(lane.way):
+            if hop.single:
+                yield hop, np.zeros(len(sources), dtype=np.int64)
+            elif hop.edge == _TRUNK:
+                yield hop, next(trunks)
             else:
-                yield stretch, targets if stretch.into else sources
+                yield hop, targets if hop.into else sources
 
     def _places(self, nodes: IntArray) -> IntArray:
         if not self._step:
@@ -235,12 +245,12 @@ class Tally:
         after: IntArray = nodes - self.nodes[0]
         return after if self._step == 1 else after // self._step
 
-    def _stretches(self, way: Way) -> tuple[Stretch, ...]:
+    def _links(self, way: Way) -> tuple[WayLink, ...]:
         if way not in self._ways:
             edges = path_of(way, self.topology)
             names = self._names(edges) if self._names else [("", False)] * len(edges)
             self._ways[way] = tuple(
-                Stretch(
+                WayLink(
                     edge,
                     into=k >= len(edges) - len(way.into) or edge[0] == LEAF != edge[1],
                     single=edge in way.cables,

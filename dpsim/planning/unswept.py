@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dpsim.cases.case import Case
-from dpsim.core.overrides import with_change
+from dpsim.cases.chapters import Chapters
+from dpsim.cases.variant import scaled
+from dpsim.core.overrides import changed_sections
+from dpsim.core.record import Refused, altered
 from dpsim.describe.scenario import Loaded, load
-from dpsim.predict.answer import Answer
+from dpsim.predict import training_run
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level
-from dpsim.predict.numbers import failed
-from dpsim.predict.point import Change, Failed
-from dpsim.predict.prediction import predict
+from dpsim.predict.numbers import WHOLE, Numbers, failed
+from dpsim.predict.player import fastest
+from dpsim.predict.point import Change, Chosen, Failed
+from dpsim.predict.prediction import Prediction, predict
 
 #: keys of a scenario that are no part of a point
 NO_POINT = ("sweep", "measured")
+#: sections that are more than themselves: files must be there, curves bring their jitter
+NEW = {"calibrate", "calibration", "measured", "jobs"}
+#: chapters of a kind that points have in common: the steps of an inner axis
+MANY = 32
 
 
 @dataclass(frozen=True)
@@ -40,16 +50,56 @@ class Unswept:
         data = {key: value for key, value in loaded.data.items() if key not in NO_POINT}
         return cls(loaded.name, data, loaded.base.resolve(), loaded.sets)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of, for other processes: the rest follows from that."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @cached_property
+    def shared(self) -> Chapters:
+        """What the cases of its points work out and have in common."""
+        return Chapters(MANY)
+
+    @cached_property
+    def _read(self) -> Loaded | None:
+        """It without a change; None where it is no scenario yet, or where sections make others:
+        curves bring their jitter with them."""
+        try:
+            found = load(self.data, self.base, self.name)
+        except Refused:
+            return None
+        return None if found.scenario.calibration is not None else found
+
     def changed(self, change: Change) -> Loaded:
         """The scenario with `change`, as `dpsim run` would read it."""
-        data = with_change(self.data, change, ())
+        sections = changed_sections(self.data, change, ())
+        data = {**self.data, **sections}
+        if self._read is not None and not NEW & sections.keys():
+            try:
+                scenario = altered(self._read.scenario, sections, file=True)
+            except (Refused, TypeError):  # reading it as a whole says what is wrong
+                pass
+            else:
+                name = scenario.title or self.name
+                return Loaded(scenario, data, self.base, name, (scenario,), ({},), sets=self.sets)
         return replace(load(data, self.base, self.name), sets=self.sets)
 
-    def answer(self, loaded: Loaded) -> Answer:
+    def case(self, loaded: Loaded) -> Case:
+        """The case of `loaded`, a single point, at the level that was found."""
+        case = Case(loaded.points[0], self.base, shared=self.shared)
+        return case if self.found is None else scaled(case, self.found.scale)
+
+    def predicted(self, loaded: Loaded) -> Prediction:
         """What is predicted for `loaded`, a single point; ValueError for a number that is none."""
-        answer = predict(loaded, self.found).answer
-        json.dumps(to_json(answer.points[0]), allow_nan=False)
-        return answer
+        found = predict(loaded, self.found, shared=self.shared)
+        json.dumps(to_json(found.points[0]), allow_nan=False)
+        return found
+
+    def chosen(self, loaded: Loaded, columns: Sequence[str], change: Change) -> Chosen:
+        """`columns` of the point of `loaded`, on the fastest engine that applies."""
+        case = self.case(loaded)
+        training_run.check(case)
+        played = fastest(case, splits=not WHOLE.issuperset(columns))
+        return Numbers(case, played, self.found, change).chosen(columns)
 
     def failed(self, loaded: Loaded | None, error: Exception | str, change: Change) -> Failed:
         """The point of `change` where there are no numbers; None where it could not be read."""

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsim.collectives import Edge, Flow, Members, Ranks, Topology, as_ranks, members_of
+from dpsim.collectives import Edge, Members, Ranks, Topology, Transfers, as_ranks, members_of
 from dpsim.collectives.ring_orders.across import across
 from dpsim.collectives.ring_orders.inside import Locals, cycles, edges_of, share_of
 from dpsim.core.arrays import IntArray
@@ -58,15 +58,15 @@ class RingOrder:
         first, last = (np.array([way[k] for way in self.ways]) for k in (0, -1))
         return nodes + first[self.members.shape], nodes + last[self.members.shape]
 
-    def hops(self, bytes_: float) -> Iterator[Flow]:
+    def hops(self, bytes_: float) -> Iterator[Transfers]:
         """Every rank sends so many bytes onward; in the order of the ring."""
         for step in range(1, self.longest):
             places, sources, targets = self.inside(step)
-            yield Flow(sources, targets, bytes_, places * self.longest + step - 1)
+            yield Transfers(sources, targets, bytes_, places * self.longest + step - 1)
         first, last = self.ends
         steps = np.array([len(way) - 1 for way in self.ways])[self.members.shape]
         order = np.arange(len(last)) * self.longest + steps
-        yield Flow(last, np.roll(first, -1), bytes_, order)
+        yield Transfers(last, np.roll(first, -1), bytes_, order)
 
 
 def rings(topology: Topology, ranks: Iterable[int]) -> tuple[RingOrder, ...]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpsim.collectives import Edge, Flow, Members, Topology, lanes_of
+from dpsim.collectives import Edge, Members, Topology, Transfers, lanes_of
 from dpsim.collectives.ring_orders.inside import (
     SEARCH_LIMIT,
     Locals,
@@ -118,11 +118,11 @@ def _bandwidths(
         used = set(_hops(topology, ways))
         least = math.inf
         for lane in lanes:
-            for stretch, loads, bandwidths in tally.crossed(lane):
-                if stretch.inside:
-                    nodes = lane.targets if stretch.into else lane.sources
+            for hop, loads, bandwidths in tally.crossed(lane):
+                if hop.inside:
+                    nodes = lane.targets if hop.into else lane.sources
                     own = group.shape[np.searchsorted(group.nodes, nodes)]
-                    used |= {(int(k), stretch.edge) for k in np.unique(own)}
+                    used |= {(int(k), hop.edge) for k in np.unique(own)}
                 else:
                     least = min(least, float(np.fmin.reduce(bandwidths / loads, initial=math.inf)))
         most = {key: tally.most(key[1], shape[key[0]]) for key in used}
@@ -142,5 +142,5 @@ def _crossing(topology: Topology, group: Members, ways: tuple[Locals, ...]) -> I
     last, first = (np.array([way[k] for way in ways])[group.shape] for k in (-1, 0))
     nodes = group.nodes * topology.gpus
     ends = nodes + last, np.roll(nodes + first, -1)
-    flow = Flow(*ends, 1.0, np.zeros(len(nodes), dtype=np.int64))
+    flow = Transfers(*ends, 1.0, np.zeros(len(nodes), dtype=np.int64))
     return (lane for lane, _ in lanes_of(flow, topology))

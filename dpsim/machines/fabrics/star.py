@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated
 
 import networkx as nx
@@ -70,6 +71,9 @@ class StarCables(Cables):
         for node, bandwidth in slow.items():
             found[nodes == node] = bandwidth
         return found
+
+    def leaves(self, nodes: int, nics: int) -> Iterator[tuple[int, int, float, float]]:
+        yield 1, nodes * nics, float(np.max(self.port_bandwidths(np.arange(nodes)))), 0.0
 
     def surroundings(self, nodes: IntArray) -> tuple[int | float, ...]:
         found = self.port_bandwidths(nodes)

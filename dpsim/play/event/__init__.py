@@ -141,6 +141,8 @@ class _Run:
                 break
             if kind:
                 seconds *= worker.factor
+            if worker.late:
+                seconds += worker.late.get(index, 0.0)
             readies[index] = starts[index] = ready
             ends[index] = free = ready + seconds
             place += 1
@@ -197,7 +199,7 @@ class _Run:
 
     def _work(self, worker: Worker, move: Move) -> None:
         """Work that collectives beside it slow down, if any can."""
-        seconds = move.seconds * worker.factor
+        seconds = move.seconds * worker.factor + worker.late.get(move.place, 0.0)
         if worker.player.awake > 1 and seconds:
             self.contention.work(worker, seconds)
         else:  # its other streams wait for what comes now or later

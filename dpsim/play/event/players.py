@@ -17,6 +17,9 @@ from dpsim.core.arrays import Array
 from dpsim.play import Play, check_time
 from dpsim.play.event.score import HOST, Bookings, Score
 
+#: what is added to the operations of a rank, by index [s]
+Delays = dict[int, float]
+
 if TYPE_CHECKING:
     from dpsim.play.event.workers import Worker
 
@@ -27,6 +30,7 @@ class Player:
     number    among the players
     scores    its moves, by step
     factors   multiplier of its compute, by step
+    late      what is added to single operations, by step and index [s]
     widths    how many workers a stream has
     finished  when its steps ended [s]
     issued    when the host issued the operations of a step [s], where it matters
@@ -35,16 +39,17 @@ class Player:
     """
 
     __slots__ = (
-        "awake", "factors", "finished", "issued", "number", "rank", "ranks", "scores", "widths",
+        "awake", "factors", "finished", "issued", "late", "number", "rank", "ranks", "scores",
+        "widths",
         "workers",
     )  # fmt: skip
 
     def __init__(
         self, number: int, ranks: Sequence[int], scores: Sequence[Score],
-        factors: Sequence[float], widths: dict[int, int],
+        factors: Sequence[float], widths: dict[int, int], late: Sequence[Delays],
     ) -> None:  # fmt: skip
         self.number, self.ranks, self.rank = number, ranks, ranks[0]
-        self.scores, self.factors, self.widths = scores, factors, widths
+        self.scores, self.factors, self.widths, self.late = scores, factors, widths, late
         self.finished: list[float] = []
         self.issued: list[list[float]] = []
         self.workers: dict[int, list[Worker]] = {}
@@ -69,11 +74,34 @@ class Ensemble:
         factors = np.array([self.request.factors(k) for k in range(len(self.casts))], dtype=float)
         self._check(factors)
         same: dict[object, list[int]] = {}
+        late = self._late()
         for rank, (place, own) in enumerate(zip(self._places(), factors.T, strict=True)):
-            same.setdefault((place, own.tobytes()), []).append(rank)
+            own_late = tuple(tuple(each.items()) for each in late[rank]) if late else ()
+            same.setdefault((place, own.tobytes(), own_late), []).append(rank)
+        nothing: list[Delays] = [{}] * len(self.casts)
         return [
-            Player(number, ranks, *self._part(ranks[0], factors[:, ranks[0]].tolist()))
+            Player(
+                number, ranks, *self._part(ranks[0], factors[:, ranks[0]].tolist()),
+                late[ranks[0]] if late else nothing,
+            )
             for number, ranks in enumerate(same.values())
+        ]  # fmt: skip
+
+    def _late(self) -> list[list[Delays]]:
+        """For every rank and step, what is added to which operations; nothing where nothing is."""
+        delays = self.request.delays
+        if delays is None:
+            return []
+        steps = [(cast, delays(step)) for step, cast in enumerate(self.casts)]
+        return [
+            [
+                {
+                    index: float(seconds[cast.columns[rank]])
+                    for index, seconds in late[cast.roles[rank]].items()
+                }
+                for cast, late in steps
+            ]
+            for rank in range(self.casts[0].ranks)
         ]
 
     def _places(self) -> Iterator[object]:
@@ -120,6 +148,7 @@ class Ensemble:
             self._scores[key] = Score(
                 program, self._bookings[id(cast)], self.streams,
                 self.request.costs.concurrency, self.request.contention > 0, hosted,
+                self.request.delays is not None,
             )  # fmt: skip
         return self._scores[key]
 

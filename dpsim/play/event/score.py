@@ -115,10 +115,11 @@ class Score:
 
     def __init__(
         self, program: Program, bookings: Bookings, streams: dict[str, int], width: int,
-        contended: bool, hosted: bool,
+        contended: bool, hosted: bool, delayed: bool,
     ) -> None:  # fmt: skip
         self.program, self._bookings, self._streams = program, bookings, streams
         self._width, self._contended, self._hosted = width, contended, hosted
+        self._delayed = delayed
         self._heard: dict[int, set[int]] = {}
         waits = [self._waits(op) for op in program.ops]
         for op, after in zip(program.ops, waits, strict=True):
@@ -152,7 +153,7 @@ class Score:
             return Move(index, kind, 0.0, after, special, heard, op, booking)
         seconds = check_time(op.seconds, op.name)
         kind = CONTENDED if self._contended else SCALED
-        kind = kind if op.scales and seconds else FIXED
+        kind = kind if op.scales and (seconds or self._delayed) else FIXED
         return Move(index, kind, seconds, after, special, heard, op)
 
     def _issuing(self) -> tuple[Move, ...]:

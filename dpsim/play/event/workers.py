@@ -44,8 +44,8 @@ class Worker:
     """
 
     __slots__ = (
-        "blocked", "factor", "free", "meets", "moves", "over", "place", "player", "queue", "ready",
-        "step", "stream", "times",
+        "blocked", "factor", "free", "late", "meets", "moves", "over", "place", "player", "queue",
+        "ready", "step", "stream", "times",
     )  # fmt: skip
 
     def __init__(self, player: Player, stream: int, steps: Steps, queue: Queue | None) -> None:
@@ -69,7 +69,7 @@ class Worker:
         self.step, self.place = step, 0
         self.moves = player.scores[step].of(self.stream) if move is None else (move, *TAKING)
         self.times: RankTimes = steps.times(step, player)
-        self.factor = player.factors[step]
+        self.factor, self.late = player.factors[step], player.late[step]
 
 
 #: what is called when the moves that workers are at have ended: when they started and ended [s]

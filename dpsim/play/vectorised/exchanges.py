@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from dpsim.backends import Plan
@@ -209,15 +208,22 @@ class Exchanges:
         return self._meetings[id(cast), name][number]
 
 
+def _connected(sets: Iterable[set[int]]) -> list[set[int]]:
+    """Unions of the sets that share something, directly or through others."""
+    found: list[set[int]] = []
+    for one in sets:
+        touched = [other for other in found if other & one]
+        found = [other for other in found if not other & one]
+        found.append(one.union(*touched))
+    return found
+
+
 def _meetings(cast: Cast, name: str) -> dict[int, Meeting]:
     groups = cast.groups[name]
     if len(cast.programs) == 1:
         return {0: Meeting(cast, (0,), groups, name)}
-    graph: nx.Graph[int] = nx.Graph()
-    for group in groups:
-        nx.add_path(graph, dict.fromkeys(cast.roles[rank] for rank in group))
     found: dict[int, Meeting] = {}
-    for roles in nx.connected_components(graph):
+    for roles in _connected({cast.roles[rank] for rank in group} for group in groups):
         own = tuple(group for group in groups if cast.roles[group[0]] in roles)
         found |= dict.fromkeys(roles, Meeting(cast, tuple(sorted(roles)), own, name))
     return found
