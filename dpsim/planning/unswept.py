@@ -19,7 +19,7 @@ from dpsim.predict import training_run
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level
 from dpsim.predict.numbers import WHOLE, Numbers, failed
-from dpsim.predict.player import fastest
+from dpsim.predict.player import cross_check, fastest
 from dpsim.predict.point import Change, Chosen, Failed
 from dpsim.predict.prediction import Prediction, predict
 
@@ -129,11 +129,27 @@ class Unswept:
         case = self.case(loaded)
         training_run.check(case)
         played = fastest(case, splits=not WHOLE.issuperset(columns))
+        kind = _kind(case.scenario)
+        if played.engine == "vectorised" and kind not in self._checked:
+            cross_check(case)
+            self._checked.add(kind)
         return Numbers(case, played, self.found, change).chosen(columns)
+
+    @cached_property
+    def _checked(self) -> set[str]:
+        """The kinds of points that both engines have been seen to agree on."""
+        return set()
 
     def failed(self, loaded: Loaded | None, error: Exception | str, change: Change) -> Failed:
         """The point of `change` where there are no numbers; None where it could not be read."""
         return failed(Case(loaded.points[0], self.base) if loaded else None, str(error), change)
+
+
+def _kind(scenario: Scenario) -> str:
+    """What of a scenario decides which rules of engines it needs."""
+    plugins = (scenario.strategy, scenario.collective, scenario.schedule)
+    kinds = [type(plugin).__name__ for plugin in plugins]
+    return repr((kinds, scenario.parallel, scenario.host, scenario.iteration == "steady"))
 
 
 def known_ranks(case: Case) -> int:
