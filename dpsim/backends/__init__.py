@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dpsim.collectives import OPERATIONS, Stage, Transfer, ring_payload
+import numpy as np
+
+from dpsim.collectives import OPERATIONS, Ranks, Stage, Transfer, TransferList, ring_payload
 from dpsim.machines.fabrics import Edge
+from dpsim.machines.loads import Loads
+from dpsim.machines.moves import Move
 from dpsim.machines.topology import Topology
 
 
@@ -51,20 +55,33 @@ class Plan:
     launch: float = 0.0
 
     @cached_property
-    def rates(self) -> dict[Edge, float]:
+    def rates(self) -> Mapping[Edge, float]:
         """The links that carry its bytes, and how fast at most on otherwise idle links [B/s]."""
-        found: dict[Edge, float] = {}
-        for phase in self.phases:
-            most = max((phase.loads or {}).values(), default=0.0)
-            for edge, load in (phase.loads or {}).items():
-                rate = phase.size * load / most / phase.seconds if phase.seconds else math.inf
-                found[edge] = max(found.get(edge, 0.0), rate if load else 0.0)
-        return found
+        found = [_rates(phase) for phase in self.phases if phase.loads]
+        return found[0] if len(found) == 1 else _Most(found)
 
     @cached_property
     def seconds(self) -> float:
         """Duration on otherwise idle links [s]."""
         return self.launch + sum(phase.latency + phase.seconds for phase in self.phases)
+
+    def meets(self, other: Plan) -> bool:
+        """Whether both use a link, without naming any."""
+        mine, theirs = ([p.loads for p in plan.phases if p.loads] for plan in (self, other))
+        return any(_meet(a, b) for a in mine for b in theirs)
+
+    def moved(self, move: Move) -> Plan:
+        """The plan of a group that lies alike on other nodes."""
+        phases = tuple(
+            replace(
+                phase,
+                loads=None if phase.loads is None else move.loads(phase.loads),
+                busiest=None if phase.busiest is None else move.edge(phase.busiest),
+            )
+            for phase in self.phases
+        )
+        stages = None if self.stages is None else _Moved(self.stages, move)
+        return replace(self, phases=phases, stages=stages)
 
     def repeated(self, times: int) -> Plan:
         """The same collective `times` times, one after the other; its rounds are not kept."""
@@ -74,11 +91,96 @@ class Plan:
                 latency=phase.latency * times,
                 seconds=phase.seconds * times,
                 size=phase.size * times,
-                loads=phase.loads and {edge: load * times for edge, load in phase.loads.items()},
+                loads=phase.loads and scaled(phase.loads, times),
             )
             for phase in self.phases
         )
         return Plan(phases, None, self.algorithm, self.sent * times, self.launch * times)
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """Makes the rounds of `stages` on other nodes."""
+
+    stages: Callable[[], Iterable[Stage]]
+    move: Move
+
+    def __call__(self) -> Iterator[Stage]:
+        for stage in self.stages():
+            flows = TransferList.of(stage.transfers)
+            yield stage._replace(transfers=flows.elsewhere(self.move.ends))
+
+
+def scaled(loads: Mapping[Edge, float], factor: float) -> Mapping[Edge, float]:
+    """`factor` times as much on every link."""
+    if isinstance(loads, Loads):
+        return loads.of(loads.carried * factor)
+    return {edge: load * factor for edge, load in loads.items()}
+
+
+def _meet(loads: Mapping[Edge, float], others: Mapping[Edge, float]) -> bool:
+    if isinstance(loads, Loads) and isinstance(others, Loads):
+        return loads.layout.meets(others.layout)
+    return not loads.keys().isdisjoint(others)
+
+
+def most_loaded(loads: Mapping[Edge, float]) -> float:
+    """What the most loaded link carries."""
+    return loads.most if isinstance(loads, Loads) else max(loads.values(), default=0.0)
+
+
+def link_seconds(loads: Mapping[Edge, float], topology: Topology) -> Iterator[tuple[Edge, float]]:
+    """A link of every class with its load over its bandwidth, those first that were used first; all
+    links where there are no classes."""
+    if isinstance(loads, Loads):
+        each = zip(loads.classes, loads.edges(), loads.seconds.tolist(), strict=True)
+        for _, edge, time in sorted(each, key=lambda found: found[0].first):
+            yield edge, time
+    else:
+        for edge, load in loads.items():
+            yield edge, load / topology.link(edge).bandwidth
+
+
+def _rates(phase: Phase) -> Mapping[Edge, float]:
+    """How fast the links of `phase` carry its bytes [B/s]."""
+    loads = phase.loads or {}
+    most = most_loaded(loads)
+    if isinstance(loads, Loads):
+        every = phase.size * loads.carried / (most or 1.0)
+        every = every / phase.seconds if phase.seconds else np.full(len(every), math.inf)
+        return loads.of(np.where(loads.carried > 0, every, 0.0))
+    each = {edge: phase.size * load / (most or 1.0) for edge, load in loads.items()}
+    return {
+        edge: (rate / phase.seconds if phase.seconds else math.inf) if rate else 0.0
+        for edge, rate in each.items()
+    }
+
+
+class _Most(Mapping[Edge, float]):
+    """On each link the most of `parts`; worked out when somebody goes through them."""
+
+    def __init__(self, parts: Sequence[Mapping[Edge, float]]) -> None:
+        self._parts = parts
+
+    @cached_property
+    def _links(self) -> dict[Edge, float]:
+        found: dict[Edge, float] = {}
+        for part in self._parts:
+            for edge, rate in part.items():
+                found[edge] = max(found.get(edge, 0.0), rate)
+        return found
+
+    def __bool__(self) -> bool:
+        return any(self._parts)
+
+    def __getitem__(self, edge: Edge) -> float:
+        return self._links[edge]
+
+    def __iter__(self) -> Iterator[Edge]:
+        return iter(self._links)
+
+    def __len__(self) -> int:
+        return len(self._links)
 
 
 class Backend:
@@ -89,13 +191,17 @@ class Backend:
     ideal: bool = False
 
     @property
+    def by_place(self) -> bool:
+        """Whether a plan depends on where ranks are in their nodes and which of these share a leaf,
+        but not on the nodes' numbers: then plans of groups that lie alike are made once."""
+        return False
+
+    @property
     def concurrency(self) -> int:
         """How many collectives of one communicator run at once, issued in order."""
         return 1
 
-    def plan(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
         """How to carry out `operation` on `size` bytes (full size) over `ranks`.
 
         The root of a broadcast or reduce is the first of `ranks`.  A send goes from the first of
@@ -127,5 +233,17 @@ CONTRACT = Backend
 
 #: what plug-ins of this folder, and engines, take from here
 __all__ = [
-    "CONTRACT", "Backend", "Edge", "Phase", "Plan", "Topology", "Transfer", "fixed", "unmodelled",
+    "CONTRACT",
+    "Backend",
+    "Edge",
+    "Phase",
+    "Plan",
+    "Ranks",
+    "Topology",
+    "Transfer",
+    "fixed",
+    "link_seconds",
+    "most_loaded",
+    "scaled",
+    "unmodelled",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ have the radix 4, and chains the fan-out 0, which becomes 1: a pipeline of whole
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ class Round(NamedTuple):
     """`repeats` times these messages at once; then a rank adds up `added` bytes."""
 
     repeats: int
-    transfers: tuple[Transfer, ...]
+    transfers: Sequence[Transfer]
     added: float = 0.0
 
 

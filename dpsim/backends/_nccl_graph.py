@@ -8,9 +8,11 @@ the speeds that NCCL tries, so that the estimates by which NCCL chooses are clos
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
+from dpsim.collectives import Ranks, members_of
 from dpsim.collectives.ring_orders import RingOrder, rings
 from dpsim.machines.topology import AS_IT_IS, Crossing
 
@@ -68,14 +70,14 @@ class NcclGraph:
         return max(1, 2 * self.channels // max(self.nics, 1))
 
 
-def graph_of(topology: Topology, ranks: tuple[int, ...]) -> NcclGraph:
+def graph_of(topology: Topology, ranks: Ranks) -> NcclGraph:
     """The graph of `ranks`, worked out once."""
     return topology.once(("nccl graph", ranks), lambda: _graph(topology, ranks))
 
 
-def _graph(topology: Topology, ranks: tuple[int, ...]) -> NcclGraph:
+def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
     found = rings(topology, ranks)
-    nodes = len({topology.node_of(rank) for rank in ranks})
+    nodes = len(members_of(ranks, topology).nodes)
     arch = tables.architecture(topology.compute_capability)
     inner, outer = _hops(topology, found)
     inside = _slowest_inside(topology, inner)
@@ -116,14 +118,15 @@ def _hops(
     are alike."""
     inner, outer = [], []
     for ring in found:
-        first = topology.node_of(ring.order[0])
-        for a, b in zip(ring.order, ring.order[1:] + ring.order[:1], strict=True):
-            if topology.node_of(a) != topology.node_of(b):
-                outer.append(topology.route(a, b))
-                if topology.node_of(a) != first:
-                    break
-            elif topology.node_of(a) == first:
-                inner.append(topology.route(a, b))
+        nodes = ring.members.nodes[:2].tolist()
+        way = [nodes[0] * ring.gpus + gpu for gpu in ring.ways[ring.members.shape[0]]]
+        if len(nodes) == 1:
+            inner += [topology.route(a, b) for a, b in pairwise((*way, way[0]))]
+            continue
+        inner += [topology.route(a, b) for a, b in pairwise(way)]
+        first, last = ring.ends
+        outer.append(topology.route(int(last[0]), int(first[1])))
+        outer.append(topology.route(int(last[1]), int(first[2 % len(first)])))
     return inner, outer
 
 
@@ -160,10 +163,11 @@ def _kind_outside(topology: Topology, hops: list[tuple[Edge, ...]]) -> str:
     return ""
 
 
-def _local_bandwidth(topology: Topology, ranks: tuple[int, ...]) -> float:
+def _local_bandwidth(topology: Topology, ranks: Ranks) -> float:
     """What all channels together can carry inside a node [GB/s]."""
     node = topology.node_of(ranks[0])
-    local = tuple(rank for rank in ranks if topology.node_of(rank) == node)
+    shape = members_of(ranks, topology).shape_of(node)
+    local = tuple(node * topology.gpus + gpu for gpu in shape)
     if len(local) == 1:
         return 1e9
     return sum(ring.bandwidth for ring in rings(topology, local)) / 1e9

@@ -21,16 +21,26 @@ other collectives there (floor, share), or of other kinds, with the error that t
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby, permutations, product
+from functools import partial
+from itertools import permutations, product
+
+import numpy as np
 
 from dpsim.backends import Topology
 from dpsim.backends._nccl_time import SOCKETS, UNKNOWN, Constants, Time
-from dpsim.backends._nccl_traffic import RELAYED, Traffic, name_edges, summed
-from dpsim.machines.fabrics import Edge, Vertex
-from dpsim.machines.topology import moved
+from dpsim.backends._nccl_traffic import RELAYED, Traffic, names_of, summed, tallied
+from dpsim.collectives import (
+    Members,
+    Ranks,
+    TransferList,
+    Transfers,
+    lanes_of,
+    members_of,
+    rank_array,
+)
+from dpsim.core.arrays import IntArray
+from dpsim.machines.tally import Lane, Tally
 
 #: operations that are messages; NCCL's tuner has no entry for them
 OPERATIONS = ("all_to_all", "send")
@@ -76,10 +86,8 @@ class Messages:
         return any(kind in UNKNOWN for kind in self.traffic.paces)
 
 
-def messages_of(operation: str, ranks: tuple[int, ...], topology: Topology) -> Messages:
+def messages_of(operation: str, ranks: Ranks, topology: Topology) -> Messages:
     """The messages of `operation`; what they have in common is worked out once per machine."""
-    if operation == "send" and len(ranks) == 2:
-        return _alike(ranks[0], ranks[1], topology)
     make = _exchange if operation == "all_to_all" else _shift
     return topology.once(("nccl messages", operation, ranks), lambda: make(ranks, topology))
 
@@ -122,146 +130,95 @@ def _share(fitted: Constants, kind: str) -> float:
     return fitted.of(kind, "message_efficiency")
 
 
-# -- one message ----------------------------------------------------------------------------------
-
-
-def _alike(source: int, target: int, topology: Topology) -> Messages:
-    """The message from `source` to `target`: that of a pair with equal links, on its own."""
-    route = topology.route(source, target)
-    key = ("nccl message", *((edge[0][0], edge[1][0], topology.link(edge)) for edge in route))
-    found = topology.once(key, lambda: _shift((source, target), topology))
-    return found if tuple(found.traffic.loads) == route else _moved_to(route, found)
-
-
-def _moved_to(route: tuple[Edge, ...], like: Messages) -> Messages:
-    """`like`, of a route with the same links, on `route`."""
-    there = dict(zip(like.traffic.loads, route, strict=True))
-    traffic = Traffic(
-        loads=dict.fromkeys(route, 1.0),
-        kinds={there[edge]: kind for edge, kind in like.traffic.kinds.items()},
-        paces={kind: (pace, there[edge]) for kind, (pace, edge) in like.traffic.paces.items()},
-        nic=like.traffic.nic,
-    )
-    return Messages(
-        traffic, like.inside, like.between, like.part, like.kept, like.home, like.away, like.nodes
-    )
-
-
-def _shift(ranks: tuple[int, ...], topology: Topology) -> Messages:
-    """Every rank sends to the next, the last of more than two to the first."""
-    after = ranks[1:] if len(ranks) == 2 else ranks[1:] + ranks[:1]
-    traffic = _of_pairs(zip(ranks, after, strict=False), 1.0, topology)
-    home, away = _kinds(traffic)
-    nodes = len({topology.node_of(rank) for rank in ranks})
-    return Messages(traffic, int(nodes == 1), int(nodes > 1), 1.0, 0.0, home, away, nodes)
-
-
-def _of_pairs(pairs: Iterable[tuple[int, int]], part: float, topology: Topology) -> Traffic:
-    loads: dict[Edge, float] = {}
-    kinds: dict[Edge, str] = {}
-    for source, target in pairs:
-        route = topology.route(source, target)
-        for edge in route:
-            loads[edge] = loads.get(edge, 0.0) + part
-        name_edges(kinds, route, topology)
-    return summed(loads, kinds, topology)
-
-
 def _kinds(traffic: Traffic) -> tuple[str, str]:
     """The kind of link that is slowest inside nodes, and that of the cables between them."""
-    away = {traffic.kinds[edge] for edge in traffic.loads if edge[0][0] == "leaf"}
+    layout = traffic.loads.layout
+    away = {which.kind for which in layout.classes if layout.edge(which)[0][0] == "leaf"}
     paces = {kind: pace for kind, (pace, _) in traffic.paces.items() if kind not in away}
     home = max(paces, key=lambda kind: (kind in UNKNOWN, paces[kind]), default="")
     return ("nvlink" if home == RELAYED else home), next(iter(away), "")
 
 
+# -- to the next rank -----------------------------------------------------------------------------
+
+
+def _shift(ranks: Ranks, topology: Topology) -> Messages:
+    """Every rank sends to the next, the last of more than two to the first."""
+    traffic = summed(tallied(onward(ranks, 1.0), ranks, topology))
+    home, away = _kinds(traffic)
+    nodes = len(members_of(ranks, topology).nodes)
+    return Messages(traffic, int(nodes == 1), int(nodes > 1), 1.0, 0.0, home, away, nodes)
+
+
+def onward(ranks: Ranks, size: float) -> TransferList:
+    """From every rank to the next, from the last of more than two to the first."""
+    found = rank_array(ranks)
+    if len(found) == 2:
+        return TransferList.between(found[:1], found[1:], size)
+    return TransferList.between(found, np.roll(found, -1), size)
+
+
 # -- everybody to everybody -----------------------------------------------------------------------
 
 
-def _exchange(ranks: tuple[int, ...], topology: Topology) -> Messages:
+def _exchange(ranks: Ranks, topology: Topology) -> Messages:
     """All ranks send a part to each other."""
-    n = len(ranks)
-    nodes = {
-        node: tuple(rank % topology.gpus for rank in group)
-        for node, group in groupby(sorted(ranks), key=topology.node_of)
-    }
-    if n > _ALL_PAIRS and len(nodes) > 1 and len(set(nodes.values())) == 1:
-        traffic = _by_symmetry(tuple(nodes), next(iter(nodes.values())), 1.0 / n, topology)
+    n, group = len(ranks), members_of(ranks, topology)
+    if n > _ALL_PAIRS and len(group.nodes) > 1 and group.alike:
+        traffic = _by_symmetry(group, 1.0 / n, topology)
     else:
-        pairs = [(a, b) for a in ranks for b in ranks if a != b]
-        pairs.sort(key=lambda pair: topology.node_of(pair[0]) != topology.node_of(pair[1]))
-        traffic = _of_pairs(pairs, 1.0 / n, topology)
+        traffic = summed(tallied(TransferList([_all_pairs(ranks, topology)]), ranks, topology))
     home, away = _kinds(traffic)
-    kept = 1.0 / n if len(nodes) == 1 else 0.0
-    here = min(len(local) for local in nodes.values())
-    return Messages(traffic, here - 1, n - here, 1.0 / n, kept, home, away, len(nodes))
+    kept = 1.0 / n if len(group.nodes) == 1 else 0.0
+    here = min(group.sizes)
+    return Messages(traffic, here - 1, n - here, 1.0 / n, kept, home, away, len(group.nodes))
 
 
-def _by_symmetry(
-    nodes: tuple[int, ...], local: tuple[int, ...], part: float, topology: Topology
-) -> Traffic:
-    """The same for GPUs `local` of many nodes: what happens inside one node happens in all.
+def _all_pairs(ranks: Ranks, topology: Topology) -> Transfers:
+    """A part from everybody to everybody, those inside nodes first."""
+    found = rank_array(ranks)
+    n = len(found)
+    flow = Transfers(np.repeat(found, n), np.tile(found, n), 1.0 / n, np.arange(n * n))
+    crossing = flow.sources // topology.gpus != flow.targets // topology.gpus
+    return flow._replace(order=flow.order + n * n * crossing).some(flow.sources != flow.targets)
+
+
+def _by_symmetry(group: Members, part: float, topology: Topology) -> Traffic:
+    """The same for equal GPUs of many nodes: what happens inside one node happens in all.
 
     Cables are looked at for every pair of nodes, or beyond a number of nodes for evenly spread
     shifts of them, which stand for all; the cables of the NICs then still carry what they carry.
     """
-    near: dict[Edge, float] = defaultdict(float)
-    loads: dict[Edge, float] = {}
-    kinds: dict[Edge, str] = {}
-    lanes = _lanes(nodes, local, part, near, kinds, topology)
-    for node in nodes:
-        for edge, load in near.items():
-            there = moved(edge, node)
-            loads[there] = load
-            kinds[there] = kinds[edge]
-    shifts = _shifts(len(nodes))
-    scale = (len(nodes) - 1) / len(shifts)
-    for (i, j), bytes_ in lanes.items():
-        for place, node in enumerate(nodes):
-            for shift in shifts:
-                other = nodes[(place + shift) % len(nodes)]
-                route = topology.route(node * topology.gpus + i, other * topology.gpus + j)
-                for edge in _cables(route)[1]:
-                    loads[edge] = loads.get(edge, 0.0) + bytes_ * scale
-    return summed(loads, kinds, topology)
-
-
-def _lanes(
-    nodes: tuple[int, ...],
-    local: tuple[int, ...],
-    part: float,
-    near: dict[Edge, float],
-    kinds: dict[Edge, str],
-    topology: Topology,
-) -> dict[tuple[int, int], float]:
-    """Add to `near` what the edges of the first node carry; bytes from a node to another by a
-    pair of GPUs that stands for all whose routes leave and arrive through the same NICs."""
-    first, second = (node * topology.gpus for node in nodes[:2])
-    by_nics: dict[tuple[Vertex, Vertex], tuple[int, int]] = {}
-    lanes: dict[tuple[int, int], float] = defaultdict(float)
+    local, count = group.shapes[0], len(group.nodes)
+    tally = Tally(topology, group.nodes, partial(names_of, topology))
+    order = np.zeros(count, dtype=np.int64)
     for i, j in permutations(local, 2):
-        route = topology.route(first + i, first + j)
-        name_edges(kinds, route, topology)
-        for edge in route:
-            near[edge] += part
+        lane = Lane(topology.way(i, j, same=True), group.nodes, group.nodes)
+        tally.add(lane, part, order)
+    lanes: dict[tuple[int, int], float] = {}
+    by_nics: dict[object, tuple[int, int]] = {}
+    after = np.roll(group.nodes, -1)
     for i, j in product(local, local):
-        route = topology.route(first + i, second + j)
-        name_edges(kinds, route, topology)
-        out, cables, into = _cables(route)
-        back = [moved(edge, nodes[0]) for edge in into]
-        for edge, there in zip(back, into, strict=True):
-            kinds.setdefault(edge, kinds[there])
-        for edge in (*out, *back):
-            near[edge] += part * (len(nodes) - 1)
-        lanes[by_nics.setdefault((cables[0][0], cables[-1][1]), (i, j))] += part
-    return lanes
+        for lane, flow in lanes_of(_between(group.nodes, i, after, j, topology), topology):
+            tally.add(lane, part * (count - 1), flow.order + 1, inside=True)
+        pair = by_nics.setdefault(topology.way(i, j, same=False).nics, (i, j))
+        lanes[pair] = lanes.get(pair, 0.0) + part
+    shifts = _shifts(count)
+    scale = (count - 1) / len(shifts)
+    for (i, j), bytes_ in lanes.items():
+        for shift in shifts:
+            to = np.roll(group.nodes, -shift)
+            for lane, flow in lanes_of(_between(group.nodes, i, to, j, topology), topology):
+                way = lane.way._replace(out=(), into=())
+                tally.add(lane._replace(way=way), bytes_ * scale, flow.order + 2)
+    return summed(tally)
 
 
-def _cables(route: tuple[Edge, ...]) -> tuple[tuple[Edge, ...], tuple[Edge, ...], tuple[Edge, ...]]:
-    """A route between nodes in three: out of the node, from NIC to NIC, and into the other."""
-    begin = next(k for k, (a, _) in enumerate(route) if a[0] == "nic")
-    end = max(k for k, (_, b) in enumerate(route) if b[0] == "nic") + 1
-    return route[:begin], route[begin:end], route[end:]
+def _between(a: IntArray, i: int, b: IntArray, j: int, topology: Topology) -> Transfers:
+    """From GPU `i` of each of the nodes `a` to GPU `j` of the one of `b` at the same place."""
+    return Transfers(
+        a * topology.gpus + i, b * topology.gpus + j, 1.0, np.zeros(len(a), dtype=np.int64)
+    )
 
 
 def _shifts(nodes: int) -> list[int]:

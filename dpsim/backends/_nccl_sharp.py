@@ -11,7 +11,7 @@ from dpsim.backends import Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import NcclGraph
 from dpsim.backends._nccl_tuning import SHARP
-from dpsim.collectives import Transfer, aggregator, path
+from dpsim.collectives import Ranks, Transfer, aggregator, members_of, path
 from dpsim.core.record import Refused
 
 #: streams that a switch adds up at once
@@ -35,7 +35,7 @@ def check_settings(sharp: bool, algorithm: str, version: tuple[int, int]) -> Non
         raise Refused(message, ("algorithm",))
 
 
-def check_network(graph: NcclGraph, ranks: tuple[int, ...], topology: Topology) -> None:
+def check_network(graph: NcclGraph, ranks: Ranks, topology: Topology) -> None:
     """Refused where the network between the nodes of `ranks` cannot add."""
     if graph.outside != "infiniband":
         raise Refused(f"SHARP needs InfiniBand switches; these nodes have {graph.outside}", _KEY)
@@ -48,12 +48,12 @@ def check_network(graph: NcclGraph, ranks: tuple[int, ...], topology: Topology) 
         )
 
 
-def _streams(ranks: tuple[int, ...], topology: Topology) -> int:
+def _streams(ranks: Ranks, topology: Topology) -> int:
     """The most NICs that the first node of `ranks` has on one leaf."""
     node = topology.node_of(ranks[0])
     leaves: dict[object, set[object]] = {}
-    for rank in ranks:
-        if topology.node_of(rank) == node:
-            nic, leaf = path(Transfer(rank, aggregator(0), 0.0), topology)[-1]
-            leaves.setdefault(leaf, set()).add(nic)
+    for gpu in members_of(ranks, topology).shape_of(node):
+        rank = node * topology.gpus + gpu
+        nic, leaf = path(Transfer(rank, aggregator(0), 0.0), topology)[-1]
+        leaves.setdefault(leaf, set()).add(nic)
     return max(len(nics) for nics in leaves.values())

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
 
 from dpsim.backends import Edge, Phase, Topology
 from dpsim.backends._nccl_graph import edge_kind
-from dpsim.collectives import Algorithm, Stage, Transfer, path
+from dpsim.collectives import Algorithm, Ranks, Stage, Transfer, TransferList, lanes_of, members_of
+from dpsim.machines.loads import Loads
+from dpsim.machines.tally import Lane, Tally
 
 #: NVLinks of a way through a third GPU, which passes the bytes on
 RELAYED = "relayed nvlink"
@@ -18,20 +23,19 @@ _SWITCHED = ("nvlink", "nvswitch", "xgmi")
 class Traffic:
     """Bytes per byte of the collective's size.
 
-    loads    on each edge
-    kinds    what each edge counts as: PCIe on the way to a NIC counts as the network
-    paces    seconds per byte on the busiest edge of each kind at its nominal bandwidth, with it
+    loads    on each link; what a class of links counts as is its `kind`: PCIe on the way to a NIC
+             counts as the network
+    paces    seconds per byte on the busiest link of each kind at its nominal bandwidth, with it
     nic      on the busiest cable of a NIC
     """
 
-    loads: Mapping[Edge, float]
-    kinds: Mapping[Edge, str]
+    loads: Loads
     paces: Mapping[str, tuple[float, Edge]]
     nic: float
 
 
 def traffic_of(
-    algorithm: Algorithm, name: str, operation: str, ranks: tuple[int, ...], topology: Topology
+    algorithm: Algorithm, name: str, operation: str, ranks: Ranks, topology: Topology
 ) -> Traffic:
     """The traffic of one algorithm, worked out once per machine."""
 
@@ -40,60 +44,62 @@ def traffic_of(
         if name == "ring" and operation in ("broadcast", "reduce"):
             # NCCL's are pipelines: S over every hop
             scale = len(ranks) / (2 * (len(ranks) - 1))
-        return _traffic(algorithm.traffic(operation, ranks, scale, topology), topology)
+        found = algorithm.traffic(operation, ranks, scale, topology)
+        return summed(tallied(found, ranks, topology))
 
     return topology.once(("traffic", name, operation, ranks), find)
 
 
-def _traffic(transfers: Iterable[Transfer], topology: Topology) -> Traffic:
-    loads: dict[Edge, float] = {}
-    kinds: dict[Edge, str] = {}
-    for transfer in transfers:
-        route = path(transfer, topology)
-        for edge in route:
-            loads[edge] = loads.get(edge, 0.0) + transfer.bytes
-        name_edges(kinds, route, topology)
-    return summed(loads, kinds, topology)
+def tallied(transfers: Iterable[Transfer], ranks: Ranks, topology: Topology) -> Tally:
+    """What `transfers` between `ranks` put on links."""
+    tally = Tally(topology, members_of(ranks, topology).nodes, partial(names_of, topology))
+    for flow in TransferList.of(transfers).parts:
+        for lane, part in lanes_of(flow, topology):
+            tally.add(lane, part.bytes, part.order)
+    return tally
 
 
-def summed(loads: dict[Edge, float], kinds: dict[Edge, str], topology: Topology) -> Traffic:
-    """The traffic of `loads`; edges that `kinds` does not name count as what they are."""
+def summed(tally: Tally) -> Traffic:
+    """The traffic of all messages of `tally`."""
+    loads = tally.loads()
     paces: dict[str, tuple[float, Edge]] = {}
     nic = 0.0
-    for edge, load in loads.items():
-        pace = load / topology.link(edge).bandwidth
-        kind = kinds.setdefault(edge, edge_kind(topology, edge))
-        if kind not in paces or pace > paces[kind][0]:
-            paces[kind] = pace, edge
-        if edge[0][0] == "nic" and edge[1][0] == "leaf":
+    each = zip(loads.classes, loads.carried.tolist(), strict=True)
+    for which, load in sorted(each, key=lambda found: found[0].first):
+        pace, edge = load / which.bandwidth, loads.layout.edge(which)
+        if which.kind not in paces or pace > paces[which.kind][0]:
+            paces[which.kind] = pace, edge
+        if is_cable(edge):
             nic = max(nic, load)
-    return Traffic(loads, kinds, paces, nic)
+    return Traffic(loads, paces, nic)
 
 
-def name_edges(kinds: dict[Edge, str], route: tuple[Edge, ...], topology: Topology) -> None:
-    """Note in `kinds` what the edges of `route` count as."""
-    if any(edge not in kinds for edge in route) or _relays(route):
-        _name(kinds, route, topology)
+def is_cable(edge: Edge) -> bool:
+    """Whether an edge leads from a NIC to its leaf."""
+    return bool(edge[0][0] == "nic" and edge[1][0] == "leaf")
+
+
+def names_of(topology: Topology, route: tuple[Edge, ...]) -> list[tuple[str, bool]]:
+    """What the edges of a route count as, if nothing said so before; and whether they do so in any
+    case.  Behind the first PCIe edge of a way out all is the network."""
+    network = next((e for e in route if e[0][0] == "leaf" or e[1][0] == "leaf"), None)
+    outside = topology.link(network).kind if network is not None else ""
+    out = False
+    relayed = _relays(route)
+    found: list[tuple[str, bool]] = []
+    for edge in route:
+        kind = edge_kind(topology, edge)
+        if relayed and edge[0][0] == edge[1][0] == "gpu":
+            found.append((RELAYED if kind == "nvlink" else kind, True))
+            continue
+        out = out or (bool(outside) and kind not in _SWITCHED)
+        found.append((outside if out else kind, False))
+    return found
 
 
 def _relays(route: tuple[Edge, ...]) -> bool:
     """Whether a GPU passes the bytes on to another GPU."""
     return any(a[0] == b[0] == "gpu" for a, b in route[1:])
-
-
-def _name(kinds: dict[Edge, str], route: tuple[Edge, ...], topology: Topology) -> None:
-    """Name the edges of a route; behind the first PCIe edge of a way out all is the network."""
-    network = next((e for e in route if e[0][0] == "leaf" or e[1][0] == "leaf"), None)
-    outside = topology.link(network).kind if network is not None else ""
-    out = False
-    relayed = _relays(route)
-    for edge in route:
-        kind = edge_kind(topology, edge)
-        if relayed and edge[0][0] == edge[1][0] == "gpu":
-            kinds[edge] = RELAYED if kind == "nvlink" else kind
-            continue
-        out = out or (bool(outside) and kind not in _SWITCHED)
-        kinds.setdefault(edge, outside if out else kind)
 
 
 # -- round by round, on the links as they are -----------------------------------------------------
@@ -109,7 +115,7 @@ class Shape:
 
     repeats: int
     hops: frozenset[tuple[float, float]]
-    loads: Mapping[Edge, float]
+    loads: Loads
     pace: float
     peak: float
     busiest: Edge
@@ -130,12 +136,7 @@ class Shape:
 
 
 def shapes_of(
-    algorithm: Algorithm,
-    name: str,
-    operation: str,
-    ranks: tuple[int, ...],
-    size: float,
-    topology: Topology,
+    algorithm: Algorithm, name: str, operation: str, ranks: Ranks, size: float, topology: Topology
 ) -> tuple[Shape, ...]:
     """The shapes of all stages; kept with the topology where they don't depend on the size."""
 
@@ -150,22 +151,26 @@ def shapes_of(
 
 def shape(stage: Stage, topology: Topology, size: float = 1.0) -> Shape:
     """The shape of `stage`, which was made for `size` bytes."""
-    routes = [path(transfer, topology) for transfer in stage.transfers]
-    loads: dict[Edge, float] = {}
-    for transfer, route in zip(stage.transfers, routes, strict=True):
-        for edge in route:
-            loads[edge] = loads.get(edge, 0.0) + transfer.bytes / size
-    links = {edge: topology.link(edge) for edge in loads}
-    busy = {edge: load / links[edge].bandwidth for edge, load in loads.items()}
-    hops = frozenset(
-        (sum(links[edge].latency for edge in route), max(busy[edge] for edge in route))
-        for route in routes
-    )
-    busiest = max(busy, key=lambda edge: busy[edge])
-    return Shape(stage.repeats, hops, loads, busy[busiest], max(loads.values()), busiest)
+    flows = TransferList.of(stage.transfers).parts
+    lanes = [found for flow in flows for found in lanes_of(flow, topology)]
+    nodes = np.unique(np.concatenate([ends for lane, _ in lanes for ends in lane[1:]]))
+    tally = Tally(topology, nodes)
+    for lane, flow in lanes:
+        tally.add(lane, flow.bytes / size, flow.order)
+    loads = tally.loads()
+    hops = frozenset(hop for lane, _ in lanes for hop in _hops(tally, lane))
+    pace, busiest = loads.slowest
+    return Shape(stage.repeats, hops, loads, pace, loads.most, busiest)
+
+
+def _hops(tally: Tally, lane: Lane) -> set[tuple[float, float]]:
+    """The distinct latencies and times of the most loaded link of the transfers of `lane`."""
+    busy = np.zeros(len(lane.sources))
+    for _, loads, bandwidths in tally.crossed(lane):
+        busy = np.fmax(busy, loads / bandwidths)
+    return {*zip(tally.latencies(lane).tolist(), busy.tolist(), strict=True)}
 
 
 def scaled(stage: Stage, factor: float, latency: float | None) -> Stage:
     """`stage` with `factor` times the bytes, and `latency` [s] for every transfer."""
-    transfers = tuple(Transfer(a, b, factor * size) for a, b, size in stage.transfers)
-    return Stage(stage.repeats, transfers, latency)
+    return Stage(stage.repeats, TransferList.of(stage.transfers).times(factor), latency)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dpsim.backends import Backend, Plan, Topology, fixed
+from dpsim.backends import Backend, Plan, Ranks, Topology, fixed
 from dpsim.core.record import record
 
 
@@ -12,7 +12,5 @@ class Free(Backend):
 
     ideal = True
 
-    def plan(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
         return fixed(0.0, 0.0, operation, len(ranks), size, "free")

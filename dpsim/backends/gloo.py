@@ -25,18 +25,22 @@ no machine file states, so they are refused; so is nothing said of copies from a
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable
 from typing import Annotated
 
-from dpsim.backends import Backend, Edge, Phase, Plan, Topology
-from dpsim.collectives import ring_payload
+import numpy as np
+
+from dpsim.backends import Backend, Phase, Plan, Ranks, Topology
+from dpsim.collectives import TransferList, lanes_of, members_of, rank_array, ring_payload
 from dpsim.core import units
+from dpsim.core.arrays import IntArray
 from dpsim.core.record import Check, Refused, record
+from dpsim.machines.loads import Loads
+from dpsim.machines.tally import Tally
 
 MAX_SEGMENT = 1024 * 1024  # bytes; gloo/allreduce.h, kMaxSegmentSize
 
-Hop = tuple[int, int]
+#: ranks that send, and to whom
+Hops = tuple[IntArray, IntArray]
 
 
 @record
@@ -61,9 +65,7 @@ class Gloo(Backend):
     def concurrency(self) -> int:
         return self.threads
 
-    def plan(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
         n = len(ranks)
         if n == 1:
             return Plan((), None, "none", 0.0)
@@ -72,7 +74,7 @@ class Gloo(Backend):
         if operation == "broadcast":
             return self._tree(ranks, size, topology)
         if operation == "all_gather":
-            onward = list(zip(ranks, ranks[1:] + ranks[:1], strict=True))
+            onward = _turned(ranks, 1)
             gathered = self._phase(onward, 2 * (n - 1), size / (2 * n), 0.0, topology)
             return Plan((gathered,), None, "ring", (n - 1) * size / n)
         if operation in ("all_to_all", "send"):
@@ -81,66 +83,61 @@ class Gloo(Backend):
             return self._reduce(ranks, size, topology)
         per_rank = segments(size, n) // n
         count, segment = (n - 1) * per_rank, size / (n * per_rank)
-        back = list(zip(ranks, ranks[-1:] + ranks[:-1], strict=True))
+        back = _turned(ranks, -1)
         phases = (
             self._phase(back, count, segment, segment / self.reduce, topology),
             self._phase(back, count, segment, 0.0, topology),
         )
         return Plan(phases, None, "ring", 2 * count * segment)
 
-    def _messages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
-    ) -> Plan:
+    def _messages(self, operation: str, ranks: Ranks, size: float, topology: Topology) -> Plan:
         """Messages that are all under way at once."""
-        n, part, hops = len(ranks), size, [(ranks[0], ranks[1])]
+        n, part, own = len(ranks), size, rank_array(ranks)
+        hops = _turned(ranks, 1) if n > 2 else (own[:1], own[1:])
         if operation == "all_to_all":
-            part, hops = size / n, [(a, b) for a in ranks for b in ranks if a != b]
-        elif n > 2:
-            hops = list(zip(ranks, ranks[1:] + ranks[:1], strict=True))
+            part, pairs = size / n, ~np.eye(n, dtype=np.bool_).ravel()
+            hops = np.repeat(own, n)[pairs], np.tile(own, n)[pairs]
         found = self._phase(hops, 1, part, 0.0, topology)
         return Plan((found,), None, "direct", ring_payload(operation, n, size))
 
-    def _reduce(self, ranks: tuple[int, ...], size: float, topology: Topology) -> Plan:
+    def _reduce(self, ranks: Ranks, size: float, topology: Topology) -> Plan:
         n, found = len(ranks), segments(size, len(ranks))
-        back = list(zip(ranks, ranks[-1:] + ranks[:-1], strict=True))
+        back, own = _turned(ranks, -1), rank_array(ranks)
         segment = size / found
         adding = self._phase(back, found - 2, segment, segment / self.reduce, topology)
-        to_root = [(rank, ranks[0]) for rank in ranks[1:]]
+        to_root = own[1:], np.full(n - 1, own[0])
         gathered = self._phase(to_root, 1, size / n, 0.0, topology)
         sent = (found - 2) * segment + (n - 1) / n * size / n
         return Plan((adding, gathered), None, "ring", sent)
 
-    def _tree(self, ranks: tuple[int, ...], size: float, topology: Topology) -> Plan:
+    def _tree(self, ranks: Ranks, size: float, topology: Topology) -> Plan:
         """In round i the first 2^i ranks send to the ranks 2^i further on.
 
         The root issues all its messages at once; they share its link, so the last one arrives as
         if they went one after the other.
         """
-        n = len(ranks)
+        n, own = len(ranks), rank_array(ranks)
         phases = []
         for i in range((n - 1).bit_length()):
-            hops = [(ranks[a], ranks[a + 2**i]) for a in range(2**i) if a + 2**i < n]
+            children = own[2**i : 2 ** (i + 1)]
+            hops = own[: len(children)], children
             phases.append(self._phase(hops, 1, size, 0.0, topology))
         return Plan(tuple(phases), None, "binomial tree", (n - 1) * size / n)
 
     def _phase(
-        self, hops: list[Hop], count: int, segment: float, adding: float, topology: Topology
+        self, hops: Hops, count: int, segment: float, adding: float, topology: Topology
     ) -> Phase:
         """`count` segments over every hop at once, two in flight; `adding` up one takes the CPU
         that long [s]."""
-        crossings = _crossings(hops, topology)
-        busy = {
-            edge: times / (topology.link(edge).bandwidth * self.efficiency)
-            for edge, times in crossings.items()
-        }
-        busiest = max(busy, key=lambda edge: busy[edge])
-        wire = busy[busiest] * segment
-        total = pipelined(count, self.latency + _latency(hops, topology), wire, adding)
+        crossings, latency = _crossings(hops, topology)
+        busy, busiest = crossings.slowest
+        wire = busy / self.efficiency * segment
+        total = pipelined(count, self.latency + latency, wire, adding)
         return Phase(
             latency=total - count * wire,
             seconds=count * wire,
-            loads={edge: times * count * segment for edge, times in crossings.items()},
-            size=max(crossings.values()) * count * segment / self.efficiency,
+            loads=crossings.of(crossings.carried * count * segment),
+            size=crossings.most * count * segment / self.efficiency,
             busiest=busiest,
         )
 
@@ -163,21 +160,24 @@ def pipelined(count: int, latency: float, wire: float, adding: float) -> float:
     return max(through + (count - 1) * pace, (count + odd) / 2 * through + (1 - odd) * pace)
 
 
-def _crossings(hops: Iterable[Hop], topology: Topology) -> Counter[Edge]:
-    """How many hops cross each link."""
-    found: Counter[Edge] = Counter()
-    for source, target in hops:
-        found.update(topology.route(source, target))
-    return found
+def _turned(ranks: Ranks, by: int) -> Hops:
+    """From every rank to the one `by` places on."""
+    found = rank_array(ranks)
+    return found, np.roll(found, -by)
 
 
-def _latency(hops: Iterable[Hop], topology: Topology) -> float:
-    """The longest latency of the links of a hop [s]."""
-    return max(sum(topology.link(edge).latency for edge in topology.route(*hop)) for hop in hops)
+def _crossings(hops: Hops, topology: Topology) -> tuple[Loads, float]:
+    """How many hops cross each link, and the longest latency of the links of a hop [s]."""
+    (flow,) = TransferList.between(*hops, 1.0).parts
+    tally = Tally(topology, np.unique(np.concatenate(hops) // topology.gpus))
+    lanes = list(lanes_of(flow, topology))
+    for lane, part in lanes:
+        tally.add(lane, 1.0, part.order)
+    return tally.loads(), max(float(tally.latencies(lane).max()) for lane, _ in lanes)
 
 
-def _require_one_rank_a_node(ranks: tuple[int, ...], topology: Topology) -> None:
-    if len({topology.node_of(rank) for rank in ranks}) < len(ranks):
+def _require_one_rank_a_node(ranks: Ranks, topology: Topology) -> None:
+    if len(members_of(ranks, topology).nodes) < len(ranks):
         raise Refused(
             "gloo is modelled between nodes with one rank each; several ranks of one node talk "
             "over its loopback interface, which is not modelled (gpus_per_node: 1 is accepted)",

@@ -6,7 +6,7 @@ rank alone takes no time; communicators don't share anything.
 
 from __future__ import annotations
 
-from dpsim.backends import Plan, Topology, fixed
+from dpsim.backends import Plan, Ranks, Topology, fixed
 from dpsim.backends._toy import Toy
 from dpsim.core.record import record
 
@@ -15,9 +15,7 @@ from dpsim.core.record import record
 class Ideal(Toy):
     """`latency` [s] per operation and `bandwidth` [B/s] for its full size (None: infinite)."""
 
-    def plan(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
         n = len(ranks)
         alone = n == 1
         return fixed(

@@ -9,7 +9,7 @@ pipeline of pieces too small to count.
 
 from __future__ import annotations
 
-from dpsim.backends import Plan, Topology, fixed
+from dpsim.backends import Plan, Ranks, Topology, fixed
 from dpsim.backends._toy import Toy
 from dpsim.core.record import record
 
@@ -21,9 +21,7 @@ _PIPELINES = ("broadcast", "reduce", "send")
 class IdealRing(Toy):
     """`latency` [s] per message and `bandwidth` [B/s] of a rank, one way (None: infinite)."""
 
-    def plan(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
         n = len(ranks)
         if operation in _PIPELINES:
             steps, piece = float(n > 1), size

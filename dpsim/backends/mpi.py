@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from dpsim.backends import Backend, Edge, Phase, Plan, Topology
+from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, Topology
 from dpsim.backends._mpi_rounds import Round, rounds
 from dpsim.backends._mpi_rules import RULES, choose
 from dpsim.collectives import Transfer
@@ -75,9 +75,8 @@ class Mpi(Backend):
         if self.cuda_aware and self.buffers == "host":
             raise Refused("means nothing for buffers on the host", ("cuda_aware",))
 
-    def plan(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
+        ranks = tuple(ranks)
         n = len(ranks)
         if n == 1:
             return Plan((), None, "none", 0.0)
@@ -202,11 +201,15 @@ class _HostRoutes:
 
     def to_host(self, rank: int) -> tuple[Edge, ...]:
         """From a rank's GPU to its host's memory."""
-        return self._way(self.topology.devices[rank], self._socket(rank))
+        return self._way(self._device(rank), self._socket(rank))
 
     def to_device(self, rank: int) -> tuple[Edge, ...]:
         """From the host's memory to a rank's GPU."""
-        return self._way(self._socket(rank), self.topology.devices[rank])
+        return self._way(self._socket(rank), self._device(rank))
+
+    def _device(self, rank: int) -> tuple[str, int, int]:
+        node, gpu = divmod(rank, self.topology.gpus)
+        return "gpu", node, gpu
 
     def _socket(self, rank: int) -> tuple[str, int, int]:
         gpu = rank % self.topology.gpus

@@ -17,7 +17,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
-from dpsim.backends import Backend, Edge, Phase, Plan, Topology
+import numpy as np
+
+from dpsim.backends import Backend, Phase, Plan, Topology
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import NcclGraph, graph_of
@@ -27,10 +29,12 @@ from dpsim.backends._nccl_traffic import Traffic, scaled, shape, shapes_of, traf
 from dpsim.backends._nccl_tuning import ROOTED, Choice, Tuning
 from dpsim.collectives import (
     Algorithm,
+    Ranks,
     Stage,
-    Transfer,
+    as_ranks,
     collnet_chain,
     collnet_direct,
+    members_of,
     nvls_sharp,
     ring_payload,
 )
@@ -38,6 +42,7 @@ from dpsim.collectives.direct import Direct
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
 from dpsim.core import plugins, units
 from dpsim.core.record import Check, Natural, Refused, Text, record
+from dpsim.machines.loads import Loads
 
 #: NCCL's names of algorithms, and the plug-ins of dpsim/collectives that carry them out
 PLUGINS = {
@@ -105,16 +110,19 @@ class Nccl(Backend):
             except Refused as error:
                 raise Refused(f"{error.message}, tree and auto", ("algorithm",)) from None
 
+    @property
+    def by_place(self) -> bool:
+        return self.algorithm in ("auto", *PLUGINS)  # other plug-ins may do what they like
+
     def bare(self) -> Nccl:
         """The same with NCCL's own estimates for times."""
         return replace(self, fitted=False)
 
-    def plan(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
         if len(ranks) == 1:
             return Plan((), None, "none", 0.0)
         assert topology is not None
+        ranks = as_ranks(ranks)
         call = _Call(operation, ranks, size, topology)
         if self.sharp and (graph := graph_of(topology, ranks)).nodes > 1:
             check_network(graph, ranks, topology)
@@ -153,9 +161,9 @@ class Nccl(Backend):
         traffic = traffic_of(_plugin(choice.algorithm), name, call.operation, call.ranks,
                              call.topology)  # fmt: skip
         time = self._time(call, tuning, traffic, choice)
-        loads, peak = _loads(call, name, choice.protocol, traffic, time, self.efficiency)
+        loads = _loads(call, name, choice.protocol, traffic, time, self.efficiency)
         busy = time.transfer / self.efficiency
-        phase = Phase(time.latency, busy, loads, peak * call.size, time.busiest)
+        phase = Phase(time.latency, busy, loads, loads.most * call.size, time.busiest)
         launch = time.floor if self.launch is None else self.launch
         stages = None
         if name == "ring" and call.operation not in ROOTED and call.size > 0:
@@ -199,18 +207,11 @@ class Nccl(Backend):
         if found.between:
             longer = call.topology.crossing.added(time.latency)
             time = time._replace(latency=time.latency + longer)
-        loads, peak = self._message_loads(call, found.traffic, time)
+        loads = _loads(call, "direct", "", found.traffic, time, self.efficiency)
         busy = time.transfer / self.efficiency
-        phase = Phase(time.latency, busy, loads, peak * call.size, time.busiest)
+        phase = Phase(time.latency, busy, loads, loads.most * call.size, time.busiest)
         launch = time.floor if self.launch is None else self.launch
         return Plan((phase,), None, "direct", sent, launch)
-
-    def _message_loads(
-        self, call: _Call, traffic: Traffic, time: Time
-    ) -> tuple[dict[Edge, float], float]:
-        if call.operation == "send":  # a handful of links, and pairs without number
-            return _inflated(traffic, time, self.efficiency)
-        return _loads(call, "direct", "", traffic, time, self.efficiency)
 
     # -- any algorithm, round by round ----------------------------------------------------------
 
@@ -236,7 +237,7 @@ class _Call(NamedTuple):
     """What a collective is asked to do; the arguments of `Algorithm.stages`."""
 
     operation: str
-    ranks: tuple[int, ...]
+    ranks: Ranks
     size: float
     topology: Topology
 
@@ -275,13 +276,10 @@ class _Posted:
     call: _Call
 
     def __call__(self) -> Iterator[Stage]:
-        ranks = self.call.ranks
         if self.call.operation == "all_to_all":
             yield from Direct().stages(*self.call)
-            return
-        after = ranks[1:] if len(ranks) == 2 else ranks[1:] + ranks[:1]
-        size = self.call.size
-        yield Stage(1, tuple(Transfer(a, b, size) for a, b in zip(ranks, after, strict=False)))
+        else:
+            yield Stage(1, messages.onward(self.call.ranks, self.call.size))
 
 
 def _plugin(algorithm: str) -> Algorithm:
@@ -300,7 +298,7 @@ def _sent(call: _Call, algorithm: str) -> float:
 def _sent_by(call: _Call, name: str, algorithm: Algorithm) -> float:
     """The same for the plug-in `name`, some of which need to know how the ranks lie in nodes."""
     n = len(call.ranks)
-    nodes = len({call.topology.node_of(rank) for rank in call.ranks})
+    nodes = len(members_of(call.ranks, call.topology).nodes)
     if name in _SENT:
         return _SENT[name](call.operation, n // nodes, nodes, call.size)
     if name == "nvls_tree":
@@ -310,18 +308,17 @@ def _sent_by(call: _Call, name: str, algorithm: Algorithm) -> float:
 
 def _loads(
     call: _Call, name: str, protocol: str, traffic: Traffic, time: Time, efficiency: float
-) -> tuple[dict[Edge, float], float]:
-    """`_inflated`, worked out once for all sizes."""
+) -> Loads:
+    """What each link carries per byte of size, in bytes at its nominal bandwidth; worked out once
+    for all sizes."""
     shares = tuple(sorted(time.share.items()))
     key = ("nccl loads", name, call.operation, call.ranks, protocol, shares, efficiency)
-    return call.topology.once(key, lambda: _inflated(traffic, time, efficiency))
+    return call.topology.once(key, lambda: _inflated(traffic.loads, time, efficiency))
 
 
-def _inflated(traffic: Traffic, time: Time, efficiency: float) -> tuple[dict[Edge, float], float]:
-    """What each link carries per byte of size, in bytes at its nominal bandwidth, and the most."""
+def _inflated(loads: Loads, time: Time, efficiency: float) -> Loads:
     inflated = {kind: 1.0 / (share * efficiency) for kind, share in time.share.items()}
-    found = {edge: load * inflated[traffic.kinds[edge]] for edge, load in traffic.loads.items()}
-    return found, max(found.values())
+    return loads.of(loads.carried * np.array([inflated[c.kind] for c in loads.classes]))
 
 
 def phase_of(stage: Stage, topology: Topology, efficiency: float = 1.0) -> Phase:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dpsim.backends import Phase, Plan, Topology
+from dpsim.backends import Phase, Plan, Ranks, Topology
 from dpsim.backends._toy import Toy
 from dpsim.core import units
 from dpsim.core.record import Check, Refused, record
@@ -43,9 +43,7 @@ class ParameterServer(Toy):
             message = f"{self.largest:g} is less than the mean of {self.servers} servers, {least:g}"
             raise Refused(message, ("largest",))
 
-    def plan(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology | None
-    ) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
         if operation not in _ROUNDS:
             known = ", ".join(_ROUNDS)
             raise Refused(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from dpsim.backends import Backend, Plan
+from dpsim.backends import Backend, Plan, Ranks
 from dpsim.backends.curves.file import Calibration, find
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.site import Site
@@ -37,7 +37,7 @@ class Transport:
         """Plans of collectives, each made once."""
         topology = self.site.topology
         if topology is not None and topology.ranks > 1:
-            _ = topology.graph  # refuses what is not connected
+            topology.require_connected()
         if self.calibration is None or topology is None:
             return Costs(self.backend, topology)
         return MeasuredCosts(self.backend, topology, self.calibration.curves, self.site.group)
@@ -51,7 +51,7 @@ class Stretched(Costs):
         super().__init__(costs.backend, costs.topology)
         self._inner, self._latency, self._transfer = costs, latency, transfer
 
-    def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float) -> Plan:
         """The stretched plan."""
         plan = self._inner.plan(operation, ranks, size)
         return stretched(plan, self._latency, self._transfer)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from dpsim.cases.batches import Batches
 from dpsim.compile import host, pipeline
+from dpsim.compile.groups import everyone
 from dpsim.compile.job import Job
 from dpsim.compile.layout import Layout, assign
 from dpsim.compile.program import Cast, Program
@@ -144,7 +145,7 @@ class Programs:
         programs = tuple(self._program(*part, iteration) for part in parts)
         ranks, one = batches.site.ranks, len(parts) == 1
         roles = (0,) * ranks if one else tuple(parts[part] for part in batches.of_rank)
-        return Cast(programs, roles, {"world": (tuple(range(ranks)),), **strategy.groups(ranks)})
+        return Cast(programs, roles, {"world": everyone(ranks), **strategy.groups(ranks)})
 
     @property
     def asked(self) -> Cast:

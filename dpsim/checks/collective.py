@@ -10,7 +10,7 @@ from dpsim._version import __version__
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
 from dpsim.measurements.findings import Curve, merged
-from dpsim.predict.collective import MAX_RANKS, RankGroup, Setup
+from dpsim.predict.collective import MOST_RANKS, RankGroup, Setup
 
 SCHEMA_VERSION = 1
 #: what nccl-tests calls otherwise
@@ -98,9 +98,9 @@ def _few(found: tuple[int, ...], what: str) -> tuple[int, ...]:
 
 def _count(text: str) -> int:
     plain = text.strip()
-    if not plain.isascii() or not plain.isdigit() or not 1 <= int(plain[:9]) <= MAX_RANKS:
+    if not plain.isascii() or not plain.isdigit() or not 1 <= int(plain[:9]) <= MOST_RANKS:
         raise Refused(
-            f"--nodes: {text[:40]!r} is not a whole number in 1 … {MAX_RANKS:,}; "
+            f"--nodes: {text[:40]!r} is not a whole number in 1 … {MOST_RANKS:,}; "
             "write 1:16 or 1,2,8"
         )
     return int(plain[:9])

@@ -9,56 +9,28 @@ is the closed form on a machine where every pair has its own link; tests hold th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
-from typing import NamedTuple
 
+from dpsim.collectives._flows import (
+    Stage,
+    Transfer,
+    TransferList,
+    Transfers,
+    aggregator,
+    lanes_of,
+    switch,
+)
 from dpsim.machines.fabrics import Edge
+from dpsim.machines.members import Members, Ranks, as_ranks, members, rank_array
 from dpsim.machines.topology import Topology
 
 SEND, RECEIVE = "send", "receive"
+#: more than the numbers that order the transfers of one round
+ORDERS = 1 << 32
 #: operation of a collective that moves nothing: ranks wait for each other
 BARRIER = "barrier"
 OPERATIONS = (
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all", SEND,
 )  # fmt: skip
-
-
-class Transfer(NamedTuple):
-    """One message of one round: ranks and bytes.
-
-    An end may be `switch(node)`, the NVSwitch complex of that node, or `aggregator(tree)`, the
-    switches between the nodes: they reduce what comes in and send one copy to each rank.  Then it
-    is no message between two ranks.
-    """
-
-    source: int
-    target: int
-    bytes: float
-
-
-class Stage(NamedTuple):
-    """`repeats` equal rounds.
-
-    latency  of every transfer [s]; None: that of the links on its path
-    """
-
-    repeats: int
-    transfers: tuple[Transfer, ...]
-    latency: float | None = None
-
-
-def switch(node: int) -> int:
-    """How a transfer names the NVSwitch complex of `node`."""
-    return -1 - node
-
-
-#: numbers from here down name aggregation trees, those above and below 0 nodes' switches
-_AGGREGATORS = -(1 << 40)
-
-
-def aggregator(tree: int) -> int:
-    """How a transfer names the switches of the network that add up stream number `tree`."""
-    return _AGGREGATORS - tree
 
 
 def path(transfer: Transfer, topology: Topology) -> tuple[Edge, ...]:
@@ -67,7 +39,8 @@ def path(transfer: Transfer, topology: Topology) -> tuple[Edge, ...]:
     if source >= 0 and target >= 0:
         return topology.route(source, target)
     rank, other = max(source, target), min(source, target)
-    way = _to_leaf(rank, topology) if other <= _AGGREGATORS else _to_switch(rank, topology)
+    to_leaf = other <= aggregator(0)
+    way = _to_leaf(rank, topology) if to_leaf else _to_switch(rank, topology)
     return way if source >= 0 else tuple((b, a) for a, b in reversed(way))
 
 
@@ -86,9 +59,17 @@ def _to_leaf(rank: int, topology: Topology) -> tuple[Edge, ...]:
     return route[: last + 1]
 
 
-def nodes_of(ranks: Iterable[int], topology: Topology) -> list[tuple[int, ...]]:
-    """The ranks of every node, in order."""
-    return [tuple(group) for _, group in groupby(sorted(ranks), key=topology.node_of)]
+def members_of(ranks: Iterable[int], topology: Topology) -> Members:
+    """How `ranks` lie in the nodes of `topology`; worked out once for a group."""
+    known = as_ranks(ranks)
+    return topology.once(("members", known), lambda: members(known, topology.gpus))
+
+
+def places_of(ranks: Iterable[int], topology: Topology) -> list[Ranks]:
+    """For each place in a node, the ranks in it, node by node; all nodes have as many ranks."""
+    found = rank_array(sorted(ranks) if not isinstance(ranks, range) else ranks)
+    count = len(members_of(ranks, topology).nodes)
+    return [as_ranks(place.tolist()) for place in found.reshape(count, -1).T]
 
 
 class Algorithm:
@@ -101,23 +82,28 @@ class Algorithm:
     #: switches reduce: a rank moves fewer bytes than any exchange between ranks needs
     in_network: bool = False
 
-    def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
+    def applies(self, ranks: Ranks, topology: Topology) -> bool:
         """Whether this algorithm can serve this group on this machine."""
         return True
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
         """The rounds of `operation` over `ranks` on `size` bytes (full, unsharded size)."""
         raise NotImplementedError
 
     def traffic(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterable[Transfer]:
-        """All bytes that `stages` move, by whom they join; in any order, rounds added up."""
-        for stage in self.stages(operation, ranks, size, topology):
-            for transfer in stage.transfers:
-                yield transfer._replace(bytes=stage.repeats * transfer.bytes)
+        """All bytes that `stages` move, by whom they join, in any order, rounds added up."""
+
+        def parts() -> Iterator[Transfers]:
+            for number, stage in enumerate(self.stages(operation, ranks, size, topology)):
+                for flow in TransferList.of(stage.transfers).parts:
+                    order = flow.order + number * ORDERS
+                    yield flow._replace(bytes=stage.repeats * flow.bytes, order=order)
+
+        return TransferList(parts)
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float
@@ -146,6 +132,28 @@ CONTRACT = Algorithm
 
 #: what plug-ins of this folder, and other rooms, take from here
 __all__ = [
-    "BARRIER", "CONTRACT", "OPERATIONS", "RECEIVE", "SEND", "Algorithm", "Edge", "Stage",
-    "Topology", "Transfer", "aggregator", "nodes_of", "path", "ring_payload", "switch",
+    "BARRIER",
+    "CONTRACT",
+    "OPERATIONS",
+    "ORDERS",
+    "RECEIVE",
+    "SEND",
+    "Algorithm",
+    "Edge",
+    "Members",
+    "Ranks",
+    "Stage",
+    "Topology",
+    "Transfer",
+    "TransferList",
+    "Transfers",
+    "aggregator",
+    "as_ranks",
+    "lanes_of",
+    "members_of",
+    "path",
+    "places_of",
+    "rank_array",
+    "ring_payload",
+    "switch",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dpsim.collectives import Stage, Transfer
+from dpsim.collectives import Ranks, Stage, TransferList, rank_array
 
 
 def power_below(n: int) -> int:
@@ -15,12 +15,12 @@ def power_below(n: int) -> int:
     return 1 << (n.bit_length() - 1)
 
 
-def folded(ranks: tuple[int, ...], size: float, rounds: Iterable[Stage]) -> Iterator[Stage]:
+def folded(ranks: Ranks, size: float, rounds: Iterable[Stage]) -> Iterator[Stage]:
     """`rounds` of the first power of two of `ranks`, between what the others send and get."""
-    p = power_below(len(ranks))
-    extra = [(ranks[p + k], ranks[k]) for k in range(len(ranks) - p)]
-    if extra:
-        yield Stage(1, tuple(Transfer(a, b, size) for a, b in extra))
+    p, found = power_below(len(ranks)), rank_array(ranks)
+    extra, partners = found[p:], found[: len(ranks) - p]
+    if len(extra):
+        yield Stage(1, TransferList.between(extra, partners, size))
     yield from rounds
-    if extra:
-        yield Stage(1, tuple(Transfer(b, a, size) for a, b in extra))
+    if len(extra):
+        yield Stage(1, TransferList.between(partners, extra, size))

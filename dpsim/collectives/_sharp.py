@@ -12,47 +12,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer, aggregator, nodes_of
+import numpy as np
 
-Ranks = tuple[int, ...]
+from dpsim.collectives import (
+    Algorithm,
+    Ranks,
+    Stage,
+    Topology,
+    TransferList,
+    Transfers,
+    aggregator,
+    members_of,
+    rank_array,
+)
+from dpsim.machines.members import Locals
 
 
 def alike(ranks: Iterable[int], topology: Topology) -> bool:
     """Whether there are several nodes, all with the same places in use, hence the same NICs."""
-    nodes = nodes_of(ranks, topology)
-    places = {tuple(rank % topology.gpus for rank in node) for node in nodes}
-    return len(nodes) > 1 and len(places) == 1
+    group = members_of(ranks, topology)
+    return len(group.nodes) > 1 and group.alike
 
 
-def heads(node: Ranks, topology: Topology) -> Ranks:
-    """For each NIC that `node`'s ranks use, the rank nearest to it."""
-    members: dict[int, list[int]] = {}
-    for rank in node:
-        members.setdefault(topology.nic_of(rank % topology.gpus), []).append(rank)
+def heads(local: Locals, topology: Topology) -> Locals:
+    """For each NIC that the GPUs `local` of a node use, the GPU nearest to it."""
+    users: dict[int, list[int]] = {}
+    for gpu in local:
+        users.setdefault(topology.nic_of(gpu), []).append(gpu)
 
-    def steps(rank: int, nic: int) -> int:
-        return len(topology.inside(("gpu", 0, rank % topology.gpus), ("nic", 0, nic)))
+    def steps(gpu: int, nic: int) -> int:
+        return len(topology.inside(("gpu", 0, gpu), ("nic", 0, nic)))
 
     return tuple(
-        min(group, key=lambda rank, nic=nic: steps(rank, nic))  # type: ignore[misc]
-        for nic, group in sorted(members.items())
+        min(group, key=lambda gpu, nic=nic: steps(gpu, nic))  # type: ignore[misc]
+        for nic, group in sorted(users.items())
     )
 
 
-def through_network(trees: Iterable[tuple[Ranks, float, float]]) -> Stage:
+def through_network(trees: Iterable[tuple[Iterable[int], float, float]]) -> Stage:
     """Every rank of a tree (ranks, out, into) sends `out` bytes and receives `into`.
 
     Bytes stream up and down at once, and a round counts the latency of one way: two rounds of half
     of the bytes take the latency there and back, and each byte's time once.
     """
 
-    def transfers() -> Iterator[Transfer]:
+    def flows() -> Iterator[Transfers]:
+        before = 0
         for tree, (ranks, out, into) in enumerate(trees):
-            for rank in ranks:
-                yield Transfer(rank, aggregator(tree), out / 2)
-                yield Transfer(aggregator(tree), rank, into / 2)
+            found = rank_array(ranks)
+            above = np.full(len(found), aggregator(tree))
+            order = before + 2 * np.arange(len(found))
+            yield Transfers(found, above, out / 2, order)
+            yield Transfers(above, found, into / 2, order + 1)
+            before += 2 * len(found)
 
-    return Stage(2, tuple(transfers()))
+    return Stage(2, TransferList(flows()))
 
 
 class Collnet(Algorithm):

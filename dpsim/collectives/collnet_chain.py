@@ -11,19 +11,10 @@ Source: NVIDIA/nccl 2.30.7 src/graph/connect.cc (connectCollNet) and src/device/
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
-from typing import NamedTuple
 
-from dpsim.collectives import Stage, Topology, Transfer
+from dpsim.collectives import Ranks, Stage, Topology, TransferList, Transfers
 from dpsim.collectives._sharp import Collnet, through_network
-from dpsim.collectives.ring_orders import rings
-
-
-class _Chains(NamedTuple):
-    """One ring's chains, a node each and the head first, and its share of the bytes."""
-
-    chains: tuple[tuple[int, ...], ...]
-    share: float
+from dpsim.collectives.ring_orders import RingOrder, rings
 
 
 class CollnetChain(Collnet):
@@ -32,18 +23,18 @@ class CollnetChain(Collnet):
     operations = ("all_reduce",)
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
-        every = _chains(ranks, topology)
-        rounds = range(1, len(every[0].chains[0]))
+        found = rings(topology, ranks)
+        rounds = range(1, found[0].longest)
         for depth in reversed(rounds):
-            yield Stage(1, tuple(Transfer(b, a, part) for a, b, part in _hops(every, depth, size)))
-        yield through_network(
-            (tuple(chain[0] for chain in ring.chains), ring.share * size, ring.share * size)
-            for ring in every
-        )
+            yield Stage(1, TransferList(_hops(found, depth, size, up=True)))
+        total = sum(ring.bandwidth for ring in found)
+        parts = [ring.bandwidth / total * size for ring in found]
+        heads = [ring.ends[0] for ring in found]
+        yield through_network(zip(heads, parts, parts, strict=True))
         for depth in rounds:
-            yield Stage(1, tuple(Transfer(a, b, part) for a, b, part in _hops(every, depth, size)))
+            yield Stage(1, TransferList(_hops(found, depth, size, up=False)))
 
 
 def sent(operation: str, g: int, nodes: int, size: float) -> float:
@@ -51,20 +42,13 @@ def sent(operation: str, g: int, nodes: int, size: float) -> float:
     return (2 - 1 / g) * size
 
 
-def _chains(ranks: tuple[int, ...], topology: Topology) -> list[_Chains]:
-    found = rings(topology, ranks)
+def _hops(
+    found: tuple[RingOrder, ...], depth: int, size: float, *, up: bool
+) -> Iterator[Transfers]:
+    """The hops of all chains `depth` hops from the head, towards it or away from it."""
     total = sum(ring.bandwidth for ring in found)
-    return [
-        _Chains(
-            tuple(tuple(chain) for _, chain in groupby(ring.order, key=topology.node_of)),
-            ring.bandwidth / total,
-        )
-        for ring in found
-    ]
-
-
-def _hops(every: list[_Chains], depth: int, size: float) -> Iterator[tuple[int, int, float]]:
-    """(nearer to the head, further, bytes) `depth` hops from the head, in all chains."""
-    for ring in every:
-        for chain in ring.chains:
-            yield chain[depth - 1], chain[depth], ring.share * size
+    for number, ring in enumerate(found):
+        places, nearer, further = ring.inside(depth)
+        ends = (further, nearer) if up else (nearer, further)
+        order = number * len(ring.members.nodes) + places
+        yield Transfers(*ends, ring.bandwidth / total * size, order)

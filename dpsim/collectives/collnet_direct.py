@@ -13,8 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Stage, Topology, Transfer, nodes_of
+import numpy as np
+
+from dpsim.collectives import Ranks, Stage, Topology, TransferList, Transfers, members_of
 from dpsim.collectives._sharp import Collnet, heads, through_network
+from dpsim.core.arrays import IntArray
 
 
 class CollnetDirect(Collnet):
@@ -23,25 +26,27 @@ class CollnetDirect(Collnet):
     operations = ("all_reduce", "all_gather", "reduce_scatter")
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
-        nodes = nodes_of(ranks, topology)
-        chosen = [heads(node, topology) if operation == "all_reduce" else node for node in nodes]
-        part, own = size / len(chosen[0]), size / len(ranks)
-        pairs = [
-            (rank, head)
-            for node, few in zip(nodes, chosen, strict=True)
-            for rank in node
-            for head in few
-            if rank != head
-        ]
+        group = members_of(ranks, topology)
+        local, nodes = group.shapes[0], group.nodes * topology.gpus
+        chosen = heads(local, topology) if operation == "all_reduce" else local
+        part, own = size / len(chosen), size / len(ranks)
+        pairs = [(gpu, head) for gpu in local for head in chosen if gpu != head]
         if pairs and operation != "all_gather":
-            yield Stage(1, tuple(Transfer(rank, head, part) for rank, head in pairs))
+            yield Stage(1, TransferList(_inside(nodes, pairs, part)))
         out = own if operation == "all_gather" else part
         into = own if operation == "reduce_scatter" else part
-        yield through_network((tree, out, into) for tree in zip(*chosen, strict=True))
+        yield through_network((nodes + head, out, into) for head in chosen)
         if pairs and operation != "reduce_scatter":
-            yield Stage(1, tuple(Transfer(head, rank, part) for rank, head in pairs))
+            yield Stage(1, TransferList(_inside(nodes, [(head, gpu) for gpu, head in pairs], part)))
+
+
+def _inside(nodes: IntArray, pairs: list[tuple[int, int]], part: float) -> Iterator[Transfers]:
+    """A part from one GPU to another for each of `pairs`, in all nodes; node by node."""
+    order = np.arange(len(nodes)) * len(pairs)
+    for number, (a, b) in enumerate(pairs):
+        yield Transfers(nodes + a, nodes + b, part, order + number)
 
 
 def sent(operation: str, g: int, nodes: int, size: float) -> float:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+import numpy as np
+
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
 
 
 class Direct(Algorithm):
@@ -22,10 +24,12 @@ class Direct(Algorithm):
     proportional = True
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
-        part = size / len(ranks)
-        pairs = tuple(Transfer(a, b, part) for a in ranks for b in ranks if a != b)
+        found, n = rank_array(ranks), len(ranks)
+        sources, targets = np.repeat(found, n), np.tile(found, n)
+        others = sources != targets
+        pairs = TransferList.between(sources[others], targets[others], size / n)
         yield Stage(_rounds(operation), pairs)
 
     def seconds(

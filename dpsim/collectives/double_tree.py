@@ -18,10 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import groupby
+from typing import NamedTuple
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+import numpy as np
+
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, Transfers
 from dpsim.collectives.ring_orders import rings
+from dpsim.core.arrays import IntArray
 
 #: pieces of a pipelined transfer; NCCL has S / (channels x chunk) of them, at least one
 PIECES = 8
@@ -35,26 +38,29 @@ class DoubleTree(Algorithm):
     proportional = True
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
-        branches = list(_branches(ranks, topology))
-        deepest = max(depth for *_, depth, _ in branches)
+        branches = list(_branches(ranks, topology, together=False))
+        deepest = max(int(branch.depth.max()) for branch in branches if len(branch.depth))
         for number in range(2 * deepest + PIECES - 1):
-            transfers = []
-            for child, parent, depth, share in branches:
-                piece = share * size / PIECES
-                if 0 <= number - (deepest - depth) < PIECES:
-                    transfers.append(Transfer(child, parent, piece))
-                if 0 <= number - (deepest + depth - 1) < PIECES:
-                    transfers.append(Transfer(parent, child, piece))
-            yield Stage(1, tuple(transfers))
+            parts = []
+            for branch in branches:
+                first = deepest - branch.depth, deepest + branch.depth - 1
+                for flow, begins in zip(branch.both(size / PIECES), first, strict=True):
+                    now = (begins <= number) & (number < begins + PIECES)
+                    parts.append(flow.some(now))
+            yield Stage(1, TransferList(parts))
 
     def traffic(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
-    ) -> Iterator[Transfer]:
-        for child, parent, _, share in _branches(ranks, topology):
-            yield Transfer(child, parent, share * size)
-            yield Transfer(parent, child, share * size)
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
+    ) -> TransferList:
+        return TransferList(
+            lambda: (
+                flow
+                for branch in _branches(ranks, topology, together=True)
+                for flow in branch.both(size)
+            )
+        )
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float
@@ -81,51 +87,72 @@ class DoubleTree(Algorithm):
         return 2 * (n - 1) / n * size
 
 
-def _branches(ranks: tuple[int, ...], topology: Topology) -> Iterator[tuple[int, int, int, float]]:
-    """Every (child, parent, hops of the child from its root, share of the bytes)."""
+class _Branches(NamedTuple):
+    """Hops of trees: children, parents, how many hops the children are from the root, the share of
+    the bytes, and the order of all branches."""
+
+    children: IntArray
+    parents: IntArray
+    depth: IntArray
+    share: float
+    order: IntArray
+
+    def both(self, size: float) -> tuple[Transfers, Transfers]:
+        """Their shares of `size` bytes up and down."""
+        bytes_ = self.share * size
+        up = Transfers(self.children, self.parents, bytes_, 2 * self.order)
+        return up, Transfers(self.parents, self.children, bytes_, 2 * self.order + 1)
+
+
+def _branches(ranks: Ranks, topology: Topology, *, together: bool) -> Iterator[_Branches]:
+    """Every branch of the trees; `together`: chains of a node once for both trees, for they are the
+    same."""
     found = rings(topology, ranks)
     total = sum(ring.bandwidth for ring in found)
-    for ring in found:
-        chains = [tuple(chain) for _, chain in groupby(ring.order, key=topology.node_of)]
-        if len(chains) > 1 and topology.node_of(ring.order[0]) == topology.node_of(ring.order[-1]):
-            chains[0] = chains.pop() + chains[0]
-        for tree in two_trees(len(chains)):
-            share = ring.bandwidth / total / 2
-            for place, (parent, depth) in enumerate(zip(tree, depths(tree), strict=True)):
-                chain = chains[place]
-                if parent >= 0:
-                    yield chain[0], chains[parent][0], depth, share
-                for step in range(1, len(chain)):
-                    yield chain[step], chain[step - 1], depth + step, share
+    for number, ring in enumerate(found):
+        share, width = ring.bandwidth / total / 2, ring.longest
+        heads = ring.ends[0]
+        for which, (parents, far) in enumerate(_trees(len(heads))):
+            before = (2 * number + which) * len(heads) * width
+            places = np.flatnonzero(parents >= 0)
+            order = before + places * width
+            yield _Branches(heads[places], heads[parents[places]], far[places], share, order)
+            for step in range(1, width if not (together and which) else 0):
+                places, above, below = ring.inside(step)
+                part = 2 * share if together else share
+                order = before + places * width + step
+                yield _Branches(below, above, far[places] + step, part, order)
 
 
-@lru_cache(maxsize=256)
 def two_trees(n: int) -> tuple[Parents, Parents]:
     """The parents of all nodes in both trees; a root's is -1."""
-    first = tuple(_parent(node, n) for node in range(n))
-    if n % 2 == 0:
-        mirrored = [first[n - 1 - node] for node in range(n)]
-        return first, tuple(-1 if up < 0 else n - 1 - up for up in mirrored)
-    shifted = [first[(node - 1) % n] for node in range(n)]
-    return first, tuple(-1 if up < 0 else (up + 1) % n for up in shifted)
+    first, second = (tuple(parents.tolist()) for parents, _ in _trees(n))
+    return first, second
 
 
-def _parent(node: int, n: int) -> int:
-    """The parent in the in-order tree (`ncclGetBtree`): the lowest bit moves one place up."""
-    if node == 0:
-        return -1
-    bit = node & -node
-    up = (node ^ bit) | (bit << 1)
-    return node ^ bit if up >= n else up
-
-
-@lru_cache(maxsize=256)
 def depths(tree: Parents) -> tuple[int, ...]:
     """How many hops every node is from its root."""
-    found: list[int] = []
-    for node in range(len(tree)):
-        depth = 0
-        while (node := tree[node]) >= 0:
-            depth += 1
-        found.append(depth)
-    return tuple(found)
+    return tuple(_depths(np.array(tree)).tolist())
+
+
+@lru_cache(maxsize=64)
+def _trees(n: int) -> tuple[tuple[IntArray, IntArray], tuple[IntArray, IntArray]]:
+    """Parents and depths of all nodes in both trees."""
+    node = np.arange(n)
+    bit = np.maximum(node & -node, 1)
+    up = (node ^ bit) | (bit << 1)
+    first = np.where(up >= n, node ^ bit, up)  # `ncclGetBtree`: the lowest bit moves one up
+    first[0] = -1
+    other = first[::-1] if n % 2 == 0 else np.roll(first, 1)
+    second = n - 1 - other if n % 2 == 0 else (other + 1) % n
+    second = np.where(other < 0, -1, second)
+    return (first, _depths(first)), (second, _depths(second))
+
+
+def _depths(parents: IntArray) -> IntArray:
+    found = np.zeros(len(parents), dtype=np.int64)
+    above = parents
+    while (above >= 0).any():
+        found += above >= 0
+        above = np.where(above >= 0, parents[above], -1)
+    return found

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+import numpy as np
+
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
 from dpsim.collectives._folding import folded, power_below
 
 
@@ -23,11 +25,12 @@ class HalvingDoubling(Algorithm):
     proportional = True
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
         p = power_below(len(ranks))
+        first, place = rank_array(ranks)[:p], np.arange(p)
         rounds = [
-            Stage(1, tuple(Transfer(ranks[i], ranks[i ^ far], size * far / p) for i in range(p)))
+            Stage(1, TransferList.between(first, first[place ^ far], size * far / p))
             for far in (p >> level for level in range(1, p.bit_length()))
         ]
         yield from folded(ranks, size, [*rounds, *reversed(rounds)])

@@ -13,7 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer, nodes_of
+import numpy as np
+
+from dpsim.collectives import (
+    Algorithm,
+    Ranks,
+    Stage,
+    Topology,
+    TransferList,
+    Transfers,
+    members_of,
+    places_of,
+    rank_array,
+)
 from dpsim.collectives.ring import ring_round
 
 
@@ -23,22 +35,19 @@ class Hierarchical(Algorithm):
     operations = ("all_reduce", "all_gather", "reduce_scatter")
     proportional = True
 
-    def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
-        sizes = {len(node) for node in nodes_of(ranks, topology)}
-        return len(sizes) == 1 and sizes != {1} and len(ranks) > sizes.copy().pop()
+    def applies(self, ranks: Ranks, topology: Topology) -> bool:
+        group = members_of(ranks, topology)
+        return len(group.sizes) == 1 and group.sizes != {1} and len(group.nodes) > 1
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
-        nodes = nodes_of(ranks, topology)
-        g, n = len(nodes[0]), len(nodes)
-        inside = Stage(
-            g - 1, tuple(t for node in nodes for t in ring_round(node, size / g, topology))
-        )
-        across = tuple(
-            Transfer(nodes[k][place], nodes[(k + 1) % n][place], size / (g * n))
-            for place in range(g)
-            for k in range(n)
+        places = [rank_array(place) for place in places_of(ranks, topology)]
+        g, n = len(places), len(places[0])
+        inside = Stage(g - 1, TransferList(_inside(ranks, size / g, topology)))
+        across = TransferList(
+            Transfers(place, np.roll(place, -1), size / (g * n), k * n + np.arange(n))
+            for k, place in enumerate(places)
         )
         if operation != "all_gather":
             yield inside
@@ -48,6 +57,19 @@ class Hierarchical(Algorithm):
 
     def bytes_sent(self, operation: str, n: int, size: float) -> float:
         return (2 if operation == "all_reduce" else 1) * (n - 1) / n * size
+
+
+def _inside(ranks: Ranks, chunk: float, topology: Topology) -> Iterator[Transfers]:
+    """A round of the rings of every node; equal nodes have equal rings."""
+    group = members_of(ranks, topology)
+    g = len(group.shapes[0])
+    for k, shape in enumerate(group.shapes):
+        places = np.flatnonzero(group.shape == k)
+        nodes = group.nodes[places] * topology.gpus
+        one = ring_round(tuple(int(nodes[0]) + gpu for gpu in shape), chunk, topology)
+        for number, (a, b, bytes_) in enumerate(TransferList(one)):
+            order = places * g * g + number
+            yield Transfers(nodes + a - nodes[0], nodes + b - nodes[0], bytes_, order)
 
 
 def two_level(

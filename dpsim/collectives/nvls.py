@@ -12,7 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer, switch
+import numpy as np
+
+from dpsim.collectives import (
+    Algorithm,
+    Ranks,
+    Stage,
+    Topology,
+    TransferList,
+    Transfers,
+    members_of,
+    rank_array,
+)
 
 
 class Nvls(Algorithm):
@@ -22,18 +33,18 @@ class Nvls(Algorithm):
     proportional = True
     in_network = True
 
-    def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
-        return len({topology.node_of(rank) for rank in ranks}) == 1 and switched(ranks, topology)
+    def applies(self, ranks: Ranks, topology: Topology) -> bool:
+        return len(members_of(ranks, topology).nodes) == 1 and switched(ranks, topology)
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
         out, into = size, size / len(ranks)
         if operation == "all_gather":
             out, into = into, out
         if operation == "all_reduce":
             out = into = out + into
-        yield Stage(1, tuple(through_switch(ranks, out, into, topology)))
+        yield Stage(1, TransferList(through_switch(ranks, out, into, topology)))
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float
@@ -47,12 +58,9 @@ class Nvls(Algorithm):
         ] * size
 
 
-def switched(ranks: tuple[int, ...], topology: Topology) -> bool:
+def switched(ranks: Ranks, topology: Topology) -> bool:
     """Whether every node's ranks, at least two, sit on one NVSwitch."""
-    nodes: dict[int, list[int]] = {}
-    for rank in ranks:
-        nodes.setdefault(topology.node_of(rank), []).append(rank % topology.gpus)
-    for mine in nodes.values():
+    for mine in members_of(ranks, topology).shapes:
         if len(mine) < 2:
             return False
         hop = topology.inside(("gpu", 0, mine[0]), ("gpu", 0, mine[1]))
@@ -62,9 +70,10 @@ def switched(ranks: tuple[int, ...], topology: Topology) -> bool:
 
 
 def through_switch(
-    ranks: tuple[int, ...], out: float, into: float, topology: Topology
-) -> Iterator[Transfer]:
+    ranks: Ranks, out: float, into: float, topology: Topology
+) -> Iterator[Transfers]:
     """Every rank sends `out` bytes to its node's switch and receives `into` from it."""
-    for rank in ranks:
-        yield Transfer(rank, switch(topology.node_of(rank)), out)
-        yield Transfer(switch(topology.node_of(rank)), rank, into)
+    found = rank_array(ranks)
+    switches, order = -1 - found // topology.gpus, 2 * np.arange(len(found))
+    yield Transfers(found, switches, out, order)
+    yield Transfers(switches, found, into, order + 1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, nodes_of
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, places_of
 from dpsim.collectives._sharp import alike, through_network
 from dpsim.collectives.nvls import switched, through_switch
 
@@ -24,21 +24,21 @@ class NvlsSharp(Algorithm):
     proportional = True
     in_network = True
 
-    def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
+    def applies(self, ranks: Ranks, topology: Topology) -> bool:
         return alike(ranks, topology) and switched(ranks, topology)
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
-        places = list(zip(*nodes_of(ranks, topology), strict=True))
+        places = places_of(ranks, topology)
         part, own = size / len(places), size / len(ranks)
         if operation != "all_gather":
-            yield Stage(1, tuple(through_switch(ranks, size, part, topology)))
+            yield Stage(1, TransferList(through_switch(ranks, size, part, topology)))
         out = own if operation == "all_gather" else part
         into = own if operation == "reduce_scatter" else part
         yield through_network((place, out, into) for place in places)
         if operation != "reduce_scatter":
-            yield Stage(1, tuple(through_switch(ranks, part, size, topology)))
+            yield Stage(1, TransferList(through_switch(ranks, part, size, topology)))
 
 
 def sent(operation: str, g: int, nodes: int, size: float) -> float:

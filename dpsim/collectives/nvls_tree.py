@@ -7,11 +7,23 @@ Source: NVIDIA/nccl 2.30.7 src/graph/connect.cc and src/device/all_reduce.h (NVL
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer, nodes_of
+from dpsim.collectives import (
+    Algorithm,
+    Ranks,
+    Stage,
+    Topology,
+    TransferList,
+    Transfers,
+    members_of,
+    places_of,
+)
 from dpsim.collectives.double_tree import DoubleTree
 from dpsim.collectives.nvls import switched, through_switch
+
+#: more than the numbers that order the branches of one tree
+PART = 1 << 26
 
 
 class NvlsTree(Algorithm):
@@ -21,34 +33,43 @@ class NvlsTree(Algorithm):
     proportional = True
     in_network = True
 
-    def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
-        nodes = nodes_of(ranks, topology)
-        return (
-            len(nodes) > 1 and len({len(node) for node in nodes}) == 1 and switched(ranks, topology)
-        )
+    def applies(self, ranks: Ranks, topology: Topology) -> bool:
+        group = members_of(ranks, topology)
+        alike = len(group.nodes) > 1 and len(group.sizes) == 1
+        return alike and switched(ranks, topology)
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
-        nodes = nodes_of(ranks, topology)
-        g = len(nodes[0])
-        yield Stage(1, tuple(through_switch(ranks, size, size / g, topology)))
-        trees = [
-            DoubleTree().stages(operation, place, size / g, topology)
-            for place in zip(*nodes, strict=True)
-        ]
+        places = places_of(ranks, topology)
+        part = size / len(places)
+        yield Stage(1, TransferList(through_switch(ranks, size, part, topology)))
+        trees = [DoubleTree().stages(operation, place, part, topology) for place in places]
         for stages in zip(*trees, strict=True):
-            yield Stage(1, tuple(t for stage in stages for t in stage.transfers))
-        yield Stage(1, tuple(through_switch(ranks, size / g, size, topology)))
+            found = (TransferList.of(stage.transfers) for stage in stages)
+            yield Stage(1, TransferList(_one_after_another(flows.parts for flows in found)))
+        yield Stage(1, TransferList(through_switch(ranks, part, size, topology)))
 
     def traffic(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
-    ) -> Iterator[Transfer]:
-        nodes = nodes_of(ranks, topology)
-        g = len(nodes[0])
-        yield from through_switch(ranks, size * (1 + 1 / g), size * (1 + 1 / g), topology)
-        for place in zip(*nodes, strict=True):
-            yield from DoubleTree().traffic(operation, place, size / g, topology)
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
+    ) -> TransferList:
+        places = places_of(ranks, topology)
+        both, part = size * (1 + 1 / len(places)), size / len(places)
+
+        def parts() -> Iterator[Transfers]:
+            yield from through_switch(ranks, both, both, topology)
+            trees = (DoubleTree().traffic(operation, place, part, topology) for place in places)
+            for flow in _one_after_another(tree.parts for tree in trees):
+                yield flow._replace(order=flow.order + PART)
+
+        return TransferList(parts)
+
+
+def _one_after_another(parts: Iterable[Iterable[Transfers]]) -> Iterator[Transfers]:
+    """The flows of `parts`, those of each behind all before it."""
+    for number, flows in enumerate(parts):
+        for flow in flows:
+            yield flow._replace(order=flow.order + number * PART)
 
 
 def sent(g: int, nodes: int, size: float) -> float:

@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+import numpy as np
+
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
+from dpsim.core.arrays import IntArray
 
 
 class PushAndPull(Algorithm):
@@ -26,26 +29,31 @@ class PushAndPull(Algorithm):
     def __init__(self, servers: int = 1) -> None:
         self.servers = servers
 
-    def applies(self, ranks: tuple[int, ...], topology: Topology) -> bool:
+    def applies(self, ranks: Ranks, topology: Topology) -> bool:
         return len(ranks) >= self.servers
 
-    def chosen(self, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    def chosen(self, ranks: Ranks) -> tuple[int, ...]:
         """The ranks that are servers."""
         return tuple(ranks[k * len(ranks) // self.servers] for k in range(self.servers))
 
-    def push(self, ranks: tuple[int, ...], size: float) -> Stage:
+    def push(self, ranks: Ranks, size: float) -> Stage:
         """Every rank sends each server its part of `size` bytes."""
-        part = size / self.servers
-        return Stage(
-            1, tuple(Transfer(a, b, part) for b in self.chosen(ranks) for a in ranks if a != b)
-        )
+        return Stage(1, TransferList.between(*self._ends(ranks), size / self.servers))
 
-    def pull(self, ranks: tuple[int, ...], size: float) -> Stage:
+    def pull(self, ranks: Ranks, size: float) -> Stage:
         """Each server sends its part of `size` bytes to every rank."""
-        return Stage(1, tuple(Transfer(b, a, s) for a, b, s in self.push(ranks, size).transfers))
+        workers, servers = self._ends(ranks)
+        return Stage(1, TransferList.between(servers, workers, size / self.servers))
+
+    def _ends(self, ranks: Ranks) -> tuple[IntArray, IntArray]:
+        """Everybody with each server but itself."""
+        servers = np.repeat(rank_array(self.chosen(ranks)), len(ranks))
+        workers = np.tile(rank_array(ranks), self.servers)
+        others = workers != servers
+        return workers[others], servers[others]
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
         yield self.push(ranks, size)
         yield self.pull(ranks, size)

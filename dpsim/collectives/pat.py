@@ -18,7 +18,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+import numpy as np
+
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
 
 
 class Pat(Algorithm):
@@ -28,15 +30,14 @@ class Pat(Algorithm):
     proportional = True
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
-        n = len(ranks)
+        n, found = len(ranks), rank_array(ranks)
         gathers = operation == "all_gather"
         for far in _distances(n) if gathers else reversed(_distances(n)):
             bytes_ = parts(n, far) * size / n
             onward = far if gathers else -far
-            yield Stage(1, tuple(Transfer(ranks[i], ranks[(i + onward) % n], bytes_)
-                                 for i in range(n)))  # fmt: skip
+            yield Stage(1, TransferList.between(found, np.roll(found, -onward), bytes_))
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+import numpy as np
+
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, rank_array
 from dpsim.collectives._folding import folded, power_below
 
 
@@ -22,11 +24,12 @@ class RecursiveDoubling(Algorithm):
     proportional = True
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
         p = power_below(len(ranks))
+        first, place = rank_array(ranks)[:p], np.arange(p)
         rounds = (
-            Stage(1, tuple(Transfer(ranks[i], ranks[i ^ far], size) for i in range(p)))
+            Stage(1, TransferList.between(first, first[place ^ far], size))
             for far in (1 << level for level in range(p.bit_length() - 1))
         )
         yield from folded(ranks, size, rounds)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsim.collectives import Algorithm, Stage, Topology, Transfer
+from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, Transfers
 from dpsim.collectives.ring_orders import rings
 
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 2, "reduce": 2}
@@ -25,10 +25,23 @@ class Ring(Algorithm):
     proportional = True
 
     def stages(
-        self, operation: str, ranks: tuple[int, ...], size: float, topology: Topology
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
     ) -> Iterator[Stage]:
         n = len(ranks)
-        yield Stage(_PASSES[operation] * (n - 1), ring_round(ranks, size / n, topology))
+        passes = _PASSES[operation] * (n - 1)
+        yield Stage(passes, TransferList(ring_round(ranks, size / n, topology)))
+
+    def traffic(
+        self, operation: str, ranks: Ranks, size: float, topology: Topology
+    ) -> TransferList:
+        n = len(ranks)
+        passes = _PASSES[operation] * (n - 1)
+        return TransferList(
+            lambda: (
+                flow._replace(bytes=passes * flow.bytes)
+                for flow in ring_round(ranks, size / n, topology)
+            )
+        )
 
     def seconds(
         self, operation: str, n: int, size: float, latency: float, bandwidth: float
@@ -39,12 +52,11 @@ class Ring(Algorithm):
         return _PASSES[operation] * (n - 1) * size / n
 
 
-def ring_round(ranks: tuple[int, ...], chunk: float, topology: Topology) -> tuple[Transfer, ...]:
+def ring_round(ranks: Ranks, chunk: float, topology: Topology) -> Iterator[Transfers]:
     """One round: every rank sends `chunk` bytes onward, split over the machine's rings."""
     found = rings(topology, ranks)
     total = sum(ring.bandwidth for ring in found)
-    return tuple(
-        Transfer(a, b, chunk * ring.bandwidth / total)
-        for ring in found
-        for a, b in zip(ring.order, ring.order[1:] + ring.order[:1], strict=True)
-    )
+    for number, ring in enumerate(found):
+        before = number * len(ring.members.nodes) * ring.longest
+        for flow in ring.hops(chunk * ring.bandwidth / total):
+            yield flow._replace(order=flow.order + before)

@@ -1,4 +1,4 @@
-"""The type of arrays of numbers."""
+"""The types of arrays of numbers."""
 
 from __future__ import annotations
 
@@ -6,3 +6,4 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import networkx as nx
 
 from dpsim.core.record import Refused
+from dpsim.machines.cables import Cables
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge, Network, NodeFabric, Vertex
 
@@ -28,6 +29,20 @@ class Crossing(NamedTuple):
         """What a step over such a way takes more than the `step` [s] over the machine file's: it
         does not become shorter than the way."""
         return max(self.longer, min(step, self.way) - step)
+
+
+class Way(NamedTuple):
+    """How messages leave a node and arrive in another, or cross one: edges of node 0.
+
+    nics   numbers of the NICs between `out` and `into`; None in place of one: the message begins
+           or ends at the leaf; no pair at all: it stays in the node
+    cables edges between the NICs, of one message only, in a network that has no rule
+    """
+
+    out: tuple[Edge, ...]
+    nics: tuple[int | None, int | None] | None = None
+    into: tuple[Edge, ...] = ()
+    cables: tuple[Edge, ...] = ()
 
 
 #: the machine file's own way
@@ -81,13 +96,32 @@ class Topology:
     @cached_property
     def graph(self) -> nx.DiGraph[Vertex]:
         """The whole machine.  Refused where a pair of its GPUs cannot reach each other."""
-        graph: nx.DiGraph[Vertex] = nx.DiGraph()
-        for number in range(self.nodes):
-            self._build_node(graph, number)
-        if self._network is not None and self.nodes > 1:
-            self._network.build(graph, self.nodes, self.nics)
+        graph = self._built(self.nodes)
         _require_connected(graph)
         return graph
+
+    def _built(self, nodes: int) -> nx.DiGraph[Vertex]:
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
+        for number in range(nodes):
+            self._build_node(graph, number)
+        if self._network is not None and nodes > 1:
+            self._network.build(graph, nodes, self.nics)
+        return graph
+
+    def require_connected(self) -> None:
+        """Refused where a pair of its GPUs cannot reach each other: where cables are laid by rule
+        all NICs can, so two nodes show it."""
+        if self.nodes > 1 and self.cables is None:
+            _ = self.graph
+        else:
+            _require_connected(self._built(min(self.nodes, 2)))
+
+    @cached_property
+    def cables(self) -> Cables | None:
+        """The rule of its network; None where there is none."""
+        if self._network is None or self.nodes == 1:
+            return None
+        return self._network.cables(self.nodes, self.nics)
 
     @cached_property
     def balanced(self) -> Topology:
@@ -123,7 +157,9 @@ class Topology:
     def link(self, edge: Edge) -> Link:
         (a, b) = edge
         if a[0] in _OUTSIDE or b[0] in _OUTSIDE:
-            found: Link = self._cables.edges[edge]["link"]
+            if self.cables is not None:
+                return self.cables.link(edge)
+            found: Link = self._wired.edges[edge]["link"]
         else:
             found = self._first_node.edges[moved(edge, 0)]["link"]
         return found
@@ -137,17 +173,26 @@ class Topology:
         of the target's rail (NCCL does the same since 2.12, "PXN").
         """
         (a, i), (b, j) = divmod(source, self.gpus), divmod(target, self.gpus)
-        if a == b:
-            return tuple(moved(edge, a) for edge in self.inside(("gpu", 0, i), ("gpu", 0, j)))
+        way = self.way(i, j, same=a == b)
+        out = tuple(moved(edge, a) for edge in way.out)
+        if way.nics is None:
+            return out
+        between = self.between(("nic", a, way.nics[0]), ("nic", b, way.nics[1]))
+        return *out, *between, *(moved(edge, b) for edge in way.into)
+
+    def between(self, source: Vertex, target: Vertex) -> tuple[Edge, ...]:
+        """The cables from NIC `source` to NIC `target` of another node."""
         assert self._network is not None
-        into = self.nic_of(j)
-        way_out = self._way_out(i, into)
-        path = self._network.route(("nic", a, way_out[-1][1][2]), ("nic", b, into))
-        return (
-            *(moved(edge, a) for edge in way_out),
-            *pairwise(path),
-            *(moved(edge, b) for edge in self.inside(("nic", 0, into), ("gpu", 0, j))),
-        )
+        return tuple(pairwise(self._network.route(source, target)))
+
+    def way(self, gpu: int, other: int, *, same: bool) -> Way:
+        """How messages from GPU number `gpu` of a node reach GPU `other` of the same or another
+        (see `route`)."""
+        if same:
+            return Way(self.inside(("gpu", 0, gpu), ("gpu", 0, other)))
+        into = self.nic_of(other)
+        out = self._way_out(gpu, into)
+        return Way(out, (out[-1][1][2], into), self.inside(("nic", 0, into), ("gpu", 0, other)))
 
     def _way_out(self, gpu: int, rail: int) -> tuple[Edge, ...]:
         """From GPU number `gpu` of node 0 to the NIC that it sends through to NIC `rail`."""
@@ -183,7 +228,7 @@ class Topology:
         return tuple(sorted(v[2] for v in self._first_node if v[0] == "socket"))
 
     @cached_property
-    def _cables(self) -> nx.DiGraph[Vertex]:
+    def _wired(self) -> nx.DiGraph[Vertex]:
         graph: nx.DiGraph[Vertex] = nx.DiGraph()
         if self._network is not None and self.nodes > 1:
             self._network.build(graph, self.nodes, self.nics)

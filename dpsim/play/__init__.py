@@ -7,16 +7,22 @@ to 1e-9 relative.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from dpsim.backends import Backend, Edge, Phase, Plan, Topology
+from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, Topology, link_seconds
+from dpsim.collectives import as_ranks
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Cast, Op
 from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
+from dpsim.machines.moves import Move, lying
 
+_Asked = tuple[str, Ranks, float]
+
+#: for every role, the operations that are delayed, by index, and by how much on its ranks [s]
+Late = Sequence[Mapping[int, Array]]
 #: ranks that wait for each other and move nothing
 WAITING = Plan((), None, BARRIER, 0.0)
 
@@ -31,28 +37,61 @@ class NotApplicable(Exception):
 
 
 class Costs:
-    """Plans of collectives on one machine, each made once."""
+    """Plans of collectives on one machine, each made once; of groups that lie alike, one of them
+    has it made."""
 
     def __init__(self, backend: Backend, topology: Topology | None) -> None:
         self.backend = backend
         self.topology = topology
-        self._plans: dict[tuple[str, tuple[int, ...], float], Plan] = {}
+        self._plans: dict[_Asked, Plan] = {}
+        self._first: dict[Hashable, tuple[Ranks, int, Plan]] = {}
         self._slowed: dict[tuple[int, float], tuple[Plan, Plan]] = {}
-        self._repeated: dict[tuple[str, tuple[int, ...], float, int], Plan] = {}
+        self._repeated: dict[tuple[str, Ranks, float, int], Plan] = {}
 
     @property
     def concurrency(self) -> int:
         """How many collectives of one communicator run at once."""
         return self.backend.concurrency
 
-    def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float) -> Plan:
+        """How `ranks` carry out `operation` on `size` bytes."""
         key = (operation, ranks, size)
         if key not in self._plans:
-            with plugins.asked(self.backend, f"plan of {operation}"):
-                plan = self.backend.plan(operation, ranks, size, self.topology)
-                check_time(plan.seconds, f"{operation} of {size:g} bytes")
-            self._plans[key] = plan
+            self._plans[key] = self._planned(operation, as_ranks(ranks), size)
         return self._plans[key]
+
+    def plans(self, op: Op, groups: Iterable[Ranks]) -> list[tuple[Plan, list[Ranks]]]:
+        """How each of `groups` carries out `op`: a plan for those that lie alike, whose links are
+        those of the first of them."""
+        found: dict[Hashable, list[Ranks]] = {}
+        for group in groups:
+            lies = self._lying(group)
+            found.setdefault(lies[0] if lies else group, []).append(group)
+        return [(self.of(op, alike[0]), alike) for alike in found.values()]
+
+    def _planned(self, operation: str, ranks: Ranks, size: float) -> Plan:
+        """The plan of a group that lies alike, moved; or a new one."""
+        lies = self._lying(ranks)
+        if lies is None or self.topology is None:
+            return self._made(operation, ranks, size)
+        key = (operation, lies[0], size)
+        if key not in self._first:
+            self._first[key] = ranks, lies[1], self._made(operation, ranks, size)
+        first, node, plan = self._first[key]
+        if node == lies[1]:
+            return plan
+        return plan.moved(Move(self.topology, first, lies[1] - node))
+
+    def _lying(self, ranks: Ranks) -> tuple[Hashable, int] | None:
+        if self.topology is None or not self.backend.by_place or len(ranks) < 2:
+            return None
+        return lying(ranks, self.topology)
+
+    def _made(self, operation: str, ranks: Ranks, size: float) -> Plan:
+        with plugins.asked(self.backend, f"plan of {operation}"):
+            plan = self.backend.plan(operation, ranks, size, self.topology)
+            check_time(plan.seconds, f"{operation} of {size:g} bytes")
+        return plan
 
     def slowed(self, plan: Plan, factor: float) -> Plan:
         """`plan` where bytes between nodes take `factor` times as long; no rounds are kept."""
@@ -70,15 +109,13 @@ class Costs:
         if not phase.loads or self.topology is None:
             inside = phase.busiest is not None and not leaves(phase.busiest)
             return phase if inside else replace(phase, seconds=phase.seconds * factor)
-        times = {
-            edge: load / self.topology.link(edge).bandwidth for edge, load in phase.loads.items()
-        }
-        most = max(times.values())
-        outside = max((time for edge, time in times.items() if leaves(edge)), default=0.0)
+        times = list(link_seconds(phase.loads, self.topology))
+        most = max(time for _, time in times)
+        outside = max((time for edge, time in times if leaves(edge)), default=0.0)
         longer = factor * outside / most if most else 1.0
         return replace(phase, seconds=phase.seconds * max(longer, 1.0))
 
-    def of(self, op: Op, ranks: tuple[int, ...]) -> Plan:
+    def of(self, op: Op, ranks: Ranks) -> Plan:
         """How `ranks` carry out `op`, a collective or a transfer, with all its repeats."""
         if op.operation == BARRIER:
             return WAITING
@@ -102,6 +139,7 @@ class Play:
     contention  how much slower a rank computes while a collective moves its bytes: the part of an
               operation that runs beside one takes 1 + contention times as long
     network   step -> how many times as long bytes between nodes take
+    delays    step -> what is added to single computations, whatever their factors
     """
 
     cast: Callable[[int], Cast]
@@ -111,6 +149,7 @@ class Play:
     factors: Callable[[int], Array]
     contention: float = 0.0
     network: Callable[[int], float] = lambda _: 1.0
+    delays: Callable[[int], Late] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < self.steps:

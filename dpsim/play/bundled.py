@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dpsim.backends import Edge, Phase, Plan
+from dpsim.backends import Edge, Phase, Plan, Ranks
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Op
 from dpsim.play import WAITING, Costs
 
@@ -19,12 +19,12 @@ class BundledCosts(Costs):
     """Costs of players: whatever they do in a group of `groups`, all ranks of that name do at
     once; their plans are `costs`'."""
 
-    def __init__(self, costs: Costs, groups: Mapping[str, Sequence[tuple[int, ...]]]) -> None:
+    def __init__(self, costs: Costs, groups: Mapping[str, Sequence[Ranks]]) -> None:
         super().__init__(costs.backend, costs.topology)
         self._costs, self._groups = costs, groups
         self._bundles: dict[tuple[str, str, float, int], Plan] = {}
 
-    def of(self, op: Op, ranks: tuple[int, ...]) -> Plan:
+    def of(self, op: Op, ranks: Ranks) -> Plan:
         if op.operation == BARRIER:
             return WAITING
         operation = SEND if op.operation == RECEIVE else op.operation

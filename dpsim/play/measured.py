@@ -13,8 +13,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from dpsim.backends import Backend, Plan, Topology
+from dpsim.backends import Backend, Plan, Ranks, Topology
 from dpsim.backends.curves import MeasuredCurve, Reading
+from dpsim.collectives import members_of
 from dpsim.play import Costs
 
 
@@ -61,9 +62,9 @@ class MeasuredCosts(Costs):
         self._curves = tuple(curves)
         self._elsewhere = elsewhere
         self._there: dict[tuple[int, int], Topology] = {}
-        self._served: dict[tuple[str, tuple[int, ...], float], Served | None] = {}
+        self._served: dict[tuple[str, Ranks, float], Served | None] = {}
 
-    def plan(self, operation: str, ranks: tuple[int, ...], size: float) -> Plan:
+    def plan(self, operation: str, ranks: Ranks, size: float) -> Plan:
         plan = super().plan(operation, ranks, size)
         served = self.served(operation, ranks, size)
         if served is None or plan.seconds <= 0:
@@ -71,15 +72,15 @@ class MeasuredCosts(Costs):
         factor = served.seconds / plan.seconds
         return stretched(plan, factor, factor)
 
-    def served(self, operation: str, ranks: tuple[int, ...], size: float) -> Served | None:
+    def served(self, operation: str, ranks: Ranks, size: float) -> Served | None:
         """The curve that serves this collective; None where none does."""
         key = (operation, ranks, size)
         if key not in self._served:
             self._served[key] = self._serve(*key)
         return self._served[key]
 
-    def _serve(self, operation: str, ranks: tuple[int, ...], size: float) -> Served | None:
-        n, nodes = len(ranks), len({self._here.node_of(rank) for rank in ranks})
+    def _serve(self, operation: str, ranks: Ranks, size: float) -> Served | None:
+        n, nodes = len(ranks), len(members_of(ranks, self._here).nodes)
         curve = self._nearest(operation, n, nodes)
         if curve is None or n == 1 or size <= 0:
             return None
@@ -116,7 +117,7 @@ class MeasuredCosts(Costs):
         if group not in self._there:
             self._there[group] = self._elsewhere(*group)
         topology = self._there[group]
-        return self.backend.plan(operation, tuple(range(group[0])), size, topology).seconds
+        return self.backend.plan(operation, range(group[0]), size, topology).seconds
 
 
 def stretched(plan: Plan, latency: float, transfer: float) -> Plan:

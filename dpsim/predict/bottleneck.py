@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-from dpsim.backends import Edge, Phase, Plan, Topology
+from dpsim.backends import Edge, Phase, Plan, Topology, link_seconds
 from dpsim.cases.case import Case
 from dpsim.compile.critical import critical_path
 from dpsim.play import leaves
@@ -104,7 +104,7 @@ def slowest_link(phase: Phase, topology: Topology | None) -> Edge | None:
         return found
     if topology.link(found).kind != "pcie":
         return found
-    times = {edge: load / topology.link(edge).bandwidth for edge, load in phase.loads.items()}
+    times = dict(link_seconds(phase.loads, topology))
     out = max((edge for edge in times if leaves(edge)), key=times.__getitem__, default=None)
     near = out is not None and times[out] >= SLOT * times.get(found, 0.0)
     return out if near else found

@@ -19,7 +19,7 @@ from dpsim.backends.curves import MeasuredCurve, bus_factor
 from dpsim.backends.curves.file import load
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.coverage import served_range
-from dpsim.cases.site import MAX_RANKS
+from dpsim.cases.site import MOST_RANKS
 from dpsim.core.record import Refused, build
 from dpsim.machines.machine import Machine, load_machine
 from dpsim.machines.topology import Topology
@@ -117,8 +117,8 @@ class Setup:
 
     def topology(self, ranks: int, nodes: int) -> Topology:
         """`ranks` ranks, evenly on `nodes` nodes; Refused where the machine has no room."""
-        if ranks > MAX_RANKS:
-            raise Refused(f"{ranks:,} ranks; at most {MAX_RANKS:,} are accepted")
+        if ranks > MOST_RANKS:
+            raise Refused(f"{ranks:,} ranks; at most {MOST_RANKS:,} are accepted")
         if not 1 <= nodes <= ranks or ranks % nodes:
             raise Refused(f"{ranks} ranks do not fill {nodes} nodes evenly")
         per_node = ranks // nodes
@@ -130,7 +130,7 @@ class Setup:
             )
         found = self.machine.topology(nodes, ranks, gpus_per_node=per_node, **self.changes)
         if ranks > 1:
-            _ = found.graph  # refuses what is not connected
+            found.require_connected()
         return found
 
     def group(self, operation: str, ranks: int, nodes: int, sizes: Iterable[float]) -> RankGroup:
@@ -140,7 +140,7 @@ class Setup:
             raise Refused("a rank alone communicates with nobody; at least 2 ranks are needed")
         topology = self.topology(ranks, nodes)
         costs = MeasuredCosts(self.backend, topology, self.curves, self.topology)
-        kind, everyone = kind_of(topology), tuple(range(ranks))
+        kind, everyone = kind_of(topology), range(ranks)
         lines = []
         for size in sizes:
             plan = costs.plan(operation, everyone, size)
@@ -249,7 +249,7 @@ def kind_of(topology: Topology) -> str:
 
 
 __all__ = [
-    "MAX_RANKS", "CollectiveTime", "Line", "RankGroup", "Setup", "check_operation", "kind_of",
+    "MOST_RANKS", "CollectiveTime", "Line", "RankGroup", "Setup", "check_operation", "kind_of",
     "timing", "unmodelled",
 ]  # fmt: skip
 

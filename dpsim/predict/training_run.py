@@ -16,6 +16,7 @@ from dpsim.core.record import Refused
 from dpsim.describe.convergence import Need, fitted, limit, needed, tasks
 from dpsim.describe.sampler import DealtEpoch, epoch_of
 from dpsim.describe.sections import Batch
+from dpsim.machines.leaves import leaves
 from dpsim.money.items import Bill, bill
 from dpsim.money.price_list import Quote, read_quote
 from dpsim.money.usage import Power, Usage, device_hours, power
@@ -88,15 +89,10 @@ def switch_ports(case: Case) -> int:
     """Ports of all switches between the nodes: one for each NIC's cable, and two for each uplink
     of a NIC's speed, of which a leaf has no more than NICs."""
     assert case.topology is not None
-    graph = case.topology.graph
     ports = 0
-    for leaf in (v for v, data in graph.nodes(data=True) if data["kind"] == "leaf"):
-        speeds: dict[bool, list[float]] = {True: [], False: []}
-        for _, end, data in graph.out_edges(leaf, data=True):
-            speeds[graph.nodes[end]["kind"] == "nic"].append(data["link"].bandwidth)
-        below, above = speeds[True], sum(speeds[False])
-        uplinks = math.ceil(above / max(below) * (1 - 1e-12)) if below else 0
-        ports += len(below) + 2 * min(uplinks, len(below))
+    for leaf in leaves(case.topology):
+        uplinks = math.ceil(leaf.above / leaf.fastest * (1 - 1e-12)) if leaf.below else 0
+        ports += leaf.number * (leaf.below + 2 * min(uplinks, leaf.below))
     return ports
 
 

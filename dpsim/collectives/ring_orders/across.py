@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
-from dpsim.collectives import Edge, Topology
+import numpy as np
+
+from dpsim.collectives import Edge, Members, Topology, Transfers, lanes_of
 from dpsim.collectives.ring_orders.inside import (
     SEARCH_LIMIT,
     Locals,
@@ -16,21 +19,15 @@ from dpsim.collectives.ring_orders.inside import (
     pair_of,
     share_of,
 )
+from dpsim.machines.tally import Lane, Tally
 
 
-def across(topology: Topology, nodes: dict[int, Locals]) -> Iterator[tuple[tuple[int, ...], float]]:
-    """One ring per NIC, with its bandwidth; the way through a node is found once for every set of
-    local GPUs."""
-    inner = {inside: _inner(topology, inside) for inside in set(nodes.values())}
-    count = max(len(ways) for ways in inner.values())
-    chosen = [
-        [(node, inner[inside][ring % len(inner[inside])]) for node, inside in nodes.items()]
-        for ring in range(count)
-    ]
-    loads, used = _loads(topology, nodes, inner, chosen)
-    for number, ring in enumerate(chosen):
-        order = tuple(node * topology.gpus + gpu for node, way in ring for gpu in way)
-        yield order, min(share_of(topology, key[1], loads[key]) for key in used[number])
+def across(topology: Topology, group: Members) -> Iterator[tuple[tuple[Locals, ...], float]]:
+    """One ring per NIC: the way through a node for every shape, and the ring's bandwidth."""
+    inner = [_inner(topology, inside) for inside in group.shapes]
+    count = max(len(ways) for ways in inner)
+    chosen = [tuple(ways[ring % len(ways)] for ways in inner) for ring in range(count)]
+    return zip(chosen, _bandwidths(topology, group, chosen), strict=True)
 
 
 def _inner(topology: Topology, inside: Locals) -> list[Locals]:
@@ -97,48 +94,53 @@ def _through(begun: Locals, inside: Locals, mesh: dict[Pair, float]) -> Iterator
             yield from _through((*begun, gpu), inside, mesh)
 
 
-Key = tuple[Locals | None, Edge]
+#: a link inside nodes, as in node 0, of a shape
+Key = tuple[int, Edge]
 
 
-def _loads(
-    topology: Topology,
-    nodes: dict[int, Locals],
-    inner: dict[Locals, list[Locals]],
-    chosen: list[list[tuple[int, Locals]]],
-) -> tuple[Counter[Key], list[set[Key]]]:
-    """How many rings share each edge, and the edges of each ring.
+def _bandwidths(
+    topology: Topology, group: Members, chosen: list[tuple[Locals, ...]]
+) -> Iterator[float]:
+    """What each ring can carry while all run.
 
     Nodes with the same GPUs in use count as one: an edge inside a node stands for the same edge
     of all of them, with the load of the busiest.
     """
-    between: Counter[Edge] = Counter()
-    crossed: list[set[Edge]] = []
-    for ring in chosen:
-        ends = zip(ring, ring[1:] + ring[:1], strict=True)
-        mine: set[Edge] = set()
-        for (a, out), (b, into) in ends:
-            path = topology.route(a * topology.gpus + out[-1], b * topology.gpus + into[0])
-            between.update(path)
-            mine.update(path)
-        crossed.append(mine)
-    keys = {edge: _key(edge, nodes) for edge in between}
-    loads: Counter[Key] = Counter()
-    for edge, count in between.items():
-        loads[keys[edge]] = max(loads[keys[edge]], count)
-    used = [{keys[edge] for edge in mine} for mine in crossed]
-    shapes = sorted(inner)
-    for number in range(len(chosen)):
-        for shape in shapes:
-            way = inner[shape][number % len(inner[shape])]
-            hops = [(shape, edge) for edge in edges_of(topology, way, closed=False)]
-            loads.update(hops)
-            used[number].update(hops)
-    return loads, used
+    tally = Tally(topology, group.nodes)
+    crossings = [list(_crossing(topology, group, ways)) for ways in chosen]
+    inside: Counter[Key] = Counter()
+    for ways, lanes in zip(chosen, crossings, strict=True):
+        for lane in lanes:
+            tally.add(lane, 1.0, np.zeros(len(lane.sources), dtype=np.int64))
+        inside.update(_hops(topology, ways))
+    shape = [group.shape == k for k in range(len(group.shapes))]
+    for ways, lanes in zip(chosen, crossings, strict=True):
+        used = set(_hops(topology, ways))
+        least = math.inf
+        for lane in lanes:
+            for hop, loads, bandwidths in tally.crossed(lane):
+                if hop.inside:
+                    nodes = lane.targets if hop.into else lane.sources
+                    own = group.shape[np.searchsorted(group.nodes, nodes)]
+                    used |= {(int(k), hop.edge) for k in np.unique(own)}
+                else:
+                    least = min(least, float(np.fmin.reduce(bandwidths / loads, initial=math.inf)))
+        most = {key: tally.most(key[1], shape[key[0]]) for key in used}
+        shares = (share_of(topology, key[1], most[key] + inside[key]) for key in used)
+        yield min(least, *shares)
 
 
-def _key(edge: Edge, nodes: dict[int, Locals]) -> Key:
-    """An edge inside a node as (its GPUs in use, the edge in node 0); a cable as itself."""
-    (a, b) = edge
-    if a[0] in ("leaf", "spine") or b[0] in ("leaf", "spine"):
-        return None, edge
-    return nodes[a[1]], ((a[0], 0, *a[2:]), (b[0], 0, *b[2:]))
+def _hops(topology: Topology, ways: tuple[Locals, ...]) -> Iterator[Key]:
+    """The edges that a ring crosses inside nodes."""
+    for k, way in enumerate(ways):
+        for edge in edges_of(topology, way, closed=False):
+            yield k, edge
+
+
+def _crossing(topology: Topology, group: Members, ways: tuple[Locals, ...]) -> Iterator[Lane]:
+    """The messages of a ring from node to node."""
+    last, first = (np.array([way[k] for way in ways])[group.shape] for k in (-1, 0))
+    nodes = group.nodes * topology.gpus
+    ends = nodes + last, np.roll(nodes + first, -1)
+    flow = Transfers(*ends, 1.0, np.zeros(len(nodes), dtype=np.int64))
+    return (lane for lane, _ in lanes_of(flow, topology))

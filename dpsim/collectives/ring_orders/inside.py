@@ -23,7 +23,7 @@ Pair = tuple[int, int]
 Hops = dict[Pair, tuple[Pair, ...]]  # the wires between two GPUs, direct or through a third
 
 
-def share_of(topology: Topology, edge: Edge, load: int) -> float:
+def share_of(topology: Topology, edge: Edge, load: float) -> float:
     """What one of `load` rings has of a link [B/s]."""
     return topology.link(edge).bandwidth / load
 

@@ -17,9 +17,12 @@ one edge with the summed bandwidth.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
+
+if TYPE_CHECKING:
+    from dpsim.machines.cables import Cables
 
 Vertex = tuple[Any, ...]
 Edge = tuple[Vertex, Vertex]
@@ -74,6 +77,11 @@ class Network(Fabric):
     def route(self, source: Vertex, target: Vertex) -> tuple[Vertex, ...]:
         """The vertices from NIC `source` to NIC `target`, both included."""
         raise NotImplementedError
+
+    def cables(self, nodes: int, nics: int) -> Cables | None:
+        """The rule by which NICs 0 … `nics` - 1 of `nodes` nodes are joined, for many messages at
+        once; None where there is none: then messages are routed one by one, over the graph."""
+        return None
 
 
 CONTRACT = Fabric

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dpsim.core.record import record
 from dpsim.machines.clos import Clos
-from dpsim.machines.fabrics import Vertex
 
 
 @record
@@ -14,9 +13,6 @@ class FatTree(Clos):
     Fields: see :class:`dpsim.machines.clos.Clos`.  The bisection bandwidth, one way, is
     half of the NICs times `link.bandwidth` over `oversubscription`.
     """
-
-    def leaf_of(self, nic: Vertex) -> Vertex:
-        return ("leaf", nic[1] // self.nodes_per_leaf)
 
     def ports(self, nics: int) -> int:
         return self.nodes_per_leaf * nics

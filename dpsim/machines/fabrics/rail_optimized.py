@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dpsim.core.record import record
 from dpsim.machines.clos import Clos
-from dpsim.machines.fabrics import Vertex
 
 
 @record
@@ -17,9 +16,6 @@ class RailOptimized(Clos):
     """
 
     rails = True
-
-    def leaf_of(self, nic: Vertex) -> Vertex:
-        return ("leaf", nic[1] // self.nodes_per_leaf, nic[2])
 
     def ports(self, nics: int) -> int:
         return self.nodes_per_leaf

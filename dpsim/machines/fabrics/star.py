@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Annotated
 
 import networkx as nx
+import numpy as np
 
 from dpsim.core import units
+from dpsim.core.arrays import Array, IntArray
 from dpsim.core.record import Check, record
+from dpsim.machines.cables import Cables
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Network, Vertex
 from dpsim.machines.wire import wire
@@ -32,10 +36,45 @@ class Star(Network):
 
     def build(self, graph: nx.DiGraph[Vertex], nodes: int, nics: int) -> None:
         for node in range(nodes):
-            own = (self.slow_nodes or {}).get(node, self.link.bandwidth)
-            link = dataclasses.replace(self.link, bandwidth=own)
             for nic in range(nics):
-                wire(graph, ("nic", node, nic), _SWITCH, link)
+                wire(graph, ("nic", node, nic), _SWITCH, self.port(node))
+
+    def port(self, node: int) -> Link:
+        """The cable of a NIC of `node`."""
+        own = (self.slow_nodes or {}).get(node)
+        return self.link if own is None else dataclasses.replace(self.link, bandwidth=own)
+
+    def cables(self, nodes: int, nics: int) -> Cables | None:
+        return StarCables(self) if type(self) is Star else None
 
     def route(self, source: Vertex, target: Vertex) -> tuple[Vertex, ...]:
         return source, _SWITCH, target
+
+
+class StarCables(Cables):
+    """Cables to one switch."""
+
+    def __init__(self, star: Star) -> None:
+        self._star = star
+
+    def leaf_of(self, nic: Vertex) -> Vertex:
+        return _SWITCH
+
+    def port(self, node: int) -> Link:
+        return self._star.port(node)
+
+    def port_bandwidths(self, nodes: IntArray) -> float | Array:
+        slow = self._star.slow_nodes
+        if not slow:
+            return self._star.link.bandwidth
+        found = np.full(len(nodes), self._star.link.bandwidth)
+        for node, bandwidth in slow.items():
+            found[nodes == node] = bandwidth
+        return found
+
+    def leaves(self, nodes: int, nics: int) -> Iterator[tuple[int, int, float, float]]:
+        yield 1, nodes * nics, float(np.max(self.port_bandwidths(np.arange(nodes)))), 0.0
+
+    def surroundings(self, nodes: IntArray) -> tuple[int | float, ...]:
+        found = self.port_bandwidths(nodes)
+        return () if isinstance(found, float) else tuple(found.tolist())
