@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dpsim.cases.case import Case
+from dpsim.cases.chapters import Chapters
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.predict import effort
@@ -97,3 +99,13 @@ def test_what_would_do_does(monkeypatch: pytest.MonkeyPatch) -> None:
     check_affordable(fitting, effort_of(fitting), VECTORISED)
     assert effort_of(fitting).seconds(VECTORISED) > 0.9 * 60.0
     assert effort_of(fitting).bytes(EVENT) > effort_of(fitting).bytes(VECTORISED)
+
+
+def test_a_long_run_says_so_before_it_begins() -> None:
+    steps = {"variability": {"jitter": "2 %", "steps": 400}}
+    loaded = load({**BASE, **LARGE, **steps}, Path(), "test")
+    said = effort.forecast(loaded, Chapters())
+    assert re.fullmatch(r"65,536 ranks take about [0-9.,]+ (s|h) and [0-9.]+ GB of memory", said)
+    assert effort.forecast(load(BASE, Path(), "test"), Chapters()) == ""
+    wrong = load({**BASE, "batch": {"global": 3}}, Path(), "test")
+    assert effort.forecast(wrong, Chapters()) == ""

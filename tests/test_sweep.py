@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsim.core.overrides import with_change
+from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
 from dpsim.machines.machine import load_machine
@@ -331,6 +332,15 @@ def test_what_no_column_asks_for_is_not_worked_out(
         monkeypatch.setattr(f"dpsim.predict.numbers.{name}", None)
     found = swept(asked, tmp_path / "out").answer
     assert all(set(point) == {*HEAD, *asked.columns} for point in found.points)
+
+
+def test_engines_that_disagree_are_no_answer(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr("dpsim.planning.unswept.cross_check", found.append)
+    asked = sweep_of(read(toy), ["cluster.ranks=2,4", "strategy.kind=ddp,fsdp"], ["step_time_s"])
+    points = [play_point(asked, number)["point"] for number in range(4)]
+    assert [point["engine"] for point in points] == ["vectorised"] * 4
+    assert [name_of(case.scenario.strategy) for case in found] == ["ddp", "fsdp"]  # once for each
 
 
 def test_columns_are_in_the_files_and_in_the_table(cli: Cli, toy: Path, tmp_path: Path) -> None:

@@ -90,14 +90,20 @@ def test_what_is_shared_changes_no_number() -> None:
         )
 
 
-def test_the_latest_chapters_are_kept() -> None:
-    made: list[int] = []
+def test_what_is_equal_is_made_once_and_the_latest_are_kept() -> None:
+    made: list[str] = []
     store = Chapters(2)
 
-    def chapter(number: int) -> str:
-        made.append(number)
-        return str(number)
+    def chapter(text: str) -> str:
+        made.append(text)
+        return text
 
-    for number in (1, 2, 1, 3, 1, 2):
-        assert store.known(chapter, number) == str(number)
-    assert made == [1, 2, 3, 2]
+    def asked(number: int) -> str:
+        return store.known(chapter, f"{number}")  # equal each time, never the same
+
+    assert [asked(number) for number in (1, 2, 1, 2)] == ["1", "2", "1", "2"]
+    assert made == ["1", "2"]
+    for number in range(20):
+        asked(number)
+    assert asked(19) is made[-1]
+    assert (asked(0), made[-1]) == ("0", "0")

@@ -63,7 +63,7 @@ class Case:
     @cached_property
     def pace(self) -> Pace:
         """The devices of ranks and how long they take for layers."""
-        s, seats = self.scenario, Seats.of(self.site)
+        s, seats = self.scenario, self.shared.known(Seats.of, self.site)
         launched = s.host.launch is not None
         own = (s.compute, s.parallel, s.recompute, launched, self.compute_scale)
         return self.shared.known(Pace, seats, self.work, *own)

@@ -10,13 +10,17 @@ import os
 from dataclasses import dataclass
 
 from dpsim.cases.case import Case
+from dpsim.cases.chapters import Chapters
 from dpsim.cases.variant import with_micro_batches
 from dpsim.core.record import Refused
+from dpsim.describe.scenario import Loaded
 
 #: seconds of playing, as estimated, beyond which a run is refused
 LIMIT = 3600.0
 #: share of the machine's memory that a run may take
 SHARE = 0.8
+#: seconds of playing that are worth a word before they begin
+LONG = 30.0
 #: memory where the system does not say how much there is [B]
 MEMORY = 8e9
 #: micro-batches of a step beyond which operations are counted on two shorter steps
@@ -43,6 +47,7 @@ class Appetite:
 #: operation and rank (event), 28 us and 0.06 us beside that (vectorised)
 EVENT = Appetite(0.0, 1.0e-5, 300.0)
 VECTORISED = Appetite(3.0e-5, 6.0e-8, 50.0, steps=2)
+_BY_NAME = {"event": (EVENT,), "vectorised": (VECTORISED,)}
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,22 @@ def check_affordable(case: Case, effort: Effort, engine: Appetite) -> None:
         + _instead(case, effort, engine),
         ("detail",) if rounds else ("engine",),
     )
+
+
+def forecast(loaded: Loaded, shared: Chapters) -> str:
+    """What the largest point of `loaded` takes, in words, where that is long or much; else ""."""
+    point = max(loaded.points, key=lambda one: one.cluster.ranks or one.cluster.nodes or 1)
+    case = Case(point, loaded.base, shared=shared)
+    try:
+        effort = effort_of(case)
+        engines = (EVENT, VECTORISED) if point.engine == "auto" else _BY_NAME[point.engine]
+        engine = EVENT if point.detail == "rounds" else min(engines, key=effort.seconds)
+        seconds, size = effort.seconds(engine), effort.bytes(engine)
+        if seconds <= LONG and size <= memory() / 4:
+            return ""
+        return f"{case.ranks:,} ranks take about {_shown(seconds)} and {_size(size)} of memory"
+    except ValueError:  # whoever plays it says what is wrong with it
+        return ""
 
 
 def _instead(case: Case, effort: Effort, engine: Appetite) -> str:
