@@ -11,7 +11,7 @@ from dpsim.core.arrays import Array, IntArray
 from dpsim.machines._sums import KINDS, NEVER, PLACES, BoolArray, Sums, sorted_out
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge
-from dpsim.machines.loads import LEAF, LinkColumn, LinkClass, LinkLayout, Loads
+from dpsim.machines.loads import LEAF, LinkClass, LinkColumn, LinkLayout, Loads
 from dpsim.machines.topology import Topology, Way
 
 #: for the edges of a way: what each counts as, and whether it does so whoever else crosses it
