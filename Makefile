@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test check docs accuracy
+.PHONY: demo test check docs accuracy bench
 .NOTPARALLEL:
 
 demo: $(VENV)/demo.stamp
@@ -26,6 +26,10 @@ docs: $(VENV)/test.stamp
 
 accuracy: $(VENV)/test.stamp
 	$(VENV)/bin/python validation/accuracy.py --jobs 2
+
+# Many minutes; BENCH="--only quickstart,step-1024" takes some lines, BENCH=--list names them.
+bench: $(VENV)/test.stamp
+	$(VENV)/bin/python benchmarks/run.py $(BENCH)
 
 $(VENV)/created.stamp:
 	$(PYTHON) -m venv --clear $(VENV)

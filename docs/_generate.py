@@ -38,6 +38,7 @@ from dpsim.money import price
 from dpsim.money.currency import Priced
 from dpsim.variability import (
     CoTenant,
+    Delays,
     LinkEpisodes,
     Pauses,
     RandomSlow,
@@ -314,6 +315,7 @@ SECTIONS = [
     ("variability.shared", Shared),
     ("variability.co_tenant", CoTenant),
     ("variability.pauses", Pauses),
+    ("variability.delays", Delays),
     ("variability.link_episodes", LinkEpisodes),
     ("variability.sequence_length", SequenceLength),
     ("calibrate", sections.Calibrate),

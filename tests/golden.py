@@ -36,8 +36,10 @@ RELATIVE = 1e-9
 
 
 def scenarios() -> list[Path]:
-    """All bundled scenarios: the main ones, the worked toys, and folders to compare."""
-    return sorted([*SCENARIOS.glob("*.yaml"), *SCENARIOS.glob("worked/*.yaml"), *folders()])
+    """All bundled scenarios: the main ones, the worked toys, those that another program has played
+    too, and folders to compare."""
+    places = ("*.yaml", "worked/*.yaml", "against/*.yaml")
+    return sorted([*(path for place in places for path in SCENARIOS.glob(place)), *folders()])
 
 
 def folders() -> list[Path]:

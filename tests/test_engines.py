@@ -462,10 +462,19 @@ def test_a_rank_outside_every_group_of_its_collective_is_named(engine: ModuleTyp
             engine.play(play_of(Cast((program,), (0, 0), groups)))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_rank_outside_does_not_slip_into_another_collective(engine: ModuleType) -> None:
+    first, second = talk("A", group="one"), talk("B", group="other")
+    groups = {"one": ((0, 1),), "other": ((1,),)}
+    program = Program((first, second, Op("W", "wait", after=(0, 1))))
+    with pytest.raises(SimulationError, match="rank 0 is in no group 'other', which B needs"):
+        engine.play(play_of(Cast((program,), (0, 0), groups)))
+
+
 def test_the_number_of_events_is_limited() -> None:
     cast = Cast.uniform(Ddp().program(job_of(4), None), 4)
     with pytest.raises(SimulationError, match="more than 10 events"):
-        event.play(play_of(cast), max_events=10)
+        event.play(play_of(cast, steps=20), max_events=10)
 
 
 def test_time_that_stands_still_is_an_error() -> None:
@@ -485,12 +494,19 @@ def test_at_least_one_step_is_measured() -> None:
 
 
 @pytest.mark.parametrize("strategy", [Ddp(), Fsdp()], ids=["ddp", "fsdp"])
-def test_events_grow_linearly_with_ranks(strategy: Strategy) -> None:
+@pytest.mark.parametrize("contention", [0.0, 0.5])
+def test_events_grow_linearly_with_ranks(strategy: Strategy, contention: float) -> None:
+    """And not at all where nothing that happens elsewhere can change what a rank computes."""
     counts = []
     for ranks in (8, 16, 32):
-        program = strategy.program(job_of(8), None)
-        counts.append(event.play(play_of(Cast.uniform(program, ranks), steps=2)).events)
-    assert counts[2] - counts[1] == 2 * (counts[1] - counts[0])
+        cast = Cast.uniform(strategy.program(job_of(8), None), ranks)
+        play = play_of(
+            cast, steps=2, contention=contention,
+            factors=lambda k, ranks=ranks: np.linspace(1.0, 1.01, ranks),  # type: ignore[misc]
+        )  # fmt: skip
+        counts.append(event.play(play).events)
+    assert counts[2] - counts[1] == pytest.approx(2 * (counts[1] - counts[0]), rel=0.1)
+    assert (counts[1] > counts[0]) == (contention > 0)
 
 
 def random_flows(rng: np.random.Generator) -> tuple[list[dict[int, float]], np.ndarray]:

@@ -135,7 +135,8 @@ def test_instances_scatter_inside_and_reduce_their_shards_across(instances: int)
 
 def test_instances_are_consecutive_ranks() -> None:
     groups = knobs(**DISTRIBUTED, num_distributed_optimizer_instances=2).groups(4)
-    assert groups == {"instance": ((0, 1), (2, 3)), "across instances": ((0, 2), (1, 3))}
+    found = {name: [list(group) for group in parts] for name, parts in groups.items()}
+    assert found == {"instance": [[0, 1], [2, 3]], "across instances": [[0, 2], [1, 3]]}
 
 
 # -- timelines: gradients of the worked DDP example, 1 ms + 1 ms per 10 MiB ---------------------

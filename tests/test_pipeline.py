@@ -293,8 +293,8 @@ def test_activations_in_flight_are_kept_and_the_busiest_rank_counts() -> None:
 
 def test_tensor_ranks_lie_side_by_side_then_replicas_then_stages() -> None:
     mesh = Mesh(tensor=2, data=3, pipeline=2)
-    assert mesh.tensor_groups(0) == ((0, 1), (2, 3), (4, 5))
-    assert mesh.data_groups(0) == ((0, 2, 4), (1, 3, 5))
+    assert mesh.tensor_groups(0) == (range(2), range(2, 4), range(4, 6))
+    assert [list(group) for group in mesh.data_groups(0)] == [[0, 2, 4], [1, 3, 5]]
     assert mesh.pairs(0, 1) == ((0, 6), (1, 7), (2, 8), (3, 9), (4, 10), (5, 11))
 
 

@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsim.core.record import Count, Flag, Natural, Refused, Text, build, dotted, dump, record
+from dpsim.core.record import (
+    Count,
+    Flag,
+    Natural,
+    Refused,
+    Text,
+    altered,
+    build,
+    dotted,
+    dump,
+    record,
+)
 from dpsim.core.units import Bytes, BytesPerSecond, Factor, Fraction, Seconds
 from dpsim.core.yamlfile import dump_yaml, loads
 
@@ -168,3 +179,32 @@ MACHINES = st.builds(
 def test_what_is_dumped_builds_an_equal_record_through_a_file(machine: Machine) -> None:
     text = dump_yaml(dump(machine))
     assert build(Machine, loads(text, "x.yaml")[0], file=True) == machine
+
+
+ALTERED: list[dict[str, Any]] = [
+    {"nodes": 7}, {"wire": {"bandwidth": "2 GB/s"}}, {"wire": None, "load": 0.5}, {"nodes": 0},
+    {"wire": {"bandwidth": "fast"}}, {"wire": {"speed": 1}}, {"wires": [{"latency": "1 s"}]},
+    {"nodes": "8"}, {"fast": "yes"}, {},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", ALTERED, ids=str)
+@pytest.mark.parametrize("file", [False, True])
+def test_a_record_is_altered_as_if_it_were_built_anew(values: dict[str, Any], file: bool) -> None:
+    base = {"nodes": 6, "wire": {"bandwidth": "1 GB/s"}}
+    one = build(Machine, base, file=True)
+    said: list[Any] = []
+    for make in (
+        lambda: altered(one, values, file=file),
+        lambda: build(Machine, {**base, **values}, file=file),
+    ):
+        try:
+            said.append(make())
+        except Refused as error:
+            said.append((str(error), error.path))
+    assert said[0] == said[1]
+
+
+def test_only_fields_are_altered() -> None:
+    with pytest.raises(TypeError, match="Wire has no field 'speed'"):
+        altered(Wire(bandwidth=1.0), {"speed": 1})

@@ -24,15 +24,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpsim.core.overrides import with_change
+from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import read
+from dpsim.describe.scenario import load, read
 from dpsim.machines.machine import load_machine
 from dpsim.planning import log as logs
 from dpsim.planning.grid import MAX_GRID, Axis, Grid, SweptKey, check, grid_of, parse_axis
 from dpsim.planning.log import Damaged, frame, parse, read_log, writing
 from dpsim.planning.sweep import Sweep, play_point, sweep_of
 from dpsim.planning.swept import GridAnswer, Swept, merge, player, sweep
+from dpsim.planning.unswept import Unswept
 from dpsim.planning.workers import TRIES, Lost, in_processes
+from dpsim.predict.document import from_json, to_json
+from dpsim.predict.numbers import HEAD, RELATIVE
 from dpsim.predict.point import computed
 from dpsim.predict.prediction import predict
 from dpsim.report.sweep import write_sweep
@@ -302,7 +307,120 @@ def test_the_document_is_the_file_and_csv_has_the_same_numbers(
     assert document["grid"][0] == {"key": "cluster.ranks", "values": [1, 2, 4]}
 
 
+# -- columns --------------------------------------------------------------------------------------
+
+
+def test_a_column_is_what_the_whole_point_has_there(toy: Path) -> None:
+    toy.write_text(TOY + "variability: {jitter: 5 %, steps: 6}\nseed: 3\n", encoding="utf-8")
+    known = [key for key in predict(read(toy)).points[0] if key not in (*HEAD, *RELATIVE)]
+    asked = sweep_of(read(toy), ["cluster.ranks=2,4"], known)
+    for number, ranks in enumerate((2, 4)):
+        whole = dict(predict(read(toy, [f"cluster.ranks={ranks}", "engine=vectorised"])).points[0])
+        point = play_point(asked, number)["point"]
+        assert list(point) == [*HEAD[:-1], *known, "set"]
+        for key in set(known) - {"engine_reason"}:
+            said = json.loads(json.dumps(whole[key]))
+            near = pytest.approx(said, rel=1e-12) if isinstance(said, float) else said
+            assert point[key] == near, key
+
+
+def test_what_no_column_asks_for_is_not_worked_out(
+    toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = sweep_of(read(toy), SMALL, ["step_time_s", "throughput_per_s"])
+    for name in ("interval", "memory_of", "bottleneck", "startup_of", "_bound", "_sent"):
+        monkeypatch.setattr(f"dpsim.predict.numbers.{name}", None)
+    found = swept(asked, tmp_path / "out").answer
+    assert all(set(point) == {*HEAD, *asked.columns} for point in found.points)
+
+
+def test_engines_that_disagree_are_no_answer(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr("dpsim.planning.unswept.cross_check", found.append)
+    asked = sweep_of(read(toy), ["cluster.ranks=2,4", "strategy.kind=ddp,fsdp"], ["step_time_s"])
+    points = [play_point(asked, number)["point"] for number in range(4)]
+    assert [point["engine"] for point in points] == ["vectorised"] * 4
+    assert [name_of(case.scenario.strategy) for case in found] == ["ddp", "fsdp"]  # once for each
+
+
+def test_columns_are_in_the_files_and_in_the_table(cli: Cli, toy: Path, tmp_path: Path) -> None:
+    command = ("sweep", str(toy), "--grid", SMALL[0], "--jobs", "1", "-o", "out")
+    code, out, _ = cli(*command, "--column", "step_time_s", "--column", "mfu")
+    assert (code, "step_time_s" in out) == (0, True)
+    with open(tmp_path / "out/sweep.csv", encoding="utf-8", newline="") as file:
+        header = next(csv.reader(file))
+    assert header == ["set cluster.ranks", *HEAD[:-1], "step_time_s", "mfu"]
+    document = json.loads((tmp_path / "out/sweep.json").read_text(encoding="utf-8"))
+    assert to_json(from_json(GridAnswer, document)) == document
+    code, _, err = cli(*command)
+    assert (code, "is the log of another sweep (the columns)" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [("step_time", "did you mean 'step_time_s'?"), ("speedup", "of a point alone")],
+)
+def test_a_column_that_is_none_is_refused(toy: Path, column: str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        sweep_of(read(toy), SMALL, [column])
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"collective.latency": "3 us"}, {"cluster.ranks": 4, "seed": 7}, {"strategy.bucket_cap_mb": 3},
+    {"strategy": {"kind": "fsdp"}}, {"compute.contention": 0.5}, {"batch.global": 12}, {},
+    {"model.layers[1].forward": "3 ms"}, {"variability": {"jitter": "2 %"}}, {"title": "other"},
+    {"precision": {"compute": "fp16"}}, {"iteration": 1}, {"collective": None}, {"seed": -1},
+    {"host.launch": "5 us"}, {"strategy.buckets": 3}, {"cluster.machine": "dgx-h1000"},
+    {"nothing": 1}, {"variability": None},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=str)
+def test_a_changed_scenario_is_what_reading_all_of_it_gives(
+    toy: Path, change: dict[str, Any]
+) -> None:
+    unswept = Unswept.of(read(toy))
+    said: list[Any] = []
+    whole = with_change(unswept.data, change, ())
+    for make in (lambda: unswept.changed(change), lambda: load(whole, unswept.base, unswept.name)):
+        try:
+            found = make()
+            said.append((found.scenario, found.points, found.data, found.name, found.changes))
+        except Refused as error:
+            said.append((str(error), error.path))
+    assert said[0] == said[1]
+
+
 # -- the log --------------------------------------------------------------------------------------
+
+
+def test_points_that_come_at_once_are_stored_at_once_and_none_waits_for_a_slow_one(
+    plan: Sweep, tmp_path: Path
+) -> None:
+    clock = [0.0]
+
+    def play(asked: Sweep, numbers: Any) -> Any:
+        for number, seconds in zip(numbers, (0.0, 1e-3, 1e-3, 9.0, 9.0, 1e-3), strict=True):
+            clock[0] += seconds
+            yield [play_point(asked, number)]
+
+    stored: list[tuple[int, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dpsim.planning.swept.time.monotonic", lambda: clock[0])
+        out = tmp_path / "out"
+        sweep(plan, out, play, tell=lambda done, of, new: stored.append((done, len(new))))
+    assert stored == [(0, 0), (1, 1), (4, 3), (5, 1), (6, 1)]
+
+
+def test_what_waits_is_stored_where_playing_ends_early(plan: Sweep, tmp_path: Path) -> None:
+    def play(asked: Sweep, numbers: Any) -> Any:
+        for number in list(numbers)[:3]:
+            yield [play_point(asked, number)]
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(plan, tmp_path / "out", play)
+    assert len(read_log(tmp_path / "out").records) == 1 + 3
 
 
 def header(name: str = "x") -> dict[str, Any]:

@@ -496,7 +496,7 @@ def test_a_long_step_is_played_shortened_with_the_same_result(
     assert short.timeline.mean_split() == pytest.approx(whole.mean_split(), rel=1e-6, abs=1e-9)
     variants = [Stretch(latency=2.0, transfer=2.0), Stretch(compute=1.3)]
     lanes = shortened._played(case, ((1.0, 1.0), (1.0, 2.0), (1.3, 1.0))).lanes
-    found = shortened.lane_times(case, variants, whole.step_time)
+    found = shortened.lane_times(case, variants, short)
     assert found == pytest.approx(lanes[1:], rel=1e-9)
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from dpsim.cases.case import Case
+from dpsim.cases.chapters import Chapters
 from dpsim.cases.variant import Variant, at_ranks, scaled, without_communication
 from dpsim.describe.scenario import load
+from dpsim.predict.player import step_time
 
 DATA = {
     "model": {"name": "resnet50"},
@@ -26,7 +28,7 @@ def case() -> Case:
 
 def shared(case: Case, other: Case) -> set[str]:
     """The chapters of `other` that are those of `case` themselves."""
-    names = ("site", "work", "transport")
+    names = ("site", "work", "pace", "batches", "programs", "transport")
     return {name for name in names if getattr(case, name) is getattr(other, name)}
 
 
@@ -34,11 +36,12 @@ def test_another_batch_has_the_same_machine_model_and_plans(case: Case) -> None:
     batch = replace(case.scenario.batch, per_device=16)
     other = Variant("twice the batch", {"batch": batch}).of(case)
     assert (case.global_batch, other.global_batch) == (128, 256)
-    assert shared(case, other) == {"site", "work", "transport"}
+    assert shared(case, other) == {"site", "work", "pace", "transport"}
 
 
 def test_free_communication_has_plans_of_its_own(case: Case) -> None:
-    assert shared(case, without_communication(case)) == {"site", "work"}
+    kept = {"site", "work", "pace", "batches"}
+    assert shared(case, without_communication(case)) == kept
 
 
 def test_other_ranks_have_routes_of_their_own(case: Case) -> None:
@@ -55,3 +58,52 @@ def test_levels_of_compute_differ_in_pace_alone(case: Case) -> None:
 def test_a_variant_of_a_variant_keeps_what_both_change(case: Case) -> None:
     spared = Variant("2 spare nodes", spares=2).of(scaled(case, 2.0))
     assert (spared.compute_scale, spared.spares) == (2.0, 2)
+
+
+def test_another_network_has_the_same_programs(case: Case) -> None:
+    slower = replace(case.scenario.cluster, inter_node_bandwidth="1 Gbit/s")
+    other = Variant("a slow network", {"cluster": slower}).of(case)
+    assert shared(case, other) == {"work", "pace", "batches", "programs"}
+    assert step_time(other) > step_time(case)
+
+
+CHANGES = [
+    {"batch": {"per_device": 4, "accumulation": 2}}, {"batch": {"global": 100}},
+    {"strategy": {"kind": "ddp", "bucket_cap_mb": 3}}, {"strategy": {"kind": "fsdp"}},
+    {"precision": {"compute": "fp16"}}, {"optimizer": {"kind": "adam"}}, {"recompute": "full"},
+    {"compute": {"efficiency": 0.3}}, {"compute": {"spread": 0.1}}, {"host": {"launch": "9 us"}},
+    {"parallel": {"pipeline": 2}}, {"variability": {"jitter": "3 %", "steps": 3}}, {"seed": 5},
+    {"variability": {"slow_ranks": {3: 2.0}}}, {"iteration": 1},
+    {"collective": {"backend": "free"}},
+    {"model": {"name": "vgg16"}}, {"cluster": {"machine": "dgx-1v", "ranks": 5}},
+    {"cluster": {"machine": "dgx-1v", "nodes": 2, "devices": {"0-3": "a100-sxm-40gb"}}},
+]  # fmt: skip
+
+
+def test_what_is_shared_changes_no_number() -> None:
+    """Every change is played on what all the others left, and alone."""
+    store = Chapters(3)
+    for change in [*CHANGES, *reversed(CHANGES)]:
+        point = load({**DATA, **change}, Path(), "test").points[0]
+        assert step_time(Case(point, Path(), shared=store)) == step_time(Case(point, Path())), (
+            change
+        )
+
+
+def test_what_is_equal_is_made_once_and_the_latest_are_kept() -> None:
+    made: list[str] = []
+    store = Chapters(2)
+
+    def chapter(text: str) -> str:
+        made.append(text)
+        return text
+
+    def asked(number: int) -> str:
+        return store.known(chapter, f"{number}")  # equal each time, never the same
+
+    assert [asked(number) for number in (1, 2, 1, 2)] == ["1", "2", "1", "2"]
+    assert made == ["1", "2"]
+    for number in range(20):
+        asked(number)
+    assert asked(19) is made[-1]
+    assert (asked(0), made[-1]) == ("0", "0")

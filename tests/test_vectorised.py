@@ -8,35 +8,47 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_engines import play_of
+from test_engines import assert_same, play_of
 
 from dpsim.backends.ideal import Ideal
 from dpsim.compile.program import Cast, Op, Program
-from dpsim.play import vectorised
-from dpsim.play.vectorised.position import Base, Factors, Position
+from dpsim.play import event, vectorised
+from dpsim.play.vectorised.position import Factors, Position, front
 from dpsim.play.vectorised.slowing import Slowing
 
 times = st.floats(0.0, 10.0)
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)
-@given(st.lists(st.tuples(times, times), min_size=1, max_size=50), st.lists(times, max_size=5))
-def test_the_last_rank_is_the_last_of_all_ranks(
-    ranks: list[tuple[float, float]], seconds: list[float]
+@given(
+    st.lists(st.tuples(times, times), min_size=1, max_size=50),
+    st.lists(st.tuples(st.sampled_from(["work", "spend", "wait"]), times), max_size=8),
+    times,
+)
+def test_the_front_has_the_last_rank_whatever_all_do(
+    ranks: list[tuple[float, float]], deeds: list[tuple[str, float]], busy: float
 ) -> None:
-    """max over ranks of begin + factor x seconds, from the few that may ever be last."""
+    """max over all ranks, from the few that may ever be last; beside a collective too."""
     begins, factors = np.array(ranks).T
-    base = Base(begins, Factors(factors))
-    for more in seconds:
-        expected = (begins + factors * more).max() + 0.5
-        assert base.peak(more, 0.5) == pytest.approx(expected, rel=1e-12)
+    kept = front(begins, factors)
+    everyone, few = (
+        Position(begins[k], Factors(factors[k])) for k in (np.arange(len(ranks)), kept)
+    )
+    clock = Slowing(0.6)
+    clock.talk(busy, 2 * busy)
+    for name, value in deeds:
+        for position in (everyone, few):
+            if name == "spend":
+                position.move(clock.work(clock.time(position.now.each) + value))
+            else:
+                getattr(position, name)(value)
+        assert few.now.peak == pytest.approx(everyone.now.peak, rel=1e-12)
 
 
 def test_few_ranks_are_ever_last() -> None:
     rng = np.random.default_rng(0)
     begins, factors = rng.normal(1.0, 0.01, 100_000), rng.normal(1.0, 0.02, 100_000)
-    values, _ = Base._on_top(begins, factors)
-    assert len(values) < 1000
+    assert len(front(begins, factors)) < 50
 
 
 @settings(max_examples=100, derandomize=True, deadline=None)
@@ -110,3 +122,19 @@ def test_a_rank_that_is_never_last_moves_no_other(contention: float) -> None:
     assert np.array(found[0].splits) == pytest.approx(np.array(found[1].splits), abs=1e-15)
     assert found[0].last.column(2).end == pytest.approx(found[1].last.column(2).end, rel=1e-12)
     assert {found[k].last.critical_rank() for k in (0, 1)} == {0}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        Op("later", "forward", seconds=1e-4, after=(0,), delay=2e-3),
+        Op("late host", "forward", seconds=1e-4, blocks_host=True),
+    ],
+    ids=lambda op: op.name,
+)
+def test_what_each_rank_waits_for_alone_tells_ranks_apart(own: Op) -> None:
+    """The last rank does not stand for the others where each waits for itself."""
+    program = Program((Op("F", "forward", seconds=1e-3), own, Op("O", "optimizer", seconds=1e-3)))
+    factors = np.random.default_rng(1).normal(1.0, 0.1, (3, 5))
+    play = play_of(Cast.uniform(program, 5), steps=3, factors=lambda k: factors[k])
+    assert_same(event.play(play), vectorised.play(play))

@@ -7,13 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsim.cases.site import Site
-from dpsim.cases.work import Pace
+from dpsim.cases.work import Pace, Seats
 from dpsim.compile.placement import Mesh
 from dpsim.core.arrays import Array
 from dpsim.core.places import below
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Scenario
+from dpsim.describe.sections import Batch
 from dpsim.describe.uneven import proportional
 from dpsim.variability import Crew, Variability, Variation, read_numbers
 from dpsim.variability.spares import Spared
@@ -21,33 +20,45 @@ from dpsim.variability.spares import Spared
 
 @dataclass(frozen=True)
 class Batches:
-    """The batch of a step, shared out to ranks; `spares` slow nodes have been replaced."""
+    """The batch of a step, shared out to ranks.
 
-    scenario: Scenario
-    site: Site
+    backup    ranks whose samples do not count, being late
+    varied    how ranks differ from step to step; `seed` draws it
+    spares    slow nodes that have been replaced
+    """
+
     pace: Pace
+    batch: Batch
+    backup: int
+    varied: Variability
+    seed: int
     spares: int
+
+    @property
+    def site(self) -> Seats:
+        """Who computes."""
+        return self.pace.site
 
     @cached_property
     def mesh(self) -> Mesh:
         """How the ranks are spread over tensor, data and pipeline parallelism."""
-        return self.scenario.parallel.mesh(self.site.ranks)
+        return self.pace.parallel.mesh(self.site.ranks)
 
     @property
     def total(self) -> int:
         """Samples of a step that count, over all ranks."""
-        batch = self.scenario.batch
+        batch = self.batch
         if batch.global_ is not None:
             return batch.global_
         if batch.per_rank:
             return sum(self.shares) * batch.accumulation
-        counted = self.mesh.data - self.scenario.strategy.backup_workers
+        counted = self.mesh.data - self.backup
         return (batch.per_device or 1) * batch.accumulation * max(counted, 0)
 
     @cached_property
     def shares(self) -> tuple[int, ...]:
         """Samples of one micro-batch on every rank; ranks of one replica have the same ones."""
-        batch, mesh, ranks = self.scenario.batch, self.mesh, self.site.ranks
+        batch, mesh, ranks = self.batch, self.mesh, self.site.ranks
         if (batch.by_speed or batch.per_rank) and not mesh.plain:
             key = "by_speed" if batch.by_speed else "per_rank"
             message = "ranks that share a model have equal batches; leave it out"
@@ -56,7 +67,7 @@ class Batches:
             return self._by_speed()
         if batch.global_ is None:
             own, usual = batch.per_rank or {}, batch.per_device or 1
-            return tuple(own.get(rank, usual) for rank in range(ranks))
+            return tuple(own.get(rank, usual) for rank in range(ranks)) if own else (usual,) * ranks
         base, extra = divmod(batch.global_ // batch.accumulation, mesh.data)
         if base == 0:
             what = "ranks" if mesh.plain else "replicas"
@@ -65,11 +76,13 @@ class Batches:
                 + (f" in each of {n} micro-batches" if (n := batch.accumulation) > 1 else ""),
                 ("batch", "global"),
             )
+        if extra == 0:
+            return (base,) * ranks
         return tuple(base + (mesh.place(rank, "data") < extra) for rank in range(ranks))
 
     def _by_speed(self) -> tuple[int, ...]:
         """Samples in proportion to how many a rank computes in a second at an equal share."""
-        batch, ranks = self.scenario.batch, self.site.ranks
+        batch, ranks = self.batch, self.site.ranks
         total = (batch.per_device or 0) * ranks
         if batch.global_ is not None:
             total = batch.global_ // batch.accumulation
@@ -88,10 +101,10 @@ class Batches:
 
     def slowness(self, samples: float) -> Array:
         """What every rank computes for `samples` samples, with what is slow in every step [s]."""
-        whole, pace = self.scenario.variability.expanded, self.pace
+        whole, pace = self.varied.expanded, self.pace
         lasting = Variability(slow_ranks=whole.slow_ranks, slow_nodes=whole.slow_nodes)
         ranks = Crew(self.site.ranks, self.site.gpus)
-        fixed = Spared(lasting, ranks, self.scenario.seed, spares=self.spares).fixed
+        fixed = Spared(lasting, ranks, self.seed, spares=self.spares).fixed
         kinds = range(len(pace.kinds))
         seconds = [pace.uncalibrated_seconds(samples, kind) for kind in kinds]
         found = np.array(seconds)[list(pace.of_rank)]
@@ -105,9 +118,11 @@ class Batches:
         samples first."""
         return tuple(sorted(set(self.of_rank), key=lambda part: (-part[0], part[1])))
 
-    @property
+    @cached_property
     def of_rank(self) -> tuple[tuple[int, int], ...]:
         """The part of every rank."""
+        if self.site.devices is None and min(self.shares) == max(self.shares):
+            return ((self.shares[0], 0),) * self.site.ranks
         return tuple(zip(self.shares, self.pace.of_rank, strict=True))
 
     @property
@@ -125,13 +140,13 @@ class Batches:
     def step_seconds(self) -> float:
         """What a quiet rank computes in a step [s]; a model that is split is shared out evenly."""
         whole = self.pace.seconds(max(self.shares))
-        return whole * self.scenario.batch.accumulation * self.mesh.data / self.site.ranks
+        return whole * self.batch.accumulation * self.mesh.data / self.site.ranks
 
     @cached_property
     def variation(self) -> Variation:
         """What makes ranks differ here: files read, nodes and compute known."""
-        scenario, site, seconds = self.scenario, self.site, 0.0
-        varied, samples = scenario.variability, max(self.shares) * scenario.batch.accumulation
+        varied, site, seconds = self.varied, self.site, 0.0
+        samples = max(self.shares) * self.batch.accumulation
         if varied.pauses is not None:
             seconds = self.step_seconds
             if len(self.pace.kinds) > 1:
@@ -139,8 +154,8 @@ class Batches:
                 raise Refused(message, ("variability", "pauses"))
         ranks = Crew(site.ranks, site.gpus, varied.nodes_per_rack, seconds, samples)
         if self.spares:
-            return Spared(varied, ranks, scenario.seed, self._numbers, spares=self.spares)
-        return Variation(varied, ranks, scenario.seed, self._numbers)
+            return Spared(varied, ranks, self.seed, self._numbers, spares=self.spares)
+        return Variation(varied, ranks, self.seed, self._numbers)
 
     def _numbers(self, name: str) -> tuple[tuple[float, ...], str]:
         return read_numbers(below(self.site.base, name, "variability"))

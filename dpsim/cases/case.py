@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from dpsim.backends import Backend
 from dpsim.cases.batches import Batches
+from dpsim.cases.chapters import Chapters
 from dpsim.cases.costs import Transport
 from dpsim.cases.plays import Script, Stretch
 from dpsim.cases.programs import Programs
 from dpsim.cases.site import Site
-from dpsim.cases.work import ModelWork, Pace
+from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
 from dpsim.describe.scenario import Scenario
@@ -23,23 +24,6 @@ from dpsim.machines.topology import Topology
 from dpsim.models import Model
 from dpsim.models.precision import Precision
 from dpsim.play import Costs, Play
-
-_Chapter = TypeVar("_Chapter")
-
-
-@dataclass(frozen=True)
-class Chapters:
-    """What another case has worked out, and takes long: machine and routes, the model, and plans
-    of collectives."""
-
-    site: Site | None = None
-    work: ModelWork | None = None
-    transport: Transport | None = None
-
-    def known(self, chapter: _Chapter) -> _Chapter:
-        """The other case's own, if it is equal to `chapter`: what that has worked out holds."""
-        others: tuple[Any, ...] = (self.site, self.work, self.transport)
-        return next((other for other in others if other == chapter), chapter)
 
 
 @dataclass(frozen=True)
@@ -55,7 +39,7 @@ class Case:
     base: Path
     compute_scale: float = 1.0
     spares: int = 0
-    shared: Chapters = field(default=Chapters(), compare=False, repr=False)
+    shared: Chapters = field(default_factory=Chapters, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         """What it is made of, for copies and pickles: the rest follows from that."""
@@ -66,35 +50,43 @@ class Case:
     @cached_property
     def site(self) -> Site:
         """The machine and the nodes of it that are used."""
-        return self.shared.known(Site(self.scenario.cluster, self.scenario.seed, self.base))
+        s = self.scenario
+        drawn = s.seed if s.cluster.routing == "ecmp" else 0
+        return self.shared.known(Site, s.cluster, drawn, self.base)
 
     @cached_property
     def work(self) -> ModelWork:
         """The model and its dtypes."""
         s = self.scenario
-        return self.shared.known(ModelWork(s.model, s.precision, self.base, self.site.device))
+        return self.shared.known(ModelWork, s.model, s.precision, self.base, self.site.device)
 
     @cached_property
     def pace(self) -> Pace:
         """The devices of ranks and how long they take for layers."""
-        return Pace(self.scenario, self.site, self.work, self.compute_scale)
+        s, seats = self.scenario, self.shared.known(Seats.of, self.site)
+        launched = s.host.launch is not None
+        own = (s.compute, s.parallel, s.recompute, launched, self.compute_scale)
+        return self.shared.known(Pace, seats, self.work, *own)
 
     @cached_property
     def batches(self) -> Batches:
         """The samples of every rank, and what varies."""
-        return Batches(self.scenario, self.site, self.pace, self.spares)
+        s = self.scenario
+        own = (s.batch, s.strategy.backup_workers, s.variability, s.seed, self.spares)
+        return self.shared.known(Batches, self.pace, *own)
 
     @cached_property
     def programs(self) -> Programs:
         """What every rank issues."""
-        return Programs(self.scenario, self.batches, self.backend.ideal)
+        s = self.scenario
+        own = (s.strategy, s.optimizer, s.host, s.schedule, s.stages, s.iteration)
+        return self.shared.known(Programs, self.batches, *own, self.backend.ideal)
 
     @cached_property
     def transport(self) -> Transport:
         """What collectives cost."""
-        return self.shared.known(
-            Transport(self.site, self.scenario.collective, self.scenario.calibration)
-        )
+        s = self.scenario
+        return self.shared.known(Transport, self.site, s.collective, s.calibration)
 
     @cached_property
     def script(self) -> Script:
@@ -103,7 +95,7 @@ class Case:
 
     def knowing(self, other: Case) -> Case:
         """This case with what `other` has worked out, as far as it holds here too."""
-        return replace(self, shared=Chapters(other.site, other.work, other.transport))
+        return replace(self, shared=other.shared)
 
     # -- what is asked for most ---------------------------------------------------------------
 
@@ -115,7 +107,7 @@ class Case:
 
     def job(self, samples: float, kind: int = 0) -> Job:
         """The work of one rank with so many samples, as `Programs.job` has it."""
-        return self.programs.job(samples, kind=kind)
+        return self.programs.job(samples, kind)
 
     @property
     def machine(self) -> Machine | None:

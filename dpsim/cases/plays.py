@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from dpsim.cases.batches import Batches
 from dpsim.cases.costs import Stretched, Transport
+from dpsim.cases.delayed import Delayed
 from dpsim.cases.programs import Programs
 from dpsim.cases.work import fitted
 from dpsim.compile import pipeline
 from dpsim.compile.program import Cast
 from dpsim.core.arrays import Array
+from dpsim.core.places import below
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
-from dpsim.play import Costs, Play
+from dpsim.play import Costs, Late, Play
 from dpsim.play.bundled import BundledCosts
 from dpsim.play.quorum import Quorum
 from dpsim.variability import expected_slowest
@@ -54,22 +57,25 @@ class Script:
         variability, iteration = self.scenario.variability, self.scenario.iteration
         mesh, programs = self.batches.mesh, self.programs
         alike = self._alike and (quiet or not variability.varies)
-        factors, costs = self._factors(stretch, quiet, alike), self._costs(stretch)
+        factors, costs = self._factors(stretch, quiet, alike), self._costs(stretch, alike)
         slow, network = self.contention, _calm if quiet else self.batches.variation.network
-        if alike:  # one player for all ranks that hold the same stages
-            costs = BundledCosts(costs, programs.cast(None).groups)
         if iteration != "steady":
             cast = self._first_casts(iteration)
-            return [Play(cast, costs, iteration, iteration - 1, factors, slow, network)]
+            late = self._late(cast, quiet)
+            return [Play(cast, costs, iteration, iteration - 1, factors, slow, network, late)]
         steady = programs.cast(None)
         steady = pipeline.players(steady, mesh) if alike else steady
+        late = self._late(lambda _: steady, quiet)
         if variability.random and not quiet:
             steps = min(variability.steps, at_most or variability.steps)
-            return [Play(lambda _: steady, costs, steps + 2, 2, factors, slow, network)]
-        plays = [Play(lambda _: steady, costs, n, n // 2, factors, slow) for n in _SETTLING]
+            return [Play(lambda _: steady, costs, steps + 2, 2, factors, slow, network, late)]
+        spans = [(n, n // 2) for n in _SETTLING]
         if not mesh.plain:  # all ranks wait for each other: steps hardly overlap
-            plays.insert(0, Play(lambda _: steady, costs, 2, 0, factors, slow))
-        return plays
+            spans.insert(0, (2, 0))
+        return [
+            Play(lambda _: steady, costs, n, before, factors, slow, delays=late)
+            for n, before in spans
+        ]
 
     @property
     def _alike(self) -> bool:
@@ -85,12 +91,33 @@ class Script:
         casts = [self.programs.cast(k + 1) for k in range(min(iteration, 4))]
         return lambda step: casts[min(step, len(casts) - 1)]
 
-    def _costs(self, stretch: Stretch) -> Costs:
+    def _costs(self, stretch: Stretch, alike: bool) -> Costs:
         if (stretch.latency, stretch.transfer) == (1.0, 1.0):
-            return self.transport.costs
-        return Stretched(self.transport.costs, stretch.latency, stretch.transfer)
+            return self._bundled if alike else self.transport.costs
+        costs = Stretched(self.transport.costs, stretch.latency, stretch.transfer)
+        return BundledCosts(costs, self.programs.cast(None).groups) if alike else costs
 
-    # -- factors ------------------------------------------------------------------------------
+    @cached_property
+    def _bundled(self) -> BundledCosts:
+        """Costs of one player for all ranks that hold the same stages."""
+        return BundledCosts(self.transport.costs, self.programs.cast(None).groups)
+
+    # -- delays and factors -------------------------------------------------------------------
+
+    def _late(self, cast: Callable[[int], Cast], quiet: bool) -> Callable[[int], Late] | None:
+        """Step -> which of its operations are late; None where none is."""
+        delays = None if quiet else self.delays
+        return None if delays is None else lambda step: delays(cast(step))
+
+    @cached_property
+    def delays(self) -> Delayed | None:
+        """By how much single operations are late; None where none is."""
+        said, where = self.scenario.variability.delays, ("variability", "delays")
+        if said is None:
+            return None
+        if self.scenario.strategy.backup_workers:
+            raise Refused("single delays are not modelled beside backup workers", where)
+        return Delayed(said.made(lambda name: below(self.batches.site.base, name, ".".join(where))))
 
     def _factors(self, stretch: Stretch, quiet: bool, alike: bool) -> Factors:
         ones = np.ones(self.batches.mesh.pipeline if alike else self.batches.site.ranks)
@@ -167,7 +194,7 @@ class Script:
     def _fitted(self, given: float | None, name: str) -> float:
         """What is given, else what was fitted for the device; 0 for toys without a machine."""
         site = self.batches.site
-        if given is not None or site.machine is None:
+        if given is not None or site.device is None:
             return given or 0.0
         return fitted(name, site.device)
 

@@ -5,27 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import Literal
 
 from dpsim.cases.batches import Batches
 from dpsim.compile import host, pipeline
+from dpsim.compile.groups import everyone
 from dpsim.compile.job import Job
 from dpsim.compile.layout import Layout, assign
 from dpsim.compile.program import Cast, Program
+from dpsim.compile.schedules import Schedule
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
+from dpsim.compile.strategies import Strategy
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Scenario
+from dpsim.describe.sections import Host
 from dpsim.models import Model, split
 from dpsim.models.compute import LayerTime, optimizer_seconds
+from dpsim.models.precision import Optimizer
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What ranks do with their batches; under a `toy`, an ideal backend, there is no
-    bookkeeping."""
+    """What ranks do with their batches; under a `toy`, an ideal backend, there is no bookkeeping.
 
-    scenario: Scenario
+    All else are sections of the scenario.
+    """
+
     batches: Batches
+    strategy: Strategy
+    optimizer: Optimizer
+    host: Host
+    schedule: Schedule | None
+    stages: Literal["balanced"] | tuple[tuple[str, ...], ...] | None
+    iteration: int | Literal["steady"]
     toy: bool
 
     @property
@@ -34,24 +46,29 @@ class Programs:
 
     # -- jobs ---------------------------------------------------------------------------------
 
-    def job(self, samples: float, part: Model | None = None, kind: int = 0) -> Job:
-        """The work of one rank whose micro-batches have `samples` samples, on the device number
-        `kind`; `part` is its part of the model where it does not hold all of it."""
-        s, batches, pace, site = self.scenario, self.batches, self.batches.pace, self.batches.site
+    @cached_property
+    def job(self) -> Callable[[float, int], Job]:
+        """(samples of a micro-batch, number of the kind of device) -> the work of one rank that
+        holds the whole model; made once."""
+        return cache(self._job)
+
+    def _job(self, samples: float, kind: int = 0, part: Model | None = None) -> Job:
+        """`part` is the rank's part of the model where it does not hold all of it."""
+        batches, pace, site = self.batches, self.batches.pace, self.batches.site
         device, timed = pace.kinds[kind], _recorded_update(self._model)
         free = self.toy or device is None or timed is not None
         return Job(
             model=part or self._model,
             times=pace.times(samples, part, kind),
             ranks=batches.mesh.data,
-            micro_batches=s.batch.accumulation,
+            micro_batches=batches.batch.accumulation,
             samples=samples,
             precision=pace.work.precision,
-            optimizer=s.optimizer,
-            serial=s.host.serial + _recorded_wait(self._model),
+            optimizer=self.optimizer,
+            serial=self.host.serial + _recorded_wait(self._model),
             copy_bandwidth=None if free or device is None else device.memory_bandwidth,
             control=not self.toy,
-            update=optimizer_seconds(s.optimizer.kind, 1.0, device) if timed is None else timed,
+            update=optimizer_seconds(self.optimizer.kind, 1.0, device) if timed is None else timed,
             slowest=None if part is not None else self._slowest(),
             local_size=site.gpus and min(site.gpus, site.ranks),
             elsewhere=_elsewhere(batches.shares),
@@ -75,28 +92,28 @@ class Programs:
     @cached_property
     def layout(self) -> Layout:
         """How the model is spread over the mesh.  Raises Refused where it cannot be."""
-        s, mesh, model = self.scenario, self.batches.mesh, self._model
-        if s.host.launch is not None:
+        mesh, model, pace = self.batches.mesh, self._model, self.batches.pace
+        if self.host.launch is not None:
             message = "is not modelled with tensor or pipeline parallelism; leave it out"
             raise Refused(message, ("host", "launch"))
-        if s.iteration != "steady":
+        if self.iteration != "steady":
             message = "first iterations are not modelled with tensor or pipeline parallelism"
             raise Refused(message, ("iteration",))
         if mesh.tensor > 1 and model.tokens == 1 and model.layers[0].forward is None:
             message = f"{model.name} is not split: tensor parallelism is modelled for transformers"
             raise Refused(message, ("parallel", "tensor"))
-        schedule = s.schedule or OneFOneB()
-        times = self.batches.pace.times(max(self.batches.shares))
+        schedule = self.schedule or OneFOneB()
+        times = pace.times(max(self.batches.shares))
         costs = [time.forward + time.backward for time in times]
-        stages = assign(model, costs, mesh.pipeline * schedule.chunks, s.stages)
+        stages = assign(model, costs, mesh.pipeline * schedule.chunks, self.stages)
         tables = split.shared_tables(model, stages)
         return Layout(
             mesh,
             schedule,
             stages,
-            sequence=s.parallel.sequence_parallel,
-            blocking_sends=s.parallel.blocking_sends,
-            recompute=s.recompute == "full",
+            sequence=pace.parallel.sequence_parallel,
+            blocking_sends=pace.parallel.blocking_sends,
+            recompute=pace.recompute == "full",
             tables=tuple((a, b, -(-t.elements // mesh.tensor)) for a, b, t in tables),
         )
 
@@ -106,11 +123,12 @@ class Programs:
         return cache(self._stage_job)
 
     def _stage_job(self, stage: int, samples: int) -> Job:
-        tensor, sequence = self.batches.mesh.tensor, self.scenario.parallel.sequence_parallel
+        tensor = self.batches.mesh.tensor
+        sequence = self.batches.pace.parallel.sequence_parallel
         part = split.stage_of(self._model, self.layout.stages[stage])
         if tensor > 1:
             part = split.tensor_part(part, tensor, sequence=sequence)
-        return replace(self.job(samples, part), stage=stage)
+        return replace(self._job(samples, part=part), stage=stage)
 
     # -- casts --------------------------------------------------------------------------------
 
@@ -120,44 +138,45 @@ class Programs:
         return cache(self._cast)
 
     def _cast(self, iteration: int | None) -> Cast:
-        batches, strategy = self.batches, self.scenario.strategy
+        batches, strategy = self.batches, self.strategy
         if not batches.mesh.plain:
             return pipeline.cast(self.layout, strategy, batches.shares, self.stage_job)
         parts = {part: number for number, part in enumerate(batches.parts)}
         programs = tuple(self._program(*part, iteration) for part in parts)
-        roles = tuple(parts[part] for part in batches.of_rank)
-        ranks = batches.site.ranks
-        return Cast(programs, roles, {"world": (tuple(range(ranks)),), **strategy.groups(ranks)})
+        ranks, one = batches.site.ranks, len(parts) == 1
+        roles = (0,) * ranks if one else tuple(parts[part] for part in batches.of_rank)
+        return Cast(programs, roles, {"world": everyone(ranks), **strategy.groups(ranks)})
 
     @property
     def asked(self) -> Cast:
         """The cast of the step that the scenario asks for, rank by rank."""
-        iteration = self.scenario.iteration
+        iteration = self.iteration
         return self.cast(None if iteration == "steady" else iteration)
 
     def _program(self, samples: int, kind: int, iteration: int | None) -> Program:
         """What ranks with so many samples on this kind of device issue, and what that costs their
         host."""
-        s, job = self.scenario, self.job(samples, kind=kind)
-        program = s.strategy.program(job, iteration)
-        if s.host.launch is None:
+        strategy, told, job = self.strategy, self.host, self.job(samples, kind)
+        program = strategy.program(job, iteration)
+        if told.launch is None:
             return program
         self._check_launches()
-        if s.host.captured:
-            program = host.captured(program, s.host.launch)
+        if told.captured:
+            program = host.captured(program, told.launch)
         else:
-            times = host.issue_times(self._model, s.host.launch, s.host.kernels, s.recompute)
-            issuing = s.strategy.program(replace(job, times=times, slowest=None), iteration)
-            program = host.issued(program, issuing, s.host.launch)
-        return host.waiting(program) if s.host.waits else program
+            again = self.batches.pace.recompute
+            times = host.issue_times(self._model, told.launch, told.kernels, again)
+            issuing = strategy.program(replace(job, times=times, slowest=None), iteration)
+            program = host.issued(program, issuing, told.launch)
+        return host.waiting(program) if told.waits else program
 
     def _check_launches(self) -> None:
         """Refuse where launches are not modelled, or are in the durations already."""
         where, recorded = ("host", "launch"), self._model.recorded
         if recorded is not None and recorded.timed:
             raise Refused("recorded durations hold what the host cost; leave it out", where)
-        if self.scenario.strategy.own_launches:
-            kind = name_of(self.scenario.strategy)
+        if self.strategy.own_launches:
+            kind = name_of(self.strategy)
             raise Refused(f"the host's launches are not modelled for {kind}; leave it out", where)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dpsim.backends.free import Free
 from dpsim.cases.case import Case
+from dpsim.core.record import altered
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Variant:
         """`case`, changed."""
         own = {"compute_scale": self.level, "spares": self.spares}
         given: dict[str, Any] = {key: value for key, value in own.items() if value is not None}
-        scenario = replace(case.scenario, **self.changes)
+        scenario = altered(case.scenario, self.changes) if self.changes else case.scenario
         return replace(case, scenario=scenario, **given).knowing(case)
 
 
@@ -52,6 +53,16 @@ def at_ranks(case: Case, ranks: int) -> Case:
         return case
     cluster = replace(case.scenario.cluster, nodes=None, ranks=ranks)
     return Variant(f"{ranks} ranks", {"cluster": cluster}).of(case)
+
+
+def with_micro_batches(case: Case, count: int) -> Case:
+    """`case` with `count` micro-batches of the same size in a step."""
+    batch = case.scenario.batch
+    whole = batch.global_
+    if whole is not None:
+        whole = whole // batch.accumulation * count
+    short = replace(batch, accumulation=count, global_=whole)
+    return Variant(f"{count} micro-batches", {"batch": short}).of(case)
 
 
 def without_communication(case: Case) -> Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,18 +10,41 @@ from typing import Any
 
 import numpy as np
 
+from dpsim.cases.chapters import Chapters
 from dpsim.cases.site import Site, named
 from dpsim.core.constants import shipped
 from dpsim.core.dtypes import dtype_class
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Scenario
+from dpsim.describe.sections import Compute, Parallel
 from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import load_device
 from dpsim.models import Model
-from dpsim.models.compute import DEFAULT_EFFICIENCY, LayerTime, layer_times
+from dpsim.models.compute import DEFAULT_EFFICIENCY, LayerTime, Recompute, layer_times
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.section import load
+
+
+@dataclass(frozen=True)
+class Seats:
+    """The ranks of a site, apart from what links them.
+
+    gpus     devices of a node; None where there are no nodes
+    device   the machine's own; None where ranks alone are given
+    devices  ranks that have another one, by the scenario's name of it
+    base     the folder of the scenario's files
+    """
+
+    ranks: int
+    gpus: int | None
+    device: Device | None
+    devices: Mapping[str, str] | None
+    base: Path
+
+    @classmethod
+    def of(cls, site: Site) -> Seats:
+        """Those of `site`."""
+        return cls(site.ranks, site.gpus, site.device, site.cluster.devices, site.base)
 
 
 @dataclass(frozen=True)
@@ -37,6 +61,23 @@ class ModelWork:
         """As read from the section, a file or a record."""
         return load(self.spec, self.base, self.device)
 
+    def times(
+        self,
+        model: Model,
+        device: Device | None,
+        samples: float,
+        efficiency: float,
+        recompute: Recompute,
+        launched: bool,
+    ) -> tuple[LayerTime, ...]:
+        """Of `model`, which is this one or a part of it, as `layer_times` has it; each once."""
+        own = (samples, self.precision.compute, efficiency, recompute, launched, device, model)
+        return self._times.known(_times, *own)
+
+    @cached_property
+    def _times(self) -> Chapters:
+        return Chapters()
+
     @cached_property
     def precision(self) -> Precision:
         """As given, else everything in the model's own dtype."""
@@ -46,18 +87,27 @@ class ModelWork:
 
 @dataclass(frozen=True)
 class Pace:
-    """The device of every rank, and layer times on each kind of them; `level` multiplies these, as
-    calibration has it."""
+    """The device of every rank, and layer times on each kind of them.
 
-    scenario: Scenario
-    site: Site
+    site      who computes
+    work      what is computed
+    compute   the scenario's section
+    launched  whether the host's launches are played by themselves
+    level     what multiplies layer times, as calibration has it
+    """
+
+    site: Seats
     work: ModelWork
+    compute: Compute
+    parallel: Parallel
+    recompute: Recompute
+    launched: bool
     level: float
 
     @cached_property
     def kinds(self) -> tuple[Device | None, ...]:
         """The kinds of devices that ranks have; the machine's own is the first."""
-        given = self.site.cluster.devices
+        given = self.site.devices
         if not given:
             return (self.site.device,)
         found = [self.site.device]
@@ -65,7 +115,7 @@ class Pace:
             device = self._named(name)
             if device not in found:
                 found.append(device)
-        if len(found) > 1 and not self.scenario.parallel.mesh(self.site.ranks).plain:
+        if len(found) > 1 and not self.parallel.mesh(self.site.ranks).plain:
             message = "ranks that share a model have one kind of device; leave it out"
             raise Refused(message, ("cluster", "devices"))
         if len(found) > 1 and any(layer.forward is not None for layer in self.work.model.layers):
@@ -83,7 +133,7 @@ class Pace:
     def of_rank(self) -> tuple[int, ...]:
         """The place in `kinds` of every rank's own."""
         found = [0] * self.site.ranks
-        for text, name in (self.site.cluster.devices or {}).items():
+        for text, name in (self.site.devices or {}).items():
             number = self.kinds.index(self._named(name))
             for ranks in ranks_of(text):
                 found[ranks.start : ranks.stop] = [number] * len(found[ranks.start : ranks.stop])
@@ -122,20 +172,19 @@ class Pace:
         return _sum(self._unscaled(samples, None, kind))
 
     def _unscaled(self, samples: float, model: Model | None, kind: int) -> tuple[LayerTime, ...]:
-        work, device, s = self.work, self.kinds[kind], self.scenario
-        model, dtype = model or work.model, work.precision.compute
+        work, device = self.work, self.kinds[kind]
+        model, efficiency = model or work.model, self.efficiency(kind)
         if device is not None:
             self.peak_of(kind)
-        efficiency, floor = self.efficiency(kind), s.host.launch is None
         try:
-            return layer_times(model, device, dtype, samples, efficiency, s.recompute, floor=floor)
+            return work.times(model, device, samples, efficiency, self.recompute, self.launched)
         except ValueError as error:
             raise Refused(str(error), ("model",)) from None
 
     def efficiency(self, kind: int = 0) -> float:
         """Share of the device's peak that kernels reach: as given, else as fitted for devices of
         its generation in this dtype, else DEFAULT_EFFICIENCY."""
-        given, device = self.scenario.compute.efficiency, self.kinds[kind]
+        given, device = self.compute.efficiency, self.kinds[kind]
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
         return fitted(f"{self._class_of(device)}.efficiency", device) or DEFAULT_EFFICIENCY
@@ -149,6 +198,19 @@ class Pace:
     def _class_of(self, device: Device | None) -> str:
         generation = device.generation if device else "other"
         return f"{generation}.{dtype_class(self.work.precision.compute)}"
+
+
+def _times(
+    samples: float,
+    dtype: str,
+    efficiency: float,
+    recompute: Recompute,
+    launched: bool,
+    device: Device | None,
+    model: Model,
+) -> tuple[LayerTime, ...]:
+    """What tells them apart soonest comes first."""
+    return layer_times(model, device, dtype, samples, efficiency, recompute, floor=not launched)
 
 
 def _sum(times: tuple[LayerTime, ...]) -> float:

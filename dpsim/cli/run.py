@@ -13,15 +13,21 @@ Out = Annotated[Where, out_option("Write table, curve, page and JSON there.")]
 
 def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None) -> int:
     """Predict every point of SCENARIO: step time, speed-up, memory, and what limits it."""
+    import typer
+
+    from dpsim.cases.chapters import Chapters
     from dpsim.describe.scenario import read
     from dpsim.predict.advice import with_advice
+    from dpsim.predict.effort import forecast
     from dpsim.predict.prediction import predict
     from dpsim.report import run as report
     from dpsim.report.progress import progress
 
-    loaded = read(scenario, sets or ())
+    loaded, shared = read(scenario, sets or ()), Chapters()
+    if said := forecast(loaded, shared):
+        typer.echo(f"dpsim: {said}", err=True)
     with progress(left=True) as bar:
-        found = predict(loaded, tell=bar.of)
+        found = predict(loaded, tell=bar.of, shared=shared)
         _ = found.advice
     if out is not None:
         report.write_all(found, out)

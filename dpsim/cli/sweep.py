@@ -38,6 +38,9 @@ Ray = Annotated[Text, option("Play on a Ray cluster: auto, local, or its address
 Shard = Annotated[Text, option("Only every N-th point, from the I-th.", "I/N")]
 Merge = Annotated[bool, option("Put the shards of a sweep together.", name="--merge")]
 Plots = Annotated[Texts, option("Plot a number of the points. Repeatable.", "FIELD")]
+Columns = Annotated[
+    Texts, option("Work out no more of a point than this. Repeatable.", "FIELD", name="--column")
+]
 Salvage = Annotated[bool, option("Keep the sound records of a damaged log.", name="--salvage")]
 Out = Annotated[Where, out_option("Log and result; the same DIR goes on.")]
 
@@ -51,6 +54,7 @@ def sweep(
     shard: Shard = None,
     merge: Merge = False,
     plot: Plots = None,
+    column: Columns = None,
     salvage: Salvage = False,
     json: Json = False,
     out: Out = None,
@@ -62,7 +66,10 @@ def sweep(
     """
     from dpsim.core.record import Refused
 
-    asked = {"--grid": grid, "--set": sets, "--ray": ray, "--shard": shard, "--salvage": salvage}
+    asked = {
+        "--grid": grid, "--set": sets, "--ray": ray, "--shard": shard, "--column": column,
+        "--salvage": salvage,
+    }  # fmt: skip
     if merge:
         return _merge(sources, [name for name, value in asked.items() if value], out, plot, json)
     if len(sources) != 1:
@@ -70,7 +77,7 @@ def sweep(
     needed = [name for name in ("--shard", "--salvage") if asked[name]] + ["--plot"] * bool(plot)
     with _folder(out, needed) as folder:
         try:
-            wanted, part = _wanted(sources[0], grid, sets, plot), _part(shard)
+            wanted, part = _wanted(sources[0], grid, sets, plot, column), _part(shard)
             found = _swept(wanted, folder, jobs, ray, part, plot, salvage)
         except KeyboardInterrupt:
             kept = f"what is in {out} stays, and the same command goes on"
@@ -113,14 +120,18 @@ def _folder(out: Path | None, needed: Sequence[str]) -> Iterator[Path]:
 
 
 def _wanted(
-    source: str, grid: Sequence[str] | None, sets: Sequence[str] | None, plot: Sequence[str] | None
+    source: str,
+    grid: Sequence[str] | None,
+    sets: Sequence[str] | None,
+    plot: Sequence[str] | None,
+    columns: Sequence[str] | None,
 ) -> Sweep:
     """The sweep, and whether its grid can be plotted."""
     from dpsim.describe.scenario import read
     from dpsim.planning.sweep import sweep_of
     from dpsim.report import sweep_picture
 
-    asked = sweep_of(read(source, sets or ()), grid or ())
+    asked = sweep_of(read(source, sets or ()), grid or (), columns or ())
     if plot:
         sweep_picture.check_grid(asked.keys)
     _say(str(asked.grid))

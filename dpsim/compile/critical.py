@@ -48,7 +48,7 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
     if op.operation == RECEIVE:
         ranks = [step.cast.pair(rank, op)[1][0]]
     elif op.kind == "collective":
-        group = step.cast.groups[op.group][step.cast.group_numbers[op.group][rank]]
+        group = step.cast.peers(rank, op.group)
         program = step.cast.program(rank)
         ranks.append(step.last_to_come(group, (op.stream, op.group, program.ordinals[index])))
     for other in ranks:

@@ -1,10 +1,15 @@
-"""Groups of ranks that do something together, where not all ranks do."""
+"""Groups of ranks that do something together, where not all ranks do.
+
+A group is a range wherever its ranks are evenly spaced: that of a million ranks is as small as one
+of two.
+"""
 
 from __future__ import annotations
 
+from dpsim.collectives import Ranks
 from dpsim.core.record import Refused
 
-Partition = tuple[tuple[int, ...], ...]
+Partition = tuple[Ranks, ...]
 
 
 def fitting(
@@ -19,11 +24,16 @@ def fitting(
     return size
 
 
+def everyone(ranks: int) -> Partition:
+    """All ranks in one group."""
+    return (range(ranks),)
+
+
 def consecutive(size: int, ranks: int) -> Partition:
     """Groups of `size` consecutive ranks."""
-    return tuple(tuple(range(i, i + size)) for i in range(0, ranks, size))
+    return tuple(range(i, i + size) for i in range(0, ranks, size))
 
 
 def strided(size: int, ranks: int) -> Partition:
     """The ranks that have the same place in all groups of `size` consecutive ones."""
-    return tuple(tuple(range(i, ranks, size)) for i in range(size))
+    return tuple(range(i, ranks, size) for i in range(size))

@@ -94,6 +94,14 @@ class Gradient(NamedTuple):
 
 def gradients_of(job: Job) -> list[Gradient]:
     """Every parameter tensor in registration order."""
+    known = job.model.kept  # a sweep makes many jobs of one model
+    key = "gradients", job.precision.parameters
+    if key not in known:
+        known[key] = _gradients_of(job)
+    return list(known[key])
+
+
+def _gradients_of(job: Job) -> list[Gradient]:
     final = job.model.ready_after()
     found = []
     for i, layer in enumerate(job.model.layers):

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dpsim.compile.groups import Partition, everyone
 from dpsim.compile.layout import DATA, TENSOR, Layout
 from dpsim.compile.pipeline_rank import Jobs, PipelineRank, backward_stream, forward_stream
 from dpsim.compile.placement import Mesh
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.strategies import Strategy
 
-Groups = dict[str, tuple[tuple[int, ...], ...]]
+Groups = dict[str, Partition]
 
 
 def cast(layout: Layout, strategy: Strategy, shares: Sequence[int], jobs: Jobs) -> Cast:
@@ -57,7 +58,7 @@ def players(cast: Cast, mesh: Mesh) -> Cast:
 
 def _groups(layout: Layout) -> Groups:
     mesh = layout.mesh
-    groups: Groups = {"world": (tuple(range(mesh.ranks)),)}
+    groups: Groups = {"world": everyone(mesh.ranks)}
     for row in range(mesh.pipeline):
         groups[f"{TENSOR}.{row}"] = mesh.tensor_groups(row)
         groups[f"{DATA}.{row}"] = mesh.data_groups(row)

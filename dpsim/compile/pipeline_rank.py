@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from dpsim.compile.exchange import Leg
@@ -41,6 +41,9 @@ class PipelineRank:
     gate: tuple[int, ...] = ()
     done: int = -1
     sent: list[int] = field(default_factory=list)
+    seconds: dict[tuple[int, str], float] = field(default_factory=dict)
+    exchanged: dict[object, dict[float, int]] = field(default_factory=dict)
+    put_out: dict[int, float] = field(default_factory=dict)
 
     def program(self, acts: Sequence[Act]) -> Program:
         """What it issues where it runs `acts`."""
@@ -51,11 +54,12 @@ class PipelineRank:
         schedule, mesh = self.layout.schedule, self.layout.mesh
         final = {act.stage: k for k, act in enumerate(acts) if act.kind in ("B", "W")}
         blocks = schedule.blocks(self.row, mesh.pipeline, first.micro_batches)
-        todo = iter(enumerate(acts))
+        listing = spell(acts, schedule.chunks)
+        names, todo = listing.split(" "), iter(enumerate(acts))
         for k, act in todo:
             # two operations side by side: both need all that either does, and end together
             block = [(k, act), next(todo)] if k in blocks else [(k, act)]
-            named = [(n, a, spell((a,), schedule.chunks)) for n, a in block]
+            named = [(n, a, names[n]) for n, a in block]
             for _, one, name in named:
                 self._receive_for(one, name)
             for n, one, name in named:
@@ -63,7 +67,7 @@ class PipelineRank:
             for _, one, name in named:
                 self._send_from(one, name)
         self._end(first)
-        return self.issue.program(self._buckets(), spell(acts, schedule.chunks))
+        return self.issue.program(self._buckets(), listing)
 
     # -- one operation of the schedule -----------------------------------------------------------
 
@@ -88,9 +92,16 @@ class PipelineRank:
             self._last(act, name, job)
         else:
             kind = "forward" if forward else "backward"
-            self._compute(name, kind, sum(_seconds(job, i, act.kind) for i in range(_size(job))))
+            self._compute(name, kind, self._pass_seconds(stage, act.kind))
             if act.kind != "W":
                 self._exchange(name, job, range(_size(job)), forward=forward)
+
+    def _pass_seconds(self, stage: int, kind: str) -> float:
+        """How long `kind` of all layers of a stage takes, of every micro-batch alike [s]."""
+        if (stage, kind) not in self.seconds:
+            job = self.held[stage]
+            self.seconds[stage, kind] = sum(_seconds(job, i, kind) for i in range(_size(job)))
+        return self.seconds[stage, kind]
 
     def _compute(self, name: str, kind: str, seconds: float) -> None:
         self.done, self.gate = self.issue.add(name, kind, seconds=seconds, after=self.gate), ()
@@ -143,8 +154,10 @@ class PipelineRank:
 
     def _output_bytes(self, stage: int) -> float:
         """What the last layer of `stage` puts out for one micro-batch [B]."""
-        job = self.jobs(stage, self.share)
-        return _bytes(job, job.model.layers[job.model.forward_order[-1]])
+        if stage not in self.put_out:
+            job = self.jobs(stage, self.share)
+            self.put_out[stage] = _bytes(job, job.model.layers[job.model.forward_order[-1]])
+        return self.put_out[stage]
 
     def _transfer_bytes(self, stage: int) -> float:
         """What one rank sends: its share, where several split the layers (each sends a part, and
@@ -160,7 +173,9 @@ class PipelineRank:
         if size:
             self._within(name, "all_gather", size, 1)
 
-    def _exchange(self, name: str, job: Job, layers: Sequence[int], *, forward: bool) -> None:
+    def _exchange(
+        self, name: str, job: Job, layers: range | tuple[int, ...], *, forward: bool
+    ) -> None:
         """Activations (or their gradients) of these layers, among the ranks that split them.
 
         One all-reduce per layer and pass that ends or begins with a split matrix; with sequence
@@ -168,6 +183,19 @@ class PipelineRank:
         """
         if self.layout.mesh.tensor == 1:
             return
+        key = (job.stage, layers, forward)
+        if key not in self.exchanged:
+            self.exchanged[key] = self._sizes(job, layers, forward=forward)
+        for size, count in self.exchanged[key].items():
+            if self.layout.sequence:
+                self._within(f"AG.{name}", "all_gather", size, count)
+                self._within(f"RS.{name}", "reduce_scatter", size, count)
+            else:
+                self._within(f"AR.{name}", "all_reduce", size, count)
+
+    def _sizes(self, job: Job, layers: Iterable[int], *, forward: bool) -> dict[float, int]:
+        """Bytes of what these layers exchange in a pass, and how often, of every micro-batch
+        alike."""
         sizes: dict[float, int] = {}
         for i in layers:
             layer = job.model.layers[i]
@@ -177,12 +205,7 @@ class PipelineRank:
                 size = _exchanged(job, layer, forward=way)
                 if size:
                     sizes[size] = sizes.get(size, 0) + 1
-        for size, count in sizes.items():
-            if self.layout.sequence:
-                self._within(f"AG.{name}", "all_gather", size, count)
-                self._within(f"RS.{name}", "reduce_scatter", size, count)
-            else:
-                self._within(f"AR.{name}", "all_reduce", size, count)
+        return sizes
 
     def _within(self, name: str, operation: str, size: float, count: int) -> None:
         """Collectives of the tensor group; the compute stream waits for them."""

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
+from dpsim.collectives import as_ranks
+from dpsim.compile.groups import Partition
+
 Axis = Literal["tensor", "data", "pipeline"]
 ORDER: tuple[Axis, ...] = ("tensor", "data", "pipeline")
 
@@ -59,17 +62,17 @@ class Mesh:
         places = {"tensor": tensor, "data": data, "pipeline": pipeline}
         return sum(places[axis] * self._stride(axis) for axis in self.order)
 
-    def tensor_groups(self, pipeline: int) -> tuple[tuple[int, ...], ...]:
+    def tensor_groups(self, pipeline: int) -> Partition:
         """Ranks of stage row `pipeline` that split layers between them, a group per replica."""
         return tuple(
-            tuple(self.rank(tensor=t, data=d, pipeline=pipeline) for t in range(self.tensor))
+            as_ranks(self.rank(tensor=t, data=d, pipeline=pipeline) for t in range(self.tensor))
             for d in range(self.data)
         )
 
-    def data_groups(self, pipeline: int) -> tuple[tuple[int, ...], ...]:
+    def data_groups(self, pipeline: int) -> Partition:
         """Ranks of stage row `pipeline` that hold the same parameters, a group per tensor rank."""
         return tuple(
-            tuple(self.rank(tensor=t, data=d, pipeline=pipeline) for d in range(self.data))
+            as_ranks(self.rank(tensor=t, data=d, pipeline=pipeline) for d in range(self.data))
             for t in range(self.tensor)
         )
 

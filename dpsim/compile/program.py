@@ -13,12 +13,13 @@ or not the receiver has reached its `receive`, which ends with it.  An operation
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from dpsim.collectives import BARRIER, RECEIVE, SEND
+from dpsim.collectives import BARRIER, RECEIVE, SEND, Ranks
+from dpsim.compile.groups import Partition, everyone
 
 COMPUTE = "compute"
 #: kinds of work on the compute stream; the first three are slowed by a slow rank
@@ -134,6 +135,11 @@ class Program:
             for index, (op, ordinal) in enumerate(zip(self.ops, self.ordinals, strict=True))
         }
 
+    @property
+    def collective_groups(self) -> Collection[str]:
+        """The names of the groups that take part in its collectives."""
+        return self._first.keys()
+
     def first_of(self, group: str) -> Op | None:
         """The first collective in groups of that name."""
         return self._first.get(group)
@@ -215,13 +221,13 @@ class Cast:
 
     programs: tuple[Program, ...]
     roles: tuple[int, ...]
-    groups: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    groups: Mapping[str, Partition] = field(default_factory=dict)
     real: tuple[int, ...] = ()
 
     @classmethod
     def uniform(cls, program: Program, ranks: int) -> Cast:
         """`ranks` ranks that all play `program` in one group called "world"."""
-        return cls((program,), (0,) * ranks, {"world": (tuple(range(ranks)),)})
+        return cls((program,), (0,) * ranks, {"world": everyone(ranks)})
 
     @property
     def ranks(self) -> int:
@@ -259,7 +265,7 @@ class Cast:
     def members(self, role: int) -> Sequence[int]:
         return self._members[role]
 
-    def peers(self, rank: int, group: str) -> tuple[int, ...]:
+    def peers(self, rank: int, group: str) -> Ranks:
         """Who takes part with `rank` in collectives of `group`; nobody if it is in none."""
         return next((ranks for ranks in self.groups.get(group, ()) if rank in ranks), ())
 

@@ -132,12 +132,23 @@ def with_change(
     data: dict[str, Any], change: Mapping[str, Any], place: tuple[str | int, ...]
 ) -> dict[str, Any]:
     """A copy of `data` with ``{path: value, …}`` set; errors are reported at `place`."""
-    result = copy.deepcopy(data)
+    return {**copy.deepcopy(data), **changed_sections(data, change, place)}
+
+
+def changed_sections(
+    data: Mapping[str, Any], change: Mapping[str, Any], place: tuple[str | int, ...]
+) -> dict[str, Any]:
+    """Those of the sections of `data` that ``{path: value, …}`` touches, copied and with it set;
+    errors are reported at `place`."""
+    result: dict[Any, Any] = {}
     for key, value in change.items():
         try:
             if within(key, "sweep"):
                 raise Refused("a sweep cannot change the sweep")
-            _put(result, parts_of(key), key, value)
+            parts = parts_of(key)
+            if parts[0] in data and parts[0] not in result:
+                result[parts[0]] = copy.deepcopy(data[str(parts[0])])
+            _put(result, parts, key, value)
         except Refused as error:
             raise Refused(error.message, (*place, key)) from None
     return result

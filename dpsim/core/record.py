@@ -130,14 +130,69 @@ def build(cls: type[T], data: Any, *, file: bool = False, path: tuple[str | int,
     if not isinstance(data, Mapping):
         raise Refused(f"{_brief(data)} where a mapping is needed", path)
     try:
-        return TypeAdapter(cls).validate_python(dict(data), context={"file": file})
+        known: Any = cls
+        made: T = _adapter_of(known).validate_python(dict(data), context={"file": file})
+        return made
     except pydantic.ValidationError as error:
         raise _refusal(cls, error, path) from None
 
 
-def _refusal(cls: type, error: pydantic.ValidationError, path: tuple[str | int, ...]) -> Refused:
-    """The first complaint of `error` as one sentence at one place."""
-    first = _choose(error.errors(include_url=False, include_context=True))
+def altered(instance: T, values: Mapping[str, Any], *, file: bool = False) -> T:
+    """`instance`, of a record, with other `values` of some fields; only these are checked, and the
+    rules that link fields.
+
+    What `dataclasses.replace` gives (with `file`: what `build` gives), without checking anew what
+    is as it was.  Raises Refused naming the field.
+    """
+    cls: Any = type(instance)
+    made: Any = object.__new__(cls)
+    known = {name: getattr(instance, name) for name in cls.__dataclass_fields__}
+    fields, context = _checked_fields(cls), {"file": file}
+    try:
+        for name, value in values.items():
+            if name not in fields:
+                raise TypeError(f"{cls.__name__} has no field {name!r}")
+            known[name] = fields[name].validate_python(value, context=context)
+    except pydantic.ValidationError as error:
+        raise _refusal(cls, error, (), (name,)) from None
+    for name, value in known.items():
+        object.__setattr__(made, name, value)
+    if hasattr(made, "__post_init__"):
+        made.__post_init__()
+    return cast("T", made)
+
+
+@functools.cache
+def _checked_fields(cls: type) -> dict[str, TypeAdapter[Any]]:
+    """What checks each field of record `cls` alone."""
+    hints = get_type_hints(cls, include_extras=True)
+    fields: Any = cls.__dict__["__dataclass_fields__"]
+    config = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+    return {name: _adapter(hints[name], config) for name in fields}
+
+
+def _adapter(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(hint, config=config)
+    except pydantic.PydanticUserError:  # a record has its own
+        return TypeAdapter(hint)
+
+
+@functools.cache
+def _adapter_of(cls: type) -> TypeAdapter[Any]:
+    return TypeAdapter(cls)
+
+
+def _refusal(
+    cls: type,
+    error: pydantic.ValidationError,
+    path: tuple[str | int, ...],
+    inside: tuple[str, ...] = (),
+) -> Refused:
+    """The first complaint of `error`, about what is `inside` record `cls` at `path`, as one
+    sentence at one place."""
+    found = error.errors(include_url=False, include_context=True)
+    first = _choose([{**one, "loc": (*inside, *one["loc"])} for one in found])
     where = path + _user(first)
     cause = (first.get("ctx") or {}).get("error")
     if isinstance(cause, Refused):

@@ -6,9 +6,10 @@ samples costs n times as much.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from functools import cached_property
 from math import prod
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from dpsim.core import units
 from dpsim.core.record import Check, Text, record
@@ -84,7 +85,7 @@ class Layer:
     weight_share: float = 0.5
     batch_norm: Annotated[int, Check(0, 10**9)] = 0
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         return sum(tensor.elements for tensor in self.tensors)
 
@@ -165,10 +166,15 @@ class Model:
         if self.arrival and sorted(self.arrival) != list(range(tensors)):
             raise ValueError("arrival must name every tensor exactly once")
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Trainable parameters, tied tensors once."""
         return sum(layer.parameters for layer in self.layers)
+
+    @cached_property
+    def kept(self) -> dict[Hashable, Any]:
+        """What others have worked out from the model alone, by what it is."""
+        return {}
 
     def flop_per_sample(self) -> float:
         """FLOP of one forward and backward pass over one sample (no recomputation)."""

@@ -38,7 +38,9 @@ class LayerTime:
 
     def scaled(self, factor: float) -> LayerTime:
         """The same work, `factor` times as long."""
-        return replace(self, forward=self.forward * factor, backward=self.backward * factor)
+        return LayerTime(
+            self.forward * factor, self.backward * factor, self.bound, self.weight_share
+        )
 
 
 def layer_times(

@@ -131,10 +131,10 @@ class Bench:
             return self.unswept.failed(loaded, error, change)
 
     def _predicted(self, loaded: Loaded) -> Point | Failed:
-        answer = self.unswept.answer(loaded)
-        said = (text for text in answer.warnings if "does not fit" not in text)
+        found = self.unswept.predicted(loaded)
+        said = (text for text in found.warnings if "does not fit" not in text)
         self.warnings |= dict.fromkeys(said)  # whether it fits is said point by point
-        return answer.points[0]
+        return found.points[0]
 
     def loaded(self, change: Change) -> Loaded:
         """The scenario with `change` alone, as `dpsim run` would read it."""

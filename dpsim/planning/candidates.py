@@ -236,7 +236,7 @@ def _played(job: MixedJob, ranks: int | None) -> tuple[PlayedJob, list[str]]:
         beside=_beside_devices(case, point),
         efficiency=_efficiency(case, point),
     )
-    return made, list(prediction.answer.warnings)
+    return made, list(prediction.warnings)
 
 
 def _beside_devices(case: Case, point: Point) -> float:

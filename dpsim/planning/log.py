@@ -213,7 +213,8 @@ def _same(path: Path, found: Record, header: Record) -> None:
     if found["id"] == header["id"]:
         return
     parts, asked = found["parts"], header["parts"]
-    differs = [name for name in asked if parts.get(name) != asked[name]] or ["the sweep"]
+    names = dict.fromkeys([*asked, *parts])
+    differs = [name for name in names if parts.get(name) != asked.get(name)] or ["the sweep"]
     shown = [
         f"dpsim {parts.get('dpsim')} there, {asked['dpsim']} here" if name == "dpsim" else name
         for name in differs

@@ -28,7 +28,8 @@ from dpsim.planning.log import FORMAT, Record
 from dpsim.planning.unswept import Unswept
 from dpsim.predict.document import to_json
 from dpsim.predict.level import level_of
-from dpsim.predict.point import Change, Failed, Point
+from dpsim.predict.numbers import check_column
+from dpsim.predict.point import Change, Chosen, Failed, Point
 
 #: what a record says beside its point
 _SAID = ("scaling", "held_constant", "warnings")
@@ -41,12 +42,14 @@ class Sweep:
     unswept  the scenario that the points change
     grid     what they change
     first    what the first point of the scenario's own sweep sets, on which its level may rest
+    columns  what is asked of each point; nothing: all there is
     """
 
     unswept: Unswept
     grid: Grid
     scenario: Mapping[str, Any]
     first: Change
+    columns: tuple[str, ...] = ()
 
     @property
     def keys(self) -> tuple[SweptKey, ...]:
@@ -62,6 +65,8 @@ class Sweep:
             "the grid": jsonfile.digest(axes),
             "a file that the scenario names": jsonfile.digest(sorted(self._files().items())),
         }
+        if self.columns:
+            parts["the columns"] = jsonfile.digest(self.columns)
         return {
             "format": FORMAT,
             "id": jsonfile.digest(parts),
@@ -113,16 +118,20 @@ def _texts(value: Any) -> Iterator[str]:
         yield value
 
 
-def sweep_of(loaded: Loaded, texts: Sequence[str]) -> Sweep:
+def sweep_of(loaded: Loaded, texts: Sequence[str], columns: Sequence[str] = ()) -> Sweep:
     """The sweep of `loaded` over the axes in `texts` (and over those of its own sweep).
 
-    Refuses, before anything is played, a key or a value with which no point can be read.
+    `columns` are keys of a point's JSON, where not all of it is asked for.  Refuses, before
+    anything is played, a column, a key or a value with which no point can be read.
     """
+    for column in columns:
+        check_column(column)
     grid, unswept = grid_of(loaded.data, texts), Unswept.of(loaded)
     check(grid, _accept(unswept))
     scenario = to_data(replace(loaded.scenario, sweep=None, measured=None))
     first = loaded.changes[0] if loaded.scenario.calibrate else {}
-    return Sweep(replace(unswept, found=level_of(loaded)), grid, scenario, first)
+    found = replace(unswept, found=level_of(loaded))
+    return Sweep(found, grid, scenario, first, tuple(dict.fromkeys(columns)))
 
 
 def _accept(unswept: Unswept) -> Callable[[Change], object]:
@@ -147,14 +156,16 @@ def play_point(asked: Sweep, number: int) -> Record:
     What is wrong with the machine rather than with the point (OSError, MemoryError) is raised.
     """
     change = asked.grid.change(number)
-    point: Point | Failed
+    point: Point | Failed | Chosen
     said: Record = {}
     loaded = None
     try:
         loaded = asked.unswept.changed(change)
-        answer = asked.unswept.answer(loaded)
-        point = replace(answer.points[0], set=change)
-        said = {key: to_json(getattr(answer, key)) for key in _SAID}
+        if asked.columns:
+            return _record(asked, number, asked.unswept.chosen(loaded, asked.columns, change))
+        found = asked.unswept.predicted(loaded)
+        point = replace(found.points[0], set=change)
+        said = {key: to_json(getattr(found, key)) for key in _SAID}
     except (Refused, SimulationError, ValueError) as error:
         point = asked.unswept.failed(loaded, error, change)
     except (OSError, MemoryError):
@@ -162,6 +173,11 @@ def play_point(asked: Sweep, number: int) -> Record:
     except Exception as error:  # a mistake of dpsim's at one point is no reason to lose the others
         text = f"internal error, please report it: {type(error).__name__}: {error}"
         point = asked.unswept.failed(loaded, text, change)
+    return _record(asked, number, point, **said)
+
+
+def _record(asked: Sweep, number: int, point: Point | Failed | Chosen, **said: Any) -> Record:
+    """As the log gives it back, to the type of every number; ValueError for one that is none."""
     record = {"of": asked.header["id"][:16], "n": number, "point": to_json(point), **said}
-    plain: Record = json.loads(json.dumps(record))
-    return plain  # as the log gives it back, to the type of every number
+    plain: Record = json.loads(json.dumps(record, allow_nan=False))
+    return plain

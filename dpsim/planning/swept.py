@@ -6,7 +6,8 @@ Points are stored one by one; what is missing is played, and logs of several fol
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,14 +17,17 @@ from dpsim.core.record import Refused
 from dpsim.planning.grid import Axis, Grid, SweptKey
 from dpsim.planning.log import NAME, Log, Record, read_log, writing
 from dpsim.planning.sweep import Sweep, play_point
-from dpsim.planning.workers import Lost, Player, here, in_processes
+from dpsim.planning.workers import Lost, Outcome, Outcomes, Player, here, in_processes
 from dpsim.predict.document import from_json, to_json
 from dpsim.predict.level import Level
 from dpsim.predict.numbers import failed
-from dpsim.predict.point import Failed, Point
+from dpsim.predict.point import Chosen, Failed, Point
 from dpsim.predict.relative import relate
 
 SCHEMA_VERSION = 1
+#: points that are played within so long of each other are stored together [s]: on a disk, to store
+#: one may take longer than to play it
+TOGETHER = 0.05
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class GridAnswer:
     scaling: str | None
     held_constant: str | None
     grid: tuple[SweptKey, ...]
-    points: tuple[Point | Failed, ...]
+    points: tuple[Point | Failed | Chosen, ...]
     calibration: Level | None
     warnings: tuple[str, ...]
 
@@ -64,7 +68,8 @@ class Swept:
         """The result, in the grid's order."""
         header = self.header
         records = sorted(self.records, key=lambda record: int(record["n"]))
-        points = {record["n"]: from_json(Point | Failed, record["point"]) for record in records}
+        kinds = Point | Failed | Chosen
+        points = {record["n"]: from_json(kinds, record["point"]) for record in records}
         for lost in self.lost:
             change = _grid(header).change(lost.number)
             points[lost.number] = failed(None, lost.reason, change)
@@ -147,7 +152,7 @@ def sweep(
         lost: list[Lost] = []
         tell(done, len(mine), log.records)
         with contextlib.closing(play(asked, todo)) as batches:
-            for batch in batches if todo else ():
+            for batch in _together(batches) if todo else ():
                 records = [answer for answer in batch if not isinstance(answer, Lost)]
                 lost += [answer for answer in batch if isinstance(answer, Lost)]
                 if records:
@@ -155,6 +160,29 @@ def sweep(
                 done += len(batch)
                 tell(done, len(mine), records)
         return _swept(log, lost)
+
+
+def _together(batches: Outcomes) -> Iterator[list[Outcome]]:
+    """The answers in `batches`, those that come within TOGETHER of the last ones in one batch.
+
+    What waits to be stored has so taken less than that to play.  It is handed on where playing
+    is interrupted, too."""
+    waiting: list[Outcome] = []
+    last = -TOGETHER
+    try:
+        for batch in batches:
+            waiting += batch
+            if time.monotonic() - last >= TOGETHER:
+                yield waiting
+                waiting, last = [], time.monotonic()
+    except GeneratorExit:  # nobody takes anything any more
+        raise
+    except BaseException:
+        if waiting:
+            yield waiting
+        raise
+    if waiting:
+        yield waiting
 
 
 def _swept(log: Log, lost: Sequence[Lost]) -> Swept:

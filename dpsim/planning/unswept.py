@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dpsim.cases.case import Case
-from dpsim.core.overrides import with_change
-from dpsim.describe.scenario import Loaded, load
-from dpsim.predict.answer import Answer
+from dpsim.cases.chapters import Chapters
+from dpsim.cases.variant import scaled
+from dpsim.core.overrides import changed_sections
+from dpsim.core.record import Refused, altered
+from dpsim.describe.scenario import Loaded, Scenario, load
+from dpsim.predict import training_run
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level
-from dpsim.predict.numbers import failed
-from dpsim.predict.point import Change, Failed
-from dpsim.predict.prediction import predict
+from dpsim.predict.numbers import WHOLE, Numbers, failed
+from dpsim.predict.player import cross_check, fastest
+from dpsim.predict.point import Change, Chosen, Failed
+from dpsim.predict.prediction import Prediction, predict
 
 #: keys of a scenario that are no part of a point
 NO_POINT = ("sweep", "measured")
+#: sections that are more than themselves: files must be there, curves bring their jitter
+NEW = {"calibrate", "calibration", "measured", "jobs"}
+#: chapters of a kind that points have in common: the steps of inner axes; of points with more than
+#: LARGE ranks, whose chapters take memory, only FEW
+MANY, FEW, LARGE = 128, 2, 4096
+#: sections that are read once however many points have them
+SECTIONS = 4096
 
 
 @dataclass(frozen=True)
@@ -40,20 +53,103 @@ class Unswept:
         data = {key: value for key, value in loaded.data.items() if key not in NO_POINT}
         return cls(loaded.name, data, loaded.base.resolve(), loaded.sets)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of, for other processes: the rest follows from that."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @cached_property
+    def shared(self) -> Chapters:
+        """What the cases of its points work out and have in common."""
+        return Chapters(MANY)
+
+    @cached_property
+    def _large(self) -> Chapters:
+        return Chapters(FEW)
+
+    @cached_property
+    def _sections(self) -> dict[tuple[str, str], Any]:
+        return {}
+
+    @cached_property
+    def _read(self) -> Loaded | None:
+        """It without a change; None where it is no scenario yet, or where sections make others:
+        curves bring their jitter with them."""
+        try:
+            found = load(self.data, self.base, self.name)
+        except Refused:
+            return None
+        return None if found.scenario.calibration is not None else found
+
     def changed(self, change: Change) -> Loaded:
         """The scenario with `change`, as `dpsim run` would read it."""
-        data = with_change(self.data, change, ())
+        sections = changed_sections(self.data, change, ())
+        data = {**self.data, **sections}
+        if self._read is not None and not NEW & sections.keys():
+            try:
+                scenario = self._altered(self._read.scenario, sections)
+            except (Refused, TypeError):  # reading it as a whole says what is wrong
+                pass
+            else:
+                name = scenario.title or self.name
+                return Loaded(scenario, data, self.base, name, (scenario,), ({},), sets=self.sets)
         return replace(load(data, self.base, self.name), sets=self.sets)
 
-    def answer(self, loaded: Loaded) -> Answer:
+    def _altered(self, scenario: Scenario, sections: Mapping[str, Any]) -> Scenario:
+        """`scenario` with other `sections`, each of which is read once."""
+        keys = {name: (name, repr(section)) for name, section in sections.items()}
+        new = {name: sections[name] for name, key in keys.items() if key not in self._sections}
+        made = altered(scenario, new, file=True) if new else scenario
+        if len(self._sections) > SECTIONS:
+            self._sections.clear()
+        for name in new:
+            self._sections[keys[name]] = getattr(made, name)
+        known = {name: self._sections[key] for name, key in keys.items() if name not in new}
+        return altered(made, known) if known else made
+
+    def known(self, scenario: Scenario) -> Chapters:
+        """What cases have worked out that may hold for the one of `scenario` too."""
+        cluster = scenario.cluster
+        ranks = cluster.ranks or (cluster.nodes or 1) * (cluster.gpus_per_node or 8)
+        return self.shared if ranks <= LARGE else self._large
+
+    def case(self, loaded: Loaded) -> Case:
+        """The case of `loaded`, a single point, at the level that was found."""
+        scenario = loaded.points[0]
+        case = Case(scenario, self.base, shared=self.known(scenario))
+        return case if self.found is None else scaled(case, self.found.scale)
+
+    def predicted(self, loaded: Loaded) -> Prediction:
         """What is predicted for `loaded`, a single point; ValueError for a number that is none."""
-        answer = predict(loaded, self.found).answer
-        json.dumps(to_json(answer.points[0]), allow_nan=False)
-        return answer
+        found = predict(loaded, self.found, shared=self.known(loaded.points[0]))
+        json.dumps(to_json(found.points[0]), allow_nan=False)
+        return found
+
+    def chosen(self, loaded: Loaded, columns: Sequence[str], change: Change) -> Chosen:
+        """`columns` of the point of `loaded`, on the fastest engine that applies."""
+        case = self.case(loaded)
+        training_run.check(case)
+        played = fastest(case, splits=not WHOLE.issuperset(columns))
+        kind = _kind(case.scenario)
+        if played.engine == "vectorised" and kind not in self._checked:
+            cross_check(case)
+            self._checked.add(kind)
+        return Numbers(case, played, self.found, change).chosen(columns)
+
+    @cached_property
+    def _checked(self) -> set[str]:
+        """The kinds of points that both engines have been seen to agree on."""
+        return set()
 
     def failed(self, loaded: Loaded | None, error: Exception | str, change: Change) -> Failed:
         """The point of `change` where there are no numbers; None where it could not be read."""
         return failed(Case(loaded.points[0], self.base) if loaded else None, str(error), change)
+
+
+def _kind(scenario: Scenario) -> str:
+    """What of a scenario decides which rules of engines it needs."""
+    plugins = (scenario.strategy, scenario.collective, scenario.schedule)
+    kinds = [type(plugin).__name__ for plugin in plugins]
+    return repr((kinds, scenario.parallel, scenario.host, scenario.iteration == "steady"))
 
 
 def known_ranks(case: Case) -> int:

@@ -7,7 +7,7 @@ to 1e-9 relative.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -21,6 +21,8 @@ from dpsim.machines.moves import Move, lying
 
 _Asked = tuple[str, Ranks, float]
 
+#: for every role, the operations that are delayed, by index, and by how much on its ranks [s]
+Late = Sequence[Mapping[int, Array]]
 #: ranks that wait for each other and move nothing
 WAITING = Plan((), None, BARRIER, 0.0)
 
@@ -137,6 +139,7 @@ class Play:
     contention  how much slower a rank computes while a collective moves its bytes: the part of an
               operation that runs beside one takes 1 + contention times as long
     network   step -> how many times as long bytes between nodes take
+    delays    step -> what is added to single computations, whatever their factors
     """
 
     cast: Callable[[int], Cast]
@@ -146,6 +149,7 @@ class Play:
     factors: Callable[[int], Array]
     contention: float = 0.0
     network: Callable[[int], float] = lambda _: 1.0
+    delays: Callable[[int], Late] | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < self.steps:

@@ -19,7 +19,7 @@ class BundledCosts(Costs):
     """Costs of players: whatever they do in a group of `groups`, all ranks of that name do at
     once; their plans are `costs`'."""
 
-    def __init__(self, costs: Costs, groups: Mapping[str, Sequence[tuple[int, ...]]]) -> None:
+    def __init__(self, costs: Costs, groups: Mapping[str, Sequence[Ranks]]) -> None:
         super().__init__(costs.backend, costs.topology)
         self._costs, self._groups = costs, groups
         self._bundles: dict[tuple[str, str, float, int], Plan] = {}

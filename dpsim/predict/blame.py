@@ -19,6 +19,7 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Variant, without_communication
+from dpsim.core.arrays import Array
 from dpsim.describe.sections import Host
 from dpsim.play import NotApplicable, vectorised
 from dpsim.predict.player import step_time
@@ -190,6 +191,13 @@ def _two_orders(
     return parts
 
 
+def _late(case: Case) -> Array | float:
+    """What every rank is late, as a multiple of what the slowest computes."""
+    delays, busy = case.script.delays, case.batches.rank_seconds.max()
+    busy *= case.scenario.batch.accumulation
+    return delays.of_ranks(case.programs.asked) / (busy or 1.0) if delays else 0.0
+
+
 def by_rank(case: Case, steps: int, loss: float) -> dict[int | None, float]:
     """`loss` shared out to the ranks that were the slowest of a step, by how much slower than a
     quiet rank each was then; the largest first."""
@@ -198,9 +206,10 @@ def by_rank(case: Case, steps: int, loss: float) -> dict[int | None, float]:
     factors_of, shares = case.plays(at_most=1)[0].factors, np.array(case.shares, dtype=float)
     shares = case.batches.rank_seconds if len(case.pace.kinds) > 1 else shares
     shares = shares / shares.max()
+    late = _late(case)
     excess = np.zeros(case.ranks)
     for step in range(2, 2 + (steps if case.scenario.variability.random else 1)):
-        factors = factors_of(step) * shares
+        factors = factors_of(step) * shares + late
         slowest = int(factors.argmax())
         excess[slowest] += max(float(factors[slowest]) - 1.0, 0.0)
     total = float(excess.sum())

@@ -33,7 +33,7 @@ class JsonKey:
 
 @dataclass(frozen=True)
 class Spread:
-    """Marks a field that is a record whose keys stand among those of its owner."""
+    """Marks a field that is a record, or a mapping, whose keys stand among those of its owner."""
 
 
 class Keyed(Mapping[str, Any]):
@@ -65,14 +65,26 @@ class _Field:
 
     @property
     def record(self) -> Any:
-        """The record that is spread."""
-        return next(part for part in _options(self.hint) if dataclasses.is_dataclass(part))
+        """The record that is spread; None where it is a mapping."""
+        parts = (part for part in _options(self.hint) if dataclasses.is_dataclass(part))
+        return next(parts, None)
 
 
 @cache
 def _fields(record: Any) -> tuple[_Field, ...]:
+    if record is None:
+        return ()
     hints = get_type_hints(record, include_extras=True)
     return tuple(_field(one, hints[one.name]) for one in dataclasses.fields(record))
+
+
+@cache
+def keys_of(record: Any) -> Mapping[str, str]:
+    """The keys of a record's JSON, and the field that each is of."""
+    found: dict[str, str] = {}
+    for one in _fields(record):
+        found |= dict.fromkeys(keys_of(one.record) if one.spread else (one.key,), one.name)
+    return found
 
 
 def _field(one: dataclasses.Field[Any], hint: Any) -> _Field:
@@ -121,7 +133,10 @@ def _written(record: Any) -> list[tuple[_Field, Any]]:
 def _value(record: Any, key: str) -> Any:
     """What `to_json` has under `key`: of fields with the same key the last counts."""
     for one, found in reversed(_written(record)):
-        if one.spread:
+        if one.spread and isinstance(found, Mapping) and not dataclasses.is_dataclass(found):
+            if key in found:
+                return to_json(found[key])
+        elif one.spread:
             with contextlib.suppress(KeyError):
                 return _value(found, key)
         elif one.key == key:
@@ -155,7 +170,10 @@ def _read(records: list[Any], data: Mapping[str, Any]) -> Any:
         raise ValueError(f"{', '.join(_needed(records[0]) - set(data))} is missing")
     given = {}
     for one in _fields(chosen):
-        if one.spread and (one.needed or _needed(one.record) <= set(data)):
+        if one.spread and one.record is None:
+            own = keys_of(chosen)
+            given[one.name] = {key: item for key, item in data.items() if key not in own}
+        elif one.spread and (one.needed or _needed(one.record) <= set(data)):
             given[one.name] = _read([one.record], data)
         elif not one.spread and one.key in data:
             given[one.name] = from_json(one.hint, data[one.key])

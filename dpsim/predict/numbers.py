@@ -1,9 +1,11 @@
-"""The numbers of one point, from how its case was played."""
+"""The numbers of one point, from how its case was played, each on demand."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -11,58 +13,166 @@ from dpsim.cases.case import Case
 from dpsim.compile.program import RECEIVE, Cast
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.core.unknown import did_you_mean
 from dpsim.models.compute import beyond_peak
 from dpsim.models.memory import MemoryUse
 from dpsim.predict import training_run
 from dpsim.predict.bottleneck import bottleneck
+from dpsim.predict.document import keys_of, to_json
 from dpsim.predict.level import Level
+from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played
-from dpsim.predict.point import BesideStep, Change, Failed, Memory, Parts, Point, Sent
+from dpsim.predict.point import (
+    BesideStep,
+    Change,
+    Chosen,
+    Failed,
+    Interval,
+    Memory,
+    Parts,
+    Point,
+    Sent,
+)
 from dpsim.predict.recorded import measured_at
 from dpsim.predict.startup import startup_of
 from dpsim.predict.uncertainty import interval
 
 
-def point_of(
-    case: Case, played: Played, used: MemoryUse, found: Level | None, change: Change
-) -> Point:
-    """The point of `case`, which is not compared with any other yet."""
-    time, cast = played.step_time, case.programs.asked
-    if not time > 0:
+class Numbers:
+    """The numbers of a played case, each worked out when it is asked for, and once.
+
+    Those that stand in a point have their names there.
+
+    found   the level of compute, where it was calibrated
+    change  what the sweep sets here
+    """
+
+    def __init__(
+        self, case: Case, played: Played, found: Level | None, change: Change | None = None
+    ) -> None:
+        self.case, self.played = case, played
+        self.found, self.set = found, change or {}
+        if not played.step_time > 0:
+            raise Refused(
+                "a step takes no time: neither layers, optimizer nor network take any", ("model",)
+            )
+        self.ranks, self.nodes, self.global_batch = case.ranks, case.nodes, case.global_batch
+        self.engine, self.engine_reason = played.engine, played.reason
+        self.step_time_s = played.step_time
+        tokens = case.model.tokens
+        self.throughput_per_s = self.global_batch * tokens / self.step_time_s
+        self.throughput_unit = "tokens/s" if tokens > 1 else f"{case.model.sample}s/s"
+
+    @cached_property
+    def interval(self) -> Interval:
+        """Bounds of the step time."""
+        measured = self.found.ranks if self.found else measured_at(self.case)
+        return interval(self.case, self.played, measured)
+
+    @cached_property
+    def _durations(self) -> list[float]:
+        return sorted(self.played.timeline.durations)
+
+    @property
+    def step_p50_s(self) -> float:
+        """Median of the steps that were played [s]."""
+        return self._durations[(len(self._durations) - 1) // 2]
+
+    @property
+    def step_p99_s(self) -> float:
+        """What 99 % of them take at most [s]."""
+        return self._durations[-1 - len(self._durations) // 100]
+
+    @cached_property
+    def mfu(self) -> float | None:
+        """Model FLOP utilisation."""
+        return _mfu(self.case, self.step_time_s)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """What the step is made of."""
+        split = self.played.timeline.mean_split()
+        return Parts(split.compute, split.exposed_communication, split.bubble, split.stall)
+
+    @cached_property
+    def sent(self) -> Sent:
+        """What a rank sends."""
+        return _sent(self.case, self.case.programs.asked)
+
+    @cached_property
+    def used(self) -> MemoryUse:
+        """Memory of the busiest rank, as it is worked out."""
+        return memory_of(self.case)
+
+    @property
+    def memory(self) -> Memory:
+        """The same, as a point has it."""
+        return Memory(self.used.total, self.used.parts, self.used.fits)
+
+    @cached_property
+    def bound_s(self) -> float:
+        """What no schedule of the same program is faster than [s]."""
+        return _bound(self.case, self.case.programs.asked, self.played)
+
+    @cached_property
+    def bottleneck(self) -> str:
+        """What limits the step."""
+        return bottleneck(self.case, self.played)
+
+    @cached_property
+    def beside_step(self) -> tuple[BesideStep, ...]:
+        """What the strategy costs beside its steps."""
+        return tuple(_beside(self.case))
+
+    @cached_property
+    def point(self) -> Point:
+        """All of them, which are not compared with those of any other case yet."""
+        own: dict[str, Any] = {name: getattr(self, name) for name in STAGED}
+        own |= dict.fromkeys(LATER)
+        point = Point(**own, set=self.set)
+        return replace(training_run.priced(self.case, point), startup=startup_of(self.case))
+
+    def chosen(self, columns: Sequence[str]) -> Chosen:
+        """The point with these columns of it alone."""
+        found = {key: self.column(key) for key in columns}
+        head = {name: getattr(self, name) for name in HEAD}
+        return Chosen(**head, columns=found)
+
+    def column(self, key: str) -> Any:
+        """What the point's JSON has under `key`, working out no more than that needs."""
+        name = keys_of(Point)[key]
+        held = getattr(self, name) if name in STAGED else getattr(self.point, name)
+        whole = to_json(held)
+        return whole[key] if isinstance(whole, dict) and key in whole else whole
+
+
+def check_column(key: str) -> None:
+    """Refuse a column that a point alone does not have."""
+    known = [one for one, name in keys_of(Point).items() if name not in (*HEAD, *RELATIVE)]
+    if key not in known:
+        near = did_you_mean(key, known)
         raise Refused(
-            "a step takes no time: neither layers, optimizer nor network take any", ("model",)
+            f"--column {key}: no such column of a point alone; {near}{near and '; '}known: "
+            f"{', '.join(known)}"
         )
-    bounds = interval(case, played, found.ranks if found else measured_at(case))
-    split = played.timeline.mean_split()
-    durations = sorted(played.timeline.durations)
-    samples = case.global_batch * case.model.tokens
-    point = Point(
-        ranks=case.ranks,
-        nodes=case.nodes,
-        global_batch=case.global_batch,
-        engine=played.engine,
-        engine_reason=played.reason,
-        step_time_s=time,
-        interval=bounds,
-        step_p50_s=durations[(len(durations) - 1) // 2],
-        step_p99_s=durations[-1 - len(durations) // 100],
-        throughput_per_s=samples / time,
-        throughput_unit="tokens/s" if case.model.tokens > 1 else f"{case.model.sample}s/s",
-        mfu=_mfu(case, time),
-        parts=Parts(split.compute, split.exposed_communication, split.bubble, split.stall),
-        sent=_sent(case, cast),
-        memory=Memory(used.total, used.parts, used.fits),
-        bound_s=_bound(case, cast, played),
-        cost_usd_per_hour=None,
-        bottleneck=bottleneck(case, played),
-        beside_step=tuple(_beside(case)),
-        set=change,
-        speedup=None,
-        efficiency=None,
-        efficiency_low=None,
-        efficiency_high=None,
-    )
-    return replace(training_run.priced(case, point), startup=startup_of(case))
+
+
+#: fields that every point has anyway
+HEAD = ("ranks", "nodes", "global_batch", "engine", "set")
+#: fields that compare a point with others
+RELATIVE = ("training_speedup", "speedup", "efficiency", "efficiency_low", "efficiency_high")
+#: keys that ask for whole steps only, whatever these are made of
+WHOLE = {*HEAD, "engine_reason", "step_time_s", "step_p50_s", "step_p99_s", "throughput_per_s",
+         "throughput_unit", "mfu", "step_time_low_s", "step_time_high_s", "interval_causes",
+         "memory_bytes", "memory_parts", "fits", "bound_s"}  # fmt: skip
+#: fields of a point that are worked out from its case and how that was played
+STAGED = (
+    "ranks", "nodes", "global_batch", "engine", "engine_reason", "step_time_s", "interval",
+    "step_p50_s", "step_p99_s", "throughput_per_s", "throughput_unit", "mfu", "parts", "sent",
+    "memory", "bound_s", "bottleneck", "beside_step",
+)  # fmt: skip
+#: fields that are added to it, and have no value of their own until then
+LATER = (*RELATIVE[1:], "cost_usd_per_hour")
 
 
 def failed(case: Case | None, error: str, change: Change) -> Failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
@@ -13,75 +14,71 @@ from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
+from dpsim.predict.effort import EVENT, VECTORISED, check_affordable, effort_of
 
-#: CPU seconds of event playing that a run may cost before `auto` turns to the vectorised engine
+#: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
+#: vectorised engine
 EVENT_BUDGET = 5.0
-#: CPU seconds per operation and rank in the event engine: benchmarks/engines.py printed 8-9 us
-#: on a 2-core x86-64 machine
-SECONDS_PER_OPERATION = 1.0e-5
-#: seconds of event playing, as estimated, beyond which a run is refused
-EVENT_LIMIT = 3600.0
-#: bytes that the event engine keeps per operation and rank: 280 were seen at 65,536 ranks
-BYTES_PER_OPERATION = 300
-#: bytes of event playing, as estimated, beyond which a run is refused
-EVENT_MEMORY = 8e9
 #: steps of a re-play on the event engine, where anything is random
 FEW = 8
+#: the vectorised engine where the times of steps are all that is asked for
+_ends = partial(vectorised.play, splits=False)
 #: how far two steps may differ, relatively, when the run has settled
 SETTLED = 1e-9
 
 
 @dataclass(frozen=True)
 class Played:
-    """A timeline, the engine that made it and why that one."""
+    """A timeline, the engine that made it and why that one.
+
+    settled  whether it is that of the first play, or nothing could settle
+    """
 
     timeline: Timeline
     engine: str
     reason: str
+    settled: bool = False
 
     @property
     def step_time(self) -> float:
         return self.timeline.step_time
 
 
-def play(case: Case, *, budget: float = EVENT_BUDGET) -> Played:
-    """Play `case` on the engine that the scenario asks for; `auto` is `event` within `budget`."""
-    wanted = case.scenario.engine
+def play(case: Case, *, budget: float | None = None) -> Played:
+    """Play `case` on the engine that the scenario asks for; `auto` is `event` within `budget` (left
+    out: EVENT_BUDGET)."""
+    most = EVENT_BUDGET if budget is None else budget
+    wanted, effort = case.scenario.engine, effort_of(case)
     if wanted == "auto" and case.scenario.detail == "rounds":
         wanted, reason = "event", "detail: rounds"
     elif wanted == "auto":
-        cost = estimate(case)
-        wanted = "event" if cost <= budget else "vectorised"
-        reason = f"estimated {cost:.1f} s of event playing; the budget is {budget:.1f} s"
+        cost = effort.seconds(EVENT)
+        wanted = "event" if cost <= most else "vectorised"
+        reason = f"estimated {cost:.1f} s of event playing; the budget is {most:.1f} s"
     else:
         reason = "asked for"
     if wanted == "vectorised":
+        check_affordable(case, effort, VECTORISED)
         try:
-            return Played(_settle(case.plays(), vectorised.play), wanted, reason)
+            timeline, first = _settle(case.plays(), vectorised.play)
+            return Played(timeline, wanted, reason, first)
         except NotApplicable as error:
             if case.scenario.engine == "vectorised":
                 raise SimulationError(f"engine: vectorised does not apply: {error}") from None
             wanted, reason = "event", str(error)
-    _check_affordable(case)
-    return Played(_settle(case.plays(), _event(case)), wanted, reason)
+    check_affordable(case, effort, EVENT)
+    return Played(_settle(case.plays(), _event(case))[0], wanted, reason)
 
 
-def _check_affordable(case: Case) -> None:
-    """Refuse event playing that would take longer than EVENT_LIMIT or more than EVENT_MEMORY."""
-    seconds, size = estimate(case), BYTES_PER_OPERATION * _operations(case)
-    rounds = case.scenario.detail == "rounds" and size <= EVENT_MEMORY
-    if seconds > EVENT_LIMIT:
-        cost = f"{seconds / 3600:,.0f} h (limit {EVENT_LIMIT / 3600:.0f} h)"
-    elif size > EVENT_MEMORY:
-        cost = f"{size / 1e9:,.0f} GB of memory (limit {EVENT_MEMORY / 1e9:.0f} GB)"
-    else:
-        return
-    raise Refused(
-        f"playing {case.ranks:,} ranks event by event would take about {cost}; "
-        + ("detail: collective" if rounds else "engine: auto or vectorised")
-        + " is much faster",
-        ("detail",) if rounds else ("engine",),
-    )
+def fastest(case: Case, *, splits: bool = True) -> Played:
+    """Play `case` as `play`, but let `auto` be the vectorised engine wherever that applies; without
+    `splits` nothing says what steps are made of."""
+    if case.scenario.engine == "auto" and case.scenario.detail != "rounds":
+        check_affordable(case, effort_of(case), VECTORISED)
+        with suppress(NotApplicable):
+            timeline, first = _settle(case.plays(), partial(vectorised.play, splits=splits))
+            return Played(timeline, "vectorised", "the fastest that applies", first)
+    return play(case)
 
 
 def step_time(
@@ -91,28 +88,37 @@ def step_time(
     if case.scenario.detail != "rounds":
         plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
         with suppress(NotApplicable):
-            return _settle(plays, vectorised.play).step_time
+            return _settle(plays, _ends)[0].step_time
     plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
-    return _settle(plays, _event(case)).step_time
+    return _settle(plays, _event(case))[0].step_time
 
 
-def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[float]:
-    """Step times of several variants of `case`, whose own step time is `time`.
+def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[float]:
+    """Step times of several variants of `case`, which was `played`.
 
     A variant stretches compute, or all of communication alike.  Where communicators share links
     this leaves the sharing out, and the ratio to the unstretched lane is what counts.
     """
-    lanes = lanes_of(variants)
-    request = case.plays(at_most=FEW if case.script.contention else None)[0]
-    # beside contention lanes drift apart, and what each meets is found faster one by one
-    groups = [(lane,) for lane in lanes] if case.script.contention else [lanes]
+    most, time = FEW if case.script.contention else None, played.step_time
+    request, known = case.plays(at_most=most)[0], _own(case, played, most)
+    lanes = lanes_of(variants)[len(known) :]
     try:
-        played = [vectorised.play(request, lanes=group, sharing=False).lanes for group in groups]
+        times = vectorised.play(request, lanes=lanes, sharing=False, splits=False).lanes
+        own, *found = (*known, *times)
     except NotApplicable:  # one pass cannot follow their order
         each = (None, *variants)
-        played = [tuple(step_time(case, stretch=one, at_most=FEW) for one in each)]
-    own, *found = (time for times in played for time in times)
+        own, *found = (step_time(case, stretch=one, at_most=FEW) for one in each)
     return [time * value / own if own else value for value in found]
+
+
+def _own(case: Case, played: Played, most: int | None) -> tuple[float, ...]:
+    """The unstretched lane over `most` steps, where that is what was `played`; else nothing."""
+    if played.engine != "vectorised" or not played.settled or case.costs.concurrency > 1:
+        return ()
+    if not case.scenario.variability.random:
+        return played.timeline.lanes[:1]
+    durations = played.timeline.durations[:most]
+    return (sum(durations) / len(durations),)
 
 
 def lanes_of(variants: Sequence[Stretch]) -> tuple[vectorised.Lane, ...]:
@@ -142,29 +148,20 @@ def cross_check(case: Case) -> None:
 
 def estimate(case: Case) -> float:
     """Rough CPU seconds that the event engine needs for `case`."""
-    transfers = 4 * case.ranks if case.scenario.detail == "rounds" else 0
-    return SECONDS_PER_OPERATION * _operations(case) * (1 + transfers)
-
-
-def _operations(case: Case) -> float:
-    """Operations in all steps of the first play of `case`, of all that play: ranks in lockstep are
-    one player."""
-    request = case.plays()[0]
-    cast = request.cast(0)
-    mean = sum(len(program.ops) for program in cast.programs) / len(cast.programs)
-    return request.steps * cast.ranks * mean
+    return effort_of(case).seconds(EVENT)
 
 
 def _event(case: Case) -> Callable[[Play], Timeline]:
     return lambda request: event.play(request, detail=case.scenario.detail)
 
 
-def _settle(plays: list[Play], engine: Callable[[Play], Timeline]) -> Timeline:
-    """The timeline of the first play that has settled; the mean of the last one if none has."""
+def _settle(plays: list[Play], engine: Callable[[Play], Timeline]) -> tuple[Timeline, bool]:
+    """The timeline of the first play that has settled, the mean of the last one if none has; and
+    whether that is the very first."""
     timeline = engine(plays[0])
-    for following in plays[1:]:
+    for number, following in enumerate(plays[1:]):
         last, before = timeline.durations[-1], timeline.durations[-2]
         if abs(last - before) <= SETTLED * max(last, before):
-            return replace(timeline, durations=(last,), splits=timeline.splits[-1:])
+            return replace(timeline, durations=(last,), splits=timeline.splits[-1:]), number == 0
         timeline = engine(following)
-    return timeline
+    return timeline, len(plays) == 1

@@ -197,6 +197,18 @@ class Failed(Keyed):
     set: Change
 
 
-def computed(points: Iterable[Point | Failed]) -> list[Point]:
+@dataclass(frozen=True, kw_only=True)
+class Chosen(Keyed):
+    """A point of which some columns were asked for; nothing else was worked out."""
+
+    ranks: int
+    nodes: int | None
+    global_batch: int
+    engine: str
+    columns: Annotated[Mapping[str, Any], Spread()]
+    set: Change
+
+
+def computed(points: Iterable[Point | Failed | Chosen]) -> list[Point]:
     """Those of `points` that have numbers."""
     return [point for point in points if isinstance(point, Point)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dpsim._version import __version__
 from dpsim.cases.case import Case
+from dpsim.cases.chapters import Chapters
 from dpsim.cases.variant import scaled
 from dpsim.core import told
 from dpsim.core.errors import SimulationError
@@ -17,11 +18,10 @@ from dpsim.core.record import Refused
 from dpsim.describe.scenario import Given, Loaded, taken, to_data
 from dpsim.predict import shown, training_run
 from dpsim.predict.against import measured
-from dpsim.predict.answer import SCHEMA_VERSION, Advice, Answer, NoLaws
+from dpsim.predict.answer import SCHEMA_VERSION, Advice, Answer, Laws, Measured, NoLaws
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
-from dpsim.predict.memory import memory_of
-from dpsim.predict.numbers import failed, point_of
+from dpsim.predict.numbers import Numbers, failed
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play
 from dpsim.predict.point import Failed, Point, computed
@@ -41,13 +41,49 @@ class Prediction:
     """
 
     loaded: Loaded
-    answer: Answer
     outcomes: tuple[Outcome, ...]
     level: Level | None = None
 
     @property
     def points(self) -> tuple[Point | Failed, ...]:
-        return self.answer.points
+        return tuple(one.point for one in self.outcomes)
+
+    @cached_property
+    def answer(self) -> Answer:
+        """What `dpsim run` says; its laws are played when it is first asked for."""
+        loaded, outcomes, found = self.loaded, self.outcomes, self.level
+        return Answer(
+            schema_version=SCHEMA_VERSION,
+            dpsim_version=__version__,
+            name=loaded.name,
+            scenario=to_data(loaded.scenario),
+            scaling=self.scaling,
+            held_constant=self.held_constant,
+            points=self.points,
+            laws=_laws(loaded, outcomes, found),
+            measured=self._measured,
+            calibration=found,
+            warnings=self.warnings,
+        )
+
+    @property
+    def scaling(self) -> str:
+        """Weak or strong."""
+        return "weak" if self.loaded.scenario.batch.weak else "strong"
+
+    @property
+    def held_constant(self) -> str:
+        """What all points share."""
+        return _held_constant(self.loaded)
+
+    @cached_property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know about the points."""
+        return warnings(self.loaded, self.outcomes, self.level)
+
+    @cached_property
+    def _measured(self) -> tuple[Measured, ...]:
+        return tuple(measured(self.loaded, self.outcomes, self.level))
 
     @property
     def document(self) -> dict[str, Any]:
@@ -90,23 +126,30 @@ class Prediction:
         return shown.html(self.answer)
 
 
-def predict(given: Given, found: Level | None = None, tell: told.Told = told.nobody) -> Prediction:
+def predict(
+    given: Given,
+    found: Level | None = None,
+    tell: told.Told = told.nobody,
+    shared: Chapters | None = None,
+) -> Prediction:
     """The prediction of a scenario: its name, path, plain data, record, or what `dpsim.read` gave.
     A refusal names the file and line at fault.
 
-    `found` is the level of compute where it is known already: a sweep calibrates once.  `tell` is
-    told how many points are done."""
+    found   the level of compute where it is known already: a sweep calibrates once
+    tell    is told how many points are done
+    shared  what other cases have worked out already
+    """
     loaded = taken(given)
     try:
-        return _predict(loaded, found, tell)
+        return _predict(loaded, found, tell, shared or Chapters())
     except Refused as error:
         raise loaded.located(error) from None
 
 
-def _predict(loaded: Loaded, found: Level | None, tell: told.Told) -> Prediction:
+def _predict(loaded: Loaded, found: Level | None, tell: told.Told, shared: Chapters) -> Prediction:
     """Play every point of `loaded`.  Raises Refused where no point can be computed for a reason
     that lies in the input; a single point that cannot be computed carries its `error`."""
-    cases = tuple(Case(point, loaded.base) for point in loaded.points)
+    cases = tuple(Case(point, loaded.base, shared=shared) for point in loaded.points)
     for case in cases[:1]:
         _ = case.model, case.machine  # what is wrong with these is wrong with all points
         training_run.check(case)
@@ -114,15 +157,25 @@ def _predict(loaded: Loaded, found: Level | None, tell: told.Told) -> Prediction
         found = level(cases[0], loaded.scenario.calibrate)
     if found is not None:
         cases = tuple(scaled(case, found.scale) for case in cases)
+    outcomes = tuple(_outcomes(loaded, cases, found, tell))
+    prediction = Prediction(loaded, outcomes, found)
+    _ = prediction._measured  # refuses a file that holds no measurements
+    return prediction
+
+
+def _outcomes(
+    loaded: Loaded, cases: Sequence[Case], found: Level | None, tell: told.Told
+) -> Iterator[Outcome]:
+    """What came of every point, in relation to the others."""
     outcomes: list[Outcome] = []
     budget = EVENT_BUDGET
     pairs = list(zip(cases, loaded.changes, strict=True))
     for case, change in told.counted(pairs, tell):
         try:
             budget, played = _play(case, budget)
-            used = memory_of(case)
-            point = point_of(case, played, used, found, change)
-            outcomes.append(Outcome(case, point, played, used))
+            numbers = Numbers(case, played, found, change)
+            used = numbers.used
+            outcomes.append(Outcome(case, numbers.point, played, used))
         except (Refused, SimulationError, ValueError) as error:
             if len(cases) == 1:
                 raise Refused(str(error)) if type(error) is ValueError else error from None
@@ -131,10 +184,8 @@ def _predict(loaded: Loaded, found: Level | None, tell: told.Told) -> Prediction
     if any(p.engine == "vectorised" and p.reason != "asked for" for _, p in made):
         cross_check(min((case for case, _ in made), key=lambda c: c.ranks))
     related = relate([one.point for one in outcomes])
-    outcomes = [
-        dataclasses.replace(one, point=point) for one, point in zip(outcomes, related, strict=True)
-    ]
-    return Prediction(loaded, _answer(loaded, outcomes, found), tuple(outcomes), found)
+    for one, point in zip(outcomes, related, strict=True):
+        yield dataclasses.replace(one, point=point)
 
 
 def _play(case: Case, budget: float) -> tuple[float, Played]:
@@ -144,24 +195,13 @@ def _play(case: Case, budget: float) -> tuple[float, Played]:
     return max(budget - spent, 0.0), played
 
 
-def _answer(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> Answer:
+def _laws(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -> Laws | NoLaws:
+    """The laws, where only the number of ranks changes from point to point."""
     cases, points = [one.case for one in outcomes], tuple(one.point for one in outcomes)
     usable = all(point.efficiency is not None for point in computed(points))
     usable = usable and len({_apart_from_ranks(case) for case in cases}) == 1
     usable = usable and loaded.scenario.parallel.plain and len(cases[0].pace.kinds) == 1
-    return Answer(
-        schema_version=SCHEMA_VERSION,
-        dpsim_version=__version__,
-        name=loaded.name,
-        scenario=to_data(loaded.scenario),
-        scaling="weak" if loaded.scenario.batch.weak else "strong",
-        held_constant=_held_constant(loaded),
-        points=points,
-        laws=laws(cases, points, found is not None) if usable else NoLaws(),
-        measured=tuple(measured(loaded, outcomes, found)),
-        calibration=found,
-        warnings=warnings(loaded, outcomes, found),
-    )
+    return laws(cases, points, found is not None) if usable else NoLaws()
 
 
 def _held_constant(loaded: Loaded) -> str:

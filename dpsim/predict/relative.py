@@ -11,27 +11,31 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
-from dpsim.predict.point import Failed, Point, computed
+from dpsim.predict.point import Chosen, Failed, Point, computed
 from dpsim.predict.uncertainty import efficiency_interval
 
+_Any = TypeVar("_Any", bound=Point | Failed | Chosen)
 #: keys of a sweep that set how many ranks there are, and those that set how work is split
 _COUNTS = ("cluster.ranks", "cluster.nodes")
 _SPLIT = (*_COUNTS, "cluster.gpus_per_node", "batch.", "parallel.")
 
 
-def relate(points: Sequence[Point | Failed]) -> tuple[Point | Failed, ...]:
+def relate(points: Sequence[_Any]) -> tuple[_Any, ...]:
     """`points` in relation to the first of them that has what is compared."""
     good = [point for point in computed(points) if point.throughput_per_s]
     bases = _bases(good)
     trained = next((p.run.time_s for p in computed(points) if p.run and p.run.time_s), None)
-    related: list[Point | Failed] = []
+    related: list[Any] = []
     for point in points:
         if isinstance(point, Point):
             sooner = trained / point.run.time_s if trained and point.run else None
-            other = replace(point, training_speedup=sooner)
-            point = compared(other, good[0] if good else None, bases.get(id(point)))
-        related.append(point)
+            own = replace(point, training_speedup=sooner)
+            first = good[0] if good else None
+            related.append(compared(own, first, bases.get(id(point))))
+        else:
+            related.append(point)
     return tuple(related)
 
 

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
-from dpsim.cases.variant import Variant
+from dpsim.cases.variant import Variant, with_micro_batches
 from dpsim.compile.timeline import Split, Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.play import NotApplicable, vectorised
@@ -64,18 +64,18 @@ def _shared(case: Case) -> Played:
     return Played(_played(case), "vectorised", NOTE)
 
 
-def lane_times(case: Case, variants: Sequence[Stretch], time: float) -> list[float]:
+def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[float]:
     """Step times of variants of `case`, as `dpsim.predict.player.lane_times`."""
     if case.mesh.plain:
-        return player.lane_times(case, variants, time)
+        return player.lane_times(case, variants, played)
     lanes, ends = player.lanes_of(variants), _short(case)
     if ends is None:
         values = _played(case, lanes).lanes
     else:
-        short = (_played(_at(case, m), lanes).lanes for m in ends[:2])
+        short = (_played(with_micro_batches(case, m), lanes).lanes for m in ends[:2])
         count = case.scenario.batch.accumulation
         values = tuple(_line(ends, pair, count) for pair in zip(*short, strict=True))
-    return [time * value / values[0] for value in values[1:]]
+    return [played.step_time * value / values[0] for value in values[1:]]
 
 
 def _timeline(case: Case) -> Timeline:
@@ -83,7 +83,7 @@ def _timeline(case: Case) -> Timeline:
     ends = _short(case)
     if ends is None:
         return _played(case)
-    one, other, third = (_played(_at(case, m)) for m in ends)
+    one, other, third = (_played(with_micro_batches(case, m)) for m in ends)
     times = one.step_time, other.step_time
     expected = _line(ends, times, ends[2])
     if abs(third.step_time - expected) > STRAIGHT * expected:
@@ -100,16 +100,6 @@ def _short(case: Case) -> tuple[int, int, int] | None:
     unit = max(stages, 4)
     ends = unit // 2, unit, unit + unit // 2
     return ends if count > ends[2] + unit else None
-
-
-def _at(case: Case, count: int) -> Case:
-    """`case` with `count` micro-batches of the same size."""
-    batch = case.scenario.batch
-    whole = batch.global_
-    if whole is not None:
-        whole = whole // batch.accumulation * count
-    short = replace(batch, accumulation=count, global_=whole)
-    return Variant(f"{count} micro-batches", {"batch": short}).of(case)
 
 
 def _line(ends: tuple[int, ...], values: tuple[float, float], count: int) -> float:

@@ -42,8 +42,8 @@ REPEATED = (0.97, 1.03)
 LARGE = 1e9
 Z90 = 1.645
 
-#: (case, its variants, its step time) -> theirs
-Lanes = Callable[[Case, Sequence[Stretch], float], list[float]]
+#: (case, its variants, how it was played) -> their step times
+Lanes = Callable[[Case, Sequence[Stretch], Played], list[float]]
 
 
 def interval(
@@ -63,7 +63,7 @@ def interval(
     causes: Causes = {}
     variants = _variants(case, calibrated_at)
     asked = [v for group in variants.values() for v in group]
-    flat = lanes(case, asked, time) if asked and time > 0 else []
+    flat = lanes(case, asked, played) if asked and time > 0 else []
     for k, name in enumerate(variants):
         if flat:
             causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)

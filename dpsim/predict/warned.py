@@ -32,6 +32,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_assumed(cases[0], good, found),
         *_certain(points),
         *_nowhere(cases, points),
+        *_nobody_late(good),
         *_foreign(good),
         *_behind_pcie(good),
         *_drawn(cases),
@@ -111,6 +112,14 @@ def _nowhere(cases: Sequence[Case], points: Sequence[Point | Failed]) -> Iterato
     unmet = [text for text in texts if min(span[0] for span in ranks_of(text)) >= most]
     if unmet:
         yield f"cluster.devices: no point has a rank of {unmet[0]}"
+
+
+def _nobody_late(good: Sequence[Case]) -> Iterator[str]:
+    """Delays of ranks that no point has."""
+    delays = good[0].script.delays if good else None
+    most = max((case.ranks for case in good), default=0)
+    if delays and (beyond := [rank for rank in delays.ranks if rank >= most]):
+        yield f"variability.delays: no point has a rank {min(beyond)}"
 
 
 def _foreign(good: Sequence[Case]) -> Iterator[str]:

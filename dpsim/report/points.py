@@ -8,7 +8,7 @@ from typing import Any
 
 from dpsim.core.units import show
 from dpsim.predict.answer import Answer
-from dpsim.predict.point import Failed, Point, computed
+from dpsim.predict.point import Chosen, Failed, Point, computed
 from dpsim.report import text
 from dpsim.report.table import Columns, columns
 from dpsim.report.text import between, clean, duration, money, number, percent, signed
@@ -19,7 +19,7 @@ LEFT = ("setting", "bottleneck")
 _COUNTS = ("cluster.ranks", "cluster.nodes")
 
 
-def settings(point: Point | Failed, *, short: bool = False) -> str:
+def settings(point: Point | Failed | Chosen, *, short: bool = False) -> str:
     """What the sweep set at `point`, other than the counts: "cluster.oversubscription = 2", or in
     `short` "oversubscription=2"."""
     other = {k: v for k, v in point.set.items() if k not in _COUNTS}
@@ -45,14 +45,14 @@ def interval(point: Point) -> str:
     return "exact" if low == high else between(show(low, "s", 3), show(high, "s", 3))
 
 
-def run_columns(points: Sequence[Point | Failed]) -> Columns:
+def run_columns(points: Sequence[Point | Failed | Chosen]) -> Columns:
     """Headers and rows of the table of points; columns without any value are left out."""
     units = {clean(p.throughput_unit) for p in computed(points)}
     unit = units.pop() if len(units) == 1 else "per second"
     return columns([_row(point, unit) for point in points])
 
 
-def _row(point: Point | Failed, unit: str) -> dict[str, str]:
+def _row(point: Point | Failed | Chosen, unit: str) -> dict[str, str]:
     head = {
         "ranks": "?" if point.ranks is None else f"{point.ranks:,}",
         "nodes": "" if point.nodes is None else f"{point.nodes:,}",
@@ -60,6 +60,8 @@ def _row(point: Point | Failed, unit: str) -> dict[str, str]:
     }
     if isinstance(point, Failed):
         return {**head, "step": "no number"}
+    if isinstance(point, Chosen):
+        return {**head, **{key: _chosen(value) for key, value in point.columns.items()}}
     return {
         **head,
         "step": show(point.step_time_s, "s"),
@@ -74,6 +76,13 @@ def _row(point: Point | Failed, unit: str) -> dict[str, str]:
         **_run_cells(point),
         "bottleneck": text.bottleneck(point.bottleneck),
     }
+
+
+def _chosen(value: object) -> str:
+    """What was asked for, in its own unit."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return number(float(value))
+    return "" if value is None else _setting(value)
 
 
 def _run_cells(point: Point) -> dict[str, str]:

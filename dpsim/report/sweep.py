@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpsim.predict.document import to_json
-from dpsim.predict.point import Failed, Point, computed
+from dpsim.predict.point import Chosen, Failed, Point, computed
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.points import LEFT, flat_grid, run_columns
 from dpsim.report.sweep_picture import check_field, make_figure
@@ -54,9 +54,9 @@ def _warnings(texts: Sequence[str]) -> list[str]:
     return said[:4] + ([f"and {len(said) - 4} more, see sweep.json"] if len(said) > 4 else [])
 
 
-def _with_size(point: Point | Failed) -> Point | Failed:
+def _with_size(point: Point | Failed | Chosen) -> Point | Failed | Chosen:
     """The point, with the number of ranks that it was asked for where it has no numbers."""
-    if isinstance(point, Point) or point.ranks:
+    if not isinstance(point, Failed) or point.ranks:
         return point
     return replace(point, ranks=point.set.get("cluster.ranks"))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
 from dpsim.planning.wanted import ends_of, value_of
-from dpsim.predict.point import Failed, Point
+from dpsim.predict.point import Chosen, Failed, Point
 from dpsim.report.fields import drawn
 from dpsim.report.figures import GREY, band, blank, legend, look, tick, unfit
 from dpsim.report.points import flat
@@ -184,7 +184,7 @@ def _title(answer: GridAnswer) -> str:
     return "\n".join([brief(answer.name, 72), *([", ".join(notes)] if notes else [])])
 
 
-def _at(answer: GridAnswer, steps: Mapping[str, int]) -> Point | Failed:
+def _at(answer: GridAnswer, steps: Mapping[str, int]) -> Point | Failed | Chosen:
     """The point at these steps of the axes; axes of one step need not be named."""
     place = 0
     for axis in answer.grid:
@@ -208,7 +208,11 @@ def _lines(
 
 
 def _line(
-    axes: Axes, points: Sequence[tuple[float, Point | Failed]], what: Shown, place: int, name: str
+    axes: Axes,
+    points: Sequence[tuple[float, Point | Failed | Chosen]],
+    what: Shown,
+    place: int,
+    name: str,
 ) -> None:
     x, y = [at for at, _ in points], [what.of(point) for _, point in points]
     ends = [what.ends(point) for _, point in points]

@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
+from dpsim.collectives import Ranks
+from dpsim.compile.groups import Partition
 from dpsim.compile.program import BARRIER, COMPUTE, RECEIVE, SEND
 from dpsim.compile.timeline import Span, Step
 from dpsim.core.outputs import check_file, check_folder, write_files, write_set
@@ -45,7 +47,7 @@ _NCCL = {
     SEND: ("SendRecv", "send"),
     RECEIVE: ("SendRecv", "recv"),
 }
-Groups = Mapping[str, tuple[tuple[int, ...], ...]]
+Groups = Mapping[str, Partition]
 Event = dict[str, Any]
 #: rank, thread, start and end [s]
 At = tuple[int, int, float, float]
@@ -203,7 +205,7 @@ def _complete(name: str, category: str, at: At, args: dict[str, Any]) -> Event:
 
 
 def _operation(
-    span: Span, tid: int, correlation: int, members: Mapping[tuple[str, int], tuple[int, ...]]
+    span: Span, tid: int, correlation: int, members: Mapping[tuple[str, int], Ranks]
 ) -> list[Event]:
     """The event of one operation; before it, where it is no compute, that of its launch."""
     args = {"device": span.rank, "stream": tid, "correlation": correlation}
@@ -223,7 +225,7 @@ def _operation(
     return [_complete(span.name, category, at, args | {"operation": span.op})]
 
 
-def _collective(span: Span, group: tuple[int, ...] | None) -> dict[str, Any]:
+def _collective(span: Span, group: Ranks | None) -> dict[str, Any]:
     """The arguments that torch gives to an NCCL kernel."""
     size, n = round(span.bytes), len(group or ())
     part = size // n if n else size
@@ -240,7 +242,7 @@ def _collective(span: Span, group: tuple[int, ...] | None) -> dict[str, Any]:
     return about
 
 
-def _members(groups: Groups) -> dict[tuple[str, int], tuple[int, ...]]:
+def _members(groups: Groups) -> dict[tuple[str, int], Ranks]:
     """(name of a group, rank) -> the ranks that take part with it."""
     return {
         (name, rank): ranks for name, parts in groups.items() for ranks in parts for rank in ranks

@@ -1,9 +1,9 @@
 """Variability: how much longer a rank takes in a step than it would on a quiet machine.
 
 A module of this folder is a distribution, its file name the name in scenarios:
-``jitter: {kind: pareto, tail_index: 4}``.  Causes multiply; pauses add.  Every cause draws from its
-own random stream, keyed by (seed, cause, step) and indexed by rank, so another rank or another
-cause shifts nobody's draws.
+``jitter: {kind: pareto, tail_index: 4}``.  Causes multiply; pauses and delays add.  Every cause
+draws from its own random stream, keyed by (seed, cause, step) and indexed by rank, so another rank
+or another cause shifts nobody's draws.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dpsim.core import units
 from dpsim.core.arrays import Array
 from dpsim.core.record import Check, Count, Refused, build, record
 from dpsim.variability.causes import CoTenant, Crew, LinkEpisodes, Pauses, RandomSlow, Shared
+from dpsim.variability.delays import Delays
 from dpsim.variability.distributions import Distribution, Drawn, Reader
 from dpsim.variability.draws import expected_maximum, expected_slowest, stream
 from dpsim.variability.files import read_numbers
@@ -50,6 +51,7 @@ class Variability:
     sequence_length  samples of unequal length
     preset           published variability by name; keys that are given replace the preset's
     nodes_per_rack   how many nodes make a rack
+    delays           seconds that single operations of single ranks take longer, in every step
     link_episodes    links between nodes that are slow for a while
     steps            steps that are played where anything is random
     """
@@ -64,6 +66,7 @@ class Variability:
     sequence_length: SequenceLength | None = None
     preset: Name | None = None
     nodes_per_rack: Count | None = None
+    delays: Delays | None = None
     link_episodes: LinkEpisodes | None = None
     steps: Annotated[int, Check(1, 100_000)] = 100
 
@@ -114,7 +117,7 @@ class Variability:
     def named(self) -> dict[str, tuple[int, ...]]:
         """The ranks and nodes that are slow in every step, by cause."""
         whole = self.expanded
-        return {name: tuple(getattr(whole, name) or ()) for name in FIXED}
+        return {name: tuple(getattr(whole, name) or ()) for name in _NAMED}
 
     @property
     def source(self) -> str:
@@ -160,16 +163,18 @@ class Variability:
         return Variation(self, place, seed, read).factors(step)
 
 
-#: the causes that make compute longer, in the order in which they are applied
+#: the causes that multiply compute, in the order in which they are applied
 OF_COMPUTE = (
     "jitter", "random_slow", "slow_ranks", "slow_nodes", "shared", "co_tenant", "sequence_length",
     "pauses",
 )  # fmt: skip
-CAUSES = (*OF_COMPUTE, "link_episodes")
+CAUSES = (*OF_COMPUTE, "delays", "link_episodes")
 #: those by which ranks differ at random
 _SCATTER = ("jitter", "random_slow", "shared", "co_tenant", "sequence_length")
+#: those that name ranks or nodes
+_NAMED = ("slow_ranks", "slow_nodes")
 #: those that are the same in every step
-FIXED = ("slow_ranks", "slow_nodes")
+FIXED = (*_NAMED, "delays")
 
 
 @dataclass
@@ -260,7 +265,7 @@ def _no_files(name: str) -> tuple[tuple[float, ...], str]:
 
 
 __all__ = [
-    "CAUSES", "OF_COMPUTE", "PRESETS", "CoTenant", "Crew", "Distribution", "LinkEpisodes",
+    "CAUSES", "OF_COMPUTE", "PRESETS", "CoTenant", "Crew", "Delays", "Distribution", "LinkEpisodes",
     "Pauses", "RandomSlow", "SequenceLength", "Shared", "Variability", "Variation",
     "expected_maximum", "expected_slowest", "read_numbers", "stream",
 ]  # fmt: skip

@@ -129,9 +129,7 @@ def fork(words: list[str], place: Path, before: Callable[[], None] = lambda: Non
         sys.argv = ["dpsim", *words]
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         before()
-        cli.main()
-    except SystemExit as end:
-        code = int(end.code or 0)
+        code = cli.status()
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()

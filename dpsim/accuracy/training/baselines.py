@@ -14,6 +14,7 @@ import itertools
 
 from dpsim.accuracy.training.scenarios import MeasuredCase
 from dpsim.cases.case import Case
+from dpsim.collectives import Ranks
 from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.machines.topology import Topology
@@ -47,7 +48,7 @@ def gradient_bytes(case: Case) -> float:
     return own * float(DTYPE_BYTES[case.precision.parameters])
 
 
-def _replicas(case: Case) -> tuple[int, ...]:
+def _replicas(case: Case) -> Ranks:
     """The ranks that hold the same parameters as rank 0."""
     return case.mesh.data_groups(0)[0]
 
@@ -60,7 +61,7 @@ def _alpha_beta(case: Case) -> float:
     return 2 * (n - 1) * (ALPHA + gradient_bytes(case) / (n * _narrowest(case.topology, group)))
 
 
-def _narrowest(topology: Topology, group: tuple[int, ...]) -> float:
+def _narrowest(topology: Topology, group: Ranks) -> float:
     """Nominal bandwidth that a ring over `group` has [B/s]: the network's share of a node
     where there are several nodes, else the first link out of a GPU."""
     ring = [*group, group[0]]

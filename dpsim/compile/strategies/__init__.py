@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
+from dpsim.compile.groups import Partition
 from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep, Issue, StepWalk
@@ -90,7 +91,7 @@ class Strategy:
         """What one rank issues in `iteration`."""
         return ExchangeStep(job, self.exchange(job, iteration)).play()
 
-    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    def groups(self, ranks: int) -> dict[str, Partition]:
         """Groups of ranks beside "world" that collectives name: each a partition of the ranks."""
         return {}
 

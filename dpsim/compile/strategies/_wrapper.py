@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, ClassVar, cast
 
 from dpsim.compile.exchange import Exchange
+from dpsim.compile.groups import Partition
 from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import Beside, Strategy
@@ -55,7 +56,7 @@ class Wrapper(Strategy):
     def program(self, job: Job, iteration: int | None) -> Program:
         return self.inner.program(job, iteration)
 
-    def groups(self, ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    def groups(self, ranks: int) -> dict[str, Partition]:
         return self.inner.groups(ranks)
 
     def on_stage(self, job: Job) -> Exchange:

@@ -137,6 +137,7 @@ class Fsdp(Strategy):
 
     def _group(self, job: Job, unit: WrappedUnit) -> Group:
         gather = reduce = gather_padding = reduce_padding = gradient = stored = 0.0
+        shards = self.shards(job.ranks)
         for i in unit.layers:
             own = DTYPE_BYTES[gather_dtype(job, i)]
             gradient += own * job.model.layers[i].parameters
@@ -145,7 +146,7 @@ class Fsdp(Strategy):
             for tensor in job.model.layers[i].tensors:
                 eight = self.float8_all_gather and not unit.root and _fits_float8(tensor)
                 ag = DTYPE_BYTES["fp8"] if eight else own
-                extra = _padding(tensor, self.shards(job.ranks)) if job.control else 0
+                extra = _padding(tensor, shards) if job.control else 0
                 gather += ag * tensor.elements
                 reduce += rs * tensor.elements
                 gather_padding += ag * extra

@@ -37,7 +37,7 @@ from typing import Annotated, Literal
 
 from dpsim.collectives import ring_payload
 from dpsim.compile.exchange import Exchange, Leg
-from dpsim.compile.groups import Partition, consecutive, fitting, strided
+from dpsim.compile.groups import Partition, consecutive, everyone, fitting, strided
 from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import COMPUTE, Program
 from dpsim.compile.strategies import Lighter, Strategy
@@ -181,7 +181,7 @@ class Zero(Strategy):
 
     def _sent(self, job: Job) -> float:
         """Bytes that a rank sends in a steady step, by rings."""
-        groups = {"world": consecutive(job.ranks, job.ranks), **self.groups(job.ranks)}
+        groups = {"world": everyone(job.ranks), **self.groups(job.ranks)}
         return sum(
             ring_payload(op.operation, len(groups[op.group][0]), op.bytes)
             for op in self.program(job, None).ops

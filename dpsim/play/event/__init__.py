@@ -1,30 +1,44 @@
 """The event engine: SimPy plays every operation of every rank.
 
-One process per rank and stream walks its operations in issue order; a host process per rank joins
-in only where issuing costs time or blocks.  A collective is carried out once for its whole group,
-phase by phase (`detail: collective`) or transfer by transfer (`detail: rounds`), on a network
-whose links all flows share.
+Each stream of each rank walks its operations in issue order.  How far ahead of the clock it can
+walk depends on what it knows: work of its own that nothing can slow down is walked through at once,
+what is done with others, or beside collectives that slow it down, is walked when it happens.  A
+collective is carried out once for its whole group, phase by phase (`detail: collective`) or
+transfer by transfer (`detail: rounds`), on a network whose links all flows share.
 
-SimPy accepts NaN delays, ends quietly when processes wait for each other, and never ends when time
-stands still; hence the guards: finite non-negative times, everything done or an error that names
-the cycle of waiters, limits on events and on events at one instant.
+SimPy ends quietly when processes wait for each other, and never ends when time stands still; hence
+the guards: finite non-negative times, everything done or an error that names the cycle of waiters,
+limits on events and on events at one instant.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Sequence
 from math import inf
 
-import simpy
-
-from dpsim.compile.program import COMPUTE, RECEIVE, Op
+from dpsim.compile.program import COMPUTE
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError
-from dpsim.play import Play, check_time
-from dpsim.play.event.deadlock import Waiting, deadlock
-from dpsim.play.event.exchanges import Delivery, Events, Meeting, Rendezvous
+from dpsim.play import Play
+from dpsim.play.event.contention import Contention
+from dpsim.play.event.deadlock import deadlock
+from dpsim.play.event.exchanges import Rendezvous
+from dpsim.play.event.players import Ensemble
+from dpsim.play.event.score import (
+    COLLECTIVE,
+    CONTENDED,
+    ISSUED,
+    RECEIVED,
+    SCALED,
+    SENT,
+    TAKE,
+    TURN,
+    Move,
+)  # fmt: skip
 from dpsim.play.event.steps import Steps
+from dpsim.play.event.workers import NOTHING, SPECIAL, Worker, enlist
+from dpsim.play.network import Clock
 
 MAX_EVENTS = 200_000_000
 
@@ -41,45 +55,53 @@ def play(request: Play, *, detail: str = "collective", max_events: int = MAX_EVE
 
 
 class _Run:
-    """All ranks of one call of `play`, walking their operations."""
+    """All players of one call of `play`, walking their operations."""
 
     def __init__(self, request: Play, detail: str, max_events: int) -> None:
-        self.request, self.max_events = request, max_events
-        self.env = simpy.Environment()
-        self.casts = [request.cast(k) for k in range(request.steps)]
-        self.factors = [request.factors(k) for k in range(request.steps)]
-        self.steps = Steps(self.casts, request.warmup)
-        self.exchanges = Rendezvous(self.env, request, self.casts, detail == "rounds")
-        self.done: dict[tuple[int, int, int], simpy.Event] = {}
-        self.issued: dict[tuple[int, int, int], simpy.Event] = {}
-        self.waiting: Waiting = {}
+        self.max_events = max_events
+        self.clock = Clock()
+        casts = [request.cast(k) for k in range(request.steps)]
+        self.operations = sum(
+            len(program.ops) * len(cast.members(role))
+            for cast in casts
+            for role, program in enumerate(cast.programs)
+        )
+        ensemble = Ensemble(request, casts)
+        self.compute = ensemble.streams[COMPUTE]
+        players = ensemble.players()
+        self.contention = Contention(self.clock, request.contention, len(players), self._ended)
+        self.exchanges = Rendezvous(
+            self.clock, request, detail == "rounds", self.contention, self._ended
+        )
+        self.steps = Steps(casts, request.warmup, players)
+        self.workers = [worker for player in players for worker in enlist(player, self.steps)]
+        self.todo: list[Worker] = []
+        self.walking = False
+        self.acts: dict[int, Callable[[Worker, Move], None]] = {
+            CONTENDED: self._work, COLLECTIVE: self.exchanges.join,
+            SENT: self.exchanges.send,
+            RECEIVED: self.exchanges.receive, ISSUED: self._issue, TURN: self._turn,
+            TAKE: self._take,
+        }  # fmt: skip
 
     def timeline(self) -> Timeline:
-        cast = self.casts[0]
-        processes = []
-        for rank in range(cast.ranks):
-            if self._hosted(rank):
-                processes.append(self.env.process(self._host(rank)))
-            for stream in dict.fromkeys(
-                s for cast in self.casts for s in cast.program(rank).streams
-            ):
-                queue = self._queue(rank, stream)
-                for _ in range(1 if stream == COMPUTE else self.request.costs.concurrency):
-                    processes.append(self.env.process(self._work_off(rank, queue)))
-        events = self._drain(sum(len(c.program(r).ops) for c in self.casts for r in range(c.ranks)))
-        if any(process.is_alive for process in processes):
-            raise SimulationError(deadlock(self.waiting, self.casts, self._ended))
+        self.todo = self.workers[::-1]
+        self._walk()
+        events = self._drain()
+        if not all(worker.over for worker in self.workers):
+            raise SimulationError(deadlock(self.workers))
         return self.steps.timeline(events)
 
-    def _drain(self, operations: int) -> int:
+    def _drain(self) -> int:
         """Run until nothing is left to happen, within the limits; returns how many events."""
-        env, at, events, same = self.env, -1.0, 0, 0
-        ceiling = 10_000 + 200 * operations
-        while env.peek() != inf:
-            env.step()
+        clock, at, events, same = self.clock, -1.0, 0, 0
+        ceiling = 10_000 + 200 * self.operations
+        while clock.busy:
+            clock.step()
             events += 1
-            before, at = at, env.now
-            same = same + 1 if at == before else 0
+            now = clock.now
+            same = same + 1 if now == at else 0
+            at = now
             if events > self.max_events:
                 raise SimulationError(
                     f"more than {self.max_events:,} events; use engine: vectorised"
@@ -90,97 +112,130 @@ class _Run:
                 )
         return events
 
-    def _hosted(self, rank: int) -> bool:
-        """Whether the host thread of `rank` matters in any step."""
-        return any(cast.program(rank).host_matters for cast in self.casts)
+    # -- walking ----------------------------------------------------------------------------------
 
-    def _host(self, rank: int) -> Events:
-        """Issue the operations in order; each becomes available at its issue time."""
-        for step, cast in enumerate(self.casts):
-            for index, op in enumerate(cast.program(rank).ops):
-                if op.issue:
-                    yield self.env.timeout(check_time(op.issue, f"issuing {op.name}"))
-                self._event(self.issued, step, rank, index).succeed()
-                if op.blocks_host:
-                    yield self._event(self.done, step, rank, index)
+    def _walk(self) -> None:
+        """Let every worker that has something to do go on as far as it can."""
+        if self.walking:
+            return
+        self.walking, todo = True, self.todo
+        while todo:
+            self._go_on(todo.pop())
+        self.walking = False
 
-    def _queue(self, rank: int, stream: str) -> Iterator[tuple[int, int, Op, bool]]:
-        """The operations of a stream in issue order: (step, index, operation, whether its end may
-        be awaited)."""
-        for step, cast in enumerate(self.casts):
-            program = cast.program(rank)
-            for index, op in enumerate(program.ops):
-                if op.stream == stream:
-                    yield step, index, op, index in program.awaited
+    def _go_on(self, worker: Worker) -> None:
+        """Walk through the worker's own work, up to something that is not known yet or that is
+        done with others."""
+        moves, place, free = worker.moves, worker.place, worker.free
+        readies, starts, ends = worker.times
+        while True:
+            index, kind, seconds, after, special, heard, _, _ = moves[place]
+            ready = free
+            for other in after:
+                if ends[other] > ready:
+                    ready = ends[other]
+            if special:
+                ready = self._specially(worker, moves[place], ready)
+            if ready == inf or kind > SCALED:
+                worker.place, worker.free, worker.ready = place, free, ready
+                break
+            if kind:
+                seconds *= worker.factor
+            if worker.late:
+                seconds += worker.late.get(index, 0.0)
+            readies[index] = starts[index] = ready
+            ends[index] = free = ready + seconds
+            place += 1
+            if heard:
+                self._tell(worker, index, heard)
+        if ready == inf:
+            worker.blocked = next((k for k in after if ends[k] == inf), SPECIAL)
+            worker.player.awake -= 1
+        else:
+            self.acts[kind](worker, moves[place])
 
-    def _work_off(self, rank: int, queue: Iterator[tuple[int, int, Op, bool]]) -> Events:
-        """A worker of a stream: takes the next operation when it has ended the one before.
-
-        A stream has one worker, or as many as the backend runs collectives at once."""
-        host = self._hosted(rank)
-        for step, index, op, awaited in queue:
-            if host or op.after or op.after_step:
-                yield from self._await(step, rank, index, op, host)
-            ready = start = self.env.now
-            if op.kind == "collective":
-                meeting = self.exchanges.join(step, rank, index, op)
-                start = yield from self._until(rank, op, (step, index, meeting))
-            elif op.kind == "transfer":
-                delivery = self.exchanges.delivery(step, rank, index, op)
-                if op.operation == RECEIVE:
-                    start = yield from self._until(rank, op, (step, index, delivery))
-                else:
-                    yield from self.exchanges.send(step, op, delivery)
-            elif op.scales and self.request.contention:
-                seconds = self._seconds(step, rank, op)
-                yield from self.exchanges.contention.work(rank, seconds)
-            elif seconds := self._seconds(step, rank, op):
-                yield self.env.timeout(seconds)
-            self.steps.note(step, rank, index, ready, start, self.env.now)
-            if awaited:
-                self._event(self.done, step, rank, index).succeed()
-
-    def _await(self, step: int, rank: int, index: int, op: Op, host: bool) -> Events:
-        """Everything that `op` waits for on its own rank."""
-        waits = [self._event(self.done, step, rank, other) for other in op.after]
-        if op.after_step and step:
-            end = self.casts[step - 1].program(rank).end
-            waits.append(self._event(self.done, step - 1, rank, end))
-        if host:
-            waits.append(self._event(self.issued, step, rank, index))
-        for event in waits:
-            if not event.triggered:
-                self.waiting[rank, op.stream] = (step, index, None)
-                yield event
-        self.waiting.pop((rank, op.stream), None)
-        if op.delay:
+    def _specially(self, worker: Worker, move: Move, ready: float) -> float:
+        """When `move` is ready, which others of its rank would let start at `ready`; infinity if
+        that is not known yet."""
+        op, player = move.op, worker.player
+        if op.after_step and worker.step:
+            known = len(player.finished) >= worker.step
+            ready = max(ready, player.finished[worker.step - 1]) if known else inf
+        if player.issued:
+            ready = max(ready, player.issued[worker.step][move.place])
+        if op.delay and ready < inf:
             # what is left of it since the last of what it waits for has ended
-            delay = check_time(op.delay, f"the delay of {op.name}")
-            left = self.steps.ended(step, rank, op.after) + delay - self.env.now
-            if left > 0:
-                yield self.env.timeout(left)
+            left = max(worker.times.end[other] for other in op.after) + op.delay - ready
+            ready += max(left, 0.0)
+        return ready
 
-    def _until(
-        self, rank: int, op: Op, place: tuple[int, int, Meeting | Delivery]
-    ) -> Generator[simpy.Event, float, float]:
-        """The end of what `rank` does with others; returns when that started."""
-        self.waiting[rank, op.stream] = place
-        start = yield place[2].done
-        self.waiting.pop((rank, op.stream), None)
-        return start
+    def _tell(self, worker: Worker, index: int, streams: Sequence[int]) -> None:
+        """Operation `index` of a worker's rank has ended, or been issued: its streams go on."""
+        workers, todo = worker.player.workers, self.todo
+        for stream in streams:
+            for other in workers[stream]:
+                if other.blocked == index or other.blocked == SPECIAL:
+                    other.blocked = NOTHING
+                    other.player.awake += 1
+                    todo.append(other)
 
-    def _seconds(self, step: int, rank: int, op: Op) -> float:
-        """How long `op` takes `rank` alone [s]."""
-        factor = float(self.factors[step][rank]) if op.scales else 1.0
-        return check_time(op.seconds * factor, f"{op.name} on rank {rank}")
+    def _ended(self, workers: Sequence[Worker], start: float, end: float) -> None:
+        """The moves that `workers` are at ran from `start` to `end`."""
+        todo = self.todo
+        for worker in workers:
+            move, (readies, starts, ends) = worker.moves[worker.place], worker.times
+            index = move.place
+            readies[index], starts[index] = worker.ready, start
+            ends[index] = worker.free = end
+            worker.meets = None
+            worker.place += 1
+            todo.append(worker)
+            if move.heard:
+                self._tell(worker, index, move.heard)
+        if not self.walking:
+            self._walk()
 
-    def _event(
-        self, table: dict[tuple[int, int, int], simpy.Event], step: int, rank: int, index: int
-    ) -> simpy.Event:
-        key = (step, rank, index)
-        if key not in table:
-            table[key] = self.env.event()
-        return table[key]
+    # -- what cannot be walked through ------------------------------------------------------------
 
-    def _ended(self, step: int, rank: int, index: int) -> bool:
-        return self._event(self.done, step, rank, index).triggered
+    def _work(self, worker: Worker, move: Move) -> None:
+        """Work that collectives beside it slow down, if any can."""
+        seconds = move.seconds * worker.factor + worker.late.get(move.place, 0.0)
+        if worker.player.awake > 1 and seconds:
+            self.contention.work(worker, seconds)
+        else:  # its other streams wait for what comes now or later
+            self._ended((worker,), worker.ready, worker.ready + seconds)
+
+    def _issue(self, worker: Worker, move: Move) -> None:
+        """The host issues an operation."""
+        worker.free = worker.ready + move.seconds
+        worker.player.issued[worker.step][move.place] = worker.free
+        worker.place += 1
+        self.todo.append(worker)
+        self._tell(worker, move.place, move.heard)
+
+    def _turn(self, worker: Worker, _: Move) -> None:
+        """The worker is through with its step."""
+        worker.free = worker.ready
+        self.steps.leave(worker.step)
+        if worker.stream == self.compute:
+            worker.player.finished.append(worker.free)
+            self._tell(worker, SPECIAL, tuple(worker.player.workers))
+        if worker.step + 1 == len(worker.player.scores):
+            worker.over = True
+            worker.player.awake -= 1
+            return
+        worker.enter(self.steps, worker.step + 1)
+        self.todo.append(worker)
+
+    def _take(self, worker: Worker, _: Move) -> None:
+        """A worker takes the next operation of a stream that it shares."""
+        assert worker.queue is not None
+        move = worker.queue.take()
+        for step in range(worker.step, worker.queue.step):
+            self.steps.leave(step)
+        if move is None:
+            worker.over = True
+            worker.player.awake -= 1
+            return
+        worker.enter(self.steps, worker.queue.step, move)
+        self.todo.append(worker)

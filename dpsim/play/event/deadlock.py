@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping
+from math import inf
 
 import networkx as nx
 
-from dpsim.compile.program import Cast
-from dpsim.play.event.exchanges import Delivery, Meeting
+from dpsim.play.event.exchanges import Assembly, Delivery
+from dpsim.play.event.score import HOST
+from dpsim.play.event.workers import Worker
 
 #: a rank and one of its streams
 Spot = tuple[int, str]
-#: the operation that a spot is at, (step, index), and what it waits for there: others, or, if
-#: None, operations of its own rank
-Waiting = dict[Spot, tuple[int, int, Meeting | Delivery | None]]
 
 
-def deadlock(
-    waiting: Waiting, casts: Sequence[Cast], ended: Callable[[int, int, int], bool]
-) -> str:
-    """Name a cycle of waiters; where there is none, who waits for what never comes.
-
-    ended   whether an operation has: (step, rank, index)
-    """
+def deadlock(workers: Iterable[Worker]) -> str:
+    """Name a cycle among `workers` that wait; where there is none, who waits for what never
+    comes."""
+    waiting = {
+        (rank, worker.move.op.stream): worker
+        for worker in workers
+        if not worker.over and worker.stream != HOST
+        for rank in worker.player.ranks
+    }
     graph: nx.DiGraph[Spot] = nx.DiGraph()
-    for spot, (step, index, exchange) in waiting.items():
+    for spot, worker in waiting.items():
         rank, stream = spot
-        if exchange is not None:
-            graph.add_edges_from((spot, (other, stream)) for other in exchange.missing)
+        if isinstance(worker.meets, Assembly | Delivery):
+            graph.add_edges_from((spot, (other, stream)) for other in worker.meets.missing)
             continue
-        ops = casts[step].program(rank).ops
-        for other in ops[index].after:
-            if not ended(step, rank, other):
+        ops = worker.player.scores[worker.step].program.ops
+        for other in worker.move.op.after:
+            if worker.times.end[other] == inf:
                 graph.add_edge(spot, (rank, ops[other].stream))
     try:
         chain = [spot for spot, _ in nx.find_cycle(graph)]
     except nx.NetworkXNoCycle:
         chain = sorted(waiting)
-    named = [_described(spot, waiting, casts) for spot in chain if spot in waiting]
+    named = [_described(spot, waiting) for spot in chain if spot in waiting]
     more = f"; and {len(named) - 8} more" if len(named) > 8 else ""
     return "deadlock: these wait for each other: " + "; ".join(named[:8]) + more
 
 
-def _described(spot: Spot, waiting: Waiting, casts: Sequence[Cast]) -> str:
-    step, index, exchange = waiting[spot]
-    name = casts[step].program(spot[0]).ops[index].name
-    for_whom = f" {exchange}" if exchange is not None else ""
-    return f"rank {spot[0]} {spot[1]} at {name} of step {step}{for_whom}"
+def _described(spot: Spot, waiting: Mapping[Spot, Worker]) -> str:
+    worker = waiting[spot]
+    for_whom = f" {worker.meets}" if worker.meets is not None else ""
+    return f"rank {spot[0]} {spot[1]} at {worker.move.op.name} of step {worker.step}{for_whom}"

@@ -7,48 +7,78 @@ the request says so.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 
-import simpy
-
-from dpsim.backends import Plan, Transfer
-from dpsim.compile.program import Cast, Op
+from dpsim.backends import Plan
+from dpsim.compile.program import Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
-from dpsim.play.network import SharedLinks
+from dpsim.play.event.contention import Contention
+from dpsim.play.event.rounds import Rounds
+from dpsim.play.event.score import Move
+from dpsim.play.event.workers import Ended, Worker
+from dpsim.play.network import Clock, Parts, Passage, SharedLinks, parts
 
-Events = Generator[simpy.Event, Any, None]
 
+class Assembly(Passage):
+    """One collective of one group: who has arrived, how many ranks are still away, and when the
+    last of them came."""
 
-@dataclass(eq=False)
-class Meeting:
-    """One collective of one group: who has arrived, and the event of its end; the event's value is
-    when it started."""
+    __slots__ = ("_parts_of", "arrived", "away", "begin", "group", "op", "place", "plan")
 
-    op: Op
-    group: tuple[int, ...]
-    done: simpy.Event
-    arrived: list[int] = field(default_factory=list)
+    def __init__(self, place: Rendezvous, op: Op, group: Sequence[int]) -> None:
+        self.place, self.op, self.group = place, op, group
+        self.arrived: list[Worker] = []
+        self.away, self.begin = len(group), 0.0
 
     @property
     def missing(self) -> list[int]:
         """The ranks that have not come."""
-        return [rank for rank in self.group if rank not in self.arrived]
+        here = {rank for worker in self.arrived for rank in worker.player.ranks}
+        return [rank for rank in self.group if rank not in here]
 
     def __str__(self) -> str:
-        return f"for {len(self.group) - len(self.arrived)} of {len(self.group)} ranks"
+        return f"for {self.away} of {len(self.group)} ranks"
+
+    def complete(self, plan: Plan, parts: Parts) -> None:
+        """All have come: it is carried out, from `begin` on."""
+        place, self.plan = self.place, plan
+        self._parts_of = parts
+        stepwise = place.detailed and plan.stages is not None
+        if not stepwise and not place.contention.labours:  # nobody sees it begin
+            self.carry_out(place.clock, place.links, self.begin, parts)
+        elif self.begin > place.clock.now:
+            place.clock.at(self.begin, self._started)
+        else:
+            self._started(None)
+
+    def _started(self, _: object) -> None:
+        place = self.place
+        place.contention.talk(self.arrived, +1)
+        if place.detailed and self.plan.stages is not None:
+            place.rounds.begin(self.plan, self.over)
+        else:
+            self.carry_out(place.clock, place.links, self.begin, self._parts_of)
+
+    def over(self) -> None:
+        self.place.contention.talk(self.arrived, -1)
+        self.place.ended(self.arrived, self.begin, self.place.clock.now)
 
 
-@dataclass(eq=False)
-class Delivery:
-    """One transfer: its pair, and the event of its end; the event's value is when it started."""
+class Delivery(Passage):
+    """One transfer of a pair: who sends, who waits for it, and when it started and ended, if it
+    has."""
 
-    pair: tuple[int, int]
-    done: simpy.Event
-    bytes: float
+    __slots__ = ("begin", "bytes", "end", "pair", "place", "receiver", "sender")
+
+    def __init__(self, place: Rendezvous, pair: Sequence[int], size: float) -> None:
+        self.place, self.pair, self.bytes = place, pair, size
+        self.sender: Worker
+        self.receiver: Worker | None = None
+        self.begin = 0.0
+        self.end: float | None = None
 
     @property
     def missing(self) -> list[int]:
@@ -58,163 +88,117 @@ class Delivery:
     def __str__(self) -> str:
         return f"from rank {self.pair[0]}"
 
+    def over(self) -> None:
+        ended, self.end = self.place.ended, self.place.clock.now
+        ended((self.sender,), self.begin, self.end)
+        if self.receiver is not None:
+            self.received(self.receiver)
 
-class Contention:
-    """How computing goes on while collectives move bytes of its rank: 1 + `contention` times as
-    slowly."""
-
-    def __init__(self, env: simpy.Environment, contention: float, ranks: int) -> None:
-        self.env, self.contention = env, contention
-        self.talking = [0] * ranks
-        #: what each rank's work waits for: its end at the present pace
-        self.ends: dict[int, simpy.Event] = {}
-
-    def talk(self, group: tuple[int, ...], change: int) -> None:
-        """One collective more or less (`change`) moves bytes of the ranks of `group`."""
-        if not self.contention:
-            return
-        for rank in group:
-            before = self.talking[rank]
-            self.talking[rank] += change
-            if bool(before) != bool(self.talking[rank]):
-                self._change_pace(rank)
-
-    def _change_pace(self, rank: int) -> None:
-        """What waits for the end of work under way goes on now instead, and waits anew."""
-        end = self.ends.get(rank)
-        if end is not None and end.callbacks:
-            now = self.env.timeout(0.0)
-            now.callbacks, end.callbacks = end.callbacks, []
-
-    def work(self, rank: int, seconds: float) -> Events:
-        """What takes `seconds` [s] alone."""
-        left, least = seconds, 1e-15 * seconds
-        while left > least:
-            slow = 1.0 + self.contention if self.talking[rank] else 1.0
-            began, self.ends[rank] = self.env.now, self.env.timeout(left * slow)
-            yield self.ends[rank]
-            left -= (self.env.now - began) / slow
-            least = 1e-14 * self.env.now  # what is left to rounding would not move the clock
+    def received(self, worker: Worker) -> None:
+        """It ended, and its receiver has come to it."""
+        assert self.end is not None
+        end, clock = max(self.end, worker.ready), self.place.clock
+        if worker.queue is not None and end > clock.now:
+            # who is free first takes the next operation of a stream that several work off
+            clock.at(end, lambda _: self.place.ended((worker,), self.begin, end))
+        else:
+            self.place.ended((worker,), self.begin, end)
 
 
 class Rendezvous:
     """The collectives and transfers that are under way.
 
-    rounds   collectives are played transfer by transfer, where their plan has any
+    detailed   collectives are played transfer by transfer, where their plan has any
     """
 
     def __init__(
-        self, env: simpy.Environment, request: Play, casts: Sequence[Cast], rounds: bool
+        self, clock: Clock, request: Play, detailed: bool, contention: Contention, ended: Ended
     ) -> None:
-        self.env, self.costs, self.casts, self.rounds = env, request.costs, casts, rounds
+        self.clock, self.costs, self.detailed = clock, request.costs, detailed
         topology = request.costs.topology
-        self.network = SharedLinks(env, cache(lambda edge: topology.link(edge).bandwidth))  # type: ignore[union-attr]
-        self.contention = Contention(env, request.contention, casts[0].ranks)
+        self.links = SharedLinks(clock, cache(lambda edge: topology.link(edge).bandwidth))  # type: ignore[union-attr]
+        self.rounds = Rounds(clock, self.links, request.costs)
+        self.contention, self.ended = contention, ended
         self.slow = [
             check_time(request.network(k), f"the network's slowing in step {k}")
             for k in range(request.steps)
         ]
-        self.meetings: dict[tuple[Any, ...], Meeting] = {}
-        self.deliveries: dict[tuple[Any, ...], Delivery] = {}
+        self.meetings: dict[tuple[int, int], Assembly] = {}
+        self.deliveries: dict[tuple[int, int], Delivery] = {}
+        self._plans: dict[tuple[int, int, float], tuple[Plan, Parts]] = {}
 
-    def join(self, step: int, rank: int, index: int, op: Op) -> Meeting:
-        """`rank` comes to its group's collective, which begins if it is the last."""
-        cast = self.casts[step]
-        number = cast.group_numbers.get(op.group, {}).get(rank)
-        if number is None:
-            raise SimulationError(f"rank {rank} is in no group {op.group!r}, which {op.name} needs")
-        key = (step, op.stream, op.group, number, cast.program(rank).ordinals[index])
+    def join(self, worker: Worker, move: Move) -> None:
+        """`worker` comes to its group's collective, which begins if it is the last."""
+        first, numbers, groups, _ = move.booking
+        number = numbers[worker.player.rank]
+        key = worker.step, first + number
         meeting = self.meetings.get(key)
-        if meeting is None:
-            group = cast.groups[op.group][number]
-            meeting = self.meetings[key] = Meeting(op, group, self.env.event())
+        if number < 0 or meeting is None:
+            group = groups[number] if number >= 0 else self._refuse(worker, move.op)
+            meeting = self.meetings[key] = Assembly(self, move.op, group)
+        elif meeting.op is not move.op:
+            self._check_same(meeting, worker, move.op)
+        worker.meets = meeting
+        meeting.arrived.append(worker)
+        meeting.away -= len(worker.player.ranks)
+        if worker.ready > meeting.begin:
+            meeting.begin = worker.ready
+        if not meeting.away:
+            del self.meetings[key]
+            meeting.complete(*self._plan(worker.step, move, number))
+
+    def _refuse(self, worker: Worker, op: Op) -> NoReturn:
+        """A worker has no part in what `op` is done with."""
+        rank = worker.player.rank
+        if op.kind == "collective":
+            raise SimulationError(f"rank {rank} is in no group {op.group!r}, which {op.name} needs")
+        raise SimulationError(f"rank {rank} cannot {op.operation} in {op.group!r}: {op.name}")
+
+    @staticmethod
+    def _check_same(meeting: Assembly, worker: Worker, op: Op) -> None:
         theirs = meeting.op
         if (op.operation, op.bytes) != (theirs.operation, theirs.bytes):
             raise SimulationError(
-                f"ranks disagree on {op.stream}: rank {rank} runs {op.name} where rank "
-                f"{meeting.arrived[0]} runs {theirs.name}; real ranks would hang"
+                f"ranks disagree on {op.stream}: rank {worker.player.rank} runs {op.name} where "
+                f"rank {meeting.arrived[0].player.rank} runs {theirs.name}; real ranks would hang"
             )
-        meeting.arrived.append(rank)
-        if len(meeting.arrived) == len(meeting.group):
-            self.env.process(self._collective(key, meeting))
-        return meeting
 
-    def delivery(self, step: int, rank: int, index: int, op: Op) -> Delivery:
-        """What `rank` sends or receives; whoever comes second takes it away."""
-        cast = self.casts[step]
-        try:
-            number, pair = cast.pair(rank, op)
-        except ValueError as error:
-            raise SimulationError(str(error)) from None
-        key = (step, op.stream, op.group, number, cast.program(rank).ordinals[index])
+    def _plan(self, step: int, move: Move, number: int) -> tuple[Plan, Parts]:
+        """How the group of that number carries out a move in this step."""
+        key = move.booking.plan, number, self.slow[step]
+        if key not in self._plans:
+            group: Any = move.booking.groups[number]
+            plan = self.costs.slowed(self.costs.of(move.op, group), self.slow[step])
+            self._plans[key] = plan, parts(plan, self.links)
+        return self._plans[key]
+
+    def _delivery(self, worker: Worker, move: Move) -> tuple[Delivery, int]:
+        """What a worker sends or receives, and the number of its pair; whoever comes second takes
+        it away."""
+        op, (first, numbers, groups, _) = move.op, move.booking
+        number = numbers[worker.player.rank]
+        pair = groups[number] if number >= 0 else self._refuse(worker, op)
+        key = worker.step, first + number
         delivery = self.deliveries.pop(key, None)
         if delivery is None:
-            delivery = self.deliveries[key] = Delivery(pair, self.env.event(), op.bytes)
+            delivery = self.deliveries[key] = Delivery(self, pair, op.bytes)
         elif delivery.bytes != op.bytes:
             raise SimulationError(
                 f"rank {pair[0]} and rank {pair[1]} disagree on the bytes of {op.name}"
             )
-        return delivery
+        return delivery, number
 
-    def send(self, step: int, op: Op, delivery: Delivery) -> Events:
-        """Carry out a transfer."""
-        start = self.env.now
-        yield from self._by_phases(self._plan(step, op, delivery.pair))
-        delivery.done.succeed(start)
+    def send(self, worker: Worker, move: Move) -> None:
+        """Carry out a transfer, from when its sender is ready."""
+        delivery, number = self._delivery(worker, move)
+        delivery.sender, delivery.begin = worker, worker.ready
+        parts = self._plan(worker.step, move, number)[1]
+        delivery.carry_out(self.clock, self.links, worker.ready, parts)
 
-    def _plan(self, step: int, op: Op, ranks: tuple[int, ...]) -> Plan:
-        return self.costs.slowed(self.costs.of(op, ranks), self.slow[step])
-
-    def _collective(self, key: tuple[Any, ...], meeting: Meeting) -> Events:
-        start = self.env.now
-        plan = self._plan(key[0], meeting.op, meeting.group)
-        self.contention.talk(meeting.group, +1)
-        if self.rounds and plan.stages is not None:
-            yield from self._by_rounds(plan, meeting.group)
+    def receive(self, worker: Worker, move: Move) -> None:
+        """Take what has been sent, or wait for it."""
+        delivery, _ = self._delivery(worker, move)
+        if delivery.end is None:
+            worker.meets, delivery.receiver = delivery, worker
         else:
-            yield from self._by_phases(plan)
-        self.contention.talk(meeting.group, -1)
-        del self.meetings[key]
-        meeting.done.succeed(start)
-
-    def _by_phases(self, plan: Plan) -> Events:
-        if plan.launch:
-            yield self.env.timeout(plan.launch)
-        for phase in plan.phases:
-            waiting = phase.latency if phase.loads else phase.latency + phase.seconds
-            if waiting > 0:
-                yield self.env.timeout(waiting)
-            if phase.loads:
-                yield self.network.transfer(phase.loads, phase.seconds, phase.size)
-
-    def _by_rounds(self, plan: Plan, group: tuple[int, ...]) -> Events:
-        """Every transfer of every round; a rank's next round waits for its own transfers only."""
-        if plan.launch:
-            yield self.env.timeout(plan.launch)
-        before: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
-        for stage in plan.stages() if plan.stages else ():
-            for _ in range(stage.repeats):
-                own: dict[int, list[simpy.Event]] = {rank: [] for rank in group}
-                for transfer in stage.transfers:
-                    gate = before[transfer.source] + before[transfer.target]
-                    done = self.env.process(self._transfer(transfer, gate, stage.latency))
-                    own[transfer.source].append(done)
-                    own[transfer.target].append(done)
-                before = {rank: own[rank] or before[rank] for rank in group}
-        yield simpy.AllOf(self.env, [event for events in before.values() for event in events])
-
-    def _transfer(
-        self, transfer: Transfer, gate: list[simpy.Event], latency: float | None
-    ) -> Events:
-        for event in gate:
-            if not event.triggered:
-                yield event
-        topology = self.costs.topology
-        assert topology is not None
-        route = topology.route(transfer.source, transfer.target)
-        if latency is None:
-            latency = sum(topology.link(edge).latency for edge in route)
-        if latency > 0:
-            yield self.env.timeout(latency)
-        efficiency = getattr(self.costs.backend, "efficiency", 1.0)
-        yield self.network.transfer(dict.fromkeys(route, transfer.bytes / efficiency))
+            delivery.received(worker)

@@ -122,9 +122,10 @@ class _Run:
         programs, origin = self.programs.of(cast), self.finish
         self.exchanges.begin(number, self.sharing)
         own = self._factors(cast, factors)
+        late = self.request.delays(number) if self.request.delays else [{}] * len(self.roles)
         starts = [
-            role.begin(program, each)
-            for role, program, each in zip(self.roles, programs, own, strict=True)
+            role.begin(programs[k], own[k], late[k], self.exchanges.together(k, cast))
+            for k, role in enumerate(self.roles)
         ]
         self._play(cast)
         if self.sharing is not None:
@@ -134,6 +135,8 @@ class _Run:
         if not np.isfinite(self.finish):
             raise SimulationError(f"step {number} ends at no finite time")
         spans = [role.spans for role in self.roles]
+        for role in self.roles:
+            role.finish()
         ended = [(role.position.now, role.slowing.copied()) for role in self.roles]
         before = self._last.alone() if self._last is not None else None
         self._last = Replayed(

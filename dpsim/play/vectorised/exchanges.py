@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from dpsim.backends import Plan
+from dpsim.collectives import Ranks
 from dpsim.compile.program import SEND, Cast, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
@@ -18,7 +18,7 @@ from dpsim.play.vectorised.role import Role
 from dpsim.play.vectorised.sharing import Sharing, Talk
 from dpsim.play.vectorised.slowing import Indices, Value
 
-Groups = Sequence[tuple[int, ...]]
+Groups = Sequence[Ranks]
 #: what a transfer is called on both sides: stream, group, and how many came before
 Key = tuple[str, str, int]
 
@@ -190,6 +190,15 @@ class Exchanges:
         for role, begin, end in times:
             role.carry_out(begin, end)
 
+    def together(self, number: int, cast: Cast) -> bool:
+        """Whether all ranks of a role wait for the same: they are in one group in everything that
+        they do with others, and no host waits for its own rank's work."""
+        program = cast.programs[number]
+        if program.transfers or any(op.blocks_host and op.on_device for op in program.ops):
+            return False
+        groups = program.collective_groups
+        return all(self._meeting(cast, number, name).whole for name in groups)
+
     def _meeting(self, cast: Cast, number: int, name: str) -> Meeting:
         """The roles that role `number` meets in groups of that name, itself among them, and these
         groups; roles that share no group need not agree on anything."""
@@ -199,15 +208,22 @@ class Exchanges:
         return self._meetings[id(cast), name][number]
 
 
+def _connected(sets: Iterable[set[int]]) -> list[set[int]]:
+    """Unions of the sets that share something, directly or through others."""
+    found: list[set[int]] = []
+    for one in sets:
+        touched = [other for other in found if other & one]
+        found = [other for other in found if not other & one]
+        found.append(one.union(*touched))
+    return found
+
+
 def _meetings(cast: Cast, name: str) -> dict[int, Meeting]:
     groups = cast.groups[name]
     if len(cast.programs) == 1:
         return {0: Meeting(cast, (0,), groups, name)}
-    graph: nx.Graph[int] = nx.Graph()
-    for group in groups:
-        nx.add_path(graph, dict.fromkeys(cast.roles[rank] for rank in group))
     found: dict[int, Meeting] = {}
-    for roles in nx.connected_components(graph):
+    for roles in _connected({cast.roles[rank] for rank in group} for group in groups):
         own = tuple(group for group in groups if cast.roles[group[0]] in roles)
         found |= dict.fromkeys(roles, Meeting(cast, tuple(sorted(roles)), own, name))
     return found

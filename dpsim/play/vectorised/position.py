@@ -3,8 +3,7 @@
 What a rank computes takes it its factor times as long as a quiet one.  So all its operations up to
 the next wait lie on a line: after `seconds` of them, and `fixed` seconds of what no factor
 stretches, rank r has come to base[r] + factor[r] x seconds + fixed.  Nothing is worked out for each
-rank until ranks have to be told apart.  When the last of them comes is a maximum of lines, and few
-ranks are ever on top.
+rank until ranks have to be told apart; and of many ranks few can ever be the last (`front`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsim.core.arrays import Array
-from dpsim.play.vectorised.slowing import Indices, Value, later, latest
+from dpsim.play.vectorised.slowing import EVERYONE, Column, Indices, Value, later, latest
 
 
 class Factors:
@@ -25,11 +24,36 @@ class Factors:
         self.low, self.high = float(values.min()), float(values.max())
         self.each: Value = self.low if self.low == self.high else values
 
-    def of_rank(self, column: int | Indices) -> Factors:
+    def of_rank(self, column: Column) -> Factors:
         """Those of one rank, or of several."""
-        if isinstance(self.each, float):
+        if isinstance(self.each, float) or column is EVERYONE:
             return self
         return Factors(np.atleast_1d(self.each[column]))
+
+
+def front(work: Value, factors: Value) -> Indices:
+    """The ranks of which one is the last, whatever they all do: beside each no other is both later
+    and slower.
+
+    All do the same operations and wait for the same, so who is both stays behind.
+    """
+    if isinstance(work, float):
+        return np.array([np.argmax(factors)])
+    if isinstance(factors, float):
+        return np.array([work.argmax()])
+    best = int((_shares(work) + _shares(factors)).argmax())
+    kept = np.flatnonzero((work > work[best]) | (factors > factors[best]))
+    kept = np.append(kept, best)
+    kept = kept[np.lexsort((-factors[kept], -work[kept]))]
+    slowest = np.maximum.accumulate(factors[kept])
+    found: Indices = kept[np.append(True, slowest[1:] > slowest[:-1])]
+    return found
+
+
+def _shares(values: Array) -> Array:
+    """Where each value lies between the lowest and the highest."""
+    low, high = float(values.min()), float(values.max())
+    return (values - low) / (high - low if high > low else 1.0)
 
 
 class Base:
@@ -37,7 +61,6 @@ class Base:
 
     def __init__(self, value: Value, factors: Factors) -> None:
         self.value, self.factors = value, factors
-        self._upper: tuple[Array, Array] | None = None
 
     def after(self, seconds: float, fixed: float) -> Value:
         """What each has done after so much more."""
@@ -49,29 +72,7 @@ class Base:
         """The most that any has done after so much more."""
         if isinstance(self.value, float):
             return self.value + self.factors.high * seconds + fixed
-        if isinstance(self.factors.each, float):
-            return latest(self.value) + self.factors.each * seconds + fixed
-        if self._upper is None:
-            self._upper = self._on_top(self.value, self.factors.each)
-        value, factors = self._upper
-        return float((value + factors * seconds).max()) + fixed
-
-    @staticmethod
-    def _on_top(value: Array, factors: Array) -> tuple[Array, Array]:
-        """The lines that may be the highest somewhere.
-
-        One is highest at the start, one is the steepest.  Any other that is above both anywhere is
-        so where they cross: below both at the start, and no steeper than the second, it could not
-        come up later.
-        """
-        first, steepest = int(value.argmax()), int(factors.argmax())
-        gap = float(value[first] - value[steepest])
-        slope = float(factors[steepest] - factors[first])
-        crossing = gap / slope if slope > 0.0 else 0.0
-        heights = value + factors * crossing
-        kept = heights >= max(heights[first], heights[steepest])
-        kept[first] = kept[steepest] = True
-        return value[kept], factors[kept]
+        return latest(self.after(seconds, fixed))
 
 
 class Moment(NamedTuple):
@@ -111,13 +112,6 @@ class Position:
         """The present moment, which stays what it is."""
         return Moment(self.base, self.seconds, self.fixed)
 
-    @property
-    def alike(self) -> bool:
-        """Whether all ranks are at the same point."""
-        if not isinstance(self.base.value, float):
-            return False
-        return isinstance(self.factors.each, float) or not self.seconds
-
     def work(self, seconds: float) -> None:
         """All ranks do `seconds` of what factors stretch."""
         self.seconds += seconds
@@ -130,20 +124,18 @@ class Position:
         self.low += seconds
         self.high += seconds
 
-    def wait(self, until: Value) -> None:
-        """No rank goes on before `until`."""
+    def wait(self, until: Value) -> bool:
+        """No rank goes on before `until`; whether that brings all of them to one point."""
         if isinstance(until, float):
             if until <= self.low:
-                return
-            self._set(until if until >= self.high else later(self.now.each, until))
-        elif not bool((until <= self.low).all()):
-            self._set(np.maximum(self.now.each, until))
-
-    def turn(self, factors: Factors) -> None:
-        """From here on ranks have other factors."""
-        value = self.now.each
-        self.factors = factors
-        self._set(value)
+                return False
+            if until >= self.high:
+                self._set(until)
+                return True
+        elif bool((until <= self.low).all()):
+            return False
+        self._set(later(self.now.each, until))
+        return False
 
     def move(self, value: Value) -> None:
         """Ranks are at `value` now."""

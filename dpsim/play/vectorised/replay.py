@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from dpsim.compile.program import COMPUTE, Cast
+from dpsim.compile.program import Cast
 from dpsim.compile.timeline import LATE, Column, Step
 from dpsim.core.arrays import Array
 from dpsim.play.vectorised.compiled import Compiled, Task
-from dpsim.play.vectorised.position import Moment
+from dpsim.play.vectorised.position import Moment, front
 from dpsim.play.vectorised.role import Role, Span, Start, Watch
 from dpsim.play.vectorised.slowing import Indices, Slowing, Value, at, latest
 
@@ -78,13 +78,7 @@ class Replayed(Step):
         """Play the ranks at `column` of a role again."""
         program = self._programs[role]
         player = Role.again(self._starts[role], program, self._width, column, watch)
-        for place, task in enumerate(program.tasks):
-            if task.op.stream == COMPUTE:
-                player.compute()
-            else:
-                begin, end = self._exchanged[role][place]
-                player.come()
-                player.carry_out(at(begin, column), at(end, column))
+        player.replay(self._exchanged[role], column, len(program.tasks))
 
     # -- all ranks of a role, as far as they differ -----------------------------------------------
 
@@ -135,13 +129,26 @@ class Replayed(Step):
             found = np.sort(found[np.argsort(-factors[found], kind="stable")[:_MANY]])
         return found[:_MANY]
 
+    def _together(self, role: int) -> bool:
+        """Whether all ranks of a role wait for the same in this step."""
+        times = (time for span in self._exchanged[role].values() for time in span)
+        return self._starts[role].alike and all(isinstance(time, float) for time in times)
+
     def _alike(self, role: int) -> bool:
         """Whether all ranks of a role do the same at the same time."""
-        start, spans = self._starts[role], self._exchanged[role]
-        times = [start.work, start.factors.each, start.host]
-        times += [time for free in start.streams.values() for time in free]
-        times += [time for span in spans.values() for time in span]
-        return start.slowing.alike and all(isinstance(time, float) for time in times)
+        start = self._starts[role]
+        alike = isinstance(start.work, float) and isinstance(start.factors.each, float)
+        return alike and self._together(role)
+
+    def _may_be_last(self, role: int, columns: Indices) -> Indices:
+        """The first of these ranks of a role, and those of which one is the last."""
+        if not self._together(role):
+            return columns
+        if self._alike(role):
+            return columns[:1]
+        start = self._starts[role]
+        kept = front(at(start.work, columns), start.factors.of_rank(columns).each)
+        return np.unique(np.append(columns[0], columns[kept]))
 
     def _busy(self, role: int, columns: Indices) -> Array:
         """How long each of these ranks of a role computes [s]."""
@@ -167,16 +174,17 @@ class Replayed(Step):
         found: dict[int, tuple[float, int]] = {}
         for role, program in enumerate(self.cast.programs):
             own = [rank for rank in group if self.cast.roles[rank] == role]
-            columns = np.array([self.cast.columns[rank] for rank in own])
             if not own:
                 continue
+            columns = self._may_be_last(role, np.array([self.cast.columns[rank] for rank in own]))
+            members = self.cast.members(role)
 
             def see(task: Task, ready: Value, _: Value, end: Value) -> None:
                 if (task.op.stream, task.op.group) != where:
                     return
                 ordinal = program.ordinals[task.number]  # noqa: B023
                 k = 0 if isinstance(ready, float) else int(ready.argmax())
-                came = latest(at(ready, k)), own[k]  # noqa: B023
+                came = latest(at(ready, k)), members[int(columns[k])]  # noqa: B023
                 if ordinal not in found or came[0] > found[ordinal][0]:
                     found[ordinal] = came
 

@@ -6,18 +6,28 @@ host live in time.  A number stands for all ranks wherever they are alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.compile.program import Op
+from dpsim.compile.program import COMPUTE, Op
+from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.play import NotApplicable, check_time
 from dpsim.play.vectorised.compiled import Compiled, Task
-from dpsim.play.vectorised.position import Factors, Moment, Position
-from dpsim.play.vectorised.slowing import Indices, Slowing, Value, at, earliest, later, latest
+from dpsim.play.vectorised.position import Factors, Moment, Position, front
+from dpsim.play.vectorised.slowing import (
+    EVERYONE,
+    Column,
+    Slowing,
+    Value,
+    at,
+    earliest,
+    later,
+    latest,
+)
 
 Span = tuple[Value, Value]
 #: is told of an operation: its task, and when it was ready, started and ended
@@ -25,14 +35,23 @@ Watch = Callable[[Task, Value, Value, Value], None]
 
 
 class Start(NamedTuple):
-    """Where the ranks of a role are when a step begins: the work done, on its clock, and when host
-    and streams are free."""
+    """Where the ranks of a role are when a step begins, and what is peculiar to it: the work done,
+    on its clock; when host and streams are free; and what is added to single operations, by index
+    [s]."""
 
     work: Value
     factors: Factors
     slowing: Slowing
     host: Value
     streams: dict[str, tuple[Value, ...]]
+    late: Mapping[int, Array]
+
+    @property
+    def alike(self) -> bool:
+        """Whether host, streams and clock are the same for all ranks, and no operation is late."""
+        times = (self.host, *(time for free in self.streams.values() for time in free))
+        alike = all(isinstance(time, float) for time in times)
+        return alike and self.slowing.alike and not self.late
 
 
 class Role:
@@ -52,34 +71,70 @@ class Role:
         self.streams: dict[str, tuple[Value, ...]] = {}
         self.watch: Watch | None = None
 
-    def begin(self, program: Compiled, factors: Factors) -> Start:
-        """A step begins; returns where the ranks are."""
+    def begin(
+        self, program: Compiled, factors: Factors, late: Mapping[int, Array], together: bool
+    ) -> Start:
+        """A step begins, in which all ranks of the role are `together` in every collective or not;
+        returns where they are."""
+        work = self.position.now.each
+        self.start = Start(
+            work, factors, self.slowing.copied(), self.host, dict(self.streams), late
+        )
+        few = together and self.start.alike
+        if few and not (isinstance(work, float) and isinstance(factors.each, float)):
+            kept = front(work, factors.each)
+            self._begin(program, at(work, kept), factors.of_rank(kept), late)
+            self._few = True
+        else:
+            self._begin(program, work, factors, late)
+        return self.start
+
+    def _begin(
+        self, program: Compiled, work: Value, factors: Factors, late: Mapping[int, Array]
+    ) -> None:
         self.program, self.next, self.arrived = program, 0, False
-        self.task = program.tasks[0]
-        self.position.turn(factors)
+        self.task, self.late, self._few = program.tasks[0], late, False
+        self.position = Position(work, factors)
         self.origin = self.position.now
         self.spans: dict[int, Span] = {}
         self._kept: dict[int, Moment | Value] = {}
         self._fixed: Value = 0.0
         self._moments: list[tuple[Moment, float]] = []
-        where = self.position.base.value
-        return Start(where, factors, self.slowing.copied(), self.host, dict(self.streams))
 
     @classmethod
     def again(
-        cls, start: Start, program: Compiled, width: int, column: int | Indices, watch: Watch
+        cls, start: Start, program: Compiled, width: int, column: Column, watch: Watch | None = None
     ) -> Role:
         """The ranks at `column` alone at the begin of a step, to be played again."""
         role = cls((), width, start.slowing.of_rank(column))
-        role.position.move(at(start.work, column))
         role.host = at(start.host, column)
         role.streams = {
             stream: tuple(at(time, column) for time in times)
             for stream, times in start.streams.items()
         }
         role.watch = watch
-        role.begin(program, start.factors.of_rank(column))
+        late = {index: np.asarray(at(seconds, column)) for index, seconds in start.late.items()}
+        role._begin(program, at(start.work, column), start.factors.of_rank(column), late)
         return role
+
+    def replay(self, spans: Mapping[int, Span], column: Column, until: int) -> None:
+        """Do the operations before place `until`, with what happened on communicators."""
+        while self.next < until:
+            if self.task.op.stream == COMPUTE:
+                self.compute()
+            else:
+                begin, end = spans[self.next]
+                self.come()
+                self.carry_out(at(begin, column), at(end, column))
+
+    def finish(self) -> None:
+        """The step is over; where a few ranks went ahead for all, the others follow."""
+        if not self._few:
+            return
+        everyone = Role.again(self.start, self.program, self.width, EVERYONE)
+        everyone.replay(self.spans, EVERYONE, self.next)
+        self.position, self.slowing = everyone.position, everyone.slowing
+        self.host, self.streams, self._few = everyone.host, everyone.streams, False
 
     # -- when something can start -----------------------------------------------------------------
 
@@ -142,18 +197,21 @@ class Role:
 
     def compute(self) -> None:
         """The next operation, on the compute stream."""
-        task, position = self.task, self.position
+        task = self.task
         op = task.op
         self._issue(op)
         if not isinstance(self.host, float) or self.host > 0.0:
-            position.wait(self.slowing.work(self.host))
+            self._wait(self.host, together=True)
         if task.waits or task.done >= 0:
-            position.wait(self.slowing.work(self._ready(task)))
+            self._wait(self._ready(task), together=task.done < 0)
+        position = self.position
         ready = self._time() if self.watch is not None else 0.0
         if op.scales:
             position.work(task.seconds)
         elif task.seconds:
             self._spend(task.seconds)
+        if task.number in self.late:
+            self._be_late(op, self.late[task.number])
         if task.kept:
             # what others may look back at later is turned into time while that is possible
             late = self.slowing.contention and not self.program.early
@@ -163,6 +221,20 @@ class Role:
         if self.watch is not None:
             self.watch(task, ready, ready, self._time())
         self._go_on()
+
+    def _wait(self, until: Value, *, together: bool) -> None:
+        """Do nothing before `until`; where all wait for the same, `together`, and nobody is there
+        before it, all ranks are at one point again."""
+        work = self.slowing.work(until)
+        if self.position.wait(work) and self._few and together:
+            self.position, self._few = Position(latest(work), self.start.factors), False
+
+    def _be_late(self, op: Op, seconds: Value) -> None:
+        """Take so much longer for an operation."""
+        if op.scales:
+            self.position.move(self.position.now.each + seconds)
+        else:
+            self.position.move(self.slowing.work(self._time() + seconds))
 
     def _ready(self, task: Task) -> Value:
         found = self._awaited(task, 0.0)

@@ -19,6 +19,9 @@ from dpsim.core.arrays import Array
 #: one number for all ranks of a role, or one for each
 Value = float | Array
 Indices = npt.NDArray[np.intp]
+#: one rank of a role, several, or all
+Column = int | Indices | None
+EVERYONE = None
 
 
 def later(a: Value, b: Value) -> Value:
@@ -60,7 +63,7 @@ class Slowing:
         other._past, other._live, other.alike = self._past, list(self._live), self.alike
         return other
 
-    def of_rank(self, column: int | Indices) -> Slowing:
+    def of_rank(self, column: Column) -> Slowing:
         """That of one rank of the role, or of several."""
         other = Slowing(self.contention)
         other._past = at(self._past, column)
@@ -169,9 +172,9 @@ class Slowing:
             self._bends = None
 
 
-def at(value: Value, column: int | Indices) -> Value:
+def at(value: Value, column: Column) -> Value:
     """The value of one rank, or of several, where each has its own."""
-    if isinstance(value, float):
+    if isinstance(value, float) or column is EVERYONE:
         return value
     return float(value[column]) if isinstance(column, int) else value[column]
 
