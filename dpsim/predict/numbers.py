@@ -203,7 +203,7 @@ def _beside(case: Case) -> Iterator[BesideStep]:
         seconds = cost.seconds
         moved = cost.operation and case.ranks > 1 and not case.backend.ideal
         if moved and seconds is not None:
-            world = tuple(range(case.ranks))
+            world = range(case.ranks)
             seconds += case.costs.plan(cost.operation, world, cost.bytes).seconds
         yield BesideStep(cost.name, cost.per, seconds, cost.at_most)
 

@@ -35,7 +35,7 @@ def parts(case: Case) -> dict[str, float]:
         "compilation": asked.compile,
     }
     found = {name: seconds for name, seconds in given.items() if seconds is not None}
-    world = tuple(range(case.ranks))
+    world = range(case.ranks)
     if case.ranks > 1 and (sizes := broadcasts(case)):
         plans = [case.costs.plan("broadcast", world, float(size)) for size in sizes]
         found[BROADCAST] = sum(plan.seconds for plan in plans)

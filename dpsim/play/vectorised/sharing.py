@@ -106,8 +106,9 @@ class Sharing:
         return self._verdicts[key]
 
     def _found(self, use: _Use, busy: Sequence[_Use]) -> str | None:
-        for link, rate in use.plan.rates.items():
-            rivals = [other for other in busy if link in other.plan.rates]
+        near = [other for other in busy if use.plan.meets(other.plan)]
+        for link, rate in use.plan.rates.items() if near else ():
+            rivals = [other for other in near if link in other.plan.rates]
             asked = rate + sum(other.plan.rates[link] for other in rivals)
             if rivals and asked > self._room(link):
                 return rivals[0].stream
