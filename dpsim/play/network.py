@@ -12,6 +12,7 @@ worked out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from heapq import heappush
 from math import inf
 from typing import Any
@@ -20,6 +21,7 @@ import numpy as np
 import simpy
 
 from dpsim.backends import Plan
+from dpsim.machines.loads import Loads
 
 #: flows whose remaining time is below this share of their own length end now: without it, equal
 #: flows would end one rounding error apart and multiply events
@@ -65,21 +67,32 @@ class Clock(simpy.Environment):
 class FlowShape:
     """What a flow is like: how often it crosses each link, and how fast it goes by itself.
 
+    loads     bytes on each link of `network`, in proportion; `most` on the most loaded one
     size      bytes of its most loaded link
     pace      its rate without other flows [B/s]
-    links     the numbers of its links, as bits
-    crossings number of a link, how often the flow crosses it, relative to its most loaded one
     overfull  whether it asks more of a link than that has, all by itself
     """
 
-    __slots__ = ("crossings", "links", "overfull", "pace", "size")
+    def __init__(
+        self, network: SharedLinks, loads: Mapping[Any, float], most: float, size: float,
+        pace: float, overfull: bool,
+    ) -> None:  # fmt: skip
+        self._network, self._loads, self._most = network, loads, most
+        self.size, self.pace, self.overfull = size, pace, overfull
 
-    def __init__(self, size: float, pace: float, crossings: list[tuple[int, float]]) -> None:
-        self.size, self.pace, self.crossings = size, pace, crossings
-        self.overfull = False
-        bits = np.zeros(max((number for number, _ in crossings), default=0) + 1, dtype=np.uint8)
-        bits[[number for number, _ in crossings]] = 1
-        self.links = int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
+    @cached_property
+    def crossings(self) -> list[tuple[int, float]]:
+        """Numbers of links, and how often it crosses each, relative to its most loaded one."""
+        number, most = self._network.number, self._most
+        return [(number(link), load / most) for link, load in self._loads.items() if load > 0]
+
+    @cached_property
+    def links(self) -> int:
+        """The numbers of its links, as bits; found out when another flow is there."""
+        numbers = [number for number, _ in self.crossings]
+        bits = np.zeros(max(numbers, default=0) + 1, dtype=np.uint8)
+        bits[numbers] = 1
+        return int.from_bytes(np.packbits(bits, bitorder="little").tobytes(), "little")
 
 
 class _Flow:
@@ -127,8 +140,10 @@ class SharedLinks:
         self._apart: dict[_Flow, None] = {}
         self._among: dict[_Flow, None] = {}
         self._slowed: dict[_Flow, None] = {}
-        #: links as bits: of flows apart, of those among, and those of which too much is asked
-        self._alone = self._shared = self._full = 0
+        #: links as bits: of flows apart (None: not known, one flow is alone on all of them), of
+        #: those among, and those of which too much is asked
+        self._alone: int | None = 0
+        self._shared = self._full = 0
         self._wake: Alarm | None = None
         self._pending = False
 
@@ -155,28 +170,45 @@ class SharedLinks:
         self, loads: Mapping[Any, float], alone: float | None = None, size: float | None = None
     ) -> FlowShape | None:
         """The shape of such a flow, to be started any number of times; None if nothing moves."""
-        if size is None:
-            size = max(loads.values(), default=0.0)
+        if not loads or (size is not None and size <= 0.0):
+            return None
+        most, quickest = self._extent(loads)
+        size = most if size is None else size
         if size <= 0.0:
             return None
-        if alone is None:
-            alone = max(load / self._capacity_of(link) for link, load in loads.items())
-        most = max(loads.values())
-        crossings = [(self._number(link), load / most) for link, load in loads.items() if load > 0]
-        shape = FlowShape(size, size / alone, crossings)
-        shape.overfull = any(shape.pace * c > self._room(link) for link, c in crossings)
-        return shape
+        alone = quickest if alone is None else alone
+        overfull = quickest * size > alone * most * (1.0 + _SAME_LEVEL)
+        return FlowShape(self, loads, most, size, size / alone, overfull)
+
+    def _extent(self, loads: Mapping[Any, float]) -> tuple[float, float]:
+        """The bytes of the most loaded link, and how long it takes until all are through [s]."""
+        if isinstance(loads, Loads):
+            return loads.most, loads.slowest[0]
+        times = (load / self._capacity_of(link) for link, load in loads.items())
+        return max(loads.values()), max(times)
 
     def start(self, shape: FlowShape, then: Act) -> None:
         """Start a flow; `then` is called when it is through."""
         flow = _Flow(self, shape, then)
-        if shape.overfull or shape.links & (self._alone | self._shared):
+        if not (self._apart or self._among or shape.overfull):
+            self._apart[flow], self._alone = None, None
+            return
+        taken = self._taken()
+        if shape.overfull or shape.links & (taken | self._shared):
             self._mix(flow)
         else:
-            self._apart[flow] = None
-            self._alone |= shape.links
+            self._apart[flow], self._alone = None, taken | shape.links
 
-    def _number(self, link: Any) -> int:
+    def _taken(self) -> int:
+        """The links of flows apart, as bits."""
+        if self._alone is None:
+            self._alone = 0
+            for flow in self._apart:
+                self._alone |= flow.shape.links
+        return self._alone
+
+    def number(self, link: Any) -> int:
+        """The number of a link here."""
         if link not in self._numbers:
             self._numbers[link] = len(self._numbers)
             self._capacity.append(self._capacity_of(link))
@@ -190,9 +222,11 @@ class SharedLinks:
     def _mix(self, flow: _Flow) -> None:
         """`flow` shares links: it, and those that it meets, are accounted for."""
         met = [other for other in self._apart if other.shape.links & flow.shape.links]
+        taken = self._taken()
         for other in met:
             del self._apart[other]
-            self._alone ^= other.shape.links
+            taken ^= other.shape.links
+        self._alone = taken
         for one in (*met, flow):
             self._among[one] = None
             self._shared |= one.shape.links
@@ -272,7 +306,8 @@ class SharedLinks:
         """`flow` is through."""
         if flow in self._apart:
             del self._apart[flow]
-            self._alone ^= flow.shape.links
+            if self._alone is not None:
+                self._alone ^= flow.shape.links
         else:
             self._leave(flow)
         flow.then(None)
