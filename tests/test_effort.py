@@ -13,7 +13,7 @@ from dpsim.cases.chapters import Chapters
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.predict import effort
-from dpsim.predict.effort import EVENT, VECTORISED, check_affordable, effort_of
+from dpsim.predict.effort import APART, EVENT, VECTORISED, check_affordable, effort_of
 from dpsim.predict.player import fastest, play
 
 BASE: dict[str, Any] = {
@@ -73,7 +73,7 @@ LARGE: dict[str, Any] = {
         ({"engine": "event"}, r"event by event would take about .* h \(limit 1.0 h\) and .* GB of "
          r"memory \(this machine: 8.0 GB\); engine: auto or vectorised is much faster"),
         ({"detail": "rounds"}, "detail: collective is much faster"),
-        ({"strategy": {"kind": "fsdp"}, "batch": {"accumulation": 4096}},
+        ({"strategy": {"kind": "fsdp", "shard": 8}, "batch": {"accumulation": 4096}},
          r"in one pass over all ranks would take .* or batch.accumulation of [0-9]+ would do"),
     ],
 )  # fmt: skip
@@ -91,19 +91,23 @@ def test_what_does_not_fit_is_refused_with_what_would(
 def test_what_would_do_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effort, "memory", lambda: 8e9)
     monkeypatch.setattr(effort, "LIMIT", 60.0)
-    case = case_of(**LARGE)
+    hybrid = {**LARGE, "strategy": {"kind": "fsdp", "shard": 8}}
+    case = case_of(**hybrid)
     with pytest.raises(Refused, match=r"variability\.steps of [0-9,]+ would do") as refused:
-        check_affordable(case, effort_of(case), VECTORISED)
+        check_affordable(case, effort_of(case), APART)
     steps = int(str(refused.value).rpartition("steps of ")[2].split()[0].replace(",", ""))
-    fitting = case_of(**{**LARGE, "variability": {"jitter": "2 %", "steps": steps}})
-    check_affordable(fitting, effort_of(fitting), VECTORISED)
-    assert effort_of(fitting).seconds(VECTORISED) > 0.9 * 60.0
-    assert effort_of(fitting).bytes(EVENT) > effort_of(fitting).bytes(VECTORISED)
+    fitting = case_of(**{**hybrid, "variability": {"jitter": "2 %", "steps": steps}})
+    effort_now = effort_of(fitting)
+    assert effort_now.vectorised is APART
+    check_affordable(fitting, effort_now, APART)
+    assert effort_now.seconds(APART) > 0.9 * 60.0
+    assert effort_now.bytes(EVENT) > effort_now.bytes(APART) > effort_now.bytes(VECTORISED)
 
 
 def test_a_long_run_says_so_before_it_begins() -> None:
     steps = {"variability": {"jitter": "2 %", "steps": 400}}
-    loaded = load({**BASE, **LARGE, **steps}, Path(), "test")
+    hybrid = {"strategy": {"kind": "fsdp", "shard": 8}}
+    loaded = load({**BASE, **LARGE, **steps, **hybrid}, Path(), "test")
     said = effort.forecast(loaded, Chapters())
     assert re.fullmatch(r"65,536 ranks take about [0-9.,]+ (s|h) and [0-9.]+ GB of memory", said)
     assert effort.forecast(load(BASE, Path(), "test"), Chapters()) == ""

@@ -13,15 +13,18 @@ have the radix 4, and chains the fan-out 0, which becomes 1: a pipeline of whole
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from dpsim.backends import Topology
 from dpsim.backends._mpi_rules import MpiRule
-from dpsim.collectives import Transfer
+from dpsim.collectives import Ranks, Transfer, TransferList, rank_array
 from dpsim.collectives.halving_doubling import HalvingDoubling
 from dpsim.collectives.recursive_doubling import RecursiveDoubling
+from dpsim.core.arrays import IntArray
 from dpsim.core.record import Refused
 
 _RADIX = 4
@@ -36,7 +39,7 @@ class Round(NamedTuple):
 
 
 def rounds(
-    operation: str, rule: MpiRule, ranks: tuple[int, ...], size: float, topology: Topology
+    operation: str, rule: MpiRule, ranks: Ranks, size: float, topology: Topology
 ) -> list[Round]:
     """The rounds of `operation` on `size` bytes (full size) over `ranks`, as `rule` says."""
     name = rule.algorithm
@@ -62,9 +65,7 @@ def rounds(
 # -- all-reduce -----------------------------------------------------------------------------------
 
 
-def _all_reduce(
-    rule: MpiRule, ranks: tuple[int, ...], size: float, topology: Topology
-) -> list[Round]:
+def _all_reduce(rule: MpiRule, ranks: Ranks, size: float, topology: Topology) -> list[Round]:
     name, n = rule.algorithm, len(ranks)
     if name == "reduce_broadcast":
         return _reduce_broadcast(ranks, size)
@@ -80,12 +81,12 @@ def _all_reduce(
     count = math.ceil(chunk / rule.segment) if rule.segment else 1
     piece = chunk / count
     return [
-        Round((n - 1) * count, _onward(ranks, piece), piece),
-        Round(n - 1, _onward(ranks, chunk)),
+        Round((n - 1) * count, _turned(ranks, 1, piece), piece),
+        Round(n - 1, _turned(ranks, 1, chunk)),
     ]
 
 
-def _reduce_broadcast(ranks: tuple[int, ...], size: float) -> list[Round]:
+def _reduce_broadcast(ranks: Ranks, size: float) -> list[Round]:
     """Up a binomial tree, and down the tree by which Open MPI broadcasts."""
     from dpsim.backends._mpi_rules import choose
 
@@ -108,45 +109,47 @@ def _most_into(level: Round) -> int:
     return max(parents.count(parent) for parent in set(parents))
 
 
-def _onward(ranks: tuple[int, ...], piece: float) -> tuple[Transfer, ...]:
-    return tuple(Transfer(a, b, piece) for a, b in zip(ranks, ranks[1:] + ranks[:1], strict=True))
+def _turned(ranks: Ranks, by: int, piece: float) -> TransferList:
+    """From every rank to the one `by` places on."""
+    found = rank_array(ranks)
+    return TransferList.between(found, np.roll(found, -by), piece)
 
 
 # -- all-gather -----------------------------------------------------------------------------------
 
 
-def _ring_gather(ranks: tuple[int, ...], size: float) -> list[Round]:
-    return [Round(len(ranks) - 1, _onward(ranks, size / len(ranks)))]
+def _ring_gather(ranks: Ranks, size: float) -> list[Round]:
+    return [Round(len(ranks) - 1, _turned(ranks, 1, size / len(ranks)))]
 
 
-def _doubling_gather(ranks: tuple[int, ...], size: float) -> list[Round]:
-    n = len(ranks)
+def _doubling_gather(ranks: Ranks, size: float) -> list[Round]:
+    n, found = len(ranks), rank_array(ranks)
+    place = np.arange(n)
     return [
-        Round(1, tuple(Transfer(ranks[i], ranks[i ^ far], size * far / n) for i in range(n)))
+        Round(1, TransferList.between(found, found[place ^ far], size * far / n))
         for far in (1 << level for level in range(n.bit_length() - 1))
     ]
 
 
-def _bruck_gather(ranks: tuple[int, ...], size: float) -> list[Round]:
+def _bruck_gather(ranks: Ranks, size: float) -> list[Round]:
     n = len(ranks)
     return [
-        Round(1, tuple(
-            Transfer(ranks[i], ranks[i - far], min(far, n - far) * size / n) for i in range(n)
-        ))
+        Round(1, _turned(ranks, -far, min(far, n - far) * size / n))
         for far in (1 << level for level in range((n - 1).bit_length()))
-    ]  # fmt: skip
+    ]
 
 
-def _neighbour_gather(ranks: tuple[int, ...], size: float) -> list[Round]:
+def _neighbour_gather(ranks: Ranks, size: float) -> list[Round]:
     """Own block to one neighbour, then the last two blocks to one and the other in turn.
 
     The rounds of one kind are given together; in time that makes no difference.
     """
     n = len(ranks)
 
-    def swaps(first: int, piece: float) -> tuple[Transfer, ...]:
-        pairs = [(ranks[i], ranks[(i + 1) % n]) for i in range(first, n + first, 2)]
-        return tuple(Transfer(*ends, piece) for a, b in pairs for ends in ((a, b), (b, a)))
+    def swaps(first: int, piece: float) -> TransferList:
+        turned = np.roll(rank_array(ranks), -first)
+        others = turned.reshape(-1, 2)[:, ::-1].ravel()
+        return TransferList.between(turned, others, piece)
 
     later = n // 2 - 1
     found = [Round(1, swaps(0, size / n))]
@@ -156,7 +159,7 @@ def _neighbour_gather(ranks: tuple[int, ...], size: float) -> list[Round]:
     return found
 
 
-_GATHERS: dict[str, Callable[[tuple[int, ...], float], list[Round]]] = {
+_GATHERS: dict[str, Callable[[Ranks, float], list[Round]]] = {
     "ring": _ring_gather,
     "recursive_doubling": _doubling_gather,
     "bruck": _bruck_gather,
@@ -201,58 +204,54 @@ _PARENTS: dict[str, Callable[[int], int]] = {
 }
 
 
-def _down(parent: Callable[[int], int], ranks: tuple[int, ...], size: float) -> list[Round]:
+def _down(parent: Callable[[int], int], ranks: Ranks, size: float) -> list[Round]:
     """A round for each level of the tree."""
-    n = len(ranks)
-    depth = [0] * n
-    levels: dict[int, list[Transfer]] = {}
-    for place in range(1, n):
-        above = parent(place)
-        depth[place] = depth[above] + 1
-        message = Transfer(ranks[above], ranks[place], size)
-        levels.setdefault(depth[place], []).append(message)
-    return [Round(1, tuple(levels[level])) for level in sorted(levels)]
+    n, found = len(ranks), rank_array(ranks)
+    above = np.array([0, *(parent(place) for place in range(1, n))])
+    depth, deepest = np.zeros(n, dtype=np.int64), -1
+    while depth.max() > deepest:  # a level further down is right each time
+        deepest = int(depth.max())
+        depth = np.where(np.arange(n) > 0, depth[above] + 1, 0)
+    levels = (np.flatnonzero(depth == level) for level in range(1, deepest + 1))
+    return [Round(1, TransferList.between(found[above[at]], found[at], size)) for at in levels]
 
 
-def _pipeline(ranks: tuple[int, ...], size: float, segment: int) -> list[Round]:
+def _pipeline(ranks: Ranks, size: float, segment: int) -> list[Round]:
     """A chain; the last segment is at its end after n - 2 rounds more than there are segments."""
-    n = len(ranks)
+    n, found = len(ranks), rank_array(ranks)
     if not segment:
         return [Round(1, (Transfer(a, b, size),)) for a, b in pairwise(ranks)]
     count = max(math.ceil(size / segment), 1)
-    hops = tuple(Transfer(a, b, size / count) for a, b in pairwise(ranks))
+    hops = TransferList.between(found[:-1], found[1:], size / count)
     return [Round(count + n - 2, hops)]
 
 
-def _binomial_rounds(ranks: tuple[int, ...], size: float) -> list[Round]:
+def _binomial_rounds(ranks: Ranks, size: float) -> list[Round]:
     """MPICH's order of sends: farthest first, so that after round k 2^k ranks have it."""
-    n = len(ranks)
+    found = rank_array(ranks)
     return [
-        Round(1, tuple(Transfer(ranks[a], ranks[a + far], size) for a in _holders(n, far)))
-        for far in _halves(n)
+        Round(1, TransferList.between(found[at], found[at + far], size))
+        for at, far in _halves(len(ranks))
     ]
 
 
-def _scatter_gather(name: str, ranks: tuple[int, ...], size: float) -> list[Round]:
+def _scatter_gather(name: str, ranks: Ranks, size: float) -> list[Round]:
     """Halves of halves down a binomial tree, then an all-gather."""
-    n = len(ranks)
+    n, found = len(ranks), rank_array(ranks)
     if name == "scatter_recursive_doubling" and n.bit_count() != 1:
         message = f"{name} over {n} ranks, no power of two, is not modelled"
         raise Refused(message, ("collective", "backend"))
     scatter = [
-        Round(1, tuple(
-            Transfer(ranks[a], ranks[a + far], (min(a + 2 * far, n) - a - far) * size / n)
-            for a in _holders(n, far)
+        Round(1, TransferList.between(
+            found[at], found[at + far], (np.minimum(at + 2 * far, n) - at - far) * size / n
         ))
-        for far in _halves(n)
+        for at, far in _halves(n)
     ]  # fmt: skip
     ring = name == "scatter_ring"
     return scatter + (_ring_gather(ranks, size) if ring else _doubling_gather(ranks, size))
 
 
-def _halves(n: int) -> Iterable[int]:
-    return (1 << level for level in reversed(range((n - 1).bit_length())))
-
-
-def _holders(n: int, far: int) -> Iterable[int]:
-    return (a for a in range(0, n, 2 * far) if a + far < n)
+def _halves(n: int) -> Iterator[tuple[IntArray, int]]:
+    """Distances from far to near, and the places that send so far: those that were reached."""
+    for far in (1 << level for level in reversed(range((n - 1).bit_length()))):
+        yield np.arange(0, n - far, 2 * far), far

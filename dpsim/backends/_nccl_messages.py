@@ -37,6 +37,7 @@ from dpsim.collectives import (
     Transfers,
     lanes_of,
     members_of,
+    onward,
     rank_array,
 )
 from dpsim.core.arrays import IntArray
@@ -148,14 +149,6 @@ def _shift(ranks: Ranks, topology: Topology) -> Messages:
     home, away = _kinds(traffic)
     nodes = len(members_of(ranks, topology).nodes)
     return Messages(traffic, int(nodes == 1), int(nodes > 1), 1.0, 0.0, home, away, nodes)
-
-
-def onward(ranks: Ranks, size: float) -> TransferList:
-    """From every rank to the next, from the last of more than two to the first."""
-    found = rank_array(ranks)
-    if len(found) == 2:
-        return TransferList.between(found[:1], found[1:], size)
-    return TransferList.between(found, np.roll(found, -1), size)
 
 
 # -- everybody to everybody -----------------------------------------------------------------------

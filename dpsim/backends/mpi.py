@@ -17,19 +17,23 @@ and rendezvous protocols, no coll/han, no vendor's tuning files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
+
+import numpy as np
 
 from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, Topology
 from dpsim.backends._mpi_rounds import Round, rounds
 from dpsim.backends._mpi_rules import RULES, choose
-from dpsim.collectives import Transfer
+from dpsim.collectives import TransferList, Transfers, lanes_of, members_of, onward, rank_array
 from dpsim.core import units
+from dpsim.core.arrays import Array, IntArray
 from dpsim.core.record import Refused, Text, record
+from dpsim.machines.fabrics import Vertex
+from dpsim.machines.tally import Lane, Tally
+from dpsim.machines.topology import Way
 
-Route = Callable[[int, int], tuple[Edge, ...]]
 _REDUCES = ("all_reduce",)
 
 
@@ -76,13 +80,12 @@ class Mpi(Backend):
             raise Refused("means nothing for buffers on the host", ("cuda_aware",))
 
     def plan(self, operation: str, ranks: Ranks, size: float, topology: Topology | None) -> Plan:
-        ranks = tuple(ranks)
         n = len(ranks)
         if n == 1:
             return Plan((), None, "none", 0.0)
         assert topology is not None
         if operation == "send":
-            name, found = "send", [Round(1, _sends(ranks, size))]
+            name, found = "send", [Round(1, onward(ranks, size))]
         else:
             version = self.version or list(RULES[self.implementation])[-1]
             rule = choose(self.implementation, version, operation, n, size)
@@ -90,51 +93,52 @@ class Mpi(Backend):
             found = rounds(operation, rule, ranks, size, topology)
         direct = self.cuda_aware and operation not in _REDUCES
         self._require_known_ways(operation, ranks, topology, direct)
-        route: Route = topology.route if direct else _HostRoutes(topology)
-        phases = [self._phase(r, route, topology) for r in found]
+        host = None if direct else _Hosts(topology)
+        phases = [self._phase(r, host, topology) for r in found]
         if self.buffers == "device" and not direct:
             phases = list(self._staged(operation, ranks, size, phases, topology))
-        total = sum(r.repeats * sum(t.bytes for t in r.transfers) for r in found)
+        total = sum(r.repeats * TransferList.of(r.transfers).bytes for r in found)
         sent = size if operation == "send" else total / n
         return Plan(tuple(phases), None, name, sent)
 
-    def _phase(self, found: Round, route: Route, topology: Topology) -> Phase:
+    def _phase(self, found: Round, host: _Hosts | None, topology: Topology) -> Phase:
         """The repeats of a round: its slowest message sets the pace, then the CPU adds up."""
-        messages = [(size, route(a, b)) for a, b, size in found.transfers]
-        loads = _loads(messages)
-        busy = {
-            edge: load / (topology.link(edge).bandwidth * self.efficiency)
-            for edge, load in loads.items()
-        }
-        busiest = max(busy, key=lambda edge: busy[edge], default=None)
-        pace = 0.0 if busiest is None else busy[busiest]
-        slowest = max(self._alone(size, way, busy, topology) for size, way in messages)
-        count = found.repeats
+        lanes = [
+            (lane if host is None else host.lane(lane, part), part)
+            for flow in TransferList.of(found.transfers).parts
+            for lane, part in lanes_of(flow, topology)
+        ]
+        tally = Tally(topology, _nodes(lane for lane, _ in lanes))
+        for lane, part in lanes:
+            tally.add(lane, part.bytes, part.order)
+        loads, count = tally.loads(), found.repeats
+        pace = loads.slowest[0] / self.efficiency if loads else 0.0
+        slowest = max(self._alone(tally, lane, part.bytes) for lane, part in lanes)
         waiting = count * (slowest - pace + found.added / self.reduce)
-        if busiest is None:
+        if not loads:
             return Phase(waiting)
         return Phase(
             latency=waiting,
             seconds=count * pace,
-            loads={edge: count * load for edge, load in loads.items()},
-            size=count * max(loads.values()) / self.efficiency,
-            busiest=busiest,
+            loads=loads.of(count * loads.carried),
+            size=count * loads.most / self.efficiency,
+            busiest=loads.slowest[1],
         )
 
-    def _alone(
-        self, size: float, way: tuple[Edge, ...], busy: Mapping[Edge, float], topology: Topology
-    ) -> float:
-        """Latency and moving of one message [s]; without a way it goes through shared memory."""
-        latency = self.latency
-        if latency is None:
-            latency = sum(topology.link(edge).latency for edge in way)
-        if way:
-            return latency + max(busy[edge] for edge in way)
-        assert self.shared_memory is not None
-        return latency + size / self.shared_memory
+    def _alone(self, tally: Tally, lane: Lane, size: float | Array) -> float:
+        """Latency and moving of the slowest message of a lane on its own [s]; without a way they go
+        through shared memory."""
+        latency = tally.latencies(lane) if self.latency is None else self.latency
+        busy: Array | float = 0.0
+        for _, loads, bandwidths in tally.crossed(lane):
+            busy = np.fmax(busy, loads / bandwidths / self.efficiency)
+        if lane.way == Way(()):
+            assert self.shared_memory is not None
+            busy = size / self.shared_memory
+        return float(np.max(latency + busy))
 
     def _staged(
-        self, operation: str, ranks: tuple[int, ...], size: float, moved: list[Phase],
+        self, operation: str, ranks: Ranks, size: float, moved: list[Phase],
         topology: Topology,
     ) -> Iterator[Phase]:  # fmt: skip
         """`moved` between a copy of what each rank gives and one of what it gets."""
@@ -147,23 +151,24 @@ class Mpi(Backend):
         yield from moved
         yield self._copies(getting, size, topology, down=False)
 
-    def _copies(
-        self, ranks: tuple[int, ...], size: float, topology: Topology, *, down: bool
-    ) -> Phase:
-        host = _HostRoutes(topology)
-        ways = [host.to_host(rank) if down else host.to_device(rank) for rank in ranks]
-        loads = _loads([(size, way) for way in ways])
-        busy = {edge: load / topology.link(edge).bandwidth for edge, load in loads.items()}
-        busiest = max(busy, key=lambda edge: busy[edge])
+    def _copies(self, ranks: Ranks, size: float, topology: Topology, *, down: bool) -> Phase:
+        host, found = _Hosts(topology), rank_array(ranks)
+        tally = Tally(topology, np.unique(found // topology.gpus))
+        (flow,) = TransferList.between(found, found, size).parts
+        for lane, part in lanes_of(flow, topology):
+            gpu = int(part.sources[0]) % topology.gpus
+            way = Way(host.to_host(gpu) if down else host.to_device(gpu))
+            tally.add(lane._replace(way=way), size, part.order)
+        loads = tally.loads()
+        busy, busiest = loads.slowest
         own = 0.0 if self.copy is None else size / self.copy
-        seconds = max(busy[busiest], own)
-        return Phase(self.copy_latency, seconds, loads, max(loads.values()), busiest)
+        return Phase(self.copy_latency, max(busy, own), loads, loads.most, busiest)
 
     def _require_known_ways(
-        self, operation: str, ranks: tuple[int, ...], topology: Topology, direct: bool
+        self, operation: str, ranks: Ranks, topology: Topology, direct: bool
     ) -> None:
         """Refused where nothing is known of the messages inside a node."""
-        if len({topology.node_of(rank) for rank in ranks}) == len(ranks):
+        if len(members_of(ranks, topology).nodes) == len(ranks):
             return
         path = ("collective", "backend")
         modelled = "mpi is modelled between nodes with one rank each (gpus_per_node: 1 is accepted)"
@@ -176,7 +181,7 @@ class Mpi(Backend):
 
 
 @dataclass(frozen=True)
-class _HostRoutes:
+class _Hosts:
     """Ways between the hosts' memories: from the socket nearest to a rank's GPU over its NIC.
 
     Inside a node there is none: shared memory.
@@ -185,34 +190,28 @@ class _HostRoutes:
 
     topology: Topology
 
-    def __call__(self, source: int, target: int) -> tuple[Edge, ...]:
-        if self.topology.node_of(source) == self.topology.node_of(target):
-            return ()
-        whole = self.topology.route(source, target)
+    def lane(self, lane: Lane, messages: Transfers) -> Lane:
+        """The same messages between hosts."""
+        first, last = lane.way.nics or (None, None)
+        if first is None or last is None:
+            return lane._replace(way=Way(()))
         if not self.topology.sockets:
-            return whole
-        outside = tuple(e for e in whole if {e[0][0], e[1][0]} & {"leaf", "spine"})
-        leaves, enters = outside[0][0], outside[-1][1]
-        return (
-            *self._way(self._socket(source), leaves),
-            *outside,
-            *self._way(enters, self._socket(target)),
-        )
+            return lane
+        inside, gpus = self.topology.inside, self.topology.gpus
+        source, target = (int(ends[0]) % gpus for ends in messages[:2])
+        out = inside(self._socket(source), ("nic", 0, first))
+        into = inside(("nic", 0, last), self._socket(target))
+        return lane._replace(way=lane.way._replace(out=out, into=into))
 
-    def to_host(self, rank: int) -> tuple[Edge, ...]:
-        """From a rank's GPU to its host's memory."""
-        return self._way(self._device(rank), self._socket(rank))
+    def to_host(self, gpu: int) -> tuple[Edge, ...]:
+        """From a GPU of node 0 to its host's memory."""
+        return self.topology.inside(("gpu", 0, gpu), self._socket(gpu))
 
-    def to_device(self, rank: int) -> tuple[Edge, ...]:
-        """From the host's memory to a rank's GPU."""
-        return self._way(self._socket(rank), self._device(rank))
+    def to_device(self, gpu: int) -> tuple[Edge, ...]:
+        """From the host's memory to a GPU of node 0."""
+        return self.topology.inside(self._socket(gpu), ("gpu", 0, gpu))
 
-    def _device(self, rank: int) -> tuple[str, int, int]:
-        node, gpu = divmod(rank, self.topology.gpus)
-        return "gpu", node, gpu
-
-    def _socket(self, rank: int) -> tuple[str, int, int]:
-        gpu = rank % self.topology.gpus
+    def _socket(self, gpu: int) -> Vertex:
         if not self.topology.sockets:
             raise Refused(
                 "this machine's file names no sockets, so nothing is known of copies between GPU "
@@ -223,24 +222,9 @@ class _HostRoutes:
             self.topology.sockets,
             key=lambda k: (len(self.topology.inside(("gpu", 0, gpu), ("socket", 0, k))), k),
         )
-        return ("socket", self.topology.node_of(rank), near)
-
-    def _way(self, source: tuple[str, int, int], target: tuple[str, int, int]) -> tuple[Edge, ...]:
-        node = source[1]
-        inside = self.topology.inside((source[0], 0, source[2]), (target[0], 0, target[2]))
-        return tuple(((a[0], node, *a[2:]), (b[0], node, *b[2:])) for a, b in inside)
+        return ("socket", 0, near)
 
 
-def _sends(ranks: tuple[int, ...], size: float) -> tuple[Transfer, ...]:
-    if len(ranks) == 2:
-        return (Transfer(ranks[0], ranks[1], size),)
-    return tuple(Transfer(a, b, size) for a, b in pairwise((*ranks, ranks[0])))
-
-
-def _loads(messages: Iterable[tuple[float, tuple[Edge, ...]]]) -> dict[Edge, float]:
-    """Bytes on each link."""
-    found: dict[Edge, float] = {}
-    for size, way in messages:
-        for edge in way:
-            found[edge] = found.get(edge, 0.0) + size
-    return found
+def _nodes(lanes: Iterable[Lane]) -> IntArray:
+    """The nodes at the ends of all lanes, ascending."""
+    return np.unique(np.concatenate([ends for lane in lanes for ends in lane[1:]]))

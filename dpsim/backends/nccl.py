@@ -36,6 +36,7 @@ from dpsim.collectives import (
     collnet_direct,
     members_of,
     nvls_sharp,
+    onward,
     ring_payload,
 )
 from dpsim.collectives.direct import Direct
@@ -279,7 +280,7 @@ class _Posted:
         if self.call.operation == "all_to_all":
             yield from Direct().stages(*self.call)
         else:
-            yield Stage(1, messages.onward(self.call.ranks, self.call.size))
+            yield Stage(1, onward(self.call.ranks, self.call.size))
 
 
 def _plugin(algorithm: str) -> Algorithm:

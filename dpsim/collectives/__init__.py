@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
+
 from dpsim.collectives._flows import (
     Stage,
     Transfer,
@@ -72,6 +74,13 @@ def places_of(ranks: Iterable[int], topology: Topology) -> list[Ranks]:
     return [as_ranks(place.tolist()) for place in found.reshape(count, -1).T]
 
 
+def onward(ranks: Ranks, size: float) -> TransferList:
+    """From every rank to the next, and from the last of more than two to the first."""
+    found = rank_array(ranks)
+    count = len(found) if len(found) > 2 else 1
+    return TransferList.between(found[:count], np.roll(found, -1)[:count], size)
+
+
 class Algorithm:
     """Contract of this folder."""
 
@@ -132,28 +141,8 @@ CONTRACT = Algorithm
 
 #: what plug-ins of this folder, and other rooms, take from here
 __all__ = [
-    "BARRIER",
-    "CONTRACT",
-    "OPERATIONS",
-    "ORDERS",
-    "RECEIVE",
-    "SEND",
-    "Algorithm",
-    "Edge",
-    "Members",
-    "Ranks",
-    "Stage",
-    "Topology",
-    "Transfer",
-    "TransferList",
-    "Transfers",
-    "aggregator",
-    "as_ranks",
-    "lanes_of",
-    "members_of",
-    "path",
-    "places_of",
-    "rank_array",
-    "ring_payload",
-    "switch",
+    "BARRIER", "CONTRACT", "OPERATIONS", "ORDERS", "RECEIVE", "SEND", "Algorithm", "Edge",
+    "Members", "Ranks", "Stage", "Topology", "Transfer", "TransferList", "Transfers", "aggregator",
+    "as_ranks", "lanes_of", "members_of", "onward", "path", "places_of", "rank_array",
+    "ring_payload", "switch",
 ]  # fmt: skip

@@ -73,6 +73,13 @@ class TransferList(Sequence[Transfer]):
         """`factor` times the bytes."""
         return TransferList(part._replace(bytes=part.bytes * factor) for part in self.parts)
 
+    @property
+    def bytes(self) -> float:
+        """All bytes together."""
+        return sum(
+            float(np.broadcast_to(part.bytes, part.order.shape).sum()) for part in self.parts
+        )
+
     def elsewhere(self, move: Callable[[IntArray], IntArray]) -> TransferList:
         """Between the ranks that `move` makes of these."""
         return TransferList(

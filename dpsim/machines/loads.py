@@ -40,7 +40,7 @@ class LinkClass(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class LinkColumn:
     """The links at one place of several nodes: `edge` of node 0, or between switches where it is
     None.  `single`: it is that edge and no other.
 
@@ -61,14 +61,14 @@ class LinkLayout:
     def __init__(
         self,
         topology: Topology,
-        columns: tuple[Column, ...] | Callable[[], tuple[Column, ...]],
+        columns: tuple[LinkColumn, ...] | Callable[[], tuple[LinkColumn, ...]],
         classes: tuple[LinkClass, ...],
     ) -> None:
         self.topology, self.classes = topology, classes
         self._columns = columns
 
     @cached_property
-    def columns(self) -> tuple[Column, ...]:
+    def columns(self) -> tuple[LinkColumn, ...]:
         """All links, by place."""
         return self._columns() if callable(self._columns) else self._columns
 
@@ -85,7 +85,7 @@ class LinkLayout:
         column = self.columns[which.column]
         return self._named(column, int(column.numbers[which.place]))
 
-    def _named(self, column: Column, number: int) -> Edge:
+    def _named(self, column: LinkColumn, number: int) -> Edge:
         cables, edge = self.topology.cables, column.edge
         if edge is None:
             assert cables is not None

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpsim.core.arrays import IntArray
 from dpsim.machines.fabrics import Edge, Vertex
-from dpsim.machines.loads import Column, LinkLayout, Loads
+from dpsim.machines.loads import LinkColumn, LinkLayout, Loads
 from dpsim.machines.members import Ranks, rank_array
 from dpsim.machines.topology import Topology, moved
 
@@ -62,12 +62,12 @@ class Move:
             return {self.edge(edge): load for edge, load in loads.items()}
         layout = loads.layout
 
-        def columns() -> tuple[Column, ...]:
+        def columns() -> tuple[LinkColumn, ...]:
             return tuple(self._column(column) for column in layout.columns)
 
         return Loads(LinkLayout(self.topology, columns, layout.classes), loads.carried)
 
-    def _column(self, column: Column) -> Column:
+    def _column(self, column: LinkColumn) -> LinkColumn:
         if column.edge is None:
             return replace(column, numbers=self._trunks(column.numbers))
         return replace(column, numbers=column.numbers + self.by)

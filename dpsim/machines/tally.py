@@ -11,7 +11,7 @@ from dpsim.core.arrays import Array, IntArray
 from dpsim.machines._sums import KINDS, NEVER, PLACES, BoolArray, Sums, sorted_out
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge
-from dpsim.machines.loads import LEAF, Column, LinkClass, LinkLayout, Loads
+from dpsim.machines.loads import LEAF, LinkClass, LinkColumn, LinkLayout, Loads
 from dpsim.machines.topology import Topology, Way
 
 #: for the edges of a way: what each counts as, and whether it does so whoever else crosses it
@@ -51,7 +51,7 @@ class Classes:
 
     def __init__(self, kinds: Sequence[str]) -> None:
         self._kinds = kinds
-        self.columns: list[Column] = []
+        self.columns: list[LinkColumn] = []
         self.classes: list[LinkClass] = []
         self.carried: list[float] = []
 
@@ -79,7 +79,7 @@ class Classes:
                           len(self.columns), at)
             )  # fmt: skip
             self.carried.append(float(sums.loads(row)[at]))
-            self.columns.append(Column(edge, numbers, len(self.classes) - 1, single))
+            self.columns.append(LinkColumn(edge, numbers, len(self.classes) - 1, single))
         many = max(_MANY // sums.width, 1)
         for first in range(0, len(odd), many):
             self._take_odd(sums, odd[first : first + many], numbers, bandwidths, single)
@@ -113,7 +113,7 @@ class Classes:
         ends = np.searchsorted(rows, np.arange(1, len(some)))
         parts = np.split(found.classes + before, ends)
         for (edge, _), here, classes in zip(some, used, parts, strict=True):
-            self.columns.append(Column(edge, numbers[here], classes, single))
+            self.columns.append(LinkColumn(edge, numbers[here], classes, single))
         for count, row, place, key, kind, load, bandwidth in zip(*found[1:], strict=True):
             self.classes.append(
                 LinkClass(count, bandwidth, self._kinds[kind], key, column + row, place)

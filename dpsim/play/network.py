@@ -22,12 +22,11 @@ import simpy
 
 from dpsim.backends import Plan
 from dpsim.machines.loads import Loads
+from dpsim.play.fairness import SAME_LEVEL, fair_rates
 
 #: flows whose remaining time is below this share of their own length end now: without it, equal
 #: flows would end one rounding error apart and multiply events
 _SAME_INSTANT = 1e-13
-#: links whose levels differ by less, as a share, are full together
-_SAME_LEVEL = 1e-12
 
 Act = Callable[[Any], None]
 
@@ -177,7 +176,7 @@ class SharedLinks:
         if size <= 0.0:
             return None
         alone = quickest if alone is None else alone
-        overfull = quickest * size > alone * most * (1.0 + _SAME_LEVEL)
+        overfull = quickest * size > alone * most * (1.0 + SAME_LEVEL)
         return FlowShape(self, loads, most, size, size / alone, overfull)
 
     def _extent(self, loads: Mapping[Any, float]) -> tuple[float, float]:
@@ -217,7 +216,7 @@ class SharedLinks:
 
     def _room(self, link: int) -> float:
         """What may be asked of a link: its capacity, and a little for rounding."""
-        return self._capacity[link] * (1.0 + _SAME_LEVEL)
+        return self._capacity[link] * (1.0 + SAME_LEVEL)
 
     def _mix(self, flow: _Flow) -> None:
         """`flow` shares links: it, and those that it meets, are accounted for."""
@@ -324,7 +323,7 @@ class SharedLinks:
         for link, crossing in flow.shape.crossings:
             asked = self._asked[link] - crossing * flow.shape.pace
             # what is left when nobody crosses a link any more is rounding
-            self._asked[link] = asked if asked > _SAME_LEVEL * self._capacity[link] else 0.0
+            self._asked[link] = asked if asked > SAME_LEVEL * self._capacity[link] else 0.0
             if crossed and asked <= self._room(link):
                 self._full &= ~(1 << link)
         if crossed:
@@ -390,29 +389,7 @@ def together(plans: Sequence[Plan], capacity: Callable[[Any], float]) -> tuple[f
     return tuple(passage.end for passage in passages)
 
 
-def fair_rates(
-    flows: Sequence[Mapping[Any, float]], capacity: Callable[[Any], float]
-) -> list[float]:
-    """Max-min fair rates of `flows`, each a map from link to how often it crosses it.
-
-    All links that are full at the same level are frozen at once, so symmetric flows take one round
-    however many they are.  A flow that crosses nothing has an infinite rate.
-    """
-    crossings = [(f, link, c) for f, flow in enumerate(flows) for link, c in flow.items() if c > 0]
-    links = {link: k for k, link in enumerate(dict.fromkeys(link for _, link, _ in crossings))}
-    rates = np.full(len(flows), np.inf)
-    flow_of = np.array([f for f, _, _ in crossings], dtype=int)
-    link_of = np.array([links[link] for _, link, _ in crossings], dtype=int)
-    weight = np.array([c for _, _, c in crossings], dtype=float)
-    free = np.array([capacity(link) for link in links], dtype=float)
-    while len(weight):
-        total = np.bincount(link_of, weight, len(links))
-        level = np.divide(free, total, out=np.full(len(links), np.inf), where=total > 0)
-        lowest = max(float(level.min()), 0.0)
-        frozen = np.zeros(len(flows), dtype=bool)
-        frozen[flow_of[level[link_of] <= lowest * (1.0 + _SAME_LEVEL)]] = True
-        rates[frozen] = lowest
-        gone = frozen[flow_of]
-        free -= lowest * np.bincount(link_of[gone], weight[gone], len(links))
-        flow_of, link_of, weight = flow_of[~gone], link_of[~gone], weight[~gone]
-    return [float(rate) for rate in rates]
+__all__ = [
+    "Act", "Alarm", "Clock", "FlowShape", "Parts", "Passage", "SharedLinks", "fair_rates", "parts",
+    "together",
+]  # fmt: skip

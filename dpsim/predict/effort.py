@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
 from dpsim.cases.variant import with_micro_batches
+from dpsim.compile.program import Cast
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded
 
@@ -34,20 +35,26 @@ class Appetite:
     operation  CPU seconds for an operation of a program and step, however many play it [s]
     share      CPU seconds for each player's part in it [s]
     kept       bytes for each player's part in it, as long as its step is kept [B]
+    player     bytes for each player, whatever it does [B]
     steps      steps that are kept; None: all
     """
 
     operation: float
     share: float
     kept: float
+    player: float = 0.0
     steps: int | None = None
 
 
-#: benchmarks/engines.py on a 2-core x86-64 machine, Llama-3-8B under FSDP2: 7.5 us and 250 B an
-#: operation and rank (event), 28 us and 0.06 us beside that (vectorised)
-EVENT = Appetite(0.0, 1.0e-5, 300.0)
-VECTORISED = Appetite(3.0e-5, 6.0e-8, 50.0, steps=2)
-_BY_NAME = {"event": (EVENT,), "vectorised": (VECTORISED,)}
+#: benchmarks/engines.py on a 2-core x86-64 machine, Llama-3-8B: 3 us and 250 B an operation and
+#: rank (event, FSDP2); 12-25 us an operation, 0.1 ns and 500 B a rank beside that (vectorised, DDP
+#: on 1,024 to 1,048,576 ranks); 0.13 us and 15 B for each rank's part where ranks are apart
+#: (vectorised, hybrid shards of 8 on 65,536 ranks)
+EVENT = Appetite(0.0, 3.5e-6, 300.0)
+VECTORISED = Appetite(2.5e-5, 1.5e-10, 0.0, player=500.0, steps=2)
+APART = Appetite(2.5e-5, 1.5e-7, 20.0, player=500.0, steps=2)
+#: bytes of an operation of a program, by whomever it is played [B]
+OPERATION = 1500.0
 
 
 @dataclass(frozen=True)
@@ -58,12 +65,24 @@ class Effort:
     steps       of the first play
     operations  of a player in a step, in the mean over programs
     transfers   of a collective that are played one by one, over all ranks; 0: none are
+    apart       ranks of one program do different things with others: several groups, or transfers
     """
 
     players: int
     steps: int
     operations: float
     transfers: int = 0
+    apart: bool = False
+
+    @property
+    def vectorised(self) -> Appetite:
+        """What the vectorised engine needs here."""
+        return APART if self.apart else VECTORISED
+
+    def appetites(self, engine: str) -> tuple[Appetite, ...]:
+        """What the engines of a scenario's `engine` need."""
+        found = {"event": (EVENT,), "vectorised": (self.vectorised,)}
+        return found.get(engine, (EVENT, self.vectorised))
 
     def seconds(self, engine: Appetite) -> float:
         """Rough CPU seconds of playing [s]."""
@@ -73,7 +92,8 @@ class Effort:
     def bytes(self, engine: Appetite) -> float:
         """Rough bytes that playing needs [B]."""
         steps = self.steps if engine.steps is None else min(self.steps, engine.steps)
-        return steps * self.operations * self.players * engine.kept
+        each = steps * self.operations * engine.kept + engine.player
+        return self.operations * OPERATION + self.players * each
 
 
 def effort_of(case: Case) -> Effort:
@@ -88,7 +108,20 @@ def effort_of(case: Case) -> Effort:
     else:
         steps = 4 if mesh.plain else 2
     players = mesh.pipeline if alike else case.ranks
-    return Effort(players, steps, _operations(case), 4 * case.ranks if rounds else 0)
+    transfers = 4 * case.ranks if rounds else 0
+    return Effort(players, steps, _operations(case), transfers, not alike and _apart(_cast(case)))
+
+
+def _cast(case: Case) -> Cast:
+    return case.programs.cast(None if case.scenario.iteration == "steady" else 1)
+
+
+def _apart(cast: Cast) -> bool:
+    """Whether ranks of one program do different things with others."""
+    return any(
+        program.transfers or any(len(cast.groups[name]) > 1 for name in program.collective_groups)
+        for program in cast.programs
+    )
 
 
 def _operations(case: Case) -> float:
@@ -101,7 +134,7 @@ def _operations(case: Case) -> float:
 
 
 def _counted(case: Case) -> float:
-    cast = case.programs.cast(None if case.scenario.iteration == "steady" else 1)
+    cast = _cast(case)
     return sum(len(program.ops) for program in cast.programs) / len(cast.programs)
 
 
@@ -135,8 +168,8 @@ def forecast(loaded: Loaded, shared: Chapters) -> str:
     case = Case(point, loaded.base, shared=shared)
     try:
         effort = effort_of(case)
-        engines = (EVENT, VECTORISED) if point.engine == "auto" else _BY_NAME[point.engine]
-        engine = EVENT if point.detail == "rounds" else min(engines, key=effort.seconds)
+        engines = effort.appetites("event" if point.detail == "rounds" else point.engine)
+        engine = min(engines, key=effort.seconds)
         seconds, size = effort.seconds(engine), effort.bytes(engine)
         if seconds <= LONG and size <= memory() / 4:
             return ""
@@ -149,7 +182,7 @@ def _instead(case: Case, effort: Effort, engine: Appetite) -> str:
     """What would work, in words."""
     if effort.transfers:
         return "detail: collective is much faster"
-    whole = VECTORISED
+    whole = effort.vectorised
     if engine is EVENT and effort.seconds(whole) <= LIMIT and effort.bytes(whole) <= memory():
         return "engine: auto or vectorised is much faster"
     over = max(effort.seconds(engine) / LIMIT, effort.bytes(engine) / memory())

@@ -14,11 +14,11 @@ from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
-from dpsim.predict.effort import EVENT, VECTORISED, check_affordable, effort_of
+from dpsim.predict.effort import EVENT, check_affordable, effort_of
 
 #: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
 #: vectorised engine
-EVENT_BUDGET = 5.0
+EVENT_BUDGET = 1.75
 #: steps of a re-play on the event engine, where anything is random
 FEW = 8
 #: the vectorised engine where the times of steps are all that is asked for
@@ -58,7 +58,7 @@ def play(case: Case, *, budget: float | None = None) -> Played:
     else:
         reason = "asked for"
     if wanted == "vectorised":
-        check_affordable(case, effort, VECTORISED)
+        check_affordable(case, effort, effort.vectorised)
         try:
             timeline, first = _settle(case.plays(), vectorised.play)
             return Played(timeline, wanted, reason, first)
@@ -74,7 +74,8 @@ def fastest(case: Case, *, splits: bool = True) -> Played:
     """Play `case` as `play`, but let `auto` be the vectorised engine wherever that applies; without
     `splits` nothing says what steps are made of."""
     if case.scenario.engine == "auto" and case.scenario.detail != "rounds":
-        check_affordable(case, effort_of(case), VECTORISED)
+        effort = effort_of(case)
+        check_affordable(case, effort, effort.vectorised)
         with suppress(NotApplicable):
             timeline, first = _settle(case.plays(), partial(vectorised.play, splits=splits))
             return Played(timeline, "vectorised", "the fastest that applies", first)

@@ -34,7 +34,7 @@ from dpsim.play.event.score import (
     SENT,
     TAKE,
     TURN,
-    Move,
+    Cue,
 )  # fmt: skip
 from dpsim.play.event.steps import Steps
 from dpsim.play.event.workers import NOTHING, SPECIAL, Worker, enlist
@@ -77,7 +77,7 @@ class _Run:
         self.workers = [worker for player in players for worker in enlist(player, self.steps)]
         self.todo: list[Worker] = []
         self.walking = False
-        self.acts: dict[int, Callable[[Worker, Move], None]] = {
+        self.acts: dict[int, Callable[[Worker, Cue], None]] = {
             CONTENDED: self._work, COLLECTIVE: self.exchanges.join,
             SENT: self.exchanges.send,
             RECEIVED: self.exchanges.receive, ISSUED: self._issue, TURN: self._turn,
@@ -126,16 +126,16 @@ class _Run:
     def _go_on(self, worker: Worker) -> None:
         """Walk through the worker's own work, up to something that is not known yet or that is
         done with others."""
-        moves, place, free = worker.moves, worker.place, worker.free
+        cues, place, free = worker.cues, worker.place, worker.free
         readies, starts, ends = worker.times
         while True:
-            index, kind, seconds, after, special, heard, _, _ = moves[place]
+            index, kind, seconds, after, special, heard, _, _ = cues[place]
             ready = free
             for other in after:
                 if ends[other] > ready:
                     ready = ends[other]
             if special:
-                ready = self._specially(worker, moves[place], ready)
+                ready = self._specially(worker, cues[place], ready)
             if ready == inf or kind > SCALED:
                 worker.place, worker.free, worker.ready = place, free, ready
                 break
@@ -152,17 +152,17 @@ class _Run:
             worker.blocked = next((k for k in after if ends[k] == inf), SPECIAL)
             worker.player.awake -= 1
         else:
-            self.acts[kind](worker, moves[place])
+            self.acts[kind](worker, cues[place])
 
-    def _specially(self, worker: Worker, move: Move, ready: float) -> float:
-        """When `move` is ready, which others of its rank would let start at `ready`; infinity if
+    def _specially(self, worker: Worker, cue: Cue, ready: float) -> float:
+        """When `cue` is ready, which others of its rank would let start at `ready`; infinity if
         that is not known yet."""
-        op, player = move.op, worker.player
+        op, player = cue.op, worker.player
         if op.after_step and worker.step:
             known = len(player.finished) >= worker.step
             ready = max(ready, player.finished[worker.step - 1]) if known else inf
         if player.issued:
-            ready = max(ready, player.issued[worker.step][move.place])
+            ready = max(ready, player.issued[worker.step][cue.place])
         if op.delay and ready < inf:
             # what is left of it since the last of what it waits for has ended
             left = max(worker.times.end[other] for other in op.after) + op.delay - ready
@@ -180,40 +180,40 @@ class _Run:
                     todo.append(other)
 
     def _ended(self, workers: Sequence[Worker], start: float, end: float) -> None:
-        """The moves that `workers` are at ran from `start` to `end`."""
+        """The cues that `workers` are at ran from `start` to `end`."""
         todo = self.todo
         for worker in workers:
-            move, (readies, starts, ends) = worker.moves[worker.place], worker.times
-            index = move.place
+            cue, (readies, starts, ends) = worker.cues[worker.place], worker.times
+            index = cue.place
             readies[index], starts[index] = worker.ready, start
             ends[index] = worker.free = end
             worker.meets = None
             worker.place += 1
             todo.append(worker)
-            if move.heard:
-                self._tell(worker, index, move.heard)
+            if cue.heard:
+                self._tell(worker, index, cue.heard)
         if not self.walking:
             self._walk()
 
     # -- what cannot be walked through ------------------------------------------------------------
 
-    def _work(self, worker: Worker, move: Move) -> None:
+    def _work(self, worker: Worker, cue: Cue) -> None:
         """Work that collectives beside it slow down, if any can."""
-        seconds = move.seconds * worker.factor + worker.late.get(move.place, 0.0)
+        seconds = cue.seconds * worker.factor + worker.late.get(cue.place, 0.0)
         if worker.player.awake > 1 and seconds:
             self.contention.work(worker, seconds)
         else:  # its other streams wait for what comes now or later
             self._ended((worker,), worker.ready, worker.ready + seconds)
 
-    def _issue(self, worker: Worker, move: Move) -> None:
+    def _issue(self, worker: Worker, cue: Cue) -> None:
         """The host issues an operation."""
-        worker.free = worker.ready + move.seconds
-        worker.player.issued[worker.step][move.place] = worker.free
+        worker.free = worker.ready + cue.seconds
+        worker.player.issued[worker.step][cue.place] = worker.free
         worker.place += 1
         self.todo.append(worker)
-        self._tell(worker, move.place, move.heard)
+        self._tell(worker, cue.place, cue.heard)
 
-    def _turn(self, worker: Worker, _: Move) -> None:
+    def _turn(self, worker: Worker, _: Cue) -> None:
         """The worker is through with its step."""
         worker.free = worker.ready
         self.steps.leave(worker.step)
@@ -227,15 +227,15 @@ class _Run:
         worker.enter(self.steps, worker.step + 1)
         self.todo.append(worker)
 
-    def _take(self, worker: Worker, _: Move) -> None:
+    def _take(self, worker: Worker, _: Cue) -> None:
         """A worker takes the next operation of a stream that it shares."""
         assert worker.queue is not None
-        move = worker.queue.take()
+        cue = worker.queue.take()
         for step in range(worker.step, worker.queue.step):
             self.steps.leave(step)
-        if move is None:
+        if cue is None:
             worker.over = True
             worker.player.awake -= 1
             return
-        worker.enter(self.steps, worker.queue.step, move)
+        worker.enter(self.steps, worker.queue.step, cue)
         self.todo.append(worker)

@@ -19,7 +19,7 @@ def deadlock(workers: Iterable[Worker]) -> str:
     """Name a cycle among `workers` that wait; where there is none, who waits for what never
     comes."""
     waiting = {
-        (rank, worker.move.op.stream): worker
+        (rank, worker.cue.op.stream): worker
         for worker in workers
         if not worker.over and worker.stream != HOST
         for rank in worker.player.ranks
@@ -31,7 +31,7 @@ def deadlock(workers: Iterable[Worker]) -> str:
             graph.add_edges_from((spot, (other, stream)) for other in worker.meets.missing)
             continue
         ops = worker.player.scores[worker.step].program.ops
-        for other in worker.move.op.after:
+        for other in worker.cue.op.after:
             if worker.times.end[other] == inf:
                 graph.add_edge(spot, (rank, ops[other].stream))
     try:
@@ -46,4 +46,4 @@ def deadlock(workers: Iterable[Worker]) -> str:
 def _described(spot: Spot, waiting: Mapping[Spot, Worker]) -> str:
     worker = waiting[spot]
     for_whom = f" {worker.meets}" if worker.meets is not None else ""
-    return f"rank {spot[0]} {spot[1]} at {worker.move.op.name} of step {worker.step}{for_whom}"
+    return f"rank {spot[0]} {spot[1]} at {worker.cue.op.name} of step {worker.step}{for_whom}"

@@ -17,7 +17,7 @@ from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
 from dpsim.play.event.contention import Contention
 from dpsim.play.event.rounds import Rounds
-from dpsim.play.event.score import Move
+from dpsim.play.event.score import Cue
 from dpsim.play.event.workers import Ended, Worker
 from dpsim.play.network import Clock, Parts, Passage, SharedLinks, parts
 
@@ -127,17 +127,17 @@ class Rendezvous:
         self.deliveries: dict[tuple[int, int], Delivery] = {}
         self._plans: dict[tuple[int, int, float], tuple[Plan, Parts]] = {}
 
-    def join(self, worker: Worker, move: Move) -> None:
+    def join(self, worker: Worker, cue: Cue) -> None:
         """`worker` comes to its group's collective, which begins if it is the last."""
-        first, numbers, groups, _ = move.booking
+        first, numbers, groups, _ = cue.booking
         number = numbers[worker.player.rank]
         key = worker.step, first + number
         meeting = self.meetings.get(key)
         if number < 0 or meeting is None:
-            group = groups[number] if number >= 0 else self._refuse(worker, move.op)
-            meeting = self.meetings[key] = Assembly(self, move.op, group)
-        elif meeting.op is not move.op:
-            self._check_same(meeting, worker, move.op)
+            group = groups[number] if number >= 0 else self._refuse(worker, cue.op)
+            meeting = self.meetings[key] = Assembly(self, cue.op, group)
+        elif meeting.op is not cue.op:
+            self._check_same(meeting, worker, cue.op)
         worker.meets = meeting
         meeting.arrived.append(worker)
         meeting.away -= len(worker.player.ranks)
@@ -145,7 +145,7 @@ class Rendezvous:
             meeting.begin = worker.ready
         if not meeting.away:
             del self.meetings[key]
-            meeting.complete(*self._plan(worker.step, move, number))
+            meeting.complete(*self._plan(worker.step, cue, number))
 
     def _refuse(self, worker: Worker, op: Op) -> NoReturn:
         """A worker has no part in what `op` is done with."""
@@ -163,19 +163,19 @@ class Rendezvous:
                 f"rank {meeting.arrived[0].player.rank} runs {theirs.name}; real ranks would hang"
             )
 
-    def _plan(self, step: int, move: Move, number: int) -> tuple[Plan, Parts]:
-        """How the group of that number carries out a move in this step."""
-        key = move.booking.plan, number, self.slow[step]
+    def _plan(self, step: int, cue: Cue, number: int) -> tuple[Plan, Parts]:
+        """How the group of that number carries out a cue in this step."""
+        key = cue.booking.plan, number, self.slow[step]
         if key not in self._plans:
-            group: Any = move.booking.groups[number]
-            plan = self.costs.slowed(self.costs.of(move.op, group), self.slow[step])
+            group: Any = cue.booking.groups[number]
+            plan = self.costs.slowed(self.costs.of(cue.op, group), self.slow[step])
             self._plans[key] = plan, parts(plan, self.links)
         return self._plans[key]
 
-    def _delivery(self, worker: Worker, move: Move) -> tuple[Delivery, int]:
+    def _delivery(self, worker: Worker, cue: Cue) -> tuple[Delivery, int]:
         """What a worker sends or receives, and the number of its pair; whoever comes second takes
         it away."""
-        op, (first, numbers, groups, _) = move.op, move.booking
+        op, (first, numbers, groups, _) = cue.op, cue.booking
         number = numbers[worker.player.rank]
         pair = groups[number] if number >= 0 else self._refuse(worker, op)
         key = worker.step, first + number
@@ -188,16 +188,16 @@ class Rendezvous:
             )
         return delivery, number
 
-    def send(self, worker: Worker, move: Move) -> None:
+    def send(self, worker: Worker, cue: Cue) -> None:
         """Carry out a transfer, from when its sender is ready."""
-        delivery, number = self._delivery(worker, move)
+        delivery, number = self._delivery(worker, cue)
         delivery.sender, delivery.begin = worker, worker.ready
-        parts = self._plan(worker.step, move, number)[1]
+        parts = self._plan(worker.step, cue, number)[1]
         delivery.carry_out(self.clock, self.links, worker.ready, parts)
 
-    def receive(self, worker: Worker, move: Move) -> None:
+    def receive(self, worker: Worker, cue: Cue) -> None:
         """Take what has been sent, or wait for it."""
-        delivery, _ = self._delivery(worker, move)
+        delivery, _ = self._delivery(worker, cue)
         if delivery.end is None:
             worker.meets, delivery.receiver = delivery, worker
         else:

@@ -28,7 +28,7 @@ class Player:
     """Ranks that do the same; `rank` is the first of them.
 
     number    among the players
-    scores    its moves, by step
+    scores    its cues, by step
     factors   multiplier of its compute, by step
     late      what is added to single operations, by step and index [s]
     widths    how many workers a stream has

@@ -41,20 +41,21 @@ class Rounds:
 
 class _Carried:
     """One collective under way: the round that each rank is in, (stage, repeat), what it still
-    waits for there, and which transfers one of their two ranks has come to."""
+    waits for there, and which transfers one of their two ranks has come to; by number, for a stage
+    may have equal ones."""
 
     def __init__(self, rounds: Rounds, stages: list[Stage], over: Over) -> None:
         self.rounds, self.stages, self.over = rounds, stages, over
-        self.own: list[dict[int, list[Transfer]]] = []
+        self.own: list[dict[int, list[int]]] = []
         for stage in stages:
             own = defaultdict(list)
-            for transfer in stage.transfers:
+            for which, transfer in enumerate(stage.transfers):
                 for rank in dict.fromkeys(transfer[:2]):
-                    own[rank].append(transfer)
+                    own[rank].append(which)
             self.own.append(dict(own))
         self.place: dict[int, tuple[int, int]] = {}
         self.open: dict[int, int] = {}
-        self.half: set[tuple[int, int, Transfer]] = set()
+        self.half: set[tuple[int, int, int]] = set()
 
     def begin(self, _: object) -> None:
         ranks = dict.fromkeys(rank for own in self.own for rank in own)
@@ -77,8 +78,8 @@ class _Carried:
             return
         own = self.own[number][rank]
         self.place[rank], self.open[rank] = (number, repeat), len(own)
-        for transfer in own:
-            key = (number, repeat, transfer)
+        for which in own:
+            key, transfer = (number, repeat, which), self.stages[number].transfers[which]
             if key in self.half or transfer.source == transfer.target:
                 self.half.discard(key)
                 self._start(transfer, self.stages[number].latency)

@@ -1,7 +1,7 @@
 """Scores: programs made ready for playing, once for all ranks of a role.
 
-A program becomes a list of moves per stream.  What a stream's own order implies is left out of
-what a move waits for, and every move knows which streams may wait for its end.
+A program becomes a list of cues per stream.  What a stream's own order implies is left out of
+what a cue waits for, and every cue knows which streams may wait for its end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dpsim.compile.program import COMPUTE, RECEIVE, SEND, Cast, Op, Program
 from dpsim.play import check_time
 
-#: kinds of moves: work that nothing slows down, work that a slow rank and (CONTENDED) collectives
+#: kinds of cues: work that nothing slows down, work that a slow rank and (CONTENDED) collectives
 #: beside it slow down, what is done with others, the host's issuing, the end of a stream's part in
 #: a step, and a worker's turn to take the next operation of a stream that has several
 FIXED, SCALED, CONTENDED, COLLECTIVE, SENT, RECEIVED, ISSUED, TURN, TAKE = range(9)
@@ -38,7 +38,7 @@ class Booking(NamedTuple):
 _ALONE = Booking(0, (), (), 0)
 
 
-class Move(NamedTuple):
+class Cue(NamedTuple):
     """An operation on its stream.
 
     place    of the operation in its program
@@ -63,9 +63,9 @@ class Move(NamedTuple):
 _TOGETHER = {SEND: SENT, RECEIVE: RECEIVED}
 _NOTHING = Op("", "wait")
 #: ends a stream's part in a step
-_TURN = Move(0, TURN, 0.0, (), False, (), _NOTHING)
+_TURN = Cue(0, TURN, 0.0, (), False, (), _NOTHING)
 #: a worker takes its next operation
-TAKING = (Move(0, TAKE, 0.0, (), False, (), _NOTHING),)
+TAKING = (Cue(0, TAKE, 0.0, (), False, (), _NOTHING),)
 
 
 class Bookings:
@@ -111,7 +111,7 @@ class Bookings:
 
 
 class Score:
-    """The moves of one program, by stream."""
+    """The cues of one program, by stream."""
 
     def __init__(
         self, program: Program, bookings: Bookings, streams: dict[str, int], width: int,
@@ -126,15 +126,15 @@ class Score:
             for other in after:
                 self._heard.setdefault(other, set()).add(streams[op.stream])
         issued = self._issuing() if hosted else ()
-        moves: dict[int, list[Move]] = {}
+        cues: dict[int, list[Cue]] = {}
         for index, (op, after) in enumerate(zip(program.ops, waits, strict=True)):
-            moves.setdefault(streams[op.stream], []).append(self._move(index, op, after))
-        #: moves of every stream that has any; each ends with a turn
-        self.moves = {stream: (*found, _TURN) for stream, found in moves.items()}
-        self.moves |= {HOST: issued} if hosted else {}
+            cues.setdefault(streams[op.stream], []).append(self._move(index, op, after))
+        #: cues of every stream that has any; each ends with a turn
+        self.cues = {stream: (*found, _TURN) for stream, found in cues.items()}
+        self.cues |= {HOST: issued} if hosted else {}
 
-    def of(self, stream: int) -> tuple[Move, ...]:
-        return self.moves.get(stream, (_TURN,))
+    def of(self, stream: int) -> tuple[Cue, ...]:
+        return self.cues.get(stream, (_TURN,))
 
     def _waits(self, op: Op) -> tuple[int, ...]:
         ordered = op.stream == COMPUTE or self._width == 1
@@ -142,7 +142,7 @@ class Score:
             return op.after
         return tuple(k for k in op.after if self.program.ops[k].stream != op.stream)
 
-    def _move(self, index: int, op: Op, after: tuple[int, ...]) -> Move:
+    def _move(self, index: int, op: Op, after: tuple[int, ...]) -> Cue:
         special = bool(op.delay or op.after_step or self._hosted)
         heard = tuple(self._heard[index]) if index in self._heard else ()
         if op.delay:
@@ -150,20 +150,20 @@ class Score:
         if op.stream != COMPUTE:
             kind = _TOGETHER.get(op.operation, COLLECTIVE)
             booking = self._bookings.of(op, self.program.ordinals[index])
-            return Move(index, kind, 0.0, after, special, heard, op, booking)
+            return Cue(index, kind, 0.0, after, special, heard, op, booking)
         seconds = check_time(op.seconds, op.name)
         kind = CONTENDED if self._contended else SCALED
         kind = kind if op.scales and (seconds or self._delayed) else FIXED
-        return Move(index, kind, seconds, after, special, heard, op)
+        return Cue(index, kind, seconds, after, special, heard, op)
 
-    def _issuing(self) -> tuple[Move, ...]:
-        """The host's moves: it issues one operation after the other, and waits for the end of
+    def _issuing(self) -> tuple[Cue, ...]:
+        """The host's cues: it issues one operation after the other, and waits for the end of
         those that block it."""
         found, after = [], tuple[int, ...]()
         for index, op in enumerate(self.program.ops):
             seconds = check_time(op.issue, f"issuing {op.name}")
             woken = (self._streams[op.stream],)
-            found.append(Move(index, ISSUED, seconds, after, False, woken, op))
+            found.append(Cue(index, ISSUED, seconds, after, False, woken, op))
             after = (index,) if op.blocks_host else ()
             if op.blocks_host:
                 self._heard.setdefault(index, set()).add(HOST)
@@ -172,5 +172,5 @@ class Score:
 
 __all__ = [
     "COLLECTIVE", "CONTENDED", "FIXED", "HOST", "ISSUED", "RECEIVED", "SCALED", "SENT", "TAKE",
-    "TAKING", "TURN", "Bookings", "Move", "Score",
+    "TAKING", "TURN", "Bookings", "Cue", "Score",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Workers: each takes the moves of one stream of one player in turn."""
+"""Workers: each takes the cues of one stream of one player in turn."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from dpsim.play.event.players import Player
-from dpsim.play.event.score import HOST, TAKING, Move
+from dpsim.play.event.score import HOST, TAKING, Cue
 from dpsim.play.event.steps import RankTimes, Steps
 
 #: what a worker waits for, where it is no operation's end: nothing; something special of its own
@@ -15,28 +15,28 @@ NOTHING, SPECIAL = -1, -2
 
 
 class Queue:
-    """The moves of a stream that several workers share, in issue order."""
+    """The cues of a stream that several workers share, in issue order."""
 
     def __init__(self, player: Player, stream: int) -> None:
         self.player, self.stream = player, stream
         self.step = self.place = 0
 
-    def take(self) -> Move | None:
-        """The next move, of step number `step`; None where there is none any more."""
+    def take(self) -> Cue | None:
+        """The next cue, of step number `step`; None where there is none any more."""
         scores = self.player.scores
         while self.step < len(scores):
-            moves = scores[self.step].of(self.stream)
-            if self.place < len(moves) - 1:
+            cues = scores[self.step].of(self.stream)
+            if self.place < len(cues) - 1:
                 self.place += 1
-                return moves[self.place - 1]
+                return cues[self.place - 1]
             self.step, self.place = self.step + 1, 0
         return None
 
 
 class Worker:
-    """Where it is: step, place among its moves; and what it is doing.
+    """Where it is: step, place among its cues; and what it is doing.
 
-    free     when its last move ended [s]
+    free     when its last cue ended [s]
     ready    when it came to what it does with others, or began to work [s]
     blocked  the operation of its rank that it waits for, NOTHING or SPECIAL
     meets    what it waits for with others
@@ -44,8 +44,20 @@ class Worker:
     """
 
     __slots__ = (
-        "blocked", "factor", "free", "late", "meets", "moves", "over", "place", "player", "queue",
-        "ready", "step", "stream", "times",
+        "blocked",
+        "cues",
+        "factor",
+        "free",
+        "late",
+        "meets",
+        "over",
+        "place",
+        "player",
+        "queue",
+        "ready",
+        "step",
+        "stream",
+        "times",
     )  # fmt: skip
 
     def __init__(self, player: Player, stream: int, steps: Steps, queue: Queue | None) -> None:
@@ -53,26 +65,26 @@ class Worker:
         self.free = self.ready = 0.0
         self.blocked, self.over = NOTHING, False
         self.meets: object = None
-        self.moves: Sequence[Move]
+        self.cues: Sequence[Cue]
         self.enter(steps, 0)
         if queue is not None:  # it takes its first one
-            self.moves = TAKING
+            self.cues = TAKING
 
     @property
-    def move(self) -> Move:
-        """The move it is at."""
-        return self.moves[self.place]
+    def cue(self) -> Cue:
+        """The cue it is at."""
+        return self.cues[self.place]
 
-    def enter(self, steps: Steps, step: int, move: Move | None = None) -> None:
-        """Go on with the moves of `step`, or with one of them."""
+    def enter(self, steps: Steps, step: int, cue: Cue | None = None) -> None:
+        """Go on with the cues of `step`, or with one of them."""
         player = self.player
         self.step, self.place = step, 0
-        self.moves = player.scores[step].of(self.stream) if move is None else (move, *TAKING)
+        self.cues = player.scores[step].of(self.stream) if cue is None else (cue, *TAKING)
         self.times: RankTimes = steps.times(step, player)
         self.factor, self.late = player.factors[step], player.late[step]
 
 
-#: what is called when the moves that workers are at have ended: when they started and ended [s]
+#: what is called when the cues that workers are at have ended: when they started and ended [s]
 Ended = Callable[[Sequence[Worker], float, float], None]
 
 

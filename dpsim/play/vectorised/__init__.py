@@ -73,6 +73,7 @@ class _Programs:
     def __init__(self, request: Play, width: int) -> None:
         self.request, self.width = request, width
         self._known: dict[int, tuple[Cast, tuple[Compiled, ...]]] = {}
+        self._alone: dict[int, bool] = {}
 
     def of(self, cast: Cast) -> tuple[Compiled, ...]:
         """Those of `cast`, in the order to play them in.
@@ -87,6 +88,15 @@ class _Programs:
                 found.append(compiled(program, early=early, width=self.width))
             self._known[id(cast)] = cast, tuple(found)
         return self._known[id(cast)][1]
+
+    def one_by_one(self, cast: Cast) -> bool:
+        """Whether whatever ranks do with others comes one after the other."""
+        if id(cast) not in self._alone:
+            programs = cast.programs
+            streams = {(op.stream, op.group) for p in programs for op in p.ops if not op.on_device}
+            groups = sum(len(cast.groups.get(group, ())) for _, group in streams)
+            self._alone[id(cast)] = self.width == 1 and groups < 2
+        return self._alone[id(cast)]
 
 
 class _Run:
@@ -120,7 +130,8 @@ class _Run:
         """Play step `number`, in which ranks compute `factors` times as long as a quiet one."""
         cast = self.request.cast(number)
         programs, origin = self.programs.of(cast), self.finish
-        self.exchanges.begin(number, self.sharing)
+        sharing = None if self.programs.one_by_one(cast) else self.sharing
+        self.exchanges.begin(number, sharing)
         own = self._factors(cast, factors)
         late = self.request.delays(number) if self.request.delays else [{}] * len(self.roles)
         starts = [
@@ -128,8 +139,8 @@ class _Run:
             for k, role in enumerate(self.roles)
         ]
         self._play(cast)
-        if self.sharing is not None:
-            self.sharing.check()
+        if sharing is not None:
+            sharing.check()
         ends = [role.end for role in self.roles]
         self.finish = max(ends)
         if not np.isfinite(self.finish):

@@ -154,7 +154,7 @@ class Exchanges:
         op = self.roles[number].task.op
         meeting = self._meeting(cast, number, op.group)
         involved = [self.roles[k] for k in meeting.roles]
-        for role in involved:
+        for role in involved if len(involved) > 1 else ():
             theirs = role.task.op if role.arrived else None
             if theirs is None or (theirs.stream, theirs.group) != (op.stream, op.group):
                 return ()

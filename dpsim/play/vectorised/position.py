@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsim.core.arrays import Array
-from dpsim.play.vectorised.slowing import EVERYONE, Column, Indices, Value, later, latest
+from dpsim.play.vectorised.slowing import EVERYONE, Column, Indices, Value, earliest, later, latest
 
 
 class Factors:
@@ -100,12 +100,10 @@ class Position:
         self.factors = factors
         self._set(value)
 
-    def _set(self, value: Value) -> None:
+    def _set(self, value: Value, low: float | None = None, high: float | None = None) -> None:
         self.base, self.seconds, self.fixed = Base(value, self.factors), 0.0, 0.0
-        if isinstance(value, float):
-            self.low = self.high = value
-        else:
-            self.low, self.high = float(value.min()), float(value.max())
+        self.low = earliest(value) if low is None else low
+        self.high = latest(value) if high is None else high
 
     @property
     def now(self) -> Moment:
@@ -126,17 +124,19 @@ class Position:
 
     def wait(self, until: Value) -> bool:
         """No rank goes on before `until`; whether that brings all of them to one point."""
-        if isinstance(until, float):
-            if until <= self.low:
-                return False
-            if until >= self.high:
-                self._set(until)
-                return True
-        elif bool((until <= self.low).all()):
+        if isinstance(until, float) and until <= self.low:
             return False
-        self._set(later(self.now.each, until))
+        each = self.base.after(self.seconds, self.fixed)
+        if not isinstance(until, float):
+            self._set(later(each, until))
+            return False
+        high = latest(each)
+        if until >= high:
+            self._set(until, until, until)
+            return True
+        self._set(later(each, until), max(self.low, until), high)
         return False
 
-    def move(self, value: Value) -> None:
-        """Ranks are at `value` now."""
-        self._set(value)
+    def move(self, value: Value, low: float | None = None, high: float | None = None) -> None:
+        """Ranks are at `value` now, none before `low` or behind `high`."""
+        self._set(value, low, high)

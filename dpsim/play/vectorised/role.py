@@ -255,12 +255,16 @@ class Role:
         if slowing.idle:
             position.spend(seconds)
             return
-        low, high = slowing.time(position.low), slowing.time(position.high)
-        together = isinstance(low, float) and isinstance(high, float)
-        if together and (low == high or not slowing.breaks(latest(low), latest(high) + seconds)):
-            position.spend(latest(slowing.work(low + seconds)) - position.low)
+        if not slowing.alike:
+            position.move(slowing.work(self._time() + seconds))
             return
-        position.move(slowing.work(self._time() + seconds))
+        low, high = latest(slowing.time(position.low)), latest(slowing.time(position.high))
+        first = latest(slowing.work(low + seconds))
+        if low == high or not slowing.breaks(low, high + seconds):
+            position.spend(first - position.low)
+            return
+        last = latest(slowing.work(high + seconds))
+        position.move(slowing.work(self._time() + seconds), first, last)
 
     def carry_out(self, begin: Value, end: Value) -> None:
         """The operation on a communicator that comes next runs from `begin` to `end`."""
