@@ -82,7 +82,7 @@ def sweeps(cache: Path, place: Path, points: int, limit: float) -> Iterator[str]
         cost = swept("ray", "--jobs", "2", "--ray", "local")
         yield told("the same, on Ray with two workers", points, "points", cost)
     if column:
-        few = points // 100
+        few = max(points // 100, 100)
         cost = once(dpsim("sweep", *grid(few), "--jobs", "1"), cache, limit)
         yield told("sweep, whole documents, one process", few, "points", cost)
 

@@ -17,7 +17,7 @@ import numpy as np
 from dpsim.collectives import OPERATIONS, Ranks, Stage, Transfer, TransferList, ring_payload
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.loads import Loads
-from dpsim.machines.moves import Move
+from dpsim.machines.moves import Relocation
 from dpsim.machines.topology import Topology
 
 
@@ -70,7 +70,7 @@ class Plan:
         mine, theirs = ([p.loads for p in plan.phases if p.loads] for plan in (self, other))
         return any(_meet(a, b) for a in mine for b in theirs)
 
-    def moved(self, move: Move) -> Plan:
+    def moved(self, move: Relocation) -> Plan:
         """The plan of a group that lies alike on other nodes."""
         phases = tuple(
             replace(
@@ -103,7 +103,7 @@ class _Moved:
     """Makes the rounds of `stages` on other nodes."""
 
     stages: Callable[[], Iterable[Stage]]
-    move: Move
+    move: Relocation
 
     def __call__(self) -> Iterator[Stage]:
         for stage in self.stages():

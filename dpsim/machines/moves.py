@@ -45,7 +45,7 @@ def _nodes(ranks: Ranks, topology: Topology) -> IntArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Move:
+class Relocation:
     """From the group `ranks` to one that lies alike, `by` nodes further on."""
 
     topology: Topology

@@ -17,7 +17,7 @@ from dpsim.compile.program import BARRIER, RECEIVE, SEND, Cast, Op
 from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
-from dpsim.machines.moves import Move, lying
+from dpsim.machines.moves import Relocation, lying
 
 _Asked = tuple[str, Ranks, float]
 
@@ -80,7 +80,7 @@ class Costs:
         first, node, plan = self._first[key]
         if node == lies[1]:
             return plan
-        return plan.moved(Move(self.topology, first, lies[1] - node))
+        return plan.moved(Relocation(self.topology, first, lies[1] - node))
 
     def _lying(self, ranks: Ranks) -> tuple[Hashable, int] | None:
         if self.topology is None or not self.backend.by_place or len(ranks) < 2:

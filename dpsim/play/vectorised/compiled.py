@@ -9,7 +9,7 @@ from dpsim.compile.program import COMPUTE, Op, Program
 from dpsim.play import check_time
 
 
-class Task(NamedTuple):
+class Playable(NamedTuple):
     """An operation as it is played.
 
     number   its place in issue order
@@ -37,7 +37,7 @@ class Compiled:
     """
 
     program: Program
-    tasks: tuple[Task, ...]
+    tasks: tuple[Playable, ...]
     place: tuple[int, ...]
     early: bool
 
@@ -57,7 +57,7 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
     ops = program.ops
     kept = {max(found) for op in ops if (found := _computed(ops, op)) and not _implied(op)}
     tasks = tuple(
-        Task(
+        Playable(
             op := ops[index],
             index,
             check_time(op.seconds, op.name),

@@ -10,7 +10,7 @@ import numpy as np
 from dpsim.compile.program import Cast
 from dpsim.compile.timeline import LATE, Column, Step
 from dpsim.core.arrays import Array
-from dpsim.play.vectorised.compiled import Compiled, Task
+from dpsim.play.vectorised.compiled import Compiled, Playable
 from dpsim.play.vectorised.position import Moment, front
 from dpsim.play.vectorised.role import Role, Span, Start, Watch
 from dpsim.play.vectorised.slowing import Indices, Slowing, Value, at, latest
@@ -66,7 +66,7 @@ class Replayed(Step):
             role, column = self.place(rank)
             noted: dict[int, tuple[float, float, float]] = {}
 
-            def note(task: Task, *times: Value) -> None:
+            def note(task: Playable, *times: Value) -> None:
                 noted[task.number] = tuple(map(latest, times))  # type: ignore[assignment]
 
             self._again(role, column, note)
@@ -154,7 +154,7 @@ class Replayed(Step):
         """How long each of these ranks of a role computes [s]."""
         busy = np.zeros(len(columns))
 
-        def add(task: Task, _: Value, start: Value, end: Value) -> None:
+        def add(task: Playable, _: Value, start: Value, end: Value) -> None:
             nonlocal busy
             if task.op.scales:
                 busy = busy + (end - start)
@@ -179,7 +179,7 @@ class Replayed(Step):
             columns = self._may_be_last(role, np.array([self.cast.columns[rank] for rank in own]))
             members = self.cast.members(role)
 
-            def see(task: Task, ready: Value, _: Value, end: Value) -> None:
+            def see(task: Playable, ready: Value, _: Value, end: Value) -> None:
                 if (task.op.stream, task.op.group) != where:
                     return
                 ordinal = program.ordinals[task.number]  # noqa: B023

@@ -16,7 +16,7 @@ from dpsim.compile.program import COMPUTE, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.play import NotApplicable, check_time
-from dpsim.play.vectorised.compiled import Compiled, Task
+from dpsim.play.vectorised.compiled import Compiled, Playable
 from dpsim.play.vectorised.position import Factors, Moment, Position, front
 from dpsim.play.vectorised.slowing import (
     EVERYONE,
@@ -28,10 +28,11 @@ from dpsim.play.vectorised.slowing import (
     later,
     latest,
 )
+from dpsim.play.vectorised.streams import Streams
 
 Span = tuple[Value, Value]
 #: is told of an operation: its task, and when it was ready, started and ended
-Watch = Callable[[Task, Value, Value, Value], None]
+Watch = Callable[[Playable, Value, Value, Value], None]
 
 
 class Start(NamedTuple):
@@ -43,14 +44,13 @@ class Start(NamedTuple):
     factors: Factors
     slowing: Slowing
     host: Value
-    streams: dict[str, tuple[Value, ...]]
+    streams: Streams
     late: Mapping[int, Array]
 
     @property
     def alike(self) -> bool:
         """Whether host, streams and clock are the same for all ranks, and no operation is late."""
-        times = (self.host, *(time for free in self.streams.values() for time in free))
-        alike = all(isinstance(time, float) for time in times)
+        alike = isinstance(self.host, float) and self.streams.alike
         return alike and self.slowing.alike and not self.late
 
 
@@ -68,7 +68,7 @@ class Role:
         self.members, self.width, self.slowing = members, width, slowing
         self.position = Position(0.0, Factors(np.ones(1)))
         self.host: Value = 0.0
-        self.streams: dict[str, tuple[Value, ...]] = {}
+        self.streams = Streams(width)
         self.watch: Watch | None = None
 
     def begin(
@@ -78,7 +78,7 @@ class Role:
         returns where they are."""
         work = self.position.now.each
         self.start = Start(
-            work, factors, self.slowing.copied(), self.host, dict(self.streams), late
+            work, factors, self.slowing.copied(), self.host, self.streams.copied(), late
         )
         few = together and self.start.alike
         if few and not (isinstance(work, float) and isinstance(factors.each, float)):
@@ -108,10 +108,7 @@ class Role:
         """The ranks at `column` alone at the begin of a step, to be played again."""
         role = cls((), width, start.slowing.of_rank(column))
         role.host = at(start.host, column)
-        role.streams = {
-            stream: tuple(at(time, column) for time in times)
-            for stream, times in start.streams.items()
-        }
+        role.streams = start.streams.of_rank(column)
         role.watch = watch
         late = {index: np.asarray(at(seconds, column)) for index, seconds in start.late.items()}
         role._begin(program, at(start.work, column), start.factors.of_rank(column), late)
@@ -148,7 +145,7 @@ class Role:
         """The ranks come to an operation on a communicator: `arrival` says when."""
         op, done = self.task.op, self.task.done
         self._issue(op)
-        found = later(self.host, self._free(op.stream))
+        found = later(self.host, self.streams.free(op.stream))
         self._fixed = self._awaited(self.task, found)
         self._moments = []
         if done >= 0:
@@ -182,16 +179,12 @@ class Role:
         if op.issue:
             self.host = self.host + check_time(op.issue, f"issuing {op.name}")
 
-    def _awaited(self, task: Task, found: Value) -> Value:
+    def _awaited(self, task: Playable, found: Value) -> Value:
         """`found`, or when the last operation on a communicator that it awaits has ended."""
         delay = check_time(task.op.delay, f"the delay of {task.op.name}") if task.op.delay else 0.0
         for other in task.waits:
             found = later(found, self.spans[self.program.place[other]][1] + delay)
         return found
-
-    def _free(self, stream: str) -> Value:
-        """When the first worker of a stream is free."""
-        return self.streams[stream][0] if stream in self.streams else 0.0
 
     # -- what ranks do ----------------------------------------------------------------------------
 
@@ -236,7 +229,7 @@ class Role:
         else:
             self.position.move(self.slowing.work(self._time() + seconds))
 
-    def _ready(self, task: Task) -> Value:
+    def _ready(self, task: Playable) -> Value:
         found = self._awaited(task, 0.0)
         if task.done >= 0:
             kept = self._kept[task.done]
@@ -277,7 +270,7 @@ class Role:
         if self.watch is not None:
             self.watch(self.task, self.arrival, begin, end)
         self.spans[self.next] = begin, end
-        self._occupy(op.stream, end)
+        self.streams.occupy(op.stream, end)
         if op.blocks_host:
             self.host = later(self.host, end)
         self._go_on()
@@ -294,17 +287,6 @@ class Role:
                 message = f"{op.name} begins beside a computation that was issued before it"
                 raise NotApplicable(message)
         slowing.talk(begin, end)
-
-    def _occupy(self, stream: str, end: Value) -> None:
-        """Its first worker is busy until `end`; the times of several are kept in order."""
-        if self.width == 1:
-            self.streams[stream] = (end,)
-            return
-        times = [*self.streams.get(stream, (0.0,) * self.width)[1:], end]
-        if all(isinstance(time, float) for time in times):
-            self.streams[stream] = tuple(sorted(times))
-        else:
-            self.streams[stream] = tuple(np.sort(np.stack(np.broadcast_arrays(*times)), axis=0))
 
     # -- steps ------------------------------------------------------------------------------------
 
