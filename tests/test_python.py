@@ -111,8 +111,9 @@ def test_the_package_lists_what_it_offers() -> None:
 def test_a_prediction_shows_itself_in_ten_lines_and_as_a_table(count: int) -> None:
     found = dpsim.predict("worked/ddp_steady")
     failed = Failed(ranks=3, nodes=None, global_batch=None, error="no <b>", set={})
-    points = (*found.points * (count - 1), failed)
-    many = dataclasses.replace(found, answer=dataclasses.replace(found.answer, points=points))
+    one = found.outcomes[0]
+    outcomes = (*[one] * (count - 1), dataclasses.replace(one, point=failed))
+    many = dataclasses.replace(found, outcomes=outcomes)
     lines = repr(many).splitlines()
     assert len(lines) == min(count + 1, 10)
     assert max(map(len, lines)) <= 120

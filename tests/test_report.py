@@ -27,7 +27,7 @@ from dpsim.predict.advice import advice, with_advice
 from dpsim.predict.document import to_json
 from dpsim.predict.explanation import Operation
 from dpsim.predict.memory import memory_of
-from dpsim.predict.point import computed
+from dpsim.predict.point import Point, computed
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.report.curve import bounds, make_figure
 from dpsim.report.explained import condensed, print_explanation
@@ -203,9 +203,10 @@ def test_csv_has_the_documents_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", ["=1+1", "+1", "-1", "@x", "\tx", "  =x"])
 def test_csv_text_is_no_formula(bad: str, tmp_path: Path) -> None:
     prediction = toy(tmp_path)
-    first, *others = computed(prediction.points)
-    points = (replace(first, bottleneck=bad, set={bad: bad}), *others)
-    prediction = replace(prediction, answer=replace(prediction.answer, points=points))
+    first, *others = prediction.outcomes
+    assert isinstance(first.point, Point)
+    point = replace(first.point, bottleneck=bad, set={bad: bad})
+    prediction = replace(prediction, outcomes=(replace(first, point=point), *others))
     write_all(prediction, tmp_path / "out")
     with (tmp_path / "out" / "points.csv").open(newline="") as file:
         rows = list(csv.reader(file))

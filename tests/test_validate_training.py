@@ -17,6 +17,7 @@ from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
 from dpsim.accuracy.training.series import calibration_row
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
 from dpsim.accuracy.training.validate import validated_training
+from dpsim.cases.case import Case
 from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -507,11 +508,12 @@ def test_a_step_whose_length_is_no_straight_line_is_played_in_full(
     case = point(tmp_path, **GPT).case
     played = []
     inner = shortened._played
-    monkeypatch.setattr(
-        shortened,
-        "_played",
-        lambda case, *rest: played.append(case.scenario.batch.accumulation) or inner(case, *rest),
-    )
+
+    def watched(case: Case, *rest: Any, **named: Any) -> Any:
+        played.append(case.scenario.batch.accumulation)
+        return inner(case, *rest, **named)
+
+    monkeypatch.setattr(shortened, "_played", watched)
     assert shortened.step_time(case) == pytest.approx(inner(case).step_time, rel=1e-9)
     assert max(played) < 32
     monkeypatch.setattr(shortened, "STRAIGHT", -1.0)

@@ -63,7 +63,9 @@ class Case:
     @cached_property
     def pace(self) -> Pace:
         """The devices of ranks and how long they take for layers."""
-        s, seats = self.scenario, self.shared.known(Seats.of, self.site)
+        s, site = self.scenario, self.site
+        where = (site.ranks, site.gpus, site.device, site.cluster.devices, site.base)
+        seats = self.shared.known(Seats, *where)
         launched = s.host.launch is not None
         own = (s.compute, s.parallel, s.recompute, launched, self.compute_scale)
         return self.shared.known(Pace, seats, self.work, *own)

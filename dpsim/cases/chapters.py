@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 _Chapter = TypeVar("_Chapter")
-#: chapters of a kind that are kept, the latest
-KEPT = 8
+#: chapters of all kinds that are kept, the latest
+KEPT = 32
+#: of these, chapters of a kind that are compared with a new one
+COMPARED = 8
+#: what is looked up by its value; all else by its identity
+_PLAIN = (int, float, str, bool, type(None), type(Path()))
 
 
 class Chapters:
@@ -20,28 +25,25 @@ class Chapters:
 
     def __init__(self, kept: int = KEPT) -> None:
         self._most = kept
-        self._kept: dict[Callable[..., Any], deque[tuple[Any, Any]]] = {}
-        # the same by the identities of what they depend on, which each entry keeps alive
-        self._same: OrderedDict[tuple[Any, ...], tuple[Any, Any]] = OrderedDict()
+        # by what they depend on, which an entry keeps alive, so that no identity is used again
+        self._known: OrderedDict[tuple[Any, ...], tuple[Any, Any]] = OrderedDict()
+        self._latest: dict[Callable[..., Any], deque[tuple[Any, Any]]] = {}
 
     def known(self, make: Callable[..., _Chapter], *depends: Any) -> _Chapter:
         """`make(*depends)`, or what that was where it has been asked of something equal."""
-        key = (make, *map(id, depends))
-        if key not in self._same:
-            self._same[key] = depends, self._equal(make, depends)
-            if len(self._same) > 4 * self._most:
-                self._same.popitem(last=False)
-        found: _Chapter = self._same[key][1]
+        key = (make, *(one if type(one) in _PLAIN else id(one) for one in depends))
+        if key not in self._known:
+            self._known[key] = depends, self._equal(make, depends)
+            if len(self._known) > self._most:
+                self._known.popitem(last=False)
+        found: _Chapter = self._known[key][1]
         return found
 
     def _equal(self, make: Callable[..., Any], depends: tuple[Any, ...]) -> Any:
-        kept = self._kept.setdefault(make, deque(maxlen=self._most))
-        for number, (known, chapter) in enumerate(kept):
+        latest = self._latest.setdefault(make, deque(maxlen=min(COMPARED, self._most)))
+        for known, chapter in latest:
             if known == depends:
-                if number:
-                    del kept[number]
-                    kept.appendleft((known, chapter))
                 return chapter
         chapter = make(*depends)
-        kept.appendleft((depends, chapter))
+        latest.appendleft((depends, chapter))
         return chapter

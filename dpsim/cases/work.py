@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dpsim.cases.chapters import Chapters
-from dpsim.cases.site import Site, named
+from dpsim.cases.site import named
 from dpsim.core.constants import shipped
 from dpsim.core.dtypes import dtype_class
 from dpsim.core.record import Refused
@@ -40,11 +40,6 @@ class Seats:
     device: Device | None
     devices: Mapping[str, str] | None
     base: Path
-
-    @classmethod
-    def of(cls, site: Site) -> Seats:
-        """Those of `site`."""
-        return cls(site.ranks, site.gpus, site.device, site.cluster.devices, site.base)
 
 
 @dataclass(frozen=True)

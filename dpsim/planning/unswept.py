@@ -27,9 +27,9 @@ from dpsim.predict.prediction import Prediction, predict
 NO_POINT = ("sweep", "measured")
 #: sections that are more than themselves: files must be there, curves bring their jitter
 NEW = {"calibrate", "calibration", "measured", "jobs"}
-#: chapters of a kind that points have in common: the steps of inner axes; of points with more than
-#: LARGE ranks, whose chapters take memory, only FEW
-MANY, FEW, LARGE = 128, 2, 4096
+#: chapters that points have in common: the steps of inner axes; of points with more than LARGE
+#: ranks, whose chapters take memory, only FEW
+MANY, FEW, LARGE = 1024, 16, 4096
 #: sections that are read once however many points have them
 SECTIONS = 4096
 

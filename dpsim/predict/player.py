@@ -44,9 +44,9 @@ class Played:
         return self.timeline.step_time
 
 
-def play(case: Case, *, budget: float | None = None) -> Played:
+def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Played:
     """Play `case` on the engine that the scenario asks for; `auto` is `event` within `budget` (left
-    out: EVENT_BUDGET)."""
+    out: EVENT_BUDGET).  Without `splits` nothing need say what steps are made of."""
     most = EVENT_BUDGET if budget is None else budget
     wanted, effort = case.scenario.engine, effort_of(case)
     if wanted == "auto" and case.scenario.detail == "rounds":
@@ -60,7 +60,7 @@ def play(case: Case, *, budget: float | None = None) -> Played:
     if wanted == "vectorised":
         check_affordable(case, effort, effort.vectorised)
         try:
-            timeline, first = _settle(case.plays(), vectorised.play)
+            timeline, first = _settle(case.plays(), partial(vectorised.play, splits=splits))
             return Played(timeline, wanted, reason, first)
         except NotApplicable as error:
             if case.scenario.engine == "vectorised":

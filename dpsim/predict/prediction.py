@@ -120,10 +120,10 @@ class Prediction:
         return hash(self.answer.name)
 
     def __repr__(self) -> str:
-        return shown.text(self.answer)
+        return shown.text(self.loaded.name, self.points)
 
     def _repr_html_(self) -> str:
-        return shown.html(self.answer)
+        return shown.html(self.points)
 
 
 def predict(

@@ -33,15 +33,15 @@ NOTE = "links are not shared between communicators"
 
 def step_time(case: Case) -> float:
     """The step time of `case` [s]."""
-    return play(case).step_time
+    return play(case, splits=False).step_time
 
 
-def play(case: Case) -> Played:
-    """`case` played."""
+def play(case: Case, *, splits: bool = True) -> Played:
+    """`case` played; without `splits` nothing need say what its step is made of."""
     if not case.mesh.plain:
-        return Played(_timeline(case), "vectorised", NOTE)
+        return Played(_timeline(case, splits), "vectorised", NOTE)
     try:
-        return player.play(case)
+        return player.play(case, splits=splits)
     except SimulationError:  # the vectorised engine does not share links
         return _shared(case)
 
@@ -70,28 +70,33 @@ def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[
         return player.lane_times(case, variants, played)
     lanes, ends = player.lanes_of(variants), _short(case)
     if ends is None:
-        values = _played(case, lanes).lanes
+        values = _played(case, lanes, splits=False).lanes
     else:
-        short = (_played(with_micro_batches(case, m), lanes).lanes for m in ends[:2])
+        short = (_played(with_micro_batches(case, m), lanes, splits=False).lanes for m in ends[:2])
         count = case.scenario.batch.accumulation
         values = tuple(_line(ends, pair, count) for pair in zip(*short, strict=True))
     return [played.step_time * value / values[0] for value in values[1:]]
 
 
-def _timeline(case: Case) -> Timeline:
+def _timeline(case: Case, splits: bool) -> Timeline:
     """`case`, or its short steps stretched to its length."""
     ends = _short(case)
     if ends is None:
-        return _played(case)
-    one, other, third = (_played(with_micro_batches(case, m)) for m in ends)
+        return _played(case, splits=splits)
+    *lines, beyond = ends
+    one, other = (_played(with_micro_batches(case, m), splits=splits) for m in lines)
+    third = _played(with_micro_batches(case, beyond), splits=False)
     times = one.step_time, other.step_time
     expected = _line(ends, times, ends[2])
     if abs(third.step_time - expected) > STRAIGHT * expected:
-        return _played(case)
+        return _played(case, splits=splits)
     count = case.scenario.batch.accumulation
-    splits = zip(one.mean_split(), other.mean_split(), strict=True)
-    split = Split(*(max(_line(ends, (a, b), count), 0.0) for a, b in splits))
-    return replace(other, durations=(_line(ends, times, count),), splits=(split,))
+    whole = replace(other, durations=(_line(ends, times, count),))
+    if not splits:
+        return whole
+    parts = zip(one.mean_split(), other.mean_split(), strict=True)
+    split = Split(*(max(_line(ends, (a, b), count), 0.0) for a, b in parts))
+    return replace(whole, splits=(split,))
 
 
 def _short(case: Case) -> tuple[int, int, int] | None:
@@ -108,10 +113,12 @@ def _line(ends: tuple[int, ...], values: tuple[float, float], count: int) -> flo
     return values[0] + slope * (count - ends[0])
 
 
-def _played(case: Case, lanes: tuple[vectorised.Lane, ...] = ((1.0, 1.0),)) -> Timeline:
+def _played(
+    case: Case, lanes: tuple[vectorised.Lane, ...] = ((1.0, 1.0),), *, splits: bool = True
+) -> Timeline:
     """One step of `case` on the vectorised engine; all ranks meet at its end: steps are alike."""
     try:
         request = replace(case.plays()[0], steps=1, warmup=0)
-        return vectorised.play(request, lanes=lanes, sharing=False)
+        return vectorised.play(request, lanes=lanes, sharing=False, splits=splits)
     except NotApplicable as error:
         raise SimulationError(f"engine: vectorised does not apply: {error}") from None

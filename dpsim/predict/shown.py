@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsim.core.units import show
-from dpsim.predict.answer import Answer
 from dpsim.predict.point import Failed, Point
 
 #: lines of a text
@@ -14,12 +13,12 @@ _COLUMNS = ("ranks", "step_time_s", "step_time_low_s", "step_time_high_s", "thro
             "efficiency", "bottleneck", "error")  # fmt: skip
 
 
-def text(answer: Answer) -> str:
-    """At most MOST lines: the scenario's name, and its points from the first to the last."""
-    lines = [_line(point) for point in answer.points]
+def text(name: str, points: Sequence[Point | Failed]) -> str:
+    """At most MOST lines: the scenario's `name`, and its points from the first to the last."""
+    lines = [_line(point) for point in points]
     if len(lines) > MOST - 1:
         lines[MOST - 3 : -1] = [f"  … {len(lines) - MOST + 2:,} more points …"]
-    return "\n".join([f"Prediction of {' '.join(answer.name.split())[:80]}", *lines])
+    return "\n".join([f"Prediction of {' '.join(name.split())[:80]}", *lines])
 
 
 def _line(point: Point | Failed) -> str:
@@ -33,11 +32,10 @@ def _line(point: Point | Failed) -> str:
     return f"  {ranks}  {show(point.step_time_s, 's')} a step{ends}{share}, {limit}"
 
 
-def html(answer: Answer) -> str:
+def html(points: Sequence[Point | Failed]) -> str:
     """The points as a table, without the columns that none of them has."""
     import pandas as pd
 
-    points: Sequence[Point | Failed] = answer.points
     rows = [{key: point.get(key) for key in _COLUMNS} for point in points]
     table: str = pd.DataFrame(rows).dropna(axis="columns", how="all").to_html(index=False)
     return table

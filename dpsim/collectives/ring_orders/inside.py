@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from itertools import permutations
 
 from dpsim.collectives import Edge, Topology
@@ -65,7 +66,7 @@ def cycles(topology: Topology, inside: Locals) -> list[Locals]:
         return [inside] * int(mesh[inside[0], inside[1]] / unit + 1e-9)
     direct: Hops = {pair: (pair,) for pair in mesh}
     for hops in (direct, direct | _relays(topology, inside)):
-        uses = _hamiltonian(inside, hops)
+        uses = _hamiltonian(inside, tuple(hops.items()))
         if uses:
             room = _room(topology, uses, unit)
             chosen = _pack(list(uses.items()), room, _most(inside, room))
@@ -73,7 +74,7 @@ def cycles(topology: Topology, inside: Locals) -> list[Locals]:
     return []
 
 
-def _room(topology: Topology, uses: dict[Locals, Counter[Pair]], unit: float) -> Counter[Pair]:
+def _room(topology: Topology, uses: Mapping[Locals, Counter[Pair]], unit: float) -> Counter[Pair]:
     """How many links of width `unit` each pair of GPUs in `uses` has."""
     pairs = {pair for use in uses.values() for pair in use}
     room: Counter[Pair] = Counter()
@@ -99,9 +100,13 @@ def pair_of(a: int, b: int) -> Pair:
     return (a, b) if a < b else (b, a)
 
 
-def _hamiltonian(inside: Locals, hops: Hops) -> dict[Locals, Counter[Pair]]:
-    """Every undirected cycle through all of `inside`, with the wires that it takes."""
-    found = {}
+@lru_cache(maxsize=64)  # however fast the wires are, and whatever else a sweep changes
+def _hamiltonian(
+    inside: Locals, wires: tuple[tuple[Pair, tuple[Pair, ...]], ...]
+) -> Mapping[Locals, Counter[Pair]]:
+    """Every undirected cycle through all of `inside`, with the `wires` between pairs that it
+    takes."""
+    found, hops = {}, dict(wires)
     first, *rest = inside
     for middle in permutations(rest):
         order = (first, *middle)
