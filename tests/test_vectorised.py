@@ -124,17 +124,22 @@ def test_a_rank_that_is_never_last_moves_no_other(contention: float) -> None:
     assert {found[k].last.critical_rank() for k in (0, 1)} == {0}
 
 
+@pytest.mark.parametrize("meeting", [False, True], ids=["alone", "after a meeting"])
 @pytest.mark.parametrize(
     "own",
     [
-        Op("later", "forward", seconds=1e-4, after=(0,), delay=2e-3),
+        Op("later", "forward", seconds=1e-4, after=(0,), delay=8e-3),
         Op("late host", "forward", seconds=1e-4, blocks_host=True),
     ],
     ids=lambda op: op.name,
 )
-def test_what_each_rank_waits_for_alone_tells_ranks_apart(own: Op) -> None:
+def test_what_each_rank_waits_for_alone_tells_ranks_apart(own: Op, meeting: bool) -> None:
     """The last rank does not stand for the others where each waits for itself."""
-    program = Program((Op("F", "forward", seconds=1e-3), own, Op("O", "optimizer", seconds=1e-3)))
+    talk = Op("AR", "collective", "c", operation="all_reduce", bytes=1e6, after=(0,))
+    met = (talk, Op("W", "wait", after=(1,))) if meeting else ()
+    program = Program(
+        (Op("F", "forward", seconds=1e-3), *met, own, Op("O", "optimizer", seconds=1e-3))
+    )
     factors = np.random.default_rng(1).normal(1.0, 0.1, (3, 5))
     play = play_of(Cast.uniform(program, 5), steps=3, factors=lambda k: factors[k])
     assert_same(event.play(play), vectorised.play(play))

@@ -135,7 +135,12 @@ class _Run:
         own = self._factors(cast, factors)
         late = self.request.delays(number) if self.request.delays else [{}] * len(self.roles)
         starts = [
-            role.begin(programs[k], own[k], late[k], self.exchanges.together(k, cast))
+            role.begin(
+                programs[k],
+                own[k],
+                late[k],
+                not programs[k].own and self.exchanges.together(k, cast),
+            )
             for k, role in enumerate(self.roles)
         ]
         self._play(cast)

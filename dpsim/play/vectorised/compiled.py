@@ -34,12 +34,14 @@ class Compiled:
 
     place  index in issue order -> place in `tasks`
     early  collectives come as early as may be: before all compute that may run beside them
+    own    a rank's compute or host waits for what that very rank has computed, and nobody else
     """
 
     program: Program
     tasks: tuple[Playable, ...]
     place: tuple[int, ...]
     early: bool
+    own: bool
 
 
 def compiled(program: Program, *, early: bool, width: int) -> Compiled:
@@ -67,7 +69,8 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
         )
         for index in order
     )
-    return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), early)
+    own = any(task.op.on_device and (task.done >= 0 or task.op.blocks_host) for task in tasks)
+    return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), early, own)
 
 
 def _implied(op: Op) -> bool:

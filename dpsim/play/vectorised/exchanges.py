@@ -191,10 +191,9 @@ class Exchanges:
             role.carry_out(begin, end)
 
     def together(self, number: int, cast: Cast) -> bool:
-        """Whether all ranks of a role wait for the same: they are in one group in everything that
-        they do with others, and no host waits for its own rank's work."""
+        """Whether all ranks of a role are in one group in everything that they do with others."""
         program = cast.programs[number]
-        if program.transfers or any(op.blocks_host and op.on_device for op in program.ops):
+        if program.transfers:
             return False
         groups = program.collective_groups
         return all(self._meeting(cast, number, name).whole for name in groups)

@@ -194,9 +194,9 @@ class Role:
         op = task.op
         self._issue(op)
         if not isinstance(self.host, float) or self.host > 0.0:
-            self._wait(self.host, together=True)
+            self._wait(self.host)
         if task.waits or task.done >= 0:
-            self._wait(self._ready(task), together=task.done < 0)
+            self._wait(self._ready(task))
         position = self.position
         ready = self._time() if self.watch is not None else 0.0
         if op.scales:
@@ -215,11 +215,11 @@ class Role:
             self.watch(task, ready, ready, self._time())
         self._go_on()
 
-    def _wait(self, until: Value, *, together: bool) -> None:
-        """Do nothing before `until`; where all wait for the same, `together`, and nobody is there
-        before it, all ranks are at one point again."""
+    def _wait(self, until: Value) -> None:
+        """Do nothing before `until`.  Where a few ranks go ahead, all wait for the same: if nobody
+        is there before it, all are at one point again."""
         work = self.slowing.work(until)
-        if self.position.wait(work) and self._few and together:
+        if self.position.wait(work) and self._few:
             self.position, self._few = Position(latest(work), self.start.factors), False
 
     def _be_late(self, op: Op, seconds: Value) -> None:
