@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from test_engines import assert_same, play_of
 
 from dpsim.backends.ideal import Ideal
 from dpsim.compile.program import Cast, Op, Program
+from dpsim.core.errors import SimulationError
 from dpsim.play import event, vectorised
 from dpsim.play.vectorised.position import Factors, Position, front
 from dpsim.play.vectorised.slowing import Slowing
@@ -143,3 +146,86 @@ def test_what_each_rank_waits_for_alone_tells_ranks_apart(own: Op, meeting: bool
     factors = np.random.default_rng(1).normal(1.0, 0.1, (3, 5))
     play = play_of(Cast.uniform(program, 5), steps=3, factors=lambda k: factors[k])
     assert_same(event.play(play), vectorised.play(play))
+
+
+def talk(name: str, **rest: Any) -> Op:
+    return Op(name, "collective", "a", operation="all_reduce", bytes=1.0, **rest)
+
+
+WORK = Op("Z", "forward")
+LOOKING_BACK = {
+    "a collective, late after old work": (
+        WORK, talk("A"), Op("F", "forward", seconds=1.0), talk("B", after=(2,)),
+        talk("D", after=(0,), delay=4.0), Op("W", "wait", after=(4,)),
+    ),
+    "a computation, late after old work": (
+        WORK, talk("A"), Op("F", "forward", seconds=1.2), talk("B", after=(2,)),
+        Op("D", "copy", after=(0,), delay=2.0),
+    ),
+    "a computation, late after work before a meeting": (
+        Op("F", "forward", seconds=1.0), talk("A", after=(0,)), Op("W", "wait", after=(1,)),
+        Op("D", "copy", after=(0,), delay=5.0), Op("G", "forward", seconds=1.0),
+    ),
+    "a collective after the step before": (
+        Op("F", "forward", seconds=1.0), talk("A", after=(0,)), Op("G", "forward", seconds=1.0),
+        talk("B", after_step=True), Op("W", "wait", after=(3,)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("contention", [0.0, 1.0])
+@pytest.mark.parametrize("name", LOOKING_BACK)
+def test_what_is_looked_back_at_was_when_it_was(name: str, contention: float) -> None:
+    """The clock of work forgets what all ranks are past; nobody who looks back is told wrong."""
+    factors = np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+    play = play_of(
+        Cast.uniform(Program(LOOKING_BACK[name]), 3), Ideal(latency=1.0), steps=2,
+        factors=lambda k: factors[k], contention=contention,
+    )  # fmt: skip
+    found = event.play(play)
+    assert_same(found, vectorised.play(play))
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        (Op("AR", "collective", "t", group="world", operation="all_reduce", bytes=1.0),),
+        (
+            Op(
+                "AR",
+                "collective",
+                "c",
+                group="world",
+                operation="all_reduce",
+                bytes=1.0,
+                after=(1,),
+            ),
+        ),
+        (),
+    ],
+    ids=["on its stream", "on another", "alone"],
+)
+def test_a_message_is_received_by_who_is_there(then: tuple[Op, ...]) -> None:
+    """What has arrived is not taken before the receiver has come."""
+    message = {"stream": "t", "group": "pair", "bytes": 1.0}
+    sender = (Op("S", "transfer", operation="send", **message), *then)
+    late = (Op("F", "forward", seconds=5.0),)
+    receiver = (Op("R", "transfer", operation="receive", after=(0,), **message), *then)
+    ends = len(sender) - 1, len(late + receiver) - 1
+    sender = tuple(op._replace(after=(0,)) if op.after else op for op in sender)
+    programs = tuple(
+        Program((*ops, Op("W", "wait", after=(end,), delay=3.0)))
+        for ops, end in zip((sender, (*late, *receiver)), ends, strict=True)
+    )
+    cast = Cast(programs, (0, 1), {"pair": ((0, 1),), "world": ((0, 1),)})
+    play = play_of(cast, Ideal(latency=1.0))
+    assert_same(event.play(play), vectorised.play(play))
+
+
+def test_a_delay_that_is_no_time_is_refused() -> None:
+    cast = Cast.uniform(Program((Op("F", "forward", seconds=1.0),)), 2)
+    for wrong in (-1.0, np.nan, np.inf):
+        play = replace(play_of(cast), delays=lambda _, d=wrong: [{0: np.array([0.0, d])}])
+        for engine in (event, vectorised):
+            with pytest.raises(SimulationError, match="no time"):
+                engine.play(play)

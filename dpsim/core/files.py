@@ -61,7 +61,7 @@ def stamp(path: Path) -> object:
         found = path.stat()
     except (OSError, ValueError):
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
 @lru_cache(maxsize=16)

@@ -157,7 +157,8 @@ class Rendezvous:
     @staticmethod
     def _check_same(meeting: Assembly, worker: Worker, op: Op) -> None:
         theirs = meeting.op
-        if (op.operation, op.bytes) != (theirs.operation, theirs.bytes):
+        agreed = op.operation, op.bytes, op.repeats
+        if agreed != (theirs.operation, theirs.bytes, theirs.repeats):
             raise SimulationError(
                 f"ranks disagree on {op.stream}: rank {worker.player.rank} runs {op.name} where "
                 f"rank {meeting.arrived[0].player.rank} runs {theirs.name}; real ranks would hang"

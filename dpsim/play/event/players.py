@@ -96,13 +96,18 @@ class Ensemble:
         return [
             [
                 {
-                    index: float(seconds[cast.columns[rank]])
+                    index: self._delay(cast, rank, index, float(seconds[cast.columns[rank]]))
                     for index, seconds in late[cast.roles[rank]].items()
                 }
                 for cast, late in steps
             ]
             for rank in range(self.casts[0].ranks)
         ]
+
+    @staticmethod
+    def _delay(cast: Cast, rank: int, index: int, seconds: float) -> float:
+        """`seconds`, by which an operation is late; SimulationError if that is no time."""
+        return check_time(seconds, f"what delays {cast.program(rank).ops[index].name}")
 
     def _places(self) -> Iterator[object]:
         """What ranks that are in all things at the same place have in common, rank by rank: roles,

@@ -18,6 +18,7 @@ class Playable(NamedTuple):
              end in order, the last
     done     the compute operation that it awaits where its own stream does not see to that, or -1
     kept     its end is awaited by a communicator, or with a delay
+    delayed  with a delay: its end is looked back at when ranks are past it
     """
 
     op: Op
@@ -26,6 +27,7 @@ class Playable(NamedTuple):
     waits: tuple[int, ...]
     done: int
     kept: bool
+    delayed: bool
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Compiled:
     place  index in issue order -> place in `tasks`
     early  collectives come as early as may be: before all compute that may run beside them
     own    a rank's compute or host waits for what that very rank has computed, and nobody else
+    begun  something waits for the end of the step before
     """
 
     program: Program
@@ -42,6 +45,7 @@ class Compiled:
     place: tuple[int, ...]
     early: bool
     own: bool
+    begun: bool
 
 
 def compiled(program: Program, *, early: bool, width: int) -> Compiled:
@@ -57,20 +61,23 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
     order = program.collectives_first if early else tuple(range(len(program.ops)))
     place = {index: k for k, index in enumerate(order)}
     ops = program.ops
-    kept = {max(found) for op in ops if (found := _computed(ops, op)) and not _implied(op)}
+    done = [-1 if _implied(op) else max(_computed(ops, op), default=-1) for op in ops]
+    kept, delayed = set(done), {other for other, op in zip(done, ops, strict=True) if op.delay}
     tasks = tuple(
         Playable(
             op := ops[index],
             index,
             check_time(op.seconds, op.name),
             _ends(ops, op, width),
-            -1 if _implied(op) else max(_computed(ops, op), default=-1),
+            done[index],
             index in kept,
+            index in delayed,
         )
         for index in order
     )
     own = any(task.op.on_device and (task.done >= 0 or task.op.blocks_host) for task in tasks)
-    return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), early, own)
+    begun = any(op.after_step for op in ops if op.stream != COMPUTE)
+    return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), early, own, begun)
 
 
 def _implied(op: Op) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import networkx as nx
 
-from dpsim.compile.program import Cast
+from dpsim.compile.program import RECEIVE, SEND, Cast
 from dpsim.core.errors import SimulationError
 from dpsim.play import NotApplicable
 from dpsim.play.vectorised.role import Role
@@ -21,11 +21,19 @@ def stuck(cast: Cast, roles: Sequence[Role]) -> SimulationError | NotApplicable:
         for k, role in enumerate(roles)
         if role.arrived
     ]
+    waiting += [
+        f"role {k} (rank {int(role.members[0])}, …) for {role.task.op.name}"
+        for k, role in enumerate(roles)
+        if not role.arrived and role.next < len(role.program.tasks)
+    ]
     counts = [
         Counter((op.stream, op.group) for op in program.ops if op.kind == "collective")
         for program in cast.programs
     ]
-    if counts.count(counts[0]) == len(counts) and nx.is_directed_acyclic_graph(_waits(cast)):
+    waits = _waits(cast)
+    never = any(v[0] == "sent" and not waits.in_degree(v) for v in waits)
+    agree = counts.count(counts[0]) == len(counts) and not never
+    if agree and nx.is_directed_acyclic_graph(waits):
         return NotApplicable(
             "roles issue collectives of different communicators in different orders; only "
             "engine: event plays that"
@@ -44,6 +52,10 @@ def _waits(cast: Cast) -> nx.DiGraph[Any]:
             shared = (op.stream, op.group, program.ordinals[index])
             vertex = shared if op.kind == "collective" else (role, index)
             before = [vertices[other] for other in op.after] + hosts
+            if op.operation == SEND:
+                graph.add_edge(vertex, ("sent", *shared))
+            if op.operation == RECEIVE:
+                before.append(("sent", *shared))
             before += [tail[op.stream]] if op.stream in tail else []
             graph.add_edges_from((other, vertex) for other in before)
             hosts += [vertex] if op.blocks_host else []

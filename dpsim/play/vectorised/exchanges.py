@@ -13,10 +13,10 @@ from dpsim.collectives import Ranks
 from dpsim.compile.program import SEND, Cast, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
-from dpsim.play import Play
+from dpsim.play import Play, check_time
 from dpsim.play.vectorised.role import Role
 from dpsim.play.vectorised.sharing import Sharing, Talk
-from dpsim.play.vectorised.slowing import Indices, Value
+from dpsim.play.vectorised.slowing import Indices, Value, later, one_or_all
 
 Groups = Sequence[Ranks]
 #: what a transfer is called on both sides: stream, group, and how many came before
@@ -73,11 +73,12 @@ class Exchanges:
 
     def begin(self, step: int, sharing: Sharing | None) -> None:
         """Step number `step` begins; `sharing` is told who uses which links when."""
-        self.slow = self.request.network(step)
+        self.slow = check_time(self.request.network(step), f"the network's slowing in step {step}")
         self.sharing = sharing
         if sharing is not None:
             sharing.begin()
         self._messages: dict[Key, dict[int, tuple[float, float]]] = {}
+        self._sizes: dict[Key, float] = {}
 
     def _plans(self, op: Op, groups: Groups, whose: object) -> tuple[list[Plan], Array]:
         """How each of `groups`, those of `whose`, carries out `op` in this step, and in what time
@@ -121,13 +122,13 @@ class Exchanges:
             for receiver, begin, plan in zip(receivers, ready, plans, strict=True):
                 message[receiver] = float(begin), float(begin + plan.seconds * self.comm)
             self._note_sent(op, pairs, plans, message)
+            self._sizes[key] = op.bytes
             freed = self._waiting.pop(key, [])
-        spans = [message[rank] for rank in receivers]
-        if len(spans) == 1:
-            role.carry_out(*spans[0])
-        else:
-            begins, ends = np.array(spans).T
-            role.carry_out(begins, ends)
+        elif self._sizes[key] != op.bytes:
+            raise SimulationError(f"sender and receiver disagree on the bytes of {op.name}")
+        spans = np.array([message[rank] for rank in receivers])
+        begin, end = (one_or_all(times) for times in spans.T)
+        role.carry_out(begin, end if op.operation == SEND else later(end, role.arrival))
         return freed
 
     def _note_sent(
@@ -158,7 +159,7 @@ class Exchanges:
             theirs = role.task.op if role.arrived else None
             if theirs is None or (theirs.stream, theirs.group) != (op.stream, op.group):
                 return ()
-            if (theirs.operation, theirs.bytes) != (op.operation, op.bytes):
+            if _what(theirs) != _what(op):
                 raise SimulationError(
                     f"ranks disagree on {op.stream}: {op.name} meets {theirs.name}; "
                     "real ranks would hang"
@@ -226,6 +227,11 @@ def _meetings(cast: Cast, name: str) -> dict[int, Meeting]:
         own = tuple(group for group in groups if cast.roles[group[0]] in roles)
         found |= dict.fromkeys(roles, Meeting(cast, tuple(sorted(roles)), own, name))
     return found
+
+
+def _what(op: Op) -> tuple[str, float, int]:
+    """What all ranks of a collective have to agree on."""
+    return op.operation, op.bytes, op.repeats
 
 
 def _pair(cast: Cast, rank: int, op: Op) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from dpsim.play.vectorised.slowing import (
     earliest,
     later,
     latest,
+    one_or_all,
 )
 from dpsim.play.vectorised.streams import Streams
 
@@ -93,9 +94,10 @@ class Role:
         self, program: Compiled, work: Value, factors: Factors, late: Mapping[int, Array]
     ) -> None:
         self.program, self.next, self.arrived = program, 0, False
-        self.task, self.late, self._few = program.tasks[0], late, False
+        self.task, self._few = program.tasks[0], False
+        self.late = {index: one_or_all(seconds) for index, seconds in late.items()}
         self.position = Position(work, factors)
-        self.origin = self.position.now
+        self.origin = self._remembered(program.begun)
         self.spans: dict[int, Span] = {}
         self._kept: dict[int, Moment | Value] = {}
         self._fixed: Value = 0.0
@@ -110,7 +112,7 @@ class Role:
         role.host = at(start.host, column)
         role.streams = start.streams.of_rank(column)
         role.watch = watch
-        late = {index: np.asarray(at(seconds, column)) for index, seconds in start.late.items()}
+        late = {index: np.atleast_1d(at(each, column)) for index, each in start.late.items()}
         role._begin(program, at(start.work, column), start.factors.of_rank(column), late)
         return role
 
@@ -149,13 +151,21 @@ class Role:
         self._fixed = self._awaited(self.task, found)
         self._moments = []
         if done >= 0:
-            kept = self._kept[done]
-            if isinstance(kept, Moment):
-                self._moments.append((kept, op.delay))
-            else:
-                self._fixed = later(self._fixed, kept + op.delay)
+            self._look_back(self._kept[done], op.delay)
         if op.after_step:
-            self._moments.append((self.origin, 0.0))
+            self._look_back(self.origin, 0.0)
+
+    def _look_back(self, when: Moment | Value, delay: float) -> None:
+        """The ranks come no sooner than `delay` after that."""
+        if isinstance(when, Moment):
+            self._moments.append((when, delay))
+        else:
+            self._fixed = later(self._fixed, when + delay)
+
+    def _remembered(self, past: bool) -> Moment | Value:
+        """Where the ranks are now; in time, where that is looked back at when ranks are `past` it:
+        the clock of work forgets."""
+        return self._time() if past and self.slowing.contention else self.position.now
 
     @property
     def arrival(self) -> Value:
@@ -206,9 +216,7 @@ class Role:
         if task.number in self.late:
             self._be_late(op, self.late[task.number])
         if task.kept:
-            # what others may look back at later is turned into time while that is possible
-            late = self.slowing.contention and not self.program.early
-            self._kept[task.number] = self._time() if late else position.now
+            self._kept[task.number] = self._remembered(task.delayed or not self.program.early)
         if op.blocks_host:
             self.host = later(self.host, self._time())
         if self.watch is not None:

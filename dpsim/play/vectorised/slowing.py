@@ -179,6 +179,11 @@ def at(value: Value, column: Column) -> Value:
     return float(value[column]) if isinstance(column, int) else value[column]
 
 
+def one_or_all(values: Array) -> Value:
+    """The values of several ranks; a plain number of one."""
+    return float(values[0]) if len(values) == 1 else values
+
+
 def _within(value: Value, most: Value) -> Value:
     """`value`, at least 0 and at most `most`."""
     if isinstance(value, float) and isinstance(most, float):
