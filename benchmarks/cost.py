@@ -48,6 +48,17 @@ def compiled(cache: Path) -> None:
     )  # fmt: skip
 
 
+def why_failed(command: Sequence[str], code: int, said: str, errors: str) -> str:
+    """Why a command that ended with `code` did not do its work; empty where it did.
+
+    With 1 dpsim says "done, with a finding", but Python says so that it crashed.
+    """
+    finding = code == 1 and tuple(command[1:3]) == ("-m", "dpsim") and said
+    if code == 0 or (finding and "Traceback (most recent call last)" not in errors):
+        return ""
+    return errors.splitlines()[-1] if errors else f"exit code {code}"
+
+
 def once(command: Sequence[str], cache: Path, limit: float, kill_after: float = 0.0) -> Cost:
     """What one run costs, its child processes included.
 
@@ -75,8 +86,8 @@ def once(command: Sequence[str], cache: Path, limit: float, kill_after: float = 
     failed = ""
     if late.is_set() and not kill_after:
         failed = f"ended after {limit:.0f} s"
-    elif not late.is_set() and process.returncode not in (0, 1):
-        failed = texts[1].splitlines()[-1] if texts[1] else f"exit code {process.returncode}"
+    elif not late.is_set():
+        failed = why_failed(command, process.returncode, *texts)
     return Cost(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, texts[0], failed)
 
 

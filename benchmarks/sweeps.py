@@ -53,6 +53,13 @@ def told(name: str, count: int, what: str, *costs: Cost) -> str:
     return f"{name:46} {rate:>24}   ({count:,} in {seconds:,.1f} CPU s, {memory / 1e6:,.0f} MB)"
 
 
+def compared(whole: Path, other: Path) -> str:
+    """Whether two sweeps have the same result."""
+    results = [folder / "sweep.json" for folder in (whole, other)]
+    same = all(file.exists() for file in results) and len({x.read_bytes() for x in results}) == 1
+    return f"  its result is {'the same to the byte' if same else 'ANOTHER ONE'}"
+
+
 def sweeps(cache: Path, place: Path, points: int, limit: float) -> Iterator[str]:
     """Points per second: in one process, killed and resumed, on Ray; and of whole documents."""
     column = only(cache)
@@ -72,15 +79,15 @@ def sweeps(cache: Path, place: Path, points: int, limit: float) -> Iterator[str]
             swept("killed", "--jobs", "1", kill_after=PART * whole.cpu),
             swept("killed", "--jobs", "1"),
         )
-        same = (place / "whole" / "sweep.json").read_bytes()
-        kept = same == (place / "killed" / "sweep.json").read_bytes()
         yield told("the same, killed half-way and resumed", points, "points", *parts)
-        yield f"  its result is {'the same to the byte' if kept else 'ANOTHER ONE'}"
+        yield compared(place / "whole", place / "killed")
     if importlib.util.find_spec("ray") is None:
         yield f"{'the same, on Ray with two workers':46} ray is not installed: pip install ray"
     else:
         cost = swept("ray", "--jobs", "2", "--ray", "local")
         yield told("the same, on Ray with two workers", points, "points", cost)
+        if not cost.failed and not whole.failed:
+            yield compared(place / "whole", place / "ray")
     if column:
         few = max(points // 100, 100)
         cost = once(dpsim("sweep", *grid(few), "--jobs", "1"), cache, limit)

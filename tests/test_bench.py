@@ -51,6 +51,18 @@ def test_a_command_that_fails_has_no_cost_and_says_why(tmp_path: Path) -> None:
     assert killed.failed == ""
 
 
+def test_a_crash_is_no_finding(tmp_path: Path) -> None:
+    """dpsim ends with 1 when it found something, and Python when it crashed."""
+    code = "print('half'); raise RuntimeError('boom')"
+    assert cost.once((sys.executable, "-c", code), tmp_path, 60.0).failed == "RuntimeError: boom"
+    assert "exit code 1" in cost.why_failed(("python", "work.py"), 1, "half", "")
+    dpsim = lines.dpsim("stragglers", "quickstart")
+    crash = "Traceback (most recent call last):\nImportError: gone"
+    assert cost.why_failed(dpsim, 1, "a finding", "dpsim: warning: so") == ""
+    assert cost.why_failed(dpsim, 1, "half", crash) == "ImportError: gone"
+    assert cost.why_failed(dpsim, 1, "", "No module named dpsim") == "No module named dpsim"
+
+
 def test_a_command_costs_what_its_children_cost_too(tmp_path: Path) -> None:
     burn = "sum(range(6_000_000))"
     alone = cost.once((sys.executable, "-c", "pass"), tmp_path, 60.0)

@@ -42,6 +42,17 @@ def test_module_is_the_command(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["points"][0]["step_time_s"] == pytest.approx(0.02345, rel=1e-12)
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no full device")
+@pytest.mark.parametrize(("scenario", "code"), [("worked/ddp_steady", 3), ("nothing-such", 2)])
+def test_where_nothing_can_be_written_the_exit_code_says_why(scenario: str, code: int) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "dpsim", "run", scenario, "--json"]
+        assert (
+            subprocess.run(command, stdout=full, stderr=full, cwd=ROOT, check=False).returncode
+            == code
+        )
+
+
 def test_help_is_light(tmp_path: Path) -> None:
     script = (
         "import sys; sys.argv = ['dpsim', '--help']\n"

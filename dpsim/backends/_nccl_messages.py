@@ -35,13 +35,13 @@ from dpsim.collectives import (
     Ranks,
     TransferList,
     Transfers,
-    lanes_of,
+    convoys_of,
     members_of,
     onward,
     rank_array,
 )
 from dpsim.core.arrays import IntArray
-from dpsim.machines.tally import Lane, Tally
+from dpsim.machines.tally import Convoy, Tally
 
 #: operations that are messages; NCCL's tuner has no entry for them
 OPERATIONS = ("all_to_all", "send")
@@ -186,24 +186,24 @@ def _by_symmetry(group: Members, part: float, topology: Topology) -> Traffic:
     tally = Tally(topology, group.nodes, partial(names_of, topology))
     order = np.zeros(count, dtype=np.int64)
     for i, j in permutations(local, 2):
-        lane = Lane(topology.way(i, j, same=True), group.nodes, group.nodes)
-        tally.add(lane, part, order)
-    lanes: dict[tuple[int, int], float] = {}
+        convoy = Convoy(topology.way(i, j, same=True), group.nodes, group.nodes)
+        tally.add(convoy, part, order)
+    brought: dict[tuple[int, int], float] = {}
     by_nics: dict[object, tuple[int, int]] = {}
     after = np.roll(group.nodes, -1)
     for i, j in product(local, local):
-        for lane, flow in lanes_of(_between(group.nodes, i, after, j, topology), topology):
-            tally.add(lane, part * (count - 1), flow.order + 1, inside=True)
+        for convoy, flow in convoys_of(_between(group.nodes, i, after, j, topology), topology):
+            tally.add(convoy, part * (count - 1), flow.order + 1, inside=True)
         pair = by_nics.setdefault(topology.way(i, j, same=False).nics, (i, j))
-        lanes[pair] = lanes.get(pair, 0.0) + part
+        brought[pair] = brought.get(pair, 0.0) + part
     shifts = _shifts(count)
     scale = (count - 1) / len(shifts)
-    for (i, j), bytes_ in lanes.items():
+    for (i, j), bytes_ in brought.items():
         for shift in shifts:
             to = np.roll(group.nodes, -shift)
-            for lane, flow in lanes_of(_between(group.nodes, i, to, j, topology), topology):
-                way = lane.way._replace(out=(), into=())
-                tally.add(lane._replace(way=way), bytes_ * scale, flow.order + 2)
+            for convoy, flow in convoys_of(_between(group.nodes, i, to, j, topology), topology):
+                way = convoy.way._replace(out=(), into=())
+                tally.add(convoy._replace(way=way), bytes_ * scale, flow.order + 2)
     return summed(tally)
 
 

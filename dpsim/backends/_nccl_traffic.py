@@ -10,9 +10,17 @@ import numpy as np
 
 from dpsim.backends import Edge, Phase, Topology
 from dpsim.backends._nccl_graph import edge_kind
-from dpsim.collectives import Algorithm, Ranks, Stage, Transfer, TransferList, lanes_of, members_of
+from dpsim.collectives import (
+    Algorithm,
+    Ranks,
+    Stage,
+    Transfer,
+    TransferList,
+    convoys_of,
+    members_of,
+)
 from dpsim.machines.loads import Loads
-from dpsim.machines.tally import Lane, Tally
+from dpsim.machines.tally import Convoy, Tally
 
 #: NVLinks of a way through a third GPU, which passes the bytes on
 RELAYED = "relayed nvlink"
@@ -54,8 +62,8 @@ def tallied(transfers: Iterable[Transfer], ranks: Ranks, topology: Topology) -> 
     """What `transfers` between `ranks` put on links."""
     tally = Tally(topology, members_of(ranks, topology).nodes, partial(names_of, topology))
     for flow in TransferList.of(transfers).parts:
-        for lane, part in lanes_of(flow, topology):
-            tally.add(lane, part.bytes, part.order)
+        for convoy, part in convoys_of(flow, topology):
+            tally.add(convoy, part.bytes, part.order)
     return tally
 
 
@@ -152,23 +160,23 @@ def shapes_of(
 def shape(stage: Stage, topology: Topology, size: float = 1.0) -> Shape:
     """The shape of `stage`, which was made for `size` bytes."""
     flows = TransferList.of(stage.transfers).parts
-    lanes = [found for flow in flows for found in lanes_of(flow, topology)]
-    nodes = np.unique(np.concatenate([ends for lane, _ in lanes for ends in lane[1:]]))
+    convoys = [found for flow in flows for found in convoys_of(flow, topology)]
+    nodes = np.unique(np.concatenate([ends for convoy, _ in convoys for ends in convoy[1:]]))
     tally = Tally(topology, nodes)
-    for lane, flow in lanes:
-        tally.add(lane, flow.bytes / size, flow.order)
+    for convoy, flow in convoys:
+        tally.add(convoy, flow.bytes / size, flow.order)
     loads = tally.loads()
-    hops = frozenset(hop for lane, _ in lanes for hop in _hops(tally, lane))
+    hops = frozenset(hop for convoy, _ in convoys for hop in _hops(tally, convoy))
     pace, busiest = loads.slowest
     return Shape(stage.repeats, hops, loads, pace, loads.most, busiest)
 
 
-def _hops(tally: Tally, lane: Lane) -> set[tuple[float, float]]:
-    """The distinct latencies and times of the most loaded link of the transfers of `lane`."""
-    busy = np.zeros(len(lane.sources))
-    for _, loads, bandwidths in tally.crossed(lane):
+def _hops(tally: Tally, convoy: Convoy) -> set[tuple[float, float]]:
+    """The distinct latencies and times of the most loaded link of the transfers of `convoy`."""
+    busy = np.zeros(len(convoy.sources))
+    for _, loads, bandwidths in tally.crossed(convoy):
         busy = np.fmax(busy, loads / bandwidths)
-    return {*zip(tally.latencies(lane).tolist(), busy.tolist(), strict=True)}
+    return {*zip(tally.latencies(convoy).tolist(), busy.tolist(), strict=True)}
 
 
 def scaled(stage: Stage, factor: float, latency: float | None) -> Stage:

@@ -30,7 +30,7 @@ from typing import Annotated
 import numpy as np
 
 from dpsim.backends import Backend, Phase, Plan, Ranks, Topology
-from dpsim.collectives import TransferList, lanes_of, members_of, rank_array, ring_payload
+from dpsim.collectives import TransferList, convoys_of, members_of, rank_array, ring_payload
 from dpsim.core import units
 from dpsim.core.arrays import IntArray
 from dpsim.core.record import Check, Refused, record
@@ -170,10 +170,10 @@ def _crossings(hops: Hops, topology: Topology) -> tuple[Loads, float]:
     """How many hops cross each link, and the longest latency of the links of a hop [s]."""
     (flow,) = TransferList.between(*hops, 1.0).parts
     tally = Tally(topology, np.unique(np.concatenate(hops) // topology.gpus))
-    lanes = list(lanes_of(flow, topology))
-    for lane, part in lanes:
-        tally.add(lane, 1.0, part.order)
-    return tally.loads(), max(float(tally.latencies(lane).max()) for lane, _ in lanes)
+    convoys = list(convoys_of(flow, topology))
+    for convoy, part in convoys:
+        tally.add(convoy, 1.0, part.order)
+    return tally.loads(), max(float(tally.latencies(convoy).max()) for convoy, _ in convoys)
 
 
 def _require_one_rank_a_node(ranks: Ranks, topology: Topology) -> None:

@@ -26,12 +26,12 @@ import numpy as np
 from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, Topology
 from dpsim.backends._mpi_rounds import Round, rounds
 from dpsim.backends._mpi_rules import RULES, choose
-from dpsim.collectives import TransferList, Transfers, lanes_of, members_of, onward, rank_array
+from dpsim.collectives import TransferList, Transfers, convoys_of, members_of, onward, rank_array
 from dpsim.core import units
 from dpsim.core.arrays import Array, IntArray
 from dpsim.core.record import Refused, Text, record
 from dpsim.machines.fabrics import Vertex
-from dpsim.machines.tally import Lane, Tally
+from dpsim.machines.tally import Convoy, Tally
 from dpsim.machines.topology import Way
 
 _REDUCES = ("all_reduce",)
@@ -103,17 +103,17 @@ class Mpi(Backend):
 
     def _phase(self, found: Round, host: _Hosts | None, topology: Topology) -> Phase:
         """The repeats of a round: its slowest message sets the pace, then the CPU adds up."""
-        lanes = [
-            (lane if host is None else host.lane(lane, part), part)
+        convoys = [
+            (convoy if host is None else host.convoy(convoy, part), part)
             for flow in TransferList.of(found.transfers).parts
-            for lane, part in lanes_of(flow, topology)
+            for convoy, part in convoys_of(flow, topology)
         ]
-        tally = Tally(topology, _nodes(lane for lane, _ in lanes))
-        for lane, part in lanes:
-            tally.add(lane, part.bytes, part.order)
+        tally = Tally(topology, _nodes(convoy for convoy, _ in convoys))
+        for convoy, part in convoys:
+            tally.add(convoy, part.bytes, part.order)
         loads, count = tally.loads(), found.repeats
         pace = loads.slowest[0] / self.efficiency if loads else 0.0
-        slowest = max(self._alone(tally, lane, part.bytes) for lane, part in lanes)
+        slowest = max(self._alone(tally, convoy, part.bytes) for convoy, part in convoys)
         waiting = count * (slowest - pace + found.added / self.reduce)
         if not loads:
             return Phase(waiting)
@@ -125,14 +125,14 @@ class Mpi(Backend):
             busiest=loads.slowest[1],
         )
 
-    def _alone(self, tally: Tally, lane: Lane, size: float | Array) -> float:
-        """Latency and moving of the slowest message of a lane on its own [s]; without a way they go
-        through shared memory."""
-        latency = tally.latencies(lane) if self.latency is None else self.latency
+    def _alone(self, tally: Tally, convoy: Convoy, size: float | Array) -> float:
+        """Latency and moving of the slowest message of a convoy on its own [s]; without a way they
+        go through shared memory."""
+        latency = tally.latencies(convoy) if self.latency is None else self.latency
         busy: Array | float = 0.0
-        for _, loads, bandwidths in tally.crossed(lane):
+        for _, loads, bandwidths in tally.crossed(convoy):
             busy = np.fmax(busy, loads / bandwidths / self.efficiency)
-        if lane.way == Way(()):
+        if convoy.way == Way(()):
             assert self.shared_memory is not None
             busy = size / self.shared_memory
         return float(np.max(latency + busy))
@@ -155,10 +155,10 @@ class Mpi(Backend):
         host, found = _Hosts(topology), rank_array(ranks)
         tally = Tally(topology, np.unique(found // topology.gpus))
         (flow,) = TransferList.between(found, found, size).parts
-        for lane, part in lanes_of(flow, topology):
+        for convoy, part in convoys_of(flow, topology):
             gpu = int(part.sources[0]) % topology.gpus
             way = Way(host.to_host(gpu) if down else host.to_device(gpu))
-            tally.add(lane._replace(way=way), size, part.order)
+            tally.add(convoy._replace(way=way), size, part.order)
         loads = tally.loads()
         busy, busiest = loads.slowest
         own = 0.0 if self.copy is None else size / self.copy
@@ -190,18 +190,18 @@ class _Hosts:
 
     topology: Topology
 
-    def lane(self, lane: Lane, messages: Transfers) -> Lane:
+    def convoy(self, convoy: Convoy, messages: Transfers) -> Convoy:
         """The same messages between hosts."""
-        first, last = lane.way.nics or (None, None)
+        first, last = convoy.way.nics or (None, None)
         if first is None or last is None:
-            return lane._replace(way=Way(()))
+            return convoy._replace(way=Way(()))
         if not self.topology.sockets:
-            return lane
+            return convoy
         inside, gpus = self.topology.inside, self.topology.gpus
         source, target = (int(ends[0]) % gpus for ends in messages[:2])
         out = inside(self._socket(source), ("nic", 0, first))
         into = inside(("nic", 0, last), self._socket(target))
-        return lane._replace(way=lane.way._replace(out=out, into=into))
+        return convoy._replace(way=convoy.way._replace(out=out, into=into))
 
     def to_host(self, gpu: int) -> tuple[Edge, ...]:
         """From a GPU of node 0 to its host's memory."""
@@ -225,6 +225,6 @@ class _Hosts:
         return ("socket", 0, near)
 
 
-def _nodes(lanes: Iterable[Lane]) -> IntArray:
-    """The nodes at the ends of all lanes, ascending."""
-    return np.unique(np.concatenate([ends for lane in lanes for ends in lane[1:]]))
+def _nodes(convoys: Iterable[Convoy]) -> IntArray:
+    """The nodes at the ends of all convoys, ascending."""
+    return np.unique(np.concatenate([ends for convoy in convoys for ends in convoy[1:]]))

@@ -88,14 +88,24 @@ def _explain(error: BaseException) -> int:
     if hasattr(error, "format_message"):  # a usage error of the command line itself
         said, instead = _plain(error.format_message()), _instead(error)
         said = f"{said.rstrip('.')}; {instead}" if instead else said
-        print(f"dpsim: {said}", file=sys.stderr)
+        _tell(f"dpsim: {said}")
         return REFUSED
     if name in ("Exit", "Abort"):
         return int(getattr(error, "exit_code", FINDING))
     code, prefix = _kind(error)
     message = _said(error).strip().splitlines() or [name]
-    print(f"dpsim: {prefix}{' '.join(message)}"[:2000], file=sys.stderr)
+    _tell(f"dpsim: {prefix}{' '.join(message)}"[:2000])
     return code
+
+
+def _tell(message: str) -> None:
+    """Write a line to standard error; where that cannot be written, the exit code says it all."""
+    if sys.stderr is None:  # closed; print would take standard output instead
+        return
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
 def _plain(message: str) -> str:

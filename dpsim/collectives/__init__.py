@@ -18,7 +18,7 @@ from dpsim.collectives._flows import (
     TransferList,
     Transfers,
     aggregator,
-    lanes_of,
+    convoys_of,
     switch,
 )
 from dpsim.machines.fabrics import Edge
@@ -143,6 +143,6 @@ CONTRACT = Algorithm
 __all__ = [
     "BARRIER", "CONTRACT", "OPERATIONS", "ORDERS", "RECEIVE", "SEND", "Algorithm", "Edge",
     "Members", "Ranks", "Stage", "Topology", "Transfer", "TransferList", "Transfers", "aggregator",
-    "as_ranks", "lanes_of", "members_of", "onward", "path", "places_of", "rank_array",
+    "as_ranks", "convoys_of", "members_of", "onward", "path", "places_of", "rank_array",
     "ring_payload", "switch",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsim.core.arrays import Array, IntArray
-from dpsim.machines.tally import Lane
+from dpsim.machines.tally import Convoy
 from dpsim.machines.topology import Topology, Way
 
 
@@ -142,7 +142,7 @@ def aggregator(tree: int) -> int:
     return _AGGREGATORS - tree
 
 
-def lanes_of(flow: Transfers, topology: Topology) -> Iterator[tuple[Lane, Transfers]]:
+def convoys_of(flow: Transfers, topology: Topology) -> Iterator[tuple[Convoy, Transfers]]:
     """The transfers of `flow` by the way that they take."""
     a, i = _located(flow.sources, topology.gpus)
     b, j = _located(flow.targets, topology.gpus)
@@ -171,7 +171,7 @@ def _located(ends: IntArray, gpus: int) -> tuple[IntArray, IntArray]:
 
 def _laned(
     code: int, a: IntArray, b: IntArray, flow: Transfers, topology: Topology
-) -> Iterator[tuple[Lane, Transfers]]:
+) -> Iterator[tuple[Convoy, Transfers]]:
     """`flow`, whose transfers all have the same places in nodes `a` and `b`."""
     ends, same = divmod(code, 2)
     i, j = divmod(ends, topology.gpus + 2)
@@ -181,10 +181,10 @@ def _laned(
     elif j - 2 == _LEAF:
         b = a
     if way.nics is None or topology.cables is not None:
-        yield Lane(way, a, b), flow
+        yield Convoy(way, a, b), flow
         return
     for k in range(len(a)):
-        one = Lane(_cabled(way, int(a[k]), int(b[k]), topology), a[k : k + 1], b[k : k + 1])
+        one = Convoy(_cabled(way, int(a[k]), int(b[k]), topology), a[k : k + 1], b[k : k + 1])
         yield one, flow.some(np.array([k]))
 
 

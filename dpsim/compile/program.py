@@ -191,18 +191,6 @@ class Program:
         """Whether everything that the first of `queue` waits for has been placed."""
         return bool(queue) and all(other in placed for other in self.ops[queue[0]].after)
 
-    def reordered(self, order: tuple[int, ...]) -> Program:
-        """The same operations, issued in `order`."""
-        place = {old: new for new, old in enumerate(order)}
-        return Program(
-            tuple(
-                self.ops[old]._replace(after=tuple(place[k] for k in self.ops[old].after))
-                for old in order
-            ),
-            self.buckets,
-            self.listing,
-        )
-
     def order(self) -> str:
         """The operations in issue order, by name; of a scheduled program, the schedule's own."""
         return self.listing or " ".join(op.name for op in self.ops)

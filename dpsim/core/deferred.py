@@ -1,29 +1,31 @@
-"""Packages that are imported when something of them is first used."""
+"""Packages that are imported when something of them is first used.
+
+What stands for such a package is an object of this module and nothing else: what ``import`` gives
+elsewhere, and what ``sys.modules`` holds, stays as Python has it.
+"""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import sys
-from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 
-class Deferred(ModuleType):
-    """What ``import name`` gives until one of the package's attributes is asked for."""
+class Deferred:
+    """Stands for the package `name`, which is imported when an attribute of it is asked for.
+
+    Any number of threads may ask first: they wait for the one import, as import statements do.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        name = self.__name__
-        if sys.modules.get(name) is self:
-            del sys.modules[name]
-        return getattr(importlib.import_module(name), attribute)
+        return getattr(importlib.import_module(self._name), attribute)
 
 
-def defer(name: str) -> None:
-    """Let every ``import name`` from now on give a `Deferred`, which imports the package when it is
-    used; ``from name import …`` imports it at once.
+if TYPE_CHECKING:
+    import networkx as nx
+else:
+    nx = Deferred("networkx")  # 300 modules, for graphs that few commands need
 
-    Nothing happens where the package is there already, or is not installed.
-    """
-    if name not in sys.modules and importlib.util.find_spec(name) is not None:
-        sys.modules[name] = Deferred(name)
+__all__ = ["Deferred", "nx"]

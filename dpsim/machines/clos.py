@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
 
 from dpsim.core import units
 from dpsim.core.arrays import IntArray
+from dpsim.core.deferred import nx
 from dpsim.core.record import Check, Count, Natural, Refused, record
 from dpsim.machines.cables import Cables
 from dpsim.machines.devices import Link

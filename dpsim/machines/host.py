@@ -5,8 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Annotated
 
-import networkx as nx
-
+from dpsim.core.deferred import nx
 from dpsim.core.record import Check, Natural, record
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import NodeFabric, Vertex

@@ -22,7 +22,7 @@ _MANY = 1 << 12
 _TRUNK: Edge = (LEAF, LEAF)
 
 
-class Lane(NamedTuple):
+class Convoy(NamedTuple):
     """Messages of one way, each from one of the nodes `sources` to one of `targets`."""
 
     way: Way
@@ -136,12 +136,12 @@ class Tally:
         self._between: tuple[IntArray, Sums] | None = None
 
     def add(
-        self, lane: Lane, bytes_: float | Array, order: IntArray, *, inside: bool = False
+        self, convoy: Convoy, bytes_: float | Array, order: IntArray, *, inside: bool = False
     ) -> None:
-        """Every message of `lane` brings so many bytes, as number `order` of all; `inside`: only
+        """Every message of `convoy` brings so many bytes, as number `order` of all; `inside`: only
         what it loads inside of nodes is counted."""
         base = order * (PLACES * KINDS)
-        for place, (hop, at) in enumerate(self._crossed(lane)):
+        for place, (hop, at) in enumerate(self._crossed(convoy)):
             if inside and not hop.inside:
                 continue
             keys = base + (place * KINDS + hop.kind)
@@ -157,21 +157,21 @@ class Tally:
             if hop.forced:
                 sums.force(row, at, hop.kind)
 
-    def crossed(self, lane: Lane) -> Iterator[tuple[WayLink, Array, float | Array]]:
-        """For every link of the way of a lane that was added: what the one that each message
+    def crossed(self, convoy: Convoy) -> Iterator[tuple[WayLink, Array, float | Array]]:
+        """For every link of the way of a convoy that was added: what the one that each message
         crosses carries (nan where it crosses none), and its bandwidth."""
-        for hop, at in self._crossed(lane):
+        for hop, at in self._crossed(convoy):
             if hop.edge == _TRUNK:
                 yield hop, self._trunk_loads(at), hop.link.bandwidth
                 continue
             sums = self._single if hop.single else self._placed
-            nodes = lane.targets if hop.into else lane.sources
+            nodes = convoy.targets if hop.into else convoy.sources
             yield hop, sums.loads(sums.row(hop.edge))[at], self._bandwidths(hop.edge, nodes)
 
-    def latencies(self, lane: Lane) -> Array:
-        """Those of the ways of every message of a lane [s]: the sums over their links."""
-        found = np.zeros(len(lane.sources))
-        for hop, at in self._crossed(lane):
+    def latencies(self, convoy: Convoy) -> Array:
+        """Those of the ways of every message of a convoy [s]: the sums over their links."""
+        found = np.zeros(len(convoy.sources))
+        for hop, at in self._crossed(convoy):
             found += np.where(at >= 0, hop.link.latency, 0.0)
         return found
 
@@ -224,14 +224,14 @@ class Tally:
             return self.topology.link(edge).bandwidth
         return cables.port_bandwidths(nodes)
 
-    def _crossed(self, lane: Lane) -> Iterator[tuple[WayLink, IntArray]]:
+    def _crossed(self, convoy: Convoy) -> Iterator[tuple[WayLink, IntArray]]:
         """Every link of the way, and where in its column is that of each message."""
-        sources, targets = self._places(lane.sources), self._places(lane.targets)
+        sources, targets = self._places(convoy.sources), self._places(convoy.targets)
         trunks: Iterator[IntArray] = iter(())
-        cables, (nic, into) = self.topology.cables, lane.way.nics or (None, None)
+        cables, (nic, into) = self.topology.cables, convoy.way.nics or (None, None)
         if nic is not None and into is not None and cables is not None:
-            trunks = iter(cables.trunks(lane.sources, nic, lane.targets, into))
-        for hop in self._links(lane.way):
+            trunks = iter(cables.trunks(convoy.sources, nic, convoy.targets, into))
+        for hop in self._links(convoy.way):
             if hop.single:
                 yield hop, np.zeros(len(sources), dtype=np.int64)
             elif hop.edge == _TRUNK:

@@ -7,8 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
-import networkx as nx
-
+from dpsim.core.deferred import nx
 from dpsim.core.record import Refused
 from dpsim.machines.cables import Cables
 from dpsim.machines.devices import Link

@@ -27,7 +27,7 @@ Late = Sequence[Mapping[int, Array]]
 WAITING = Plan((), None, BARRIER, 0.0)
 
 
-def leaves(edge: Edge) -> bool:
+def leaves_node(edge: Edge) -> bool:
     """Whether a link leads out of a node."""
     return bool({vertex[0] for vertex in edge} & {"nic", "leaf", "spine"})
 
@@ -107,11 +107,11 @@ class Costs:
         """As slow as its links between nodes are now, if those are the slowest; a toy has one
         network."""
         if not phase.loads or self.topology is None:
-            inside = phase.busiest is not None and not leaves(phase.busiest)
+            inside = phase.busiest is not None and not leaves_node(phase.busiest)
             return phase if inside else replace(phase, seconds=phase.seconds * factor)
         times = list(link_seconds(phase.loads, self.topology))
         most = max(time for _, time in times)
-        outside = max((time for edge, time in times if leaves(edge)), default=0.0)
+        outside = max((time for edge, time in times if leaves_node(edge)), default=0.0)
         longer = factor * outside / most if most else 1.0
         return replace(phase, seconds=phase.seconds * max(longer, 1.0))
 

@@ -1,8 +1,7 @@
 """The network at run time: links shared max-min fairly by flows.
 
-A flow loads some links; all its bytes move in lock step.  Rates are max-min fair: raise all rates
-together until a link is full, freeze the flows on it, go on with the rest (progressive filling;
-Bertsekas and Gallager, Data Networks, section 6.5.2).  Fluid: no packets, no congestion control.
+A flow loads some links; all its bytes move in lock step.  Rates are max-min fair (`fair_rates`).
+Fluid: no packets, no congestion control.
 
 A flow that shares no link goes at its own pace and costs one event.  Only where flows share links
 is there an account of what is asked of each; only where more is asked than there is are rates

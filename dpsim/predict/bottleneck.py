@@ -8,7 +8,7 @@ from itertools import pairwise
 from dpsim.backends import Edge, Phase, Plan, Topology, link_seconds
 from dpsim.cases.case import Case
 from dpsim.compile.critical import critical_path
-from dpsim.play import leaves
+from dpsim.play import leaves_node as leaves
 from dpsim.predict.player import Played, step_time
 
 #: nominal rate of a PCIe slot over that of the fastest NIC it is made for: Gen3, 4 and 5 x16 move

@@ -7,8 +7,7 @@ from math import dist
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
-
+from dpsim.core.deferred import nx
 from dpsim.core.outputs import write_files
 from dpsim.core.units import show
 from dpsim.machines.devices import Link

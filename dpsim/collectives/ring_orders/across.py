@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dpsim.collectives import Edge, Members, Topology, Transfers, lanes_of
+from dpsim.collectives import Edge, Members, Topology, Transfers, convoys_of
 from dpsim.collectives.ring_orders.inside import (
     SEARCH_LIMIT,
     Locals,
@@ -19,7 +19,7 @@ from dpsim.collectives.ring_orders.inside import (
     pair_of,
     share_of,
 )
-from dpsim.machines.tally import Lane, Tally
+from dpsim.machines.tally import Convoy, Tally
 
 
 def across(topology: Topology, group: Members) -> Iterator[tuple[tuple[Locals, ...], float]]:
@@ -109,18 +109,18 @@ def _bandwidths(
     tally = Tally(topology, group.nodes)
     crossings = [list(_crossing(topology, group, ways)) for ways in chosen]
     inside: Counter[Key] = Counter()
-    for ways, lanes in zip(chosen, crossings, strict=True):
-        for lane in lanes:
-            tally.add(lane, 1.0, np.zeros(len(lane.sources), dtype=np.int64))
+    for ways, convoys in zip(chosen, crossings, strict=True):
+        for convoy in convoys:
+            tally.add(convoy, 1.0, np.zeros(len(convoy.sources), dtype=np.int64))
         inside.update(_hops(topology, ways))
     shape = [group.shape == k for k in range(len(group.shapes))]
-    for ways, lanes in zip(chosen, crossings, strict=True):
+    for ways, convoys in zip(chosen, crossings, strict=True):
         used = set(_hops(topology, ways))
         least = math.inf
-        for lane in lanes:
-            for hop, loads, bandwidths in tally.crossed(lane):
+        for convoy in convoys:
+            for hop, loads, bandwidths in tally.crossed(convoy):
                 if hop.inside:
-                    nodes = lane.targets if hop.into else lane.sources
+                    nodes = convoy.targets if hop.into else convoy.sources
                     own = group.shape[np.searchsorted(group.nodes, nodes)]
                     used |= {(int(k), hop.edge) for k in np.unique(own)}
                 else:
@@ -137,10 +137,10 @@ def _hops(topology: Topology, ways: tuple[Locals, ...]) -> Iterator[Key]:
             yield k, edge
 
 
-def _crossing(topology: Topology, group: Members, ways: tuple[Locals, ...]) -> Iterator[Lane]:
+def _crossing(topology: Topology, group: Members, ways: tuple[Locals, ...]) -> Iterator[Convoy]:
     """The messages of a ring from node to node."""
     last, first = (np.array([way[k] for way in ways])[group.shape] for k in (-1, 0))
     nodes = group.nodes * topology.gpus
     ends = nodes + last, np.roll(nodes + first, -1)
     flow = Transfers(*ends, 1.0, np.zeros(len(nodes), dtype=np.int64))
-    return (lane for lane, _ in lanes_of(flow, topology))
+    return (convoy for convoy, _ in convoys_of(flow, topology))

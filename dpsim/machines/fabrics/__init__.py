@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
+from dpsim.core.deferred import nx
 
 if TYPE_CHECKING:
     from dpsim.machines.cables import Cables

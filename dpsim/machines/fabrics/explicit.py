@@ -7,10 +7,10 @@ from collections import Counter
 from functools import lru_cache
 from typing import Annotated
 
-import networkx as nx
 from pydantic import AliasChoices, Field
 
 from dpsim.core import units
+from dpsim.core.deferred import nx
 from dpsim.core.record import Refused, Text, record
 from dpsim.machines.devices import Link, LinkKind
 from dpsim.machines.fabrics import NodeFabric, Vertex

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import networkx as nx
-
+from dpsim.core.deferred import nx
 from dpsim.core.record import record
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Vertex

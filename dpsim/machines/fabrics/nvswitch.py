@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import networkx as nx
-
+from dpsim.core.deferred import nx
 from dpsim.core.record import record
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Vertex

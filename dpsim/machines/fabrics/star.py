@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Annotated
 
-import networkx as nx
 import numpy as np
 
 from dpsim.core import units
 from dpsim.core.arrays import Array, IntArray
+from dpsim.core.deferred import nx
 from dpsim.core.record import Check, record
 from dpsim.machines.cables import Cables
 from dpsim.machines.devices import Link

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
-import networkx as nx
-
+from dpsim.core.deferred import nx
 from dpsim.core.record import Refused
 from dpsim.machines.fabrics import NodeFabric, Vertex
 from dpsim.machines.fabrics.hybrid_cube_mesh import NVLINKS as CUBE

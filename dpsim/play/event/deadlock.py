@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import inf
 
-import networkx as nx
-
+from dpsim.core.deferred import nx
 from dpsim.play.event.exchanges import Assembly, Delivery
 from dpsim.play.event.score import HOST
 from dpsim.play.event.workers import Worker

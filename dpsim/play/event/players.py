@@ -18,7 +18,7 @@ from dpsim.play import Play, check_time
 from dpsim.play.event.score import HOST, Bookings, Score
 
 #: what is added to the operations of a rank, by index [s]
-Delays = dict[int, float]
+Lateness = dict[int, float]
 
 if TYPE_CHECKING:
     from dpsim.play.event.workers import Worker
@@ -46,7 +46,7 @@ class Player:
 
     def __init__(
         self, number: int, ranks: Sequence[int], scores: Sequence[Score],
-        factors: Sequence[float], widths: dict[int, int], late: Sequence[Delays],
+        factors: Sequence[float], widths: dict[int, int], late: Sequence[Lateness],
     ) -> None:  # fmt: skip
         self.number, self.ranks, self.rank = number, ranks, ranks[0]
         self.scores, self.factors, self.widths, self.late = scores, factors, widths, late
@@ -78,7 +78,7 @@ class Ensemble:
         for rank, (place, own) in enumerate(zip(self._places(), factors.T, strict=True)):
             own_late = tuple(tuple(each.items()) for each in late[rank]) if late else ()
             same.setdefault((place, own.tobytes(), own_late), []).append(rank)
-        nothing: list[Delays] = [{}] * len(self.casts)
+        nothing: list[Lateness] = [{}] * len(self.casts)
         return [
             Player(
                 number, ranks, *self._part(ranks[0], factors[:, ranks[0]].tolist()),
@@ -87,7 +87,7 @@ class Ensemble:
             for number, ranks in enumerate(same.values())
         ]  # fmt: skip
 
-    def _late(self) -> list[list[Delays]]:
+    def _late(self) -> list[list[Lateness]]:
         """For every rank and step, what is added to which operations; nothing where nothing is."""
         delays = self.request.delays
         if delays is None:

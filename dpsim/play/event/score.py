@@ -128,7 +128,7 @@ class Score:
         issued = self._issuing() if hosted else ()
         cues: dict[int, list[Cue]] = {}
         for index, (op, after) in enumerate(zip(program.ops, waits, strict=True)):
-            cues.setdefault(streams[op.stream], []).append(self._move(index, op, after))
+            cues.setdefault(streams[op.stream], []).append(self._cue(index, op, after))
         #: cues of every stream that has any; each ends with a turn
         self.cues = {stream: (*found, _TURN) for stream, found in cues.items()}
         self.cues |= {HOST: issued} if hosted else {}
@@ -142,7 +142,7 @@ class Score:
             return op.after
         return tuple(k for k in op.after if self.program.ops[k].stream != op.stream)
 
-    def _move(self, index: int, op: Op, after: tuple[int, ...]) -> Cue:
+    def _cue(self, index: int, op: Op, after: tuple[int, ...]) -> Cue:
         special = bool(op.delay or op.after_step or self._hosted)
         heard = tuple(self._heard[index]) if index in self._heard else ()
         if op.delay:

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-import networkx as nx
-
 from dpsim.compile.program import RECEIVE, SEND, Cast
+from dpsim.core.deferred import nx
 from dpsim.core.errors import SimulationError
 from dpsim.play import NotApplicable
 from dpsim.play.vectorised.role import Role
