@@ -134,7 +134,8 @@ class _Run:
         self.exchanges.begin(number, sharing)
         own = self._factors(cast, factors)
         late = self.request.delays(number) if self.request.delays else [{}] * len(self.roles)
-        if not all((seconds >= 0).all() for each in late for seconds in each.values()):
+        delays = [seconds for each in late for seconds in each.values()]
+        if not all(((seconds >= 0) & (seconds < np.inf)).all() for seconds in delays):
             raise SimulationError(f"step {number} has a delay that is no time")
         starts = [
             role.begin(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ class Playable(NamedTuple):
              end in order, the last
     done     the compute operation that it awaits where its own stream does not see to that, or -1
     kept     its end is awaited by a communicator, or with a delay
-    delayed  with a delay: its end is looked back at when ranks are past it
+    past     its end is looked back at when ranks are past it
     """
 
     op: Op
@@ -27,7 +28,7 @@ class Playable(NamedTuple):
     waits: tuple[int, ...]
     done: int
     kept: bool
-    delayed: bool
+    past: bool
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
     place = {index: k for k, index in enumerate(order)}
     ops = program.ops
     done = [-1 if _implied(op) else max(_computed(ops, op), default=-1) for op in ops]
-    kept, delayed = set(done), {other for other, op in zip(done, ops, strict=True) if op.delay}
+    kept, past = set(done), {done[index] for index in _late(ops, order, done)}
     tasks = tuple(
         Playable(
             op := ops[index],
@@ -71,13 +72,24 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
             _ends(ops, op, width),
             done[index],
             index in kept,
-            index in delayed,
+            index in past,
         )
         for index in order
     )
     own = any(task.op.on_device and (task.done >= 0 or task.op.blocks_host) for task in tasks)
     begun = any(op.after_step for op in ops if op.stream != COMPUTE)
     return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), early, own, begun)
+
+
+def _late(ops: tuple[Op, ...], order: Sequence[int], done: Sequence[int]) -> Iterator[int]:
+    """The operations that, with a delay or when ranks compute on already, await the end of a
+    compute operation."""
+    last = -1
+    for index in order:
+        if done[index] >= 0 and (ops[index].delay or done[index] != last):
+            yield index
+        if ops[index].stream == COMPUTE:
+            last = index
 
 
 def _implied(op: Op) -> bool:

@@ -216,7 +216,7 @@ class Role:
         if task.number in self.late:
             self._be_late(op, self.late[task.number])
         if task.kept:
-            self._kept[task.number] = self._remembered(task.delayed or not self.program.early)
+            self._kept[task.number] = self._remembered(task.past)
         if op.blocks_host:
             self.host = later(self.host, self._time())
         if self.watch is not None:
