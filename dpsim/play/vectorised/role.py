@@ -229,6 +229,9 @@ class Role:
         work = self.slowing.work(until)
         if self.position.wait(work) and self._few:
             self.position, self._few = Position(latest(work), self.start.factors), False
+            # of what was, the last of the few is all that counts from here on
+            self.origin = _last(self.origin)
+            self._kept = {number: _last(when) for number, when in self._kept.items()}
 
     def _be_late(self, op: Op, seconds: Value) -> None:
         """Take so much longer for an operation."""
@@ -304,3 +307,8 @@ class Role:
         if self.slowing.alike:
             return latest(self.slowing.time(self.position.now.peak))
         return latest(self._time())
+
+
+def _last(when: Moment | Value) -> Moment | float:
+    """That of the last rank; a moment tells of it by itself."""
+    return when if isinstance(when, Moment) else latest(when)
