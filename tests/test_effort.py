@@ -16,9 +16,10 @@ from dpsim.core.capacity import Room, TooSmall
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.play.event.players import Ensemble
-from dpsim.predict import affordable, effort
+from dpsim.predict import affordable
 from dpsim.predict.affordable import check_affordable
 from dpsim.predict.effort import APART, EVENT, VECTORISED, effort_of
+from dpsim.predict.forecast import forecast
 from dpsim.predict.player import fastest, play
 
 BASE: dict[str, Any] = {
@@ -253,20 +254,20 @@ def test_processes_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_long_run_says_so_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = {"variability": {"jitter": "2 %", "steps": 400}}
     loaded = load({**BASE, **LARGE, **steps, **HYBRID}, Path(), "test")
-    said = effort.forecast(loaded, Chapters())
+    said = forecast(loaded, Chapters())
     assert re.fullmatch(r"65,536 ranks take about [0-9.,]+ (s|h) and [0-9.]+ GB of memory", said)
-    assert effort.forecast(load(BASE, Path(), "test"), Chapters()) == ""
+    assert forecast(load(BASE, Path(), "test"), Chapters()) == ""
     wrong = load({**BASE, "batch": {"global": 3}}, Path(), "test")
-    assert effort.forecast(wrong, Chapters()) == ""
+    assert forecast(wrong, Chapters()) == ""
 
 
 def test_the_most_costly_point_is_forecast_in_whatever_order() -> None:
     """Not the one with the most ranks, nor the first of them."""
-    few = {"cluster.nodes": 4096, "variability.steps": 2000, "strategy.shard": 8}
+    few = {"cluster.nodes": 4096, "variability.steps": 500, "strategy.shard": 8}
     many = {"cluster.nodes": 8192, "variability.steps": 2, "strategy.shard": None}
     scenario = {**BASE, **LARGE, "strategy": {"kind": "fsdp"}}
     said = {
-        effort.forecast(load({**scenario, "sweep": list(order)}, Path(), "test"), Chapters())
+        forecast(load({**scenario, "sweep": list(order)}, Path(), "test"), Chapters())
         for order in ((few, many), (many, few))
     }
     assert len(said) == 1

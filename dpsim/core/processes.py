@@ -12,7 +12,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 
-
 #: how many processes, this one among them, share this machine's memory
 _sharing = 1
 

@@ -67,28 +67,30 @@ def in_processes(asked: Sweep, numbers: Iterable[int], task: Task, jobs: int) ->
             worker.give(waiting)
         while busy := [worker for worker in workers if worker.number is not None]:
             ready = wait([worker.connection for worker in busy])
-            batch: list[Outcome] = []
-            wrong: list[Exception] = []
+            answers = []
             for worker in (w for w in busy if w.connection in ready):
-                answer = worker.take(waiting, tries)
-                if isinstance(answer, Exception):
-                    wrong.append(answer)
-                    continue
-                batch.extend([] if answer is None else [answer])
+                answers.append(worker.take(waiting, tries))
                 worker.give(waiting)
             for worker in workers:  # a point of a dead process waits for one that idles
                 if waiting and worker.number is None:
                     worker.give(waiting)
-            if batch:
-                yield batch
-            if wrong:  # what came with it is stored
-                raise wrong[0]
+            yield from _sound(answers)
     finally:
         for worker in workers:
             worker.connection.close()  # an idle process ends by itself
         patience = time.monotonic() + PATIENCE
         for worker in workers:
             worker.stop(patience)
+
+
+def _sound(answers: list[Outcome | Exception | None]) -> Iterator[list[Outcome]]:
+    """The answers that are there, in a batch; then what else came is raised."""
+    batch = [one for one in answers if one is not None and not isinstance(one, Exception)]
+    if batch:
+        yield batch
+    for one in answers:
+        if isinstance(one, Exception):
+            raise one
 
 
 @dataclass

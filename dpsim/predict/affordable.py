@@ -26,6 +26,11 @@ ANYWHERE = 8e9
 TRIES = 4
 
 
+def affordable(effort: Effort, engine: Appetite) -> bool:
+    """Whether `check_affordable` lets a play pass."""
+    return effort.seconds(engine) <= LIMIT and effort.bytes(engine) <= capacity.room().bytes
+
+
 def check_affordable(case: Case, effort: Effort, engine: Appetite) -> None:
     """Refuse a single play that would take longer than LIMIT, on whatever machine.
 

@@ -9,14 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dpsim.cases.case import Case
-from dpsim.cases.chapters import Chapters
 from dpsim.cases.variant import with_micro_batches
 from dpsim.compile.program import Cast
-from dpsim.core import capacity
-from dpsim.describe.scenario import Loaded, Scenario
 
-#: seconds of playing that are worth a word before they begin
-LONG = 30.0
 #: micro-batches of a step beyond which operations are counted on two shorter steps
 COUNTED = 64
 
@@ -44,11 +39,11 @@ class Appetite:
 
 
 #: benchmarks/engines.py on a 2-core x86-64 machine, Llama-3-8B: 3 us and 250 B an operation and
-#: player (event, FSDP2), 3-6 us and 2.7 kB a rank beside that (event, DDP with nothing that varies
-#: on 131,072 and 1,048,576 ranks); 12-25 us an operation, 0.1 ns and 500 B a rank beside that (vectorised, DDP
-#: on 1,024 to 1,048,576 ranks); 0.13 us and 15 B for each rank's part where ranks are apart
+#: player (event, FSDP2), 20 us and 2.7 kB a rank beside that, with what is read off its times
+#: (event, DDP with nothing that varies on 131,072 ranks); 12-25 us an operation, 0.1 ns and 500 B a rank beside that
+#: (vectorised, DDP on 1,024 to 1,048,576 ranks); 0.13 us and 15 B for each rank's part where ranks are apart
 #: (vectorised, hybrid shards of 8 on 65,536 ranks)
-EVENT = Appetite(0.0, 3.5e-6, 300.0, rank=2700.0, reached=6e-6, folds=True)
+EVENT = Appetite(0.0, 3.5e-6, 300.0, rank=2700.0, reached=2e-5, folds=True)
 VECTORISED = Appetite(2.5e-5, 1.5e-10, 0.0, rank=500.0, steps=2)
 APART = Appetite(2.5e-5, 1.5e-7, 20.0, rank=500.0, steps=2)
 #: bytes of an operation of a program, by whomever it is played [B]
@@ -115,7 +110,9 @@ def effort_of(case: Case) -> Effort:
     transfers = 4 * case.ranks if rounds else 0
     cast = _cast(case)
     apart = not alike and _apart(cast)
-    folded = players if alike or apart or rounds else min(_paces(case) * len(cast.programs), players)
+    folded = (
+        players if alike or apart or rounds else min(_paces(case) * len(cast.programs), players)
+    )
     return Effort(players, folded, steps, _operations(case), transfers, apart)
 
 
@@ -151,34 +148,6 @@ def _operations(case: Case) -> float:
 def _counted(case: Case) -> float:
     cast = _cast(case)
     return sum(len(program.ops) for program in cast.programs) / len(cast.programs)
-
-
-def forecast(loaded: Loaded, shared: Chapters) -> str:
-    """What the most costly point of `loaded` takes, in words, where that is long or much; else
-    ""."""
-    found = [_largest(point, loaded, shared) for point in loaded.points]
-    seconds, size, ranks = max(found, key=lambda one: max(one[0] / LONG, one[1] / _much()))
-    if seconds <= LONG and size <= _much():
-        return ""
-    return f"{ranks:,} ranks take about {shown(seconds)} and {capacity.shown(size)} of memory"
-
-
-def _much() -> float:
-    """Bytes that are worth a word before they are taken [B]."""
-    return capacity.room().bytes / 4
-
-
-def _largest(point: Scenario, loaded: Loaded, shared: Chapters) -> tuple[float, float, int]:
-    """Seconds, bytes and ranks of `point`; nothing where it is refused: whoever plays it says
-    what is wrong with it."""
-    case = Case(point, loaded.base, shared=shared)
-    try:
-        effort = effort_of(case)
-        engines = effort.appetites("event" if point.detail == "rounds" else point.engine)
-        engine = min(engines, key=effort.seconds)
-        return effort.seconds(engine), effort.bytes(engine), case.ranks
-    except ValueError:
-        return 0.0, 0.0, 0
 
 
 def shown(seconds: float) -> str:

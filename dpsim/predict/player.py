@@ -144,8 +144,8 @@ def cross_check(case: Case) -> None:
         return
     if abs(a.step_time - b.step_time) > 1e-9 * a.step_time:
         raise EnginesDisagree(
-            f"the engines disagree: event {a.step_time} s, vectorised {b.step_time} s; please report "
-            "it; engine: event goes on without the other"
+            f"the engines disagree: event {a.step_time} s, vectorised {b.step_time} s; please "
+            "report it; engine: event goes on without the other"
         )
 
 
