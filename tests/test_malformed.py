@@ -1388,7 +1388,7 @@ WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
         TOY,
         {"collective": "{backend: nccl}"},
         "3: collective: this backend needs a machine; without one choose astra_sim, free, ideal, "
-        "ideal_ring or simgrid",
+        "ideal_ring, parameter_server or simgrid",
     ),
     (
         BOX,

@@ -40,9 +40,9 @@ class Appetite:
 
 #: benchmarks/engines.py on a 2-core x86-64 machine, Llama-3-8B: 3 us and 250 B an operation and
 #: player (event, FSDP2), 20 us and 2.7 kB a rank beside that, with what is read off its times
-#: (event, DDP with nothing that varies on 131,072 ranks); 12-25 us an operation, 0.1 ns and 500 B a rank beside that
-#: (vectorised, DDP on 1,024 to 1,048,576 ranks); 0.13 us and 15 B for each rank's part where ranks are apart
-#: (vectorised, hybrid shards of 8 on 65,536 ranks)
+#: (event, DDP with nothing that varies on 131,072 ranks); 12-25 us an operation, 0.1 ns and 500 B a
+#: rank beside that (vectorised, DDP on 1,024 to 1,048,576 ranks); 0.13 us and 15 B for each rank's
+#: part where ranks are apart (vectorised, hybrid shards of 8 on 65,536 ranks)
 EVENT = Appetite(0.0, 3.5e-6, 300.0, rank=2700.0, reached=2e-5, folds=True)
 VECTORISED = Appetite(2.5e-5, 1.5e-10, 0.0, rank=500.0, steps=2)
 APART = Appetite(2.5e-5, 1.5e-7, 20.0, rank=500.0, steps=2)
