@@ -24,7 +24,7 @@ class Appetite:
     share      CPU seconds for each player's part in it [s]
     kept       bytes for each player's part in it, as long as its step is kept [B]
     rank       bytes for each rank, whatever it does [B]
-    reached    CPU seconds for each rank, whatever it does [s]
+    reached    CPU seconds for each rank that an operation reaches, played or not: its links [s]
     steps      steps that are kept; None: all
     folds      whether ranks that do the same at the same time are one player
     """
@@ -39,11 +39,11 @@ class Appetite:
 
 
 #: benchmarks/engines.py on a 2-core x86-64 machine, Llama-3-8B: 3 us and 250 B an operation and
-#: player (event, FSDP2), 20 us and 2.7 kB a rank beside that, with what is read off its times
-#: (event, DDP with nothing that varies on 131,072 ranks); 12-25 us an operation, 0.1 ns and 500 B a
-#: rank beside that (vectorised, DDP on 1,024 to 1,048,576 ranks); 0.13 us and 15 B for each rank's
-#: part where ranks are apart (vectorised, hybrid shards of 8 on 65,536 ranks)
-EVENT = Appetite(0.0, 3.5e-6, 300.0, rank=2700.0, reached=2e-5, folds=True)
+#: player (event, FSDP2); 6 to 300 ns of an operation and 2.7 kB a rank beside that where ranks are
+#: alike (event, on 131,072 ranks that share no links, and on 8,192 that do); 12-25 us an operation,
+#: 0.1 ns and 500 B a rank beside that (vectorised, DDP on 1,024 to 1,048,576 ranks); 0.13 us and
+#: 15 B for each rank's part where ranks are apart (vectorised, hybrid shards of 8 on 65,536 ranks)
+EVENT = Appetite(0.0, 3.5e-6, 300.0, rank=2700.0, reached=3e-7, folds=True)
 VECTORISED = Appetite(2.5e-5, 1.5e-10, 0.0, rank=500.0, steps=2)
 APART = Appetite(2.5e-5, 1.5e-7, 20.0, rank=500.0, steps=2)
 #: bytes of an operation of a program, by whomever it is played [B]
@@ -82,8 +82,8 @@ class Effort:
     def seconds(self, engine: Appetite) -> float:
         """Rough CPU seconds of playing [s]."""
         each = engine.operation + engine.share * self._parts(engine)
-        playing = self.steps * self.operations * each * (1 + self.transfers)
-        return playing + engine.reached * self.players
+        each = each * (1 + self.transfers) + engine.reached * self.players
+        return self.steps * self.operations * each
 
     def bytes(self, engine: Appetite) -> float:
         """Rough bytes that playing needs [B]."""
