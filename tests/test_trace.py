@@ -9,19 +9,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from pipelines import step
 
 import dpsim
+from dpsim.backends.ideal import Ideal
+from dpsim.compile.program import Cast, Op, Program
 from dpsim.compile.schedules.interleaved_1f1b import Interleaved1F1B
 from dpsim.compile.timeline import Span
 from dpsim.core.outputs import MANIFEST
 from dpsim.core.record import Refused
 from dpsim.measurements.readers.kineto import Kineto
+from dpsim.play import Costs, Play, event
 from dpsim.predict.prediction import Prediction
 from dpsim.report import trace as writer
 from dpsim.report.explained import FILES, last_step
-from dpsim.report.trace import Traced, trace, write_trace
+from dpsim.report.trace import Traced, trace, traced, write_trace
 
 Cli = Callable[..., tuple[int, str, str]]
 SCENARIOS = (
@@ -299,3 +303,18 @@ def test_explain_refuses_a_trace_of_another_name(cli: Cli) -> None:
     code, _, err = cli("explain", "worked/ddp_steady", "--trace", "trace.txt")
     assert code == 2
     assert ".json" in err
+
+
+def test_an_event_of_many_ranks_names_the_first_thirty() -> None:
+    """As torch does: with all of 4,096 in every event a trace has hundreds of megabytes."""
+    program = Program((
+        Op("AR", "collective", "c", operation="all_reduce", bytes=1e6),
+        Op("W", "wait", after=(0,)),
+    ))  # fmt: skip
+    cast = Cast.uniform(program, 40)
+    play = Play(lambda _: cast, Costs(Ideal(latency=1e-3), None), 1, 0, lambda _: np.ones(40))
+    shown = traced(event.play(play).last)
+    (first, *_) = [e for e in trace(shown)["traceEvents"] if "AllReduce" in e["name"]]
+    ranks = first["args"]["Process Group Ranks"]
+    assert ranks == f"[{', '.join(map(str, range(30)))}, ...]"
+    assert first["args"]["Group size"] == 40

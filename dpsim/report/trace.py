@@ -47,6 +47,8 @@ _NCCL = {
     SEND: ("SendRecv", "send"),
     RECEIVE: ("SendRecv", "recv"),
 }
+#: ranks of a group that an event names (torch 2.13 torch/csrc/profiler/util.cpp, kTruncatLength)
+MAX_LISTED = 30
 Groups = Mapping[str, Partition]
 Event = dict[str, Any]
 #: rank, thread, start and end [s]
@@ -238,8 +240,14 @@ def _collective(span: Span, group: Ranks | None) -> dict[str, Any]:
     }
     if group is not None:
         about["Group size"] = n
-        about["Process Group Ranks"] = str(list(group))
+        about["Process Group Ranks"] = _listed(group)
     return about
+
+
+def _listed(ranks: Ranks) -> str:
+    """Ranks as torch writes them, no more than MAX_LISTED."""
+    shown = [str(rank) for rank in ranks[:MAX_LISTED]]
+    return f"[{', '.join(shown)}{', ...' if len(ranks) > MAX_LISTED else ''}]"
 
 
 def _members(groups: Groups) -> dict[tuple[str, int], Ranks]:
