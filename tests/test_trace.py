@@ -21,7 +21,7 @@ from dpsim.compile.timeline import Span
 from dpsim.core.outputs import MANIFEST
 from dpsim.core.record import Refused
 from dpsim.measurements.readers.kineto import Kineto
-from dpsim.play import Costs, Play, event
+from dpsim.play import Costs, Play, vectorised
 from dpsim.predict.prediction import Prediction
 from dpsim.report import trace as writer
 from dpsim.report.explained import FILES, last_step
@@ -313,7 +313,7 @@ def test_an_event_of_many_ranks_names_the_first_thirty() -> None:
     ))  # fmt: skip
     cast = Cast.uniform(program, 40)
     play = Play(lambda _: cast, Costs(Ideal(latency=1e-3), None), 1, 0, lambda _: np.ones(40))
-    shown = traced(event.play(play).last)
+    shown = traced(vectorised.play(play).last)
     (first, *_) = [e for e in trace(shown)["traceEvents"] if "AllReduce" in e["name"]]
     ranks = first["args"]["Process Group Ranks"]
     assert ranks == f"[{', '.join(map(str, range(30)))}, ...]"
