@@ -136,6 +136,16 @@ def test_delays_are_fixed_and_can_be_taken_away() -> None:
     assert said.without("delays") == Variability()
 
 
+def test_a_rank_that_no_point_has_is_told_of_whatever_point_names_it(tmp_path: Path) -> None:
+    for name, rank in (("few", 1), ("many", 9)):
+        (tmp_path / f"{name}.csv").write_text(f"rank,operation,seconds\n{rank},F0,1e-3\n")
+    points = [{"variability.delays.file": f"{name}.csv"} for name in ("few", "many")]
+    for order in (points, points[::-1], [{"cluster.ranks": 2}, *points]):
+        scenario = {**TOY, "variability": {"delays": {"file": "few.csv"}}, "sweep": order}
+        made = predict(load(scenario, tmp_path, "test"))
+        assert "variability.delays: no point has a rank 9" in made.document["warnings"]
+
+
 def test_delays_read_back_as_they_are_written() -> None:
     said = Delays(generator="mersenne", seed=1234, low="0 us", high="2000 us")
     assert build(Delays, dump(said), file=True) == said

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from dpsim.backends import ideal_ones
 from dpsim.backends.free import Free
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
 from dpsim.collectives import OPERATIONS, ring_payload
+from dpsim.core import plugins
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.predict.prediction import predict
 
 SIZE, LATENCY, BANDWIDTH = 8e6, 1e-3, 1e9
 MILLISECOND = 1e-3
@@ -64,3 +72,24 @@ def test_a_rank_alone_and_the_free_backend_take_no_time(operation: str) -> None:
 def test_bytes_that_a_rank_of_four_sends(operation: str, megabytes: float) -> None:
     """Of 8 MB; three of four ranks send all of them in a reduce, three quarters each elsewhere."""
     assert ring_payload(operation, 4, SIZE) == pytest.approx(megabytes * 1e6)
+
+
+def test_refusals_name_every_backend_that_needs_no_machine() -> None:
+    """What they say is accepted is, and nothing else is."""
+    said = set(re.split(", | or ", ideal_ones()))
+    layer = {"name": "a", "parameters": 1000, "forward": "1 ms", "backward": "1 ms"}
+    toy = {
+        "model": {"layers": [layer]},
+        "cluster": {"ranks": 2}, "strategy": {"kind": "ddp"},
+    }  # fmt: skip
+    for name in plugins.names("backends"):
+        scenario = {**toy, "collective": {"backend": name}}
+        if name in said:
+            load(scenario, Path(), "toy")
+            late = {**scenario, "strategy": {"kind": "ddp", "backup_workers": 1}}
+            assert predict(load(late, Path(), "toy")).points[0].ranks == 2
+        else:
+            with pytest.raises(Refused, match=f"choose {ideal_ones()}"):
+                load(scenario, Path(), "toy")
+    with pytest.raises(Refused, match=f"is missing.* choose backend {ideal_ones()}"):
+        load(toy, Path(), "toy")

@@ -309,7 +309,11 @@ VALUES: list[Case] = [
     ("measured a folder", {"measured": "."}, "measured", "no file"),
     (
         "too many events",
-        {"cluster": "{ranks: 1048576}", "engine": "event", "batch": "{accumulation: 100}"},
+        {
+            "cluster": "{ranks: 1048576}",
+            "engine": "event",
+            "variability": "{jitter: 2 %, steps: 10000}",
+        },
         "engine",
         "would take about",
     ),
@@ -1383,7 +1387,8 @@ WORDS: list[tuple[dict[str, str], dict[str, str], str]] = [
     (
         TOY,
         {"collective": "{backend: nccl}"},
-        "3: collective: this backend needs a machine; without one choose ideal, ideal_ring or free",
+        "3: collective: this backend needs a machine; without one choose astra_sim, free, ideal, "
+        "ideal_ring, parameter_server or simgrid",
     ),
     (
         BOX,
@@ -1410,7 +1415,7 @@ SUBPROCESS: dict[str, str | bytes] = {
         BOX, {"cluster": "{machine: dgx-h100, nodes: 1048576}", "engine": "event"}
     ),
     "events": text(TOY, {"cluster": "{ranks: 1048576}", "engine": "event",
-                         "batch": "{accumulation: 100}"}),
+                         "variability": "{jitter: 2 %, steps: 10000}"}),
     "points": text(TOY, {"sweep": f"{{cluster.ranks: [{GRID}], seed: [{GRID}]}}"}),
     "calibrate": text(TOY, {"calibrate": "{step_time: 1 us}"}),
     "jobs": text(TOY, {"jobs": "[]"}),

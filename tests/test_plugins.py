@@ -220,7 +220,7 @@ class Ours(Ddp):
     data |= {"cluster": {"ranks": 4}, "strategy": {"kind": "x"}}
     for stages in (1, 2) if method.startswith(("memory", "exchange")) else (1,):
         with pytest.raises(Refused, match=f"'x' of package a: .*{said}"):
-            dpsim.predict({**data, "parallel": {"pipeline": stages}})
+            _ = dpsim.predict({**data, "parallel": {"pipeline": stages}}).document
 
 
 def test_a_backend_that_has_no_plan_is_named_with_its_package(install: Install) -> None:

@@ -13,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -24,8 +25,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpsim.core import capacity
+from dpsim.core.errors import EnginesDisagree
 from dpsim.core.overrides import with_change
-from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
 from dpsim.machines.machine import load_machine
@@ -334,13 +336,69 @@ def test_what_no_column_asks_for_is_not_worked_out(
     assert all(set(point) == {*HEAD, *asked.columns} for point in found.points)
 
 
-def test_engines_that_disagree_are_no_answer(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_are_compared_at_every_kind_of_point(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers make no kind, but none, one and more of something do."""
     found: list[Any] = []
     monkeypatch.setattr("dpsim.planning.unswept.cross_check", found.append)
-    asked = sweep_of(read(toy), ["cluster.ranks=2,4", "strategy.kind=ddp,fsdp"], ["step_time_s"])
-    points = [play_point(asked, number)["point"] for number in range(4)]
-    assert [point["engine"] for point in points] == ["vectorised"] * 4
-    assert [name_of(case.scenario.strategy) for case in found] == ["ddp", "fsdp"]  # once for each
+    grids = {
+        "cluster.ranks=2,4": 1,
+        "strategy.kind=ddp,fsdp": 2,
+        "variability.jitter=0,2 %,3 %": 2,
+        "compute.contention=0,0.5,0.7": 2,
+        "batch.accumulation=1,2,3": 2,
+        "collective={backend: ideal},{backend: ideal, latency: 1 us},{backend: free}": 3,
+    }
+    for grid, kinds in grids.items():
+        asked = sweep_of(read(toy), [grid], ["step_time_s"])
+        for numbers in (range(len(asked.grid)), reversed(range(len(asked.grid)))):
+            fresh = sweep_of(read(toy), [grid], ["step_time_s"])
+            found.clear()
+            points = [play_point(fresh, number)["point"] for number in numbers]
+            assert {point["engine"] for point in points} == {"vectorised"}
+            assert len(found) == kinds, grid
+
+
+def test_engines_that_disagree_are_no_answer_to_any_point(
+    toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or one point would have none because it came first."""
+
+    def wrong(case: Any) -> None:
+        raise EnginesDisagree("the engines disagree")
+
+    monkeypatch.setattr("dpsim.planning.unswept.cross_check", wrong)
+    asked = sweep_of(read(toy), SMALL, ["step_time_s"])
+    with pytest.raises(EnginesDisagree):
+        swept(asked, tmp_path / "out")
+    assert len(read_log(tmp_path / "out").records) == 1
+
+
+@pytest.mark.parametrize("columns", [(), ("step_time_s",)])
+def test_a_machine_that_is_too_small_is_no_answer(
+    toy: Path, tmp_path: Path, columns: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A larger one goes on where it ended."""
+    asked = sweep_of(read(toy, ["engine=vectorised"]), SMALL, columns)
+    with monkeypatch.context() as small:
+        small.setattr(capacity, "room", lambda: capacity.Room(1e3))
+        with pytest.raises(capacity.TooSmall, match="80 % of this machine's"):
+            swept(asked, tmp_path / "out")
+    assert len(read_log(tmp_path / "out").records) == 1
+    found = swept(asked, tmp_path / "out")
+    assert not found.missing
+    assert json.dumps(found.document) == json.dumps(swept(asked, tmp_path / "whole").document)
+
+
+def test_a_machine_that_is_too_small_is_the_environments_fault(
+    cli: Cli, toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capacity, "room", lambda: capacity.Room(1e3))
+    for command in (("run", str(toy)), ("sweep", str(toy), "--jobs", "1", "--grid", SMALL[0])):
+        code, out, err = cli(*command)
+        assert (code, out) == (3, "")
+        assert "80 % of this machine's" in err
 
 
 def test_columns_are_in_the_files_and_in_the_table(cli: Cli, toy: Path, tmp_path: Path) -> None:
@@ -394,22 +452,73 @@ def test_a_changed_scenario_is_what_reading_all_of_it_gives(
 # -- the log --------------------------------------------------------------------------------------
 
 
-def test_points_that_come_at_once_are_stored_at_once_and_none_waits_for_a_slow_one(
-    plan: Sweep, tmp_path: Path
+def test_points_that_come_at_once_are_stored_at_once(
+    plan: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = [0.0]
-
     def play(asked: Sweep, numbers: Any) -> Any:
-        for number, seconds in zip(numbers, (0.0, 1e-3, 1e-3, 9.0, 9.0, 1e-3), strict=True):
-            clock[0] += seconds
+        for number in numbers:
             yield [play_point(asked, number)]
 
+    monkeypatch.setattr("dpsim.planning.together.TOGETHER", 3600.0)
     stored: list[tuple[int, int]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpsim.planning.swept.time.monotonic", lambda: clock[0])
-        out = tmp_path / "out"
-        sweep(plan, out, play, tell=lambda done, of, new: stored.append((done, len(new))))
-    assert stored == [(0, 0), (1, 1), (4, 3), (5, 1), (6, 1)]
+    out = tmp_path / "out"
+    sweep(plan, out, play, tell=lambda done, of, new: stored.append((done, len(new))))
+    assert stored[0] == (0, 0)
+    assert stored[-1][0] == 6
+    assert len(stored) <= 3
+
+
+def test_a_point_is_stored_while_the_next_one_is_played(plan: Sweep, tmp_path: Path) -> None:
+    """However long that takes: it goes on here when all before it are stored."""
+    stored = threading.Condition()
+    count = [0]
+
+    def play(asked: Sweep, numbers: Any) -> Any:
+        for done, number in enumerate(numbers):
+            with stored:
+                assert stored.wait_for(lambda done=done: count[0] == done, timeout=30)
+            yield [play_point(asked, number)]
+
+    def tell(done: int, of: int, new: Any) -> None:
+        with stored:
+            count[0] = done
+            stored.notify_all()
+
+    assert not sweep(plan, tmp_path / "out", play, tell=tell).missing
+
+
+def waits_for_the_others(plan: Sweep, number: int, log: str) -> dict[str, Any]:
+    """Point 0 is played for as long as any other one is not in the log."""
+    until = time.monotonic() + 60
+    while number == 0 and len(read_log(Path(log)).records) < 6:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return play_point(plan, number)
+
+
+def test_points_of_one_process_are_stored_while_another_one_plays(
+    plan: Sweep, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    task = partial(waits_for_the_others, log=str(out))
+    assert not sweep(plan, out, partial(in_processes, task=task, jobs=2)).missing
+
+
+def test_what_goes_wrong_with_storing_late_ends_the_sweep(plan: Sweep, tmp_path: Path) -> None:
+    said = threading.Event()
+
+    def play(asked: Sweep, numbers: Any) -> Any:
+        for number in numbers:
+            yield [play_point(asked, number)]
+            assert number != 1 or said.wait(30)
+
+    def tell(done: int, of: int, new: Any) -> None:
+        if done == 2:
+            said.set()
+            raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        sweep(plan, tmp_path / "out", play, tell=tell)
 
 
 def test_what_waits_is_stored_where_playing_ends_early(plan: Sweep, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from dpsim.collectives import OPERATIONS, Ranks, Stage, Transfer, TransferList, ring_payload
+from dpsim.core import plugins
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.loads import Loads
 from dpsim.machines.moves import Relocation
@@ -216,6 +217,12 @@ def fixed(
 ) -> Plan:
     """A plan that takes `latency` + `transfer` seconds whatever else happens."""
     return Plan((Phase(latency, transfer),), None, algorithm, ring_payload(operation, n, size))
+
+
+def ideal_ones() -> str:
+    """The backends that need no machine, in words."""
+    *names, last = (name for name, kind in plugins.usable("backends") if kind.ideal is True)
+    return f"{', '.join(names)} or {last}"
 
 
 def unmodelled(operation: str) -> str:

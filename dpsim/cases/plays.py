@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dpsim.backends import ideal_ones
 from dpsim.cases.batches import Batches
 from dpsim.cases.costs import Stretched, Transport
 from dpsim.cases.delayed import Delayed
@@ -155,7 +156,7 @@ class Script:
         if not self.transport.backend.ideal:
             raise Refused(
                 f"an all-reduce of {name_of(self.transport.backend)} needs every rank; "
-                "backend free, ideal or ideal_ring is accepted",
+                f"backend {ideal_ones()} is accepted",
                 where,
             )
         if batch.global_ is not None:

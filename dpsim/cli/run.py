@@ -18,7 +18,7 @@ def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None
     from dpsim.cases.chapters import Chapters
     from dpsim.describe.scenario import read
     from dpsim.predict.advice import with_advice
-    from dpsim.predict.effort import forecast
+    from dpsim.predict.forecast import forecast
     from dpsim.predict.prediction import predict
     from dpsim.report import run as report
     from dpsim.report.progress import progress

@@ -12,10 +12,20 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 
+#: how many processes, this one among them, share this machine's memory
+_sharing = 1
 
-def serve() -> None:
-    """Called in a process that works for another: signals that interrupt are for the other one,
-    and when that is gone, killed or not, this process ends at once."""
+
+def sharing() -> int:
+    """How many processes work for the same command here, this one among them."""
+    return _sharing
+
+
+def serve(of: int = 1) -> None:
+    """Called in a process that works for another, as one `of` so many: signals that interrupt are
+    for the other one, and when that is gone, killed or not, this process ends at once."""
+    global _sharing
+    _sharing = of
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     parent = multiprocessing.parent_process()
@@ -36,7 +46,7 @@ def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     OSError where one of them is killed, as a system does that is short of memory.
     """
     others = multiprocessing.active_children()
-    processes = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), serve)
+    processes = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), serve, (jobs,))
     try:
         yield processes
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from dpsim.backends import Backend
+from dpsim.backends import Backend, ideal_ones
 from dpsim.backends.curves import file as calibrated
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
@@ -82,11 +82,11 @@ class Scenario:
                 self, "batch", Batch(per_device=1, accumulation=self.batch.accumulation)
             )
         if self.cluster.machine is None and self.collective is None:
-            message = "is missing; without a machine choose backend ideal, ideal_ring or free"
+            message = f"is missing; without a machine choose backend {ideal_ones()}"
             raise Refused(message, ("collective",))
         ideal = self.collective is not None and self.collective.ideal
         if self.cluster.machine is None and not ideal:
-            message = "this backend needs a machine; without one choose ideal, ideal_ring or free"
+            message = f"this backend needs a machine; without one choose {ideal_ones()}"
             raise Refused(message, ("collective",))
         if self.calibration is not None and (ideal or self.cluster.machine is None):
             raise Refused(

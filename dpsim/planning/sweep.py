@@ -20,7 +20,7 @@ from typing import Any
 from dpsim._version import __version__
 from dpsim.cases.case import Case
 from dpsim.core import jsonfile, yamlfile
-from dpsim.core.errors import SimulationError
+from dpsim.core.errors import EnginesDisagree, SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, to_data
 from dpsim.planning.grid import Grid, SweptKey, check, grid_of, refusal
@@ -153,7 +153,8 @@ def _accept(unswept: Unswept) -> Callable[[Change], object]:
 def play_point(asked: Sweep, number: int) -> Record:
     """The record of point `number`: its prediction, or the `error` that stands in its place.
 
-    What is wrong with the machine rather than with the point (OSError, MemoryError) is raised.
+    What is wrong with the machine (OSError, of which TooSmall is one, and MemoryError) or with the
+    engines (EnginesDisagree) rather than with the point is raised.
     """
     change = asked.grid.change(number)
     point: Point | Failed | Chosen
@@ -166,10 +167,10 @@ def play_point(asked: Sweep, number: int) -> Record:
         found = asked.unswept.predicted(loaded)
         point = replace(found.points[0], set=change)
         said = {key: to_json(getattr(found, key)) for key in _SAID}
+    except (OSError, MemoryError, EnginesDisagree):
+        raise
     except (Refused, SimulationError, ValueError) as error:
         point = asked.unswept.failed(loaded, error, change)
-    except (OSError, MemoryError):
-        raise
     except Exception as error:  # a mistake of dpsim's at one point is no reason to lose the others
         text = f"internal error, please report it: {type(error).__name__}: {error}"
         point = asked.unswept.failed(loaded, text, change)

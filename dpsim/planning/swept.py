@@ -6,8 +6,7 @@ Points are stored one by one; what is missing is played, and logs of several fol
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,7 +16,8 @@ from dpsim.core.record import Refused
 from dpsim.planning.grid import Axis, Grid, SweptKey
 from dpsim.planning.log import NAME, Log, Record, read_log, writing
 from dpsim.planning.sweep import Sweep, play_point
-from dpsim.planning.workers import Lost, Outcome, Outcomes, Player, here, in_processes
+from dpsim.planning.together import together
+from dpsim.planning.workers import Lost, Outcome, Player, here, in_processes
 from dpsim.predict.document import from_json, to_json
 from dpsim.predict.level import Level
 from dpsim.predict.numbers import failed
@@ -25,9 +25,6 @@ from dpsim.predict.point import Chosen, Failed, Point
 from dpsim.predict.relative import relate
 
 SCHEMA_VERSION = 1
-#: points that are played within so long of each other are stored together [s]: on a disk, to store
-#: one may take longer than to play it
-TOGETHER = 0.05
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,8 @@ def sweep(
 
     play     plays points: see `player`
     shard    (i, n): only every n-th point, from the i-th on
-    tell     called with (points stored, points of this shard, the records just stored)
+    tell     called with (points stored, points of this shard, the records just stored), one call
+             at a time, also from another thread
     """
     first, step = shard
     with writing(folder, asked.header, salvage=salvage) as log:
@@ -150,39 +148,21 @@ def sweep(
         todo = [number for number in mine if number not in known]
         done = len(mine) - len(todo)
         lost: list[Lost] = []
+
+        def keep(batch: Sequence[Outcome]) -> None:
+            nonlocal done
+            records = [answer for answer in batch if not isinstance(answer, Lost)]
+            lost.extend(answer for answer in batch if isinstance(answer, Lost))
+            if records:
+                log.append(records)
+            done += len(batch)
+            tell(done, len(mine), records)
+
         tell(done, len(mine), log.records)
-        with contextlib.closing(play(asked, todo)) as batches:
-            for batch in _together(batches) if todo else ():
-                records = [answer for answer in batch if not isinstance(answer, Lost)]
-                lost += [answer for answer in batch if isinstance(answer, Lost)]
-                if records:
-                    log.append(records)
-                done += len(batch)
-                tell(done, len(mine), records)
+        with contextlib.closing(play(asked, todo)) as batches, together(keep) as take:
+            for batch in batches if todo else ():
+                take(batch)
         return _swept(log, lost)
-
-
-def _together(batches: Outcomes) -> Iterator[list[Outcome]]:
-    """The answers in `batches`, those that come within TOGETHER of the last ones in one batch.
-
-    What waits to be stored has so taken less than that to play.  It is handed on where playing
-    is interrupted, too."""
-    waiting: list[Outcome] = []
-    last = -TOGETHER
-    try:
-        for batch in batches:
-            waiting += batch
-            if time.monotonic() - last >= TOGETHER:
-                yield waiting
-                waiting, last = [], time.monotonic()
-    except GeneratorExit:  # nobody takes anything any more
-        raise
-    except BaseException:
-        if waiting:
-            yield waiting
-        raise
-    if waiting:
-        yield waiting
 
 
 def _swept(log: Log, lost: Sequence[Lost]) -> Swept:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,12 @@ NEW = {"calibrate", "calibration", "measured", "jobs"}
 #: chapters that points have in common: the steps of inner axes; of points with more than LARGE
 #: ranks, whose chapters take memory, only FEW
 MANY, FEW, LARGE = 1024, 16, 4096
+#: what of a scenario chooses rules of engines; the rest gives them numbers
+CHOOSING = (
+    "batch", "calibration", "cluster", "collective", "compute", "detail", "engine", "host",
+    "input", "iteration", "optimizer", "parallel", "precision", "recompute", "schedule",
+    "stages", "strategy", "variability",
+)  # fmt: skip
 #: sections that are read once however many points have them
 SECTIONS = 4096
 
@@ -125,31 +131,60 @@ class Unswept:
         return found
 
     def chosen(self, loaded: Loaded, columns: Sequence[str], change: Change) -> Chosen:
-        """`columns` of the point of `loaded`, on the fastest engine that applies."""
+        """`columns` of the point of `loaded`, on the fastest engine that applies.
+
+        Engines are compared at the first point of every kind that this process plays.  It is no
+        property of that point if they disagree: EnginesDisagree.
+        """
         case = self.case(loaded)
         training_run.check(case)
         played = fastest(case, splits=not WHOLE.issuperset(columns))
-        kind = _kind(case.scenario)
+        kind = self._kind(case.scenario)
         if played.engine == "vectorised" and kind not in self._checked:
             cross_check(case)
             self._checked.add(kind)
         return Numbers(case, played, self.found, change).chosen(columns)
 
     @cached_property
-    def _checked(self) -> set[str]:
-        """The kinds of points that both engines have been seen to agree on."""
+    def _checked(self) -> set[tuple[str, ...]]:
+        """The kinds of points that both engines have been seen to agree on in this process."""
         return set()
+
+    @cached_property
+    def _shapes(self) -> dict[int, tuple[Any, str]]:
+        """The shapes of sections, by identity, with the section that keeps it."""
+        return {}
+
+    def _kind(self, scenario: Scenario) -> tuple[str, ...]:
+        """What of a scenario decides which rules of engines it needs: CHOOSING, but numbers."""
+        return tuple(self._shaped(getattr(scenario, name)) for name in CHOOSING)
+
+    def _shaped(self, section: Any) -> str:
+        if len(self._shapes) > SECTIONS:
+            self._shapes.clear()
+        if id(section) not in self._shapes:
+            self._shapes[id(section)] = section, repr(_shape(section))
+        return self._shapes[id(section)][1]
 
     def failed(self, loaded: Loaded | None, error: Exception | str, change: Change) -> Failed:
         """The point of `change` where there are no numbers; None where it could not be read."""
         return failed(Case(loaded.points[0], self.base) if loaded else None, str(error), change)
 
 
-def _kind(scenario: Scenario) -> str:
-    """What of a scenario decides which rules of engines it needs."""
-    plugins = (scenario.strategy, scenario.collective, scenario.schedule)
-    kinds = [type(plugin).__name__ for plugin in plugins]
-    return repr((kinds, scenario.parallel, scenario.host, scenario.iteration == "steady"))
+def _shape(value: Any) -> Any:
+    """`value` with its numbers as 0, 1 or more: what chooses rules, and not how much."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return value if value in (0, 1) else "more"
+    if isinstance(value, Mapping):
+        return sorted({repr((_shape(key), _shape(one))) for key, one in value.items()})
+    if isinstance(value, Sequence):
+        return sorted({repr(_shape(one)) for one in value})
+    if is_dataclass(value):
+        parts = [(one.name, _shape(getattr(value, one.name))) for one in fields(value)]
+        return type(value).__name__, parts
+    return type(value).__name__
 
 
 def known_ranks(case: Case) -> int:

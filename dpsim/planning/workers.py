@@ -61,21 +61,20 @@ def in_processes(asked: Sweep, numbers: Iterable[int], task: Task, jobs: int) ->
     workers: list[_Worker] = []
     try:
         with _deaf():
-            workers.extend(_Worker(asked, task) for _ in range(min(jobs, len(waiting))))
+            width = min(jobs, len(waiting))
+            workers.extend(_Worker(asked, task, width) for _ in range(width))
         for worker in workers:
             worker.give(waiting)
         while busy := [worker for worker in workers if worker.number is not None]:
             ready = wait([worker.connection for worker in busy])
-            batch: list[Outcome] = []
+            answers = []
             for worker in (w for w in busy if w.connection in ready):
-                answer = worker.take(waiting, tries)
-                batch.extend([] if answer is None else [answer])
+                answers.append(worker.take(waiting, tries))
                 worker.give(waiting)
             for worker in workers:  # a point of a dead process waits for one that idles
                 if waiting and worker.number is None:
                     worker.give(waiting)
-            if batch:
-                yield batch
+            yield from _sound(answers)
     finally:
         for worker in workers:
             worker.connection.close()  # an idle process ends by itself
@@ -84,12 +83,23 @@ def in_processes(asked: Sweep, numbers: Iterable[int], task: Task, jobs: int) ->
             worker.stop(patience)
 
 
+def _sound(answers: list[Outcome | Exception | None]) -> Iterator[list[Outcome]]:
+    """The answers that are there, in a batch; then what else came is raised."""
+    batch = [one for one in answers if one is not None and not isinstance(one, Exception)]
+    if batch:
+        yield batch
+    for one in answers:
+        if isinstance(one, Exception):
+            raise one
+
+
 @dataclass
 class _Worker:
-    """A process, our end of its pipe, and the number of the point that it has."""
+    """A process, one `of` so many, our end of its pipe, and the number of the point it has."""
 
     asked: Sweep
     task: Task
+    of: int
     number: int | None = None
     connection: Connection = field(init=False)
 
@@ -100,7 +110,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self.process = context.Process(
-            target=_serve, args=(theirs, self.asked, self.task), daemon=True
+            target=_serve, args=(theirs, self.asked, self.task, self.of), daemon=True
         )
         self.process.start()
         theirs.close()  # so that the pipe ends with the process
@@ -112,8 +122,9 @@ class _Worker:
             with contextlib.suppress(OSError):  # the process is gone; `take` will see it
                 self.connection.send(self.number)
 
-    def take(self, waiting: deque[int], tries: Counter[int]) -> Outcome | None:
-        """The answer; None where the process has died, and the point is to be tried again."""
+    def take(self, waiting: deque[int], tries: Counter[int]) -> Outcome | Exception | None:
+        """The answer, or what ends the sweep; None where the process has died, and the point is to
+        be tried again."""
         number = self.number
         assert number is not None
         try:
@@ -127,10 +138,8 @@ class _Worker:
                 waiting.append(number)
                 return None
             return Lost(number, f"its process ended {TRIES} times without an answer ({how})")
-        if isinstance(answer, Exception):
-            raise answer
-        record: Record = answer
-        return record
+        found: Record | Exception = answer
+        return found
 
     def _ended(self) -> str:
         """How the process ended, in words."""
@@ -147,9 +156,10 @@ class _Worker:
             self.process.join()
 
 
-def _serve(connection: Connection, asked: Sweep, task: Task) -> None:
-    """The life of a process: points in, records out, until the pipe or the other process ends."""
-    serve()
+def _serve(connection: Connection, asked: Sweep, task: Task, of: int) -> None:
+    """The life of a process, one `of` so many: points in, records out, until the pipe or the other
+    process ends."""
+    serve(of)
     with contextlib.suppress(EOFError, OSError):
         while True:
             number = connection.recv()

@@ -11,10 +11,11 @@ from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import at_ranks
 from dpsim.compile.timeline import Timeline
-from dpsim.core.errors import SimulationError
+from dpsim.core.errors import EnginesDisagree, SimulationError
 from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
-from dpsim.predict.effort import EVENT, check_affordable, effort_of
+from dpsim.predict.affordable import check_affordable
+from dpsim.predict.effort import EVENT, effort_of
 
 #: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
 #: vectorised engine
@@ -130,7 +131,7 @@ def lanes_of(variants: Sequence[Stretch]) -> tuple[vectorised.Lane, ...]:
 
 
 def cross_check(case: Case) -> None:
-    """Play a few steps of `case` on both engines; SimulationError if they don't agree to 1e-9.
+    """Play a few steps of `case` on both engines; EnginesDisagree if they don't agree to 1e-9.
 
     A case of more than 64 ranks is checked on 8 of them, or on one replica of the model."""
     few = max(8 // case.mesh.replica, 1) * case.mesh.replica
@@ -142,8 +143,9 @@ def cross_check(case: Case) -> None:
     except (NotApplicable, Refused):  # Refused: a strategy that does not fit on 8 ranks
         return
     if abs(a.step_time - b.step_time) > 1e-9 * a.step_time:
-        raise SimulationError(
-            f"the engines disagree: event {a.step_time} s, vectorised {b.step_time} s"
+        raise EnginesDisagree(
+            f"the engines disagree: event {a.step_time} s, vectorised {b.step_time} s; please "
+            "report it; engine: event goes on without the other"
         )
 
 

@@ -116,9 +116,10 @@ def _nowhere(cases: Sequence[Case], points: Sequence[Point | Failed]) -> Iterato
 
 def _nobody_late(good: Sequence[Case]) -> Iterator[str]:
     """Delays of ranks that no point has."""
-    delays = good[0].script.delays if good else None
+    found = [case.script.delays for case in good]
     most = max((case.ranks for case in good), default=0)
-    if delays and (beyond := [rank for rank in delays.ranks if rank >= most]):
+    beyond = [rank for delays in found if delays for rank in delays.ranks if rank >= most]
+    if beyond:
         yield f"variability.delays: no point has a rank {min(beyond)}"
 
 

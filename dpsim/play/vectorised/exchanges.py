@@ -45,11 +45,18 @@ class Meeting:
     def _sizes(self) -> Indices:
         return np.array([len(group) for group in self.groups])
 
+    @cached_property
+    def _members(self) -> list[Indices | slice]:
+        """The ranks of each role."""
+        if len(self.cast.programs) == 1:
+            return [slice(None)]
+        return [np.asarray(self.cast.members(role)) for role in self.roles]
+
     def latest(self, arrivals: Sequence[Value]) -> Array:
         """When the last rank of each group has come; `arrivals` are those of each role."""
         flat = np.zeros(self.cast.ranks)
-        for role, arrival in zip(self.roles, arrivals, strict=True):
-            flat[np.asarray(self.cast.members(role))] = arrival
+        for members, arrival in zip(self._members, arrivals, strict=True):
+            flat[members] = arrival
         starts = np.cumsum(self._sizes) - self._sizes
         found: Array = np.maximum.reduceat(flat[self._order], starts)
         return found
@@ -58,7 +65,7 @@ class Meeting:
         """The times of groups as those of the ranks of each role."""
         flat = np.zeros(self.cast.ranks)
         flat[self._order] = np.repeat(times, self._sizes)
-        return [flat[np.asarray(self.cast.members(role))] for role in self.roles]
+        return [flat[members] for members in self._members]
 
 
 class Exchanges:

@@ -1,0 +1,41 @@
+"""Forecasts: what the most costly point takes, said before it begins."""
+
+from __future__ import annotations
+
+from dpsim.cases.case import Case
+from dpsim.cases.chapters import Chapters
+from dpsim.core import capacity
+from dpsim.describe.scenario import Loaded, Scenario
+from dpsim.predict.affordable import affordable
+from dpsim.predict.effort import effort_of, shown
+
+#: seconds of playing that are worth a word
+LONG = 30.0
+#: share of the memory that may be taken that is worth a word
+MUCH = 0.25
+
+
+def forecast(loaded: Loaded, shared: Chapters) -> str:
+    """What a play of the most costly point of `loaded` takes, in words, where that is long or
+    much; else ""."""
+    much = MUCH * capacity.room().bytes
+    found = [_taken(point, loaded, shared) for point in loaded.points]
+    seconds, size, ranks = max(found, key=lambda one: (max(one[0] / LONG, one[1] / much), one))
+    if seconds <= LONG and size <= much:
+        return ""
+    return f"{ranks:,} ranks take about {shown(seconds)} and {capacity.shown(size)} of memory"
+
+
+def _taken(point: Scenario, loaded: Loaded, shared: Chapters) -> tuple[float, float, int]:
+    """Seconds, bytes and ranks of `point`; nothing where it is refused: whoever plays it says
+    why."""
+    case = Case(point, loaded.base, shared=shared)
+    try:
+        effort = effort_of(case)
+        engines = effort.appetites("event" if point.detail == "rounds" else point.engine)
+        engine = min(engines, key=effort.seconds)
+        if affordable(effort, engine):
+            return effort.seconds(engine), effort.bytes(engine), case.ranks
+    except ValueError:
+        pass
+    return 0.0, 0.0, 0
