@@ -82,11 +82,10 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
 
 
 def _late(ops: tuple[Op, ...], order: Sequence[int], done: Sequence[int]) -> Iterator[int]:
-    """The operations that, with a delay or when ranks compute on already, await the end of a
-    compute operation."""
+    """The operations that await the end of a compute operation when ranks compute on already."""
     last = -1
     for index in order:
-        if done[index] >= 0 and (ops[index].delay or done[index] != last):
+        if done[index] >= 0 and done[index] != last:
             yield index
         if ops[index].stream == COMPUTE:
             last = index

@@ -135,8 +135,6 @@ class Role:
         self.position, self.slowing = everyone.position, everyone.slowing
         self.host, self.streams, self._few = everyone.host, everyone.streams, False
 
-    # -- when something can start -----------------------------------------------------------------
-
     def _go_on(self) -> None:
         """What comes next is the operation after this one."""
         self.next += 1
@@ -196,8 +194,6 @@ class Role:
             found = later(found, self.spans[self.program.place[other]][1] + delay)
         return found
 
-    # -- what ranks do ----------------------------------------------------------------------------
-
     def compute(self) -> None:
         """The next operation, on the compute stream."""
         task = self.task
@@ -235,18 +231,17 @@ class Role:
 
     def _be_late(self, op: Op, seconds: Value) -> None:
         """Take so much longer for an operation."""
-        if op.scales:
-            self.position.move(self.position.now.each + seconds)
-        else:
-            self.position.move(self.slowing.work(self._time() + seconds))
+        own = self.position.now.each
+        later_on = self.slowing.work(self._time() + seconds)
+        self.position.move(own + seconds if op.scales else later_on)
 
     def _ready(self, task: Playable) -> Value:
         found = self._awaited(task, 0.0)
-        if task.done >= 0:
-            kept = self._kept[task.done]
-            ended = self.slowing.time(kept.each) if isinstance(kept, Moment) else kept
-            found = later(found, ended + task.op.delay)
-        return found
+        if task.done < 0:
+            return found
+        kept = self._kept[task.done]
+        ended = self.slowing.time(kept.each) if isinstance(kept, Moment) else kept
+        return later(found, ended + task.op.delay)
 
     def _time(self) -> Value:
         """Where ranks are, in time."""
@@ -298,8 +293,6 @@ class Role:
                 message = f"{op.name} begins beside a computation that was issued before it"
                 raise NotApplicable(message)
         slowing.talk(begin, end)
-
-    # -- steps ------------------------------------------------------------------------------------
 
     @property
     def end(self) -> float:
