@@ -1,15 +1,20 @@
 """The bare NumPy pass: what the arithmetic of a step costs with nothing around it.
 
+    python benchmarks/bare.py RANKS STEPS      prints CPU seconds
+
 For each computation one `np.add` over the ranks, for each collective one maximum over them, in
 pieces that fit the cache.  No engine that plays every rank with NumPy can be faster.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from cost import fastest
+from lines import GROWN
 
 from dpsim.cases.case import Case
 from dpsim.compile.program import Op
@@ -47,3 +52,12 @@ def bare_pass(ops: tuple[Op, ...], ranks: int, steps: int = 1) -> Callable[[], f
         return last
 
     return play
+
+
+def main() -> None:
+    ranks, steps = map(int, sys.argv[1:])
+    print(fastest(bare_pass(operations(GROWN), ranks, steps)))
+
+
+if __name__ == "__main__":
+    main()

@@ -45,6 +45,13 @@ def alone(*sets: str) -> tuple[str, ...]:
     return (sys.executable, str(HERE / "step_time.py"), str(GROWN), *sets)
 
 
+def bare(ranks: int, steps: int) -> tuple[str, ...]:
+    """The bare pass beside a line.
+
+    It has a process of its own: where a process starts others, its own memory counts as theirs."""
+    return (sys.executable, str(HERE / "bare.py"), str(ranks), str(steps))
+
+
 def _grown(ranks: int) -> str:
     return f"cluster.nodes={ranks // 8}"
 

@@ -21,12 +21,9 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bare import bare_pass, operations
-from cost import ROOT, Cost, best, compiled, fastest, once
-from lines import GROWN, GROWTH, Line, lines
+from cost import ROOT, Cost, best, compiled, once
+from lines import GROWTH, Line, bare, lines
 from sweeps import sweeps, validated
-
-from dpsim.compile.program import Op
 
 #: lines that are more than one command: their names, and what they are
 PARTS = {
@@ -56,26 +53,25 @@ def machine() -> str:
 
 def table(asked: Iterable[Line], cache: Path, times: int, limit: float) -> Iterator[str]:
     """A line of text for each line, and how the step grows with its ranks."""
-    ops = operations(GROWN)
     yield f"{'work':62} {'CPU s':>9} {'goal':>6} {'peak MB':>8} {'bare s':>8} {'ratio':>7}"
     known: dict[int, Cost] = {}
     for line in asked:
         cost = best(line.command, cache, times, limit)
         if line.name.startswith("step-") and line.pass_of and not cost.failed:
             known[line.pass_of[0]] = cost
-        yield row(line, cost, ops)
+        yield row(line, cost, cache, limit)
     if len(known) > 1:
         yield growth(known)
 
 
-def row(line: Line, cost: Cost, ops: tuple[Op, ...]) -> str:
+def row(line: Line, cost: Cost, cache: Path, limit: float) -> str:
     """One line of the table."""
     goal = "" if line.goal is None else f"{line.goal:g}"
     if cost.failed:
         return f"{line.work:62} {'-':>9} {goal:>6}  {cost.failed[:160]}"
     text = f"{line.work:62} {cost.cpu:>9.3f} {goal:>6} {cost.memory / 1e6:>8,.0f}"
     if line.pass_of:
-        seconds = fastest(bare_pass(ops, *line.pass_of))
+        seconds = float(once(bare(*line.pass_of), cache, limit).said)
         text += f" {seconds:>8.4f} {cost.cpu / seconds:>7.1f}"
     return text + (f"\n  {line.note}" if line.note else "")
 
