@@ -96,7 +96,8 @@ class Step:
         raise NotImplementedError
 
     def last_ranks(self) -> list[tuple[int, float]]:
-        """The ranks whose compute stream ends last, each with how long it computed [s]."""
+        """The ranks whose compute stream ends last, each with how long it computed [s], which
+        tells them apart: 0 where there is but one."""
         raise NotImplementedError
 
     def last_to_come(self, group: Sequence[int], place: tuple[str, str, int]) -> int:

@@ -17,7 +17,7 @@ from dpsim.planning.grid import Axis, Grid, SweptKey
 from dpsim.planning.log import NAME, Log, Record, read_log, writing
 from dpsim.planning.sweep import Sweep, play_point
 from dpsim.planning.together import together
-from dpsim.planning.workers import Lost, Outcome, Player, here, in_processes
+from dpsim.planning.workers import Lost, Outcome, Playing, here, in_processes
 from dpsim.predict.document import from_json, to_json
 from dpsim.predict.level import Level
 from dpsim.predict.numbers import failed
@@ -114,7 +114,7 @@ def _grid(header: Record) -> Grid:
 Kept = Callable[[int, int, Sequence[Record]], None]
 
 
-def player(jobs: int, ray: str | None = None) -> Player:
+def player(jobs: int, ray: str | None = None) -> Playing:
     """Plays in this process, in `jobs` processes, or on the Ray cluster at `ray`."""
     if ray is not None:
         from dpsim.planning.cluster import on_ray
@@ -128,7 +128,7 @@ def player(jobs: int, ray: str | None = None) -> Player:
 def sweep(
     asked: Sweep,
     folder: Path,
-    play: Player,
+    play: Playing,
     *,
     shard: tuple[int, int] = (1, 1),
     salvage: bool = False,

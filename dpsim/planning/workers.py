@@ -45,7 +45,7 @@ class Lost:
 
 Outcome = Record | Lost
 Outcomes = Generator[list[Outcome], None, None]
-Player = Callable[["Sweep", Iterable[int]], Outcomes]
+Playing = Callable[["Sweep", Iterable[int]], Outcomes]
 
 
 def here(asked: Sweep, numbers: Iterable[int], task: Task) -> Outcomes:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from dpsim.backends import Edge, Phase, Plan, Topology, link_seconds
 from dpsim.cases.case import Case
 from dpsim.compile.critical import critical_path
-from dpsim.play import leaves_node as leaves
+from dpsim.play import leaves_node
 from dpsim.predict.player import Played, step_time
 
 #: nominal rate of a PCIe slot over that of the fastest NIC it is made for: Gen3, 4 and 5 x16 move
@@ -88,7 +88,7 @@ def network_sizes(plans: Iterable[Plan], topology: Topology | None) -> dict[str,
         sizes["network_latency"] += plan.launch + sum(phase.latency for phase in plan.phases)
         for phase in plan.phases:
             edge = slowest_link(phase, topology)  # a toy's one network joins nodes
-            outside = edge is None or leaves(edge)
+            outside = edge is None or leaves_node(edge)
             sizes["inter_node_network" if outside else "intra_node_network"] += phase.seconds
     return sizes
 
@@ -100,11 +100,11 @@ def slowest_link(phase: Phase, topology: Topology | None) -> Edge | None:
     that is made for a NIC is a little slower than the NIC's cable, on paper.
     """
     found = phase.busiest
-    if found is None or leaves(found) or topology is None or not phase.loads:
+    if found is None or leaves_node(found) or topology is None or not phase.loads:
         return found
     if topology.link(found).kind != "pcie":
         return found
     times = dict(link_seconds(phase.loads, topology))
-    out = max((edge for edge in times if leaves(edge)), key=times.__getitem__, default=None)
+    out = max((edge for edge in times if leaves_node(edge)), key=times.__getitem__, default=None)
     near = out is not None and times[out] >= SLOT * times.get(found, 0.0)
     return out if near else found

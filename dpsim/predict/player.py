@@ -15,7 +15,7 @@ from dpsim.core.errors import EnginesDisagree, SimulationError
 from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
 from dpsim.predict.affordable import check_affordable
-from dpsim.predict.effort import EVENT, effort_of
+from dpsim.predict.effort import EVENT, Effort, effort_of
 
 #: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
 #: vectorised engine
@@ -59,10 +59,8 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
     else:
         reason = "asked for"
     if wanted == "vectorised":
-        check_affordable(case, effort, effort.vectorised)
         try:
-            timeline, first = _settle(case.plays(), partial(vectorised.play, splits=splits))
-            return Played(timeline, wanted, reason, first)
+            return _in_one_pass(case, effort, reason, splits)
         except NotApplicable as error:
             if case.scenario.engine == "vectorised":
                 raise SimulationError(f"engine: vectorised does not apply: {error}") from None
@@ -75,12 +73,16 @@ def fastest(case: Case, *, splits: bool = True) -> Played:
     """Play `case` as `play`, but let `auto` be the vectorised engine wherever that applies; without
     `splits` nothing says what steps are made of."""
     if case.scenario.engine == "auto" and case.scenario.detail != "rounds":
-        effort = effort_of(case)
-        check_affordable(case, effort, effort.vectorised)
         with suppress(NotApplicable):
-            timeline, first = _settle(case.plays(), partial(vectorised.play, splits=splits))
-            return Played(timeline, "vectorised", "the fastest that applies", first)
+            return _in_one_pass(case, effort_of(case), "the fastest that applies", splits)
     return play(case)
+
+
+def _in_one_pass(case: Case, effort: Effort, reason: str, splits: bool) -> Played:
+    """`case`, of that effort, played by the vectorised engine; NotApplicable where it cannot be."""
+    check_affordable(case, effort, effort.vectorised)
+    timeline, first = _settle(case.plays(), partial(vectorised.play, splits=splits))
+    return Played(timeline, "vectorised", reason, first)
 
 
 def step_time(

@@ -36,7 +36,6 @@ class Compiled:
     """A program in the order in which it is played.
 
     place  index in issue order -> place in `tasks`
-    early  collectives come as early as may be: before all compute that may run beside them
     own    a rank's compute or host waits for what that very rank has computed, and nobody else
     begun  something waits for the end of the step before
     """
@@ -44,7 +43,6 @@ class Compiled:
     program: Program
     tasks: tuple[Playable, ...]
     place: tuple[int, ...]
-    early: bool
     own: bool
     begun: bool
 
@@ -78,7 +76,7 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
     )
     own = any(task.op.on_device and (task.done >= 0 or task.op.blocks_host) for task in tasks)
     begun = any(op.after_step for op in ops if op.stream != COMPUTE)
-    return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), early, own, begun)
+    return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), own, begun)
 
 
 def _late(ops: tuple[Op, ...], order: Sequence[int], done: Sequence[int]) -> Iterator[int]:

@@ -46,7 +46,7 @@ class Start(NamedTuple):
     slowing: Slowing
     host: Value
     streams: Streams
-    late: Mapping[int, Array]
+    late: Mapping[int, Value]
 
     @property
     def alike(self) -> bool:
@@ -78,24 +78,24 @@ class Role:
         """A step begins, in which all ranks of the role are `together` in every collective or not;
         returns where they are."""
         work = self.position.now.each
+        plain = {index: one_or_all(seconds) for index, seconds in late.items()}
         self.start = Start(
-            work, factors, self.slowing.copied(), self.host, self.streams.copied(), late
+            work, factors, self.slowing.copied(), self.host, self.streams.copied(), plain
         )
         few = together and self.start.alike
         if few and not (isinstance(work, float) and isinstance(factors.each, float)):
             kept = front(work, factors.each)
-            self._begin(program, at(work, kept), factors.of_rank(kept), late)
+            self._begin(program, at(work, kept), factors.of_rank(kept), plain)
             self._few = True
         else:
-            self._begin(program, work, factors, late)
+            self._begin(program, work, factors, plain)
         return self.start
 
     def _begin(
-        self, program: Compiled, work: Value, factors: Factors, late: Mapping[int, Array]
+        self, program: Compiled, work: Value, factors: Factors, late: Mapping[int, Value]
     ) -> None:
         self.program, self.next, self.arrived = program, 0, False
-        self.task, self._few = program.tasks[0], False
-        self.late = {index: one_or_all(seconds) for index, seconds in late.items()}
+        self.task, self.late, self._few = program.tasks[0], late, False
         self.position = Position(work, factors)
         self.origin = self._remembered(program.begun)
         self.spans: dict[int, Span] = {}
@@ -112,7 +112,7 @@ class Role:
         role.host = at(start.host, column)
         role.streams = start.streams.of_rank(column)
         role.watch = watch
-        late = {index: np.atleast_1d(at(each, column)) for index, each in start.late.items()}
+        late = {index: at(seconds, column) for index, seconds in start.late.items()}
         role._begin(program, at(start.work, column), start.factors.of_rank(column), late)
         return role
 
@@ -231,9 +231,10 @@ class Role:
 
     def _be_late(self, op: Op, seconds: Value) -> None:
         """Take so much longer for an operation."""
-        own = self.position.now.each
-        later_on = self.slowing.work(self._time() + seconds)
-        self.position.move(own + seconds if op.scales else later_on)
+        if op.scales:
+            self.position.move(self.position.now.each + seconds)
+        else:
+            self.position.move(self.slowing.work(self._time() + seconds))
 
     def _ready(self, task: Playable) -> Value:
         found = self._awaited(task, 0.0)
