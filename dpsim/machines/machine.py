@@ -105,12 +105,14 @@ class Machine:
         network = _with(network, "oversubscription", oversubscription)
         if routing is not None:
             network = _routed(network, routing, seed)
+        gpus = _whole(gpus_per_node, "gpus_per_node", 1, self.gpus_per_node)
+        own = self.node.nics_of(gpus, self.nics_per_node)
         return Topology(
             self.node,
             network,
             nodes=_whole(nodes, "nodes", 1),
-            gpus=_whole(gpus_per_node, "gpus_per_node", 1, self.gpus_per_node),
-            nics=_whole(nics_per_node, "nics_per_node", 0, self.nics_per_node),
+            gpus=gpus,
+            nics=_whole(nics_per_node, "nics_per_node", 0, own),
             ranks=ranks,
             compute_capability=self.device.compute_capability,
             crossing=way,

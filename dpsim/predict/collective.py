@@ -245,7 +245,7 @@ def kind_of(topology: Topology) -> str:
             if place in ends:
                 return kind if place == "leaf" else "nvswitch"
     inside = {kind for _, kind in kinds}
-    return next((kind for kind in ("nvlink", "xgmi", "pcie") if kind in inside), "local")
+    return next((kind for kind in ("nvlink", "xgmi", "ici", "pcie") if kind in inside), "local")
 
 
 __all__ = [
