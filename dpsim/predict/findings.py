@@ -51,8 +51,8 @@ def of_level(case: Case, scale: float) -> Iterator[CalibrationFinding]:
         fault: FaultName = "slow_loader" if images else "throttled"
         why = "decoding of images" if images else "clocks held down (heat, power)"
         yield CalibrationFinding(
-            fault, scale, f"compute takes {scale:.3g} times as long as modelled, and 19 of 20 "
-            f"published runs no more than {high:.2g} times: {why}, or another device or dtype",
+            fault, scale, f"calibrated compute is x {scale:.3g} of modelled, and for 19 of 20 "
+            f"published runs no more than x {high:.2g}: {why}, or another device, dtype or batch",
         )  # fmt: skip
 
 
