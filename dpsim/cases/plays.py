@@ -164,16 +164,16 @@ class Script:
     def unsaid(self) -> float:
         """The fitted spread that stated variability takes the place of; 0 where it does not."""
         stated = self.scenario.compute.spread is None and self.scenario.variability.scatters
-        return self._spread if stated else 0.0
+        return self.spread if stated else 0.0
 
     @property
     def waiting(self) -> float:
         """Mean of the slowest rank's compute over that of a single one (of the slowest, where some
         are said to be): E[max of N], normal."""
-        if self.unsaid or not self._spread:
+        if self.unsaid or not self.spread:
             return 1.0
         batches = self.batches
-        return expected_slowest(batches.site.ranks, batches.variation.fixed, self._spread)
+        return expected_slowest(batches.site.ranks, batches.variation.fixed, self.spread)
 
     @property
     def contention(self) -> float:
@@ -183,7 +183,7 @@ class Script:
         return self._fitted(self.scenario.compute.contention, f"{kernels}.contention")
 
     @property
-    def _spread(self) -> float:
+    def spread(self) -> float:
         """Standard deviation of the ranks' compute, as a share of it."""
         return self._fitted(self.scenario.compute.spread, "gpu.spread")
 

@@ -1,23 +1,27 @@
-"""Calibration by one measured step: it sets the level of compute and keeps the proportions.
+"""Calibration by measured steps: they set the level of compute and keep the proportions.
 
-The layers' durations are multiplied by one factor such that the predicted step time at the
-measured count equals the measured one.
+One step: the layers' durations are multiplied by one factor such that the predicted step time at
+the measured count equals the measured one.  Several: more numbers are fitted (`dpsim.predict.fit`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+def _alone(case: Case, target: float, play: Callable[[Case], float]) -> float:
+    """The level at which `case` takes `target` [s], all else as modelled."""
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import at_ranks, scaled
+from dpsim.cases.variant import Adjustment, at_ranks, batched, scaled
 from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
 from dpsim.describe.scenario import Loaded
-from dpsim.describe.sections import Calibrate
+from dpsim.describe.sections import Calibrate, CalibrationPoint
 from dpsim.models.compute import beyond_peak
+from dpsim.predict.findings import CalibrationFinding, of_fit, of_level
+from dpsim.predict.fit import PointsFit, fit
 from dpsim.predict.player import step_time
+from dpsim.predict.point import Causes
 
 #: the least level where pauses are: they are shares of compute, and so need some
 ALMOST_NONE = 1e-9
@@ -30,11 +34,36 @@ _FASTER = "if it ran in a faster dtype (autocast, tf32), say so with precision.c
 
 @dataclass(frozen=True)
 class Level:
-    """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`."""
+    """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`.
+
+    adjustment, fit  what else was fitted and how well, where there were several points
+    findings         what of it no healthy machine explains
+    """
 
     scale: float
     ranks: int
     step_time: float
+    adjustment: Adjustment | None = None
+    fit: PointsFit | None = None
+    findings: tuple[CalibrationFinding, ...] = ()
+
+    def of(self, case: Case) -> Case:
+        """`case` as it was calibrated."""
+        return scaled(case, self.scale) if self.adjustment is None else self.adjustment.of(case)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The counts at which steps were measured."""
+        return self.fit.counts if self.fit else (self.ranks,)
+
+    def before(self, ranks: int) -> int:
+        """The measured count from which a case of `ranks` ranks was extrapolated."""
+        return self.fit.before(ranks) if self.fit else self.ranks
+
+    def causes(self, case: Case, step: float) -> Causes | None:
+        """What is still unsure of a calibrated case that takes `step` [s]; None where one point
+        alone set the level."""
+        return self.fit.causes(case, step, step_time) if self.fit else None
 
 
 def level_of(loaded: Loaded) -> Level | None:
@@ -47,40 +76,90 @@ def level_of(loaded: Loaded) -> Level | None:
 
 
 def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = step_time) -> Level:
-    """The level that makes the prediction equal the measurement; `play` tells a case's step time.
+    """The level that makes the prediction equal the measurement, or, where there are several, come
+    nearest to all; `play` tells a case's step time.
 
     Raises Refused where no level does, or only one beyond what the device's peak explains.
     """
-    point = _point(first, calibrate)
-    case = at_ranks(first, point.ranks)
+    points = sorted(_points(first, calibrate))
+    cases = [_case(first, calibrate, point) for point in points]
+    targets = [_target(case, point) for case, point in zip(cases, points, strict=True)]
+    if len(points) == 1:
+        scale = _alone(cases[0], targets[0], play)
+        found = Level(scale, points[0].ranks, targets[0])
+        return replace(found, findings=tuple(of_level(found.of(cases[0]), scale)))
     try:
+        start = _alone(cases[0], targets[0], play)
+    except Refused:  # the model's own exchanges may take longer than the whole measured step
+        start = 1.0
+    fitted = fit(cases, targets, start, play)
+    numbers = {number.name: number.value for number in fitted.numbers}
+    adjusted = Adjustment(**numbers)
+    _check_peak(adjusted.of(cases[0]))
+    findings = (*of_level(adjusted.of(cases[0]), adjusted.compute), *of_fit(cases, fitted))
+    return Level(adjusted.compute, points[0].ranks, targets[0], adjusted, fitted, findings)
+
+
+def _case(first: Case, calibrate: Calibrate, point: MeasuredPoint) -> Case:
+    """`first` on the ranks and with the batch of `point`."""
+    single = (calibrate.ranks or calibrate.file or calibrate.points) is None
+    key = next((k for k in ("points", "file") if getattr(calibrate, k)), "ranks")
+    try:
+        case = batched(at_ranks(first, point.ranks), dict(point.batch))
         _ = case.shares
     except Refused as error:
-        key = "ranks" if calibrate.ranks else "file"
-        if case is first or (calibrate.ranks or calibrate.file) is None:
+        if single or (point.ranks == first.ranks and not point.batch):
             raise
         raise Refused(f"{point.ranks} ranks: {error.message}", ("calibrate", key)) from None
+    return case
+
+
+def _target(case: Case, point: MeasuredPoint) -> float:
+    """The measured step time of `case` [s]."""
     try:
-        target = point.step_time(case.global_batch, case.model.tokens, case.model.sample)
+        return point.step_time(case.global_batch, case.model.tokens, case.model.sample)
     except Refused as error:
         raise Refused(error.message, ("calibrate",)) from None
 
+<<<<<<< HEAD
+=======
+
+def _alone(case: Case, target: float, play: Callable[[Case], float]) -> float:
+    """The level at which `case` takes `target` [s], all else as modelled."""
+
+    @cache
+    def time(scale: float) -> float:
+        return play(scaled(case, scale))
+
+>>>>>>> main
     least = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
     scale = _solve(lambda scale: play(scaled(case, scale)), target, least)
     _check_peak(scaled(case, scale))
-    return Level(scale, point.ranks, target)
+    return scale
 
 
-def _point(first: Case, calibrate: Calibrate) -> MeasuredPoint:
+def _points(first: Case, calibrate: Calibrate) -> list[MeasuredPoint]:
+    """What was measured."""
     if calibrate.file is not None:
         file = below(first.base, calibrate.file, "calibrate.file")
-        return read_measured(file, "calibrate.file")[0]
-    ranks = calibrate.ranks or first.ranks
-    if calibrate.step_time is not None:
-        return MeasuredPoint(ranks, calibrate.step_time, "s", "calibrate.step_time")
-    assert calibrate.throughput is not None
-    value, unit = calibrate.throughput
-    return MeasuredPoint(ranks, value, unit, "calibrate.throughput")
+        rows = read_measured(file, "calibrate.file")
+        found = [row for row in rows if calibrate.ranks in (None, row.ranks)]
+        if not found:
+            there = ", ".join(str(row.ranks) for row in rows[:20])
+            message = f"{calibrate.file} has no row of {calibrate.ranks} ranks; it has {there}"
+            raise Refused(message, ("calibrate", "ranks"))
+        return found
+    return [_point(first, each) for each in calibrate.points or (calibrate,)]
+
+
+def _point(first: Case, said: Calibrate | CalibrationPoint) -> MeasuredPoint:
+    ranks = said.ranks or first.ranks
+    batch = tuple(said.batch.items()) if isinstance(said, CalibrationPoint) else ()
+    if said.step_time is not None:
+        return MeasuredPoint(ranks, said.step_time, "s", "calibrate.step_time", batch)
+    assert said.throughput is not None
+    value, unit = said.throughput
+    return MeasuredPoint(ranks, value, unit, "calibrate.throughput", batch)
 
 
 def _solve(time: Callable[[float], float], target: float, least: float) -> float:
