@@ -121,17 +121,9 @@ def _target(case: Case, point: MeasuredPoint) -> float:
     except Refused as error:
         raise Refused(error.message, ("calibrate",)) from None
 
-<<<<<<< HEAD
-=======
 
 def _alone(case: Case, target: float, play: Callable[[Case], float]) -> float:
     """The level at which `case` takes `target` [s], all else as modelled."""
-
-    @cache
-    def time(scale: float) -> float:
-        return play(scaled(case, scale))
-
->>>>>>> main
     least = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
     scale = _solve(lambda scale: play(scaled(case, scale)), target, least)
     _check_peak(scaled(case, scale))
