@@ -6,9 +6,8 @@ the measured count equals the measured one.  Several: more numbers are fitted (`
 
 from __future__ import annotations
 
-
-def _alone(case: Case, target: float, play: Callable[[Case], float]) -> float:
-    """The level at which `case` takes `target` [s], all else as modelled."""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment, at_ranks, batched, scaled
@@ -25,7 +24,6 @@ from dpsim.predict.point import Causes
 
 #: the least level where pauses are: they are shares of compute, and so need some
 ALMOST_NONE = 1e-9
-
 #: how many times further up a root is looked for where times say nothing of where it is
 _FARTHER = 4.0
 
@@ -158,8 +156,8 @@ def _solve(time: Callable[[float], float], target: float, least: float) -> float
     """The root of time(scale) = target: it grows with scale from `least` on, almost linearly.
 
     The secant through the two scales that come nearest, kept inside the bracket; first as if a step
-    were compute and nothing else.  Every try is a play, so an end of the bracket is tried only where
-    a secant leads there."""
+    were compute and nothing else.  Every try is a play, so an end of the bracket is tried only
+    where a secant leads there."""
     known = {1.0: time(1.0)}
     guess = target / known[1.0] if known[1.0] else _FARTHER
     for _ in range(80):
