@@ -261,9 +261,7 @@ def message_names_of(kind: str) -> list[str]:
 def start() -> dict[str, float]:
     """All constants at their priors."""
     return {
-        f"{kind}.{name}": _prior(kind, name).centre
-        for kind in KINDS
-        for name in names_of(kind)
+        f"{kind}.{name}": _prior(kind, name).centre for kind in KINDS for name in names_of(kind)
     }
 
 

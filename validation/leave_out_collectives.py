@@ -71,7 +71,9 @@ def thinned(samples: Iterable[Fitted], every: int) -> list[Fitted]:
     ]
 
 
-def fitted(samples: Sequence[Fitted], kinds: set[str], values: dict[str, float]) -> dict[str, float]:
+def fitted(
+    samples: Sequence[Fitted], kinds: set[str], values: dict[str, float]
+) -> dict[str, float]:
     """`values` with the constants of `kinds` fitted to `samples`, from their priors."""
     own = {k: v for k, v in fit_nccl.start().items() if k.split(".")[0] in kinds}
     values = fit_nccl.fit_all([s for s in samples if s.kind in kinds], values | own, kinds)

@@ -14,7 +14,7 @@ from dpsim.machines.fabrics.torus import Place, Torus, chip_at, place_of
 
 
 @dataclass(frozen=True)
-class Axis:
+class TorusAxis:
     """One axis of a box: its number, how many chips of the group lie along it, and whether the
     last of them is beside the first."""
 
@@ -52,7 +52,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Box:
+class TorusBox:
     """A group inside a slice: the same places of some axes, whole or a stretch.
 
     first, counts  the first place, and how many chips there are along each axis of the slice
@@ -64,11 +64,11 @@ class Box:
     counts: Place
 
     @cached_property
-    def axes(self) -> tuple[Axis, ...]:
+    def axes(self) -> tuple[TorusAxis, ...]:
         """The axes along which there is somebody."""
         around = self.torus.around(self.shape)
         return tuple(
-            Axis(i, count, around[i] and count == self.shape[i])
+            TorusAxis(i, count, around[i] and count == self.shape[i])
             for i, count in enumerate(self.counts)
             if count > 1
         )
@@ -77,7 +77,7 @@ class Box:
     def chips(self) -> int:
         return math.prod(self.counts)
 
-    def steps(self) -> Iterator[list[tuple[Axis, float]]]:
+    def steps(self) -> Iterator[list[tuple[TorusAxis, float]]]:
         """A reduce-scatter, step by step: along each axis, the fraction of a chip's buffer that it
         begins with.
 
@@ -94,7 +94,7 @@ class Box:
                 left[part] /= axis.length
             yield found
 
-    def links(self, axis: Axis) -> Iterator[tuple[int, Edge]]:
+    def links(self, axis: TorusAxis) -> Iterator[tuple[int, Edge]]:
         """The links up along `axis`, each with its number in its ring or line."""
         ranges = [range(a, a + n) for a, n in zip(self.first, self.counts, strict=True)]
         here = axis.number
@@ -118,7 +118,7 @@ def torus_of(topology: Topology) -> Torus:
     return topology.fabric
 
 
-def box_of(chips: tuple[int, ...], topology: Topology) -> Box:
+def box_of(chips: tuple[int, ...], topology: Topology) -> TorusBox:
     """The box that `chips` of a slice are; Refused where they are none."""
     torus = torus_of(topology)
     shape = torus.shape(topology.gpus)
@@ -133,4 +133,4 @@ def box_of(chips: tuple[int, ...], topology: Topology) -> Box:
             ("collective", "backend"),
         )
     first = tuple(found[0] for found in along)
-    return Box(torus, shape, first, tuple(len(found) for found in along))
+    return TorusBox(torus, shape, first, tuple(len(found) for found in along))

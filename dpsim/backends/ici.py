@@ -28,15 +28,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, Topology
-from dpsim.backends._ici_box import Axis, Box, box_of, torus_of
-from dpsim.collectives import (
-    TransferList,
-    convoys_of,
-    members_of,
-    onward,
-    rank_array,
-    ring_payload,
-)
+from dpsim.backends._ici_box import TorusAxis, TorusBox, box_of, torus_of
+from dpsim.collectives import TransferList, convoys_of, members_of, onward, rank_array, ring_payload
 from dpsim.core import units
 from dpsim.core.record import Refused, record
 from dpsim.machines.tally import Tally
@@ -103,7 +96,7 @@ class Ici(Backend):
     def _collective(
         self,
         operation: str,
-        box: Box,
+        box: TorusBox,
         slices: list[int],
         ranks: Ranks,
         size: float,
@@ -124,13 +117,13 @@ class Ici(Backend):
         moved = step.most * size
         return Phase(step.hops * self.hop, step.seconds * size, step.loads, moved, step.busiest)
 
-    def _exchange(self, box: Box, slices: list[int], size: float, topology: Topology) -> Phase:
+    def _exchange(self, box: TorusBox, slices: list[int], size: float, topology: Topology) -> Phase:
         if len(slices) > 1:
             message = "an all_to_all between slices of TPUs is not modelled; inside one it is"
             raise Refused(message, ("collective", "backend"))
 
         def find() -> _Step:
-            step = _step([(axis, 1.0) for axis in box.axes], Axis.exchanged, box, slices)
+            step = _step([(axis, 1.0) for axis in box.axes], TorusAxis.exchanged, box, slices)
             return step._replace(hops=float(sum(axis.hops for axis in box.axes)))
 
         return self._phase(topology.once(("ici exchange", box, slices[0]), find), size)
@@ -172,21 +165,21 @@ class Ici(Backend):
         return Phase(rounds * latency, pace * moved, loads, loads.most * moved, busiest)
 
 
-def _steps(box: Box, slices: list[int], topology: Topology) -> tuple[_Step, ...]:
+def _steps(box: TorusBox, slices: list[int], topology: Topology) -> tuple[_Step, ...]:
     """The steps of a reduce-scatter in every one of `slices`, worked out once."""
 
     def find() -> tuple[_Step, ...]:
         hops = sum(axis.hops for axis in box.axes) / max(len(box.axes), 1)
-        found = (_step(each, Axis.scattered, box, slices) for each in box.steps())
+        found = (_step(each, TorusAxis.scattered, box, slices) for each in box.steps())
         return tuple(step._replace(hops=hops) for step in found)
 
     return topology.once(("ici steps", box, tuple(slices)), find)
 
 
 def _step(
-    parts: list[tuple[Axis, float]],
-    crossing: Callable[[Axis, int], tuple[float, float]],
-    box: Box,
+    parts: list[tuple[TorusAxis, float]],
+    crossing: Callable[[TorusAxis, int], tuple[float, float]],
+    box: TorusBox,
     slices: list[int],
 ) -> _Step:
     """What crosses links where each axis has so many bytes of a byte of size."""
