@@ -140,9 +140,9 @@ def _outcome(
     except Refused as refusal:
         why = f"{reason}; {refusal.message}" if reason else refusal.message
         return CollectiveOutcome(row, status if row.excluded or used else "refused", why)
-    kind = estimate.kind if isinstance(estimate, Estimate) else collective_error.ANY
     around = widths.around(row.fabric, row.size) if own else None
-    low, high = around or collective_error.interval(row.operation, kind, row.size)
+    share = estimate.latency / estimate.seconds if isinstance(estimate, Estimate) else 1.0
+    low, high = around or collective_error.interval(share, row.nodes > 1)
     baselines = {}
     if isinstance(estimate, Estimate):
         baselines = {"alpha_beta": estimate.alpha_beta}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -122,7 +123,11 @@ def _predicted(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
         case = scaled(here.case, anchor.scale) if anchor.scale is not None else here.case
         played = shortened.play(case)
         ranks = base.case.ranks if base else None
-        bounds = interval(case, played, ranks, shortened.lane_times, repeated=_repeated(here, base))
+        batches = math.log2(max(case.shares) / max(base.case.shares)) if base else None
+        bounds = interval(
+            case, played, ranks, shortened.lane_times,
+            repeated=_repeated(here, base), batches=batches,
+        )  # fmt: skip
         limit = bottleneck(case, played)
     except (Refused, SimulationError, ValueError) as error:
         return TrainingOutcome(row.number, "refused", str(error))
