@@ -22,7 +22,7 @@ from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
 from dpsim.play import Costs, Late, Play
-from dpsim.play.bundled import BundledCosts
+from dpsim.play.bundled import bundled
 from dpsim.play.quorum import Quorum
 from dpsim.variability import expected_slowest
 
@@ -93,15 +93,10 @@ class Script:
         return lambda step: casts[min(step, len(casts) - 1)]
 
     def _costs(self, stretch: Stretch, alike: bool) -> Costs:
-        if (stretch.latency, stretch.transfer) == (1.0, 1.0):
-            return self._bundled if alike else self.transport.costs
-        costs = Stretched(self.transport.costs, stretch.latency, stretch.transfer)
-        return BundledCosts(costs, self.programs.cast(None).groups) if alike else costs
-
-    @cached_property
-    def _bundled(self) -> BundledCosts:
-        """Costs of one player for all ranks that hold the same stages."""
-        return BundledCosts(self.transport.costs, self.programs.cast(None).groups)
+        costs = self.transport.costs
+        if (stretch.latency, stretch.transfer) != (1.0, 1.0):
+            costs = Stretched(costs, stretch.latency, stretch.transfer)
+        return bundled(costs, self.programs.cast(None).groups) if alike else costs
 
     # -- delays and factors -------------------------------------------------------------------
 

@@ -6,9 +6,8 @@ the measured count equals the measured one.  Several: more numbers are fitted (`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment, at_ranks, batched, scaled
@@ -25,6 +24,8 @@ from dpsim.predict.point import Causes
 
 #: the least level where pauses are: they are shares of compute, and so need some
 ALMOST_NONE = 1e-9
+#: how many times further up a root is looked for where times say nothing of where it is
+_FARTHER = 4.0
 
 _FASTER = "if it ran in a faster dtype (autocast, tf32), say so with precision.compute"
 
@@ -121,20 +122,8 @@ def _target(case: Case, point: MeasuredPoint) -> float:
 
 def _alone(case: Case, target: float, play: Callable[[Case], float]) -> float:
     """The level at which `case` takes `target` [s], all else as modelled."""
-
-    @cache
-    def time(scale: float) -> float:
-        return play(scaled(case, scale))
-
     least = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
-    shortest = time(least)
-    if target <= shortest:
-        raise Refused(
-            f"a step of {target:.4g} s is shorter than what communication and the optimizer alone "
-            f"take ({shortest:.4g} s)",
-            ("calibrate",),
-        )
-    scale = _solve(time, target, least)
+    scale = _solve(lambda scale: play(scaled(case, scale)), target, least)
     _check_peak(scaled(case, scale))
     return scale
 
@@ -167,27 +156,45 @@ def point_of(first: Case, said: Calibrate | CalibrationPoint) -> MeasuredPoint:
 def _solve(time: Callable[[float], float], target: float, least: float) -> float:
     """The root of time(scale) = target: it grows with scale from `least` on, almost linearly.
 
-    The secant through the two scales that come nearest, kept inside the bracket."""
-    known = {least: time(least), 1.0: time(1.0)}
-    while max(known.values()) < target:
-        high = max(known) * 4.0
-        if high > 1e12:
-            raise Refused("the model's compute takes no time, so no level fits", ("calibrate",))
-        known[high] = time(high)
+    The secant through the two scales that come nearest, kept inside the bracket; first as if a step
+    were compute and nothing else.  Every try is a play, so an end of the bracket is tried only
+    where a secant leads there."""
+    known = {1.0: time(1.0)}
+    guess = target / known[1.0] if known[1.0] else _FARTHER
     for _ in range(80):
-        nearest = sorted(known, key=lambda scale: abs(known[scale] - target))
-        if abs(known[nearest[0]] - target) <= 1e-10 * target:
+        one, *others = sorted(known, key=lambda scale: abs(known[scale] - target))
+        if abs(known[one] - target) <= 1e-10 * target:
             break
-        low = max(scale for scale, found in known.items() if found <= target)
-        high = min(scale for scale, found in known.items() if found > target)
-        one, other = nearest[:2]
-        rise = known[other] - known[one]
-        guess = one + (other - one) * (target - known[one]) / rise if rise else low
-        guess = guess if low < guess < high else (low + high) / 2
+        if others:
+            rise = known[others[0]] - known[one]
+            away = (others[0] - one) * (target - known[one])
+            guess = one + away / rise if rise else least
+        guess = _inside(known, guess, target, least)
         if guess in known:
             break
         known[guess] = time(guess)
+        if guess == least and target <= known[least]:
+            raise Refused(
+                f"a step of {target:.4g} s is shorter than what communication and the optimizer "
+                f"alone take ({known[least]:.4g} s)",
+                ("calibrate",),
+            )
     return min(known, key=lambda scale: abs(known[scale] - target))
+
+
+def _inside(known: Mapping[float, float], guess: float, target: float, least: float) -> float:
+    """`guess`, or what to try instead where the root of what is `known` cannot be there."""
+    below = [scale for scale, found in known.items() if found <= target]
+    above = [scale for scale, found in known.items() if found > target]
+    if not below:
+        return guess if least < guess < min(above) else least
+    if above:
+        low, high = max(below), min(above)
+        return guess if low < guess < high else (low + high) / 2
+    guess = guess if guess > max(below) else max(below) * _FARTHER
+    if guess > 1e12:
+        raise Refused("the model's compute takes no time, so no level fits", ("calibrate",))
+    return guess
 
 
 def above_peak(case: Case) -> str:
