@@ -13,12 +13,12 @@ import pytest
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks
-from dpsim.checks.asked_steps import checked
 from dpsim.checks.hypotheses import MEANINGS, PRIORS
 from dpsim.checks.next_commands import next_commands
-from dpsim.checks.steps import NORMAL, SLOW, StepCheck, StepJudge
+from dpsim.checks.steps import NORMAL, SLOW, StepCheck, StepJudge, check_steps
 from dpsim.describe.scenario import read
 from dpsim.predict.level import level_of
+from dpsim.predict.timed import timed
 
 ROOT = Path(__file__).parent.parent
 Cli = Callable[..., tuple[int, str, str]]
@@ -92,15 +92,17 @@ def test_steps_that_are_too_fast_are_no_normal_ones(judge: StepJudge) -> None:
 def test_an_uncalibrated_step_half_as_long_again_cannot_be_told() -> None:
     """9 of 10 uncalibrated runs lie between 0.69 and 1.55 of the prediction."""
     loaded = read("quickstart", ["calibrate=null"])
-    plain = checked(loaded, ["1=0.3s"], [])
+    plain = check_steps(timed(loaded, ["1=0.3s"], []))
     assert plain.verdict == "cannot_tell"
     assert next_commands(plain, "quickstart")[0].startswith("dpsim check quickstart --step-time 1=")
 
 
 def test_a_loader_that_is_no_limit_is_no_cause() -> None:
     slow = ["1=0.319s", "8=0.55s"]
-    assert "slow_loader" in [c.name for c in checked(read("quickstart"), slow, []).causes]
-    sure = checked(read("quickstart", ["input.limiting=false"]), slow, [])
+    assert "slow_loader" in [
+        c.name for c in check_steps(timed(read("quickstart"), slow, [])).causes
+    ]
+    sure = check_steps(timed(read("quickstart", ["input.limiting=false"]), slow, []))
     assert "slow_loader" not in [c.name for c in sure.causes]
 
 

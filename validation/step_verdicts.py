@@ -32,13 +32,13 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks, batched
-from dpsim.checks.asked_steps import checked
 from dpsim.checks.hypotheses import PRIORS
-from dpsim.checks.steps import StepCheck
+from dpsim.checks.steps import StepCheck, check_steps
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.fabrics.pcie_tree import PcieTree
 from dpsim.predict.player import step_time
+from dpsim.predict.timed import timed
 
 #: least factor by which a fault lengthens some measured step
 MATERIAL = 1.33
@@ -108,7 +108,7 @@ def _drawn(stream: Draw, fault: str, trained: Trained) -> VerdictCase | None:
         user["calibrate"] = {"ranks": 1, "step_time": f"{before!r} s"}
     texts = [_told(n, more, float(t)) for (n, more), t in zip(points, ill * noise, strict=True)]
     try:
-        found = checked(load(user, Path(), "case"), texts, ())
+        found = check_steps(timed(load(user, Path(), "case"), texts, ()))
     except Refused:
         return None
     return VerdictCase(fault, slower, found)

@@ -28,12 +28,13 @@ from dpsim.predict.fit import adjustment, knobs, noise_prior
 from dpsim.predict.level import Level
 from dpsim.predict.player import step_time
 from dpsim.predict.recorded import measured_at
+from dpsim.predict.timed import TimedCases
 from dpsim.predict.uncertainty import REPEATED, Z90, compute_range
 
 #: probability of a fault from which a step is slow, and below which it is normal
 SLOW, NORMAL = 0.75, 0.2
-#: share of a fault's probability before the measurement that may be left where steps are normal: what
-#: makes faults no less likely does not speak for a healthy cluster
+#: share of a fault's probability before the measurement that may be left where steps are normal:
+#: what makes faults no less likely does not speak for a healthy cluster
 TOLD = 0.5
 #: degrees of freedom: tails heavier than normal, as errors of predictions are
 FREEDOM = 6.0
@@ -101,6 +102,11 @@ class StepCheck:
             "faster_than_expected": self.too_fast,
             "next": list(commands),
         }
+
+
+def check_steps(timed: TimedCases) -> StepCheck:
+    """The measured steps of `timed`, judged."""
+    return StepJudge(timed.cases, timed.found).judged(timed.seconds)
 
 
 class StepJudge:

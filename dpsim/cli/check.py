@@ -34,13 +34,14 @@ def check(
     json: Json = False,
 ) -> int:
     """Say whether measured steps of SCENARIO are normal; exit code 1 where they are slow."""
-    from dpsim.checks.asked_steps import checked
     from dpsim.checks.next_commands import next_commands
+    from dpsim.checks.steps import check_steps
     from dpsim.describe.scenario import read
+    from dpsim.predict.timed import timed
     from dpsim.report.step_check import print_step_check
 
     loaded = read(scenario, sets or ())
-    found = checked(loaded, step_time or (), throughput or ())
+    found = check_steps(timed(loaded, step_time or (), throughput or ()))
     commands = next_commands(found, scenario)
     answer(
         json,
