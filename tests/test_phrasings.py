@@ -6,8 +6,6 @@ what is expected was written down by hand, beside each, before the reader saw it
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from dpsim.accuracy.platforms import MachineReading, platform

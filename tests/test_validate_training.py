@@ -398,10 +398,23 @@ def test_micro_batches_follow_from_the_batches_where_they_can(tmp_path: Path) ->
     assert found.data["batch"] == {"global": 128, "accumulation": 1}
 
 
+@pytest.mark.parametrize("detail", ["interleaved, 2 chunks", "virtual pipeline 2", "VPP=2"])
+def test_an_interleaved_pipeline_says_its_chunks(tmp_path: Path, detail: str) -> None:
+    found = point(tmp_path, **GPT | {"strategy_detail": detail})
+    assert found.data["schedule"] == {"kind": "interleaved_1f1b", "chunks": 2}
+
+
+def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path) -> None:
+    """The global batch and the micro-batch hold: half the replicas take twice the micro-batches."""
+    found = point(tmp_path, **GPT | {"dp": 4, "grad_accum": 16})
+    assert found.data["batch"] == {"per_device": 2, "accumulation": 32}
+    assert any("dp says 4" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"dp": 4}, "tp x pp x dp is 32, which is not the row's 16 GPUs"),
+        ({"dp": 4, "global_batch": ""}, "tp x pp x dp is 32, which is not the row's 16 GPUs"),
         ({"tp": 3}, "tp x pp x dp is 24"),
         ({"pp": 32, "dp": ""}, "tp x pp x dp is 0"),
         ({"grad_accum": "", "batch_per_gpu": ""}, "micro-batches are not stated"),
@@ -411,7 +424,7 @@ def test_micro_batches_follow_from_the_batches_where_they_can(tmp_path: Path) ->
         ({"cp": 2}, "context parallelism is not modelled"),
         ({"strategy_detail": "tp-comm-overlap"}, "beside computation are not modelled"),
         ({"strategy_detail": "2D + AsyncTP"}, "beside computation are not modelled"),
-        ({"strategy_detail": "interleaved, 3 chunks"}, "interleaved pipeline are not known"),
+        ({"strategy_detail": "interleaved 1F1B"}, "interleaved pipeline are not known"),
     ],
 )
 def test_a_mesh_that_is_not_known_is_refused(

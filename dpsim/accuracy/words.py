@@ -299,6 +299,7 @@ class StrategyWords:
     no_overlap: Words
     hierarchical: Words
     hybrid: Words
+    within_node: Words
     shared_by: Words
     partition: Words
     zero_plus: Words
@@ -310,6 +311,7 @@ class StrategyWords:
     uncompressed: Words
     beside_computing: Words
     interleaved: Words
+    chunks: Words
     one_f_one_b: Words
 
 

@@ -204,7 +204,8 @@ def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
 
 def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:
     batch, total, gpus = row.get("batch_per_gpu"), row.get("global_batch"), mesh.replicas
-    steps = row.get("grad_accum") or mesh.micro_batches(row) or 1.0
+    stated = None if mesh.corrected else row.get("grad_accum")
+    steps = stated or mesh.micro_batches(row) or 1.0
     if steps != int(steps):
         raise Refused(f"grad_accum: {steps} is not a whole number")
     accumulation = int(steps)
