@@ -14,13 +14,15 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from dpsim.accuracy import mixture
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
 from dpsim.accuracy.collectives.table import MOST_BYTES, MOST_ROWS, read_collectives
+from dpsim.accuracy.mixture import MixturePart
 from dpsim.accuracy.training.baselines import linear
-from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
+from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
 from dpsim.accuracy.training.series import (
     Anchor,
-    anchor_of,
+    Anchors,
     calibration_row,
     fabric_of,
     like,
@@ -34,6 +36,7 @@ from dpsim.core import csvfile
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.predict import shortened
+from dpsim.predict.player import Played
 
 #: factors on the time of all collectives at which step times are kept; in between they are linear
 NETWORK = (0.7, 1.6)
@@ -86,83 +89,78 @@ def _collectives(path: Path, jobs: int) -> list[Known]:
 
 def _of_series(rows: Sequence[TrainingRow]) -> list[Known]:
     first = calibration_row(rows)
-    anchor = anchor_of(first, rows) if first is not None else Anchor(failure="no calibration row")
-    base = _response(anchor) if anchor.measured is not None else {}
+    measured, bare = Anchors(first, rows), Anchors(None, rows)
     found = []
     for row in rows:
         if unscored(row):
             continue
-        own = {**_named(row), "base": base}
-        if row is not first:
-            found.append({**own, "kind": "calibrated", **_calibrated(row, first, anchor)})
-        found.append({**own, "kind": "uncalibrated", **_bare(row, rows)})
+        own = {
+            "row": row.text("row_id") or f"line {row.line}",
+            "series": series_of(row),
+            "source": row.text("source_id") or row.text("source_repo") or "-",
+        }
+        if first is not None and row is not first:
+            found.append({**own, "kind": "calibrated", **_told(row, first, measured)})
+        found.append({**own, "kind": "uncalibrated", **_told(like(row, rows), None, bare)})
     return found
 
 
-def _named(row: TrainingRow) -> Known:
-    return {
-        "row": row.text("row_id") or f"line {row.line}",
-        "series": series_of(row),
-        "source": row.text("source_id") or row.text("source_repo") or "-",
-        "machine": row.text("accelerator"),
-        "framework": row.text("framework"),
-        "date": row.text("data_date") or row.text("source_commit_date"),
-        "row_strategy": row.text("strategy"),
-        "detail": row.text("strategy_detail"),
-        "fabric_status": row.text("fabric_status"),
-        "inter_node": row.text("inter_node"),
-    }
-
-
-def _calibrated(row: TrainingRow, first: TrainingRow | None, anchor: Anchor) -> Known:
+def _told(row: TrainingRow, first: TrainingRow | None, anchors: Anchors) -> Known:
+    """What is predicted and known of `row`, or why nothing is and what that is charged."""
     try:
-        if anchor.measured is None or anchor.scale is None:
-            raise Refused(f"its calibration row: {anchor.failure}")
-        here = measured_case(row)
-        case = scaled(here.case, anchor.scale)
-        found = _predicted(here, case, anchor.measured.case.ranks)
-        found["linear"] = math.log(here.step_time / linear(here, anchor.measured))
+        return _predicted(row, anchors)
+    except (Refused, SimulationError, ValueError) as error:
+        return {"refused": str(error), "charged": _charge(row, first)}
+
+
+def _predicted(row: TrainingRow, anchors: Anchors) -> Known:
+    """As `dpsim.accuracy.training.series` predicts it: the middle of all readings of its machine.
+    What is known of it is that of the usual one that can be played."""
+    usual, failure, parts = None, "", []
+    for reading in platform_of(row).readings:
+        try:
+            anchor = anchors.like(reading)
+            if anchor.failure:
+                raise Refused(f"its calibration row: {anchor.failure}")
+            here = measured_case(row, reading=reading)
+            if anchor.scale is None and here.stand_in:
+                raise Refused("only the size of this model is known")
+            case = here.case if anchor.scale is None else scaled(here.case, anchor.scale)
+            played = shortened.play(case)
+        except (Refused, SimulationError, ValueError) as error:
+            failure = failure or str(error)
+            continue
+        time = played.step_time
+        parts.append(MixturePart(reading.weight, time, time * 0.9, time * 1.1))
+        usual = usual or (anchor, here, case, played)
+    if usual is None:
+        raise Refused(failure)
+    return _known(*usual, mixture.point(parts))
+
+
+def _known(anchor: Anchor, here: MeasuredCase, case: Case, played: Played, time: float) -> Known:
+    found = {"log": math.log(here.step_time / time), **_features(here), **_lanes(case, played)}
+    base = anchor.measured
+    if base is not None:
+        found["at"] = base.case.ranks
+        found["linear"] = math.log(here.step_time / linear(here, base))
         found["level"] = anchor.scale
-        found["base_features"] = _features(anchor.measured)
-        return found
-    except (Refused, SimulationError, ValueError) as error:
-        charge = _charge(row, first)
-        return {"refused": str(error), "charged": charge}
-
-
-def _bare(row: TrainingRow, rows: Sequence[TrainingRow]) -> Known:
-    try:
-        here = measured_case(like(row, rows))
-        if here.stand_in:
-            raise Refused("only the size of this model is known")
-        return _predicted(here, here.case, None)
-    except (Refused, SimulationError, ValueError) as error:
-        return {"refused": str(error), "charged": CHARGED}
+        found["base_features"] = _features(base)
+    return found
 
 
 def _charge(row: TrainingRow, first: TrainingRow | None) -> float:
     """The error of linear scaling of the global rate, at least `CHARGED`."""
-    rates = [one.get("throughput_global") for one in (row, first) if one is not None]
-    if first is None or len(rates) < 2 or not all(rates):
+    if first is None:
         return CHARGED
-    per_gpu = float(rates[1] or 0) / first.gpus
-    return max(abs(per_gpu * row.gpus / float(rates[0] or 1) - 1.0), CHARGED)
+    here, there = (one.get("throughput_global") for one in (row, first))
+    if not here or not there:
+        return CHARGED
+    return max(abs(there / first.gpus * row.gpus / here - 1.0), CHARGED)
 
 
-def _predicted(here: MeasuredCase, case: Case, calibrated_at: int | None) -> Known:
-    played = shortened.play(case)
-    time = played.step_time
-    parts = played.timeline.mean_split()
-    return {
-        "log": math.log(here.step_time / time),
-        "parts": [part / time for part in parts],
-        "at": calibrated_at,
-        **_features(here),
-        **_lanes(case, played),
-    }
-
-
-def _lanes(case: Case, played: Any) -> Known:
+def _lanes(case: Case, played: Played) -> Known:
+    """The step's response to factors on the time of all collectives."""
     if case.ranks == 1:
         return {"network": [1.0] * len(NETWORK)}
     asked = [Stretch(latency=f, transfer=f) for f in NETWORK]
@@ -170,51 +168,20 @@ def _lanes(case: Case, played: Any) -> Known:
     return {"network": [time / played.step_time for time in times]}
 
 
-def _response(anchor: Anchor) -> Known:
-    assert anchor.measured is not None
-    if anchor.scale is None:
-        return {}
-    case = scaled(anchor.measured.case, anchor.scale)
-    try:
-        return _lanes(case, shortened.play(case))
-    except (Refused, SimulationError, ValueError):
-        return {}
-
-
 def _features(here: MeasuredCase) -> Known:
     case = here.case
-    topology, device = case.topology, case.device
-    layered = all(layer.forward is None for layer in case.model.layers)
+    topology = case.topology
     return {
         "ranks": case.ranks,
         "per_node": topology.gpus if topology else case.ranks,
         "nodes": topology.nodes if topology else 1,
         "fabric": fabric_of(here),
         "strategy": here.strategy,
-        "section": dict(here.data["strategy"]),
-        "mesh": [
-            case.mesh.tensor,
-            case.mesh.pipeline,
-            case.ranks // (case.mesh.tensor * case.mesh.pipeline),
-        ],
-        "generation": device.generation if device else "",
-        "device": device.name if device else "",
-        "dtype": case.precision.compute,
         "class": case.pace.device_class,
         "sample": case.model.sample,
-        "model": str(here.data["model"].get("name") or here.data["model"].get("huggingface")),
         "parameters": case.model.parameters,
-        "stand_in": here.stand_in,
-        "layered": layered,
-        "micro": case.scenario.batch.accumulation,
         "shares": max(case.shares),
-        "tokens": case.model.tokens,
-        "flop": case.model.flop_per_sample(),
-        "global": case.global_batch,
         "step_time": here.step_time,
-        "notes": list(here.notes),
-        "backend": here.data["collective"],
-        "recompute": str(here.data.get("memory", here.data.get("recompute", ""))),
     }
 
 
