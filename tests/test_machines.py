@@ -53,7 +53,8 @@ def test_machine_conforms(name: str) -> None:
     machine = load_machine(name)
     assert machine.name == name
     assert machine.sources["device.peak"]
-    check(machine.topology(3 if machine.network else 1))
+    few = min(machine.gpus_per_node, 16)  # every pair of them is looked at
+    check(machine.topology(3 if machine.network else 1, gpus_per_node=few))
 
 
 def test_expected_machines_are_there() -> None:
@@ -153,7 +154,7 @@ def test_links_between_devices_are_those_that_the_device_has(name: str) -> None:
     ("name", "device", "gpus", "says"),
     [
         ("two-rtx3090", "rtx4090", 2, "RTX 4090 has none .*; take machine four-rtx4090"),
-        ("dgx-h100", "b200", 8, "has 721.8 GB/s .*; take machine dgx-b200"),
+        ("dgx-h100", "b200", 8, "has 721.8 GB/s .*; take machine .*dgx-b200"),
         ("dgx-a100", "l40s", 8, "has none"),
         ("two-rtx3090", "rtx4090", 1, ""),
         ("two-rtx3090-pcie", "rtx4090", 2, ""),

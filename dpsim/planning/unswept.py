@@ -12,7 +12,6 @@ from typing import Any
 from dpsim.cases.borrowed import Borrowed
 from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
-from dpsim.cases.variant import scaled
 from dpsim.core.overrides import changed_sections
 from dpsim.core.record import Refused, altered
 from dpsim.describe.scenario import Loaded, Scenario, load
@@ -123,7 +122,7 @@ class Unswept:
         """The case of `loaded`, a single point, at the level that was found."""
         scenario = loaded.points[0]
         case = Case(scenario, self.base, shared=self.known(scenario))
-        return case if self.found is None else scaled(case, self.found.scale)
+        return case if self.found is None else self.found.of(case)
 
     def predicted(self, loaded: Loaded) -> Prediction:
         """What is predicted for `loaded`, a single point; ValueError for a number that is none."""
@@ -149,7 +148,7 @@ class Unswept:
         """`columns` of all points that `scenario` is of, whose numbers are of many points; engines
         are not compared."""
         case = Case(scenario, self.base, shared=Borrowed(self.known(scenario)))
-        case = case if self.found is None else scaled(case, self.found.scale)
+        case = case if self.found is None else self.found.of(case)
         return self._numbers(case, columns, {}).chosen(columns)
 
     def _numbers(self, case: Case, columns: Sequence[str], change: Change) -> Numbers:
