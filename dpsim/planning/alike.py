@@ -102,7 +102,7 @@ class Face(NamedTuple):
     values: Array
 
 
-#: a point's number, and the parts of its scenario
+#: a point's number, and the faces of its scenario
 Member = tuple[int, tuple[Face, ...]]
 
 
@@ -115,7 +115,7 @@ class Crowd:
         for place, axis in enumerate(asked.grid.axes):
             for root in {str(parts_of(key)[0]) for change in axis.changes for key in change}:
                 self._roots.setdefault(root, []).append(place)
-        self._parts: dict[tuple[str, tuple[int, ...]], Face] = {}
+        self._faces: dict[tuple[str, tuple[int, ...]], Face] = {}
         self._frames: dict[Any, int] = {}
         self._set = [json.loads(json.dumps(axis.changes)) for axis in asked.grid.axes]
         #: whether points that are alike in this way can be played at once, where that was tried
@@ -125,9 +125,9 @@ class Crowd:
         """The records of the points with these `numbers`, in any order; `alone` plays one."""
         groups: dict[tuple[int, ...] | None, list[Member]] = defaultdict(list)
         for number in numbers:
-            parts = self._parts_of(number)
-            key = None if parts is None else tuple(part.frame for part in parts)
-            groups[key].append((number, parts or ()))
+            faces = self._faces_of(number)
+            key = None if faces is None else tuple(face.frame for face in faces)
+            groups[key].append((number, faces or ()))
         for key, members in groups.items():
             while key is not None and len(members) >= LEAST and self._ways.get(key, True):
                 made = self._at_once(members, alone)
@@ -141,7 +141,7 @@ class Crowd:
 
     # -- what is alike ------------------------------------------------------------------------
 
-    def _parts_of(self, number: int) -> tuple[Face, ...] | None:
+    def _faces_of(self, number: int) -> tuple[Face, ...] | None:
         """The sections of a point; None where it is not read section by section."""
         if self._asked.unswept.whole is None or NEW & self._roots.keys():
             return None
@@ -149,16 +149,16 @@ class Crowd:
         found = []
         for root, axes in self._roots.items():
             key = root, tuple(steps[axis] for axis in axes)
-            if key not in self._parts:
+            if key not in self._faces:
                 try:
                     loaded = self._asked.unswept.changed(self._asked.grid.change(number))
                 except Refused:  # playing it says what is wrong
                     return None
-                self._parts[key] = self._part(root, getattr(loaded.points[0], root))
-            found.append(self._parts[key])
+                self._faces[key] = self._face(root, getattr(loaded.points[0], root))
+            found.append(self._faces[key])
         return tuple(found)
 
-    def _part(self, name: str, section: Any) -> Face:
+    def _face(self, name: str, section: Any) -> Face:
         found: list[Numeral] = []
         frame = self._frames.setdefault(_frame(section, found), len(self._frames))
         return Face(
@@ -190,15 +190,15 @@ class Crowd:
         """The scenario of all `members`."""
         whole = self._asked.unswept.whole
         sections: dict[str, Any] = {one.name: getattr(whole, one.name) for one in fields(Scenario)}
-        for place, part in enumerate(members[0][1]):
-            rows = np.array([parts[place].values for _, parts in members])
+        for place, face in enumerate(members[0][1]):
+            rows = np.array([faces[place].values for _, faces in members])
             numbers = [
                 numeral.value
                 if (column == column[0]).all()
                 else Many(column, party, whole=numeral.whole)
-                for numeral, column in zip(part.numerals, rows.T.copy(), strict=True)
+                for numeral, column in zip(face.numerals, rows.T.copy(), strict=True)
             ]
-            sections[part.name] = filled(part.section, iter(numbers))
+            sections[face.name] = filled(face.section, iter(numbers))
         made: Any = object.__new__(Scenario)
         for name, section in sections.items():
             object.__setattr__(made, name, section)
