@@ -24,10 +24,11 @@ from dpsim.life.course import (
     Course,
     Lives,
 )
-from dpsim.life.lanes import POOLS, Lanes, some_bad, start
+from dpsim.life.lanes import POOLS, Mask, Places, some_bad, start
+from dpsim.life.pools import pick
 
 #: turns of a run beyond which something is wrong: none that is accepted has as many failures
-TURNS = 5_000_000
+TURNS = 400_000
 #: lifetimes that are kept at once
 _PARTS = 4_000_000
 
@@ -38,9 +39,12 @@ def live(course: Course, runs: int) -> Lives:
     size = max(1, min(runs, _PARTS // parts if parts else runs))
     done = [Abreast(course, range(at, min(at + size, runs))).lives() for at in range(0, runs, size)]
     names = tuple(one.name for one in (*course.steady, *course.aging))
-    joined = (np.concatenate([getattr(one, key) for one in done])
-              for key in ("times", "seconds", "failures"))  # fmt: skip
-    return Lives(*joined, names)
+
+    def joined(key: str) -> Array:
+        whole: Array = np.concatenate([getattr(one, key) for one in done])
+        return whole
+
+    return Lives(joined("times"), joined("seconds"), joined("failures"), names)
 
 
 class Abreast:
@@ -49,7 +53,7 @@ class Abreast:
     def __init__(self, course: Course, runs: range) -> None:
         self.course = course
         self.detection, self.startup, self.restore, self.keeps = (
-            course.responses.column(name) for name in ("detection", "startup", "restore", "keeps")
+            course.outages.column(name) for name in ("detection", "startup", "restore", "keeps")
         )
         if course.free:
             self.keeps = np.zeros(4)
@@ -81,12 +85,13 @@ class Abreast:
                 self.lanes = self.lanes.only(~ended)
                 self.lives_of = [lives[~ended] for lives in self.lives_of]
                 if not len(self.lanes):
-                    return Lives(times, seconds, failures, ())
+                    rounding = np.abs(seconds) < 1e-12 * times[:, None]
+                    return Lives(times, np.where(rounding, 0.0, seconds), failures, ())
         raise SimulationError(f"{len(self.lanes)} runs have no end after {TURNS:,} failures")
 
     # -- a turn -------------------------------------------------------------------------------
 
-    def _turn(self) -> Array:
+    def _turn(self) -> Mask:
         """Every run recovers, and goes on to its next failure; which runs have ended."""
         s = self.lanes
         cut, out = self._recover()
@@ -109,13 +114,14 @@ class Abreast:
         s.kind = np.where(grown, GROWTH, FAILURE)
         fails = ~ended & ~grown
         if fails.any():
-            by_age = np.where(cut, out, aged <= gap) & fails if self.course.aging else ~fails & fails
+            by_age = np.where(cut, out, aged <= gap) if self.course.aging else fails & False
             self._break(np.flatnonzero(fails), by_age)
-        return ended
+        found: Mask = ended
+        return found
 
     def _account(
-        self, passed: Array, steps: Array, saved: Array, speed: Array, ended: Array, grown: Array,
-        cut: Array,
+        self, passed: Array, steps: Array, saved: Array, speed: Array, ended: Mask, grown: Mask,
+        cut: Mask,
     ) -> None:  # fmt: skip
         """Label a stretch, and go back to what is left of it."""
         s, each = self.lanes, self.course.saving.interval
@@ -134,13 +140,13 @@ class Abreast:
         s.seconds[:, FEWER] += steps / speed - steps
         s.seconds[:, SAVE] += np.maximum(passed - steps / speed, 0.0)
 
-    def _recover(self) -> tuple[Array, Array]:
+    def _recover(self) -> tuple[Mask, Mask]:
         """Pass the time until steps go on; where a failure comes first, and whether age was it."""
         s, course = self.lanes, self.course
         rate = self._rates().sum(axis=1) if course.always else np.zeros(len(s))
         before = {name: getattr(s, name).copy() for name in POOLS if course.always}
         detection = self.detection[s.kind]
-        found, ready, swap = self._pick(s.now + detection)
+        found, ready, swap = pick(course, s, s.now + detection)
         kind = np.where(swap, SWAP, s.kind)
         wait = ready - s.now - detection
         phases = np.stack([detection, wait, self.startup[kind], self.restore[kind]], axis=1)
@@ -159,7 +165,7 @@ class Abreast:
             s.age += passed
         return cut, aged <= gap
 
-    def _undo(self, lanes: Array, before: dict[str, Array]) -> None:
+    def _undo(self, lanes: Mask, before: dict[str, Array]) -> None:
         """Nothing was picked in `lanes`, where a failure came first."""
         if not lanes.any():
             return
@@ -194,7 +200,7 @@ class Abreast:
         made: Array = np.maximum(np.min(nearest, axis=0) - s.age, 0.0)
         return made
 
-    def _break(self, lanes: Array, by_age: Array) -> None:
+    def _break(self, lanes: Places, by_age: Mask) -> None:
         """Something breaks in each of `lanes`, now."""
         s, course = self.lanes, self.course
         row = s.row[lanes]
@@ -216,12 +222,13 @@ class Abreast:
         s.hazard[again] = draws.gap(s.row[again])
         s.last[lanes] = row
 
-    def _cause(self, lanes: Array, row: Array, by_age: Array) -> Array:
+    def _cause(self, lanes: Places, row: Array, by_age: Mask) -> Places:
         """Which of the hazards it was; a part that broke by its age gets a new life."""
         s, course = self.lanes, self.course
         rates = np.cumsum(self._rates()[lanes], axis=1)
         drawn = row[:, draws.CAUSE] * rates[:, -1]
-        cause = np.minimum((drawn[:, None] >= rates).sum(axis=1), max(len(course.steady) - 1, 0))
+        most = max(len(course.steady) - 1, 0)
+        cause: Places = np.minimum((drawn[:, None] >= rates).sum(axis=1), most)
         for place in np.flatnonzero(by_age):
             lane = lanes[place]
             nearest = [lives[lane].min() for lives in self.lives_of]
@@ -232,7 +239,7 @@ class Abreast:
             cause[place] = len(course.steady) + kind
         return cause
 
-    def _send(self, lanes: Array, row: Array, nodes: Array, bad: Array) -> None:
+    def _send(self, lanes: Places, row: Array, nodes: Array, bad: Array) -> None:
         """Broken nodes go to be mended."""
         repair = self.course.repair
         assert repair is not None
@@ -243,72 +250,9 @@ class Abreast:
         still = np.where(row[:, draws.MENDED] < fails, bad, 0.0)
         self.lanes.put(lanes, self.lanes.now[lanes] + away, nodes, still)
 
-    # -- nodes for the job --------------------------------------------------------------------
-
-    def _pick(self, at: Array) -> tuple[Array, Array, Array]:
-        """Nodes take the places of those that lack, from time `at` on: when they are found, when
-        they are ready, and whether warm ones were enough."""
-        s, course = self.lanes, self.course
-        needs = s.lack > 0
-        if course.endless:
-            share = course.bad[0]
-            s.bad += np.where(needs, np.floor(s.lack * share + s.last[:, draws.PICK]), 0.0)
-            s.lack = np.zeros(len(s))
-            return at, at + np.where(needs, course.selection, 0.0), needs & False
-        s.settle(at, course.spares.warm)
-        swap = needs & (s.warm >= s.lack)
-        selects = needs & ~swap
-        found = at
-        if (short := selects & (s.lack > s.warm + s.idle)).any():
-            self._order(np.flatnonzero(short), at)
-            found = self._await(at)
-        self._take(selects)
-        return found, found + np.where(selects, course.selection, 0.0), swap
-
-    def _order(self, lanes: Array, at: Array) -> None:
-        """Cold nodes are asked for, to fill what is at work and warm."""
-        s, spares = self.lanes, self.course.spares
-        there = s.warm[lanes] + s.idle[lanes] + s.ordered(lanes)
-        wanted = np.maximum(s.lack[lanes] + spares.warm - there, 0.0)
-        nodes = np.minimum(wanted, s.cold[lanes])
-        bad = some_bad(s.cold_bad[lanes], s.cold[lanes], nodes, s.last[lanes, draws.FILL])
-        s.cold[lanes] -= nodes
-        s.cold_bad[lanes] -= bad
-        if (some := nodes > 0).any():
-            ready = at[lanes] + spares.provision
-            s.put(lanes[some], ready[some], nodes[some], bad[some], new=True)
-
-    def _await(self, at: Array) -> Array:
-        """When each run has nodes enough to go on."""
-        s, most = self.lanes, len(self.speeds) - 1
-        found = at.copy()
-        while (short := s.lack - s.warm - s.idle > most).any():
-            found = np.where(short, np.maximum(found, s.soon), found)
-            s.settle(np.where(short, found, -np.inf), self.course.spares.warm)
-        return found
-
-    def _take(self, selects: Array) -> None:
-        """Warm nodes first, then idle ones; a selection makes idle ones warm."""
-        s, cap = self.lanes, self.course.spares.warm
-        first = np.minimum(s.lack, s.warm)
-        bad = some_bad(s.warm_bad, s.warm, first, s.last[:, draws.PICK])
-        second = np.minimum(s.lack - first, s.idle)
-        worse = some_bad(s.idle_bad, s.idle, second, s.last[:, draws.PICK])
-        s.warm -= first
-        s.warm_bad -= bad
-        s.idle -= second
-        s.idle_bad -= worse
-        s.lack = s.lack - first - second
-        s.bad = s.bad + bad + worse
-        more = np.where(selects, np.minimum(np.maximum(cap - s.warm, 0.0), s.idle), 0.0)
-        fill = some_bad(s.idle_bad, s.idle, more, s.last[:, draws.FILL])
-        s.idle -= more
-        s.idle_bad -= fill
-        s.warm += more
-        s.warm_bad += fill
-
 
 def _until(hazard: Array, rate: Array) -> Array:
     """Seconds until `hazard` has passed at `rate`."""
-    made: Array = np.divide(np.maximum(hazard, 0.0), rate, out=np.full(len(hazard), np.inf), where=rate > 0)
+    never = np.full(len(hazard), np.inf)
+    made: Array = np.divide(np.maximum(hazard, 0.0), rate, out=never, where=rate > 0)
     return made

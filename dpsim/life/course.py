@@ -9,7 +9,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.life.failures import Hazard
-from dpsim.life.recoveries import Repair, Response, Spares
+from dpsim.life.recoveries import Outage, Repair, Spares
 from dpsim.life.saving import NEVER, Saving
 
 #: every second of a run has one of these labels.  The first is productive; the others are those of
@@ -24,13 +24,13 @@ BEGIN, FAILURE, SWAP, GROWTH = range(4)
 
 
 @dataclass(frozen=True)
-class Responses:
+class Outages:
     """What the job answers to the beginning and to each event."""
 
-    begin: Response
-    failure: Response
-    swap: Response
-    growth: Response
+    begin: Outage
+    failure: Outage
+    swap: Outage
+    growth: Outage
 
     def column(self, name: str) -> Array:
         """One number of each, shape (4,); what keeps nothing beyond a checkpoint is -1."""
@@ -53,7 +53,7 @@ class Course:
     productive: float
     nodes: int
     saving: Saving
-    responses: Responses
+    outages: Outages
     hazards: tuple[Hazard, ...]
     seed: int = 0
     speeds: tuple[float, ...] = (1.0,)
@@ -92,7 +92,7 @@ class Course:
     @property
     def restart(self) -> float:
         """Seconds from a failure until steps go on, where no node has to be waited for."""
-        found = self.responses.failure
+        found = self.outages.failure
         return found.detection + found.startup + found.restore
 
     @property

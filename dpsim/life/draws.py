@@ -4,6 +4,7 @@ n-th failure of a run strikes and is mended alike."""
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Rows:
         drawn: Array = self._streams[place].random((_BLOCK, _COLUMNS))
         return drawn
 
-    def next(self, places: Array) -> Array:
+    def next(self, places: np.ndarray[Any, np.dtype[np.intp]]) -> Array:
         """The next row of each of the runs at `places`, shape (places, columns)."""
         for place in places[self._at[places] == _BLOCK].tolist():
             self._block[place], self._at[place] = self._more(place), 0

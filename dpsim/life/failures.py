@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -35,7 +36,7 @@ class FailureCause:
 
     def __post_init__(self) -> None:
         if (self.distribution == "exponential") != (self.shape is None):
-            said = "is for weibull and lognormal" if self.shape else f"of {self.distribution} needed"
+            said = "is for weibull and lognormal" if self.shape else "is missing: k, or sigma"
             raise Refused(said, ("shape",))
 
 
@@ -125,14 +126,10 @@ class Failures:
         """With the keys that its preset stands for."""
         if self.preset is None:
             return self
-        known = build(Failures, PRESETS[self.preset].keys)
-        own: dict[str, Any] = {name: getattr(self, name) for name in _KEYS}
-        kept = {name: value for name, value in own.items() if value is not None}
-        return build(Failures, {**{n: getattr(known, n) for n in PRESETS[self.preset].keys}, **kept,
-                                "bad": self.bad, "during": self.during, "runs": self.runs})  # fmt: skip
-
-
-_KEYS = (*OF_A_NODE, *OF_THE_JOB, "shared", "interruptions")
+        keys = PRESETS[self.preset].keys
+        known = build(Failures, keys)
+        missing = {name: getattr(known, name) for name in keys if getattr(self, name) is None}
+        return replace(self, preset=None, **missing)
 
 
 class Published(NamedTuple):

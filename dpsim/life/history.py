@@ -25,13 +25,13 @@ from dpsim.life.course import (
     WASTED,
     Course,
 )
-from dpsim.life.recoveries import Response
+from dpsim.life.recoveries import Outage
 
 Flow = Generator[Any, Any, bool]
 NEVER = math.inf
 
 
-class Passage(NamedTuple):
+class Spell(NamedTuple):
     """A stretch of a run and its label [s]; `done` are the productive seconds at its end."""
 
     begin: float
@@ -49,7 +49,7 @@ class Life:
     failures  by what broke
     """
 
-    passages: tuple[Passage, ...]
+    passages: tuple[Spell, ...]
     seconds: tuple[float, ...]
     failures: dict[str, int]
 
@@ -80,7 +80,7 @@ class _Played:
         self.lack, (_, self.warm, self.idle, self.cold) = 0, course.pools
         self.ordered, self.orders = 0, set[simpy.Process]()
         self.arrived = self.env.event()
-        self.passages: list[Passage] = []
+        self.passages: list[Spell] = []
         self.seconds = [0.0] * len(LABELS)
         self.failures = {one.name: 0 for one in (*course.steady, *course.aging)}
         self.done, self.saved = 0.0, 0  # productive seconds; checkpoints that are of use
@@ -88,7 +88,7 @@ class _Played:
 
     def job(self) -> Generator[Any, Any, None]:
         """Start, work, break, recover, until all steps are done."""
-        answers, kind = self.course.responses, "begin"
+        answers, kind = self.course.outages, "begin"
         while True:
             broke = yield from self._recover(getattr(answers, kind))
             if not broke:
@@ -126,15 +126,15 @@ class _Played:
 
     def _note(self, label: int, begin: float) -> None:
         if self.env.now > begin:
-            self.passages.append(Passage(begin, self.env.now, LABELS[label], self.done))
+            self.passages.append(Spell(begin, self.env.now, LABELS[label], self.done))
             self.seconds[label] += self.env.now - begin
 
     # -- recovering ---------------------------------------------------------------------------
 
-    def _recover(self, response: Response) -> Flow:
+    def _recover(self, outage: Outage) -> Flow:
         """What passes before steps go on; whether something broke in it."""
         self.rate = self._rate_of_all()
-        if (yield from self._pass(DETECTION, response.detection)):
+        if (yield from self._pass(DETECTION, outage.detection)):
             return True
         swap, selects = 0 < self.lack <= self.warm, self.lack > self.warm
         if self.course.endless:
@@ -148,10 +148,10 @@ class _Played:
         if (yield from self._pass(WAITING, self.course.selection * selects)):
             return True
         if swap:
-            response = self.course.responses.swap
-        if (yield from self._pass(STARTUP, response.startup)):
+            outage = self.course.outages.swap
+        if (yield from self._pass(STARTUP, outage.startup)):
             return True
-        return (yield from self._pass(RESTORE, response.restore))
+        return (yield from self._pass(RESTORE, outage.restore))
 
     def _wait(self) -> Flow:
         """Until there are nodes enough; what was ordered is given up where something breaks."""

@@ -11,6 +11,9 @@ from dpsim.core.arrays import Array
 from dpsim.life import draws
 from dpsim.life.course import BEGIN, LABELS, Course
 
+#: which lanes, and the places of some
+Mask = np.ndarray[tuple[Any, ...], np.dtype[np.bool_]]
+Places = np.ndarray[tuple[Any, ...], np.dtype[np.intp]]
 #: places for nodes that are on their way back, at first
 _PLACES = 64
 
@@ -32,7 +35,7 @@ class Lanes:
     seconds   by label; failures: by cause
     """
 
-    run: Array
+    run: Places
     now: Array
     saved: Array
     since: Array
@@ -46,7 +49,7 @@ class Lanes:
     cold_bad: Array
     hazard: Array
     age: Array
-    kind: Array
+    kind: Places
     row: Array
     last: Array
     back: Array
@@ -60,11 +63,11 @@ class Lanes:
     def __len__(self) -> int:
         return len(self.run)
 
-    def only(self, kept: Array) -> Lanes:
+    def only(self, kept: Mask) -> Lanes:
         """The lanes where `kept` is true."""
         return Lanes(*(getattr(self, one.name)[kept] for one in fields(self)))
 
-    def put(self, lanes: Array, at: Array, nodes: Array, bad: Array, new: bool = False) -> None:
+    def put(self, lanes: Places, at: Array, nodes: Array, bad: Array, new: bool = False) -> None:
         """Nodes of some `lanes` are there again `at` a time [s]."""
         free = np.isinf(self.back[lanes])
         if not free.any(axis=1).all():
@@ -98,7 +101,7 @@ class Lanes:
             self.back[lanes, place] = np.inf
             self.soon[lanes] = self.back[lanes].min(axis=1)
 
-    def ordered(self, lanes: Array) -> Array:
+    def ordered(self, lanes: Places) -> Array:
         """Nodes that were asked for and are not there yet."""
         waiting = np.isfinite(self.back[lanes]) * self.back_new[lanes]
         made: Array = (waiting * self.back_nodes[lanes]).sum(axis=1)
@@ -116,7 +119,10 @@ def start(course: Course, runs: range, first: Array) -> Lanes:
     bad = int(sum(course.pools) * course.bad[0])
     dealt = np.array([draws.first_bad(course.seed, run, course.pools, bad) for run in runs], float)
     pools = np.tile(np.array(course.pools, float), (count, 1))
-    zeros: Any = lambda *shape: np.zeros((count, *shape))  # noqa: E731
+
+    def zeros(*shape: int) -> Array:
+        return np.zeros((count, *shape))
+
     return Lanes(
         run=numbers, now=zeros(), saved=zeros(), since=zeros(), lack=zeros(), bad=dealt[:, 0],
         warm=pools[:, 1], warm_bad=dealt[:, 1], idle=pools[:, 2], idle_bad=dealt[:, 2],

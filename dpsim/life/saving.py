@@ -54,8 +54,8 @@ class Checkpoint:
                 the hosts, and what is not written yet is of no use; `free`: saving takes no time
                 and nothing is ever lost
     bytes       of a checkpoint; left out: parameters, their fp32 copies and optimizer states
-    write, read rates of the storage, of all nodes together; a node's NICs limit it too
-    write_time, read_time   how long it takes, where that is known instead
+    write, read  rates of the storage, of all nodes together; the nodes' NICs limit it too
+    write_time, read_time  how long it takes, where that is known instead
     staging     rate at which a device's part is copied to its host (async)
     slowdown    how much longer steps take while a checkpoint is written (async)
     storage     room for checkpoints; the newest and the one being written are kept

@@ -64,7 +64,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Response:
+class Outage:
     """What passes before steps go on, in this order, and what is left of what was done.
 
     detection  until it is known what broke [s]; then nodes are found
@@ -103,7 +103,7 @@ class Recovery:
             message = "is missing: without it spares run out, and then the job waits for ever"
             raise Refused(message, ("repair",))
 
-    def response(self, event: Event, setting: Setting) -> Response:
+    def outage(self, event: Event, setting: Setting) -> Outage:
         """What passes before the job goes on after `event`."""
         raise NotImplementedError
 

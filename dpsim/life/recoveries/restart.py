@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dpsim.core.record import record
-from dpsim.life.recoveries import Event, Recovery, Response, Setting
+from dpsim.life.recoveries import Event, Outage, Recovery, Setting
 
 
 @record
@@ -13,5 +13,5 @@ class Restart(Recovery):
     (ProcessGroupNCCL.hpp, kProcessGroupNCCLDefaultTimeout).
     """
 
-    def response(self, event: Event, setting: Setting) -> Response:
-        return Response(self.detection + self.diagnosis, setting.startup, setting.restore)
+    def outage(self, event: Event, setting: Setting) -> Outage:
+        return Outage(self.detection + self.diagnosis, setting.startup, setting.restore)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsim.core import units
 from dpsim.core.record import Refused, record
-from dpsim.life.recoveries import Event, Recovery, Response, Setting
+from dpsim.life.recoveries import Event, Outage, Recovery, Setting
 
 
 @record
@@ -22,7 +22,7 @@ class HotSpares(Recovery):
         if self.spares is None or self.spares.warm == 0:
             raise Refused("needs warm nodes: {warm: 2}", ("spares",))
 
-    def response(self, event: Event, setting: Setting) -> Response:
+    def outage(self, event: Event, setting: Setting) -> Outage:
         known = self.detection + self.diagnosis
         startup = self.swap if event == "swap" else setting.startup
-        return Response(known, startup, setting.restore)
+        return Outage(known, startup, setting.restore)
