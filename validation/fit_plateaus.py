@@ -6,9 +6,9 @@ reads tables as `dpsim validate` does.  The plateau of a series is the median of
 predicted) over its rows from 64 MiB up; rows that show a fault, and series whose name has an odd
 CRC-32, are left out.  A machine counts once for each kind of link, with the mean of its series.
 The middle of a kind is the mean of its machines and of one more at the middle of all kinds; its
-spread that of a new machine: sqrt((1 + 1/n) (n v + PRIOR V) / (n + PRIOR)) of the variance v of series and
-machines of the kind and V of all kinds.  Written is dpsim/core/fitted/plateau.yaml; printed are the
-held-out series that would be low, or told by nobody.
+spread that of a new machine: sqrt((1 + 1/n) (n v + PRIOR V) / (n + PRIOR)) of the variance v of
+series and machines of the kind and V of all kinds.  Written is dpsim/core/fitted/plateau.yaml;
+printed are the held-out series that would be low, or told by nobody.
 """
 
 from __future__ import annotations
