@@ -1,4 +1,4 @@
-"""Predictions under several readings become one: its point, and the interval of the mixture.
+"""Predictions under several readings become one: its point, and the interval of the mixture."""
 
 from __future__ import annotations
 
