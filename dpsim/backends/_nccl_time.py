@@ -6,8 +6,8 @@ floor   one launch: kernel, and the proxy threads where there is a network; RCCL
         by `xgmi.between` [s]
 L       hops on the critical path x time of one (`Tuning.hops`, `Tuning.steps`) x a fitted factor
         for each kind of link and protocol
-        (and for LL and LL128 in all-gather and reduce-scatter between nodes another, and for
-        LL and LL128 over EFA adapters of more than 100 Gbit/s, of its second generation on, another)
+        (and for LL and LL128 in all-gather and reduce-scatter between nodes another, and
+        for them over EFA adapters of more than 100 Gbit/s, of its second generation on, another)
 X       bytes over the busiest link at its nominal bandwidth, over the fitted share of it that the
         protocol reaches there (through host memory, which both directions share, twice of it where
         one is silent: in a broadcast or reduce of two), which falls as (nodes / 2) ** -c; with
@@ -28,7 +28,6 @@ program that fits them is validation/fit_nccl.py.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +39,7 @@ from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
 from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Hops, Tuning
 from dpsim.core import constants
+from dpsim.core.many import root
 
 #: kinds whose bytes go through TCP connections
 SOCKETS = ("ethernet", "gvnic", "ipoib")
@@ -115,7 +115,7 @@ def predicted(
     fill = 0.0
     if transfer > 0:
         share_paid = fitted.of(graph.kind, "ring_fill" if algorithm in _RINGS else "fill")
-        fill = 2 * share_paid * latency * math.sqrt(transfer / (latency + transfer))
+        fill = 2 * share_paid * latency * root(transfer / (latency + transfer))
     if operation in ROOTED:
         fill += fitted.of(graph.kind, "chain") * _chain(graph, protocol, size) * transfer
     floor = fitted.of(graph.kind, "floor")
