@@ -13,6 +13,7 @@ from statistics import NormalDist
 import numpy as np
 
 from dpsim.cases.case import Case
+from dpsim.cases.variant import at_ranks
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
 from dpsim.life.abreast import live
@@ -24,6 +25,7 @@ from dpsim.life.saving import Checkpoint, Saving, StepsBetween, daly, expected, 
 from dpsim.machines.leaves import leaves
 from dpsim.money.usage import device_hours
 from dpsim.predict import startup
+from dpsim.predict.player import step_time
 from dpsim.predict.point import Point, RunCost, Saved, TrainingRun, WithFailures
 
 #: failures of a run beyond which it is refused: no run that anybody would wait for has as many
@@ -91,6 +93,8 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
         spares=recovery.spares or Spares(),
         repair=recovery.repair,
         selection=recovery.selection,
+        speeds=_speeds(case, point, recovery, setting),
+        joins=recovery.joins(setting),
         bad=(bad.share, bad.factor) if bad else (0.0, 1.0),
         always=failures.during == "always",
     )
@@ -103,6 +107,38 @@ def _inventory(case: Case, nodes: int) -> Inventory:
         return Inventory(nodes, case.ranks, None, None)
     switches = sum(leaf.number for leaf in leaves(topology)) if topology.nodes > 1 else 0
     return Inventory(nodes, case.ranks, topology.nodes * topology.nics, switches)
+
+
+def _speeds(case: Case, point: Point, recovery: Recovery, setting: Setting) -> tuple[float, ...]:
+    """Productive seconds a second with 0, 1, 2, … nodes lacking: samples a second, as predicted on
+    so many nodes, over those of all.  Of many sizes some are predicted, others lie between."""
+    sizes = []
+    for lack in range(setting.nodes):
+        nodes = recovery.usable(lack, setting)
+        if nodes < 1:
+            break
+        sizes.append(nodes)
+    if not sizes:
+        raise Refused("goes on with no number of nodes", ("recovery",))
+    least, nodes = min(sizes), setting.nodes
+    played = sorted({least, *(n for k in range(20) if least < (n := nodes - 2**k)), max(sizes)})
+    rates = [_rate(case, point, n, nodes) for n in played]
+    whole, pace = _rate(case, point, nodes, nodes), recovery.pace(setting)
+    found = np.interp(np.array(sizes, float), np.array(played, float), np.array(rates))
+    return tuple(float(rate / whole * pace) for rate in found)
+
+
+def _rate(case: Case, point: Point, some: int, nodes: int) -> float:
+    """Samples a second on `some` of the job's nodes."""
+    if some == nodes:
+        return case.global_batch / point.step_time_s
+    own = case.mesh.tensor * case.mesh.pipeline
+    ranks = case.ranks * some // nodes // own * own
+    if ranks == 0:
+        said = f"{some} of {nodes} nodes do not hold a replica of the model"
+        raise Refused(said, ("recovery",))
+    fewer = at_ranks(case, ranks)
+    return fewer.global_batch / step_time(fewer)
 
 
 def state_bytes(case: Case) -> float:
@@ -308,6 +344,19 @@ def warnings(cases: Sequence[Case]) -> list[str]:
             found.append(f"failures: {source}; the same rate is taken here")
         if case.scenario.recovery is None or case.scenario.recovery.repair is None:
             found.append("failures: a broken node's place is taken at once; see recovery.spares")
+        if case.nodes != 1 and _goes_on_with_fewer(case):
+            held = "shrinks with them" if case.scenario.batch.weak else "is shared by fewer ranks"
+            found.append(
+                f"recovery: while nodes are away the global batch {held}; what that does to the "
+                "learning rate and to how many samples are needed is not modelled"
+            )
         if case.scenario.startup is None:
             found.append("failures: going on takes no start-up; say what it takes in startup")
     return found
+
+
+def _goes_on_with_fewer(case: Case) -> bool:
+    recovery, nodes = case.scenario.recovery, case.nodes or case.ranks
+    return (
+        recovery is not None and nodes > 1 and recovery.usable(1, Setting(0.0, 0.0, 1.0, nodes)) > 0
+    )
