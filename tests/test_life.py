@@ -351,6 +351,28 @@ def test_the_nodes_nics_limit_a_fast_storage() -> None:
     assert list(saved["interruptions_by"]) == ["nic"]
 
 
+def test_the_best_interval_is_near_daly_s_and_not_beaten_by_others() -> None:
+    found = of(checkpoint={"every": "best", "write_time": "10 s"}).points[0]
+    saved = found["checkpoints"]
+    assert saved["every_s"] == pytest.approx(saved["daly_s"], rel=0.35)
+    for factor in (0.5, 2.0):
+        every = f"{factor * saved['every_s']} s"
+        other = of(checkpoint={"every": every, "write_time": "10 s"}).points[0]
+        assert found["time_to_train_s"] < other["time_to_train_s"]
+
+
+def test_warm_nodes_are_paid_for_and_more_of_them_are_a_question_of_money() -> None:
+    """Eight nodes and two warm ones cost ten; the run is shorter, and which is cheaper is said."""
+    rent = {"price": {"per_device_hour": "2 usd"}}
+    pools = {"repair": {"automatic": "4 h"}, "detection": "60 s"}
+    bare = of(recovery={"kind": "restart", **pools}, **rent).points[0]
+    two = of(recovery={"kind": "restart", "spares": {"warm": 2}, **pools}, **rent).points[0]
+    assert two["cost_usd_per_hour"] == pytest.approx(20.0)
+    assert bare["cost_usd_per_hour"] == pytest.approx(16.0)
+    assert two["time_to_train_s"] < bare["time_to_train_s"]
+    assert two["cost_usd"] == pytest.approx(20.0 * two["time_to_train_s"] / HOUR)
+
+
 def test_words_say_what_failures_cost() -> None:
     lines = sentences(of(price={"per_device_hour": "2 usd"}).answer)
     (told,) = (line for line in lines if "Without failures it would take" in line)
@@ -475,7 +497,7 @@ def test_an_elastic_job_says_what_happens_to_its_batch() -> None:
         ({"failures": {"preemption": {}}}, "'preemption' is not modelled"),
         ({"failures": {"node": {"mtbf": "5 min"}}}, "a run would be interrupted"),
         ({"checkpoint": {"every": "10 min"}}, "needs either write"),
-        ({"checkpoint": {"every": "best", "write_time": "1 s"}}, "'best' is no interval"),
+        ({"checkpoint": {"every": "good", "write_time": "1 s"}}, "'good' is no interval"),
         ({"checkpoint": {"mode": "free", "every": "1 s"}}, "mode: free saves at no cost"),
         ({"checkpoint": {"every": "1 s", "write_time": "1 s", "staging": "1 GB/s"}}, "for mode"),
         ({"checkpoint": {"every": "1 s", "write": "1 kB/s", "mode": "async",
