@@ -68,6 +68,12 @@ def life_of(course: Course, run: int) -> Life:
     return Life(tuple(played.spells), tuple(played.seconds), played.failures)
 
 
+def _rates(course: Course, lack: int) -> list[float]:
+    """Failures per second of what breaks at a constant rate, while `lack` nodes are away."""
+    nodes = (course.nodes - lack) / course.nodes
+    return [one.rate * (nodes if one.nodes == 1 else 1.0) for one in course.steady]
+
+
 class _Played:
     """A job, its nodes, and what breaks."""
 
@@ -288,16 +294,12 @@ class _Played:
 
     # -- what breaks --------------------------------------------------------------------------
 
-    def _rates(self) -> list[float]:
-        nodes = (self.course.nodes - self.lack) / self.course.nodes
-        return [one.rate * (nodes if one.nodes == 1 else 1.0) for one in self.course.steady]
-
     def _rate_of_all(self) -> float:
-        return math.fsum(self._rates())
+        return math.fsum(_rates(self.course, self.lack))
 
     def _strike(self) -> None:
         """Something breaks, now."""
-        course, row, rates = self.course, self.row, self._rates()
+        course, row, rates = self.course, self.row, _rates(self.course, self.lack)
         if self.by_age:
             kind = min(range(len(self.lives)), key=lambda k: float(self.lives[k].min()))
             hazard, own = course.aging[kind], self.lives[kind]
