@@ -281,10 +281,11 @@ def test_activations_in_flight_are_kept_and_the_busiest_rank_counts() -> None:
         data["schedule"] = {"kind": kind}
         kept[kind] = predicted(data).outcomes[0].memory.parts["activations"]  # type: ignore[union-attr]
     alone = predicted({k: v for k, v in data.items() if k not in ("parallel", "schedule")})
-    whole = alone.outcomes[0].memory.parts["activations"]  # type: ignore[union-attr]
+    parts = alone.outcomes[0].memory.parts  # type: ignore[union-attr]
+    whole = sum(size for name, size in parts.items() if name.startswith("activations"))
     # GPipe keeps all 8 micro-batches of a quarter of the model (the last one has the logits), 1F1B
     # at most 4 of the first quarter
-    assert 2 * whole < kept["gpipe"] < 4 * whole
+    assert 1.2 * whole < kept["gpipe"] < 4 * whole
     assert kept["one_f_one_b"] < kept["gpipe"] / 1.9
 
 

@@ -21,7 +21,7 @@ MAX_JOBS = 100
 #: the sections that a job may have of its own; the cluster and its prices belong to all
 SECTIONS = (
     "model", "strategy", "collective", "batch", "precision", "optimizer", "compute", "recompute",
-    "parallel", "schedule", "stages", "host", "input", "variability", "iteration", "calibrate",
+    "memory", "parallel", "schedule", "stages", "host", "input", "variability", "iteration", "calibrate",
     "calibration", "training",
 )  # fmt: skip
 

@@ -29,6 +29,8 @@ from dpsim.describe.sections import (
     Startup,
 )
 from dpsim.machines.machine import machine_names
+from dpsim.models.compute import Recompute
+from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import ModelSource, dump_model, section_of
 from dpsim.money.price import Energy, Price
@@ -56,7 +58,8 @@ class Scenario:
     precision: PrecisionSpec | None = None
     optimizer: Optimizer = Optimizer()
     compute: Compute = Compute()
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: Recompute = "none"
+    memory: MemorySection = MemorySection()
     parallel: Parallel = Parallel()
     schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None

@@ -16,6 +16,7 @@ from dpsim.core.places import as_text
 from dpsim.core.record import Refused
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
+from dpsim.models.memory import UNFIT, Fits
 from dpsim.planning.grid import Axis, Grid, as_vary, parse_axis
 from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
@@ -77,15 +78,16 @@ class Candidate:
         return self.failed.error if self.failed else ""
 
     @property
-    def fits(self) -> bool | None:
+    def fits(self) -> Fits | None:
         """Whether all jobs fit in memory; None where a capacity is not known."""
         found = [job.point.memory.fits for job in self.jobs]
-        return False if False in found else None if None in found else True
+        worst: tuple[Fits | None, ...] = ("no", "unlikely", None, "likely", "yes")
+        return next(one for one in worst if one in found)
 
     @property
     def usable(self) -> bool:
         """Whether it can be chosen: it has numbers, and fits."""
-        return not self.error and self.fits is not False
+        return not self.error and self.fits not in UNFIT
 
 
 @dataclass(frozen=True)

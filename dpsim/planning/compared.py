@@ -11,6 +11,7 @@ import numpy as np
 
 from dpsim._version import __version__
 from dpsim.core.arrays import Array
+from dpsim.models.memory import UNFIT
 from dpsim.planning.candidates import DEVICES, PlayedJob
 from dpsim.planning.compare import UNITS, By, Comparison, worth
 from dpsim.planning.equal_work import HOUR
@@ -217,7 +218,7 @@ def _warnings(found: Comparison) -> Iterator[str]:
     for candidate in found.candidates:
         if candidate.error:
             yield f"{candidate.name}: no number: {candidate.error}"
-        elif candidate.fits is False:
+        elif candidate.fits in UNFIT:
             yield f"{candidate.name}: does not fit in memory, so it cannot be chosen"
     said: dict[str, list[str]] = {}
     for candidate in found.candidates:

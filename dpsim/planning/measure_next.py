@@ -23,6 +23,7 @@ from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
+from dpsim.models.memory import UNFIT
 from dpsim.planning.candidates import Candidate, PlayedJob
 from dpsim.planning.causes import Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
@@ -266,7 +267,7 @@ def _smallest(case: Case) -> int | None:
     count = 1
     while count <= most:
         try:
-            if memory_of(at_ranks(case, count)).fits is not False:
+            if memory_of(at_ranks(case, count)).fits not in UNFIT:
                 return count
         except (Refused, SimulationError, ValueError):
             pass

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
+from dpsim.models.memory import UNFIT
 from dpsim.planning.wanted import ends_of, value_of
 from dpsim.predict.point import Chosen, Failed, Point
 from dpsim.report.fields import drawn
@@ -221,7 +222,7 @@ def _line(
         x, y, markersize=5, label=name, gid=f"line-{place}", **look(place),
         linewidth=max(1.2, 2.4 - 0.4 * place),  # so that no line hides another
     )  # fmt: skip
-    hollow = [(a, v) for (a, p), v in zip(points, y, strict=True) if p.get("fits") is False]
+    hollow = [(a, v) for (a, p), v in zip(points, y, strict=True) if p.get("fits") in UNFIT]
     unfit(axes, hollow, look(place), name)
 
 
@@ -304,7 +305,7 @@ def _hatched(axes: Axes, points: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
         (column - 0.5, row - 0.5)
         for row, line in enumerate(points)
         for column, point in enumerate(line)
-        if point.get("fits") is False
+        if point.get("fits") in UNFIT
     ]
     for corner in corners:
         axes.add_patch(

@@ -187,6 +187,10 @@ class Megatron(Strategy):
         if not self.use_distributed_optimizer:
             yield from self.changed("sharded", use_distributed_optimizer=True)
 
+    @property
+    def fused_kernels(self) -> bool:
+        return True
+
     def memory(self, job: Job) -> dict[str, float]:
         """Parameters and the gradient buffer whole, optimizer states of the shard; an fp32 copy of
         the shard's gradients where the buffer is in 16 bit.
