@@ -116,7 +116,7 @@ MEANING = {
         "the points: a mapping from key paths to lists is a grid, a list of mappings gives the "
         "points one by one"
     ),
-    "Scenario.calibrate": "one measured number that sets the level of compute",
+    "Scenario.calibrate": "measured steps that set the level of compute; several fit more",
     "Scenario.calibration": (
         "a file of measured curves below the scenario's folder, or a bundled one; see "
         "[how to calibrate](howto/calibrate.md)"
@@ -151,8 +151,15 @@ MEANING = {
     "Host.serial": "host time per step that no rank shares out",
     "Calibrate.step_time": "a measured step time",
     "Calibrate.throughput": "a measured throughput of all ranks together",
-    "Calibrate.file": "a CSV as for `measured`; only its smallest count is used",
+    "Calibrate.file": "a CSV as for `measured`; its rows are points, and `ranks` takes one count",
     "Calibrate.ranks": "the count at which it was measured; the first point if left out",
+    "Calibrate.points": "several measured points, each with the keys below",
+    "CalibrationPoint.step_time": "a measured step time",
+    "CalibrationPoint.throughput": "a measured throughput of all ranks together",
+    "CalibrationPoint.ranks": "the count at which it was measured; the first point if left out",
+    "CalibrationPoint.per_device": "`batch.per_device` of that run, where it was another",
+    "CalibrationPoint.global": "`batch.global` of that run, where it was another",
+    "CalibrationPoint.accumulation": "`batch.accumulation` of that run, where it was another",
     "Optimizer.kind": "which optimizer",
     "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes",
     "HuggingFace.huggingface": "a `config.json` below the scenario's folder, or a bundled name",
@@ -343,6 +350,8 @@ def page() -> str:
     parts += [described(LayerSpec), *_plugins("model", Plugin("models", "name"))]
     for key, cls in SECTIONS:
         parts += [f"## {key}\n", described(cls)]
+        if cls is sections.Calibrate:
+            parts += ["Each entry of `points`:\n", table(sections.CalibrationPoint)]
     parts += ["## distribution\n", DISTRIBUTION]
     parts += _plugins("distribution", Plugin("variability", "kind"))
     parts += ["## schedule\n", SCHEDULE]
@@ -351,8 +360,8 @@ def page() -> str:
     parts += ["## compression\n", COMPRESSION]
     parts += _plugins("compression", Plugin("compression", "kind"))
     parts += ["## collective\n", *_plugins("collective", Plugin("backends", "backend"))]
-    sections = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
-    parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {sections}.\n"]
+    keys = ", ".join(f"`{key}`" for key in SECTIONS_OF_A_JOB)
+    parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {keys}.\n"]
     parts += ["## Not modelled\n", NOT_MODELLED, "\n".join(map(_missing, missing().items())), ""]
     return "\n".join(parts)
 

@@ -32,6 +32,7 @@ class Case:
 
     compute_scale  the level of compute that calibration has found
     spares         nodes, the slowest throughout, that have been replaced by quiet ones (a what-if)
+    exchange       by what collectives take longer than modelled, inside a node and between nodes
     shared         what need not be worked out again
     """
 
@@ -39,6 +40,7 @@ class Case:
     base: Path
     compute_scale: float = 1.0
     spares: int = 0
+    exchange: tuple[float, float] = (1.0, 1.0)
     shared: Chapters = field(default_factory=Chapters, compare=False, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,7 +90,7 @@ class Case:
     def transport(self) -> Transport:
         """What collectives cost."""
         s = self.scenario
-        return self.shared.known(Transport, self.site, s.collective, s.calibration)
+        return self.shared.known(Transport, self.site, s.collective, s.calibration, self.exchange)
 
     @cached_property
     def script(self) -> Script:

@@ -9,6 +9,7 @@ from dpsim.backends import Backend, Plan, Ranks
 from dpsim.backends.curves.file import Calibration, find
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.site import Site
+from dpsim.collectives import members_of
 from dpsim.play import Costs
 from dpsim.play.measured import MeasuredCosts, stretched
 
@@ -16,11 +17,13 @@ from dpsim.play.measured import MeasuredCosts, stretched
 @dataclass(frozen=True)
 class Transport:
     """The links of `site`, the `collective` backend that uses them (left out: NCCL), and the name
-    of a `curves` file of what was measured."""
+    of a `curves` file of what was measured.  `exchange`: by what a calibration found collectives to
+    take longer than modelled, inside a node and between nodes."""
 
     site: Site
     collective: Backend | None
     curves: str | None
+    exchange: tuple[float, float] = (1.0, 1.0)
 
     @property
     def backend(self) -> Backend:
@@ -39,7 +42,8 @@ class Transport:
         if topology is not None and topology.ranks > 1:
             topology.require_connected()
         if self.calibration is None or topology is None:
-            return Costs(self.backend, topology)
+            plain = Costs(self.backend, topology)
+            return plain if self.exchange == (1.0, 1.0) else Exchanged(plain, *self.exchange)
         return MeasuredCosts(self.backend, topology, self.calibration.curves, self.site.group)
 
 
@@ -55,3 +59,19 @@ class Stretched(Costs):
         """The stretched plan."""
         plan = self._inner.plan(operation, ranks, size)
         return stretched(plan, self._latency, self._transfer)
+
+
+class Exchanged(Costs):
+    """Costs where collectives of one node take `inside` times as long, and those between nodes
+    `between` times: what a calibration on several points has found."""
+
+    def __init__(self, costs: Costs, inside: float, between: float) -> None:
+        super().__init__(costs.backend, costs.topology)
+        self._inner, self._factors = costs, (inside, between)
+
+    def plan(self, operation: str, ranks: Ranks, size: float) -> Plan:
+        """The plan, as long as it was found to be."""
+        plan = self._inner.plan(operation, ranks, size)
+        several = self.topology is not None and len(members_of(ranks, self.topology).nodes) > 1
+        factor = self._factors[several]
+        return stretched(plan, factor, factor)

@@ -22,7 +22,7 @@ from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
 from dpsim.play import Costs, Late, Play
-from dpsim.play.bundled import BundledCosts
+from dpsim.play.bundled import bundled
 from dpsim.play.quorum import Quorum
 from dpsim.variability import expected_slowest
 
@@ -93,15 +93,10 @@ class Script:
         return lambda step: casts[min(step, len(casts) - 1)]
 
     def _costs(self, stretch: Stretch, alike: bool) -> Costs:
-        if (stretch.latency, stretch.transfer) == (1.0, 1.0):
-            return self._bundled if alike else self.transport.costs
-        costs = Stretched(self.transport.costs, stretch.latency, stretch.transfer)
-        return BundledCosts(costs, self.programs.cast(None).groups) if alike else costs
-
-    @cached_property
-    def _bundled(self) -> BundledCosts:
-        """Costs of one player for all ranks that hold the same stages."""
-        return BundledCosts(self.transport.costs, self.programs.cast(None).groups)
+        costs = self.transport.costs
+        if (stretch.latency, stretch.transfer) != (1.0, 1.0):
+            costs = Stretched(costs, stretch.latency, stretch.transfer)
+        return bundled(costs, self.programs.cast(None).groups) if alike else costs
 
     # -- delays and factors -------------------------------------------------------------------
 
@@ -169,16 +164,16 @@ class Script:
     def unsaid(self) -> float:
         """The fitted spread that stated variability takes the place of; 0 where it does not."""
         stated = self.scenario.compute.spread is None and self.scenario.variability.scatters
-        return self._spread if stated else 0.0
+        return self.spread if stated else 0.0
 
     @property
     def waiting(self) -> float:
         """Mean of the slowest rank's compute over that of a single one (of the slowest, where some
         are said to be): E[max of N], normal."""
-        if self.unsaid or not self._spread:
+        if self.unsaid or not self.spread:
             return 1.0
         batches = self.batches
-        return expected_slowest(batches.site.ranks, batches.variation.fixed, self._spread)
+        return expected_slowest(batches.site.ranks, batches.variation.fixed, self.spread)
 
     @property
     def contention(self) -> float:
@@ -188,7 +183,7 @@ class Script:
         return self._fitted(self.scenario.compute.contention, f"{kernels}.contention")
 
     @property
-    def _spread(self) -> float:
+    def spread(self) -> float:
         """Standard deviation of the ranks' compute, as a share of it."""
         return self._fitted(self.scenario.compute.spread, "gpu.spread")
 

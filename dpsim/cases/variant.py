@@ -23,6 +23,7 @@ class Variant:
     changes  sections of the scenario -> what they are instead
     cost     what the change costs, in words
     level    the level of compute, where that changes
+    exchange  by what collectives take longer, in a node and between nodes, where that changes
     spares   how many of the slowest nodes are replaced by quiet ones, where any are
 
     Machine, routes, model and plans are shared with the original as far as they don't change.
@@ -33,10 +34,11 @@ class Variant:
     cost: str = ""
     level: float | None = None
     spares: int | None = None
+    exchange: tuple[float, float] | None = None
 
     def of(self, case: Case) -> Case:
         """`case`, changed."""
-        own = {"compute_scale": self.level, "spares": self.spares}
+        own = {"compute_scale": self.level, "spares": self.spares, "exchange": self.exchange}
         given: dict[str, Any] = {key: value for key, value in own.items() if value is not None}
         scenario = altered(case.scenario, self.changes) if self.changes else case.scenario
         return replace(case, scenario=scenario, **given).knowing(case)
@@ -45,6 +47,60 @@ class Variant:
 def scaled(case: Case, level: float) -> Case:
     """`case` with another level of compute."""
     return Variant("calibrated", level=level).of(case)
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """What a calibration has found a case to be other than modelled.
+
+    compute  by what layers take longer
+    host_s   host time per step beside what the scenario says [s]
+    launch   by what the host takes longer to issue a kernel, where the scenario says how long
+    inside, between  by what collectives take longer in a node and between nodes
+    spread   by what ranks differ more than fitted
+    """
+
+    compute: float = 1.0
+    host_s: float = 0.0
+    launch: float = 1.0
+    inside: float = 1.0
+    between: float = 1.0
+    spread: float = 1.0
+
+    def of(self, case: Case) -> Case:
+        """`case`, adjusted."""
+        own = case.scenario
+        changes: dict[str, Any] = {}
+        if self.host_s or self.launch != 1.0:
+            launch = None if own.host.launch is None else own.host.launch * self.launch
+            serial = own.host.serial + self.host_s
+            changes["host"] = replace(own.host, serial=serial, launch=launch)
+        if self.spread != 1.0:
+            spread = min(case.script.spread * self.spread, 1.0)
+            changes["compute"] = replace(own.compute, spread=spread)
+        exchange = (self.inside, self.between)
+        return Variant("calibrated", changes, level=self.compute, exchange=exchange).of(case)
+
+    def beyond(self, other: Adjustment) -> Adjustment:
+        """What makes this of a case that `other` has adjusted already."""
+        return replace(
+            self,
+            host_s=self.host_s - other.host_s,
+            launch=self.launch / other.launch,
+            spread=self.spread / other.spread,
+        )
+
+
+def batched(case: Case, sizes: Mapping[str, int]) -> Case:
+    """`case` with these keys of its batch."""
+    own: dict[str, Any] = dict(sizes)
+    if "global_" in own:
+        own.setdefault("per_device", None)
+    elif "per_device" in own:
+        own["global_"] = None
+    if not own:
+        return case
+    return Variant("batch", {"batch": replace(case.scenario.batch, **own)}).of(case)
 
 
 def at_ranks(case: Case, ranks: int) -> Case:

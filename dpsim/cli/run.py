@@ -32,4 +32,5 @@ def run(scenario: Source, sets: Sets = None, json: Json = False, out: Out = None
     if out is not None:
         report.write_all(found, out)
     answer(json, lambda: with_advice(found), lambda console: report.print_run(found, console, out))
-    return unfit(found.points)
+    doubtful = found.level is not None and found.level.fit is not None and found.level.findings
+    return unfit(found.points) or int(bool(doubtful))

@@ -54,8 +54,8 @@ def _before(step: Step, rank: int, index: int, start: float) -> tuple[int, int] 
     for other in ranks:
         own = _counterpart(step, other, rank, index)
         ops, ends = step.cast.program(other).ops, step.column(other).end
-        same = [i for i in range(own) if ops[i].stream == op.stream][-1:]
-        freed = {i: ends[i] for i in same}
+        behind = step.cast.program(other).behind[own]
+        freed = {behind: ends[behind]} if behind >= 0 else {}
         freed |= {i: ends[i] + ops[own].delay for i in ops[own].after}
         for candidate in sorted(freed, key=lambda i: -freed[i]):
             if abs(freed[candidate] - start) <= _TOUCH * max(start, 1e-9):

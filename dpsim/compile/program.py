@@ -122,6 +122,16 @@ class Program:
         return tuple(result)
 
     @cached_property
+    def behind(self) -> tuple[int, ...]:
+        """Index of the operation before each on its stream; -1 where it is the first."""
+        last: dict[str, int] = {}
+        result = []
+        for index, op in enumerate(self.ops):
+            result.append(last.get(op.stream, -1))
+            last[op.stream] = index
+        return tuple(result)
+
+    @cached_property
     def known(self) -> dict[Any, Any]:
         """What engines have worked out about it, by their own keys; it never changes."""
         return {}

@@ -286,10 +286,17 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
         }
     if scenario.schedule is not None:
         data["schedule"] = {"kind": plugins.name_of(scenario.schedule), **dump(scenario.schedule)}
-    if scenario.calibrate is not None and scenario.calibrate.throughput is not None:
-        value, unit = scenario.calibrate.throughput
-        data["calibrate"]["throughput"] = f"{value!r} {unit}/s"
+    if scenario.calibrate is not None:
+        _write_rates(scenario.calibrate, data["calibrate"])
     return data
+
+
+def _write_rates(calibrate: Calibrate, data: dict[str, Any]) -> None:
+    """Throughputs in `data`, the plain data of `calibrate`, as a file has them."""
+    rates = [calibrate.throughput, *(point.throughput for point in calibrate.points or ())]
+    for rate, mapping in zip(rates, [data, *data.get("points", ())], strict=True):
+        if rate is not None:
+            mapping["throughput"] = f"{rate[0]!r} {rate[1]}/s"
 
 
 def find(source: str | Path) -> Path:

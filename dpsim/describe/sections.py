@@ -16,6 +16,8 @@ from dpsim.machines.devices import NetworkKind
 from dpsim.variability import Number
 
 Oversubscription = Annotated[float, units.Unit("1", low=1.0, high=1e4)]
+#: measured points of a calibration; each is played several times
+MOST_POINTS = 64
 _OF_A_MACHINE = (
     "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
     "inter_node_latency", "oversubscription", "routing", "devices",
@@ -225,24 +227,61 @@ class Rate(Mark):
 
 
 @record
+class CalibrationPoint:
+    """One measured point: a step time or a throughput, at `ranks` (default: the first point's) and
+    with another batch than the scenario's where one is said."""
+
+    step_time: units.Seconds | None = None
+    throughput: Annotated[tuple[float, str], Rate()] | None = None
+    ranks: Count | None = None
+    per_device: Annotated[int, Check(1, 10**7)] | None = None
+    global_: Annotated[int, Check(1, 10**10)] | None = Field(default=None, alias="global")
+    accumulation: Annotated[int, Check(1, 100_000)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.step_time is None) == (self.throughput is None):
+            raise ValueError("needs exactly one of step_time and throughput")
+        if self.step_time == 0:
+            raise Refused("0 s is no measurement", ("step_time",))
+        if self.per_device is not None and self.global_ is not None:
+            raise ValueError("give per_device or global, not both")
+
+    @property
+    def batch(self) -> dict[str, int]:
+        """What of the batch is other than the scenario's, by field of Batch."""
+        names = ("per_device", "global_", "accumulation")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+@record
 class Calibrate:
-    """One measured number that sets the level of compute: a step time or a throughput at `ranks`
-    (default: the first point), or a `file` of measured points, of which only the smallest count
-    is used."""
+    """What was measured, and sets the level of compute: a step time or a throughput at `ranks`
+    (default: the first point); several `points`; or a `file` of measured points, of which `ranks`
+    takes those of one count.
+
+    One point sets the level of compute and nothing else.  Several fit it by least squares together
+    with the host's time per step, the cost of an exchange inside a node and between nodes, and how
+    much ranks differ; intervals of other counts follow from how well they fit.
+    """
 
     step_time: units.Seconds | None = None
     throughput: Annotated[tuple[float, str], Rate()] | None = None
     file: Text | None = None
     ranks: Count | None = None
+    points: tuple[CalibrationPoint, ...] | None = None
 
     def __post_init__(self) -> None:
-        given = [x for x in (self.step_time, self.throughput, self.file) if x is not None]
+        ways = (self.step_time, self.throughput, self.file, self.points)
+        given = [x for x in ways if x is not None]
         if len(given) != 1:
-            raise ValueError("needs exactly one of step_time, throughput and file")
+            raise ValueError("needs exactly one of step_time, throughput, file and points")
         if self.step_time == 0:
             raise Refused("0 s is no measurement", ("step_time",))
-        if self.file is not None and self.ranks is not None:
-            raise Refused("a file says its own ranks; leave it out", ("ranks",))
+        if self.points is not None and not 1 <= len(self.points) <= MOST_POINTS:
+            message = f"{len(self.points)} points; 1 … {MOST_POINTS} are accepted"
+            raise Refused(message, ("points",))
+        if self.points is not None and self.ranks is not None:
+            raise Refused("every point says its own ranks; leave it out", ("ranks",))
 
 
 @record

@@ -98,14 +98,22 @@ class LinkLayout:
         assert cables is not None
         return (a, cables.leaf_of(a)) if edge[1] == LEAF else (cables.leaf_of(b), b)
 
+    @cached_property
+    def _places(self) -> dict[tuple[Edge | None, bool], IntArray]:
+        """The numbers of the links at each place."""
+        return {(column.edge, column.single): column.numbers for column in self.columns}
+
     def meets(self, other: LinkLayout) -> bool:
         """Whether they have a link in common."""
-        theirs = {(column.edge, column.single): column.numbers for column in other.columns}
-        for column in self.columns:
-            there = theirs.get((column.edge, column.single))
-            if there is not None and len(np.intersect1d(column.numbers, there)):
-                return True
+        mine, theirs = self._places, other._places
+        return any(_overlap(mine[place], theirs[place]) for place in mine if place in theirs)
+
+
+def _overlap(one: IntArray, other: IntArray) -> bool:
+    """Whether different numbers have one in common; most are far from each other."""
+    if one.min() > other.max() or other.min() > one.max():
         return False
+    return len(np.intersect1d(one, other, assume_unique=True)) > 0
 
 
 class Loads(Mapping[Edge, float]):

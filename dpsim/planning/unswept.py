@@ -11,7 +11,6 @@ from typing import Any
 
 from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
-from dpsim.cases.variant import scaled
 from dpsim.core.overrides import changed_sections
 from dpsim.core.record import Refused, altered
 from dpsim.describe.scenario import Loaded, Scenario, load
@@ -122,7 +121,7 @@ class Unswept:
         """The case of `loaded`, a single point, at the level that was found."""
         scenario = loaded.points[0]
         case = Case(scenario, self.base, shared=self.known(scenario))
-        return case if self.found is None else scaled(case, self.found.scale)
+        return case if self.found is None else self.found.of(case)
 
     def predicted(self, loaded: Loaded) -> Prediction:
         """What is predicted for `loaded`, a single point; ValueError for a number that is none."""

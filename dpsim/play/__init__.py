@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, Topology, link_seconds
 from dpsim.collectives import as_ranks
@@ -38,11 +39,15 @@ class NotApplicable(Exception):
 
 class Costs:
     """Plans of collectives on one machine, each made once; of groups that lie alike, one of them
-    has it made."""
+    has it made.
+
+    known  what else was worked out from its plans, by whoever did: one play follows another
+    """
 
     def __init__(self, backend: Backend, topology: Topology | None) -> None:
         self.backend = backend
         self.topology = topology
+        self.known: dict[Hashable, Any] = {}
         self._plans: dict[_Asked, Plan] = {}
         self._first: dict[Hashable, tuple[Ranks, int, Plan]] = {}
         self._slowed: dict[tuple[int, float], tuple[Plan, Plan]] = {}

@@ -15,6 +15,15 @@ from dpsim.compile.program import BARRIER, RECEIVE, SEND, Op
 from dpsim.play import WAITING, Costs
 
 
+def bundled(costs: Costs, groups: Mapping[str, Sequence[Ranks]]) -> BundledCosts:
+    """The costs of players, made once for all plays with the same groups."""
+    key = (BundledCosts, *groups.items())
+    if key not in costs.known:
+        costs.known[key] = BundledCosts(costs, groups)
+    found: BundledCosts = costs.known[key]
+    return found
+
+
 class BundledCosts(Costs):
     """Costs of players: whatever they do in a group of `groups`, all ranks of that name do at
     once; their plans are `costs`'."""

@@ -26,7 +26,7 @@ def measured(
         good = ((one.case, one.point) for one in outcomes if isinstance(one.point, Point))
         at = next(((c, p) for c, p in good if c.ranks == seen.ranks), None)
         if at is not None:
-            calibrated = found is not None and found.ranks == seen.ranks
+            calibrated = found is not None and seen.ranks in found.counts
             yield _beside(seen, *at, "calibrated" if calibrated else "predicted")
 
 

@@ -1,38 +1,67 @@
-"""Calibration by one measured step: it sets the level of compute and keeps the proportions.
+"""Calibration by measured steps: they set the level of compute and keep the proportions.
 
-The layers' durations are multiplied by one factor such that the predicted step time at the
-measured count equals the measured one.
+One step: the layers' durations are multiplied by one factor such that the predicted step time at
+the measured count equals the measured one.  Several: more numbers are fitted (`dpsim.predict.fit`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import at_ranks, scaled
+from dpsim.cases.variant import Adjustment, at_ranks, batched, scaled
 from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
 from dpsim.describe.scenario import Loaded
-from dpsim.describe.sections import Calibrate
+from dpsim.describe.sections import Calibrate, CalibrationPoint
 from dpsim.models.compute import beyond_peak
+from dpsim.predict.findings import CalibrationFinding, of_fit, of_level
+from dpsim.predict.fit import PointsFit, fit
 from dpsim.predict.player import step_time
+from dpsim.predict.point import Causes
 
 #: the least level where pauses are: they are shares of compute, and so need some
 ALMOST_NONE = 1e-9
+#: how many times further up a root is looked for where times say nothing of where it is
+_FARTHER = 4.0
 
 _FASTER = "if it ran in a faster dtype (autocast, tf32), say so with precision.compute"
 
 
 @dataclass(frozen=True)
 class Level:
-    """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`."""
+    """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`.
+
+    adjustment, fit  what else was fitted and how well, where there were several points
+    findings         what of it no healthy machine explains
+    """
 
     scale: float
     ranks: int
     step_time: float
+    adjustment: Adjustment | None = None
+    fit: PointsFit | None = None
+    findings: tuple[CalibrationFinding, ...] = ()
+
+    def of(self, case: Case) -> Case:
+        """`case` as it was calibrated."""
+        return scaled(case, self.scale) if self.adjustment is None else self.adjustment.of(case)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The counts at which steps were measured."""
+        return self.fit.counts if self.fit else (self.ranks,)
+
+    def before(self, ranks: int) -> int:
+        """The measured count from which a case of `ranks` ranks was extrapolated."""
+        return self.fit.before(ranks) if self.fit else self.ranks
+
+    def causes(self, case: Case, step: float) -> Causes | None:
+        """What is still unsure of a calibrated case that takes `step` [s]; None where one point
+        alone set the level."""
+        return self.fit.causes(case, step, step_time) if self.fit else None
 
 
 def level_of(loaded: Loaded) -> Level | None:
@@ -45,77 +74,126 @@ def level_of(loaded: Loaded) -> Level | None:
 
 
 def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = step_time) -> Level:
-    """The level that makes the prediction equal the measurement; `play` tells a case's step time.
+    """The level that makes the prediction equal the measurement, or, where there are several, come
+    nearest to all; `play` tells a case's step time.
 
     Raises Refused where no level does, or only one beyond what the device's peak explains.
     """
-    point = _point(first, calibrate)
-    case = at_ranks(first, point.ranks)
+    points = sorted(_points(first, calibrate))
+    cases = [_case(first, calibrate, point) for point in points]
+    targets = [_target(case, point) for case, point in zip(cases, points, strict=True)]
+    if len(points) == 1:
+        scale = _alone(cases[0], targets[0], play)
+        found = Level(scale, points[0].ranks, targets[0])
+        return replace(found, findings=tuple(of_level(found.of(cases[0]), scale)))
     try:
+        start = _alone(cases[0], targets[0], play)
+    except Refused:  # the model's own exchanges may take longer than the whole measured step
+        start = 1.0
+    fitted = fit(cases, targets, start, play)
+    numbers = {number.name: number.value for number in fitted.numbers}
+    adjusted = Adjustment(**numbers)
+    _check_peak(adjusted.of(cases[0]))
+    findings = (*of_level(adjusted.of(cases[0]), adjusted.compute), *of_fit(cases, fitted))
+    return Level(adjusted.compute, points[0].ranks, targets[0], adjusted, fitted, findings)
+
+
+def _case(first: Case, calibrate: Calibrate, point: MeasuredPoint) -> Case:
+    """`first` on the ranks and with the batch of `point`."""
+    single = (calibrate.ranks or calibrate.file or calibrate.points) is None
+    key = next((k for k in ("points", "file") if getattr(calibrate, k)), "ranks")
+    try:
+        case = batched(at_ranks(first, point.ranks), dict(point.batch))
         _ = case.shares
     except Refused as error:
-        key = "ranks" if calibrate.ranks else "file"
-        if case is first or (calibrate.ranks or calibrate.file) is None:
+        if single or (point.ranks == first.ranks and not point.batch):
             raise
         raise Refused(f"{point.ranks} ranks: {error.message}", ("calibrate", key)) from None
+    return case
+
+
+def _target(case: Case, point: MeasuredPoint) -> float:
+    """The measured step time of `case` [s]."""
     try:
-        target = point.step_time(case.global_batch, case.model.tokens, case.model.sample)
+        return point.step_time(case.global_batch, case.model.tokens, case.model.sample)
     except Refused as error:
         raise Refused(error.message, ("calibrate",)) from None
 
-    @cache
-    def time(scale: float) -> float:
-        return play(scaled(case, scale))
 
+def _alone(case: Case, target: float, play: Callable[[Case], float]) -> float:
+    """The level at which `case` takes `target` [s], all else as modelled."""
     least = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
-    shortest = time(least)
-    if target <= shortest:
-        raise Refused(
-            f"a step of {target:.4g} s is shorter than what communication and the optimizer alone "
-            f"take ({shortest:.4g} s)",
-            ("calibrate",),
-        )
-    scale = _solve(time, target, least)
+    scale = _solve(lambda scale: play(scaled(case, scale)), target, least)
     _check_peak(scaled(case, scale))
-    return Level(scale, point.ranks, target)
+    return scale
 
 
-def _point(first: Case, calibrate: Calibrate) -> MeasuredPoint:
+def _points(first: Case, calibrate: Calibrate) -> list[MeasuredPoint]:
+    """What was measured."""
     if calibrate.file is not None:
         file = below(first.base, calibrate.file, "calibrate.file")
-        return read_measured(file, "calibrate.file")[0]
-    ranks = calibrate.ranks or first.ranks
-    if calibrate.step_time is not None:
-        return MeasuredPoint(ranks, calibrate.step_time, "s", "calibrate.step_time")
-    assert calibrate.throughput is not None
-    value, unit = calibrate.throughput
-    return MeasuredPoint(ranks, value, unit, "calibrate.throughput")
+        rows = read_measured(file, "calibrate.file")
+        found = [row for row in rows if calibrate.ranks in (None, row.ranks)]
+        if not found:
+            there = ", ".join(str(row.ranks) for row in rows[:20])
+            message = f"{calibrate.file} has no row of {calibrate.ranks} ranks; it has {there}"
+            raise Refused(message, ("calibrate", "ranks"))
+        return found
+    return [_point(first, each) for each in calibrate.points or (calibrate,)]
+
+
+def _point(first: Case, said: Calibrate | CalibrationPoint) -> MeasuredPoint:
+    ranks = said.ranks or first.ranks
+    batch = tuple(said.batch.items()) if isinstance(said, CalibrationPoint) else ()
+    if said.step_time is not None:
+        return MeasuredPoint(ranks, said.step_time, "s", "calibrate.step_time", batch)
+    assert said.throughput is not None
+    value, unit = said.throughput
+    return MeasuredPoint(ranks, value, unit, "calibrate.throughput", batch)
 
 
 def _solve(time: Callable[[float], float], target: float, least: float) -> float:
     """The root of time(scale) = target: it grows with scale from `least` on, almost linearly.
 
-    The secant through the two scales that come nearest, kept inside the bracket."""
-    known = {least: time(least), 1.0: time(1.0)}
-    while max(known.values()) < target:
-        high = max(known) * 4.0
-        if high > 1e12:
-            raise Refused("the model's compute takes no time, so no level fits", ("calibrate",))
-        known[high] = time(high)
+    The secant through the two scales that come nearest, kept inside the bracket; first as if a step
+    were compute and nothing else.  Every try is a play, so an end of the bracket is tried only
+    where a secant leads there."""
+    known = {1.0: time(1.0)}
+    guess = target / known[1.0] if known[1.0] else _FARTHER
     for _ in range(80):
-        nearest = sorted(known, key=lambda scale: abs(known[scale] - target))
-        if abs(known[nearest[0]] - target) <= 1e-10 * target:
+        one, *others = sorted(known, key=lambda scale: abs(known[scale] - target))
+        if abs(known[one] - target) <= 1e-10 * target:
             break
-        low = max(scale for scale, found in known.items() if found <= target)
-        high = min(scale for scale, found in known.items() if found > target)
-        one, other = nearest[:2]
-        rise = known[other] - known[one]
-        guess = one + (other - one) * (target - known[one]) / rise if rise else low
-        guess = guess if low < guess < high else (low + high) / 2
+        if others:
+            rise = known[others[0]] - known[one]
+            away = (others[0] - one) * (target - known[one])
+            guess = one + away / rise if rise else least
+        guess = _inside(known, guess, target, least)
         if guess in known:
             break
         known[guess] = time(guess)
+        if guess == least and target <= known[least]:
+            raise Refused(
+                f"a step of {target:.4g} s is shorter than what communication and the optimizer "
+                f"alone take ({known[least]:.4g} s)",
+                ("calibrate",),
+            )
     return min(known, key=lambda scale: abs(known[scale] - target))
+
+
+def _inside(known: Mapping[float, float], guess: float, target: float, least: float) -> float:
+    """`guess`, or what to try instead where the root of what is `known` cannot be there."""
+    below = [scale for scale, found in known.items() if found <= target]
+    above = [scale for scale, found in known.items() if found > target]
+    if not below:
+        return guess if least < guess < min(above) else least
+    if above:
+        low, high = max(below), min(above)
+        return guess if low < guess < high else (low + high) / 2
+    guess = guess if guess > max(below) else max(below) * _FARTHER
+    if guess > 1e12:
+        raise Refused("the model's compute takes no time, so no level fits", ("calibrate",))
+    return guess
 
 
 def above_peak(case: Case) -> str:

@@ -66,8 +66,11 @@ class Numbers:
     @cached_property
     def interval(self) -> Interval:
         """Bounds of the step time."""
-        measured = self.found.ranks if self.found else measured_at(self.case)
-        return interval(self.case, self.played, measured)
+        if self.found is None:
+            return interval(self.case, self.played, measured_at(self.case))
+        case, start = self.case, self.found.before(self.case.ranks)
+        fitted = self.found.causes(case, self.step_time_s)
+        return interval(case, self.played, start, fitted=fitted)
 
     @cached_property
     def _durations(self) -> list[float]:

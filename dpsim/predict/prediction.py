@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from dpsim._version import __version__
 from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
-from dpsim.cases.variant import scaled
 from dpsim.core import told
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -156,7 +155,7 @@ def _predict(loaded: Loaded, found: Level | None, tell: told.Told, shared: Chapt
     if found is None and loaded.scenario.calibrate:
         found = level(cases[0], loaded.scenario.calibrate)
     if found is not None:
-        cases = tuple(scaled(case, found.scale) for case in cases)
+        cases = tuple(found.of(case) for case in cases)
     outcomes = tuple(_outcomes(loaded, cases, found, tell))
     prediction = Prediction(loaded, outcomes, found)
     _ = prediction._measured  # refuses a file that holds no measurements

@@ -14,16 +14,24 @@ may have hundreds of micro-batches on dozens of stages, so
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
-from dpsim.cases.variant import Variant, with_micro_batches
+from dpsim.cases.variant import Variant, scaled, with_micro_batches
 from dpsim.compile.timeline import Split, Timeline
 from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.describe.sections import Calibrate
 from dpsim.play import NotApplicable, vectorised
 from dpsim.predict import player
+from dpsim.predict.level import Level
+from dpsim.predict.level import level as solved
 from dpsim.predict.player import Played
+
+#: micro-batches of three short steps: of two that a line goes through, and of one to check it
+Ends = tuple[int, int, int]
 
 #: how far a third short step may lie off the line through the first two, relatively
 STRAIGHT = 1e-6
@@ -36,10 +44,26 @@ def step_time(case: Case) -> float:
     return play(case, splits=False).step_time
 
 
+def level(case: Case, calibrate: Calibrate) -> Level:
+    """The level of `case` that `calibrate` asks for, as `dpsim.predict.level.level` has it.
+
+    Tries take it for granted that a long step's time is a straight line; at the level that they
+    find it has to be one."""
+    ends = None if case.mesh.plain else _short(case)
+    if ends is not None:
+        with suppress(Refused):
+            found = solved(case, calibrate, _of_line)
+            own = scaled(case, found.scale)
+            if _straight(own, ends, _lines(own, ends, splits=False)):
+                return found
+    return solved(case, calibrate, step_time)
+
+
 def play(case: Case, *, splits: bool = True) -> Played:
     """`case` played; without `splits` nothing need say what its step is made of."""
     if not case.mesh.plain:
-        return Played(_timeline(case, splits), "vectorised", NOTE)
+        timeline, straight = _timeline(case, splits)
+        return Played(timeline, "vectorised", NOTE, straight)
     try:
         return player.play(case, splits=splits)
     except SimulationError:  # the vectorised engine does not share links
@@ -71,35 +95,63 @@ def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[
     lanes, ends = player.lanes_of(variants), _short(case)
     if ends is None:
         values = _played(case, lanes, splits=False).lanes
+    elif played.settled:  # the lane that stretches nothing is what was played
+        values = (played.step_time, *_lanes(case, ends, lanes[1:]))
     else:
-        short = (_played(with_micro_batches(case, m), lanes, splits=False).lanes for m in ends[:2])
-        count = case.scenario.batch.accumulation
-        values = tuple(_line(ends, pair, count) for pair in zip(*short, strict=True))
+        values = _lanes(case, ends, lanes)
     return [played.step_time * value / values[0] for value in values[1:]]
 
 
-def _timeline(case: Case, splits: bool) -> Timeline:
-    """`case`, or its short steps stretched to its length."""
+def _lanes(case: Case, ends: Ends, lanes: tuple[vectorised.Lane, ...]) -> tuple[float, ...]:
+    """The step times of `lanes`, each on the line through two short steps."""
+    if not lanes:
+        return ()
+    short = (_played(with_micro_batches(case, m), lanes, splits=False).lanes for m in ends[:2])
+    count = case.scenario.batch.accumulation
+    return tuple(_line(ends, pair, count) for pair in zip(*short, strict=True))
+
+
+def _timeline(case: Case, splits: bool) -> tuple[Timeline, bool]:
+    """`case`, or its short steps stretched to its length; and whether it is the latter."""
     ends = _short(case)
     if ends is None:
-        return _played(case, splits=splits)
-    *lines, beyond = ends
-    one, other = (_played(with_micro_batches(case, m), splits=splits) for m in lines)
-    third = _played(with_micro_batches(case, beyond), splits=False)
-    times = one.step_time, other.step_time
-    expected = _line(ends, times, ends[2])
-    if abs(third.step_time - expected) > STRAIGHT * expected:
-        return _played(case, splits=splits)
+        return _played(case, splits=splits), False
+    one, other = _lines(case, ends, splits=splits)
+    if not _straight(case, ends, (one, other)):
+        return _played(case, splits=splits), False
     count = case.scenario.batch.accumulation
+    times = one.step_time, other.step_time
     whole = replace(other, durations=(_line(ends, times, count),))
     if not splits:
-        return whole
+        return whole, True
     parts = zip(one.mean_split(), other.mean_split(), strict=True)
     split = Split(*(max(_line(ends, (a, b), count), 0.0) for a, b in parts))
-    return replace(whole, splits=(split,))
+    return replace(whole, splits=(split,)), True
 
 
-def _short(case: Case) -> tuple[int, int, int] | None:
+def _lines(case: Case, ends: Ends, *, splits: bool) -> tuple[Timeline, Timeline]:
+    """The two short steps of `case` that a line goes through."""
+    one, other = (_played(with_micro_batches(case, m), splits=splits) for m in ends[:2])
+    return one, other
+
+
+def _of_line(case: Case) -> float:
+    """The step time of `case`, a long step, by the line through two short ones [s]."""
+    ends = _short(case)
+    assert ends is not None
+    one, other = _lines(case, ends, splits=False)
+    return _line(ends, (one.step_time, other.step_time), case.scenario.batch.accumulation)
+
+
+def _straight(case: Case, ends: Ends, lines: tuple[Timeline, Timeline]) -> bool:
+    """Whether a third short step of `case` lies on the line through two."""
+    third = _played(with_micro_batches(case, ends[2]), splits=False).step_time
+    one, other = lines
+    expected = _line(ends, (one.step_time, other.step_time), ends[2])
+    return abs(third - expected) <= STRAIGHT * expected
+
+
+def _short(case: Case) -> Ends | None:
     """Micro-batches of three short steps; None where the step is no longer than they are."""
     stages, count = case.mesh.pipeline, case.scenario.batch.accumulation
     unit = max(stages, 4)
@@ -107,7 +159,7 @@ def _short(case: Case) -> tuple[int, int, int] | None:
     return ends if count > ends[2] + unit else None
 
 
-def _line(ends: tuple[int, ...], values: tuple[float, float], count: int) -> float:
+def _line(ends: Ends, values: tuple[float, float], count: int) -> float:
     """The value at `count` of the line through `values` at the first two `ends`."""
     slope = (values[1] - values[0]) / (ends[1] - ends[0])
     return values[0] + slope * (count - ends[0])

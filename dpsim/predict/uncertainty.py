@@ -53,15 +53,19 @@ def interval(
     lanes: Lanes = lane_times,
     *,
     repeated: bool = True,
+    fitted: Causes | None = None,
 ) -> Interval:
     """The interval around `played`; independent causes add in quadrature.
 
     lanes     what tells the step times of variants of a case
     repeated  at the calibrated count the very run was measured, not one of another mesh or batch
+    fitted    causes that a calibration on several points has left, instead of those of one
     """
     time = played.step_time
     causes: Causes = {}
     variants = _variants(case, calibrated_at)
+    if fitted is not None and case.scenario.calibration is None:
+        variants = {}
     asked = [v for group in variants.values() for v in group]
     flat = lanes(case, asked, played) if asked and time > 0 else []
     for k, name in enumerate(variants):
@@ -69,6 +73,7 @@ def interval(
             causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated)
+    causes |= fitted or {}
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         causes["host (prior)"] = _host_range(case, time)
     if len(played.timeline.durations) > 1 and time > 0:

@@ -31,6 +31,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
     return (
         *_altered(loaded),
         *_assumed(cases[0], good, found),
+        *(f"finding: {one.fault}: {one.text}" for one in (found.findings if found else ())),
         *_certain(points),
         *_nowhere(cases, points),
         *_nobody_late(good),
@@ -68,7 +69,8 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
     if found is not None and good and (said := above_peak(good[0])):
         yield said
     low, high = compute_range(first, False)
-    if found is not None and not low <= found.scale <= high:
+    slow = found is not None and found.findings
+    if found is not None and not (slow or low <= found.scale <= high):
         than = "the layers' own durations" if measured_at(first) else "modelled"
         yield (
             f"calibrated compute is x {found.scale:.3g} of {than}; for 9 of 10 published runs that "

@@ -9,9 +9,23 @@ from statistics import median
 
 from dpsim.core.units import show
 from dpsim.predict.answer import Advice, Answer, NoLaws
+from dpsim.predict.fit import FittedNumber
+from dpsim.predict.level import Level
 from dpsim.predict.point import Point, TrainingRun, computed
 from dpsim.report.points import interval, rate, settings
 from dpsim.report.text import PARTS, between, clean, duration, number, percent, ranks, signed
+
+#: what fitted numbers are of
+NUMBERS = {
+    "between": "collectives between nodes",
+    "inside": "collectives inside a node",
+    "spread": "spread of ranks",
+    "launch": "host launch of kernels",
+    "host_s": "host time per step",
+    "compute": "compute",
+}
+#: least share of its prior's variance that points took from a number that is worth telling
+TOLD = 0.1
 
 
 def scaling_title(answer: Answer) -> str:
@@ -139,13 +153,33 @@ def _measured(answer: Answer) -> list[str]:
             f"Against {count} the median absolute error is {middle} (largest {largest}); "
             f"{inside} of {len(held_out)} lie inside the 90 % interval."
         )
-    if level := answer.calibration:
-        found.append(
+    return [*found, *_calibrated(answer.calibration)]
+
+
+def _calibrated(level: Level | None) -> list[str]:
+    """What was calibrated, and how well it fits."""
+    if level is None:
+        return []
+    if level.fit is None:
+        return [
             f"The measured step of {show(level.step_time, 's')} at "
             f"{ranks(level.ranks)} set the level of compute (times "
             f"{level.scale:.4g}); it is not counted as a prediction."
-        )
-    return found
+        ]
+    rest = ", ".join(f"{signed(p.error)} at {ranks(p.ranks)}" for p in level.fit.residuals)
+    said = ", ".join(_fitted(one) for one in level.fit.numbers if one.learned >= TOLD)
+    return [
+        f"{len(level.fit.residuals)} measured steps were fitted: {said}.  Fitted against measured: "
+        f"{rest}; what is left is {percent(level.fit.noise)} (one standard deviation)."
+    ]
+
+
+def _fitted(one: FittedNumber) -> str:
+    """A fitted number with its 90 % interval."""
+    if one.name.endswith("_s"):
+        ends = f"{show(one.low, 's')} to {show(one.high, 's')}"
+        return f"{NUMBERS[one.name]} {show(one.value, 's')} ({ends})"
+    return f"{NUMBERS[one.name]} times {one.value:.3g} ({one.low:.3g} to {one.high:.3g})"
 
 
 def _training(answer: Answer) -> list[str]:

@@ -16,7 +16,6 @@ from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
 from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
-from dpsim.predict.level import level
 from dpsim.predict.uncertainty import interval
 
 #: measurements more uncertain than this are reported, not scored [%]
@@ -95,7 +94,7 @@ def anchor_of(
     try:
         measured = measured_case(like(first, rows), compute)
         assumed = "; ".join(note for note in measured.notes if note.endswith("assumed"))
-        found = level(measured.case, Calibrate(step_time=measured.step_time), shortened.step_time)
+        found = shortened.level(measured.case, Calibrate(step_time=measured.step_time))
     except (Refused, SimulationError, ValueError) as error:
         return Anchor(failure=f"{assumed}, but {error}" if assumed else str(error))
     return Anchor(measured, found.scale)

@@ -1,0 +1,92 @@
+"""What a calibration found that no healthy machine explains, and the likely fault.
+
+A fitted number is a finding where it lies beyond the 90 % range of what published runs and
+collectives of healthy machines needed: a scale alone would carry a fault into every prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from dpsim.cases.case import Case
+from dpsim.predict.uncertainty import collectives_range, compute_range
+
+if TYPE_CHECKING:
+    from dpsim.predict.fit import PointsFit
+
+FaultName = Literal[
+    "p2p_off", "wrong_nic", "slow_loader", "throttled", "host_bound", "shared_link",
+    "faster_than_link",
+]  # fmt: skip
+#: between nodes: beyond this it is another network, below it may be others on the same one.  TCP
+#: over one interface instead of InfiniBand on all NICs is a factor of 8 to 40
+OTHER_NETWORK = 4.0
+#: least share of its prior's variance that points must take from a number to speak of it
+LEARNED = 0.3
+#: host time of a step, as a share of it, that is beyond what DDP itself needs
+HOST_BOUND = 0.2
+
+
+@dataclass(frozen=True)
+class CalibrationFinding:
+    """Something that was fitted and is not healthy.
+
+    fault   the likeliest fault
+    factor  fitted over modelled [1]; of host time: the share of the shortest measured step
+    """
+
+    fault: FaultName
+    factor: float
+    text: str
+
+
+def of_level(case: Case, scale: float) -> Iterator[CalibrationFinding]:
+    """Compute that is slower than 9 of 10 uncalibrated runs; `case` is calibrated.  One that is too
+    fast is refused where the peak says so, and warned of otherwise."""
+    high = compute_range(case, False)[1] if case.machine is not None else scale
+    if scale > high:
+        images = case.model.sample == "image" and case.scenario.input is None
+        fault: FaultName = "slow_loader" if images else "throttled"
+        why = "decoding of images" if images else "clocks held down (heat, power)"
+        yield CalibrationFinding(
+            fault, scale, f"calibrated compute is x {scale:.3g} of modelled, and for 19 of 20 "
+            f"published runs no more than x {high:.2g}: {why}, or another device, dtype or batch",
+        )  # fmt: skip
+
+
+def of_fit(cases: Sequence[Case], fit: PointsFit) -> Iterator[CalibrationFinding]:
+    """What of the other fitted numbers is beyond healthy machines."""
+    low, high = collectives_range(cases[0])
+    for number in fit.numbers:
+        if number.learned < LEARNED:
+            continue
+        if number.name in ("inside", "between") and not low <= number.value <= high:
+            yield _exchange(number.name, number.value)
+        if number.name == "host_s" and number.value > HOST_BOUND * fit.unit_s:
+            share = number.value / fit.unit_s
+            yield CalibrationFinding(
+                "host_bound", share, f"{number.value:.3g} s of every step, {share:.0%} of the "
+                "shortest measured one, pass on the host beside what is modelled",
+            )  # fmt: skip
+
+
+def _exchange(where: str, factor: float) -> CalibrationFinding:
+    place = "inside a node" if where == "inside" else "between nodes"
+    if factor < 1:
+        text = (
+            f"collectives {place} take x {factor:.3g} of what their link allows: the measured "
+            "steps crossed another link than the one named, or communicate less"
+        )
+        return CalibrationFinding("faster_than_link", factor, text)
+    why = {
+        "p2p_off": "copies go through the host (no peer-to-peer access)",
+        "wrong_nic": "another interface, or TCP instead of RDMA",
+        "shared_link": "fewer NICs than named, or others on the same links",
+    }
+    fault: FaultName = "p2p_off" if where == "inside" else (
+        "wrong_nic" if factor > OTHER_NETWORK else "shared_link"
+    )  # fmt: skip
+    text = f"collectives {place} take {factor:.3g} times as long as their link allows: {why[fault]}"
+    return CalibrationFinding(fault, factor, text)

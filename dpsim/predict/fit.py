@@ -1,0 +1,299 @@
+"""Calibration by several measured steps: least squares on logarithms, with priors.
+
+What is fitted is at most six numbers (`Adjustment`): the level of compute, host time per step, the
+host's time per kernel where the scenario says one, the cost of an exchange inside a node and
+between nodes, and how much ranks differ.  All but the level have Gaussian priors around what is
+modelled, as wide as the shipped constants are unsure, so one point moves the level alone.  The
+level's prior is flat.  Times are predicted by playing every point again; derivatives are
+differences of such plays (Gauss-Newton, steps halved where they lead up).
+
+The noise is what calibrated predictions of published runs miss (`interval.run`), and what the
+residuals say: sigma^2 = (PRIOR_POINTS s0^2 + sum of squared residuals) / (PRIOR_POINTS + n), the
+mean of a scaled inverse chi-square posterior up to its constant (Gelman et al., Bayesian Data
+Analysis, 3rd edition, 2.6).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsim.cases.case import Case
+from dpsim.cases.variant import Adjustment
+from dpsim.core.arrays import Array
+from dpsim.core.constants import shipped
+from dpsim.predict.point import Causes
+from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
+
+#: how many points the shipped noise counts as
+PRIOR_POINTS = 4
+#: prior standard deviation of host time that is not in the model, as a share of the shortest
+#: measured step.  Wide on purpose: zero where the device is busy, a tenth and more where a model's
+#: kernels are shorter than their launches (5 to 10 us each in eager PyTorch)
+HOST_SHARE = 0.15
+#: prior of the time to issue a kernel: 5 to 10 us in eager PyTorch are 90 % of hosts
+LAUNCH_RANGE = (5e-6, 10e-6)
+#: how far apart a derivative's two plays are, in a parameter's own (logarithmic) unit; the first
+#: ones are WIDE apart, for what is hidden behind compute shows only where it takes far longer
+STEP, WIDE = 0.05, 1.5
+#: most iterations, the longest step of one, how often one is halved that leads up, and the share of
+#: the sum of squares below which a gain is none
+MOST, LONGEST, HALVED, SETTLED = 12, 2.0, 6, 1e-4
+
+#: (case) -> its step time [s]
+Time = Callable[[Case], float]
+
+
+@dataclass(frozen=True)
+class FittedStep:
+    """A measured step [s] beside the fitted one; `error` is fitted over measured, less 1."""
+
+    ranks: int
+    global_batch: int
+    measured_s: float
+    fitted_s: float
+    error: float
+
+
+@dataclass(frozen=True)
+class FittedNumber:
+    """A fitted number with the ends of its 90 % interval: a factor, or seconds where its name ends
+    with `_s`.
+
+    learned  share of the prior's variance that the points took away [1]; 0: they say nothing of it
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    learned: float
+
+
+@dataclass(frozen=True)
+class PointsFit:
+    """What several points say together.
+
+    noise       standard deviation of the logarithm of a step that the fit does not explain [1]
+    directions  rows of a triangular root of the numbers' covariance, by `numbers`
+    unit_s      host time that counts as 1 among the parameters [s]
+    """
+
+    numbers: tuple[FittedNumber, ...]
+    residuals: tuple[FittedStep, ...]
+    noise: float
+    unit_s: float
+    directions: tuple[tuple[float, ...], ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Ranks of the points, fewest first."""
+        return tuple(sorted({point.ranks for point in self.residuals}))
+
+    def before(self, ranks: int) -> int:
+        """The largest measured count that is no more than `ranks`; the smallest if none is."""
+        return max((n for n in self.counts if n <= ranks), default=self.counts[0])
+
+    def causes(self, case: Case, step: float, time: Time) -> Causes:
+        """What the numbers, as unsure as they still are, and the noise do to `step`, the time of
+        `case` [s], which is adjusted already.
+
+        Every column of the covariance's root is one independent cause, named by its first number.
+        """
+        known = self._known(case)
+        if known is not None:
+            return {"run to run": known}
+        names = [number.name for number in self.numbers]
+        centre = np.array([_parameter(n.name, n.value, self.unit_s) for n in self.numbers])
+        here = adjustment(names, centre, self.unit_s)
+        found: Causes = {}
+        for k, column in enumerate(np.array(self.directions).T):
+            if not np.any(np.abs(column) > 1e-9):
+                continue
+            there = [
+                adjustment(names, _physical(names, centre, way * column), self.unit_s)
+                for way in (-Z90, Z90)
+            ]
+            ends = [time(moved.beyond(here).of(case)) / step for moved in there]
+            if max(abs(end - 1.0) for end in ends) > 1e-6:
+                found[CAUSES[names[k]]] = (min(ends), max(ends))
+        unexplained = (math.exp(-Z90 * self.noise), math.exp(Z90 * self.noise))
+        return {**found, "run to run": unexplained}
+
+    def _known(self, case: Case) -> tuple[float, float] | None:
+        """Where `case` itself was measured, its residual and what repeated runs differ by; None
+        where it was not."""
+        here = (case.ranks, case.global_batch)
+        same = [p for p in self.residuals if (p.ranks, p.global_batch) == here]
+        measured = [1.0 / (1.0 + p.error) for p in same]
+        if not measured:
+            return None
+        return REPEATED[0] * min(1.0, *measured), REPEATED[1] * max(1.0, *measured)
+
+
+#: numbers, and what their uncertainty is called among the causes of an interval
+CAUSES = {
+    "between": "collectives (fitted, between nodes)",
+    "inside": "collectives (fitted, inside a node)",
+    "spread": "spread of ranks (fitted)",
+    "launch": "host launch (fitted)",
+    "host_s": "host (fitted)",
+    "compute": "compute (fitted)",
+}
+
+
+def _physical(names: Sequence[str], centre: Array, move: Array) -> Array:
+    """`centre` moved as far along `move` as the host's time stays positive."""
+    at = names.index("host_s")
+    beyond = centre[at] + move[at]
+    share = 1.0 if beyond >= 0 else min(max(centre[at] / -move[at], 0.0), 1.0)
+    return np.asarray(centre + share * move, dtype=float)
+
+
+def knobs(cases: Sequence[Case]) -> dict[str, float]:
+    """The numbers that points of these `cases` have, in the order of CAUSES, and the standard
+    deviations of their priors in logarithms (host time: in shares of a step); the level's is 0: it
+    has none."""
+    first, found = cases[0], {}
+    fits = not first.backend.ideal and first.scenario.calibration is None
+    if fits and first.machine is not None:
+        low, high = collectives_range(first)
+        found["between"] = found["inside"] = math.log(high / low) / (2 * Z90)
+    spread = shipped("training")["gpu.spread"]
+    varied = first.script.unsaid or first.scenario.compute.spread is not None
+    if first.script.spread and not varied:
+        found["spread"] = spread.error / spread.value
+    if first.scenario.host.launch:
+        found["launch"] = math.log(LAUNCH_RANGE[1] / LAUNCH_RANGE[0]) / (2 * Z90)
+    found["host_s"] = HOST_SHARE
+    return {**found, "compute": 0.0}
+
+
+def adjustment(names: Sequence[str], at: Array, unit: float) -> Adjustment:
+    """What the parameters `at` [n] of these numbers mean; there is no negative host time."""
+    values = {
+        name: max(value, 0.0) * unit if name == "host_s" else math.exp(value)
+        for name, value in zip(names, at, strict=True)
+    }
+    return Adjustment(**values)
+
+
+def _parameter(name: str, value: float, unit: float) -> float:
+    return value / unit if name == "host_s" else math.log(value)
+
+
+def noise_prior() -> float:
+    """Standard deviation of the logarithm of what a calibrated prediction misses [1]."""
+    known = shipped("training")
+    ends = known["interval.run.fast"].value * known["interval.run.slow"].value
+    return math.log(ends) / (2 * Z90)
+
+
+def fit(cases: Sequence[Case], measured: Sequence[float], level: float, time: Time) -> PointsFit:
+    """The numbers that bring `cases` nearest to the `measured` steps [s], from `level` on."""
+    priors, unit = knobs(cases), min(measured)
+    names, target = list(priors), np.log(np.array(measured))
+
+    def predicted(at: Array) -> Array:
+        there = adjustment(names, at, unit)
+        return np.log([time(there.of(case)) for case in cases])
+
+    precision = np.diag([1.0 / sd**2 if sd else 0.0 for sd in priors.values()])
+    start = np.zeros(len(names))
+    start[-1] = math.log(level)
+    best, slopes = _least(predicted, target, start, precision, noise_prior())
+    rest = predicted(best) - target
+    if (noise := _noise(rest)) < noise_prior():  # points that fit well count for more
+        best, slopes = _least(predicted, target, best, precision, noise)
+        rest = predicted(best) - target
+        noise = _noise(rest)
+    inverse = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + precision), dtype=float)
+    return PointsFit(
+        numbers=tuple(_numbers(names, best, inverse, list(priors.values()), unit)),
+        residuals=tuple(
+            FittedStep(case.ranks, case.global_batch, seen, seen * math.exp(r), math.exp(r) - 1.0)
+            for case, seen, r in zip(cases, measured, map(float, rest), strict=True)
+        ),
+        noise=noise,
+        unit_s=unit,
+        directions=tuple(tuple(map(float, row)) for row in np.linalg.cholesky(inverse)),
+    )
+
+
+def _least(
+    predicted: Callable[[Array], Array], target: Array, start: Array, precision: Array, noise: float
+) -> tuple[Array, Array]:
+    """The parameters of the smallest sum of squares, and the derivatives there [points x n].  The
+    host's time is last but one, as `knobs` has it."""
+
+    def cost(at: Array, base: Array) -> float:
+        rest = base - target
+        return float(weight * rest @ rest + at @ precision @ at)
+
+    weight, at, base = noise**-2, start, predicted(start)
+    wide = WIDE
+    for _ in range(MOST):
+        slopes = _slopes(predicted, at, base, wide)
+        moved = at + _move(at, slopes, weight, precision, target - base)
+        known = cost(at, base)
+        for _ in range(HALVED):
+            ahead = predicted(moved)
+            if cost(moved, ahead) < known:
+                break
+            moved = (at + moved) / 2
+        else:
+            moved, ahead = at, base
+        gained, at, base = known - cost(moved, ahead), moved, ahead
+        if wide == STEP and gained <= SETTLED * max(known, 1.0):
+            break
+        wide = STEP
+    return at, _slopes(predicted, at, base, STEP)
+
+
+def _move(at: Array, slopes: Array, weight: float, precision: Array, rest: Array) -> Array:
+    """The step of Gauss and Newton; no host runs backwards, the others then go without it."""
+    host, free = len(at) - 2, np.ones(len(at), dtype=bool)
+    normal = weight * slopes.T @ slopes + precision
+    pull = weight * slopes.T @ rest - precision @ at
+    move = np.linalg.solve(normal, pull)
+    if at[host] + move[host] < 0:
+        free[host] = False
+        move[host] = -at[host]
+        pull = pull - normal[:, host] * move[host]
+        move[free] = np.linalg.solve(normal[np.ix_(free, free)], pull[free])
+    return np.clip(move, -LONGEST, LONGEST)
+
+
+def _slopes(predicted: Callable[[Array], Array], at: Array, base: Array, step: float) -> Array:
+    """Derivatives of the logarithms of steps by every parameter [points x n]."""
+    columns = []
+    for k in range(len(at)):
+        own = min(step, STEP) if k == len(at) - 2 else step  # host time is no logarithm
+        moved = at.copy()
+        moved[k] += own
+        columns.append((predicted(moved) - base) / own)
+    return np.stack(columns, axis=1)
+
+
+def _noise(rest: Array) -> float:
+    shipped_square = noise_prior() ** 2
+    known = PRIOR_POINTS + len(rest)
+    return math.sqrt((PRIOR_POINTS * shipped_square + float(rest @ rest)) / known)
+
+
+def _numbers(
+    names: Sequence[str], best: Array, covariance: Array, priors: Sequence[float], unit: float
+) -> list[FittedNumber]:
+    found = []
+    for k, name in enumerate(names):
+        sd = math.sqrt(covariance[k, k])
+        ends = (best[k] - Z90 * sd, best[k], best[k] + Z90 * sd)
+        host = name == "host_s"
+        low, value, high = (max(end, 0.0) * unit if host else math.exp(end) for end in ends)
+        learned = 1.0 - (sd / priors[k]) ** 2 if priors[k] else 1.0
+        plain = (float(value), float(low), float(high), max(float(learned), 0.0))
+        found.append(FittedNumber(name, *plain))
+    return found

@@ -1,0 +1,195 @@
+"""Calibration on several measured points: what is fitted, how surely, and when it says no."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpsim
+from dpsim import cli
+from dpsim.cases.case import Case
+from dpsim.cases.variant import Adjustment, at_ranks, batched
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load, to_data
+from dpsim.predict.document import from_json, to_json
+from dpsim.predict.level import Level
+from dpsim.predict.player import step_time
+from dpsim.predict.point import Failed
+from dpsim.predict.prediction import Prediction, predict
+
+#: a model with much to communicate, on a network that shows it
+VGG: dict[str, Any] = {
+    "model": {"name": "vgg16"},
+    "cluster": {"machine": "v100-1x100g", "ranks": 1, "inter_node_bandwidth": "25 Gbit/s"},
+    "strategy": {"kind": "ddp"},
+    "precision": {"parameters": "fp32", "compute": "fp16"},
+    "optimizer": {"kind": "momentum"},
+    "batch": {"per_device": 64},
+    "engine": "vectorised",
+}
+COUNTS = (1, 4, 8, 16, 32)
+
+
+def asked(**changes: Any) -> Prediction:
+    return predict(load({**VGG, **changes}, Path(), "test"))
+
+
+def real(adjustment: Adjustment, *wanted: tuple[int, int]) -> list[dict[str, Any]]:
+    """Points of another machine, which differs from the modelled one by `adjustment`."""
+    first = Case(load(VGG, Path(), "test").points[0], Path())
+    found = []
+    for ranks, batch in wanted:
+        case = adjustment.of(batched(at_ranks(first, ranks), {"per_device": batch}))
+        found.append({"ranks": ranks, "per_device": batch, "step_time": f"{step_time(case)!r} s"})
+    return found
+
+
+SLOW = "calibrate={points: [{ranks: 1, step_time: 2 s}, {ranks: 8, step_time: 2.1 s}]}"
+
+
+def ended(*words: str) -> int:
+    """The exit code of a command."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["dpsim", *words])
+        return cli._run()
+
+
+def number(prediction: Prediction, name: str) -> Any:
+    assert prediction.level is not None
+    assert prediction.level.fit is not None
+    return next(one for one in prediction.level.fit.numbers if one.name == name)
+
+
+def test_one_point_is_what_one_step_time_is() -> None:
+    sweep = {"cluster.ranks": [1, 8, 32]}
+    one = asked(calibrate={"points": [{"ranks": 1, "step_time": "120 ms"}]}, sweep=sweep)
+    plain = asked(calibrate={"step_time": "120 ms", "ranks": 1}, sweep=sweep)
+    assert one.points == plain.points
+    assert one.level == plain.level
+
+
+def test_several_points_tell_the_network_from_the_level_of_compute() -> None:
+    """A machine whose collectives take half as long again, and layers 1.3 times."""
+    other = Adjustment(compute=1.3, between=1.5)
+    found = asked(calibrate={"points": real(other, *((n, 64) for n in COUNTS))})
+    assert number(found, "compute").value == pytest.approx(1.3, rel=0.03)
+    between = number(found, "between")
+    assert between.value == pytest.approx(1.5, rel=0.1)
+    assert between.low < 1.5 < between.high
+    assert between.learned > 0.8
+    assert not found.level.findings  # type: ignore[union-attr]
+
+
+def test_more_points_narrow_the_interval_of_a_count_that_was_not_measured() -> None:
+    points = real(Adjustment(compute=1.3, between=1.5), *((n, 64) for n in COUNTS))
+    widths = []
+    for calibrate in ({"points": points[:1]}, {"points": points}):
+        (point,) = asked(calibrate=calibrate, cluster={**VGG["cluster"], "ranks": 64}).points
+        assert not isinstance(point, Failed)
+        truth = step_time(
+            Adjustment(compute=1.3, between=1.5).of(
+                at_ranks(Case(load(VGG, Path(), "t").points[0], Path()), 64)
+            )
+        )
+        assert point.interval.low < truth < point.interval.high
+        widths.append(math.log(point.interval.high / point.interval.low))
+    assert widths[1] < widths[0] / 2
+
+
+def test_host_time_shows_where_batches_differ() -> None:
+    """Seconds that no sample and no rank shares; the slope and the intercept of a straight line,
+    pulled a little towards no host time by the prior of 5 % of the shortest step."""
+    points = real(Adjustment(host_s=0.012), (1, 16), (1, 32), (1, 64), (1, 128))
+    found = asked(calibrate={"points": points})
+    assert number(found, "host_s").value == pytest.approx(0.012, rel=0.35)
+    assert number(found, "between").learned == pytest.approx(0.0, abs=1e-9)
+
+
+def test_residuals_are_told_and_widen_other_counts() -> None:
+    points = real(Adjustment(), *((n, 64) for n in COUNTS))
+    rough = [dict(point) for point in points]
+    for point, way in zip(rough, (1.1, 0.9, 1.1, 0.9, 1.1), strict=True):
+        point["step_time"] = f"{float(point['step_time'][:-2]) * way!r} s"
+    smooth, bumpy = (
+        asked(calibrate={"points": p}, cluster={**VGG["cluster"], "ranks": 64})
+        for p in (points, rough)
+    )
+    errors = [one["error"] for one in bumpy.document["calibration"]["fit"]["residuals"]]
+    assert max(map(abs, errors)) > 0.05
+    assert bumpy.points[0]["interval_causes"]["run to run"][1] > 1.1
+    assert smooth.points[0]["interval_causes"]["run to run"][1] < 1.08
+
+
+@pytest.mark.parametrize(
+    ("adjustment", "fault"),
+    [
+        (Adjustment(between=10.0), "wrong_nic"),
+        (Adjustment(between=3.4), "shared_link"),
+        (Adjustment(inside=10.0), "p2p_off"),
+        (Adjustment(between=0.3), "faster_than_link"),
+    ],
+)
+def test_what_no_healthy_machine_explains_is_a_finding(adjustment: Adjustment, fault: str) -> None:
+    wanted = [(n, 16) for n in COUNTS] + [(8, 32), (32, 32)]
+    found = asked(calibrate={"points": real(adjustment, *wanted)})
+    assert fault in [one["fault"] for one in found.document["calibration"]["findings"]]
+    assert [text for text in found.warnings if text.startswith(f"finding: {fault}: ")]
+
+
+def test_a_machine_that_computes_slower_than_nearly_all_is_a_finding() -> None:
+    found = asked(calibrate={"step_time": "2 s"}, input={"limiting": False})
+    assert [one.fault for one in found.level.findings] == ["throttled"]  # type: ignore[union-attr]
+
+
+def test_all_rows_of_a_file_count_and_ranks_takes_one(tmp_path: Path) -> None:
+    rows = "ranks,step_time_s,per_device\n1,0.1,64\n8,0.14,\n8,0.2,128\n"
+    (tmp_path / "m.csv").write_text(rows, encoding="utf-8")
+    scenario = {**VGG, "calibrate": {"file": "m.csv"}}
+    every = predict(load(scenario, tmp_path, "t")).level
+    assert every is not None
+    assert every.fit is not None
+    seen = [(p.ranks, p.global_batch) for p in every.fit.residuals]
+    assert seen == [(1, 64), (8, 512), (8, 1024)]
+    scenario["calibrate"] = {"file": "m.csv", "ranks": 1}
+    one = predict(load(scenario, tmp_path, "t")).level
+    assert one == asked(calibrate={"step_time": "0.1 s", "ranks": 1}).level
+    scenario["calibrate"] = {"file": "m.csv", "ranks": 4}
+    with pytest.raises(Refused, match="has no row of 4 ranks; it has 1, 8, 8"):
+        predict(load(scenario, tmp_path, "t"))
+
+
+@pytest.mark.parametrize(
+    ("calibrate", "message"),
+    [
+        ({"points": []}, "0 points; 1 … 64 are accepted"),
+        ({"points": [{"ranks": 2}]}, "exactly one of step_time and throughput"),
+        ({"points": [{"step_time": "0 s"}]}, "0 s is no measurement"),
+        ({"points": [{"step_time": "1 s"}], "ranks": 2}, "every point says its own ranks"),
+        ({"points": [{"step_time": "1 s"}], "step_time": "1 s"}, "exactly one of"),
+        ({"points": [{"step_time": "1 s", "per_device": 1, "global": 2}]}, "not both"),
+        ({"points": [{"step_time": "1 s", "ranks": 8, "global": 4}]}, "8 ranks: "),
+        ({"points": [{"step_time": "1 s", "nodes": 8}]}, "nodes"),
+    ],
+)
+def test_points_that_cannot_be_are_refused(calibrate: dict[str, Any], message: str) -> None:
+    with pytest.raises((Refused, ValueError), match=message):
+        asked(calibrate=calibrate)
+
+
+def test_points_and_what_was_fitted_read_back_equal() -> None:
+    points = [{"ranks": 1, "throughput": "500 images/s"}, {"ranks": 8, "step_time": "160 ms"}]
+    loaded = load({**VGG, "calibrate": {"points": points}}, Path(), "t")
+    assert load(to_data(loaded.scenario), Path(), "t").scenario == loaded.scenario
+    level = predict(loaded).level
+    assert from_json(Level | None, json.loads(json.dumps(to_json(level)))) == level
+
+
+def test_a_finding_is_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended("run", "calibrate-points", "--set", SLOW) == 1
+    assert "finding: slow_loader: " in " ".join(capsys.readouterr().out.split())
+    assert dpsim.read("calibrate-points").scenario.calibrate is not None
