@@ -28,6 +28,7 @@ from dpsim.core.record import Check
 from dpsim.core.units import Unit, show
 from dpsim.core.unknown import Absent, missing
 from dpsim.describe import scenario, sections
+from dpsim.models.memory import MemorySection
 from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
@@ -99,6 +100,7 @@ MEANING = {
     "Scenario.optimizer": "which optimizer updates the parameters",
     "Scenario.compute": "how fast the device computes, where nothing was measured",
     "Scenario.recompute": "activations computed again in backward to save memory",
+    "Scenario.memory": "what is known of how memory is used ([memory](#memory))",
     "Scenario.parallel": "how ranks split layers, stages and samples between them",
     "Scenario.schedule": "in what order a pipeline works; left out: `one_f_one_b`",
     "Scenario.stages": (
@@ -317,6 +319,7 @@ SECTIONS = [
     ("parallel", sections.Parallel),
     ("host", sections.Host),
     ("input", sections.Input),
+    ("memory", MemorySection),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
     ("variability.shared", Shared),

@@ -27,8 +27,7 @@ KEYS = (
     "ranks", "nodes", "global_batch", "step_time_s", "step_time_low_s", "step_time_high_s",
     "throughput_per_s", "throughput_unit", "speedup", "efficiency", "mfu", "compute_s",
     "exposed_communication_s", "bubble_s", "stall_s", "bytes_sent_per_rank",
-    "padding_bytes_per_rank", "control_bytes_per_rank", "memory_bytes", "memory_low_bytes",
-    "memory_high_bytes", "fits", "bound_s",
+    "padding_bytes_per_rank", "control_bytes_per_rank", "memory_bytes", "fits", "bound_s",
     "bottleneck",
 )  # fmt: skip
 #: kept where the scenario asks for them

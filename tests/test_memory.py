@@ -220,7 +220,7 @@ def test_one_attention_at_a_time_is_rebuilt() -> None:
     whole, least = (activations(model, 2, "bf16", kind) for kind in ("none", "selective"))
     assert whole.kept - least.kept == pytest.approx(6 * least.rebuilt)
     assert least.rebuilt == 2 * 5 * 96 * 2048**2
-    assert whole.peak == pytest.approx(whole.kept, rel=1e-4)  # logits of nine words
+    assert whole.rebuilt == 0
 
 
 # -- embedding, head, tensor parallelism ----------------------------------------------------------
@@ -322,9 +322,10 @@ def test_stages_keep_the_inputs_of_blocks_in_flight_and_rebuild_one_block() -> N
     }  # fmt: skip
     case = Case(load(data, Path(), "").points[0], Path())
     sample = 2 * 128 * 256  # bytes of one input of a block
+    inside = 2 * 2 * 128 * (2 * 1024 + 256)  # gradients inside the feed-forward part
     for row in (1, 2):  # without embedding and head
         found = _stage_memory(case, row).parts["activations"]
-        assert found == 2 * ((4 - row) * 2 * sample + 34 * 128 * 256 - sample)  # its input is kept
+        assert found == 2 * ((4 - row) * 2 * sample + 34 * 128 * 256 - sample) + inside
 
 
 def test_a_backward_in_two_halves_holds_what_it_rebuilt_until_the_second() -> None:
@@ -369,7 +370,7 @@ PIPELINE = {
     "parallel": {"pipeline": 8},
     "strategy": {"kind": "ddp"},
     "precision": {"parameters": "bf16", "compute": "bf16"},
-    "batch": {"per_device": 5, "accumulation": 16},
+    "batch": {"per_device": 3, "accumulation": 16},
 }
 
 
@@ -476,7 +477,7 @@ def test_more_devices_and_other_models_are_advised_after_all_that_keeps_them() -
     }
     lines = advised(data)
     assert "strategy: {kind: zero, stage: 3, offload_optimizer: cpu}" in lines[0]
-    assert "8 of these devices" in lines[-2]
+    assert "16 of these devices" in lines[-2]
     assert "a smaller model" in lines[-1]
     offloaded = {"kind": "zero", "stage": 3, "offload_optimizer": "cpu"}
     assert gigabytes({**data, "strategy": offloaded}) in lines[0]

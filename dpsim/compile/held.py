@@ -10,6 +10,8 @@ from dpsim.compile.job import Job
 from dpsim.core.dtypes import DTYPE_BYTES
 
 Line = Sequence[float]
+#: parts that all stages of a rank share
+ONCE = ("dummy gradients",)
 
 
 @dataclass(frozen=True)
@@ -19,12 +21,14 @@ class Held:
     always    throughout the step
     forward, backward  per layer of the model, beside `always` while its pass runs
     update    beside `always` while the optimizer runs
+    made      of `backward`, what a layer's own makes; by then gradients of activations are gone
     """
 
     always: Mapping[str, float]
     forward: Mapping[str, Line] = field(default_factory=dict)
     backward: Mapping[str, Line] = field(default_factory=dict)
     update: Mapping[str, float] = field(default_factory=dict)
+    made: Line = ()
 
 
 def constant(parts: dict[str, float]) -> Held:

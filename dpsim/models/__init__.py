@@ -42,9 +42,11 @@ class Layer:
     activations_full   elements kept when the whole layer is recomputed (its input)
     activations_selective   elements kept when only attention is recomputed
     activations_op   elements kept when all is recomputed but attention and every second product
-    eager         elements that torch's own modules keep beside what fused kernels do
+    eager, eager_op   elements that torch's own modules keep beside what fused kernels do, without
+                  recomputation and with `activations_op`
     rms           elements per sample that root-mean-square norms write, which torch's own module
                   computes in 32 bit, operation by operation
+    inside        elements per sample of the gradients that its backward has at most at a time
     logits        elements per sample that a loss follows; `activations` counts them in 32 bit
     fp8_saves     bytes per sample by which fp8 keeps less than bf16: inputs of products that
                   nothing else keeps
@@ -78,7 +80,9 @@ class Layer:
     activations_selective: float = 0.0
     activations_op: float = 0.0
     eager: float = 0.0
+    eager_op: float = 0.0
     rms: float = 0.0
+    inside: float = 0.0
     logits: float = 0.0
     fp8_saves: float = 0.0
     fp8_replicated: float = 0.0

@@ -19,10 +19,12 @@ from dpsim.models.compute import Recompute
 RUNTIME_BYTES = 1e9
 RUNTIME_LOW, RUNTIME_HIGH = 0.5e9, 2.0e9
 #: bytes that the caching allocator has reserved and nobody uses, as a share of what is allocated at
-#: the peak: the median, and between what nine in ten of the 52 ranks lie for which
-#: validation/published/memory.csv has both (validation/memory.py prints them)
-FRAGMENTATION = 0.04
-FRAGMENTATION_LOW, FRAGMENTATION_HIGH = 0.0, 0.10
+#: the peak: least, point and most.  Where gradients and states are a system's own buffers, made
+#: once before the first step, 1 to 6 % was measured (64 ranks, SimuMax's B200 runs of Megatron);
+#: where torch makes them in the first step, in what its forward and backward had left, 8 to 14 %
+#: (nine runs of torchtitan).  validation/memory.py, validation/published/memory.csv
+FRAGMENTATION = (0.0, 0.03, 0.08)
+FRAGMENTATION_LAZY = (0.0, 0.10, 0.16)
 #: relative error of what is counted as allocated, within which nine in ten measured rows lie
 #: (validation/memory.py)
 ALLOCATED_ERROR = 0.05
@@ -42,6 +44,7 @@ class MemorySection:
                    Megatron or compiled by torch.compile; `eager`: by torch's modules one by one,
                    which keep more; left out: what the strategy's system does, and the interval
                    spans both
+    loss           the same of the loss alone; left out: as `kernels`
     fragmentation  what the allocator has reserved beside what is allocated, as a share of it; left
                    out: what was measured elsewhere, and the interval spans it
     runtime        context, libraries and NCCL's buffers; left out: 1 GB, and the interval spans
@@ -49,6 +52,7 @@ class MemorySection:
     """
 
     kernels: Literal["fused", "eager"] | None = None
+    loss: Literal["fused", "eager"] | None = None
     fragmentation: Annotated[float, units.Unit("1", low=0.0, high=1.0)] | None = None
     runtime: units.Bytes | None = None
 
@@ -100,22 +104,23 @@ class Activations:
     """Bytes of activations of one micro-batch on one rank.
 
     kept      from its forward until its backward
-    rebuilt   the most that backward has beside them at one time: what it computes again, and its
-              own gradients
+    rebuilt   the most that backward has beside them at one time, of what it computes again
     whole     kept and everything computed again: what is there between the two halves of a backward
               that is split, for both halves need it
     forward   the most that forward has beside them at one time
+    backward  how much more backward has with its own gradients
     """
 
     kept: float
     rebuilt: float = 0.0
     whole: float = 0.0
     forward: float = 0.0
+    backward: float = 0.0
 
     @property
     def peak(self) -> float:
         """With one micro-batch at a time."""
-        return self.kept + max(self.rebuilt, self.forward)
+        return self.kept + max(self.rebuilt + self.backward, self.forward)
 
 
 @dataclass(frozen=True)
@@ -136,10 +141,17 @@ class Footprint:
 
 
 def footprints(
-    model: Model, samples: float, dtype: str, recompute: Recompute, *, eager: bool
+    model: Model,
+    samples: float,
+    dtype: str,
+    recompute: Recompute,
+    *,
+    eager: bool,
+    loss: bool | None = None,
 ) -> list[Footprint]:
     """What every layer keeps and takes for a micro-batch of `samples` samples, in the order of
-    `model.layers`; `eager`: computed by torch's modules one by one.
+    `model.layers`; `eager`: computed by torch's modules one by one, `loss`: the loss too (as the
+    layers if left out).
 
     The loss widens logits to 32 bit.  Fused, its softmax is made in their place and its gradient
     in the softmax's (megatron/core/tensor_parallel/cross_entropy.py); by torch's modules forward
@@ -147,12 +159,14 @@ def footprints(
     loss and of the log-softmax beside the log-softmax (tests/data/memory).
     """
     rebuilt = _rebuilt(model, dtype, recompute, eager)
+    wide = eager if loss is None else loss
     width = working_bytes(dtype)
     found = []
     for i, layer in enumerate(model.layers):
         narrow = width * layer.logits if width < 4 else 0.0
-        forward = narrow + 4.0 * layer.logits if eager else narrow
-        backward = 8.0 * layer.logits if eager else narrow
+        forward = narrow + 4.0 * layer.logits * wide
+        backward = 8.0 * layer.logits if wide else narrow
+        backward += width * layer.inside
         kept = kept_bytes(layer, dtype, recompute, eager=eager)
         sizes = [size * samples for size in (rebuilt[i], forward, backward)]
         found.append(Footprint(_kind(layer), kept * samples, *sizes))
@@ -160,7 +174,13 @@ def footprints(
 
 
 def activations(
-    model: Model, samples: float, dtype: str, recompute: Recompute, *, eager: bool = False
+    model: Model,
+    samples: float,
+    dtype: str,
+    recompute: Recompute,
+    *,
+    eager: bool = False,
+    loss: bool | None = None,
 ) -> Activations:
     """What a micro-batch of `samples` samples keeps.
 
@@ -168,11 +188,13 @@ def activations(
     (Korthikanti et al., arXiv:2205.05198, section 5: 2 s b h bytes a block at 16 bit).  Selective
     recomputation rebuilds the scores of one attention at a time, that by operator one block.
     """
-    found = footprints(model, samples, dtype, recompute, eager=eager)
+    found = footprints(model, samples, dtype, recompute, eager=eager, loss=loss)
     kept = sum(one.kept for one in found)
     whole = samples * sum(kept_bytes(layer, dtype, "none", eager=eager) for layer in model.layers)
-    beside = max(one.rebuilt + one.backward for one in found)
-    return Activations(kept, beside, max(whole, kept), max(one.forward for one in found))
+    rebuilt = max(one.rebuilt for one in found)
+    beside = max(one.rebuilt + one.backward for one in found) - rebuilt
+    ahead = max(one.forward for one in found)
+    return Activations(kept, rebuilt, max(whole, kept), ahead, beside)
 
 
 def _kind(layer: Layer) -> str:
@@ -197,7 +219,7 @@ def kept_bytes(layer: Layer, dtype: str, recompute: Recompute, *, eager: bool = 
     if recompute == "selective":
         elements = (layer.activations_selective or layer.activations) + layer.eager * eager
     elif recompute == "selective_op" and layer.op_flop:
-        return layer.activations_op * width
+        return (layer.activations_op + layer.eager_op * eager) * width
     saved = layer.fp8_saves if dtype == "fp8" else 0.0
     return (elements - 2 * layer.logits) * width + wide + copies - saved
 
@@ -248,10 +270,10 @@ def in_flight_bytes(
             now += own.kept
             most = max(most, now + own.forward)
         elif kind == "B":
-            most = max(most, now + own.rebuilt)
+            most = max(most, now + own.rebuilt + own.backward)
             now -= own.kept
         elif kind == "I":
-            most = max(most, now + own.rebuilt)
+            most = max(most, now + own.rebuilt + own.backward)
             now += own.whole - own.kept
         elif kind == "W":
             now -= own.whole
@@ -265,22 +287,28 @@ def memory_use(
     asked: MemorySection | None = None,
     least: float | None = None,
     most: float | None = None,
+    *,
+    lazy: bool = True,
+    unusable: float = 0.0,
 ) -> MemoryUse:
     """What is allocated, by its parts, and on a real device what allocator and runtime have beside
-    it; `least` and `most` are what may be allocated at least and at most (`parts` if left out)."""
+    it; `least` and `most` are what may be allocated at least and at most (`parts` if left out).
+
+    `lazy`: gradients and states are allocated in the first step, not before it.  `unusable`: a
+    block that was freed and in which nothing later finds room."""
     told = {name: float(size) for name, size in parts.items() if size > 0}
     point = sum(told.values())
     if device is None:
         return MemoryUse(told, None, point, point)
     asked = asked or MemorySection()
-    lost = (FRAGMENTATION_LOW, FRAGMENTATION, FRAGMENTATION_HIGH)
+    lost = FRAGMENTATION_LAZY if lazy else FRAGMENTATION
     if asked.fragmentation is not None:
         lost = (asked.fragmentation,) * 3
     around = (RUNTIME_LOW, RUNTIME_BYTES, RUNTIME_HIGH)
     if asked.runtime is not None:
         around = (asked.runtime,) * 3
-    told["fragmentation"], told["runtime"] = point * lost[1], around[1]
+    told["fragmentation"], told["runtime"] = point * lost[1] + unusable, around[1]
     least, most = min(point, least or point), max(point, most or point)
     low = least * (1 - ALLOCATED_ERROR) * (1 + lost[0]) + around[0]
-    high = most * (1 + ALLOCATED_ERROR) * (1 + lost[2]) + around[2]
+    high = most * (1 + ALLOCATED_ERROR) * (1 + lost[2]) + unusable + around[2]
     return MemoryUse(told, device.memory, low, high)

@@ -47,7 +47,10 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
   checkpointing, torchtitan/distributed/activation_checkpoint.py) keeps the block's input, the
   output of attention and of every second matrix product of the block, the first, third, …: of q, k,
   v, output, gate, up, down those of q, v, gate and down (of a fused q/k/v, output, up and down the
-  first and third); all else is done again.
+  first and third); all else is done again.  What no backward needs, the output of down, a compiler
+  leaves out.
+* Backward of a half has at one time the gradients of its output and of what is inside: (q, k, v and
+  attention's output, or those of the product, of gate and of up).
 * Torch's own modules (`memory: {kernels: eager}`; `tests/data/memory`) keep silu(gate) of a gated
   feed-forward part too, f elements per token, and of a root-mean-square norm its input and its
   normalised input in 32 bit in place of the input: 6 h bytes per token more at 16 bit, 4 h at 32.
@@ -131,6 +134,7 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
         activations_op=tokens * (h + query + (query + 2 * key if b.products == 1 else query + key)),
         op_flop=2.0 * tokens * h * (query if b.products == 1 else query + key),
         rms=float(tokens * h * b.norms * b.gated),
+        inside=float(tokens * (2 * turned + h)),
         again_flop=4.0 * query * b.pairs(tokens) * b.stored,
         again_bytes=tokens * (2 * turned + scores_moved) * b.stored,
         again_kernels=b.stored + more,
@@ -161,8 +165,10 @@ def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> La
         kernels=b.norms + kernels_up + 3 + b.dropout,
         activations=tokens * kept,
         activations_selective=tokens * kept,
-        activations_op=tokens * (f + h * b.gated),
+        activations_op=float(tokens * f),
+        eager_op=float(tokens * h * b.gated),
         op_flop=2.0 * tokens * h * f,
+        inside=float(tokens * ((3 if b.gated else 2) * f + h)),
         eager=float(tokens * f * b.gated),
         rms=float(tokens * h * b.norms * b.gated),
         fp8_saves=tokens * (h + f),

@@ -16,13 +16,12 @@ from dpsim.core.places import as_text
 from dpsim.core.record import Refused
 from dpsim.describe.jobs import Mix, MixedJob, read_mix, sources
 from dpsim.describe.scenario import Loaded, load
-from dpsim.models.memory import UNFIT, Fits
 from dpsim.planning.grid import Axis, Grid, as_vary, parse_axis
 from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
 from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
-from dpsim.predict.point import Causes, Change, Failed, Point, computed
+from dpsim.predict.point import UNFIT, Causes, Change, Failed, Fits, Point, computed
 from dpsim.predict.prediction import predict
 from dpsim.predict.training_run import check, cost_of
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from dpsim._version import __version__
 from dpsim.core.arrays import Array
-from dpsim.models.memory import UNFIT
 from dpsim.planning.candidates import DEVICES, PlayedJob
 from dpsim.planning.compare import UNITS, By, Comparison, worth
 from dpsim.planning.equal_work import HOUR
 from dpsim.predict.document import to_json
+from dpsim.predict.point import UNFIT
 
 SCHEMA_VERSION = 1
 DAY = 86_400.0

@@ -23,11 +23,11 @@ from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.models.memory import UNFIT
 from dpsim.planning.candidates import Candidate, PlayedJob
 from dpsim.planning.causes import Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
 from dpsim.predict.memory import memory_of
+from dpsim.predict.point import UNFIT
 from dpsim.predict.uncertainty import collectives_range, compute_range
 
 #: nccl-tests' programs

@@ -19,7 +19,7 @@ from typing import Any
 from dpsim.core import unknown
 from dpsim.core.record import Refused
 from dpsim.core.units import parse, show
-from dpsim.models.memory import FITTING
+from dpsim.predict.point import FITTING
 
 #: fields that compare a point with another one
 RELATIVE = ("efficiency", "speedup", "training_speedup")

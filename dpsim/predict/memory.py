@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from dpsim.cases.case import Case
-from dpsim.compile.held import Held, Line
+from dpsim.compile.held import ONCE, Held, Line
+from dpsim.core.dtypes import working_bytes
 from dpsim.models import Model
 from dpsim.models.memory import (
     Activations,
@@ -47,17 +48,36 @@ def _memory_of(case: Case, samples: int, kind: int) -> MemoryUse:
     held = case.scenario.strategy.held(job)
     dtype, again = case.precision.compute, case.scenario.recompute
     parts = [
-        at_peak(case.model, held, footprints(case.model, job.samples, dtype, again, eager=way))
+        at_peak(
+            case.model,
+            held,
+            footprints(case.model, job.samples, dtype, again, eager=way, loss=case.eager_loss(way)),
+        )
         for way in _ways(case)
     ]
-    return _use(case, parts, kind)
+    return _use(case, parts, kind, _narrow_logits(case, case.model, job.samples))
 
 
-def _use(case: Case, parts: Sequence[dict[str, float]], kind: int) -> MemoryUse:
+def _narrow_logits(case: Case, model: Model, samples: float) -> float:
+    """Logits in 16 bit that forward has left behind and in whose block no gradient in 32 bit finds
+    room: the allocator splits blocks, and joins none that do not touch
+    (c10/cuda/CUDACachingAllocator.cpp, get_free_block)."""
+    width = working_bytes(case.precision.compute)
+    if not case.eager_loss(case.eager) or width >= 4:
+        return 0.0
+    return width * samples * sum(layer.logits for layer in model.layers)
+
+
+def _use(
+    case: Case, parts: Sequence[dict[str, float]], kind: int, unusable: float = 0.0
+) -> MemoryUse:
     """The first of `parts` is the point; all are what may be."""
     totals = [sum(one.values()) for one in parts]
     device = case.pace.kinds[kind]
-    return memory_use(parts[0], device, case.scenario.memory, min(totals), max(totals))
+    lazy = not case.scenario.strategy.fused_kernels
+    known = case.scenario.memory
+    ends = (min(totals), max(totals))
+    return memory_use(parts[0], device, known, *ends, lazy=lazy, unusable=unusable)
 
 
 def _ways(case: Case) -> tuple[bool, ...]:
@@ -93,7 +113,8 @@ def _moments(model: Model, held: Held, layers: Sequence[Footprint]) -> Iterator[
     back = tuple(model.backward_order())
     for place, i in enumerate(back):
         sides = sum(line[i] for line in held.backward.values())
-        beside = layers[i].backward + layers[i].rebuilt
+        made = held.made[i] if held.made and not model.layers[i].logits else 0.0
+        beside = layers[i].rebuilt + max(0.0, layers[i].backward - made)
         yield Instant(now + sides + beside, held.backward, i, back[place:], beside)
         now -= layers[i].kept
 
@@ -106,13 +127,19 @@ def _stage_memory(case: Case, row: int) -> MemoryUse:
     states: dict[str, float] = {}
     for job in jobs.values():
         for name, size in scenario.strategy.memory(job).items():
-            states[name] = states.get(name, 0.0) + size
+            before = states.get(name, 0.0)
+            states[name] = max(before, size) if name in ONCE else before + size
     acts = layout.acts(scenario.batch.accumulation)[row]
     found = []
     for way in _ways(case):
         own: dict[int, Activations] = {
             stage: activations(
-                job.model, job.samples, case.precision.compute, scenario.recompute, eager=way
+                job.model,
+                job.samples,
+                case.precision.compute,
+                scenario.recompute,
+                eager=way,
+                loss=case.eager_loss(way),
             )
             for stage, job in jobs.items()
         }

@@ -12,7 +12,9 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from dpsim.describe.sampler import DealtEpoch
-from dpsim.models.memory import UNFIT, Fits
+from dpsim.models.memory import FITTING as FITTING
+from dpsim.models.memory import UNFIT as UNFIT
+from dpsim.models.memory import Fits as Fits
 from dpsim.money.currency import rounded
 from dpsim.predict.document import JsonKey, Keyed, Spread
 

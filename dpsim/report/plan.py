@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
-from dpsim.models.memory import UNFIT
+from dpsim.predict.point import UNFIT
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.fields import interval, name_of, set_value, setting_text, shown
 from dpsim.report.plan_picture import make_figure, plotted

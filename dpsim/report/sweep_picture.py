@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
-from dpsim.models.memory import UNFIT
 from dpsim.planning.wanted import ends_of, value_of
-from dpsim.predict.point import Chosen, Failed, Point
+from dpsim.predict.point import UNFIT, Chosen, Failed, Point
 from dpsim.report.fields import drawn
 from dpsim.report.figures import GREY, band, blank, legend, look, tick, unfit
 from dpsim.report.points import flat

@@ -29,7 +29,8 @@ def held(job: Job, parts: dict[str, float], *, views: bool) -> Held:
         forward["cast parameters"] = backward["cast parameters"] = [there[i] for i in order]
     if (extra := temporaries(job, 1.0)) > 0:
         late["optimizer temporaries"] = extra
-    return Held(always, forward, backward, late)
+    made = gradient_bytes(job) if "gradients" in backward else ()
+    return Held(always, forward, backward, late, made)
 
 
 def cast_bytes(job: Job) -> list[float]:

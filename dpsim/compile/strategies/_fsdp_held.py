@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpsim.compile.held import Held, so_far, temporaries
+from dpsim.compile.held import Held, Line, so_far, temporaries
 from dpsim.compile.job import Job
 from dpsim.compile.strategies._fsdp2_step import Group
 
@@ -51,6 +51,7 @@ class Sharding:
 def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, float]) -> Held:
     """`parts` (states and shards) in time."""
     always, late, backward = dict(parts), {}, {}
+    made: Line = ()
     sums, first = [0.0] * len(job.model.layers), job.model.forward_order[0]
     for group in groups:
         place = first if group.root or group.raw else group.layers[0]
@@ -61,14 +62,14 @@ def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, floa
         if how.waits:
             always[UNSHARDED] = sum(max(g.gradient, g.reduce) for g in groups)
         else:
-            backward[UNSHARDED] = _unsharded(job, groups)
+            backward[UNSHARDED], made = _unsharded(job, groups)
         gathered, backward[GATHERED] = _gathered(how, job, groups)
         backward[INPUTS] = _inputs(how, job, groups)
     else:
         gathered = [0.0] * len(sums)
     if (extra := temporaries(job, 1.0 / how.shards)) > 0:
         late["optimizer temporaries"] = extra
-    return Held(always, {GATHERED: gathered}, backward, late)
+    return Held(always, {GATHERED: gathered}, backward, late, made)
 
 
 def _gathered(how: Sharding, job: Job, groups: Sequence[Group]) -> tuple[list[float], list[float]]:
@@ -98,21 +99,24 @@ def _gathered(how: Sharding, job: Job, groups: Sequence[Group]) -> tuple[list[fl
     return forward, backward
 
 
-def _unsharded(job: Job, groups: Sequence[Group]) -> list[float]:
-    """Gradients that are not reduced yet, when a layer's backward ends: the group's own, and what
-    waits for the end."""
-    sizes = [0.0] * len(job.model.layers)
+def _unsharded(job: Job, groups: Sequence[Group]) -> tuple[list[float], list[float]]:
+    """Gradients that are not reduced yet when a layer's backward ends: those of its group so far,
+    and of what waits for the end; and of these its own."""
+    own = [0.0] * len(job.model.layers)
     for group in groups:
-        if group.root or group.raw:
-            whole = sum(job.model.layers[i].parameters for i in group.layers) or 1
-            for i in group.layers:
-                sizes[i] = group.gradient * job.model.layers[i].parameters / whole
-    found = so_far(job, sizes)
+        whole = sum(job.model.layers[i].parameters for i in group.layers) or 1
+        for i in group.layers:
+            own[i] = group.gradient * job.model.layers[i].parameters / whole
+    late = {i for group in groups if group.root or group.raw for i in group.layers}
+    found = so_far(job, [size if i in late else 0.0 for i, size in enumerate(own)])
+    place = {i: at for at, i in enumerate(job.model.backward_order())}
     for group in groups:
         if not (group.root or group.raw):
-            for i in group.layers:
-                found[i] += group.gradient
-    return found
+            total = 0.0
+            for i in sorted(group.layers, key=place.__getitem__):
+                total += own[i]
+                found[i] += total
+    return found, own
 
 
 def _inputs(how: Sharding, job: Job, groups: Sequence[Group]) -> list[float]:
