@@ -56,7 +56,7 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
         "model={name: stable-diffusion}",
         "model={name: uniform, parameters: 12e9}",
         "model={huggingface: mixtral-8x7b, sequence_length: 2048}",
-        "cluster.device=tpu-v4",
+        "cluster.device=tpu-v3",
     ],
 )
 def test_what_is_not_modelled_is_refused_by_name_with_what_to_do(setting: str) -> None:

@@ -22,6 +22,7 @@ from dpsim.accuracy.collectives.curves import Knot
 from dpsim.accuracy.collectives.intervals import Residual
 from dpsim.accuracy.collectives.model import Estimate, Question
 from dpsim.accuracy.collectives.validate import validated_collectives
+from dpsim.accuracy.platforms import MachineReading, Platform
 from dpsim.accuracy.scores import ADDED, fitted_on
 from dpsim.backends.nccl import Nccl
 from dpsim.core.constants import Constant
@@ -67,17 +68,18 @@ def _constant(value: float) -> Constant:
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One known machine, and intervals of a known width."""
 
-    def cluster(site: model.StatedMachine) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def known_platform(site: model.StatedMachine) -> Platform:
         if "A100" not in site.accelerator:
             raise Refused(f"no machine with {site.accelerator} is known")
-        return {"machine": "dgx-a100", "gpus_per_node": site.gpus_per_node}, ("one DGX assumed",)
+        cluster = {"machine": "dgx-a100", "gpus_per_node": site.gpus_per_node}
+        return Platform((MachineReading(cluster, ("one DGX assumed",)),))
 
     widths = {"any.band_any.low": _constant(1 / WIDTH), "any.band_any.high": _constant(WIDTH)}
-    monkeypatch.setattr(model, "cluster_of", cluster)
+    monkeypatch.setattr(model, "platform_of", known_platform)
     monkeypatch.setattr(collective_error, "shipped", lambda name: widths)
-    model.topology_of.cache_clear()
+    model.topology_for.cache_clear()
     yield
-    model.topology_of.cache_clear()
+    model.topology_for.cache_clear()
 
 
 def _row(**changes: Any) -> dict[str, Any]:
@@ -345,7 +347,7 @@ def test_the_document_and_the_rows_agree(write: Write) -> None:
 
 def test_processes_give_the_same_document(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # processes are started afresh, and know the real machines
-    model.topology_of.cache_clear()
+    model.topology_for.cache_clear()
     rows = [row for nodes in (1, 2) for row in _own(1.2, nodes=nodes, ranks=8 * nodes)]
     path = write(rows)
     assert validate_collectives(path) == validate_collectives(path, jobs=2)

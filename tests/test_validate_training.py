@@ -398,10 +398,23 @@ def test_micro_batches_follow_from_the_batches_where_they_can(tmp_path: Path) ->
     assert found.data["batch"] == {"global": 128, "accumulation": 1}
 
 
+@pytest.mark.parametrize("detail", ["interleaved, 2 chunks", "virtual pipeline 2", "VPP=2"])
+def test_an_interleaved_pipeline_says_its_chunks(tmp_path: Path, detail: str) -> None:
+    found = point(tmp_path, **GPT | {"strategy_detail": detail})
+    assert found.data["schedule"] == {"kind": "interleaved_1f1b", "chunks": 2}
+
+
+def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path) -> None:
+    """The global batch and the micro-batch hold: half the replicas take twice the micro-batches."""
+    found = point(tmp_path, **GPT | {"dp": 4, "grad_accum": 16})
+    assert found.data["batch"] == {"per_device": 2, "accumulation": 32}
+    assert any("dp says 4" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"dp": 4}, "tp x pp x dp is 32, which is not the row's 16 GPUs"),
+        ({"dp": 4, "global_batch": ""}, "tp x pp x dp is 32, which is not the row's 16 GPUs"),
         ({"tp": 3}, "tp x pp x dp is 24"),
         ({"pp": 32, "dp": ""}, "tp x pp x dp is 0"),
         ({"grad_accum": "", "batch_per_gpu": ""}, "micro-batches are not stated"),
@@ -411,7 +424,7 @@ def test_micro_batches_follow_from_the_batches_where_they_can(tmp_path: Path) ->
         ({"cp": 2}, "context parallelism is not modelled"),
         ({"strategy_detail": "tp-comm-overlap"}, "beside computation are not modelled"),
         ({"strategy_detail": "2D + AsyncTP"}, "beside computation are not modelled"),
-        ({"strategy_detail": "interleaved, 3 chunks"}, "interleaved pipeline are not known"),
+        ({"strategy_detail": "interleaved 1F1B"}, "interleaved pipeline are not known"),
     ],
 )
 def test_a_mesh_that_is_not_known_is_refused(
@@ -584,11 +597,11 @@ def test_baselines_reduce_a_ranks_own_gradients_over_its_replicas(tmp_path: Path
 
 
 def own_table(tmp_path: Path, factor: float = 1.0) -> Path:
-    """Rows at 1, 4, 8, 16 GPUs that say what dpsim predicts; `factor` on all but the first."""
+    """Rows at 1, 2, 4, 8 GPUs that say what dpsim predicts; `factor` on all but the first."""
     first = point(tmp_path, total_gpus=1, value=802.9)
     scale = level(first.case, Calibrate(step_time=first.step_time)).scale
     rows: list[tuple[Any, ...]] = [(*RESNET[:3], 1, *RESNET[4:6], 802.9, "images/s")]
-    for gpus in (4, 8, 16):
+    for gpus in (2, 4, 8):
         case = scaled(point(tmp_path, total_gpus=gpus).case, scale)
         rate = 256 * gpus / step_time(case) * factor
         rows.append((*RESNET[:3], gpus, *RESNET[4:6], repr(rate), "images/s"))
@@ -619,7 +632,7 @@ def test_predictions_keep_order_and_columns(tmp_path: Path) -> None:
     assert [row["total_gpus"] for row in rows] == [row["total_gpus"] for row in given]
     assert list(rows[0])[: len(HEAD)] == list(HEAD)
     assert list(rows[0])[len(HEAD) :] == [
-        "measured", "predicted", "low", "high", "status", "reason", "bottleneck",
+        "measured", "predicted", "low", "high", "status", "reason", "bottleneck", "machine",
     ]  # fmt: skip
     assert rows[0]["status"] == "calibrated"
     for row in rows[1:]:

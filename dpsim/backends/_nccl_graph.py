@@ -14,6 +14,8 @@ from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.collectives import Ranks, members_of
 from dpsim.collectives.ring_orders import RingOrder, rings
+from dpsim.core.record import Refused
+from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.topology import AS_IT_IS, Crossing
 
 #: most channels that a ring search keeps (2.30.7 src/init.cc)
@@ -68,6 +70,13 @@ class NcclGraph:
         """Connections that a NIC sends over: a ring has one a channel, and NCCL doubles the
         channels of the search (2.30.7 src/graph/connect.cc)."""
         return max(1, 2 * self.channels // max(self.nics, 1))
+
+
+def require_gpus(topology: Topology) -> None:
+    """Refused where the machine is one of TPUs, which NCCL does not know."""
+    if isinstance(topology.fabric, Torus):
+        message = "NCCL has no TPUs; collective: {backend: ici} is what joins them"
+        raise Refused(message, ("collective", "backend"))
 
 
 def graph_of(topology: Topology, ranks: Ranks) -> NcclGraph:

@@ -17,10 +17,12 @@ from typing import Any
 from dpsim.backends import Backend, Plan, unmodelled
 from dpsim.backends.curves import MeasuredCurve, bus_factor
 from dpsim.backends.curves.file import load
+from dpsim.backends.ici import Ici
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.coverage import served_range
 from dpsim.cases.site import MOST_RANKS
 from dpsim.core.record import Refused, build
+from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_machine
 from dpsim.machines.topology import Topology
 from dpsim.play import check_time
@@ -245,7 +247,7 @@ def kind_of(topology: Topology) -> str:
             if place in ends:
                 return kind if place == "leaf" else "nvswitch"
     inside = {kind for _, kind in kinds}
-    return next((kind for kind in ("nvlink", "xgmi", "pcie") if kind in inside), "local")
+    return next((kind for kind in ("nvlink", "xgmi", "ici", "pcie") if kind in inside), "local")
 
 
 __all__ = [
@@ -263,7 +265,8 @@ def setup_of(
     *,
     sharp: bool = False,
 ) -> Setup:
-    """The machine and the library that the options name."""
+    """The machine and the library that the options name; on TPUs it is the links' own."""
+    machine = load_machine(cluster, Path())
     settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
     try:
         backend = build(Nccl, settings, file=True)
@@ -271,4 +274,6 @@ def setup_of(
         option = "nccl" if error.path[:1] in ((), ("version",)) else error.path[0]
         raise Refused(f"--{option}: {error.message}") from None
     curves = () if calibration is None else load(calibration).curves
-    return Setup(load_machine(cluster, Path()), backend, {}, curves)
+    plain = (version, algorithm, protocol, sharp) == ("", "auto", "auto", False)
+    own = Ici() if plain and isinstance(machine.node, Torus) else backend
+    return Setup(machine, own, {}, curves)

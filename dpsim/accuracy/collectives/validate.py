@@ -142,6 +142,8 @@ def _outcome(
         return CollectiveOutcome(row, status if row.excluded or used else "refused", why)
     kind = estimate.kind if isinstance(estimate, Estimate) else collective_error.ANY
     around = widths.around(row.fabric, row.size) if own else None
+    if around is None and isinstance(estimate, Estimate):
+        around = estimate.ends(row.operation, row.size)
     low, high = around or collective_error.interval(row.operation, kind, row.size)
     baselines = {}
     if isinstance(estimate, Estimate):
@@ -158,6 +160,7 @@ def _outcome(
         low=seconds * low,
         high=seconds * high,
         bottleneck=estimate.bottleneck if isinstance(estimate, Estimate) else "",
+        machine=estimate.machine if isinstance(estimate, Estimate) else "",
         baselines=baselines,
     )
 
@@ -217,5 +220,5 @@ def _line(columns: Sequence[str], outcome: CollectiveOutcome) -> dict[str, Any]:
     row = outcome.row
     times = (row.measured, outcome.predicted, outcome.low, outcome.high)
     shown = [None if time is None else float(f"{time * 1e6:.{_DIGITS}g}") for time in times]
-    added = (*shown, "us", outcome.status, outcome.reason, outcome.bottleneck)
+    added = (*shown, "us", outcome.status, outcome.reason, outcome.bottleneck, outcome.machine)
     return dict(zip((*columns, *ADDED), (*row.cells, *added), strict=True))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dpsim.accuracy.platforms import bare_case, platform
+from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.strategies import date_of, strategy_of
@@ -19,6 +19,8 @@ from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 
+#: GPUs of a node where nothing is stated
+_GPUS_PER_NODE = 8
 #: batch per GPU where nothing is stated, and the parameters from which on a language model is large
 #: [millions]
 _BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
@@ -31,6 +33,7 @@ class MeasuredCase:
     step_time  what was measured, as the time of one step [s]
     time       whether `value` is a time (else a rate, which falls as the step gets longer)
     notes      what was assumed or replaced, in plain words
+    told       those of them that are not about the machine
     """
 
     row: TrainingRow
@@ -40,6 +43,7 @@ class MeasuredCase:
     time: bool
     strategy: str
     notes: tuple[str, ...]
+    told: tuple[str, ...] = ()
 
     @property
     def stand_in(self) -> bool:
@@ -55,8 +59,13 @@ class MeasuredCase:
         return measured * ratio if self.time else measured / ratio
 
 
-def measured_case(row: TrainingRow, compute: Mapping[str, Any] | None = None) -> MeasuredCase:
-    """The scenario of `row`, with `compute` as its section of that name, and what was measured.
+def measured_case(
+    row: TrainingRow,
+    compute: Mapping[str, Any] | None = None,
+    reading: MachineReading | None = None,
+) -> MeasuredCase:
+    """The scenario of `row`, with `compute` as its section of that name, and what was measured;
+    on the machine of `reading`, the usual one of `platform_of` if left out.
 
     Raises Refused where there is none.
     """
@@ -64,12 +73,13 @@ def measured_case(row: TrainingRow, compute: Mapping[str, Any] | None = None) ->
         raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
     notes: list[str] = []
     mesh = mesh_of(row)
+    chosen = reading or platform_of(row).readings[0]
     model = _model(row, mesh, notes)
     data: dict[str, Any] = {
         **mesh.data(row, notes),
         "model": model.data,
         "strategy": strategy_of(row, notes),
-        "cluster": _cluster(row, notes),
+        "cluster": _cluster(row, chosen),
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
         "optimizer": {"kind": "adam" if model.language else "momentum"},
@@ -82,7 +92,10 @@ def measured_case(row: TrainingRow, compute: Mapping[str, Any] | None = None) ->
     case = shared(Case(loaded.scenario, Path()), data)
     step_time, time = _measured(row, case)
     strategy = data["strategy"]["kind"] + mesh.label
-    return MeasuredCase(row, case, data, step_time, time, strategy, tuple(notes))
+    told_here = tuple(notes)
+    return MeasuredCase(
+        row, case, data, step_time, time, strategy, (*told_here, *chosen.notes), told_here
+    )
 
 
 def shared(case: Case, data: Mapping[str, Any]) -> Case:
@@ -154,22 +167,29 @@ def _nccl_version(row: TrainingRow) -> str:
     return found[-1] if found else ""
 
 
-def _cluster(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
-    gpus, nodes = row.gpus, row.get("nodes")
-    stated = row.get("gpus_per_node")
-    per_node = int(stated) if stated else min(gpus, 8)
-    if not stated:
-        notes.append(f"{per_node} GPUs a node are assumed")
+def platform_of(row: TrainingRow) -> Platform:
+    """What the words of `row` say of its machine.  Raises Refused where it is not known."""
+    gpus, nodes, stated = row.gpus, row.get("nodes"), row.get("gpus_per_node")
+    per_node = int(stated) if stated else min(gpus, _GPUS_PER_NODE)
     found = platform(
         accelerator=row.text("accelerator"),
         gpus_per_node=per_node,
         intra_node=row.text("intra_node"),
         inter_node=row.text("inter_node"),
         inter_gbits_s=row.get("inter_gbits_s_per_node"),
+        nodes=int(nodes) if nodes else -(-gpus // per_node),
+        ranks=gpus,
     )
-    notes.extend(found.notes)
-    cluster = {**found.cluster, "ranks": gpus}
-    if nodes and nodes > 1 and gpus < nodes * per_node:
+    if stated:
+        return found
+    assumed = f"{per_node} GPUs a node are assumed"
+    return Platform(tuple(replace(r, notes=(assumed, *r.notes)) for r in found.readings))
+
+
+def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
+    gpus, nodes, stated = row.gpus, row.get("nodes"), row.get("gpus_per_node")
+    cluster = {**reading.cluster, "ranks": gpus}
+    if nodes and nodes > 1 and gpus < nodes * (stated or _GPUS_PER_NODE):
         cluster["gpus_per_node"] = -(-gpus // int(nodes))
     return cluster
 
@@ -184,7 +204,8 @@ def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
 
 def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:
     batch, total, gpus = row.get("batch_per_gpu"), row.get("global_batch"), mesh.replicas
-    steps = row.get("grad_accum") or mesh.micro_batches(row) or 1.0
+    stated = None if mesh.corrected else row.get("grad_accum")
+    steps = stated or mesh.micro_batches(row) or 1.0
     if steps != int(steps):
         raise Refused(f"grad_accum: {steps} is not a whole number")
     accumulation = int(steps)

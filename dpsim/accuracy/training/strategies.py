@@ -64,6 +64,9 @@ def _fsdp(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -
     if stated:
         data["shard"] = int(stated[1])
         return
+    if per_node and words.within_node.search(text):
+        data["shard"] = int(per_node)
+        return
     by_node = data["kind"] == "fsdp1"
     if not by_node or not per_node:
         what = "shard=N or gpus_per_node" if by_node else "shard=N"
