@@ -28,11 +28,11 @@ from dpsim.core.record import Check
 from dpsim.core.units import Unit, show
 from dpsim.core.unknown import Absent, missing
 from dpsim.describe import scenario, sections
-from dpsim.models.memory import MemorySection
 from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
 from dpsim.describe.sampler import Sampler
+from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
 from dpsim.money import price

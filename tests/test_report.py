@@ -429,8 +429,8 @@ def test_memory_advice_fits_and_only_if_needed(tmp_path: Path) -> None:
         needed = float(line.split(": ")[-1].split(" GB")[0])
         assert needed <= (used.capacity or 0) / 1e9
     assert lines[0] in said(prediction)
-    assert advice(case, MemoryUse({"x": 1.0}, 2.0)) == ()
-    assert advice(case, MemoryUse({"x": 1.0}, None)) == ()
+    assert advice(case, MemoryUse({"x": 1.0}, 2.0, 1.0, 1.0)) == ()
+    assert advice(case, MemoryUse({"x": 1.0}, None, 1.0, 1.0)) == ()
     assert prediction.document == dpsim.predict(dpsim.read(tmp_path / "s.yaml")).document
 
 

@@ -81,7 +81,7 @@ class Candidate:
         """Whether all jobs fit in memory; None where a capacity is not known."""
         found = [job.point.memory.fits for job in self.jobs]
         worst: tuple[Fits | None, ...] = ("no", "unlikely", None, "likely", "yes")
-        return next(one for one in worst if one in found)
+        return next((one for one in worst if one in found), "yes")
 
     @property
     def usable(self) -> bool:
