@@ -175,7 +175,7 @@ def test_a_model_without_name_or_size_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"strategy": "parameter server"}, "a parameter server is not modelled"),
+        ({"strategy": "parameter server on CPU"}, "on the workers' own devices"),
         ({"strategy": "DP+TP+PP", "tp": 4}, "pp: pipeline parallelism of unknown size"),
         ({"strategy": "DP+PP"}, "pp: pipeline parallelism of unknown size"),
         ({"strategy": "DP+CP", "cp": 2}, "context parallelism is not modelled"),
@@ -591,6 +591,54 @@ def test_baselines_reduce_a_ranks_own_gradients_over_its_replicas(tmp_path: Path
     assert gradient_bytes(found.case) == pytest.approx(found.case.model.parameters / 8 * 2)
     alone = point(tmp_path, **GPT | {"tp": 4, "dp": 1, "global_batch": 64})
     assert baselines(alone, alone)["alpha_beta"] == pytest.approx(alone.step_time)
+
+
+# -- parameter servers, and padding ---------------------------------------------------------------
+
+SERVERS = {
+    "strategy": "parameter server", "framework": "PyTorch 1.4 + BytePS", "nodes": 4,
+    "total_gpus": 32, "inter_node": "10 GbE, TCP", "intra_node": "NVLink",
+}  # fmt: skip
+
+
+def test_a_push_and_a_pull_through_servers_take_a_node_s_bytes_once(tmp_path: Path) -> None:
+    """10 GbE carries at most 1.25 GB/s one way, whatever the number of nodes."""
+    found = point(tmp_path, **SERVERS).data["collective"]
+    assert (found["backend"], found["servers"]) == ("parameter_server", 32)
+    assert 0.5e9 < float(found["bandwidth"].split()[0]) < 1.25e9
+    twice = point(tmp_path, **SERVERS | {"nodes": 8, "total_gpus": 64}).data["collective"]
+    assert twice["bandwidth"] == found["bandwidth"]
+    alone = point(tmp_path, **SERVERS | {"nodes": 1, "total_gpus": 8}).data["collective"]
+    assert alone["backend"] == "nccl"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"strategy": "parameter server on CPU"}, "on the workers' own devices"),
+        ({"strategy_detail": "tensor partition + priority"}, "priorities of tensors"),
+        ({"strategy": "asynchronous parameter server"}, "asynchronous"),
+    ],
+)
+def test_other_servers_are_refused(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        point(tmp_path, **SERVERS | changes)
+
+
+def test_padded_texts_faster_than_the_device_are_played_without_padding(tmp_path: Path) -> None:
+    """BERT at 120 % of what A100s could do with all 512 tokens."""
+    head = ("model", "accelerator", "gpus_per_node", "total_gpus", "batch_per_gpu", "precision",
+            "seq_len", "value", "unit")  # fmt: skip
+    rows = [
+        ("BERT-Large", "A100-SXM4-80GB", 8, gpus, 64, "FP16 mixed", 512, 340 * gpus, "sequences/s")
+        for gpus in (1, 2)
+    ]
+    found = validated_training(write(tmp_path / "t.csv", [*rows[:2]], head))
+    assert found.document["status"] == {"calibrated": 1, "predicted": 1}
+    assert "256 of 512 tokens" in found.predictions()[1]["machine"]
+    slow = [(*row[:7], row[7] / 4, row[8]) for row in rows]
+    shown = validated_training(write(tmp_path / "t.csv", slow, head)).predictions()[1]["machine"]
+    assert "tokens" not in shown
 
 
 # -- a table of dpsim's own predictions -----------------------------------------------------------

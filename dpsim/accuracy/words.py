@@ -281,6 +281,9 @@ class ModelWords:
     language: tuple[KeyRule, ...]
     sequences: Words
     no_images: Words
+    padded: Words
+    left_out: Words
+    tokens_left: float
     shaped: Words
     shape: Words
     size: Words
@@ -297,6 +300,7 @@ class StrategyWords:
     torch: Words
     deepspeed: Words
     no_overlap: Words
+    servers: Words
     hierarchical: Words
     hybrid: Words
     within_node: Words

@@ -14,6 +14,7 @@ from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.collectives import Ranks, members_of
 from dpsim.collectives.ring_orders import RingOrder, rings
+from dpsim.core.many import added
 from dpsim.core.record import Refused
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.topology import AS_IT_IS, Crossing
@@ -92,7 +93,7 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
     inside = _slowest_inside(topology, inner)
     local = _local_bandwidth(topology, ranks)
     if nodes == 1:
-        total = sum(ring.bandwidth for ring in found) / 1e9
+        total = added(ring.bandwidth for ring in found) / 1e9
         channels, speed = _inside_channels(total, len(found), arch)
         inter = speed
     else:
@@ -179,7 +180,7 @@ def _local_bandwidth(topology: Topology, ranks: Ranks) -> float:
     local = tuple(node * topology.gpus + gpu for gpu in shape)
     if len(local) == 1:
         return 1e9
-    return sum(ring.bandwidth for ring in rings(topology, local)) / 1e9
+    return added(ring.bandwidth for ring in rings(topology, local)) / 1e9
 
 
 def rounded_down(value: float, speeds: tuple[float, ...]) -> float:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from dpsim.core.deferred import nx
+from dpsim.core.many import larger, smaller
 from dpsim.core.record import Refused
 from dpsim.machines.cables import Cables
 from dpsim.machines.devices import Link
@@ -27,7 +28,7 @@ class Crossing(NamedTuple):
     def added(self, step: float) -> float:
         """What a step over such a way takes more than the `step` [s] over the machine file's: it
         does not become shorter than the way."""
-        return max(self.longer, min(step, self.way) - step)
+        return larger(self.longer, smaller(step, self.way) - step)
 
 
 class Way(NamedTuple):

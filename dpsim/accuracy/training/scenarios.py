@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,7 +13,8 @@ from typing import Any
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
-from dpsim.accuracy.training.strategies import date_of, strategy_of
+from dpsim.accuracy.training.servers import servers
+from dpsim.accuracy.training.strategies import date_of, strategy_of, through_servers
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import told, vocabulary
 from dpsim.cases.case import Case
@@ -84,7 +86,7 @@ def measured_case(
         "batch": _batch(row, model, mesh, notes),
         "optimizer": {"kind": "adam" if model.language else "momentum"},
         **next(told(vocabulary().recompute, row.text("act_ckpt").lower()))[0],
-        "collective": {"backend": "nccl", "version": _nccl_version(row)},
+        "collective": _collective(row, chosen, notes),
         "engine": "vectorised",
         "compute": dict(compute or {}),
     }
@@ -120,8 +122,9 @@ def forget_clusters() -> None:
 
 
 def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
-    tokens = row.get("seq_len")
-    found = _chosen(row, mesh, int(tokens) if tokens else None)
+    stated = row.get("seq_len")
+    tokens = _without_padding(row, int(stated), notes) if stated else None
+    found = _chosen(row, mesh, tokens)
     if found.language and not tokens:
         length = found.data["sequence_length"]
         most = _tokens_per_gpu(row, mesh)
@@ -131,6 +134,21 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
     if found.note:
         notes.append(found.note)
     return found
+
+
+def _without_padding(row: TrainingRow, tokens: int, notes: list[str]) -> int:
+    """Tokens of a sequence that are computed, where column padding says that it is left out."""
+    words = vocabulary().models
+    if not padded(row) or not words.left_out.search(row.text("padding").lower()):
+        return tokens
+    left = round(tokens * words.tokens_left)
+    notes.append(f"padding is left out: {left} of {tokens} tokens are computed")
+    return left
+
+
+def padded(row: TrainingRow) -> bool:
+    """Whether samples of this model are padded texts."""
+    return vocabulary().models.padded.search(row.text("model").lower()) is not None
 
 
 def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
@@ -151,6 +169,15 @@ def _tokens_per_gpu(row: TrainingRow, mesh: RowMesh) -> int | None:
     if batch is None and total is not None:
         batch = total / mesh.replicas / (row.get("grad_accum") or 1.0)
     return int(batch) if batch else None
+
+
+def _collective(row: TrainingRow, reading: MachineReading, notes: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"backend": "nccl"}
+    if through_servers(row):
+        per_node = row.get("gpus_per_node") or _GPUS_PER_NODE
+        nodes = int(row.get("nodes") or math.ceil(row.gpus / per_node))
+        found = servers(_cluster(row, reading), nodes, notes)
+    return found | ({"version": _nccl_version(row)} if found["backend"] == "nccl" else {})
 
 
 def _nccl_version(row: TrainingRow) -> str:

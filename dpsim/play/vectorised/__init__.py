@@ -23,6 +23,7 @@ from dpsim.compile.program import RECEIVE, Cast
 from dpsim.compile.timeline import Split, Timeline
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
+from dpsim.core.many import finite
 from dpsim.play import Play
 from dpsim.play.vectorised.compiled import Compiled, compiled
 from dpsim.play.vectorised.deadlock import stuck
@@ -151,7 +152,7 @@ class _Run:
             sharing.check()
         ends = [role.end for role in self.roles]
         self.finish = max(ends)
-        if not np.isfinite(self.finish):
+        if not finite(self.finish):
             raise SimulationError(f"step {number} ends at no finite time")
         spans = [role.spans for role in self.roles]
         for role in self.roles:

@@ -15,6 +15,7 @@ import numpy as np
 from dpsim.compile.program import COMPUTE, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
+from dpsim.core.many import larger
 from dpsim.play import NotApplicable, check_time
 from dpsim.play.vectorised.compiled import Compiled, Playable
 from dpsim.play.vectorised.position import Factors, Moment, Position, front
@@ -180,7 +181,7 @@ class Role:
             return latest(self.arrival)
         found = latest(self._fixed)
         for moment, delay in self._moments:
-            found = max(found, latest(self.slowing.time(moment.peak)) + delay)
+            found = larger(found, latest(self.slowing.time(moment.peak)) + delay)
         return found
 
     def _issue(self, op: Op) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dpsim.core.arrays import Array
+from dpsim.core.many import larger, smaller
 
 #: one number for all ranks of a role, or one for each
 Value = float | Array
@@ -26,8 +27,10 @@ EVERYONE = None
 
 def later(a: Value, b: Value) -> Value:
     """The later of two times, rank by rank where they are arrays."""
-    if isinstance(a, float) and isinstance(b, float):
+    if a.__class__ is float and b.__class__ is float:
         return a if a >= b else b
+    if isinstance(a, float) and isinstance(b, float):
+        return larger(a, b)
     return np.maximum(a, b)
 
 
@@ -105,7 +108,8 @@ class Slowing:
         """`work` where one clock serves all ranks: only the last stretch begun by then counts."""
         for begin, end, before in reversed(self._live):
             if begin <= time:
-                return before + (time - begin) - self._lost * min(time - begin, end - begin)  # type: ignore[return-value]
+                moved = smaller(time - begin, end - begin)  # type: ignore[arg-type]
+                return before + (time - begin) - self._lost * moved  # type: ignore[return-value]
         return time - self._past  # type: ignore[return-value]
 
     def _time_of(self, work: float) -> float:
@@ -113,7 +117,8 @@ class Slowing:
         for begin, end, before in reversed(self._live):
             if before <= work:
                 beside = work - before
-                return begin + beside + min(self.contention * beside, self._lost * (end - begin))  # type: ignore[return-value]
+                lost = smaller(self.contention * beside, self._lost * (end - begin))  # type: ignore[arg-type]
+                return begin + beside + lost  # type: ignore[return-value]
         return work + self._past  # type: ignore[return-value]
 
     def _corners(self) -> tuple[Array, Array, Array]:
@@ -165,7 +170,8 @@ class Slowing:
         """All ranks have done at least `low` of work."""
         while self._live:
             begin, end, before = self._live[0]
-            if not _all(before + (end - begin) / (1.0 + self.contention) <= low):
+            length = end - begin  # the same sum as in `_work_of`: who waits for the end is past it
+            if not _all(before + length - self._lost * length <= low):
                 break
             self._past = self._past + self._lost * (end - begin)
             del self._live[0]
