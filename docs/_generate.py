@@ -496,7 +496,7 @@ _MARKS: dict[type, Callable[[Any], str]] = {
     Drawn: lambda mark: f"{mark.unit.interval()}, or a [distribution](#distribution)",
     Priced: lambda mark: f"amount of money, for example `{mark.example}`",
     ModelSource: lambda mark: "mapping, see [model](#model)",
-    Every: lambda mark: "time, for example `20 min`, or `{steps: 500}`",
+    Every: lambda mark: "time, for example `20 min`, or `{steps: 500}`, or `best`",
     sections.Rate: lambda mark: (
         "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
     ),

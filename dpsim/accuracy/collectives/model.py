@@ -43,14 +43,15 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadingTime:
-    """What the model says under one reading: its probability, seconds and kind (see `Estimate`)."""
+    """What the model says under one reading: its probability, seconds, and the share of them that
+    is latency."""
 
     weight: float
     seconds: float
-    kind: str
+    latency: float
 
-    def part(self, operation: str, size: int) -> mixture.MixturePart:
-        low, high = collective_error.interval(operation, self.kind, size)
+    def part(self, apart: bool) -> mixture.MixturePart:
+        low, high = collective_error.interval(self.latency, apart)
         return mixture.MixturePart(
             self.weight, self.seconds, self.seconds * low, self.seconds * high
         )
@@ -83,11 +84,12 @@ class Estimate:
     def seconds(self) -> float:
         return self.latency + self.transfer
 
-    def ends(self, operation: str, size: int) -> tuple[float, float]:
-        """The interval as two factors around the prediction: each reading's own, mixed."""
+    def ends(self, apart: bool) -> tuple[float, float]:
+        """The interval as two factors around the prediction: each reading's own, mixed; `apart`
+        says that ranks are on several nodes."""
         if len(self.readings) < 2:
-            return collective_error.interval(operation, self.kind, size)
-        low, high = mixture.bounds([r.part(operation, size) for r in self.readings])
+            return collective_error.interval(self.latency / self.seconds, apart)
+        low, high = mixture.bounds([r.part(apart) for r in self.readings])
         return low / self.seconds, high / self.seconds
 
 
@@ -145,8 +147,8 @@ def _mixed(
     ]
     if not own:
         return str(estimates[0])
-    readings = tuple(ReadingTime(r.weight, e.seconds, e.kind) for r, e in own)
-    parts = [reading.part(question.operation, question.size) for reading in readings]
+    readings = tuple(ReadingTime(r.weight, e.seconds, e.latency / e.seconds) for r, e in own)
+    parts = [reading.part(question.stated.nodes > 1) for reading in readings]
     first = own[0][1]
     moved = mixture.point(parts) / first.seconds
     left = Platform(tuple(reading for reading, _ in own))

@@ -140,11 +140,10 @@ def _outcome(
     except Refused as refusal:
         why = f"{reason}; {refusal.message}" if reason else refusal.message
         return CollectiveOutcome(row, status if row.excluded or used else "refused", why)
-    kind = estimate.kind if isinstance(estimate, Estimate) else collective_error.ANY
     around = widths.around(row.fabric, row.size) if own else None
     if around is None and isinstance(estimate, Estimate):
-        around = estimate.ends(row.operation, row.size)
-    low, high = around or collective_error.interval(row.operation, kind, row.size)
+        around = estimate.ends(row.nodes > 1)
+    low, high = around or collective_error.interval(1.0, row.nodes > 1)
     baselines = {}
     if isinstance(estimate, Estimate):
         baselines = {"alpha_beta": estimate.alpha_beta}

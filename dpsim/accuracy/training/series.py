@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -194,7 +195,11 @@ def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> Played
     case = scaled(here.case, anchor.scale) if anchor.scale is not None else here.case
     played = shortened.play(case)
     ranks = base.case.ranks if base else None
-    bounds = interval(case, played, ranks, shortened.lane_times, repeated=_repeated(here, base))
+    batches = math.log2(max(case.shares) / max(base.case.shares)) if base else None
+    bounds = interval(
+        case, played, ranks, shortened.lane_times,
+        repeated=_repeated(here, base), batches=batches,
+    )  # fmt: skip
     time = finite(played.step_time)
     ends = (min(bounds.low or time * 1e-3, time), max(bounds.high, time))
     limit = bottleneck(case, played)
