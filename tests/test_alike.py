@@ -13,7 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsim.core.many import Leaked, Many, Party, Unsaid, added, larger, longest, mean, root, settled
+from dpsim.core.many import (
+    Leaked,
+    Many,
+    Party,
+    Unsaid,
+    added,
+    all_above,
+    larger,
+    longest,
+    mean,
+    root,
+    settled,
+    where_above,
+)
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
 from dpsim.planning import sweep as planning
@@ -30,6 +43,7 @@ OPERATIONS: dict[str, Callable[[float, float], float]] = {
     "root": lambda a, b: root(abs(a)) + b,
     "if": lambda a, b: 3 * a if a < b else b - 1.5,
     "mean": lambda a, b: mean([a, b, a + b]),
+    "where": lambda a, b: where_above(a, b, a - b, a * b),
     "added": lambda a, b: added([a, b, a]),
 }
 NUMBERS = st.one_of(st.floats(-1e6, 1e6), st.integers(-3, 3).map(float))
@@ -78,6 +92,14 @@ def test_who_divides_by_zero_is_refused_or_leaves() -> None:
     assert found.values[party.there].tolist() == [0.5, 0.25]
     with pytest.raises(ZeroDivisionError):
         _ = 1.0 / Many(np.array([1.0, 0.0, 0.0]), Party(3))
+
+
+def test_whether_all_are_above_parts_nobody() -> None:
+    party = Party(3)
+    value = Many(np.array([1.0, 2.0, 3.0]), party)
+    assert [all_above(value, limit) for limit in (0.5, 1.0, 3.0)] == [True, None, False]
+    assert [all_above(2.0, 1.0), all_above(1.0, 1.0)] == [True, False]
+    assert len(party.there) == 3
 
 
 def test_too_few_are_none() -> None:

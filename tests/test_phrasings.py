@@ -117,7 +117,8 @@ NODES: list[tuple[str, int, str, str, str, str]] = [
 REFUSED: list[tuple[str, int, str, str]] = [
     ("NVIDIA A100-PCIE-80GB", 8, "NVSwitch", "no NVSwitch joins"),
     ("NVIDIA H200-NVL-141GB", 8, "4-way NVLink bridge", "H200 NVL"),
-    ("TPU v5litepod", 8, "", "TPU"),
+    ("TPU v3", 8, "", "TPU v2 and v3"),
+    ("TPU v6e, 2 slices", 4, "", "several slices"),
     ("Intel Gaudi 3", 8, "", "Gaudi"),
     ("AWS Trainium2", 16, "", "Trainium"),
     ("AMD Instinct MI250X", 8, "Infinity Fabric", "MI250"),
@@ -201,6 +202,38 @@ def test_a_card_never_gets_the_nvlink_of_its_generation(card: str) -> None:
         node = load_machine(reading.cluster["machine"]).node
         assert getattr(node, "bridge", None) is None
         assert not hasattr(node, "nvlink")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "machine"),
+    [
+        ("TPU-v5p", "tpu-v5p"), ("TPU v5litepod", "tpu-v5e"), ("TPU v6e (Trillium)", "tpu-v6e"),
+        ("TPU v7x (Ironwood)", "tpu7x"), ("Google TPU v4", "tpu-v4"),
+    ],
+)  # fmt: skip
+def test_all_hosts_of_tpus_are_one_slice(accelerator: str, machine: str) -> None:
+    found = platform(
+        accelerator=accelerator, gpus_per_node=4, inter_node="ICI, one slice", nodes=16, ranks=64
+    )
+    assert found.cluster == {"machine": machine, "gpus_per_node": 64}
+    assert len(found.readings) == 1
+
+
+@pytest.mark.parametrize("total", [None, 1600])
+def test_nics_of_a_tray_are_those_of_a_part_of_the_domain(total: float | None) -> None:
+    found = platform(
+        accelerator="GB200 NVL72", gpus_per_node=4, inter_node="4x 400 Gb/s NDR",
+        inter_gbits_s=total, nodes=36, ranks=144,
+    )  # fmt: skip
+    assert _rate(found.readings[0]) == (72, 400, IB)
+
+
+def test_a_cloud_s_instance_on_ethernet_is_not_asked_for_rdma() -> None:
+    found = platform(
+        accelerator="A10G", gpus_per_node=4, intra_node="with P2P", inter_node="g5.24xlarge, "
+        "100 Gbps",
+    )  # fmt: skip
+    assert [_rate(reading) for reading in found.readings] == [(1, 100, ETH)]
 
 
 def test_one_node_has_no_network_to_ask_for() -> None:

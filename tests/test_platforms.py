@@ -357,7 +357,7 @@ def test_the_stated_total_always_holds(accelerator: str, text: str, gbits: float
         ("CPU host memory", 1, "cpu_ib", "fabric"),
         ("NVIDIA A100", 8, "efa_cpu", "fabric"),
         ("Intel Xeon Phi 7250", 1, "opa", "accelerator"),
-        ("Google TPU v4", 4, "", "accelerator"),
+        ("Google TPU v3", 4, "", "accelerator"),
         ("AWS Trainium", 16, "efa", "accelerator"),
         ("AMD MI250X", 8, "slingshot", "accelerator"),
         ("not stated", 16, "pcie", "accelerator"),

@@ -80,12 +80,18 @@ def test_the_clock_of_work_loses_what_the_collectives_take(
 
 
 def test_stretches_that_all_ranks_are_past_are_forgotten_and_still_count() -> None:
-    clock = Slowing(1.0)
-    clock.talk(1.0, 3.0)
-    before = clock.time(5.0)
-    clock.forget(2.0)
-    assert clock.idle
-    assert clock.time(5.0) == before == 6.0
+    """Of one clock all but the last, with which the same is worked out as before."""
+    one, each = Slowing(1.0), Slowing(1.0)
+    for begin, end in ((1.0, 3.0), (5.0, 7.0)):
+        one.talk(begin, end)
+        each.talk(np.array([begin, begin]), np.array([end, end]))
+    before = one.time(6.0)
+    for clock in (one, each):
+        clock.forget(5.0)
+        assert np.asarray(clock.time(6.0)) == pytest.approx(8.0, abs=1e-12)
+    assert one.time(6.0) == before
+    assert one.ceased == 5.0
+    assert each.idle
 
 
 def test_waiting_moves_only_ranks_that_are_early() -> None:

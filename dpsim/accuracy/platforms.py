@@ -21,6 +21,7 @@ from dpsim.accuracy.words import Board, Family, WiredNode, meaning, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_device, load_machine
 
 #: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
@@ -148,8 +149,8 @@ def _reading(
     name, named = _machine(board, told, network.every, notes, asked)
     chosen = load_machine(name)
     device = _device(family, board, chosen, notes)
-    gpus, share = _in_a_node(chosen, told.gpus, notes)
-    if told.ranks is not None and _LARGEST_BOX < chosen.gpus_per_node >= told.ranks:
+    gpus, share = _in_a_node(chosen, told, notes)
+    if told.ranks is not None and _LARGEST_BOX < gpus >= told.ranks:
         network = replace(network, asked=False)
     outside: list[str] = []
     nics = nics_of(network.of_a_node(share, named), chosen, family.nic, outside, asked)
@@ -276,9 +277,13 @@ def _generation(told: HardwareText, board: Board) -> str:
     return next((last for last in wirings if last.isdigit()), "4")
 
 
-def _in_a_node(machine: Machine, gpus: int | None, notes: list[str]) -> tuple[int, float]:
+def _in_a_node(machine: Machine, told: HardwareText, notes: list[str]) -> tuple[int, float]:
     """GPUs of a node, and how many nodes of the table's are one of the machine's."""
-    whole = machine.gpus_per_node
+    whole, gpus = machine.gpus_per_node, told.gpus
+    if isinstance(machine.node, Torus):
+        chips = told.ranks or whole
+        notes.append(f"One slice of {chips} chips is taken.")
+        return chips, chips / (gpus or chips)
     if gpus is None or whole <= _LARGEST_BOX:
         return gpus or whole, 1.0
     notes.append(f"{machine.name} has one NVLink domain of {whole} GPUs.")

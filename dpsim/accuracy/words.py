@@ -281,6 +281,7 @@ class ModelWords:
     language: tuple[KeyRule, ...]
     sequences: Words
     no_images: Words
+    experts: Words
     padded: Words
     left_out: Words
     tokens_left: float

@@ -42,6 +42,7 @@ class Party:
     """Points that go through the same operations: `size` at first, at least `least` to the end."""
 
     def __init__(self, size: int, least: int = 1) -> None:
+        self.size = size
         self._here: Truths = np.ones(size, dtype=np.bool_)
         self._count, self._least = size, least
 
@@ -301,6 +302,33 @@ def smaller(one: float, other: float) -> float:
     if isinstance(other, Many):
         return other.chosen(one, np.minimum)
     return one if one <= other else other
+
+
+def all_above(one: float, other: float) -> bool | None:
+    """Whether a number is above another; of many: None where some are and some are not, who go on
+    together."""
+    if not (isinstance(one, Many) or isinstance(other, Many)):
+        return one > other
+    party = one.party if isinstance(one, Many) else other.party  # type: ignore[attr-defined]
+    here = np.broadcast_to(_above(one, other), party.size)[party.there]
+    return True if here.all() else None if here.any() else False
+
+
+def where_above(one: float, other: float, then: float, otherwise: float) -> float:
+    """`then` where a number is above another, else `otherwise`; of many at each point."""
+    numbers = (one, other, then, otherwise)
+    party = next((x.party for x in numbers if isinstance(x, Many)), None)
+    if party is None:
+        return then if one > other else otherwise
+    return Many(np.where(_above(one, other), _plain(then), _plain(otherwise)), party)
+
+
+def _above(one: float, other: float) -> Any:
+    return np.greater(_plain(one), _plain(other))
+
+
+def _plain(value: float) -> Any:
+    return value.values if isinstance(value, Many) else value
 
 
 def added(values: Iterable[float]) -> float:

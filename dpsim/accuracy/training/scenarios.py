@@ -20,6 +20,8 @@ from dpsim.accuracy.words import told, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.machines.fabrics.torus import Torus
+from dpsim.machines.machine import load_machine
 
 #: GPUs of a node where nothing is stated
 _GPUS_PER_NODE = 8
@@ -173,6 +175,8 @@ def _tokens_per_gpu(row: TrainingRow, mesh: RowMesh) -> int | None:
 
 def _collective(row: TrainingRow, reading: MachineReading, notes: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {"backend": "nccl"}
+    if isinstance(load_machine(reading.cluster["machine"]).node, Torus):
+        return {"backend": "ici"}
     if through_servers(row):
         per_node = row.get("gpus_per_node") or _GPUS_PER_NODE
         nodes = int(row.get("nodes") or math.ceil(row.gpus / per_node))

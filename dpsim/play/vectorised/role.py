@@ -15,7 +15,7 @@ import numpy as np
 from dpsim.compile.program import COMPUTE, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
-from dpsim.core.many import larger
+from dpsim.core.many import all_above, larger, where_above
 from dpsim.play import NotApplicable, check_time
 from dpsim.play.vectorised.compiled import Compiled, Playable
 from dpsim.play.vectorised.position import Factors, Moment, Position, front
@@ -253,7 +253,8 @@ class Role:
         """Pass time that nothing beside it makes longer."""
         slowing, position = self.slowing, self.position
         slowing.forget(position.low)
-        if slowing.idle:
+        moving = all_above(slowing.ceased, position.low) if slowing.alike else not slowing.idle
+        if moving is False:
             position.spend(seconds)
             return
         if not slowing.alike:
@@ -262,7 +263,8 @@ class Role:
         low, high = latest(slowing.time(position.low)), latest(slowing.time(position.high))
         first = latest(slowing.work(low + seconds))
         if low == high or not slowing.breaks(low, high + seconds):
-            position.spend(first - position.low)
+            beside = first - position.low
+            position.spend(where_above(slowing.ceased, position.low, beside, seconds))
             return
         last = latest(slowing.work(high + seconds))
         position.move(slowing.work(self._time() + seconds), first, last)

@@ -11,11 +11,13 @@ ranks is still the latest, for `work` never falls.  Only what ranks have in comm
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import numpy.typing as npt
 
 from dpsim.core.arrays import Array
-from dpsim.core.many import larger, smaller
+from dpsim.core.many import Many, larger, smaller
 
 #: one number for all ranks of a role, or one for each
 Value = float | Array
@@ -75,9 +77,18 @@ class Slowing:
         return other
 
     @property
+    def ceased(self) -> float:
+        """The work that ranks with one clock have done when nothing moves any more."""
+        if not self._live:
+            return -inf
+        begin, end, before = self._live[-1]
+        length = end - begin  # the same sum as in `_work_of`: who waits for the end is there
+        return before + length - self._lost * length  # type: ignore[return-value]
+
+    @property
     def idle(self) -> bool:
-        """Whether nothing moves any more."""
-        return not self._live
+        """Whether nothing moves any more, after `forget`, for ranks with clocks of their own."""
+        return not (self.alike or self._live)
 
     def work(self, time: Value) -> Value:
         """What a rank has done by `time`."""
@@ -167,11 +178,19 @@ class Slowing:
             self.talk(_plain(one), _plain(other))
 
     def forget(self, low: float) -> None:
-        """All ranks have done at least `low` of work."""
+        """All ranks have done at least `low` of work.
+
+        Of one clock the stretch that was last is kept, so that what is worked out with it is the
+        same whether or not somebody has forgotten.
+        """
+        if isinstance(low, Many):
+            return
         while self._live:
             begin, end, before = self._live[0]
-            length = end - begin  # the same sum as in `_work_of`: who waits for the end is past it
-            if not _all(before + length - self._lost * length <= low):
+            if self.alike:
+                if len(self._live) == 1 or not self._live[1][2] <= low:
+                    break
+            elif not _all(before + (end - begin) / (1.0 + self.contention) <= low):
                 break
             self._past = self._past + self._lost * (end - begin)
             del self._live[0]
