@@ -144,7 +144,14 @@ def _collectives(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]
     causes = _fit_intervals.collectives(told)
     found, figures = _judged(told, causes, "machine")
     if write:
-        save("collective_error", HEADS["collective_error"], _constants(causes, found, told, names))
+        made = _constants(causes, found, told, names)
+        for kind, machines in sorted(_fit_intervals.machines_of(told).items()):
+            n = sum(row["fabric"] == kind for row in told)
+            meaning, where = f"machines measured over {kind}", f"{n} predictions of {names}"
+            made[f"machines.{kind}"] = Constant(
+                value=len(machines), error=0.0, unit="1", meaning=meaning, fitted_on=where, n=n
+            )
+        save("collective_error", HEADS["collective_error"], made)
     return {"collectives": figures}
 
 
