@@ -6,7 +6,7 @@ host live in time.  A number stands for all ranks wherever they are alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -134,6 +134,16 @@ class Role:
         everyone.replay(self.spans, EVERYONE, self.next)
         self.position, self.slowing = everyone.position, everyone.slowing
         self.host, self.streams, self._few = everyone.host, everyone.streams, False
+
+    def state(self, origin: float) -> Iterator[Value]:
+        """All that the next step depends on, as times after `origin` [s]; the host does not count
+        where it costs nothing."""
+        now = self._time()
+        yield now - origin
+        if not isinstance(self.host, float) or self.host > 0.0:
+            yield self.host - origin
+        for time in (*self.streams.times, *self.slowing.beyond(earliest(now))):
+            yield time - origin
 
     def _go_on(self) -> None:
         """What comes next is the operation after this one."""
