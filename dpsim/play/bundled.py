@@ -8,11 +8,19 @@ have in common.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
-from dpsim.backends import Edge, Phase, Plan, Ranks
+import numpy as np
+
+from dpsim.backends import Edge, Phase, Plan, Ranks, Topology
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Op
+from dpsim.core.arrays import Array, IntArray
+from dpsim.machines.loads import Loads
 from dpsim.play import WAITING, Costs
+
+#: where in a node links are, as columns of a layout have it
+_Place = tuple[Edge | None, bool]
 
 
 def bundled(costs: Costs, groups: Mapping[str, Sequence[Ranks]]) -> BundledCosts:
@@ -59,21 +67,95 @@ class BundledCosts(Costs):
         What they meet on the links of the first of them the others meet on theirs, so only those
         links, and the busiest, are kept.
         """
-        loads: dict[Edge, float] = {}
-        for phase in column:
-            most = max((phase.loads or {}).values(), default=0.0)
-            for edge, load in (phase.loads or {}).items():
-                loads[edge] = loads.get(edge, 0.0) + phase.size * load / most if most else 0.0
         latency = max(phase.latency for phase in column)
         seconds = max(phase.seconds for phase in column)
-        if not loads:
+        moving = [phase for phase in column if phase.loads]
+        if not moving:
             return Phase(latency, seconds)
-        times = {edge: load / self._bandwidth(edge) for edge, load in loads.items()}
-        busiest = max(times, key=lambda edge: times[edge])
-        kept = {edge: loads[edge] for edge in (*(column[0].loads or ()), busiest)}
-        size = max(kept.values())
-        return Phase(latency, max(seconds, times[busiest]), kept, size, busiest)
-
-    def _bandwidth(self, edge: Edge) -> float:
         assert self.topology is not None
-        return self.topology.link(edge).bandwidth
+        counted = all(isinstance(phase.loads, Loads) for phase in moving)
+        total = CountedLinks(moving) if counted else NamedLinks(moving, self.topology)
+        kept = total.of_first if column[0].loads else {}
+        busiest, load, longest = total.busiest
+        kept.setdefault(busiest, load)
+        return Phase(latency, max(seconds, longest), kept, max(kept.values()), busiest)
+
+
+class NamedLinks:
+    """What several phases at once put on links, link by link [B]."""
+
+    def __init__(self, phases: Sequence[Phase], topology: Topology) -> None:
+        self._first, self._topology = phases[0], topology
+        self._loads: dict[Edge, float] = {}
+        for phase in phases:
+            loads = phase.loads or {}
+            most = max(loads.values())
+            for edge, load in loads.items():
+                own = phase.size * load / most if most else 0.0
+                self._loads[edge] = self._loads.get(edge, 0.0) + own
+
+    @property
+    def of_first(self) -> dict[Edge, float]:
+        """Those that the first of the phases uses."""
+        return {edge: self._loads[edge] for edge in self._first.loads or ()}
+
+    @property
+    def busiest(self) -> tuple[Edge, float, float]:
+        """The link that takes longest, what it carries [B] and for how long [s]."""
+        times = {e: load / self._topology.link(e).bandwidth for e, load in self._loads.items()}
+        edge = max(times, key=lambda one: times[one])
+        return edge, self._loads[edge], times[edge]
+
+
+class CountedLinks:
+    """The same for links that are counted by class: those of one place in all nodes at once."""
+
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self._phases = phases
+        parts: dict[_Place, list[tuple[IntArray, Array, Array]]] = {}
+        for phase in phases:
+            loads = _counted(phase)
+            each = phase.size * loads.carried / (loads.most or 1.0)
+            bandwidths = np.array([which.bandwidth for which in loads.classes])
+            for column in loads.layout.columns:
+                numbers, which = column.numbers, column.classes
+                found = (np.broadcast_to(of[which], numbers.shape) for of in (each, bandwidths))
+                parts.setdefault((column.edge, column.single), []).append((numbers, *found))
+        self._loads: dict[_Place, Array] = {}
+        self._times: dict[_Place, Array] = {}
+        for place, some in parts.items():
+            numbers, every, bandwidth = (np.concatenate(part) for part in zip(*some, strict=True))
+            self._loads[place] = np.bincount(numbers, every)
+            speed = np.ones(len(self._loads[place]))
+            speed[numbers] = bandwidth
+            self._times[place] = self._loads[place] / speed
+
+    @property
+    def of_first(self) -> dict[Edge, float]:
+        """Those that the first of the phases uses."""
+        loads = _counted(self._phases[0])
+        columns = loads.layout.columns
+        totals = (self._loads[c.edge, c.single][c.numbers].tolist() for c in columns)
+        return dict(zip(loads, itertools.chain.from_iterable(totals), strict=True))
+
+    @property
+    def busiest(self) -> tuple[Edge, float, float]:
+        """The link that takes longest, the first of several, what it carries [B] and for how long
+        [s]."""
+        longest = max(float(times.max()) for times in self._times.values())
+        for loads in map(_counted, self._phases):
+            before = 0
+            for column in loads.layout.columns:
+                times = self._times[column.edge, column.single][column.numbers]
+                if times.max() == longest:
+                    at = int(times.argmax())
+                    edge = next(itertools.islice(loads, before + at, None))
+                    total = self._loads[column.edge, column.single][column.numbers[at]]
+                    return edge, float(total), longest
+                before += len(column.numbers)
+        raise AssertionError("no link takes the longest time of all")
+
+
+def _counted(phase: Phase) -> Loads:
+    assert isinstance(phase.loads, Loads)
+    return phase.loads
