@@ -9,7 +9,7 @@ have in common.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from dpsim.backends import Edge, Phase, Plan, Ranks, Topology
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Op
 from dpsim.core.arrays import Array, IntArray
 from dpsim.machines.loads import Loads
+from dpsim.machines.moves import Relocation
 from dpsim.play import WAITING, Costs
 
 #: where in a node links are, as columns of a layout have it
@@ -40,6 +41,8 @@ class BundledCosts(Costs):
         super().__init__(costs.backend, costs.topology)
         self._costs, self._groups = costs, groups
         self._bundles: dict[tuple[str, str, float, int], Plan] = {}
+        self._places: dict[str, tuple[Hashable, int] | None] = {}
+        self._alike: dict[Hashable, tuple[Ranks, int, Plan]] = {}
 
     def of(self, op: Op, ranks: Ranks) -> Plan:
         if op.operation == BARRIER:
@@ -47,9 +50,32 @@ class BundledCosts(Costs):
         operation = SEND if op.operation == RECEIVE else op.operation
         key = (operation, op.group, op.bytes, op.repeats)
         if key not in self._bundles:
-            plans = [self._costs.of(op, group) for group in self._groups[op.group]]
-            self._bundles[key] = self._together(plans)
+            self._bundles[key] = self._bundle(operation, op)
         return self._bundles[key]
+
+    def _bundle(self, operation: str, op: Op) -> Plan:
+        """The plan of all groups of a name; of names whose ranks lie alike, that of the first,
+        moved."""
+        groups, lies = self._groups[op.group], self._lies(op.group)
+        if lies is None or self.topology is None:
+            return self._together([self._costs.of(op, group) for group in groups])
+        key = (operation, lies[0], op.bytes, op.repeats)
+        if key not in self._alike:
+            plan = self._together([self._costs.of(op, group) for group in groups])
+            self._alike[key] = _flat(groups), lies[1], plan
+        first, node, plan = self._alike[key]
+        if node == lies[1]:
+            return plan
+        return plan.moved(Relocation(self.topology, first, lies[1] - node))
+
+    def _lies(self, name: str) -> tuple[Hashable, int] | None:
+        """How the groups of a name lie together, as `lying` has it."""
+        if name not in self._places:
+            groups = self._groups[name]
+            found = self._lying(_flat(groups))
+            sizes = tuple(len(group) for group in groups)
+            self._places[name] = found and ((sizes, found[0]), found[1])
+        return self._places[name]
 
     def _together(self, plans: Sequence[Plan]) -> Plan:
         """All of `plans` at once.  What one rank sends is that of the first."""
@@ -79,6 +105,10 @@ class BundledCosts(Costs):
         busiest, load, longest = total.busiest
         kept.setdefault(busiest, load)
         return Phase(latency, max(seconds, longest), kept, max(kept.values()), busiest)
+
+
+def _flat(groups: Sequence[Ranks]) -> Ranks:
+    return tuple(itertools.chain.from_iterable(groups))
 
 
 class NamedLinks:
@@ -112,19 +142,22 @@ class CountedLinks:
 
     def __init__(self, phases: Sequence[Phase]) -> None:
         self._phases = phases
-        parts: dict[_Place, list[tuple[IntArray, Array, Array]]] = {}
+        parts: dict[_Place, tuple[list[IntArray], list[float], list[float]]] = {}
         for phase in phases:
             loads = _counted(phase)
-            each = phase.size * loads.carried / (loads.most or 1.0)
-            bandwidths = np.array([which.bandwidth for which in loads.classes])
+            each = (phase.size * loads.carried / (loads.most or 1.0)).tolist()
+            bandwidths = [which.bandwidth for which in loads.classes]
             for column in loads.layout.columns:
-                numbers, which = column.numbers, column.classes
-                found = (np.broadcast_to(of[which], numbers.shape) for of in (each, bandwidths))
-                parts.setdefault((column.edge, column.single), []).append((numbers, *found))
+                known = parts.setdefault((column.edge, column.single), ([], [], []))
+                several, count = column.classes, len(column.numbers)
+                classes = [several] * count if isinstance(several, int) else several.tolist()
+                known[0].append(column.numbers)
+                known[1].extend(each[which] for which in classes)
+                known[2].extend(bandwidths[which] for which in classes)
         self._loads: dict[_Place, Array] = {}
         self._times: dict[_Place, Array] = {}
-        for place, some in parts.items():
-            numbers, every, bandwidth = (np.concatenate(part) for part in zip(*some, strict=True))
+        for place, (some, every, bandwidth) in parts.items():
+            numbers = np.concatenate(some)
             self._loads[place] = np.bincount(numbers, every)
             speed = np.ones(len(self._loads[place]))
             speed[numbers] = bandwidth
