@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test check docs accuracy bench
+.PHONY: demo test check docs accuracy bench gpu-records
 .NOTPARALLEL:
 
 demo: $(VENV)/demo.stamp
@@ -26,6 +26,11 @@ docs: $(VENV)/test.stamp
 
 accuracy: $(VENV)/test.stamp
 	$(VENV)/bin/python validation/accuracy.py --jobs 2
+
+# Eight minutes on a machine with a GPU; RECORDER=python3 takes a Python whose torch sees it.
+RECORDER ?= $(VENV)/bin/python
+gpu-records: $(VENV)/test.stamp
+	PYTHONPATH=$(CURDIR) $(RECORDER) validation/gpu_records.py $(RECORDS)
 
 # Many minutes; BENCH="--only quickstart,step-1024" takes some lines, BENCH=--list names them.
 bench: $(VENV)/test.stamp

@@ -32,6 +32,9 @@ from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
 from dpsim.describe.sampler import Sampler
+from dpsim.life.failures import BadNodes, FailureCause, Failures, Interruptions, SharedCause
+from dpsim.life.recoveries import Recovery, Repair, Spares
+from dpsim.life.saving import Checkpoint, Every
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
 from dpsim.money import price
@@ -128,6 +131,10 @@ MEANING = {
     "Scenario.price": "what the devices cost, and what comes beside them",
     "Scenario.energy": "electric power and its price",
     "Scenario.training": "how much training is needed; points then say how long it takes",
+    "Scenario.failures": "what interrupts the run; needs `training` and `checkpoint`; points then "
+    "have `goodput`, and `time_to_train_s` is a mean over drawn runs",
+    "Scenario.checkpoint": "how the state of the job is saved",
+    "Scenario.recovery": "what the job does when something broke; left out: `restart`",
     "Scenario.startup": "what passes once, before the first step; points then have `startup_s`",
     "Cluster.machine": "a bundled machine, or a machine file below the scenario's folder",
     "Cluster.nodes": "number of nodes; this or `ranks`",
@@ -291,6 +298,11 @@ DISTRIBUTION = """\
 How many times as long a computation takes, as a random number: `{kind: pareto, tail_index: 4}`.
 """
 
+RECOVERY = """\
+What the job does when something broke; left out: `restart`.  See [how failures are
+described](howto/failures.md) and [how to add one](howto/add-a-recovery.md).
+"""
+
 SCHEDULE = """\
 Micro-batches are `batch.accumulation`; stage c x pipeline + r is chunk c of rank r, unless the
 schedule folds the pipeline to a V.
@@ -334,6 +346,14 @@ SECTIONS = [
     ("training", Training),
     ("training.sampler", Sampler),
     ("startup", sections.Startup),
+    ("failures", Failures),
+    ("failures.gpu", FailureCause),
+    ("failures.shared", SharedCause),
+    ("failures.bad", BadNodes),
+    ("failures.interruptions", Interruptions),
+    ("checkpoint", Checkpoint),
+    ("recovery.spares", Spares),
+    ("recovery.repair", Repair),
 ]
 
 
@@ -354,6 +374,8 @@ def page() -> str:
             parts += ["Each entry of `points`:\n", table(sections.CalibrationPoint)]
     parts += ["## distribution\n", DISTRIBUTION]
     parts += _plugins("distribution", Plugin("variability", "kind"))
+    parts += ["## recovery\n", RECOVERY]
+    parts += _plugins("recovery", Plugin("recoveries", "kind"))
     parts += ["## schedule\n", SCHEDULE]
     parts += _plugins("schedule", Plugin("schedules", "kind"))
     parts += ["## strategy\n", *_plugins("strategy", Plugin("strategies", "kind"))]
@@ -402,7 +424,7 @@ def table(cls: type) -> str:
 def docstring(cls: type) -> tuple[str, dict[str, str]]:
     """Prose, and the texts of lines of the form ``key   text`` with their continuations."""
     prose: list[str] = []
-    texts: dict[str, str] = {}
+    texts: dict[str, str] = docstring(Recovery)[1] if cls in Recovery.__subclasses__() else {}
     keys: list[str] = []
     for line in inspect.cleandoc(cls.__doc__ or "").replace("``", "`").splitlines():
         entry = re.match(r"(\w+(?:, \w+)*) {2,}(\S.*)", line)
@@ -461,7 +483,7 @@ def _quantity(mark: Unit) -> str:
 def _plugin(mark: Plugin) -> str:
     known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
     keys = {"variability": "distribution", "backends": "collective", "strategies": "strategy"}
-    keys |= {"schedules": "schedule", "compression": "compression"}
+    keys |= {"schedules": "schedule", "compression": "compression", "recoveries": "recovery"}
     key = keys[mark.folder]
     return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
 
@@ -474,6 +496,7 @@ _MARKS: dict[type, Callable[[Any], str]] = {
     Drawn: lambda mark: f"{mark.unit.interval()}, or a [distribution](#distribution)",
     Priced: lambda mark: f"amount of money, for example `{mark.example}`",
     ModelSource: lambda mark: "mapping, see [model](#model)",
+    Every: lambda mark: "time, for example `20 min`, or `{steps: 500}`",
     sections.Rate: lambda mark: (
         "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
     ),

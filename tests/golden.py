@@ -31,7 +31,9 @@ KEYS = (
     "bottleneck",
 )  # fmt: skip
 #: kept where the scenario asks for them
-ASKED = ("steps", "samples", "epochs", "time_to_train_s", "cost_usd", "energy_kwh")
+ASKED = ("steps", "samples", "epochs", "time_to_train_s", "cost_usd", "energy_kwh",
+         "time_to_train_ideal_s", "time_to_train_spread_s", "drawn_runs", "goodput", "badput",
+         "interruptions")  # fmt: skip
 RELATIVE = 1e-9
 
 

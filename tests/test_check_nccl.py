@@ -16,6 +16,7 @@ from dpsim.backends.nccl import Nccl
 from dpsim.checks.collective import sizes
 from dpsim.checks.diagnosis import MARGIN, MeasuredSize, bands, misfit, overall
 from dpsim.checks.faults import faults
+from dpsim.checks.plateau import FAULTY, plateau_of
 from dpsim.machines.machine import load_machine
 from dpsim.predict.collective import Line, Setup
 
@@ -65,7 +66,7 @@ def made_up(
 
 def test_a_band_is_low_or_suspicious_only_beyond_the_margin() -> None:
     def verdict(measured: float) -> str:
-        return overall(bands([MeasuredSize(1024, measured, 10.0, 8.0, 15.0)] * 3))
+        return overall(bands([MeasuredSize(1024, measured, 10.0, 8.0, 15.0)] * 3, "pcie"))
 
     assert verdict(10.0) == "normal"
     assert verdict(15.0 * MARGIN * 0.999) == "normal"
@@ -79,24 +80,51 @@ def test_a_few_slow_rows_make_no_low_band() -> None:
         MeasuredSize(1024, 10.0, 10.0, 8.0, 15.0),
         MeasuredSize(1024, 90.0, 10.0, 8.0, 15.0),
     )
-    assert overall(bands([fine] * 2 + [slow] * 8)) == "normal"
-    assert overall(bands([fine] * 1 + [slow] * 9)) == "low"
+    assert overall(bands([fine] * 2 + [slow] * 8, "pcie")) == "normal"
+    assert overall(bands([fine] * 1 + [slow] * 9, "pcie")) == "low"
 
 
-def test_large_sizes_are_low_at_a_multiple_whatever_the_interval_says() -> None:
-    """One row alone is no curve, and small sizes have no such bound."""
-    wide = MeasuredSize(64 * MIB, 26.0, 10.0, 1.0, 100.0)
-    assert overall(bands([wide] * 2)) == "low"
-    assert overall(bands([wide])) == "normal"
-    assert overall(bands([wide._replace(measured=24.0)] * 2)) == "normal"
-    assert overall(bands([wide._replace(size=1024)] * 2)) == "normal"
+@pytest.mark.parametrize(
+    ("kind", "ratio", "verdict"),
+    [
+        ("infiniband", 2.3, "low"),  # half of the NICs, whatever intervals of the fabric say
+        ("nvswitch", 2.3, "low"),
+        ("pcie", 2.3, "low"),
+        ("infiniband", 1.0, "normal"),
+        ("infiniband", 1.25, "normal"),
+        ("infiniband", 1.55, "cannot_tell"),
+        ("infiniband", 0.4, "suspicious"),
+        ("efa", 2.3, "cannot_tell"),  # one healthy machine of two takes nearly twice as long
+        ("made_up", 2.3, "cannot_tell"),  # nobody published one
+        ("made_up", 4.0, "low"),
+    ],
+)
+def test_large_sizes_are_judged_by_healthy_machines_of_that_kind(
+    kind: str, ratio: float, verdict: str
+) -> None:
+    """Not by the width of the interval; one row alone is no plateau, and small sizes have none."""
+    wide = MeasuredSize(64 * MIB, 10.0 * ratio, 10.0, 0.1, 1000.0)
+    assert overall(bands([wide] * 2, kind)) == verdict
+    assert overall(bands([wide], kind)) == "normal"
+    assert overall(bands([wide._replace(size=1024)] * 2, kind)) == "normal"
+
+
+def test_plateaus_of_healthy_machines_have_a_source() -> None:
+    """Mean and spread of ln(measured / predicted); the faulty published series are far beyond."""
+    for kind in ("infiniband", "nvswitch", "pcie", "roce", "efa", "gvnic"):
+        found = plateau_of(kind)
+        assert found.machines >= 1
+        assert 0.1 < found.spread < 0.5
+        assert found.away(math.exp(found.middle)) == pytest.approx(0)
+    assert plateau_of("pcie").away(3.8) > FAULTY  # AIConfigurator's L40S without peer-to-peer
+    assert plateau_of("roce").away(3.08) > FAULTY  # one NIC of a Mass Open Cloud pair
 
 
 def test_low_outweighs_suspicious_and_each_band_stands_alone() -> None:
     fast = MeasuredSize(1024, 1.0, 10.0, 8.0, 15.0)
     slow = MeasuredSize(2 * MIB, 90.0, 10.0, 8.0, 15.0)
     fine = MeasuredSize(64 * 1024, 10.0, 10.0, 8.0, 15.0)
-    found = bands([slow, fast, fine])
+    found = bands([slow, fast, fine], "pcie")
     assert [(b.name, b.verdict) for b in found] == [
         ("< 32 KiB", "suspicious"), ("32 KiB-1 MiB", "normal"), ("1-64 MiB", "low"),
     ]  # fmt: skip

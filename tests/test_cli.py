@@ -69,8 +69,8 @@ def test_help_is_light(tmp_path: Path) -> None:
 def test_commands_are_listed_in_the_order_in_which_they_are_needed(cli) -> None:  # type: ignore[no-untyped-def]
     listed = re.findall(r"^  ([a-z-]+)  ", cli("--help")[1].partition("Commands:")[2], re.MULTILINE)
     assert listed == [
-        "run", "sweep", "plan", "explain", "compare", "collective", "check-nccl", "calibrate",
-        "import", "measure", "show", "schema", "stragglers", "validate",
+        "run", "sweep", "plan", "explain", "compare", "collective", "check", "check-nccl",
+        "calibrate", "import", "measure", "show", "schema", "stragglers", "validate",
     ]  # fmt: skip
 
 

@@ -34,6 +34,7 @@ FILES = {
     "fabrics": "fabric",
     "strategies": "strategy",
     "compression": "compression",
+    "recoveries": "recovery",
     "readers": "reader",
 }
 TOY: dict[str, Any] = {
@@ -101,6 +102,26 @@ def test_a_compression_is_one_file(hook: Any) -> None:
     size = 2 * 4 * share * 10**6
     assert found.step_time_s == pytest.approx(0.004 + 2 * (0.001 + size / 1e9), rel=1e-12)
     check_points(found.points)
+
+
+@pytest.mark.usefixtures("added")
+def test_a_recovery_is_one_file() -> None:
+    """It loses a step in place of up to ten minutes, and reads nothing."""
+    job = TOY | {
+        "strategy": {"kind": "ddp"},
+        "training": {"samples": 2e7},
+        "failures": {"node": {"mtbf": "1 h"}, "runs": 20},
+        "checkpoint": {"every": "10 min", "write_time": "1 s"},
+    }
+    own = {"kind": "neighbours", "detection": "5 s", "copy": "2 s"}
+    found = predict(load(job | {"recovery": own}, HOWTO, "x"))
+    assert found.document["scenario"]["recovery"]["kind"] == "neighbours"
+    there, here = (
+        predict(load(job | {"recovery": {"kind": "restart", "detection": "5 s"}}, HOWTO, "x")),
+        found,
+    )
+    lost = [p.points[0]["badput"]["wasted_progress"] for p in (there, here)]
+    assert lost[1] < 0.01 * lost[0]
 
 
 @pytest.mark.usefixtures("added")

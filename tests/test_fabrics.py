@@ -17,6 +17,7 @@ from dpsim.machines.topology import Topology
 
 PCIE = {"bandwidth": "12 GB/s", "latency": "2.85 us", "kind": "pcie"}
 NVLINK = {"bandwidth": "20 GB/s", "latency": "3.4 us", "kind": "nvlink"}
+ICI = {"bandwidth": "100 GB/s", "kind": "ici"}
 CABLE = {"bandwidth": "10 GB/s", "latency": "4.15 us", "kind": "infiniband"}
 HOST = {
     "gpu": PCIE,
@@ -45,6 +46,7 @@ NODES: dict[str, dict[str, Any]] = {
     "pcie_tree": {"host": HOST, "bridge": NVLINK, "bridges": [[0, 1]]},
     "full_mesh": {"host": HOST, "pair": NVLINK},
     "explicit": EXPLICIT,
+    "torus": {"link": ICI, "nic": PCIE, "shapes": [[1, 1], [2, 1], [2, 2]], "wraps_at": 4},
 }
 NETWORKS: dict[str, dict[str, Any]] = {
     "star": {"link": CABLE},

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from dpsim.machines.machine import load_machine
 from dpsim.planning import log as logs
 from dpsim.planning.grid import MAX_GRID, Axis, Grid, SweptKey, check, grid_of, parse_axis
 from dpsim.planning.log import Damaged, frame, parse, read_log, writing
-from dpsim.planning.sweep import Sweep, play_point, sweep_of
+from dpsim.planning.sweep import Sweep, play_point, play_points, sweep_of
 from dpsim.planning.swept import GridAnswer, Swept, merge, player, sweep
 from dpsim.planning.unswept import Unswept
 from dpsim.planning.workers import TRIES, Lost, in_processes
@@ -487,13 +487,13 @@ def test_a_point_is_stored_while_the_next_one_is_played(plan: Sweep, tmp_path: P
     assert not sweep(plan, tmp_path / "out", play, tell=tell).missing
 
 
-def waits_for_the_others(plan: Sweep, number: int, log: str) -> dict[str, Any]:
+def waits_for_the_others(plan: Sweep, numbers: Sequence[int], log: str) -> Any:
     """Point 0 is played for as long as any other one is not in the log."""
     until = time.monotonic() + 60
-    while number == 0 and len(read_log(Path(log)).records) < 6:
+    while 0 in numbers and len(read_log(Path(log)).records) < 6:
         assert time.monotonic() < until
         time.sleep(0.01)
-    return play_point(plan, number)
+    return play_points(plan, numbers)
 
 
 def test_points_of_one_process_are_stored_while_another_one_plays(
@@ -761,22 +761,22 @@ def test_the_result_does_not_depend_on_where_points_are_played(plan: Sweep, tmp_
     assert json.dumps(several) == json.dumps(whole)
 
 
-def dies_once(plan: Sweep, number: int, folder: str) -> dict[str, Any]:
-    """Plays a point; the first process that gets point 2 is killed."""
+def dies_once(plan: Sweep, numbers: Sequence[int], folder: str) -> Any:
+    """Plays points; the first process that gets point 2 is killed."""
     mark = Path(folder) / "died"
-    if number == 2 and not mark.exists():
+    if 2 in numbers and not mark.exists():
         mark.touch()
         os.kill(os.getpid(), signal.SIGKILL)
-    return play_point(plan, number)
+    return play_points(plan, numbers)
 
 
-def dies_always(plan: Sweep, number: int) -> dict[str, Any]:
-    if number == 2:
+def dies_always(plan: Sweep, numbers: Sequence[int]) -> Any:
+    if 2 in numbers:
         os.kill(os.getpid(), signal.SIGKILL)
-    return play_point(plan, number)
+    return play_points(plan, numbers)
 
 
-def fails(plan: Sweep, number: int) -> dict[str, Any]:
+def fails(plan: Sweep, numbers: Sequence[int]) -> Any:
     raise OSError("no file is open any more")
 
 

@@ -7,7 +7,6 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dpsim.accuracy.collectives import curves, intervals, model
+from dpsim.accuracy.collectives import curves, model
 from dpsim.accuracy.collectives import table as tables
 from dpsim.accuracy.collectives.curves import Knot
-from dpsim.accuracy.collectives.intervals import Residual
 from dpsim.accuracy.collectives.model import Estimate, Question
 from dpsim.accuracy.collectives.validate import validated_collectives
+from dpsim.accuracy.platforms import MachineReading, Platform
 from dpsim.accuracy.scores import ADDED, fitted_on
 from dpsim.backends.nccl import Nccl
 from dpsim.core.constants import Constant
@@ -59,6 +58,11 @@ SIZES = [2**k for k in range(10, 29)]
 WIDTH = 1.25
 
 
+def _learned(**widths: float) -> dict[str, Constant]:
+    """Widths that are the same at both ends."""
+    return {f"{k}.{end}": _constant(v) for k, v in widths.items() for end in ("fast", "slow")}
+
+
 def _constant(value: float) -> Constant:
     return Constant(value=value, error=0.0, unit="1", meaning="m", fitted_on="f", n=100)
 
@@ -67,17 +71,18 @@ def _constant(value: float) -> Constant:
 def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One known machine, and intervals of a known width."""
 
-    def cluster(site: model.StatedMachine) -> tuple[dict[str, Any], tuple[str, ...]]:
+    def known_platform(site: model.StatedMachine) -> Platform:
         if "A100" not in site.accelerator:
             raise Refused(f"no machine with {site.accelerator} is known")
-        return {"machine": "dgx-a100", "gpus_per_node": site.gpus_per_node}, ("one DGX assumed",)
+        cluster = {"machine": "dgx-a100", "gpus_per_node": site.gpus_per_node}
+        return Platform((MachineReading(cluster, ("one DGX assumed",)),))
 
-    widths = {"any.band_any.low": _constant(1 / WIDTH), "any.band_any.high": _constant(WIDTH)}
-    monkeypatch.setattr(model, "cluster_of", cluster)
+    widths = _learned(any=WIDTH, latency=1.0, nodes=1.0)
+    monkeypatch.setattr(model, "platform_of", known_platform)
     monkeypatch.setattr(collective_error, "shipped", lambda name: widths)
-    model.topology_of.cache_clear()
+    model.topology_for.cache_clear()
     yield
-    model.topology_of.cache_clear()
+    model.topology_for.cache_clear()
 
 
 def _row(**changes: Any) -> dict[str, Any]:
@@ -345,7 +350,7 @@ def test_the_document_and_the_rows_agree(write: Write) -> None:
 
 def test_processes_give_the_same_document(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # processes are started afresh, and know the real machines
-    model.topology_of.cache_clear()
+    model.topology_for.cache_clear()
     rows = [row for nodes in (1, 2) for row in _own(1.2, nodes=nodes, ranks=8 * nodes)]
     path = write(rows)
     assert validate_collectives(path) == validate_collectives(path, jobs=2)
@@ -642,97 +647,20 @@ def test_series_are_split_by_the_checksum_of_their_name() -> None:
     assert sum(fitted_on(f"series {k}") for k in range(1000)) == pytest.approx(500, abs=60)
 
 
-def _residuals(kind: str, spread: float, n: int, seed: int = 1) -> list[Residual]:
-    rng = np.random.default_rng(seed)
-    return [
-        Residual(f"s{k % 19}", kind, "1-64 MiB", float(rng.normal(0.1, spread))) for k in range(n)
-    ]
-
-
-def test_learned_widths_are_the_residuals_own() -> None:
-    found = intervals.learn(_residuals("roce", 0.2, 4000))
-    low, high = collective_error.factors("roce", 2**22, found)
-    assert low == pytest.approx(math.exp(0.1 - 1.645 * 0.2), rel=0.03)
-    assert high == pytest.approx(math.exp(0.1 + 1.645 * 0.2), rel=0.03)
-    fresh = _residuals("roce", 0.2, 4000, seed=2)
-    inside = np.mean([math.log(low) <= r.log <= math.log(high) for r in fresh])
-    assert inside == pytest.approx(0.90, abs=0.02)
-
-
-def test_small_groups_lean_on_larger_ones() -> None:
-    few = _residuals("roce", 0.1, 19)
-    one = [r._replace(series="one") for r in _residuals("efa", 0.1, 400)]
-    found = intervals.learn([*few, *one, *_residuals("nvlink", 0.5, 400)])
-    assert not any(name.startswith(("roce", "efa")) for name in found)
-    for kind in ("roce", "efa"):
-        assert collective_error.factors(kind, 2**22, found) == collective_error.factors(
-            "any", 2**22, found
-        )
-    assert collective_error.factors("nvlink", 64, found) == collective_error.factors(
-        "nvlink", 2**22, found
-    )
-
-
-def test_each_series_counts_the_same_however_long_it_is() -> None:
-    """Nine series without error and one of a thousand rows ten times too slow: a tenth of them."""
-    right = [Residual(f"s{k}", "roce", "1-64 MiB", 0.0) for k in range(9) for _ in range(3)]
-    long = [Residual("long", "roce", "1-64 MiB", math.log(10.0))] * 1000
-    found = intervals.learn([*right, *long])
-    assert found["roce.band_3.low"].value == pytest.approx(1.0)
-    assert 1.0 < found["roce.band_3.high"].value <= 10.0
-
-
-def test_ends_lie_one_standard_error_further_out() -> None:
-    ends = [_constant(0.5), _constant(2.0)]
-    ends = [replace(end, error=error) for end, error in zip(ends, (0.1, 0.3), strict=True)]
-    found = collective_error.factors(
-        "x", 8, dict(zip(("any.band_any.low", "any.band_any.high"), ends, strict=True))
-    )
-    assert found == pytest.approx((0.5 * math.exp(-0.2), 2.0 * math.exp(0.15)))
+def test_an_interval_grows_with_latency_and_between_nodes() -> None:
+    """Logarithms add in quadrature: 2 by nature, 3 by latency, 5 between nodes."""
+    found = _learned(any=2.0, latency=3.0, nodes=5.0)
+    assert collective_error.interval(0.0, False, found) == pytest.approx((0.5, 2.0))
+    half = math.exp(math.hypot(math.log(2.0), 0.5 * math.log(3.0)))
+    assert collective_error.interval(0.5, False, found) == pytest.approx((1 / half, half))
+    all_three = math.exp(math.hypot(math.log(2.0), math.log(3.0), math.log(5.0)))
+    assert collective_error.interval(1.0, True, found) == pytest.approx((1 / all_three, all_three))
 
 
 def test_an_interval_holds_its_prediction() -> None:
-    biased = [r._replace(log=r.log + 3.0) for r in _residuals("efa", 0.1, 100)]
-    low, high = collective_error.factors("efa", 2**22, intervals.learn(biased))
-    assert low == 1.0
-    assert high > math.exp(3.0)
-
-
-def test_messages_have_groups_of_their_own_and_change_no_other() -> None:
-    others = _residuals("roce", 0.2, 400)
-    posted = [
-        r._replace(kind=collective_error.pool("all_to_all", r.kind))
-        for r in _residuals("roce", 0.6, 400)
-    ]
-    alone, both = intervals.learn(others), intervals.learn([*others, *posted])
-    assert {name: both[name] for name in alone} == alone
-    assert collective_error.pool("all_reduce", "roce") == "roce"
-    narrow = collective_error.factors("roce", 2**22, both)
-    wide = collective_error.factors(collective_error.pool("send", "roce"), 2**22, both)
-    assert wide[0] < narrow[0]
-    assert wide[1] > narrow[1]
-
-
-def test_messages_are_never_surer_than_other_collectives() -> None:
-    posted = [
-        r._replace(kind=collective_error.pool("send", r.kind))
-        for r in _residuals("roce", 0.01, 400)
-    ]
-    found = intervals.learn([*_residuals("roce", 0.5, 400), *posted])
-    both = [collective_error.factors(kind, 2**22, found) for kind in ("messages_roce", "roce")]
-    assert both[0] == both[1]
-
-
-def test_operations_without_a_series_to_fit_have_wider_intervals() -> None:
-    plain = collective_error.factors("nvswitch", 2**22)
-    assert collective_error.interval("all_reduce", "nvswitch", 2**22) == plain
-    reduce = collective_error.interval("reduce", "nvswitch", 2**22)
-    assert reduce == pytest.approx((plain[0] / 2, plain[1] * 2))
-
-
-def test_without_any_group_there_is_no_interval() -> None:
-    with pytest.raises(ValueError, match="no factors"):
-        collective_error.factors("roce", 2**22, {})
+    for latency, apart in ((0.0, False), (1.0, False), (0.3, True)):
+        low, high = collective_error.interval(latency, apart)
+        assert 0.0 < low < 1.0 < high
 
 
 # -- what people see ------------------------------------------------------------------------------

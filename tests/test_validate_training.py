@@ -175,7 +175,7 @@ def test_a_model_without_name_or_size_is_refused() -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"strategy": "parameter server"}, "a parameter server is not modelled"),
+        ({"strategy": "parameter server on CPU"}, "on the workers' own devices"),
         ({"strategy": "DP+TP+PP", "tp": 4}, "pp: pipeline parallelism of unknown size"),
         ({"strategy": "DP+PP"}, "pp: pipeline parallelism of unknown size"),
         ({"strategy": "DP+CP", "cp": 2}, "context parallelism is not modelled"),
@@ -398,10 +398,23 @@ def test_micro_batches_follow_from_the_batches_where_they_can(tmp_path: Path) ->
     assert found.data["batch"] == {"global": 128, "accumulation": 1}
 
 
+@pytest.mark.parametrize("detail", ["interleaved, 2 chunks", "virtual pipeline 2", "VPP=2"])
+def test_an_interleaved_pipeline_says_its_chunks(tmp_path: Path, detail: str) -> None:
+    found = point(tmp_path, **GPT | {"strategy_detail": detail})
+    assert found.data["schedule"] == {"kind": "interleaved_1f1b", "chunks": 2}
+
+
+def test_replicas_follow_from_the_gpus_where_dp_contradicts_them(tmp_path: Path) -> None:
+    """The global batch and the micro-batch hold: half the replicas take twice the micro-batches."""
+    found = point(tmp_path, **GPT | {"dp": 4, "grad_accum": 16})
+    assert found.data["batch"] == {"per_device": 2, "accumulation": 32}
+    assert any("dp says 4" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"dp": 4}, "tp x pp x dp is 32, which is not the row's 16 GPUs"),
+        ({"dp": 4, "global_batch": ""}, "tp x pp x dp is 32, which is not the row's 16 GPUs"),
         ({"tp": 3}, "tp x pp x dp is 24"),
         ({"pp": 32, "dp": ""}, "tp x pp x dp is 0"),
         ({"grad_accum": "", "batch_per_gpu": ""}, "micro-batches are not stated"),
@@ -409,9 +422,10 @@ def test_micro_batches_follow_from_the_batches_where_they_can(tmp_path: Path) ->
         ({"grad_accum": "", "batch_per_gpu": 3}, "no whole number of micro-batches of 3"),
         ({"tp": "4 or 8"}, "'4 or 8' is not one number"),
         ({"cp": 2}, "context parallelism is not modelled"),
+        ({"model": "qwen3-235b-a22b"}, "experts are not modelled"),
         ({"strategy_detail": "tp-comm-overlap"}, "beside computation are not modelled"),
         ({"strategy_detail": "2D + AsyncTP"}, "beside computation are not modelled"),
-        ({"strategy_detail": "interleaved, 3 chunks"}, "interleaved pipeline are not known"),
+        ({"strategy_detail": "interleaved 1F1B"}, "interleaved pipeline are not known"),
     ],
 )
 def test_a_mesh_that_is_not_known_is_refused(
@@ -580,15 +594,63 @@ def test_baselines_reduce_a_ranks_own_gradients_over_its_replicas(tmp_path: Path
     assert baselines(alone, alone)["alpha_beta"] == pytest.approx(alone.step_time)
 
 
+# -- parameter servers, and padding ---------------------------------------------------------------
+
+SERVERS = {
+    "strategy": "parameter server", "framework": "PyTorch 1.4 + BytePS", "nodes": 4,
+    "total_gpus": 32, "inter_node": "10 GbE, TCP", "intra_node": "NVLink",
+}  # fmt: skip
+
+
+def test_a_push_and_a_pull_through_servers_take_a_node_s_bytes_once(tmp_path: Path) -> None:
+    """10 GbE carries at most 1.25 GB/s one way, whatever the number of nodes."""
+    found = point(tmp_path, **SERVERS).data["collective"]
+    assert (found["backend"], found["servers"]) == ("parameter_server", 32)
+    assert 0.5e9 < float(found["bandwidth"].split()[0]) < 1.25e9
+    twice = point(tmp_path, **SERVERS | {"nodes": 8, "total_gpus": 64}).data["collective"]
+    assert twice["bandwidth"] == found["bandwidth"]
+    alone = point(tmp_path, **SERVERS | {"nodes": 1, "total_gpus": 8}).data["collective"]
+    assert alone["backend"] == "nccl"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"strategy": "parameter server on CPU"}, "on the workers' own devices"),
+        ({"strategy_detail": "tensor partition + priority"}, "priorities of tensors"),
+        ({"strategy": "asynchronous parameter server"}, "asynchronous"),
+    ],
+)
+def test_other_servers_are_refused(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        point(tmp_path, **SERVERS | changes)
+
+
+def test_padded_texts_faster_than_the_device_are_played_without_padding(tmp_path: Path) -> None:
+    """BERT at 120 % of what A100s could do with all 512 tokens."""
+    head = ("model", "accelerator", "gpus_per_node", "total_gpus", "batch_per_gpu", "precision",
+            "seq_len", "value", "unit")  # fmt: skip
+    rows = [
+        ("BERT-Large", "A100-SXM4-80GB", 8, gpus, 64, "FP16 mixed", 512, 340 * gpus, "sequences/s")
+        for gpus in (1, 2)
+    ]
+    found = validated_training(write(tmp_path / "t.csv", [*rows[:2]], head))
+    assert found.document["status"] == {"calibrated": 1, "predicted": 1}
+    assert "256 of 512 tokens" in found.predictions()[1]["machine"]
+    slow = [(*row[:7], row[7] / 4, row[8]) for row in rows]
+    shown = validated_training(write(tmp_path / "t.csv", slow, head)).predictions()[1]["machine"]
+    assert "tokens" not in shown
+
+
 # -- a table of dpsim's own predictions -----------------------------------------------------------
 
 
 def own_table(tmp_path: Path, factor: float = 1.0) -> Path:
-    """Rows at 1, 4, 8, 16 GPUs that say what dpsim predicts; `factor` on all but the first."""
+    """Rows at 1, 2, 4, 8 GPUs that say what dpsim predicts; `factor` on all but the first."""
     first = point(tmp_path, total_gpus=1, value=802.9)
     scale = level(first.case, Calibrate(step_time=first.step_time)).scale
     rows: list[tuple[Any, ...]] = [(*RESNET[:3], 1, *RESNET[4:6], 802.9, "images/s")]
-    for gpus in (4, 8, 16):
+    for gpus in (2, 4, 8):
         case = scaled(point(tmp_path, total_gpus=gpus).case, scale)
         rate = 256 * gpus / step_time(case) * factor
         rows.append((*RESNET[:3], gpus, *RESNET[4:6], repr(rate), "images/s"))
@@ -619,7 +681,7 @@ def test_predictions_keep_order_and_columns(tmp_path: Path) -> None:
     assert [row["total_gpus"] for row in rows] == [row["total_gpus"] for row in given]
     assert list(rows[0])[: len(HEAD)] == list(HEAD)
     assert list(rows[0])[len(HEAD) :] == [
-        "measured", "predicted", "low", "high", "status", "reason", "bottleneck",
+        "measured", "predicted", "low", "high", "status", "reason", "bottleneck", "machine",
     ]  # fmt: skip
     assert rows[0]["status"] == "calibrated"
     for row in rows[1:]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from _accuracy_gate import ENOUGH, Kept
 
 Figures = Mapping[str, Any]
 
+RECORDS = Path(__file__).resolve().parent / "records"
 #: names of the baselines, in the order of their columns
 BASELINES = {"linear": "linear", "alpha_beta": "α–β", "nccl_bare": "bare NCCL"}
 #: reasons for refusals that are listed
@@ -66,6 +69,7 @@ def page(kept: Kept) -> str:
         COLLECTIVES,
         _tables(collectives, ("alpha_beta", "nccl_bare")),
         _faulty(collectives),
+        recorded(RECORDS),
         FOOT,
         _versions(kept),
     ]
@@ -178,6 +182,20 @@ def _faulty(collectives: Figures) -> str:
         f"\nRows that are marked as showing a fault are not scored: {faulty['outside']} of the "
         f"{faulty['predicted']} that can be predicted lie outside their intervals.\n"
     )
+
+
+def recorded(folder: Path) -> str:
+    """What the project itself has measured on GPUs, by the records in `folder`."""
+    texts = {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
+    gpus = sorted(name for name, found in texts.items() if found["world"]["device"] == "cuda")
+    if not gpus:
+        said = (
+            "The project has recorded no GPU of its own yet: all figures rest on what others "
+            "published. `make gpu-records` records one in eight minutes"
+        )
+    else:
+        said = f"The project's own records of GPUs: {', '.join(f'`{name}`' for name in gpus)}"
+    return f"\n## Own records\n\n{said} ([what is wanted](records/README.md)).\n"
 
 
 def _versions(kept: Kept) -> str:

@@ -1,101 +1,293 @@
-"""Learn the widths of intervals from what calibrated predictions miss.
+"""Learn the widths of intervals from what predictions miss on sources that they were not fitted on.
 
-What collectives explain is taken off first: their own range comes from measured collectives
-(`dpsim/core/fitted/collective_error.yaml`).  Each width is then the 95 % point, over series of
-equal weight, of what is left: one run in twenty lies outside at either end.
-`dpsim/predict/uncertainty.py` says what each width is and puts them together again.
+A half-width is the root of the sum of the squares of its causes, on logarithms, and each cause is a
+learned width times what the model knows of the run: `dpsim/predict/uncertainty.py` says what each
+is and puts them together again.  The widths minimise the interval score (Gneiting and Raftery, JASA
+102:359, 2007, section 6.2), whose minimum is the 5 % and the 95 % point; every source counts with
+the root of its rows.  Then they are widened to hold 90 % of the rows of sources left out (conformal
+prediction with groups: Barber et al., Annals of Statistics 49(1), 2021); never narrowed.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
 
-SHARE = 0.95
-DRAWS = 200
+COVERED = 0.9
+#: what lies outside counts so many times its distance: 2 / (1 - COVERED)
+OUTSIDE = 2.0 / (1.0 - COVERED)
+#: over how much of a logarithm the corner of the score is rounded while it is minimised
+_ROUND = 0.02
+#: sources of a kind of device, dtype and size from which on its level of compute counts as known
+KNOWN = 4
+Row = Mapping[str, Any]
+Shape = Callable[[Array, float], Array]
+
+
+def plain(known: Array, width: float) -> Array:
+    """A logarithm that is proportional."""
+    return known * width
+
+
+def slower(known: Array, width: float) -> Array:
+    """The logarithm of a time that grows by `width` times what is known."""
+    return np.log1p(known * width)
+
+
+def faster(known: Array, width: float) -> Array:
+    """The same of one that shrinks."""
+    return -np.log1p(-np.minimum(known * width, 0.95))
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause: what is known of it row by row, below and above, and how a width becomes a share
+    of the logarithm.  `most` bounds the width; 0: the cause has no such side."""
+
+    below: Array
+    above: Array
+    shapes: tuple[Shape, Shape] = (plain, plain)
+    most: tuple[float, float] = (3.0, 3.0)
+
+
+Causes = Mapping[str, Cause]
+Widths = tuple[Array, Array]
+
+
+def calibrated(rows: Sequence[Row]) -> Causes:
+    """The causes of calibrated predictions, as `uncertainty.interval` has them."""
+    column = _columns(rows)
+    away = column(lambda r: abs(math.log2(r["ranks"] / r["at"])))
+    batch = column(lambda r: abs(math.log2(r["shares"] / r["base_features"]["shares"])))
+    few = column(lambda r: float(not known_class(r)))
+    return {
+        "run": Cause(*[np.ones(len(rows))] * 2),
+        "network": Cause(*_network(rows), (faster, slower), (0.9, 9.0)),
+        "images": Cause(*[column(_inside)] * 2, (plain, slower), (0.0, 3.0)),
+        "batch": Cause(batch, batch),
+        "recent": Cause(*[few * np.sqrt(away)] * 2),
+    }
+
+
+def uncalibrated(rows: Sequence[Row], sources: Mapping[str, set[str]]) -> Causes:
+    """Those of uncalibrated ones; `sources` of each kind of device, dtype and size."""
+    column = _columns(rows)
+    few = column(lambda r: float(len(sources[size_of(r)] - {r["source"]}) < KNOWN - 1))
+    return {"known": Cause(1.0 - few, 1.0 - few), "few": Cause(few, few)}
+
+
+def collectives(rows: Sequence[Row]) -> Causes:
+    """Those of single collectives, as `collective_error.interval` has them."""
+    column = _columns(rows)
+    latency, apart = column(lambda r: r["latency"]), column(lambda r: float(r["nodes"] > 1))
+    return {
+        "any": Cause(*[np.ones(len(rows))] * 2),
+        "latency": Cause(latency, latency),
+        "nodes": Cause(apart, apart),
+    }
+
+
+def sources_of(rows: Sequence[Row]) -> dict[str, set[str]]:
+    """Sources by kind of device, dtype and size of the model."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(size_of(row), set()).add(row["source"])
+    return found
+
+
+def size_of(row: Row) -> str:
+    """As `uncertainty.size_of` has it."""
+    return f"{row['class']}.{'large' if row['parameters'] > 1e9 else 'small'}"
+
+
+def known_class(row: Row) -> bool:
+    """Whether the share of peak was fitted for such devices and dtypes."""
+    from dpsim.core.constants import shipped
+
+    return f"{row['class']}.efficiency" in shipped("training")
+
+
+def _columns(rows: Sequence[Row]) -> Callable[[Callable[[Row], float]], Array]:
+    return lambda of: np.array([of(row) for row in rows], dtype=float)
+
+
+def _network(rows: Sequence[Row]) -> tuple[Array, Array]:
+    """By how much of itself a step gains and loses per factor on all collectives."""
+    from _left_out_rows import NETWORK
+
+    ends = np.array([row["network"] for row in rows])
+    low, high = NETWORK
+    return np.maximum(1 - ends[:, 0], 0) / (1 - low), np.maximum(ends[:, 1] - 1, 0) / (high - 1)
+
+
+def _inside(row: Row) -> float:
+    """Doublings inside a node of runs on images."""
+    here, start = (min(n, row["per_node"]) for n in (row["ranks"], row["at"]))
+    return math.log2(max(here / start, 1.0)) if row["sample"] == "image" else 0.0
+
+
+# -- the fit --------------------------------------------------------------------------------------
+
+
+def half_widths(causes: Causes, widths: Widths) -> tuple[Array, Array]:
+    """How far intervals reach below and above, as logarithms."""
+    return _half(causes, widths[0], 0), _half(causes, widths[1], 1)
+
+
+def _half(causes: Causes, widths: Array, side: int) -> Array:
+    parts = [
+        _part(cause, width, side) for cause, width in zip(causes.values(), widths, strict=True)
+    ]
+    found: Array = np.sqrt(sum(part**2 for part in parts) + 1e-8)
+    return found
+
+
+def _part(cause: Cause, width: float, side: int) -> Array:
+    return cause.shapes[side]((cause.below, cause.above)[side], width)
+
+
+def fitted(causes: Causes, logs: Array, weights: Array) -> Widths:
+    """The widths with the least interval score on ln(measured / predicted), below and above."""
+    return (
+        _side(causes, -logs, weights / weights.sum(), 0),
+        _side(causes, logs, weights / weights.sum(), 1),
+    )
+
+
+def _side(causes: Causes, beyond: Array, weights: Array, side: int) -> Array:
+    from scipy.optimize import minimize
+
+    def loss(widths: Array) -> float:
+        half = _half(causes, widths, side)
+        outside = _ROUND * np.logaddexp(0.0, (beyond - half) / _ROUND)
+        return float((weights * (half + OUTSIDE * outside)).sum())
+
+    most = [cause.most[side] for cause in causes.values()]
+    start = np.array([min(0.2, end) for end in most])
+    found = minimize(loss, start, bounds=[(0.0, end) for end in most], method="L-BFGS-B")
+    widths: Array = found.x
+    return widths
+
+
+def weights_of(groups: Array) -> Array:
+    """The root of a group's rows is what the group counts."""
+    count = Counter(groups)
+    return np.array([count[group] ** -0.5 for group in groups])
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Widths, what each group left out says instead, and intervals of groups left out.
+
+    factor  by how much widths were widened to hold what was left out
+    """
+
+    widths: Widths
+    without: tuple[Widths, ...]
+    below: Array
+    above: Array
+    factor: float
+
+    def error(self, side: int, place: int) -> float:
+        """The jackknife's standard error of a width, over groups."""
+        drawn = np.array([widths[side][place] for widths in self.without])
+        n = len(drawn)
+        return float(np.sqrt((n - 1) / n * ((drawn - drawn.mean()) ** 2).sum())) if n > 1 else 0.0
+
+
+def learned(causes: Causes, logs: Array, groups: Array) -> Learned:
+    """The widths, with every group of `groups` left out once."""
+    weights = weights_of(groups)
+    below, above = np.zeros(len(logs)), np.zeros(len(logs))
+    without = []
+    for group in np.unique(groups):
+        out = groups == group
+        widths = fitted(chosen(causes, ~out), logs[~out], weights[~out])
+        without.append(widths)
+        below[out], above[out] = half_widths(chosen(causes, out), widths)
+    needed = np.maximum(-logs / below, logs / above)
+    order = np.argsort(needed)
+    share = np.cumsum(weights[order]) / weights.sum()
+    factor = max(float(np.interp(COVERED, share, needed[order])), 1.0)
+    whole = fitted(causes, logs, weights)
+    return Learned(whole, tuple(without), below * factor, above * factor, factor)
+
+
+def chosen(causes: Causes, rows: Array) -> dict[str, Cause]:
+    """The causes of some rows."""
+    return {
+        name: Cause(cause.below[rows], cause.above[rows], cause.shapes, cause.most)
+        for name, cause in causes.items()
+    }
+
+
+# -- judged ---------------------------------------------------------------------------------------
+
+
+def scores(logs: Array, below: Array, above: Array) -> Array:
+    """The interval score of each row, on logarithms."""
+    outside = np.maximum(-logs - below, 0.0) + np.maximum(logs - above, 0.0)
+    found: Array = below + above + OUTSIDE * outside
+    return found
+
+
+def constant(logs: Array, groups: Array) -> tuple[Array, Array]:
+    """The ends of the best constant interval, chosen without the group that it is judged on."""
+    weights = weights_of(groups)
+    below, above = np.zeros(len(logs)), np.zeros(len(logs))
+    for group in np.unique(groups):
+        out = groups == group
+        one = {"constant": Cause(*[np.ones(int((~out).sum()))] * 2)}
+        low, high = fitted(one, logs[~out], weights[~out])
+        below[out], above[out] = low[0], high[0]
+    return below, above
+
+
+# -- as constants ---------------------------------------------------------------------------------
+
 MEANINGS = {
-    "run.fast": "factor by which one calibrated prediction in twenty is too slow, with little to "
-    "communicate",
-    "run.slow": "the same for too fast",
-    "images.loss": "loss of one run on images in twenty, per doubling inside a node, whose host "
-    "decodes for all its GPUs",
+    "run": "factor around a calibrated prediction, with little to communicate",
+    "network": "factor on the time of all collectives of a step",
+    "images": "loss of runs on images, per doubling inside a node, whose host decodes for all",
+    "batch": "factor per doubling of a rank's batch since the calibrated run",
+    "recent": "factor per root of the doublings of ranks since the calibrated run, on devices "
+    "whose share of peak is not fitted",
+    "known": "factor around uncalibrated compute of kinds known from several sources",
+    "any": "factor around the time of a single collective",
+    "latency": "factor by the share of its time that is latency, where it is all",
+    "nodes": "factor between nodes",
+    "few": "factor around uncalibrated compute of all other kinds",
 }
 
 
-class Miss(NamedTuple):
-    """One calibrated prediction and what came of it.
-
-    log      ln(measured / predicted) step time
-    slower   what the step gains with collectives at the slow end of their range, as a share
-    faster   what it loses at the fast end
-    inside   doublings inside a node, from the calibrated count
-    """
-
-    series: str
-    source: str
-    log: float
-    slower: float
-    faster: float
-    images: bool
-    inside: float
-
-
-def ends(misses: Sequence[Miss], widths: Sequence[float]) -> tuple[Array, Array]:
-    """The ends of intervals over the predictions, as `dpsim.predict.uncertainty` makes them."""
-    fast, slow, images = widths
-    lost = np.array([m.inside * images if m.images else 0.0 for m in misses])
-    slower, faster = (np.array([getattr(m, end) for m in misses]) for end in ("slower", "faster"))
-    below = np.hypot(1.0 - 1.0 / fast, faster)
-    return 1.0 - below, 1.0 + np.sqrt((slow - 1.0) ** 2 + slower**2 + lost**2)
+def constants(causes: Causes, found: Learned, told: str, n: int) -> dict[str, Constant]:
+    """The widths under the names that `uncertainty` reads, without those that have no such side."""
+    made = {}
+    for place, (name, cause) in enumerate(causes.items()):
+        for side, end in enumerate(("fast", "slow")):
+            if cause.most[side]:
+                width = float(found.widths[side][place]) * found.factor
+                value = width if cause.shapes[side] is not plain else math.exp(width)
+                scale = value if cause.shapes[side] is plain else 1.0
+                made[f"{name}.{end}"] = Constant(
+                    value=float(f"{_as_read(cause.shapes[side], value):.4g}"),
+                    error=float(f"{scale * found.error(side, place) * found.factor:.2g}"),
+                    unit="1",
+                    meaning=f"{MEANINGS[name]}: the {end} end of 90 %",
+                    fitted_on=told,
+                    n=n,
+                )
+    return made
 
 
-def best(misses: Sequence[Miss]) -> tuple[float, float, float]:
-    """run.fast, run.slow and images.loss."""
-    pipelines = [m for m in misses if m.images and m.inside]
-    others = [m for m in misses if not (m.images and m.inside)]
-    fast = _point([_rest(1.0 - math.exp(m.log), m.faster) for m in misses], misses)
-    slow = _point([_rest(math.exp(m.log) - 1.0, m.slower) for m in others], others)
-    lost = [_rest(math.exp(m.log) - 1.0, math.hypot(m.slower, slow)) / m.inside for m in pipelines]
-    return 1.0 / (1.0 - fast), 1.0 + slow, _point(lost, pipelines)
-
-
-def _rest(missed: float, explained: float) -> float:
-    """What is left of `missed` when `explained` is taken off in quadrature."""
-    return math.sqrt(max(missed**2 - explained**2, 0.0)) if missed > 0 else 0.0
-
-
-def _point(values: Sequence[float], misses: Sequence[Miss]) -> float:
-    """The SHARE point of `values`; every series has the same weight, however many rows it has."""
-    rows = Counter(m.series for m in misses)
-    weights = np.array([1.0 / rows[m.series] for m in misses])
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(weights[order]) - weights[order] / 2.0
-    return float(np.interp(SHARE * weights.sum(), below, np.array(values)[order]))
-
-
-def learn(misses: Sequence[Miss], told: str) -> dict[str, Constant]:
-    """The widths with standard errors: a bootstrap's over series."""
-    names = sorted({m.series for m in misses})
-    rng, drawn = np.random.default_rng(0), []
-    for _ in range(DRAWS):
-        chosen = Counter(names[k] for k in rng.integers(0, len(names), len(names)))
-        drawn.append(best([m for m in misses for _ in range(chosen[m.series])]))
-    errors = np.std(drawn, axis=0)
-    return {
-        f"interval.{name}": Constant(
-            value=float(f"{value:.4g}"),
-            error=float(f"{error:.2g}"),
-            unit="1",
-            meaning=MEANINGS[name],
-            fitted_on=told,
-            n=len(misses),
-        )
-        for name, value, error in zip(MEANINGS, best(misses), errors, strict=True)
-    }
+def _as_read(shape: Shape, value: float) -> float:
+    """A factor on times at the slow end is 1 + width, at the fast end 1 - width."""
+    return 1.0 + value if shape is slower else 1.0 - min(value, 0.95) if shape is faster else value

@@ -24,8 +24,8 @@ from dpsim.predict.shortened import step_time
 
 #: shares that are tried; in between ln(predicted / measured) is linear in the share's logarithm
 SHARES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.95)
-#: series below which a generation and dtype have no constant of their own, and no widths
-ENOUGH, ENOUGH_FOR_WIDTHS = 5, 8
+#: series below which a generation and dtype have no constant of their own
+ENOUGH = 5
 DRAWS = 200
 
 
@@ -70,7 +70,7 @@ def level_of(rows: Sequence[TrainingRow]) -> Level | None:
 
 
 def learn(found: Sequence[Level]) -> dict[str, Constant]:
-    """The shares of all kinds with enough series, and the spread of what they miss."""
+    """The shares of all kinds with enough series."""
     fitting = [level for level in found if fitted_on(level.series)]
     constants = {}
     for kind in sorted({level.kind for level in fitting}):
@@ -91,12 +91,6 @@ def learn(found: Sequence[Level]) -> dict[str, Constant]:
             f"efficiency: {part}: n = {len(missed)}, median |error| "
             f"{np.median(np.abs(np.expm1(missed))):.1%}, 5 % and 95 % points {low:.2f}, {high:.2f}"
         )
-    missed = [(level, level.miss(values.get(level.kind, 0.5))) for level in fitting]
-    constants |= _spread("compute", missed)
-    for size in sorted({level.size for level in fitting}):
-        own = [(level, miss) for level, miss in missed if level.size == size]
-        if len(own) >= ENOUGH_FOR_WIDTHS:
-            constants |= _spread(f"compute.{size}", own)
     return constants
 
 
@@ -112,24 +106,6 @@ def _median(levels: Sequence[Level]) -> Constant:
         fitted_on=_told(levels),
         n=len(levels),
     )
-
-
-def _spread(name: str, missed: Sequence[tuple[Level, float]]) -> dict[str, Constant]:
-    logs = np.array([miss for _, miss in missed])
-    rng = np.random.default_rng(0)
-    drawn = rng.choice(logs, (DRAWS, len(logs)))
-    found = {}
-    for end, share, sign in (("fast", 0.05, -1), ("slow", 0.95, 1)):
-        factor = math.exp(sign * float(np.quantile(logs, share)))
-        found[f"interval.{name}.{end}"] = Constant(
-            value=float(f"{max(factor, 1.0):.4g}"),
-            error=float(f"{factor * np.std(np.quantile(drawn, share, axis=1)):.2g}"),
-            unit="1",
-            meaning=f"factor by which one uncalibrated run in twenty is {end}er than predicted",
-            fitted_on=_told([level for level, _ in missed]),
-            n=len(missed),
-        )
-    return found
 
 
 def _told(levels: Sequence[Level]) -> str:

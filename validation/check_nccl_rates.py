@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from dpsim.accuracy.collectives.figures import CollectiveOutcome
+from dpsim.accuracy.collectives.model import Estimate, Question, estimates
 from dpsim.accuracy.collectives.validate import validated_collectives
 from dpsim.accuracy.scores import fitted_on
 from dpsim.checks.diagnosis import MeasuredSize, Verdict, bands, overall
+
+#: verdicts that say that something is wrong
+FLAGGED = ("low", "suspicious")
 
 
 class Judged(NamedTuple):
@@ -30,9 +34,18 @@ class Judged(NamedTuple):
     verdict: Verdict
 
 
-def judged(outcomes: Iterable[CollectiveOutcome]) -> tuple[list[Judged], int]:
+def kinds_of(outcomes: Sequence[CollectiveOutcome]) -> dict[str, str]:
+    """The kind of link of every series that is predicted."""
+    questions = {o.row.series: Question.of(o.row) for o in outcomes if o.predicted}
+    known = estimates(list(questions.values()))
+    answers = {series: known[question] for series, question in questions.items()}
+    return {series: one.kind for series, one in answers.items() if isinstance(one, Estimate)}
+
+
+def judged(outcomes: Sequence[CollectiveOutcome]) -> tuple[list[Judged], int]:
     """Every series that is predicted, and how many pathological ones are not."""
     groups: dict[str, list[CollectiveOutcome]] = {}
+    kinds = kinds_of(outcomes)
     for outcome in outcomes:
         groups.setdefault(outcome.row.series, []).append(outcome)
     found, missing = [], 0
@@ -45,7 +58,7 @@ def judged(outcomes: Iterable[CollectiveOutcome]) -> tuple[list[Judged], int]:
             if o.predicted and o.low and o.high and (pathological or not o.row.excluded)
         ]
         if readings:
-            found.append(Judged(name, pathological, overall(bands(readings))))
+            found.append(Judged(name, pathological, overall(bands(readings, kinds[name]))))
         else:
             missing += pathological
     return found, missing
@@ -55,12 +68,14 @@ def report(found: Sequence[Judged], half: str) -> None:
     """Both rates of one half, and the names of what was missed or doubted."""
     ill = [j for j in found if j.pathological]
     well = [j for j in found if not j.pathological]
-    noticed = [j for j in ill if j.verdict != "normal"]
-    doubted = [j for j in well if j.verdict != "normal"]
+    noticed = [j for j in ill if j.verdict in FLAGGED]
+    untold = [j for j in well if j.verdict == "cannot_tell"]
+    doubted = [j for j in well if j.verdict in FLAGGED]
     print(f"{half}: {_rate(noticed, ill)} pathological series flagged, "
           f"{sum(j.verdict == 'low' for j in ill)} of them low; "
-          f"{_rate(doubted, well)} healthy ones flagged")  # fmt: skip
-    for j in (*doubted, *(j for j in ill if j.verdict == "normal")):
+          f"{_rate(doubted, well)} healthy ones flagged, "
+          f"{_rate(untold, well)} told by nobody")  # fmt: skip
+    for j in (*doubted, *(j for j in ill if j.verdict not in FLAGGED)):
         print(f"    {'missed' if j.pathological else j.verdict}: {j.series}")
 
 

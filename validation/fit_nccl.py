@@ -27,7 +27,7 @@ import math
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,6 +134,7 @@ INSIDE = ("nvswitch", "nvlink", "xgmi", "pcie", "inter_socket")
 OUTSIDE = (
     "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "efa", "tcpx",
 )  # fmt: skip
+KINDS = (*INSIDE, *OUTSIDE)
 SOCKETS = ("ethernet", "gvnic", "ipoib")
 #: kinds without measurements of their own, and whose constants they take
 BORROWED = {"omni_path": "infiniband"}
@@ -260,9 +261,7 @@ def message_names_of(kind: str) -> list[str]:
 def start() -> dict[str, float]:
     """All constants at their priors."""
     return {
-        f"{kind}.{name}": _prior(kind, name).centre
-        for kind in (*INSIDE, *OUTSIDE)
-        for name in names_of(kind)
+        f"{kind}.{name}": _prior(kind, name).centre for kind in KINDS for name in names_of(kind)
     }
 
 
@@ -352,20 +351,24 @@ def _machine(sample: Fitted) -> tuple[str, str, str, bool]:
     return row.accelerator, row.fabric, row.interconnect, large
 
 
-def fit_all(samples: Sequence[Fitted], values: dict[str, float]) -> dict[str, float]:
-    """Kinds inside nodes first; the networks stand on them."""
+def fit_all(
+    samples: Sequence[Fitted], values: dict[str, float], kinds: Container[str] = KINDS
+) -> dict[str, float]:
+    """Kinds inside nodes first; the networks stand on them.  Only those of `kinds`."""
     chosen = [sample for sample in samples if isinstance(sample, Sample)]
-    for kind in (*INSIDE, *OUTSIDE):
-        if kind not in BORROWED:
+    for kind in KINDS:
+        if kind in kinds and kind not in BORROWED:
             values = fit(chosen, kind, {n: _prior(kind, n) for n in names_of(kind)}, values)
     return _borrowed(values, names_of)
 
 
-def fit_messages(samples: Sequence[Fitted], values: dict[str, float]) -> dict[str, float]:
-    """The constants of sends and receives, where all others are `values`."""
+def fit_messages(
+    samples: Sequence[Fitted], values: dict[str, float], kinds: Container[str] = KINDS
+) -> dict[str, float]:
+    """The constants of sends and receives of `kinds`, where all others are `values`."""
     chosen = [sample for sample in samples if isinstance(sample, Posted)]
-    for kind in (*INSIDE, *OUTSIDE):
-        if kind not in BORROWED:
+    for kind in KINDS:
+        if kind in kinds and kind not in BORROWED:
             priors = message_priors(kind, values)
             start = {f"{kind}.{name}": prior.centre for name, prior in priors.items()}
             values = fit(chosen, kind, priors, values | start)

@@ -8,18 +8,16 @@ fitted one after the other, each with the constants of the parts before it:
 sockets     the share of plain Ethernet that NCCL's connections reach
 compute     contention and spread
 efficiency  the share of peak by GPU generation and dtype, from uncalibrated runs
-intervals   the widths of 90 % intervals, from what the fitted predictions miss
 
 Series are calibrated on their smallest count (not for `efficiency`), and the other rows are to be
 predicted best: the mean of |ln(predicted / measured)| of each source, sources weighted by the root
 of their number of rows.  Series whose name has an odd CRC-32 are held out: only their error is
-printed.  Standard errors are a bootstrap's over series.
+printed.  Standard errors are a bootstrap's over series; `left_out.py` learns widths of intervals.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import itertools
 import math
 import sys
@@ -29,22 +27,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import _fit_intervals
 import _fit_peak
 import numpy as np
 
 from dpsim.accuracy.scores import fitted_on
-from dpsim.accuracy.training.scenarios import MeasuredCase, forget_clusters, measured_case
-from dpsim.accuracy.training.series import Anchor, anchor_of, calibration_row, fabric_of, unscored
+from dpsim.accuracy.training.scenarios import forget_clusters, measured_case
+from dpsim.accuracy.training.series import anchor_of, calibration_row, fabric_of, unscored
 from dpsim.accuracy.training.table import TrainingRow, read_table
 from dpsim.backends import _nccl_time, nccl
-from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import scaled
 from dpsim.core.constants import Constant, save, shipped
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.predict import uncertainty
-from dpsim.predict.shortened import lane_times, step_time
+from dpsim.predict.shortened import step_time
 
 #: values that are tried; between them the logarithms of step times are interpolated
 CONTENTION = (0.0, 0.4, 0.8, 1.2)
@@ -101,57 +96,6 @@ def fit_peak_share(series: Series, known: Known, jobs: int) -> Known:
     with ProcessPoolExecutor(jobs) as pool:
         found = [level for level in pool.map(_fit_peak.level_of, series, chunksize=4) if level]
     return _fit_peak.learn(found)
-
-
-def fit_widths(series: Series, known: Known, jobs: int) -> Known:
-    with ProcessPoolExecutor(jobs) as pool:
-        found = [m for misses in pool.map(_misses, series, chunksize=2) for m in misses]
-    fitting = [m for m in found if fitted_on(m.series)]
-    learned = _fit_intervals.learn(fitting, _told(fitting, "with a calibrated prediction"))
-    widths = [learned[f"interval.{name}"].value for name in _fit_intervals.MEANINGS]
-    held = [m for m in found if not fitted_on(m.series)]
-    for part, rows in (("fitted on", fitting), ("held out", held)):
-        low, high = _fit_intervals.ends(rows, widths)
-        inside = np.mean(
-            [a <= math.exp(m.log) <= b for a, b, m in zip(low, high, rows, strict=True)]
-        )
-        print(
-            f"intervals: {part}: n = {len(rows)}, {inside:.1%} inside, median half-width "
-            f"{np.median(high - low) / 2:.1%}"
-        )
-    return learned
-
-
-def _misses(rows: Sequence[TrainingRow]) -> list[_fit_intervals.Miss]:
-    """What the calibrated predictions of a series miss."""
-    first = calibration_row(rows)
-    anchor = anchor_of(first, rows) if first else Anchor()
-    if anchor.measured is None or anchor.scale is None:
-        return []
-    found = []
-    for row in rows:
-        if row is first or unscored(row):
-            continue
-        with contextlib.suppress(Refused, SimulationError, ValueError):
-            found.append(_miss(row, anchor.measured, anchor.scale))
-    return found
-
-
-def _miss(row: TrainingRow, base: MeasuredCase, scale: float) -> _fit_intervals.Miss:
-    point = measured_case(row)
-    case = scaled(point.case, scale)
-    time = step_time(case)
-    variants = [Stretch(latency=f, transfer=f) for f in uncertainty.collectives_range(case)]
-    fast, slow = lane_times(case, variants, time) if case.ranks > 1 else (time, time)
-    return _fit_intervals.Miss(
-        row.text("series_id"),
-        row.text("source_id"),
-        math.log(point.step_time / time),
-        slow / time - 1.0,
-        1.0 - fast / time,
-        case.model.sample == "image",
-        uncertainty.doublings_inside(case, base.case.ranks),
-    )
 
 
 # -- predictions ----------------------------------------------------------------------------------
@@ -337,12 +281,7 @@ def _tell(name: str, value: object, found: Sequence[Residual], logs: Iterable[fl
             )
 
 
-PARTS = {
-    "sockets": fit_sockets,
-    "compute": fit_contention_and_spread,
-    "efficiency": fit_peak_share,
-    "intervals": fit_widths,
-}
+PARTS = {"sockets": fit_sockets, "compute": fit_contention_and_spread, "efficiency": fit_peak_share}
 
 
 if __name__ == "__main__":

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dpsim.accuracy.words import first, meaning, vocabulary
+from dpsim.accuracy.grammar import GPU, NIC, NODE, LinkPhrase, chosen, networks
+from dpsim.accuracy.questions import Inquiry, Option
+from dpsim.accuracy.words import first, vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.fabrics.explicit import ExplicitNode
@@ -35,82 +37,125 @@ class NetworkText:
     """What a table says of the network.
 
     fabric  one word for what the data crossed
-    text    the clauses on the network; `every` is all that is said of the machine
+    parts   the parts of the text on the network; `every` is all that is said of the machine
     total   line rate of all NICs of a node together [Gbit/s]; None: not stated as a number
     named   whether the text names the platform
+    asked   whether the network is in use, so that what is open about it matters
     """
 
     fabric: str
-    text: str
+    parts: tuple[str, ...]
     every: str
     total: float | None
     named: bool
+    asked: bool = True
 
-
-@dataclass(frozen=True)
-class _Read:
-    """What a text on the network states: NICs per node or per GPU, and line rates [Gbit/s].
-
-    rate   of one NIC, `total` of all NICs of a node
-    bare   the rate is a number alone, and may be that of all NICs as well
-    """
-
-    count: int | None
-    rate: float | None
-    total: float | None
-    per_gpu: bool
-    bare: bool
+    def of_a_node(self, share: float, named: bool) -> NetworkText:
+        """The same for a machine of which one node is `share` of the table's."""
+        total = None if self.total is None else self.total * share
+        return replace(self, total=total, named=named)
 
     @property
-    def empty(self) -> bool:
-        return self.count is None and self.rate is None and self.total is None
+    def text(self) -> str:
+        return " ; ".join(part.strip() for part in self.parts)
 
 
-def nics_of(told: NetworkText, machine: Machine, usual: float, notes: list[str]) -> Nics | None:
+def fabric_whole(told: NetworkText, gpus: int) -> float | None:
+    """What the NICs of a node carry together [Gbit/s], as far as the words alone tell."""
+    if told.total is not None:
+        return told.total
+    read = chosen(networks(told.parts), None, gpus, [])
+    if not read.numbers or (read.rate is None and read.count is None):
+        return None
+    each = read.rate.gbits if read.rate else read.nominal or 0.0
+    return _whole(read, Usual(Nics(1, each, "ethernet"), each), gpus, "ethernet", False, Inquiry())
+
+
+def nics_of(
+    told: NetworkText, machine: Machine, usual: float, notes: list[str], asked: Inquiry
+) -> Nics | None:
     """The NICs of a node, None where nothing is said and the machine's own are taken.
 
     `usual` is the line rate of one NIC beside such an accelerator [Gbit/s]; `notes` grow by what
     is assumed.
     """
-    own = _own(machine)
-    read, kind = _read(told.text), _kind(told, notes)
-    if read.empty and told.total is None:
-        return _untold(told, machine, own, kind, notes)
+    own, gpus = _own(machine), machine.gpus_per_node
+    read = _read(told, gpus, notes)
+    notes += [read.note] if read.note else []
+    kind = _by_fabric(told, read)
+    of_kind_alone = read.count is None and read.rate is None and told.total is None
+    if not read.numbers and told.total is None:
+        return _untold(told, machine, Usual(own, usual), kind, notes, asked)
+    if of_kind_alone and told.named and kind in (None, own.kind):
+        notes.append(f"The speed of the network isn't stated; {machine.name}'s is taken.")
+        return own
     if kind is None:
-        kind = _usual_kind(machine, own, told.total or read.rate or read.total, notes)
-    whole = told.total if told.total is not None else _whole(read, own, machine, kind)
+        each = read.rate.gbits if read.rate else None
+        kind = _usual_kind(told, machine, own, told.total or each, notes, asked)
+    whole = told.total
+    if whole is None:
+        whole = _whole(read, Usual(own, usual), gpus, kind, told.asked and not told.named, asked)
+    kind = _rdma(kind, read, told, whole, notes)
     nics = _split(whole, read, usual, _limit(machine), notes)
     rate, known = whole / nics, vocabulary().network.line_rates
-    if told.total is None and rate not in known:
+    if told.total is None and not any(math.isclose(rate, each) for each in known):
         rate = max((r for r in known if r < rate), default=rate)
         notes.append(f"{whole:g} Gbit/s over {nics} NICs is no line rate; {rate:g} each is taken.")
     return Nics(nics, rate, kind)
 
 
-def _kind(told: NetworkText, notes: list[str]) -> NetworkKind | None:
-    """What the nodes are joined by; `fabric` is asked first, then the text."""
+def _rdma(
+    kind: NetworkKind, read: LinkPhrase, told: NetworkText, whole: float, notes: list[str]
+) -> NetworkKind:
+    """RoCE where Ethernet is told that is faster than a host's sockets, and no TCP."""
+    sockets = read.sockets or vocabulary().network.tcp.search(told.fabric.lower())
+    if kind != "ethernet" or sockets or whole < vocabulary().network.rdma_from:
+        return kind
+    notes.append(f"Ethernet of {whole:g} Gbit/s a node is taken for RoCE.")
+    return "roce"
+
+
+def _read(told: NetworkText, gpus: int, notes: list[str]) -> LinkPhrase:
+    """The network that carries what GPUs exchange, as the text tells it."""
+    phrases = networks(told.parts)
+    found = chosen(phrases, told.total, gpus, notes)
+    rate, nominal = found.rate, found.nominal
+    if rate and rate.bytes and nominal and math.isclose(rate.gbits / 8, nominal, rel_tol=0.05):
+        notes.append(f"Bytes per second are taken for bits: one NIC has {nominal:g} Gbit/s.")
+        return replace(found, rate=replace(rate, gbits=rate.gbits / 8, bytes=False))
+    return found
+
+
+def _by_fabric(told: NetworkText, read: LinkPhrase) -> NetworkKind | None:
+    """What the nodes are joined by; the column `fabric` is asked first, then the text."""
+    of_fabric = next(iter(networks((told.fabric,))), LinkPhrase())
+    if of_fabric.sockets:
+        return replace(of_fabric.filled(replace(read, count=None)), sockets=True).joined_by
+    return of_fabric.joined_by or read.joined_by
+
+
+def _usual_kind(
+    told: NetworkText,
+    machine: Machine,
+    own: Nics,
+    gbits: float | None,
+    notes: list[str],
+    asked: Inquiry,
+) -> NetworkKind:
+    """The kind where the text names none: Ethernet's by its line rate, RDMA where sockets are too
+    slow for it, else asked for; a platform's own where it is named."""
     words = vocabulary().network
-    fabric, outer = told.fabric.lower(), told.text.lower()
-    for text in (fabric, outer):
-        if not words.tcpx.search(text) and words.tcp.search(text):
-            both = f"{text} {outer}"
-            if words.gvnic.search(both):
-                return "gvnic"
-            return "ipoib" if words.over_infiniband.search(both) else "ethernet"
-        found = first(words.kinds, text)
-        if found is not None:
-            notes += [found.note] if found.note else []
-            return found.kind
-    return None
-
-
-def _usual_kind(machine: Machine, own: Nics, gbits: float | None, notes: list[str]) -> NetworkKind:
-    """The kind where the text names none: Ethernet's by its line rate, else the machine's."""
-    if gbits in vocabulary().network.ethernet_rates and own.kind != "ethernet":
+    if gbits in words.ethernet_rates and own.kind != "ethernet":
         notes.append(f"What the network is isn't stated; {gbits:g} Gbit/s is taken for Ethernet.")
         return "ethernet"
-    notes.append(f"What the network is isn't stated; {own.kind} as in {machine.name}.")
-    return own.kind
+    rdma: NetworkKind = "infiniband" if own.kind == "ethernet" else own.kind
+    if gbits in words.ethernet_rates or told.named:
+        rdma = own.kind
+    elif gbits is not None and gbits < words.rdma_from and told.asked:
+        rdma = "ethernet" if _asked("kind", asked) == "tcp" else rdma
+    where = f" as in {machine.name}" if rdma == own.kind else " is taken"
+    notes.append(f"What the network is isn't stated; {rdma}{where}.")
+    return rdma
 
 
 def _own(machine: Machine) -> Nics:
@@ -127,12 +172,25 @@ def _limit(machine: Machine) -> int:
     return own if isinstance(machine.node, ExplicitNode) else max(machine.gpus_per_node, own)
 
 
+@dataclass(frozen=True)
+class Usual:
+    """What a node usually has: the machine's own NICs, and the line rate of one NIC beside such a
+    GPU [Gbit/s]."""
+
+    own: Nics
+    rate: float
+
+
 def _untold(
-    told: NetworkText, machine: Machine, own: Nics, kind: NetworkKind | None, notes: list[str]
+    told: NetworkText,
+    machine: Machine,
+    usual: Usual,
+    kind: NetworkKind | None,
+    notes: list[str],
+    asked: Inquiry,
 ) -> Nics | None:
-    """NICs where a text gives no number: those of the platform, one slow NIC where it is just
-    Ethernet, else the machine's."""
-    words = vocabulary().network
+    """NICs where a text gives no number: those of the platform, else asked for."""
+    words, own = vocabulary().network, usual.own
     known = first(words.platforms, told.every)
     if known is not None:
         notes.append(f"{known.nics} x {known.gbits:g} Gbit/s per node: {known.source}.")
@@ -141,34 +199,82 @@ def _untold(
         if told.text and not words.silent.search(told.text.lower()):
             notes.append(f"{told.text.strip()[:60]!r} names no network that is known.")
         notes.append(f"The network between nodes isn't stated; that of {machine.name} is taken.")
-        return None
+        return _asked_network(told, usual, asked)
     unstated = "The speed of the network isn't stated;"
     if kind in ("ethernet", "gvnic") and not told.named and not words.fast.search(told.every):
-        notes.append(f"{unstated} {words.slow:g} Gbit/s is taken.")
-        return Nics(1, words.slow, kind)
-    notes.append(f"{unstated} {own.count} x {own.gbits:g} Gbit/s as in {machine.name}.")
-    return Nics(own.count, own.gbits, kind)
+        gbits = float(_asked("ethernet", asked)) if told.asked else words.slow
+        notes.append(f"{unstated} {gbits:g} Gbit/s is taken.")
+        return Nics(1, gbits, kind)
+    nics = own if own.kind not in ("ethernet", "gvnic") else Nics(1, usual.rate, kind)
+    if told.asked and not told.named and nics.count > 1 and _asked("speed", asked) == "one":
+        nics = Nics(1, own.gbits, own.kind)
+    where = f"as in {machine.name}" if nics.gbits == own.gbits else "is taken"
+    notes.append(f"{unstated} {nics.count} x {nics.gbits:g} Gbit/s {where}.")
+    return Nics(nics.count, nics.gbits, kind)
 
 
-def _whole(read: _Read, own: Nics, machine: Machine, kind: NetworkKind) -> float:
+def _asked_network(told: NetworkText, usual: Usual, asked: Inquiry) -> Nics | None:
+    """NICs of a network of which nothing is told; the machine's where a platform is named, or
+    where nothing crosses it."""
+    if told.named or not told.asked:
+        return None
+    answer = _asked("network", asked)
+    if answer == "tcp":
+        return Nics(1, min(usual.rate, 100.0), "ethernet")
+    return Nics(1, usual.rate, usual.own.kind) if answer == "one" else None
+
+
+def _asked(question: str, asked: Inquiry) -> str:
+    likely: dict[str, Any] = getattr(vocabulary().open, question)
+    return asked.ask(question, [Option(n, w.weight, w.label) for n, w in likely.items()]).name
+
+
+def _whole(
+    read: LinkPhrase, usual: Usual, gpus: int, kind: NetworkKind, asking: bool, asked: Inquiry
+) -> float:
     """All NICs of a node together [Gbit/s], where the text alone tells."""
-    if read.total is not None:
-        return read.total
-    rate = read.rate or vocabulary().network.usual.get(kind, own.gbits)
-    count = machine.gpus_per_node if read.per_gpu else read.count
-    if count is None:
-        count = own.count if math.isclose(rate, own.gbits) else 1
-    return count * rate
+    rate, nominal, own = read.rate, read.nominal, usual.own
+    if rate and rate.of == NODE and (read.count is None or not nominal or rate.gbits > nominal):
+        return rate.gbits
+    each = nominal if rate is None else rate.gbits
+    if each is None:
+        plain = own.gbits if own.kind == kind or kind in ("ethernet", "gvnic") else usual.rate
+        each = vocabulary().network.usual.get(kind, plain)
+    if rate and _several(each, read):
+        return each
+    if _per_gpu(read):
+        return gpus * (read.count or 1) * each
+    count = read.count
+    if count is None and math.isclose(each, own.gbits) and own.count > 1 and kind != "ethernet":
+        many = not asking or _asked("count", asked) == "own"
+        count = own.count if many and (rate is None or asking) else 1
+    return (count or 1) * each
 
 
-def _split(whole: float, read: _Read, usual: float, limit: int, notes: list[str]) -> int:
+def _per_gpu(read: LinkPhrase) -> bool:
+    return read.each_gpu or (read.rate is not None and read.rate.of == GPU)
+
+
+def _several(gbits: float, read: LinkPhrase) -> bool:
+    """Whether a rate is that of several NICs of the generation that is named too."""
+    times = gbits / read.nominal if read.nominal else 1.0
+    whole = times > 1.01 and math.isclose(times, round(times), rel_tol=0.01)
+    of_one = read.rate is not None and read.rate.of in (GPU, NIC)
+    return whole and not of_one and (read.count is None or read.count == round(times))
+
+
+def _split(whole: float, read: LinkPhrase, usual: float, limit: int, notes: list[str]) -> int:
     """How many NICs carry `whole` [Gbit/s] together."""
-    times = 0.0 if not read.rate or (read.bare and whole > usual) else whole / read.rate
-    if read.rate and whole < 0.99 * read.rate:
-        notes.append(f"{whole:g} of nominal {read.rate:g} Gbit/s: the effective rate is taken.")
+    rate = read.rate.gbits if read.rate and read.rate.of != NODE else None
+    if rate is None or (read.nominal and _several(rate, read)):
+        rate = read.nominal
+    bare = read.count is None and read.nominal is None and not _per_gpu(read)
+    if rate and whole < 0.99 * rate:
+        notes.append(f"{whole:g} of nominal {rate:g} Gbit/s: the effective rate is taken.")
+    times = 0.0 if not rate or (bare and whole > usual) else whole / rate
     if times >= 0.99 and abs(times - round(times)) < 0.01 * times:
         count = round(times)
-        if read.count is not None and read.count != count and not read.per_gpu:
+        if read.count is not None and read.count != count and not _per_gpu(read):
             notes.append(f"The text counts {read.count}, the total makes {count} NICs.")
     elif read.count is not None:
         count = read.count
@@ -179,36 +285,3 @@ def _split(whole: float, read: _Read, usual: float, limit: int, notes: list[str]
     if count > limit:
         notes.append(f"{count} NICs per node are bundled into {limit}.")
     return min(count, limit)
-
-
-def _read(text: str) -> _Read:
-    """What the clauses on the network state."""
-    words = vocabulary().network
-    text = words.gigabit.sub(lambda m: f"{m[1] or 1} GbE", text)
-    found, count = words.rate.search(text), _count(text)
-    known = first(words.generations, text.lower())
-    named = known.gbits if known else None
-    rate, total = named, None
-    if found:
-        value = float(found[1]) * (1000.0 if found[2] == "T" else 1.0)
-        whole = named is not None and value > named and math.isclose(value / named % 1.0, 0.0)
-        if whole and (count is None or math.isclose(value, count * (named or 0.0))):
-            total = value
-        elif count is None and named is None and words.total.search(text[found.end() :]):
-            rate, total = None, value
-        elif found[2] == "T":
-            total = value
-        else:
-            rate = value
-    per_gpu = bool(words.per_gpu.search(text.lower()))
-    bare = count is None and named is None and not per_gpu
-    return _Read(count, rate, total, per_gpu, bare)
-
-
-def _count(text: str) -> int | None:
-    words = vocabulary().network
-    spelled = meaning(words.counts, text.lower())
-    if spelled is not None:
-        return spelled
-    found = words.count_behind.search(text) or words.count.search(text)
-    return int(found[1] or found[2]) if found else None

@@ -2,23 +2,26 @@
 
 Sources write hardware in words: "NVIDIA A100-SXM4-80GB", "8x ConnectX-6 IB HDR 200Gb/Sec",
 "10GbE, TCP/IP (NCCL sockets)".  `platform` reads them with the words of `words.yaml`, says what
-it had to assume, and refuses what it does not know.  It looks at the words alone, never at where
-they come from.
+it had to assume, and refuses what it does not know.  What the words leave open has several
+readings.  It looks at the words alone, never at where they come from.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dpsim.accuracy.nics import NetworkText, nics_of
-from dpsim.accuracy.words import Board, Family, WiredNode, first, meaning, vocabulary
+from dpsim.accuracy.accelerators import CARD, MODULE, HardwareText, board_of, family_of
+from dpsim.accuracy.grammar import networks, sides
+from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
+from dpsim.accuracy.questions import Inquiry, Option, explored
+from dpsim.accuracy.words import Board, Family, WiredNode, meaning, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_device, load_machine
 
 #: GPUs in the largest single server (DGX-2); more are an NVLink domain over several
@@ -26,15 +29,45 @@ _LARGEST_BOX = 16
 
 
 @dataclass(frozen=True)
-class Platform:
-    """A cluster in the words of a scenario.
+class MachineReading:
+    """A cluster in the words of a scenario, as one way to read a text has it.
 
     cluster  keys of a scenario's `cluster:` without nodes and ranks
     notes    what was inferred and is not stated, one plain sentence each
+    weight   how probable this reading is; those of a text add up to 1
+    answers  to the questions that the text leaves open, by question
     """
 
     cluster: dict[str, Any]
     notes: tuple[str, ...]
+    weight: float = 1.0
+    answers: Mapping[str, Option] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """What tells it from the others, in words."""
+        return ", ".join(answer.label for answer in self.answers.values())
+
+
+@dataclass(frozen=True)
+class Platform:
+    """The readings of a text, the usual one first."""
+
+    readings: tuple[MachineReading, ...]
+
+    @property
+    def cluster(self) -> dict[str, Any]:
+        """The usual reading's."""
+        return self.readings[0].cluster
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The usual reading's, and what else it may be."""
+        first, *others = self.readings
+        if not others:
+            return first.notes
+        shown = "; ".join(f"{other.label} ({other.weight:.0%})" for other in others)
+        return (*first.notes, f"Not stated: {first.label} ({first.weight:.0%}), or {shown}.")
 
 
 def platform(
@@ -46,6 +79,8 @@ def platform(
     inter_gbits_s: float | None = None,
     fabric: str = "",
     machine: str = "",
+    nodes: int | None = None,
+    ranks: int | None = None,
 ) -> Platform:
     """The machine that these words describe.
 
@@ -57,26 +92,78 @@ def platform(
                    `inter_node` says, else as the machine has
     fabric         one word for what the data crossed ("ib", "tcp_eth", "nvlink_nvswitch")
     machine        the platform's name, where it has one
+    nodes, ranks   how many are in use; None: any, so that nothing is left open unasked
 
     Several GPUs of an NVLink domain that spans nodes (GB200) are one node here, so count ranks
-    and not nodes.  Refused where the accelerator, or a node with so many of them, is not known.
+    and not nodes.  Refused where the accelerator, or a node with so many of them, is not known,
+    and where words contradict each other.
     """
-    notes: list[str] = []
     _require_gpus(fabric)
-    outer, inner = _clauses(inter_node)
-    inside = " ; ".join((intra_node, fabric, machine, *inner)).lower()
+    outer, inner = sides(inter_node)
+    inside = _plain(" ; ".join((intra_node, fabric, machine, *inner)))
     every = " ; ".join((accelerator, inside, inter_node)).lower()
-    family = _family(accelerator.lower(), inside, gpus_per_node)
-    board = _board(family, accelerator.lower(), inside)
-    name, named = _machine(board, gpus_per_node, inside, every, notes)
+    network = NetworkText(
+        fabric, (*outer, *_strayed(intra_node)), every, inter_gbits_s, False, nodes != 1
+    )
+    told = HardwareText(accelerator.lower(), inside, gpus_per_node, ranks)
+    family = family_of(told)
+    told = replace(told, modules=_crowded(network, family, gpus_per_node or 8))
+
+    return Platform(_distinct(explored(lambda asked: _reading(family, told, network, asked))))
+
+
+def _plain(inside: str) -> str:
+    """Words on the inside of a node; NVLink that is said not to be there is PCIe."""
+    return vocabulary().nodes.no_nvlink.sub("pcie", inside.lower())
+
+
+def _crowded(network: NetworkText, family: Family, gpus: int) -> bool:
+    """Whether the network is one that only nodes of modules have."""
+    whole = fabric_whole(network, gpus)
+    least = vocabulary().open.modules_from * family.nic * gpus
+    return whole is not None and whole >= least and gpus >= 4
+
+
+def _distinct(
+    found: list[tuple[tuple[dict[str, Any], tuple[str, ...]], float, dict[str, Option]]],
+) -> tuple[MachineReading, ...]:
+    """The readings; those of the same cluster are one."""
+    readings: list[MachineReading] = []
+    for (cluster, notes), weight, given in found:
+        same = next((k for k, other in enumerate(readings) if other.cluster == cluster), None)
+        if same is None:
+            readings.append(MachineReading(cluster, notes, weight, given))
+        else:
+            whole = readings[same].weight + weight
+            readings[same] = replace(readings[same], weight=whole)
+    return tuple(readings)
+
+
+def _reading(
+    family: Family, told: HardwareText, network: NetworkText, asked: Inquiry
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Keys of the cluster, and notes, with the answers of `asked`."""
+    notes: list[str] = []
+    known = _platform_of(family, told, network.every)
+    board = board_of(family, told, asked) if known is None else known[0]
+    name, named = _machine(board, told, network.every, notes, asked)
     chosen = load_machine(name)
     device = _device(family, board, chosen, notes)
-    gpus, share = _in_a_node(chosen, gpus_per_node, notes)
-    total = None if inter_gbits_s is None else inter_gbits_s * share
-    nics = nics_of(NetworkText(fabric, outer, every, total, named), chosen, family.nic, notes)
+    gpus, share = _in_a_node(chosen, told, notes)
+    if told.ranks is not None and _LARGEST_BOX < gpus >= told.ranks:
+        network = replace(network, asked=False)
+    outside: list[str] = []
+    nics = nics_of(network.of_a_node(share, named), chosen, family.nic, outside, asked)
+    notes += outside if network.asked else []  # a network that nothing crosses needs no assumption
     cluster = {"machine": name, "device": device, "gpus_per_node": gpus}
     cluster |= nics.cluster() if nics else {}
-    return Platform({k: v for k, v in cluster.items() if v is not None}, tuple(notes))
+    return {k: v for k, v in cluster.items() if v is not None}, tuple(dict.fromkeys(notes))
+
+
+def _strayed(intra_node: str) -> tuple[str, ...]:
+    """Parts of the column on the inside of a node that tell NICs of a network by their numbers."""
+    parts = sides(intra_node)[0]
+    return tuple(part for part in parts if any(p.kind and p.rate for p in networks((part,))))
 
 
 def _require_gpus(fabric: str) -> None:
@@ -84,63 +171,31 @@ def _require_gpus(fabric: str) -> None:
         raise Refused(f"fabric {fabric!r} moves host memory; only GPUs are modelled", ("fabric",))
 
 
-def _clauses(text: str) -> tuple[str, tuple[str, ...]]:
-    """The clauses of `text` on the network, joined, and those on the inside of the node.
-
-    Clauses on benchmarks are neither: what was measured is not the line rate.
-    """
-    words = vocabulary().network
-    outer, inner = [], []
-    for clause in re.split(r"[;\n]", text):
-        low = clause.lower()
-        if words.benchmark.search(low):
+def _platform_of(family: Family, told: HardwareText, every: str) -> tuple[Board, str] | None:
+    """The board that a platform with a name has, where the accelerator's words leave it open."""
+    forms = {board.form for board in family.boards}
+    if len(forms) < 2 or vocabulary().accelerators.cards.search(told.accelerator):
+        return None
+    for named in vocabulary().nodes.platforms:
+        if not named.words.search(every):
             continue
-        if words.inside.search(low) and not words.outside.search(low):
-            inner.append(clause)
-        elif not words.to_host.search(low):
-            outer.append(clause)
-    return " ; ".join(outer), tuple(inner)
-
-
-# -- the accelerator ------------------------------------------------------------------------------
-
-
-def _family(text: str, inside: str, gpus: int | None) -> Family:
-    words = vocabulary().accelerators
-    known = first(words.families, text)
-    if known is not None:
-        return known
-    if text.strip() and not words.not_stated.search(text):
-        boards = sorted({board.device for f in words.families for board in f.boards})
-        message = f"no accelerator known in {text[:60]!r}; known: {', '.join(boards)}"
-        raise Refused(message, ("accelerator",))
-    if words.geforce.words.search(text):
-        return words.geforce
-    if gpus == 1 or words.on_pcie.search(f"{text} {inside}"):
-        return words.any_gpu
-    raise Refused(
-        "the accelerator isn't stated, nor that it sits on PCIe; state one of the two",
-        ("accelerator",),
-    )
-
-
-def _board(family: Family, text: str, inside: str) -> Board:
-    """The form of the accelerator: on PCIe where the node is, or where bridges join pairs."""
-    words = vocabulary().accelerators
-    bus = words.on_pcie.search(inside) and not words.on_nvlink.search(inside)
-    slots = (bus or words.on_pairs.search(inside)) and "sxm" not in text
-    return first(family.boards, f"{text} pcie" if slots else text) or family.boards[-1]
+        boards = [b for b in family.boards if b.fitted in named.fitted]
+        if boards and (told.gpus or 1) <= load_machine(named.machine).gpus_per_node:
+            stated = (b for b in boards if not b.guessed and b.words.search(told.accelerator))
+            return next(stated, next((b for b in boards if b.guessed), boards[0])), named.machine
+    return None
 
 
 def _device(family: Family, board: Board, machine: Machine, notes: list[str]) -> str | None:
     """The device that replaces the machine's, None where the machine's is right."""
-    guessed = board.guessed and len(family.boards) > 1
-    fitting = family.boards if guessed else (board,)
+    alike = tuple(other for other in family.boards if other.form == board.form)
+    guessed = board.guessed and len({other.device for other in alike}) > 1
+    fitting = alike if guessed else (board,)
     fits = machine.device.name in {load_device(b.device).name for b in fitting}
     if guessed:
         name = machine.device.name if fits else load_device(board.device).name
         notes.append(f"The text doesn't say which board the accelerator is; {name} is taken.")
-    elif board.note:
+    if board.note and not guessed:
         notes.append(board.note)
     return None if fits else board.device
 
@@ -149,9 +204,10 @@ def _device(family: Family, board: Board, machine: Machine, notes: list[str]) ->
 
 
 def _machine(
-    board: Board, gpus: int | None, inside: str, every: str, notes: list[str]
+    board: Board, told: HardwareText, every: str, notes: list[str], asked: Inquiry
 ) -> tuple[str, bool]:
     """The bundled machine whose node is meant, and whether the text names that very platform."""
+    gpus = told.gpus
     for named in vocabulary().nodes.platforms:
         fits = board.fitted in named.fitted and named.words.search(every)
         if fits and (gpus or 1) <= load_machine(named.machine).gpus_per_node:
@@ -162,12 +218,12 @@ def _machine(
         most = max(node.gpus for node in nodes.values())
         message = f"no machine known with {gpus} of {board.device} in a node; at most {most}"
         raise Refused(message, ("gpus_per_node",))
-    wanted = _wiring(inside, board, gpus)
+    wanted = _wiring(told, board, asked)
     for name, node in fitting.items():
         if node.wiring == wanted:
             return name, False
     usual = next((n for n, node in fitting.items() if node.gpus == gpus), next(iter(fitting)))
-    if len({node.wiring for node in fitting.values()}) > 1:
+    if len({node.wiring for node in fitting.values()}) > 1 and told.ranks != 1:
         why = f"is {wanted}, and no such machine is known" if wanted else "isn't stated"
         notes.append(f"The wiring inside the node {why}; that of {usual} is taken.")
     return usual, False
@@ -179,26 +235,55 @@ def _nodes(board: Board) -> dict[str, WiredNode]:
     return {name: words.machines[name] for name in words.fitted[board.fitted]}
 
 
-def _wiring(inside: str, board: Board, gpus: int | None) -> str | None:
-    """The way of wiring (see `WiredNode`) that the text names."""
-    words = vocabulary().nodes
-    named = meaning(words.wiring, inside)
-    if named is not None:
+def _wiring(told: HardwareText, board: Board, asked: Inquiry) -> str | None:
+    """The way of wiring (see `WiredNode`) that the text names, or that is asked for."""
+    words, inside, gpus = vocabulary().nodes, told.inside, told.gpus
+    named = meaning(words.wiring, inside) or meaning(words.wiring, told.accelerator)
+    generation = _generation(told, board)
+    if named in ("full", "dual"):
         full = "mesh" if board.fitted.startswith("mi") or (gpus or 8) <= 4 else "switch"
-        return full if named == "full" else named
+        return full if named == "full" else f"dual{min(int(generation), 4)}"
+    if named is not None:
+        return named
+    if board.form == CARD and vocabulary().accelerators.on_nvlink.search(inside):
+        return "pairs"
+    alone = (gpus or 2) == 1 or told.ranks == 1
+    if board.fitted == "h100-nvl" and not alone and _ask("bridges", asked) == "pairs":
+        return "pairs"
     usual = next(iter(_nodes(board).values())).wiring
-    if usual[:-1] not in ("pcie", "staged"):
+    if usual[:-1] not in ("pcie", "staged") and board.form != CARD:
         return None
-    stated = words.pcie_generation.search(inside)
-    generation = stated[1] if stated else usual[-1]
-    staged = words.no_peers.search(inside)
-    way = "staged" if staged else "pcie" if words.peers.search(inside) else usual[:-1]
+    way = usual[:-1] if usual[:-1] in ("pcie", "staged") else "pcie"
+    if words.no_peers.search(inside):
+        way = "staged"
+    elif words.peers.search(inside):
+        way = "pcie"
+    elif way == "pcie" and not alone and board.form != MODULE:
+        way = "staged" if _ask("peers", asked) == "staged" else "pcie"
     return f"{way}{min(int(generation), 4) if way == 'staged' else generation}"
 
 
-def _in_a_node(machine: Machine, gpus: int | None, notes: list[str]) -> tuple[int, float]:
+def _ask(question: str, asked: Inquiry) -> str:
+    likely: dict[str, Any] = getattr(vocabulary().open, question)
+    return asked.ask(question, [Option(n, w.weight, w.label) for n, w in likely.items()]).name
+
+
+def _generation(told: HardwareText, board: Board) -> str:
+    """PCIe's, as stated, else the usual node's."""
+    stated = vocabulary().nodes.pcie_generation.search(f"{told.accelerator} ; {told.inside}")
+    if stated:
+        return stated[1] or stated[2]
+    wirings = (node.wiring[-1] for node in _nodes(board).values())
+    return next((last for last in wirings if last.isdigit()), "4")
+
+
+def _in_a_node(machine: Machine, told: HardwareText, notes: list[str]) -> tuple[int, float]:
     """GPUs of a node, and how many nodes of the table's are one of the machine's."""
-    whole = machine.gpus_per_node
+    whole, gpus = machine.gpus_per_node, told.gpus
+    if isinstance(machine.node, Torus):
+        chips = told.ranks or whole
+        notes.append(f"One slice of {chips} chips is taken.")
+        return chips, chips / (gpus or chips)
     if gpus is None or whole <= _LARGEST_BOX:
         return gpus or whole, 1.0
     notes.append(f"{machine.name} has one NVLink domain of {whole} GPUs.")

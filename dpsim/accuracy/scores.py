@@ -13,7 +13,9 @@ import numpy as np
 #: share of measurements that an interval should hold
 COVERAGE = 0.90
 #: columns that predictions.csv adds, in their order
-ADDED = ("measured", "predicted", "low", "high", "unit", "status", "reason", "bottleneck")
+ADDED = (
+    "measured", "predicted", "low", "high", "unit", "status", "reason", "bottleneck", "machine",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -86,11 +86,13 @@ def told(
 
 @record
 class Board(Named):
-    """A form of an accelerator: its `device`, a list of nodes that it is fitted to, and the `note`
-    that its choice needs.  The one without words is a guess."""
+    """A board of an accelerator: its `device`, its `form` (module or card, "" where the family has
+    one), a list of nodes that it is fitted to, and the `note` that its choice needs.  The one
+    without words is a guess."""
 
     device: Text
     fitted: Text
+    form: Text = ""
     note: Text = ""
 
     @property
@@ -110,12 +112,16 @@ class Family(Named):
 class AcceleratorWords:
     """Accelerators by name, and what stands in for one that isn't stated."""
 
+    refused: dict[str, Words]
     families: tuple[Family, ...]
     not_stated: Words
     geforce: Family
     any_gpu: Family
+    cards: Words
+    modules: Words
     on_pcie: Words
     on_nvlink: Words
+    on_switch: Words
     on_pairs: Words
 
 
@@ -142,10 +148,38 @@ class NodeWords:
     machines: dict[str, WiredNode]
     fitted: dict[str, Texts]
     wiring: dict[str, Words]
+    no_nvlink: Words
     pcie_generation: Words
     no_peers: Words
     peers: Words
     platforms: tuple[NamedMachine, ...]
+
+
+# -- what words leave open ------------------------------------------------------------------------
+
+
+@record
+class Likely:
+    """An answer to a question that words leave open: its weight, and what it is called."""
+
+    weight: float
+    label: Text
+
+
+@record
+class OpenWords:
+    """Questions that words may leave open, with their answers; what each is about is told in
+    `words.yaml`.  `modules_from` is in NICs per GPU."""
+
+    form: dict[str, Likely]
+    modules_from: float
+    peers: dict[str, Likely]
+    bridges: dict[str, Likely]
+    network: dict[str, Likely]
+    speed: dict[str, Likely]
+    count: dict[str, Likely]
+    kind: dict[str, Likely]
+    ethernet: dict[str, Likely]
 
 
 # -- networks between nodes -----------------------------------------------------------------------
@@ -153,10 +187,19 @@ class NodeWords:
 
 @record
 class NamedFabric(Named):
-    """A kind of network."""
+    """A kind of network; `broad` where its words may mean another one too."""
 
     kind: NetworkKind
+    broad: Flag = False
     note: Text = ""
+
+
+@record
+class RateUnit:
+    """A unit of rates: how many Gbit/s one is, and whether it counts bytes."""
+
+    gbits: float
+    bytes: Flag = False
 
 
 @record
@@ -176,18 +219,19 @@ class NamedNics(NamedRate):
 
 @record
 class NetworkWords:
-    """Words for what joins nodes, how many NICs a node has and how fast they are [Gbit/s]."""
+    """Words for what joins nodes, how many NICs a node has and how fast they are [Gbit/s]; what
+    they do is in `dpsim.accuracy.grammar`."""
 
     host_memory: Words
     benchmark: Words
     inside: Words
     outside: Words
     to_host: Words
+    label: Words
     silent: Words
+    aside: Words
     tcp: Words
     tcpx: Words
-    gvnic: Words
-    over_infiniband: Words
     kinds: tuple[NamedFabric, ...]
     generations: tuple[NamedRate, ...]
     usual: dict[NetworkKind, float]
@@ -195,13 +239,21 @@ class NetworkWords:
     ethernet_rates: tuple[float, ...]
     slow: float
     fast: Words
+    rdma_from: float
     platforms: tuple[NamedNics, ...]
-    rate: Words
-    total: Words
+    uses: dict[str, Words]
+    lanes: Words
+    names: Words
     gigabit: Words
+    rate: Words
+    rates: dict[str, RateUnit]
+    volumes: dict[str, RateUnit]
+    scopes: dict[str, Words]
+    before: dict[str, Words]
+    both_ways: Words
     per_gpu: Words
-    count_behind: Words
-    count: Words
+    one_each: Words
+    count: tuple[Words, ...]
     counts: dict[int, Words]
 
 
@@ -229,6 +281,10 @@ class ModelWords:
     language: tuple[KeyRule, ...]
     sequences: Words
     no_images: Words
+    experts: Words
+    padded: Words
+    left_out: Words
+    tokens_left: float
     shaped: Words
     shape: Words
     size: Words
@@ -245,8 +301,10 @@ class StrategyWords:
     torch: Words
     deepspeed: Words
     no_overlap: Words
+    servers: Words
     hierarchical: Words
     hybrid: Words
+    within_node: Words
     shared_by: Words
     partition: Words
     zero_plus: Words
@@ -258,6 +316,7 @@ class StrategyWords:
     uncompressed: Words
     beside_computing: Words
     interleaved: Words
+    chunks: Words
     one_f_one_b: Words
 
 
@@ -287,6 +346,7 @@ class Vocabulary:
 
     accelerators: AcceleratorWords
     nodes: NodeWords
+    open: OpenWords
     network: NetworkWords
     tables: TableWords
     models: ModelWords

@@ -16,6 +16,7 @@ import numpy as np
 
 from dpsim.collectives import OPERATIONS, Ranks, Stage, Transfer, TransferList, ring_payload
 from dpsim.core import plugins
+from dpsim.core.many import added
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.loads import Loads
 from dpsim.machines.moves import Relocation
@@ -64,7 +65,7 @@ class Plan:
     @cached_property
     def seconds(self) -> float:
         """Duration on otherwise idle links [s]."""
-        return self.launch + sum(phase.latency + phase.seconds for phase in self.phases)
+        return self.launch + added(phase.latency + phase.seconds for phase in self.phases)
 
     def meets(self, other: Plan) -> bool:
         """Whether both use a link, without naming any."""

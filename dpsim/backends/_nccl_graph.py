@@ -14,6 +14,9 @@ from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.collectives import Ranks, members_of
 from dpsim.collectives.ring_orders import RingOrder, rings
+from dpsim.core.many import added
+from dpsim.core.record import Refused
+from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.topology import AS_IT_IS, Crossing
 
 #: most channels that a ring search keeps (2.30.7 src/init.cc)
@@ -70,6 +73,13 @@ class NcclGraph:
         return max(1, 2 * self.channels // max(self.nics, 1))
 
 
+def require_gpus(topology: Topology) -> None:
+    """Refused where the machine is one of TPUs, which NCCL does not know."""
+    if isinstance(topology.fabric, Torus):
+        message = "NCCL has no TPUs; collective: {backend: ici} is what joins them"
+        raise Refused(message, ("collective", "backend"))
+
+
 def graph_of(topology: Topology, ranks: Ranks) -> NcclGraph:
     """The graph of `ranks`, worked out once."""
     return topology.once(("nccl graph", ranks), lambda: _graph(topology, ranks))
@@ -83,7 +93,7 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
     inside = _slowest_inside(topology, inner)
     local = _local_bandwidth(topology, ranks)
     if nodes == 1:
-        total = sum(ring.bandwidth for ring in found) / 1e9
+        total = added(ring.bandwidth for ring in found) / 1e9
         channels, speed = _inside_channels(total, len(found), arch)
         inter = speed
     else:
@@ -170,7 +180,7 @@ def _local_bandwidth(topology: Topology, ranks: Ranks) -> float:
     local = tuple(node * topology.gpus + gpu for gpu in shape)
     if len(local) == 1:
         return 1e9
-    return sum(ring.bandwidth for ring in rings(topology, local)) / 1e9
+    return added(ring.bandwidth for ring in rings(topology, local)) / 1e9
 
 
 def rounded_down(value: float, speeds: tuple[float, ...]) -> float:

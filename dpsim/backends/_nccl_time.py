@@ -25,7 +25,6 @@ program that fits them is validation/fit_nccl.py.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -37,6 +36,7 @@ from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
 from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Hops, Tuning
 from dpsim.core import constants
+from dpsim.core.many import root
 
 #: kinds whose bytes go through TCP connections
 SOCKETS = ("ethernet", "gvnic", "ipoib")
@@ -108,7 +108,7 @@ def predicted(
     fill = 0.0
     if transfer > 0:
         share_paid = fitted.of(graph.kind, "ring_fill" if algorithm in _RINGS else "fill")
-        fill = 2 * share_paid * latency * math.sqrt(transfer / (latency + transfer))
+        fill = 2 * share_paid * latency * root(transfer / (latency + transfer))
     if operation in ROOTED:
         fill += fitted.of(graph.kind, "chain") * _chain(graph, protocol, size) * transfer
     return Time(fitted.of(graph.kind, "floor"), latency + fill, transfer, share, busiest)

@@ -22,7 +22,7 @@ import numpy as np
 from dpsim.backends import Backend, Phase, Plan, Topology
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends import _nccl_tables as tables
-from dpsim.backends._nccl_graph import NcclGraph, graph_of
+from dpsim.backends._nccl_graph import NcclGraph, graph_of, require_gpus
 from dpsim.backends._nccl_sharp import check_network, check_settings
 from dpsim.backends._nccl_time import UNKNOWN, Time, longer_way, predicted, reached, shipped
 from dpsim.backends._nccl_traffic import Traffic, scaled, shape, shapes_of, traffic_of
@@ -123,6 +123,7 @@ class Nccl(Backend):
         if len(ranks) == 1:
             return Plan((), None, "none", 0.0)
         assert topology is not None
+        require_gpus(topology)
         ranks = as_ranks(ranks)
         call = _Call(operation, ranks, size, topology)
         if self.sharp and (graph := graph_of(topology, ranks)).nodes > 1:

@@ -39,6 +39,11 @@ class Chapters:
         found: _Chapter = self._known[key][1]
         return found
 
+    def there(self, make: Callable[..., _Chapter], *depends: Any) -> _Chapter | None:
+        """What `known` has given for these very things; None where it was not asked."""
+        key = (make, *(one if type(one) in _PLAIN else id(one) for one in depends))
+        return self._known[key][1] if key in self._known else None
+
     def _equal(self, make: Callable[..., Any], depends: tuple[Any, ...]) -> Any:
         latest = self._latest.setdefault(make, deque(maxlen=min(COMPARED, self._most)))
         for known, chapter in latest:

@@ -9,7 +9,6 @@ from dpsim.backends import Backend, Plan, Ranks
 from dpsim.backends.curves.file import Calibration, find
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.site import Site
-from dpsim.collectives import members_of
 from dpsim.play import Costs
 from dpsim.play.measured import MeasuredCosts, stretched
 
@@ -72,6 +71,7 @@ class Exchanged(Costs):
     def plan(self, operation: str, ranks: Ranks, size: float) -> Plan:
         """The plan, as long as it was found to be."""
         plan = self._inner.plan(operation, ranks, size)
-        several = self.topology is not None and len(members_of(ranks, self.topology).nodes) > 1
+        topology = self.topology
+        several = topology is not None and topology.node_of(ranks[0]) != topology.node_of(ranks[-1])
         factor = self._factors[several]
         return stretched(plan, factor, factor)

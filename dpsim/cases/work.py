@@ -14,6 +14,7 @@ from dpsim.cases.chapters import Chapters
 from dpsim.cases.site import named
 from dpsim.core.constants import shipped
 from dpsim.core.dtypes import dtype_class
+from dpsim.core.many import Many, added
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Compute, Parallel
 from dpsim.describe.uneven import ranks_of
@@ -67,6 +68,8 @@ class ModelWork:
     ) -> tuple[LayerTime, ...]:
         """Of `model`, which is this one or a part of it, as `layer_times` has it; each once."""
         own = (samples, self.precision.compute, efficiency, recompute, launched, device, model)
+        if isinstance(samples, Many) or isinstance(efficiency, Many):
+            return _times(*own)  # which are not looked up: they are equal to no others
         return self._times.known(_times, *own)
 
     @cached_property
@@ -209,7 +212,7 @@ def _times(
 
 
 def _sum(times: tuple[LayerTime, ...]) -> float:
-    return sum(t.forward + t.backward for t in times)
+    return added(t.forward + t.backward for t in times)
 
 
 def fitted(name: str, device: Device | None) -> float:

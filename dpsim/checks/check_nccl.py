@@ -121,7 +121,7 @@ def _checked(name: str, curve: Curve, setup: Setup) -> CheckedTable:
         for line, (_, seconds, _) in zip(expected.lines, curve.points, strict=True)
     )
     group = replace(expected, lines=lines)
-    judged = bands(measured_size(line) for line in lines)
+    judged = bands((measured_size(line) for line in lines), group.kind)
     causes = explained(setup, group) if overall(judged) == "low" else []
     return CheckedTable(curve.operation, group, judged, tuple(causes))
 
@@ -161,7 +161,7 @@ def next_steps(tables: Sequence[CheckedTable]) -> list[str]:
         likely = [step for cause in table.causes if cause.alike for step in cause.fault.next]
         if table.verdict == "suspicious":
             steps += OTHER_MACHINE
-        elif table.verdict == "low":
+        elif table.verdict in ("low", "cannot_tell"):
             steps += likely or UNKNOWN
     return list(dict.fromkeys(steps))
 

@@ -1,16 +1,16 @@
 """Is a measured curve of a collective normal?  The rule, and nothing but the rule.
 
-Each size band is judged alone.  It is `low` where nearly all of its rows are slower than the slow
-end of their 90 % intervals by more than MARGIN, and `suspicious` where nearly all are faster than
-the fast end by more than MARGIN.  From 64 MiB up, where time is bytes over bandwidth, it is also
-`low` where the median row takes PLAIN times as long as predicted: intervals of some fabrics are
-wide there because few machines of the kind were published.  The whole is `low` where a band is,
-else `suspicious` where a band is.
+Each size band is judged alone.  Up to 64 MiB it is `low` where nearly all of its rows are slower
+than the slow end of their 90 % intervals by more than MARGIN, and `suspicious` where nearly all are
+faster than the fast end by more than MARGIN.  From 64 MiB up, where time is bytes over bandwidth,
+the median row is compared with what healthy machines of that kind of link take (`plateau`), and not
+with how little is known: `low` where 99 of 100 take less, `suspicious` where 99 of 100 take more,
+`cannot_tell` where 19 of 20 take less.  The whole is `low` where a band is, else `suspicious`, else
+`cannot_tell`, where a band is.
 
-The three numbers are chosen on published curves whose name has an even CRC-32
-(`validation/check_nccl_rates.py` prints the rates for both halves).  Intervals are learned from
-the same even curves, so MARGIN keeps a distance that those curves alone do not ask for; the
-others had been looked at when it was set, so their rate is a little too good.
+MARGIN and NEARLY_ALL are chosen on published curves whose name has an even CRC-32
+(`validation/check_nccl_rates.py` prints the rates for both halves), and so are plateaus; the other
+curves had been looked at when MARGIN was set, so their rate is a little too good.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
+from dpsim.checks.plateau import DOUBTFUL, FAULTY, plateau_of
 from dpsim.predict import collective_error
 
 #: share of a band's rows that must lie outside, on one side [1]
 NEARLY_ALL = 0.9
 #: how far beyond the interval's end a row must lie [1]
 MARGIN = 1.2
-#: measured over predicted time at large sizes that is low whatever the interval says [1]
-PLAIN = 2.5
-#: rows below which PLAIN is not applied
+#: rows below which there is no plateau
 FEW = 2
 LARGE = collective_error.BANDS[-1][0]
+#: where that band begins [B]
+LARGE_SIZE = collective_error.BANDS[-2][1]
 
-Verdict = Literal["normal", "low", "suspicious"]
+Verdict = Literal["normal", "low", "suspicious", "cannot_tell"]
 
 
 class MeasuredSize(NamedTuple):
@@ -61,30 +62,41 @@ class Band(NamedTuple):
     verdict: Verdict
 
 
-def bands(sizes: Iterable[MeasuredSize]) -> tuple[Band, ...]:
-    """The bands that have rows, in the order of sizes."""
+def bands(sizes: Iterable[MeasuredSize], kind: str) -> tuple[Band, ...]:
+    """The bands that have rows, in the order of sizes, of a collective over links of `kind`."""
     groups: dict[str, list[MeasuredSize]] = {}
     for each in sizes:
         groups.setdefault(collective_error.band_of(each.size), []).append(each)
-    return tuple(_band(name, groups[name]) for name, _ in collective_error.BANDS if name in groups)
+    names = [name for name, _ in collective_error.BANDS if name in groups]
+    return tuple(_band(name, groups[name], kind) for name in names)
 
 
-def _band(name: str, members: Sequence[MeasuredSize]) -> Band:
+def _band(name: str, members: Sequence[MeasuredSize], kind: str) -> Band:
     ratio = statistics.median(r.measured / r.predicted for r in members)
     slower = sum(r.measured > r.high * MARGIN for r in members) / len(members)
     faster = sum(r.measured * MARGIN < r.low for r in members) / len(members)
     verdict: Verdict = "normal"
-    if slower >= NEARLY_ALL or (name == LARGE and len(members) >= FEW and ratio >= PLAIN):
+    if name == LARGE and len(members) >= FEW:
+        verdict = _large(plateau_of(kind).away(ratio))
+    elif slower >= NEARLY_ALL:
         verdict = "low"
     elif faster >= NEARLY_ALL:
         verdict = "suspicious"
     return Band(name, len(members), ratio, slower, faster, verdict)
 
 
+def _large(away: float) -> Verdict:
+    """The verdict on a plateau so many standard deviations from healthy machines."""
+    if abs(away) > FAULTY:
+        return "low" if away > 0 else "suspicious"
+    return "cannot_tell" if away > DOUBTFUL else "normal"
+
+
 def overall(found: Iterable[Band]) -> Verdict:
     """The verdict on all bands together."""
     verdicts = {band.verdict for band in found}
-    return "low" if "low" in verdicts else "suspicious" if "suspicious" in verdicts else "normal"
+    order: tuple[Verdict, ...] = ("low", "suspicious", "cannot_tell")
+    return next((verdict for verdict in order if verdict in verdicts), "normal")
 
 
 def misfit(measured: Sequence[float], predicted: Sequence[float]) -> float:

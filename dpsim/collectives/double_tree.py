@@ -25,6 +25,7 @@ import numpy as np
 from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, Transfers
 from dpsim.collectives.ring_orders import rings
 from dpsim.core.arrays import IntArray
+from dpsim.core.many import added, settled
 
 #: pieces of a pipelined transfer; NCCL has S / (channels x chunk) of them, at least one
 PIECES = 8
@@ -108,9 +109,9 @@ def _branches(ranks: Ranks, topology: Topology, *, together: bool) -> Iterator[_
     """Every branch of the trees; `together`: chains of a node once for both trees, for they are the
     same."""
     found = rings(topology, ranks)
-    total = sum(ring.bandwidth for ring in found)
+    total = added(ring.bandwidth for ring in found)
     for number, ring in enumerate(found):
-        share, width = ring.bandwidth / total / 2, ring.longest
+        share, width = settled(ring.bandwidth / total) / 2, ring.longest
         heads = ring.ends[0]
         for which, (parents, far) in enumerate(_trees(len(heads))):
             before = (2 * number + which) * len(heads) * width

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from dpsim.collectives import Algorithm, Ranks, Stage, Topology, TransferList, Transfers
 from dpsim.collectives.ring_orders import rings
+from dpsim.core.many import added, settled
 
 _PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 2, "reduce": 2}
 
@@ -55,8 +56,8 @@ class Ring(Algorithm):
 def ring_round(ranks: Ranks, chunk: float, topology: Topology) -> Iterator[Transfers]:
     """One round: every rank sends `chunk` bytes onward, split over the machine's rings."""
     found = rings(topology, ranks)
-    total = sum(ring.bandwidth for ring in found)
+    total = added(ring.bandwidth for ring in found)
     for number, ring in enumerate(found):
         before = number * len(ring.members.nodes) * ring.longest
-        for flow in ring.hops(chunk * ring.bandwidth / total):
+        for flow in ring.hops(chunk * settled(ring.bandwidth / total)):
             yield flow._replace(order=flow.order + before)

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpsim.compile.program import BARRIER, COMPUTE, RECEIVE, SEND, Cast, Op, Program
 from dpsim.core.arrays import Array
+from dpsim.core.many import mean
 
 #: durations that differ by less, as a share, are equal
 SAME = 1e-9
@@ -275,7 +276,7 @@ class Timeline:
     @property
     def step_time(self) -> float:
         """Mean duration of the measured steps [s]."""
-        return float(np.mean(self.durations))
+        return mean(self.durations)
 
     def mean_split(self) -> Split:
         return Split(*(float(x) for x in np.mean(np.array(self.splits), axis=0)))

@@ -41,6 +41,7 @@ FOLDERS = {
     "collectives": "dpsim.collectives",
     "fabrics": "dpsim.machines.fabrics",
     "variability": "dpsim.variability.distributions",
+    "recoveries": "dpsim.life.recoveries",
     "readers": "dpsim.measurements.readers",
 }
 #: those whose plug-ins have no keys, so that they need not be records

@@ -230,7 +230,7 @@ class Unit(Mark):
         return self.check(value, text + unit)
 
     def check(self, number: float, shown: Any) -> float:
-        if not math.isfinite(number):
+        if not -math.inf < number < math.inf:
             raise ValueError(f"{shown!r} is not finite")
         if 0 < abs(number) < LEAST:
             raise ValueError(f"{_short(shown)} is nearer to 0 than {LEAST:g}, too near to be meant")
@@ -250,7 +250,7 @@ class Unit(Mark):
 
 def _float(value: int | float) -> float:
     try:
-        return float(value)
+        return value + 0.0
     except OverflowError:
         raise ValueError("number out of range") from None
 

@@ -173,6 +173,8 @@ class Training:
     largest_batch      the largest global batch that is known to train well
     sampler            how PyTorch deals whole `epochs` to the ranks, with padding and tails; left
                        out: samples are a stream without ends of epochs
+    by                 the time until which it should end; with `failures`, points say how likely
+                       that is
     """
 
     tokens: Positive | None = None
@@ -185,6 +187,7 @@ class Training:
     rule: RuleName | None = None
     largest_batch: Batch | None = None
     sampler: Sampler | None = None
+    by: units.Seconds | None = None
 
     def __post_init__(self) -> None:
         kinds = ("tokens", "samples", "epochs", "minimum_steps", "task")

@@ -28,6 +28,9 @@ from dpsim.describe.sections import (
     Parallel,
     Startup,
 )
+from dpsim.life.failures import Failures
+from dpsim.life.recoveries import Recovery
+from dpsim.life.saving import Checkpoint
 from dpsim.machines.machine import machine_names
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import ModelSource, dump_model, section_of
@@ -75,6 +78,9 @@ class Scenario:
     energy: Energy | None = None
     training: Training | None = None
     startup: Startup | None = None
+    failures: Failures | None = None
+    checkpoint: Checkpoint | None = None
+    recovery: Annotated[Recovery, plugins.Plugin("recoveries", "kind")] | None = None
 
     def __post_init__(self) -> None:
         if self.batch.per_device is None and self.batch.global_ is None:
@@ -99,6 +105,19 @@ class Scenario:
                 raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
         if self.detail == "rounds" and self.engine == "vectorised":
             raise Refused("rounds are played by engine: event only", ("detail",))
+        self._check_life()
+
+    def _check_life(self) -> None:
+        """What belongs to a run that failures interrupt goes together."""
+        if self.failures is not None:
+            if self.training is None:
+                raise Refused("needs training, which says how long the run is", ("failures",))
+            if self.checkpoint is None:
+                raise Refused("is missing; mode: free saves at no cost", ("checkpoint",))
+            return
+        for key in ("checkpoint", "recovery"):
+            if getattr(self, key) is not None:
+                raise Refused("needs failures: what interrupts the run?", (key,))
 
 
 @dataclass(frozen=True, repr=False)
@@ -281,6 +300,8 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
             "backend": plugins.name_of(scenario.collective),
             **dump(scenario.collective),
         }
+    if scenario.recovery is not None:
+        data["recovery"] = {"kind": plugins.name_of(scenario.recovery), **dump(scenario.recovery)}
     if scenario.schedule is not None:
         data["schedule"] = {"kind": plugins.name_of(scenario.schedule), **dump(scenario.schedule)}
     if scenario.calibrate is not None:

@@ -14,18 +14,20 @@ from dpsim.core.record import Natural, Text, record
 NetworkKind = Literal[
     "infiniband", "roce", "ethernet", "gvnic", "ipoib", "omni_path", "slingshot", "efa", "tcpx"
 ]
-#: every kind of wire; nvlink to xgmi are inside a node
-LinkKind = Literal["nvlink", "nvswitch", "pcie", "inter_socket", "xgmi", "local", NetworkKind]
+#: every kind of wire; nvlink to ici (between TPUs) are inside a node
+LinkKind = Literal[
+    "nvlink", "nvswitch", "pcie", "inter_socket", "xgmi", "ici", "local", NetworkKind
+]
 
 #: wires that belong to the devices they join
-PEER_LINKS = ("nvlink", "nvswitch", "xgmi")
+PEER_LINKS = ("nvlink", "nvswitch", "xgmi", "ici")
 
 
 @record
 class Link:
     """A directed edge of a machine: bandwidth one way [B/s], latency [s] and its kind.
 
-    `kind` is one of nvlink, nvswitch, pcie, inter_socket, xgmi, local and, between nodes,
+    `kind` is one of nvlink, nvswitch, pcie, inter_socket, xgmi, ici, local and, between nodes,
     infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, efa, tcpx (see `NetworkKind`).
     """
 

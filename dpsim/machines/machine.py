@@ -75,6 +75,10 @@ class Machine:
         edges: Any = self.topology(1).graph.edges(data="link")
         return any(a[0] == "gpu" and link.kind in PEER_LINKS for a, _, link in edges)
 
+    def _nics(self, gpus: int) -> int:
+        """NICs of a node of which `gpus` GPUs are used."""
+        return self.node.nics_of(gpus, self.nics_per_node)
+
     def topology(
         self,
         nodes: int,
@@ -103,14 +107,14 @@ class Machine:
         cables = (inter_node_bandwidth, inter_node_kind, inter_node_latency)
         network, way = _rewired(self.network, *cables)
         network = _with(network, "oversubscription", oversubscription)
-        if routing is not None:
-            network = _routed(network, routing, seed)
+        network = _routed(network, routing, seed)
+        gpus = _whole(gpus_per_node, "gpus_per_node", 1, self.gpus_per_node)
         return Topology(
             self.node,
             network,
             nodes=_whole(nodes, "nodes", 1),
-            gpus=_whole(gpus_per_node, "gpus_per_node", 1, self.gpus_per_node),
-            nics=_whole(nics_per_node, "nics_per_node", 0, self.nics_per_node),
+            gpus=gpus,
+            nics=_whole(nics_per_node, "nics_per_node", 0, self._nics(gpus)),
             ranks=ranks,
             compute_capability=self.device.compute_capability,
             crossing=way,
@@ -173,9 +177,11 @@ def _with_cables(network: Network | None, field: str, value: object) -> Network:
     return changed
 
 
-def _routed(network: Network | None, routing: Routing, seed: int) -> Network | None:
+def _routed(network: Network | None, routing: Routing | None, seed: int) -> Network | None:
     """`network` with its flows spread evenly or hashed; a single switch has nothing to choose."""
     path = ("cluster", "routing")
+    if routing is None:
+        return network
     if not isinstance(network, Clos):
         if routing == "balanced":
             return network

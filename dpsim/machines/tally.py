@@ -106,7 +106,7 @@ class Classes:
             chosen(sums.loads(row) for _, row in some),
             chosen(sums.keys(row) for _, row in some),
             chosen(sums.kinds(row) for _, row in some),
-            chosen(np.broadcast_to(bandwidths[edge], here.shape)
+            chosen(np.broadcast_to(_several(bandwidths[edge]), here.shape)
                    for (edge, _), here in zip(some, used, strict=True)),
         )  # fmt: skip
         before, column = len(self.classes), len(self.columns)
@@ -114,11 +114,18 @@ class Classes:
         parts = np.split(found.classes + before, ends)
         for (edge, _), here, classes in zip(some, used, parts, strict=True):
             self.columns.append(LinkColumn(edge, numbers[here], classes, single))
-        for count, row, place, key, kind, load, bandwidth in zip(*found[1:], strict=True):
+        for count, row, place, key, kind, load, own in zip(*found[1:], strict=True):
+            whole = bandwidths[some[row][0]]
+            bandwidth = own if isinstance(whole, np.ndarray) else whole
             self.classes.append(
                 LinkClass(count, bandwidth, self._kinds[kind], key, column + row, place)
             )
             self.carried.append(load)
+
+
+def _several(bandwidths: float | Array) -> float | Array:
+    """What tells the links of a row apart: nothing where one number is that of all."""
+    return bandwidths if isinstance(bandwidths, np.ndarray) else 0.0
 
 
 class Tally:

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 from dpsim.core.deferred import nx
+from dpsim.core.many import larger, smaller
 from dpsim.core.record import Refused
 from dpsim.machines.cables import Cables
 from dpsim.machines.devices import Link
@@ -27,7 +28,7 @@ class Crossing(NamedTuple):
     def added(self, step: float) -> float:
         """What a step over such a way takes more than the `step` [s] over the machine file's: it
         does not become shorter than the way."""
-        return max(self.longer, min(step, self.way) - step)
+        return larger(self.longer, smaller(step, self.way) - step)
 
 
 class Way(NamedTuple):
@@ -51,6 +52,7 @@ AS_IT_IS = Crossing()
 class Topology:
     """`nodes` equal nodes of a machine.
 
+    fabric   the inside of a node
     graph    NetworkX DiGraph (see :mod:`dpsim.machines.fabrics`); every edge has a `link`
     devices  the GPU vertex of every rank, node by node
     compute_capability  of its GPUs, NVIDIA's times ten (H100: 90), or 0 where there is none
@@ -74,7 +76,7 @@ class Topology:
     ) -> None:
         if nodes > 1 and (network is None or nics == 0):
             raise Refused("this machine has no network: it is a single node", ("cluster", "nodes"))
-        self._node = node
+        self.fabric = node
         self._network = network.settled(nics) if network is not None and nodes > 1 else network
         self.known: dict[Hashable, Any] = {}  # what was worked out for this machine
         self.nodes, self.gpus, self.nics = nodes, gpus, nics
@@ -132,7 +134,7 @@ class Topology:
         if network == self._network:
             return self
         return Topology(
-            self._node,
+            self.fabric,
             network,
             nodes=self.nodes,
             gpus=self.gpus,
@@ -209,7 +211,7 @@ class Topology:
 
     def _build_node(self, graph: nx.DiGraph[Vertex], number: int) -> None:
         try:
-            self._node.build(graph, number, self.gpus, self.nics)
+            self.fabric.build(graph, number, self.gpus, self.nics)
         except Refused:
             raise
         except ValueError as error:
@@ -235,14 +237,15 @@ class Topology:
 
     @cached_property
     def _nics(self) -> tuple[int, ...]:
-        return tuple(self._node.nic_of(gpu, self.gpus, self.nics) for gpu in range(self.gpus))
+        return tuple(self.fabric.nic_of(gpu, self.gpus, self.nics) for gpu in range(self.gpus))
 
     def inside(self, source: Vertex, target: Vertex) -> tuple[Edge, ...]:
         """The edges from `source` to `target`, both vertices of node 0 (see `route`)."""
 
         def find() -> tuple[Edge, ...]:
             graph = self._first_node
-            path = _relayed(graph, source, target) or _shortest(graph, source, target)
+            path = self.fabric.path(source, target, self.gpus, self.nics)
+            path = path or _relayed(graph, source, target) or _shortest(graph, source, target)
             return tuple(pairwise(path))
 
         return self.once(("inside", source, target), find)

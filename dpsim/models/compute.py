@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
+from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 
@@ -93,8 +94,7 @@ class Roofline:
             "memory_bandwidth": moved / self.device.memory_bandwidth,
             "host": kernels * self.device.launch_overhead,
         }
-        bound = max(times, key=lambda key: times[key])
-        return times[bound], bound
+        return longest(times)
 
 
 def _layer_time(

@@ -91,7 +91,7 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
 
 
 #: kinds of links inside a node
-_INSIDE = ("nvlink", "nvswitch", "xgmi", "pcie", "inter_socket")
+_INSIDE = ("nvlink", "nvswitch", "xgmi", "ici", "pcie", "inter_socket")
 
 
 def fabric_of(case: Case) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dpsim.planning.log import Record
-from dpsim.planning.workers import TRIES, Lost, Outcome, Outcomes, Task
+from dpsim.planning.workers import TRIES, Lost, Outcome, Outcomes, Task, handed_out
 
 if TYPE_CHECKING:
     from dpsim.planning.sweep import Sweep
@@ -28,7 +28,7 @@ def on_ray(asked: Sweep, numbers: Iterable[int], task: Task, address: str, jobs:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise OSError(f"--ray {address}: no cluster answers there: {reason}") from None
     try:
-        yield from _played(ray, asked, iter(numbers), task)
+        yield from _played(ray, asked, list(numbers), task)
     finally:
         ray.shutdown()
 
@@ -41,31 +41,33 @@ def _ray() -> Any:
     return ray
 
 
-def _played(ray: Any, asked: Sweep, numbers: Iterator[int], task: Task) -> Outcomes:
+def _played(ray: Any, asked: Sweep, numbers: Sequence[int], task: Task) -> Outcomes:
     """The answers, with a bounded number of tasks under way."""
     remote = ray.remote(max_retries=TRIES - 1)(_call)
     shared = ray.put(asked)
     width = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    running: dict[Any, int] = {}
+    waiting = handed_out(asked, numbers, AHEAD * width)
+    running: dict[Any, Sequence[int]] = {}
     while True:
-        for number in itertools.islice(numbers, AHEAD * width - len(running)):
-            running[remote.remote(task, shared, number)] = number
+        for some in itertools.islice(waiting, AHEAD * width - len(running)):
+            running[remote.remote(task, shared, some)] = some
         if not running:
             return
         done, _ = ray.wait(list(running), num_returns=1)
         more, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
         finished = dict.fromkeys([*done, *more])
-        yield [_answer(ray, reference, running.pop(reference)) for reference in finished]
+        answers = (_answer(ray, reference, running.pop(reference)) for reference in finished)
+        yield list(itertools.chain.from_iterable(answers))
 
 
-def _call(task: Task, asked: Sweep, number: int) -> Record:
-    return task(asked, number)
+def _call(task: Task, asked: Sweep, some: Sequence[int]) -> list[Record]:
+    return list(itertools.chain.from_iterable(task(asked, some)))
 
 
-def _answer(ray: Any, reference: Any, number: int) -> Outcome:
-    """The record behind `reference`, or why there is none."""
+def _answer(ray: Any, reference: Any, some: Sequence[int]) -> Sequence[Outcome]:
+    """The records behind `reference`, or why there are none."""
     try:
-        found: Record = ray.get(reference)
+        found: list[Outcome] = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         if isinstance(error.cause, (ray.exceptions.RayError, ImportError)):
             reason = str(error.cause).splitlines()[0]
@@ -76,5 +78,6 @@ def _answer(ray: Any, reference: Any, number: int) -> Outcome:
         raise error.cause from None
     except ray.exceptions.RayError as error:
         kind = type(error).__name__
-        return Lost(number, f"its worker ended {TRIES} times without an answer ({kind})")
+        reason = f"its worker ended {TRIES} times without an answer ({kind})"
+        return [Lost(number, reason) for number in some]
     return found

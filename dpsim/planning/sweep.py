@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from dpsim.core import jsonfile, yamlfile
 from dpsim.core.errors import EnginesDisagree, SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, to_data
+from dpsim.planning.alike import Crowd
 from dpsim.planning.grid import Grid, SweptKey, check, grid_of, refusal
 from dpsim.planning.log import FORMAT, Record
 from dpsim.planning.unswept import Unswept
@@ -54,6 +55,15 @@ class Sweep:
     @property
     def keys(self) -> tuple[SweptKey, ...]:
         return tuple(axis.listed for axis in self.grid.axes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What it is made of, and its header, for other processes: files may be others by then."""
+        return {key: value for key, value in self.__dict__.items() if key != "crowd"}
+
+    @cached_property
+    def crowd(self) -> Crowd:
+        """Who plays its points at once."""
+        return Crowd(self)
 
     @cached_property
     def header(self) -> Record:
@@ -175,6 +185,16 @@ def play_point(asked: Sweep, number: int) -> Record:
         text = f"internal error, please report it: {type(error).__name__}: {error}"
         point = asked.unswept.failed(loaded, text, change)
     return _record(asked, number, point, **said)
+
+
+def play_points(asked: Sweep, numbers: Sequence[int]) -> Iterator[list[Record]]:
+    """The records of the points with these `numbers`, in any order: those that are alike at once
+    where only columns are asked for, and the others one by one, as `play_point` has it."""
+    if asked.columns:
+        yield from asked.crowd.play(numbers, partial(play_point, asked))
+    else:
+        for number in numbers:
+            yield [play_point(asked, number)]
 
 
 def _record(asked: Sweep, number: int, point: Point | Failed | Chosen, **said: Any) -> Record:

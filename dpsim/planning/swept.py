@@ -15,7 +15,7 @@ from typing import Any
 from dpsim.core.record import Refused
 from dpsim.planning.grid import Axis, Grid, SweptKey
 from dpsim.planning.log import NAME, Log, Record, read_log, writing
-from dpsim.planning.sweep import Sweep, play_point
+from dpsim.planning.sweep import Sweep, play_points
 from dpsim.planning.together import together
 from dpsim.planning.workers import Lost, Outcome, Playing, here, in_processes
 from dpsim.predict.document import from_json, to_json
@@ -119,10 +119,10 @@ def player(jobs: int, ray: str | None = None) -> Playing:
     if ray is not None:
         from dpsim.planning.cluster import on_ray
 
-        return partial(on_ray, task=play_point, address=ray, jobs=jobs)
+        return partial(on_ray, task=play_points, address=ray, jobs=jobs)
     if jobs == 1:
-        return partial(here, task=play_point)
-    return partial(in_processes, task=play_point, jobs=jobs)
+        return partial(here, task=play_points)
+    return partial(in_processes, task=play_points, jobs=jobs)
 
 
 def sweep(

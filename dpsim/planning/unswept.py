@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dpsim.cases.borrowed import Borrowed
 from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
 from dpsim.core.overrides import changed_sections
@@ -76,22 +77,22 @@ class Unswept:
         return {}
 
     @cached_property
-    def _read(self) -> Loaded | None:
+    def whole(self) -> Scenario | None:
         """It without a change; None where it is no scenario yet, or where sections make others:
         curves bring their jitter with them."""
         try:
             found = load(self.data, self.base, self.name)
         except Refused:
             return None
-        return None if found.scenario.calibration is not None else found
+        return None if found.scenario.calibration is not None else found.scenario
 
     def changed(self, change: Change) -> Loaded:
         """The scenario with `change`, as `dpsim run` would read it."""
         sections = changed_sections(self.data, change, ())
         data = {**self.data, **sections}
-        if self._read is not None and not NEW & sections.keys():
+        if self.whole is not None and not NEW & sections.keys():
             try:
-                scenario = self._altered(self._read.scenario, sections)
+                scenario = self._altered(self.whole, sections)
             except (Refused, TypeError):  # reading it as a whole says what is wrong
                 pass
             else:
@@ -136,13 +137,24 @@ class Unswept:
         property of that point if they disagree: EnginesDisagree.
         """
         case = self.case(loaded)
-        training_run.check(case)
-        played = fastest(case, splits=not WHOLE.issuperset(columns))
+        numbers = self._numbers(case, columns, change)
         kind = self._kind(case.scenario)
-        if played.engine == "vectorised" and kind not in self._checked:
+        if numbers.engine == "vectorised" and kind not in self._checked:
             cross_check(case)
             self._checked.add(kind)
-        return Numbers(case, played, self.found, change).chosen(columns)
+        return numbers.chosen(columns)
+
+    def together(self, scenario: Scenario, columns: Sequence[str]) -> Chosen:
+        """`columns` of all points that `scenario` is of, whose numbers are of many points; engines
+        are not compared."""
+        case = Case(scenario, self.base, shared=Borrowed(self.known(scenario)))
+        case = case if self.found is None else self.found.of(case)
+        return self._numbers(case, columns, {}).chosen(columns)
+
+    def _numbers(self, case: Case, columns: Sequence[str], change: Change) -> Numbers:
+        training_run.check(case)
+        played = fastest(case, splits=not WHOLE.issuperset(columns))
+        return Numbers(case, played, self.found, change)
 
     @cached_property
     def _checked(self) -> set[tuple[str, ...]]:

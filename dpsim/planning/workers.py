@@ -1,8 +1,9 @@
 """Where the points of a sweep are played: in this process, or in several.
 
-A player takes a sweep and the numbers of points, and yields answers in batches, in any order.  Each
-process has one point at a time, so that one that dies takes no other point with it and leaves no
-doubt whose point it was.  Processes are started afresh (spawn), never forked, and end when the
+A player takes a sweep and the numbers of points, and yields answers in batches, in any order.  A
+process has several points at a time where those that are alike may be played at once, else one.
+Where one dies, each of the points that it left is played by itself, so that there is no doubt whose
+point it was.  Processes are started afresh (spawn), never forked, and end when the
 process that started them is gone.
 """
 
@@ -14,7 +15,7 @@ import signal
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,14 @@ TRIES = 3
 #: how long a process may take to end by itself [s]
 PATIENCE = 0.3
 
-#: plays one point: its record
-Task = Callable[["Sweep", int], Record]
+#: points that are handed out together where they may be alike; a batch of so many costs little more
+#: than one of half as many, and is stored within a tenth of a second
+TOGETHER = 1024
+#: batches for every process, so that none is done long before the others
+BATCHES = 4
+
+#: plays points: their records, in batches, in any order
+Task = Callable[["Sweep", Sequence[int]], Iterable[list[Record]]]
 
 
 @dataclass(frozen=True)
@@ -49,14 +56,24 @@ Playing = Callable[["Sweep", Iterable[int]], Outcomes]
 
 
 def here(asked: Sweep, numbers: Iterable[int], task: Task) -> Outcomes:
-    """Play in this process, one point after the other."""
-    for number in numbers:
-        yield [task(asked, number)]
+    """Play in this process."""
+    for some in handed_out(asked, list(numbers), 1):
+        for records in task(asked, some):
+            yield [*records]
+
+
+def handed_out(asked: Sweep, numbers: Sequence[int], jobs: int) -> Iterator[Sequence[int]]:
+    """`numbers` as they are handed out to `jobs` processes."""
+    size = 1
+    if asked.columns:
+        size = max(1, min(TOGETHER, len(numbers) // (BATCHES * jobs) if jobs > 1 else TOGETHER))
+    for first in range(0, len(numbers), size):
+        yield numbers[first : first + size]
 
 
 def in_processes(asked: Sweep, numbers: Iterable[int], task: Task, jobs: int) -> Outcomes:
     """Play in `jobs` processes."""
-    waiting = deque(numbers)
+    waiting = deque(handed_out(asked, list(numbers), jobs))
     tries: Counter[int] = Counter()
     workers: list[_Worker] = []
     try:
@@ -65,14 +82,11 @@ def in_processes(asked: Sweep, numbers: Iterable[int], task: Task, jobs: int) ->
             workers.extend(_Worker(asked, task, width) for _ in range(width))
         for worker in workers:
             worker.give(waiting)
-        while busy := [worker for worker in workers if worker.number is not None]:
+        while busy := [worker for worker in workers if worker.left]:
             ready = wait([worker.connection for worker in busy])
-            answers = []
-            for worker in (w for w in busy if w.connection in ready):
-                answers.append(worker.take(waiting, tries))
-                worker.give(waiting)
+            answers = [w.take(waiting, tries) for w in busy if w.connection in ready]
             for worker in workers:  # a point of a dead process waits for one that idles
-                if waiting and worker.number is None:
+                if not worker.left:
                     worker.give(waiting)
             yield from _sound(answers)
     finally:
@@ -83,9 +97,9 @@ def in_processes(asked: Sweep, numbers: Iterable[int], task: Task, jobs: int) ->
             worker.stop(patience)
 
 
-def _sound(answers: list[Outcome | Exception | None]) -> Iterator[list[Outcome]]:
+def _sound(answers: list[list[Outcome] | Exception]) -> Iterator[list[Outcome]]:
     """The answers that are there, in a batch; then what else came is raised."""
-    batch = [one for one in answers if one is not None and not isinstance(one, Exception)]
+    batch = [one for some in answers if not isinstance(some, Exception) for one in some]
     if batch:
         yield batch
     for one in answers:
@@ -95,12 +109,12 @@ def _sound(answers: list[Outcome | Exception | None]) -> Iterator[list[Outcome]]
 
 @dataclass
 class _Worker:
-    """A process, one `of` so many, our end of its pipe, and the number of the point it has."""
+    """A process, one `of` so many, our end of its pipe, and the points that it has not answered."""
 
     asked: Sweep
     task: Task
     of: int
-    number: int | None = None
+    left: set[int] = field(default_factory=set)
     connection: Connection = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,31 +129,34 @@ class _Worker:
         self.process.start()
         theirs.close()  # so that the pipe ends with the process
 
-    def give(self, waiting: deque[int]) -> None:
-        """Hand out the next point, if there is one."""
-        self.number = waiting.popleft() if waiting else None
-        if self.number is not None:
+    def give(self, waiting: deque[Sequence[int]]) -> None:
+        """Hand out the next points, if there are any."""
+        if waiting:
+            some = waiting.popleft()
+            self.left = set(some)
             with contextlib.suppress(OSError):  # the process is gone; `take` will see it
-                self.connection.send(self.number)
+                self.connection.send(some)
 
-    def take(self, waiting: deque[int], tries: Counter[int]) -> Outcome | Exception | None:
-        """The answer, or what ends the sweep; None where the process has died, and the point is to
+    def take(self, waiting: deque[Sequence[int]], tries: Counter[int]) -> list[Outcome] | Exception:
+        """Answers, or what ends the sweep; nothing where the process has died, and points are to
         be tried again."""
-        number = self.number
-        assert number is not None
         try:
-            answer = self.connection.recv()
+            answer: list[Outcome] | Exception = self.connection.recv()
         except (EOFError, OSError):
             how = self._ended()
             with _deaf():
                 self._start()
-            tries[number] += 1
-            if tries[number] < TRIES:
-                waiting.append(number)
-                return None
-            return Lost(number, f"its process ended {TRIES} times without an answer ({how})")
-        found: Record | Exception = answer
-        return found
+            left, self.left = sorted(self.left), set()
+            if len(left) == 1:
+                tries[left[0]] += 1
+                if tries[left[0]] == TRIES:
+                    reason = f"its process ended {TRIES} times without an answer ({how})"
+                    return [Lost(left[0], reason)]
+            waiting.extend((number,) for number in left)
+            return []
+        if not isinstance(answer, Exception):
+            self.left -= {record["n"] for record in answer}  # type: ignore[index]
+        return answer
 
     def _ended(self) -> str:
         """How the process ended, in words."""
@@ -162,12 +179,16 @@ def _serve(connection: Connection, asked: Sweep, task: Task, of: int) -> None:
     serve(of)
     with contextlib.suppress(EOFError, OSError):
         while True:
-            number = connection.recv()
-            try:
-                answer: Any = task(asked, number)
-            except Exception as error:  # what is no property of the point ends the sweep
-                answer = error
-            connection.send(answer)
+            for answer in _answers(task, asked, connection.recv()):
+                connection.send(answer)
+
+
+def _answers(task: Task, asked: Sweep, some: Sequence[int]) -> Iterator[Any]:
+    """The records of points, in batches; an error that is no property of a point ends the sweep."""
+    try:
+        yield from task(asked, some)
+    except Exception as error:
+        yield error
 
 
 @contextlib.contextmanager

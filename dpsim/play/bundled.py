@@ -158,7 +158,7 @@ class CountedLinks:
         self._times: dict[_Place, Array] = {}
         for place, (some, every, bandwidth) in parts.items():
             numbers = np.concatenate(some)
-            self._loads[place] = np.bincount(numbers, every)
+            self._loads[place] = np.bincount(numbers, every).astype(np.float64, copy=False)
             speed = np.ones(len(self._loads[place]))
             speed[numbers] = bandwidth
             self._times[place] = self._loads[place] / speed

@@ -17,10 +17,12 @@ from typing import Any
 from dpsim.backends import Backend, Plan, unmodelled
 from dpsim.backends.curves import MeasuredCurve, bus_factor
 from dpsim.backends.curves.file import load
+from dpsim.backends.ici import Ici
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.coverage import served_range
 from dpsim.cases.site import MOST_RANKS
 from dpsim.core.record import Refused, build
+from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import Machine, load_machine
 from dpsim.machines.topology import Topology
 from dpsim.play import check_time
@@ -147,7 +149,7 @@ class Setup:
             if plan.seconds <= 0:
                 raise Refused(f"no time is known for {operation} of {size:,.0f} bytes")
             served = costs.served(operation, everyone, size)
-            ends = served_range(served, interval(operation, kind, size))
+            ends = served_range(served, _around(plan, topology))
             lines.append(_line(operation, ranks, size, plan, topology, plan.seconds, ends))
         return RankGroup(nodes, ranks, kind, tuple(lines))
 
@@ -171,10 +173,17 @@ class Setup:
             plans = [self.backend.plan(operation, group, size, topology) for group in members]
             ends = together(plans, lambda edge: topology.link(edge).bandwidth)
             slowest = max(ends)
-            plan, around = plans[ends.index(slowest)], interval(operation, kind, size)
+            plan = plans[ends.index(slowest)]
+            around = _around(plan, topology)
             line = _line(operation, ranks // count, size, plan, topology, slowest, around)
             lines.append(replace(line, alone=plan.seconds))
         return RankGroup(nodes, ranks, kind, tuple(lines), count)
+
+
+def _around(plan: Plan, topology: Topology) -> tuple[float, float]:
+    """By what factors a modelled collective may be off."""
+    share = network_sizes([plan], topology)["network_latency"] / plan.seconds
+    return interval(share, topology.nodes > 1)
 
 
 def _line(
@@ -245,7 +254,7 @@ def kind_of(topology: Topology) -> str:
             if place in ends:
                 return kind if place == "leaf" else "nvswitch"
     inside = {kind for _, kind in kinds}
-    return next((kind for kind in ("nvlink", "xgmi", "pcie") if kind in inside), "local")
+    return next((kind for kind in ("nvlink", "xgmi", "ici", "pcie") if kind in inside), "local")
 
 
 __all__ = [
@@ -263,7 +272,8 @@ def setup_of(
     *,
     sharp: bool = False,
 ) -> Setup:
-    """The machine and the library that the options name."""
+    """The machine and the library that the options name; on TPUs it is the links' own."""
+    machine = load_machine(cluster, Path())
     settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
     try:
         backend = build(Nccl, settings, file=True)
@@ -271,4 +281,6 @@ def setup_of(
         option = "nccl" if error.path[:1] in ((), ("version",)) else error.path[0]
         raise Refused(f"--{option}: {error.message}") from None
     curves = () if calibration is None else load(calibration).curves
-    return Setup(load_machine(cluster, Path()), backend, {}, curves)
+    plain = (version, algorithm, protocol, sharp) == ("", "auto", "auto", False)
+    own = Ici() if plain and isinstance(machine.node, Torus) else backend
+    return Setup(machine, own, {}, curves)

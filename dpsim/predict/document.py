@@ -23,6 +23,9 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
 
+#: what plain data are made of
+_PLAIN = (float, str, int, bool, NoneType)
+
 
 @dataclass(frozen=True)
 class JsonKey:
@@ -93,6 +96,7 @@ def _field(one: dataclasses.Field[Any], hint: Any) -> _Field:
     return _Field(one.name, key, hint, Spread() in marks, one.default)
 
 
+@cache
 def _options(hint: Any) -> tuple[Any, ...]:
     """The members of a union without None; of all else the hint itself."""
     if get_origin(hint) in (Union, UnionType):
@@ -100,13 +104,14 @@ def _options(hint: Any) -> tuple[Any, ...]:
     return (hint,)
 
 
-def _needed(record: Any) -> set[str]:
+@cache
+def _needed(record: Any) -> frozenset[str]:
     """The keys without which there is no such record."""
     needed: set[str] = set()
     for one in _fields(record):
         if one.needed:
             needed |= _needed(one.record) if one.spread else {one.key}
-    return needed
+    return frozenset(needed)
 
 
 # -- writing and reading --------------------------------------------------------------------------
@@ -114,6 +119,8 @@ def _needed(record: Any) -> set[str]:
 
 def to_json(value: Any) -> Any:
     """`value` as plain data: mappings, lists, text and numbers."""
+    if type(value) in _PLAIN:
+        return value
     if dataclasses.is_dataclass(value):
         made: dict[str, Any] = {}
         for one, found in _written(value):
@@ -149,6 +156,8 @@ def from_json(hint: Any, data: Any) -> Any:
 
     Raises ValueError where data are of no such record.
     """
+    if type(data) in _PLAIN:
+        return data
     options = _options(hint)
     if isinstance(data, Mapping):
         records = [part for part in options if dataclasses.is_dataclass(part)]
@@ -165,15 +174,15 @@ def from_json(hint: Any, data: Any) -> Any:
 
 def _read(records: list[Any], data: Mapping[str, Any]) -> Any:
     """The first of `records` that `data` has all needed keys of."""
-    chosen = next((record for record in records if _needed(record) <= set(data)), None)
+    chosen = next((record for record in records if _needed(record) <= data.keys()), None)
     if chosen is None:
-        raise ValueError(f"{', '.join(_needed(records[0]) - set(data))} is missing")
+        raise ValueError(f"{', '.join(_needed(records[0]) - data.keys())} is missing")
     given = {}
     for one in _fields(chosen):
         if one.spread and one.record is None:
             own = keys_of(chosen)
             given[one.name] = {key: item for key, item in data.items() if key not in own}
-        elif one.spread and (one.needed or _needed(one.record) <= set(data)):
+        elif one.spread and (one.needed or _needed(one.record) <= data.keys()):
             given[one.name] = _read([one.record], data)
         elif not one.spread and one.key in data:
             given[one.name] = from_json(one.hint, data[one.key])

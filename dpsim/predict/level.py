@@ -139,10 +139,11 @@ def _points(first: Case, calibrate: Calibrate) -> list[MeasuredPoint]:
             message = f"{calibrate.file} has no row of {calibrate.ranks} ranks; it has {there}"
             raise Refused(message, ("calibrate", "ranks"))
         return found
-    return [_point(first, each) for each in calibrate.points or (calibrate,)]
+    return [point_of(first, each) for each in calibrate.points or (calibrate,)]
 
 
-def _point(first: Case, said: Calibrate | CalibrationPoint) -> MeasuredPoint:
+def point_of(first: Case, said: Calibrate | CalibrationPoint) -> MeasuredPoint:
+    """What `said` means; ranks that it leaves out are those of `first`."""
     ranks = said.ranks or first.ranks
     batch = tuple(said.batch.items()) if isinstance(said, CalibrationPoint) else ()
     if said.step_time is not None:

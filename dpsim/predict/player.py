@@ -12,6 +12,7 @@ from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import at_ranks
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import EnginesDisagree, SimulationError
+from dpsim.core.many import larger
 from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
 from dpsim.predict.affordable import check_affordable
@@ -166,7 +167,7 @@ def _settle(plays: list[Play], engine: Callable[[Play], Timeline]) -> tuple[Time
     timeline = engine(plays[0])
     for number, following in enumerate(plays[1:]):
         last, before = timeline.durations[-1], timeline.durations[-2]
-        if abs(last - before) <= SETTLED * max(last, before):
+        if abs(last - before) <= SETTLED * larger(last, before):
             return replace(timeline, durations=(last,), splits=timeline.splits[-1:]), number == 0
         timeline = engine(following)
     return timeline, len(plays) == 1

@@ -82,6 +82,58 @@ class TrainingRun:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """The checkpoints of a run.
+
+    every_s    of steps between two of them; `steps` as many
+    bytes      None where how long writing takes was given
+    pause_s    for which steps stand still; write_s: until the checkpoint is of use
+    young_s    Young's interval for what one costs and the first mean time between failures
+    daly_s     Daly's of higher order
+    """
+
+    every_s: float
+    steps: int
+    bytes: float | None
+    pause_s: float
+    write_s: float
+    restore_s: float
+    young_s: float
+    daly_s: float
+
+
+@dataclass(frozen=True)
+class WithFailures:
+    """What failures make of the training run, over drawn runs at the predicted step time.
+
+    ideal_s         without failures and checkpoints; p10_s, p50_s, p90_s: shares of drawn runs
+                    that take no longer
+    goodput         productive time over all time; `badput` has the rest by label
+    interruptions   in the mean over runs; `interruptions_by` what broke
+    mtti_s          mean time between interruptions, from what breaks, at the beginning
+    spread_s        standard deviation of the runs' times
+    in_time         probability of ending by `training.by`, as sure as the step time is
+    usd_per_useful_sample  what the run costs by the samples it needs
+    """
+
+    ideal_s: Annotated[float, JsonKey("time_to_train_ideal_s")]
+    p10_s: Annotated[float, JsonKey("time_to_train_p10_s")]
+    p50_s: Annotated[float, JsonKey("time_to_train_p50_s")]
+    p90_s: Annotated[float, JsonKey("time_to_train_p90_s")]
+    spread_s: Annotated[float, JsonKey("time_to_train_spread_s")]
+    goodput: float
+    badput: dict[str, float]
+    drawn_runs: int
+    interruptions: float
+    interruptions_by: dict[str, float]
+    interruptions_per_day: float
+    mtti_s: float
+    checkpoints: Saved | None = None
+    in_time: float | None = None
+    usd_per_useful_sample: float | None = None
+
+
+@dataclass(frozen=True)
 class RunCost:
     """What the training run costs [usd]."""
 
@@ -172,6 +224,7 @@ class Point(Keyed):
     bottleneck: str
     beside_step: tuple[BesideStep, ...] = ()
     run: Annotated[TrainingRun | None, Spread()] = None
+    life: Annotated[WithFailures | None, Spread()] = None
     epoch: DealtEpoch | None = None
     money: Annotated[RunCost | None, Spread()] = None
     cost: Cost | None = None

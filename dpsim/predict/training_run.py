@@ -21,6 +21,7 @@ from dpsim.money.items import Bill, bill
 from dpsim.money.price_list import Quote, read_quote
 from dpsim.money.usage import Power, Usage, device_hours, power
 from dpsim.predict import point as parts
+from dpsim.predict.lived import lived, with_cost
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Failed, Point, TrainingRun
 
@@ -204,8 +205,9 @@ def _with_batch(case: Case, samples: int, micro_batches: int) -> Case:
 def priced(case: Case, point: Point) -> Point:
     """`point` with what its training run takes and costs; nothing is added where the scenario has
     no training, price and energy."""
-    run, charged, drawn = run_of(case, point), cost_of(case, point), power_of(case, point)
-    point = replace(point, run=run, epoch=epoch(case))
+    ideal, charged, drawn = run_of(case, point), cost_of(case, point), power_of(case, point)
+    run, life = lived(case, point, ideal)
+    point = replace(point, run=run, life=life, epoch=epoch(case))
     ends = (run.time_s, run.low_s, run.high_s) if run else ()
     if charged is not None:
         cost = parts.RunCost(*(float(charged.over(seconds)) for seconds in ends)) if run else None
@@ -213,6 +215,7 @@ def priced(case: Case, point: Point) -> Point:
             point,
             cost_usd_per_hour=float(charged.usd_per_hour),
             money=cost,
+            life=with_cost(life, run, cost),
             cost=_cost(case, point, charged),
         )
     if drawn is not None:

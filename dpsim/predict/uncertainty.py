@@ -1,19 +1,24 @@
 """How sure is a prediction: 90 % intervals from what is not known.
 
-Widths are learned from published runs and collectives, and kept with their errors in
-``dpsim/core/fitted`` (`training`, `collective_error`); series that are held out say whether they
-hold (validation/accuracy.md):
+A cause is a factor on the step time at each end; causes are independent, so their logarithms add in
+quadrature.  How wide each is was learned from what this model misses on published runs of sources
+that it was not fitted on, with the least interval score (validation/fit_intervals.py; constants in
+``dpsim/core/fitted``: `training`, `collective_error`):
 
-compute, uncalibrated  5 % and 95 % points of measured over predicted time of uncalibrated runs of
-                       models that are known layer by layer, on such devices in such dtypes where
-                       enough are known
+compute, uncalibrated  kinds of device, dtype and size that several sources tell of have a narrower
+                       range than all others
 run to run             what a calibrated prediction misses however little there is to predict; at
                        the calibrated count itself repeated published points differ by up to 3 %
-collectives            5 % and 95 % points of measured over predicted time of single collectives
+collectives            the range of all collectives of a step together, which is not that of a
+                       single one: their errors average, and some of them nobody waits for
 collectives, measured  the curve's own spread, at least 3 %, where curves serve all of them on
                        their own group; in between elsewhere (dpsim/cases/coverage.py)
 input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
                        a node share; not where the scenario says that it is no limit
+another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
+                       had other shapes
+little known device    per root of the doublings of ranks since the calibrated run, where no runs
+                       tell the share of peak that such devices reach in such dtypes
 
 Backends that are not NCCL have a prior for collectives, x 0.85 ... 1.8: NCCL's own model predicts
 0.56-1.1 of measured times at large sizes over eight machines.  Durations that a scenario gives for
@@ -41,6 +46,8 @@ REPEATED = (0.97, 1.03)
 #: parameters from which a model is large
 LARGE = 1e9
 Z90 = 1.645
+#: the least factor of a cause: nothing is infinitely surprising
+_LEAST = 1e-3
 
 #: (case, its variants, how it was played) -> their step times
 Lanes = Callable[[Case, Sequence[Stretch], Played], list[float]]
@@ -53,12 +60,15 @@ def interval(
     lanes: Lanes = lane_times,
     *,
     repeated: bool = True,
+    batches: float | None = None,
     fitted: Causes | None = None,
 ) -> Interval:
     """The interval around `played`; independent causes add in quadrature.
 
     lanes     what tells the step times of variants of a case
     repeated  at the calibrated count the very run was measured, not one of another mesh or batch
+    batches   doublings of a rank's samples since the calibrated run; None: as the scenario's batch
+              has it, which is for all ranks together or for each
     fitted    causes that a calibration on several points has left, instead of those of one
     """
     time = played.step_time
@@ -72,7 +82,7 @@ def interval(
         if flat:
             causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
     if case.machine is not None or calibrated_at is not None:
-        causes |= _losses(case, calibrated_at, repeated)
+        causes |= _losses(case, calibrated_at, repeated, batches)
     causes |= fitted or {}
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         causes["host (prior)"] = _host_range(case, time)
@@ -81,8 +91,8 @@ def interval(
         causes["sampling"] = (1.0 - spread, 1.0 + spread)
     if case.scenario.variability.drawn_once and time > 0:
         causes["which are slow"] = _middle(played.timeline.durations, time)
-    below, above = _quadrature(causes)
-    return Interval(max(time * (1.0 - below), 0.0), time * (1.0 + above), causes)
+    low, high = _quadrature(causes)
+    return Interval(time * low, time * high, causes)
 
 
 def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:
@@ -95,15 +105,14 @@ def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:
     for name, (low, high) in point.items():
         base = first.get(name, (1.0, 1.0)) if name != "sampling" else (1.0, 1.0)
         ratios[name] = (base[0] / low if low > 0 else 1.0, base[1] / high)
-    below, above = _quadrature(ratios)
-    return max(1.0 - below, 0.0), 1.0 + above
+    return _quadrature(ratios)
 
 
 def _quadrature(causes: Causes) -> tuple[float, float]:
-    """How far below and above 1 the causes lead together."""
-    below = [max(0.0, 1.0 - min(ends)) for ends in causes.values()]
-    above = [max(0.0, max(ends) - 1.0) for ends in causes.values()]
-    return math.hypot(*below, 0.0), math.hypot(*above, 0.0)
+    """The factors that the causes lead to together: at most 1, and at least 1."""
+    below = [math.log(min(max(min(ends), _LEAST), 1.0)) for ends in causes.values()]
+    above = [math.log(max(max(ends), 1.0)) for ends in causes.values()]
+    return math.exp(-math.hypot(*below, 0.0)), math.exp(math.hypot(*above, 0.0))
 
 
 def _variants(case: Case, calibrated_at: int | None) -> dict[str, list[Stretch]]:
@@ -126,9 +135,7 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
     known, name = shipped("training"), f"interval.compute.{size_of(case)}"
     if f"{name}.fast" not in known:
         name = "interval.compute"
-    # a standard error further out: the few runs behind it differ less than all do
-    fast, slow = (known[f"{name}.{end}"] for end in ("fast", "slow"))
-    return 1.0 / (fast.value + fast.error), slow.value + slow.error
+    return 1.0 / known[f"{name}.fast"].value, known[f"{name}.slow"].value
 
 
 def size_of(case: Case) -> str:
@@ -141,8 +148,7 @@ def collectives_range(case: Case) -> tuple[float, float]:
     """By what factors the time of all collectives may be off where nothing was measured."""
     if plugins.name_of(case.backend) != "nccl":
         return NETWORK_PRIOR
-    learned = shipped("collective_error")
-    return learned["any.band_any.low"].value, learned["any.band_any.high"].value
+    return _width("network.fast"), _width("network.slow")
 
 
 def _host_range(case: Case, time: float) -> tuple[float, float]:
@@ -153,17 +159,35 @@ def _host_range(case: Case, time: float) -> tuple[float, float]:
     return 1.0 - (1.0 - low) * share, 1.0 + (high - 1.0) * share
 
 
-def _losses(case: Case, calibrated_at: int | None, repeated: bool) -> Causes:
+def _losses(case: Case, calibrated_at: int | None, repeated: bool, batches: float | None) -> Causes:
     """What no part of the model explains, by how far the case is from the calibrated count."""
     found: Causes = {}
     if calibrated_at == case.ranks and repeated:
         found["run to run"] = REPEATED
     elif calibrated_at is not None:
         found["run to run"] = compute_range(case, True)
+        found |= _away(case, calibrated_at, batches)
     inside = doublings_inside(case, calibrated_at or 1) if case.topology else 0.0
     if case.model.sample == "image" and inside and case.scenario.input is None:
-        found["input pipeline"] = (1.0, 1.0 + inside * _width("images.loss"))
+        found["input pipeline"] = (1.0, 1.0 + inside * (_width("images.slow") - 1.0))
     return found
+
+
+def _away(case: Case, calibrated_at: int, batches: float | None) -> Causes:
+    """What grows with the way from the calibrated run, in ranks and in a rank's samples."""
+    ranks = abs(math.log2(case.ranks / calibrated_at))
+    if batches is None:
+        batches = 0.0 if case.scenario.batch.per_device is not None else ranks
+    known = case.device is None or f"{case.pace.device_class}.efficiency" in shipped("training")
+    ways = {
+        "another batch": ("batch", abs(batches)),
+        "little known device": ("recent", 0.0 if known else math.sqrt(ranks)),
+    }
+    return {
+        cause: (_width(f"{name}.fast") ** -way, _width(f"{name}.slow") ** way)
+        for cause, (name, way) in ways.items()
+        if way > 0
+    }
 
 
 def doublings_inside(case: Case, start: int) -> float:

@@ -10,7 +10,7 @@ from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
-from dpsim.predict import startup, training_run
+from dpsim.predict import lived, startup, training_run
 from dpsim.predict.level import Level, above_peak
 from dpsim.predict.memory import memory_of
 from dpsim.predict.outcome import Outcome
@@ -43,6 +43,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_strategy_notes(good),
         *training_run.warnings(cases, points),
         *startup.warnings(good),
+        *lived.warnings(good),
         *notes(good, loaded.scenario.variability.spread),
     )
 

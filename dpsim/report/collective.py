@@ -151,6 +151,7 @@ def _ticks(axes: Axes, groups: Sequence[RankGroup]) -> None:
 SAID = {
     "normal": "normal: times lie where this cluster's should",
     "low": "low: slower than this cluster should be",
+    "cannot_tell": "cannot tell: slower than most machines of the kind, and faster than a fault",
     "suspicious": "suspicious: faster than this cluster can be; another one was measured, "
     "or more is wired than its machine file says",
 }
@@ -164,7 +165,9 @@ def print_check(check: CheckedFile, steps: Sequence[str], console: Console) -> N
         say(console, ["Run next:"], "bold")
         say(console, [f"  - {clean(step)}" for step in steps])
     say(console, [f"Warning: {clean(text)}" for text in check.warnings], "yellow")
-    style = {"normal": "green", "low": "red", "suspicious": "yellow"}[check.verdict]
+    style = {"normal": "green", "low": "red", "suspicious": "yellow", "cannot_tell": "yellow"}[
+        check.verdict
+    ]
     say(console, [SAID[check.verdict]], style)
 
 

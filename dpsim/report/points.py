@@ -90,6 +90,9 @@ def _run_cells(point: Point) -> dict[str, str]:
     cells = {}
     if point.run:
         cells["to train"] = duration(point.run.time_s)
+    if point.life:
+        cells["ideal"] = duration(point.life.ideal_s)
+        cells["goodput"] = percent(point.life.goodput)
     if point.money:
         cells["cost"] = money(point.money.usd)
     elif point.cost:

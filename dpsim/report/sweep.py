@@ -71,8 +71,9 @@ def write_sweep(answer: GridAnswer, out: Path, fields: Sequence[str] = ()) -> li
         check_field(answer.points, field)
 
     def fill(bundle: Bundle) -> None:
-        bundle.json(FILES[0], to_json(answer))
-        bundle.csv(FILES[1], flat_grid([to_json(point) for point in answer.points]))
+        document = to_json(answer)
+        bundle.json(FILES[0], document)
+        bundle.csv(FILES[1], flat_grid(document["points"]))
         for field, name in plots.items():
             make = partial(make_figure, answer, field)
             bundle.figure(f"{name}.png", f"{name}.svg", make)

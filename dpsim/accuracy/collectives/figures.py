@@ -29,6 +29,7 @@ class CollectiveOutcome:
     """One row and what came of it; times in seconds.
 
     status     predicted, calibrated, refused or excluded
+    machine    the machine in words, with all that is assumed
     baselines  what simpler methods say, by name
     """
 
@@ -39,6 +40,7 @@ class CollectiveOutcome:
     low: float | None = None
     high: float | None = None
     bottleneck: str = ""
+    machine: str = ""
     baselines: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -6,19 +6,22 @@ scenario's, the library is a backend.  Estimates are kept, so a table asks each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from dpsim.accuracy import mixture
 from dpsim.accuracy.collectives.table import CollectiveRow, StatedMachine
-from dpsim.accuracy.platforms import bare_case, platform
+from dpsim.accuracy.described import described
+from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.words import meaning, vocabulary
 from dpsim.core import plugins, told
 from dpsim.core.processes import pool
 from dpsim.core.record import Refused, build
 from dpsim.machines.topology import Topology
-from dpsim.predict import collective
+from dpsim.predict import collective, collective_error
 from dpsim.predict.collective_error import MESSAGES
 
 
@@ -39,6 +42,22 @@ class Question(NamedTuple):
 
 
 @dataclass(frozen=True)
+class ReadingTime:
+    """What the model says under one reading: its probability, seconds, and the share of them that
+    is latency."""
+
+    weight: float
+    seconds: float
+    latency: float
+
+    def part(self, apart: bool) -> mixture.MixturePart:
+        low, high = collective_error.interval(self.latency, apart)
+        return mixture.MixturePart(
+            self.weight, self.seconds, self.seconds * low, self.seconds * high
+        )
+
+
+@dataclass(frozen=True)
 class Estimate:
     """What the model says.
 
@@ -47,6 +66,8 @@ class Estimate:
     kind               what joins its ranks: the kind of link between nodes, else in the node
     alpha_beta, bare   seconds that the two baselines say; None: the library has no own estimate
     notes              what had to be assumed about the machine
+    readings           what each reading of the machine's words says, the usual one first
+    machine            the machine in words, with all that is assumed
     """
 
     latency: float
@@ -56,10 +77,20 @@ class Estimate:
     alpha_beta: float
     bare: float | None
     notes: tuple[str, ...] = ()
+    readings: tuple[ReadingTime, ...] = ()
+    machine: str = ""
 
     @property
     def seconds(self) -> float:
         return self.latency + self.transfer
+
+    def ends(self, apart: bool) -> tuple[float, float]:
+        """The interval as two factors around the prediction: each reading's own, mixed; `apart`
+        says that ranks are on several nodes."""
+        if len(self.readings) < 2:
+            return collective_error.interval(self.latency / self.seconds, apart)
+        low, high = mixture.bounds([r.part(apart) for r in self.readings])
+        return low / self.seconds, high / self.seconds
 
 
 Estimates = Mapping[Question, Estimate | str]
@@ -85,17 +116,54 @@ def estimates(
 
 
 def _group(questions: list[Question]) -> dict[Question, Estimate | str]:
-    """The estimates on one machine, whose routes are worked out once."""
-    found: dict[Question, Estimate | str] = {}
-    for question in questions:
-        try:
-            found[question] = _estimate(question)
-        except Refused as refusal:
-            found[question] = refusal.message
-    return found
+    """The estimates on one machine, whose routes are worked out once for every reading of it."""
+    stated = questions[0].stated
+    try:
+        found = platform_of(stated)
+    except Refused as refusal:
+        return dict.fromkeys(questions, refusal.message)
+    known: dict[Question, list[Estimate | str]] = {question: [] for question in questions}
+    for reading in found.readings:
+        for question in questions:
+            known[question].append(_tried(question, reading.cluster))
+    return {question: _mixed(question, found, each) for question, each in known.items()}
 
 
-def _estimate(question: Question) -> Estimate:
+def _tried(question: Question, cluster: Mapping[str, Any]) -> Estimate | str:
+    try:
+        return _estimate(question, cluster)
+    except Refused as refusal:
+        return refusal.message
+
+
+def _mixed(
+    question: Question, found: Platform, estimates: Sequence[Estimate | str]
+) -> Estimate | str:
+    """One estimate out of all readings: the usual one's, moved to the mixture's point."""
+    own = [
+        (reading, estimate)
+        for reading, estimate in zip(found.readings, estimates, strict=True)
+        if isinstance(estimate, Estimate)
+    ]
+    if not own:
+        return str(estimates[0])
+    readings = tuple(ReadingTime(r.weight, e.seconds, e.latency / e.seconds) for r, e in own)
+    parts = [reading.part(question.stated.nodes > 1) for reading in readings]
+    first = own[0][1]
+    moved = mixture.point(parts) / first.seconds
+    left = Platform(tuple(reading for reading, _ in own))
+    crossed = question.stated.nodes > 1
+    return replace(
+        first,
+        latency=first.latency * moved,
+        transfer=first.transfer * moved,
+        notes=left.notes,
+        readings=readings,
+        machine=described(left, [e.seconds for _, e in own], crossed),
+    )
+
+
+def _estimate(question: Question, cluster: Mapping[str, Any]) -> Estimate:
     if why := collective.unmodelled(question.operation):
         raise Refused(why)
     if question.size == 0:
@@ -103,7 +171,7 @@ def _estimate(question: Question) -> Estimate:
     if question.stated.ranks == 1:
         raise Refused("a rank alone communicates with nobody")
     backend = backend_of(question.library, question.algorithm, question.protocol)
-    topology, notes = topology_of(question.stated)
+    topology = topology_for(question.stated, json.dumps(cluster))
     found = collective.timing(backend, question.operation, question.size, topology)
     if found.seconds == 0:
         raise Refused(f"{question.library} has no time for {question.operation}")
@@ -114,7 +182,6 @@ def _estimate(question: Question) -> Estimate:
         kind=collective.kind_of(topology),
         alpha_beta=alpha_beta(question, topology),
         bare=_bare(backend, question, topology),
-        notes=notes,
     )
 
 
@@ -157,22 +224,28 @@ def backend_of(library: str, algorithm: str, protocol: str) -> Any:
 # -- where ----------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
 def topology_of(stated: StatedMachine) -> tuple[Topology, tuple[str, ...]]:
-    """The machine of a row, compiled as a scenario's is, and what had to be assumed of it."""
-    cluster, notes = cluster_of(stated)
-    topology = bare_case({**cluster, "ranks": stated.ranks}).topology
+    """The machine of a row as it is usually read, compiled as a scenario's is, and what had to be
+    assumed of it."""
+    found = platform_of(stated)
+    return topology_for(stated, json.dumps(found.cluster)), found.notes
+
+
+@lru_cache(maxsize=1)
+def topology_for(stated: StatedMachine, cluster: str) -> Topology:
+    """The machine of a row, compiled as a scenario's is; `cluster` is a reading's, as JSON."""
+    topology = bare_case({**json.loads(cluster), "ranks": stated.ranks}).topology
     if topology is None:
         raise Refused(f"{stated.accelerator} is on no machine")
     if topology.nodes != stated.nodes and topology.gpus <= stated.gpus_per_node:
         raise Refused(
             f"{stated.ranks} ranks fill {topology.nodes} nodes of this machine, not {stated.nodes}"
         )
-    return topology, notes
+    return topology
 
 
-def cluster_of(stated: StatedMachine) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The scenario's `cluster` for a row; Refused where the machine is not known."""
+def platform_of(stated: StatedMachine) -> Platform:
+    """What a row says of its machine; Refused where it is not known."""
     spread = stated.nodes > 1
     found = platform(
         accelerator=stated.accelerator,
@@ -181,13 +254,18 @@ def cluster_of(stated: StatedMachine) -> tuple[dict[str, Any], tuple[str, ...]]:
         inter_node=stated.interconnect if spread else "",
         fabric=stated.fabric,
         machine=stated.machine,
+        nodes=stated.nodes,
+        ranks=stated.ranks,
     )
     used = -(-stated.ranks // stated.nodes)  # ranks may leave GPUs of every node idle
-    cluster = dict(found.cluster)
+    return Platform(tuple(_in_use(reading, used, stated) for reading in found.readings))
+
+
+def _in_use(reading: MachineReading, used: int, stated: StatedMachine) -> MachineReading:
+    cluster = dict(reading.cluster)
     if used < stated.gpus_per_node and cluster.get("gpus_per_node") == stated.gpus_per_node:
         cluster["gpus_per_node"] = used
-    # a network that nothing crosses needs no assumption
-    return cluster, tuple(note for note in found.notes if spread or "network" not in note)
+    return replace(reading, cluster=cluster)
 
 
 # -- baselines ------------------------------------------------------------------------------------

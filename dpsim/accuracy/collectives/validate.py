@@ -140,9 +140,10 @@ def _outcome(
     except Refused as refusal:
         why = f"{reason}; {refusal.message}" if reason else refusal.message
         return CollectiveOutcome(row, status if row.excluded or used else "refused", why)
-    kind = estimate.kind if isinstance(estimate, Estimate) else collective_error.ANY
     around = widths.around(row.fabric, row.size) if own else None
-    low, high = around or collective_error.interval(row.operation, kind, row.size)
+    if around is None and isinstance(estimate, Estimate):
+        around = estimate.ends(row.nodes > 1)
+    low, high = around or collective_error.interval(1.0, row.nodes > 1)
     baselines = {}
     if isinstance(estimate, Estimate):
         baselines = {"alpha_beta": estimate.alpha_beta}
@@ -158,6 +159,7 @@ def _outcome(
         low=seconds * low,
         high=seconds * high,
         bottleneck=estimate.bottleneck if isinstance(estimate, Estimate) else "",
+        machine=estimate.machine if isinstance(estimate, Estimate) else "",
         baselines=baselines,
     )
 
@@ -217,5 +219,5 @@ def _line(columns: Sequence[str], outcome: CollectiveOutcome) -> dict[str, Any]:
     row = outcome.row
     times = (row.measured, outcome.predicted, outcome.low, outcome.high)
     shown = [None if time is None else float(f"{time * 1e6:.{_DIGITS}g}") for time in times]
-    added = (*shown, "us", outcome.status, outcome.reason, outcome.bottleneck)
+    added = (*shown, "us", outcome.status, outcome.reason, outcome.bottleneck, outcome.machine)
     return dict(zip((*columns, *ADDED), (*row.cells, *added), strict=True))

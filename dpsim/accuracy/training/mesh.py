@@ -18,11 +18,12 @@ from dpsim.core.record import Refused
 
 @dataclass(frozen=True)
 class RowMesh:
-    """Ranks along the axes of a row's mesh."""
+    """Ranks along the axes of a row's mesh; `corrected` where column dp contradicts the others."""
 
     tensor: int
     pipeline: int
     replicas: int
+    corrected: bool = False
 
     @property
     def label(self) -> str:
@@ -35,7 +36,12 @@ class RowMesh:
         if self.label:
             found["parallel"] = {"tensor": self.tensor, "pipeline": self.pipeline}
         if self.pipeline > 1:
-            found["schedule"] = {"kind": _schedule(row, notes)}
+            found["schedule"] = _schedule(row, notes)
+        if self.corrected:
+            notes.append(
+                f"dp says {row.count('dp')}, but {row.gpus} GPUs make {self.replicas} replicas of "
+                f"{self.tensor * self.pipeline}"
+            )
         return found
 
     def micro_batches(self, row: TrainingRow) -> int | None:
@@ -44,7 +50,7 @@ class RowMesh:
         Raises Refused where a pipeline needs to know.
         """
         micro, total = row.get("batch_per_gpu"), row.get("global_batch")
-        if self.pipeline == 1:
+        if self.pipeline == 1 and not self.corrected:
             return None
         if not micro or not total:
             raise Refused(
@@ -74,18 +80,26 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     beside = words.beside_computing.search(row.text("strategy_detail").lower())
     if tensor > 1 and beside:
         raise Refused(f"tensor exchanges beside computation are not modelled ({beside[0]})")
-    replicas = row.gpus // (tensor * pipeline)
-    ranks = tensor * pipeline * (row.count("dp", replicas) if tensor * pipeline > 1 else replicas)
-    if replicas < 1 or ranks != row.gpus:
+    parts = tensor * pipeline
+    replicas = row.gpus // parts
+    stated = row.count("dp", replicas) if parts > 1 else replicas
+    corrected = stated != replicas and bool(row.get("batch_per_gpu") and row.get("global_batch"))
+    if replicas < 1 or parts * (replicas if corrected else stated) != row.gpus:
+        ranks = parts * stated
         raise Refused(f"tp x pp x dp is {ranks}, which is not the row's {row.gpus} GPUs")
-    return RowMesh(tensor, pipeline, replicas)
+    return RowMesh(tensor, pipeline, replicas, corrected)
 
 
-def _schedule(row: TrainingRow, notes: list[str]) -> str:
-    """1F1B, which Megatron-LM and DeepSpeed run unless told otherwise."""
+def _schedule(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
+    """1F1B, which Megatron-LM and DeepSpeed run unless told otherwise; interleaved where the row
+    says of how many chunks."""
     words, text = vocabulary().strategies, row.text("strategy_detail").lower()
-    if words.interleaved.search(text):
+    stated = words.chunks.search(text)
+    chunks = int(stated[1] or stated[2]) if stated else 0
+    if chunks > 1:
+        return {"kind": "interleaved_1f1b", "chunks": chunks}
+    if not stated and words.interleaved.search(text):
         raise Refused(f"the chunks of the interleaved pipeline are not known ({text[:60]})")
     if not words.one_f_one_b.search(text):
         notes.append("the pipeline is assumed to run 1F1B without interleaving")
-    return "one_f_one_b"
+    return {"kind": "one_f_one_b"}

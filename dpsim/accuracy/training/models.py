@@ -45,6 +45,8 @@ def choose_model(
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
     words, plain = vocabulary().models, name.lower().strip()
+    if words.experts.search(plain):
+        raise Refused(f"experts are not modelled ({name[:60]!r})")
     for keys, _ in told(words.images, plain):
         return ModelChoice(keys, False)
     spaced = f"{plain} {task.lower()}".replace("-", " ").replace("_", " ")

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dpsim.accuracy.platforms import bare_case, platform
+from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
-from dpsim.accuracy.training.strategies import date_of, strategy_of
+from dpsim.accuracy.training.servers import servers
+from dpsim.accuracy.training.strategies import date_of, strategy_of, through_servers
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import told, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.machines.fabrics.torus import Torus
+from dpsim.machines.machine import load_machine
 
+#: GPUs of a node where nothing is stated
+_GPUS_PER_NODE = 8
 #: batch per GPU where nothing is stated, and the parameters from which on a language model is large
 #: [millions]
 _BATCH, _LARGE = {"image": 64, "sequence": 8, "large": 1}, 1000
@@ -31,6 +37,7 @@ class MeasuredCase:
     step_time  what was measured, as the time of one step [s]
     time       whether `value` is a time (else a rate, which falls as the step gets longer)
     notes      what was assumed or replaced, in plain words
+    told       those of them that are not about the machine
     """
 
     row: TrainingRow
@@ -40,6 +47,7 @@ class MeasuredCase:
     time: bool
     strategy: str
     notes: tuple[str, ...]
+    told: tuple[str, ...] = ()
 
     @property
     def stand_in(self) -> bool:
@@ -55,8 +63,13 @@ class MeasuredCase:
         return measured * ratio if self.time else measured / ratio
 
 
-def measured_case(row: TrainingRow, compute: Mapping[str, Any] | None = None) -> MeasuredCase:
-    """The scenario of `row`, with `compute` as its section of that name, and what was measured.
+def measured_case(
+    row: TrainingRow,
+    compute: Mapping[str, Any] | None = None,
+    reading: MachineReading | None = None,
+) -> MeasuredCase:
+    """The scenario of `row`, with `compute` as its section of that name, and what was measured;
+    on the machine of `reading`, the usual one of `platform_of` if left out.
 
     Raises Refused where there is none.
     """
@@ -64,17 +77,18 @@ def measured_case(row: TrainingRow, compute: Mapping[str, Any] | None = None) ->
         raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
     notes: list[str] = []
     mesh = mesh_of(row)
+    chosen = reading or platform_of(row).readings[0]
     model = _model(row, mesh, notes)
     data: dict[str, Any] = {
         **mesh.data(row, notes),
         "model": model.data,
         "strategy": strategy_of(row, notes),
-        "cluster": _cluster(row, notes),
+        "cluster": _cluster(row, chosen),
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
         "optimizer": {"kind": "adam" if model.language else "momentum"},
         **next(told(vocabulary().recompute, row.text("act_ckpt").lower()))[0],
-        "collective": {"backend": "nccl", "version": _nccl_version(row)},
+        "collective": _collective(row, chosen, notes),
         "engine": "vectorised",
         "compute": dict(compute or {}),
     }
@@ -82,7 +96,10 @@ def measured_case(row: TrainingRow, compute: Mapping[str, Any] | None = None) ->
     case = shared(Case(loaded.scenario, Path()), data)
     step_time, time = _measured(row, case)
     strategy = data["strategy"]["kind"] + mesh.label
-    return MeasuredCase(row, case, data, step_time, time, strategy, tuple(notes))
+    told_here = tuple(notes)
+    return MeasuredCase(
+        row, case, data, step_time, time, strategy, (*told_here, *chosen.notes), told_here
+    )
 
 
 def shared(case: Case, data: Mapping[str, Any]) -> Case:
@@ -107,8 +124,9 @@ def forget_clusters() -> None:
 
 
 def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
-    tokens = row.get("seq_len")
-    found = _chosen(row, mesh, int(tokens) if tokens else None)
+    stated = row.get("seq_len")
+    tokens = _without_padding(row, int(stated), notes) if stated else None
+    found = _chosen(row, mesh, tokens)
     if found.language and not tokens:
         length = found.data["sequence_length"]
         most = _tokens_per_gpu(row, mesh)
@@ -118,6 +136,21 @@ def _model(row: TrainingRow, mesh: RowMesh, notes: list[str]) -> ModelChoice:
     if found.note:
         notes.append(found.note)
     return found
+
+
+def _without_padding(row: TrainingRow, tokens: int, notes: list[str]) -> int:
+    """Tokens of a sequence that are computed, where column padding says that it is left out."""
+    words = vocabulary().models
+    if not padded(row) or not words.left_out.search(row.text("padding").lower()):
+        return tokens
+    left = round(tokens * words.tokens_left)
+    notes.append(f"padding is left out: {left} of {tokens} tokens are computed")
+    return left
+
+
+def padded(row: TrainingRow) -> bool:
+    """Whether samples of this model are padded texts."""
+    return vocabulary().models.padded.search(row.text("model").lower()) is not None
 
 
 def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
@@ -140,6 +173,17 @@ def _tokens_per_gpu(row: TrainingRow, mesh: RowMesh) -> int | None:
     return int(batch) if batch else None
 
 
+def _collective(row: TrainingRow, reading: MachineReading, notes: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {"backend": "nccl"}
+    if isinstance(load_machine(reading.cluster["machine"]).node, Torus):
+        return {"backend": "ici"}
+    if through_servers(row):
+        per_node = row.get("gpus_per_node") or _GPUS_PER_NODE
+        nodes = int(row.get("nodes") or math.ceil(row.gpus / per_node))
+        found = servers(_cluster(row, reading), nodes, notes)
+    return found | ({"version": _nccl_version(row)} if found["backend"] == "nccl" else {})
+
+
 def _nccl_version(row: TrainingRow) -> str:
     """The NCCL that such a run had: its torch's own, else the newest of its time; "" (the newest)
     where neither is known."""
@@ -154,22 +198,29 @@ def _nccl_version(row: TrainingRow) -> str:
     return found[-1] if found else ""
 
 
-def _cluster(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
-    gpus, nodes = row.gpus, row.get("nodes")
-    stated = row.get("gpus_per_node")
-    per_node = int(stated) if stated else min(gpus, 8)
-    if not stated:
-        notes.append(f"{per_node} GPUs a node are assumed")
+def platform_of(row: TrainingRow) -> Platform:
+    """What the words of `row` say of its machine.  Raises Refused where it is not known."""
+    gpus, nodes, stated = row.gpus, row.get("nodes"), row.get("gpus_per_node")
+    per_node = int(stated) if stated else min(gpus, _GPUS_PER_NODE)
     found = platform(
         accelerator=row.text("accelerator"),
         gpus_per_node=per_node,
         intra_node=row.text("intra_node"),
         inter_node=row.text("inter_node"),
         inter_gbits_s=row.get("inter_gbits_s_per_node"),
+        nodes=int(nodes) if nodes else -(-gpus // per_node),
+        ranks=gpus,
     )
-    notes.extend(found.notes)
-    cluster = {**found.cluster, "ranks": gpus}
-    if nodes and nodes > 1 and gpus < nodes * per_node:
+    if stated:
+        return found
+    assumed = f"{per_node} GPUs a node are assumed"
+    return Platform(tuple(replace(r, notes=(assumed, *r.notes)) for r in found.readings))
+
+
+def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
+    gpus, nodes, stated = row.gpus, row.get("nodes"), row.get("gpus_per_node")
+    cluster = {**reading.cluster, "ranks": gpus}
+    if nodes and nodes > 1 and gpus < nodes * (stated or _GPUS_PER_NODE):
         cluster["gpus_per_node"] = -(-gpus // int(nodes))
     return cluster
 
@@ -184,7 +235,8 @@ def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
 
 def _batch(row: TrainingRow, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, Any]:
     batch, total, gpus = row.get("batch_per_gpu"), row.get("global_batch"), mesh.replicas
-    steps = row.get("grad_accum") or mesh.micro_batches(row) or 1.0
+    stated = None if mesh.corrected else row.get("grad_accum")
+    steps = stated or mesh.micro_batches(row) or 1.0
     if steps != int(steps):
         raise Refused(f"grad_accum: {steps} is not a whole number")
     accumulation = int(steps)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dpsim.accuracy import mixture
+from dpsim.accuracy.described import described
+from dpsim.accuracy.mixture import MixturePart
+from dpsim.accuracy.platforms import MachineReading, Platform
 from dpsim.accuracy.scores import Scored, count_band, finite
 from dpsim.accuracy.training.baselines import baselines, linear
-from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
+from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, padded, platform_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
@@ -18,6 +23,8 @@ from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.uncertainty import interval
 
+#: what the refusal of a step that is too fast says
+_BEYOND = "the measured step would need"
 #: measurements more uncertain than this are reported, not scored [%]
 MAX_UNCERTAINTY = 5.0
 
@@ -41,6 +48,7 @@ class TrainingOutcome:
     fabric: str = ""
     anchored: bool = False
     scored: Scored | None = None
+    machine: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,19 +69,65 @@ def calibration_row(rows: Sequence[TrainingRow]) -> TrainingRow | None:
 
 
 def play_series(rows: Sequence[TrainingRow], calibrate: str = "smallest") -> list[TrainingOutcome]:
-    """The outcomes of one series."""
+    """The outcomes of one series.
+
+    Padded texts that would need more than the device's peak are played without their padding.
+    """
     first = calibration_row(rows) if calibrate == "smallest" else None
-    anchor = anchor_of(first, rows) if first is not None else Anchor()
+    anchors = Anchors(first, rows)
+    if first is not None and _BEYOND in anchors.usual.failure and padded(first):
+        unpadded = [_unpadded(row) for row in rows]
+        other = Anchors(unpadded[rows.index(first)], unpadded)
+        if not other.usual.failure:
+            first, rows, anchors = other.first, unpadded, other
     outcomes = []
     for row in rows:
         if row is first:
-            outcomes.append(_anchored(row, anchor))
-        elif anchor.failure:
-            reason = f"its calibration row: {anchor.failure}"
+            outcomes.append(_anchored(row, anchors.usual))
+        elif anchors.usual.failure:
+            reason = f"its calibration row: {anchors.usual.failure}"
             outcomes.append(TrainingOutcome(row.number, "refused", reason))
         else:
-            outcomes.append(_predicted(row, anchor))
+            outcomes.append(_predicted(row, anchors))
     return outcomes
+
+
+def _unpadded(row: TrainingRow) -> TrainingRow:
+    return replace(row, cells={**row.cells, "padding": "left out"})
+
+
+@dataclass
+class Anchors:
+    """What the calibration row `first` of `rows` tells, under each reading of its machine."""
+
+    first: TrainingRow | None
+    rows: Sequence[TrainingRow]
+    known: dict[int, Anchor] = field(default_factory=dict)
+
+    @property
+    def usual(self) -> Anchor:
+        return self._at(0, None)
+
+    def like(self, reading: MachineReading) -> Anchor:
+        """The anchor under the reading that answers as `reading` does what both leave open."""
+        if self.first is None:
+            return Anchor()
+        found = platform_of(like(self.first, self.rows)).readings
+        place = max(range(len(found)), key=lambda k: (_agreeing(found[k], reading), -k))
+        return self._at(place, found[place])
+
+    def _at(self, place: int, reading: MachineReading | None) -> Anchor:
+        if self.first is None:
+            return Anchor()
+        if place not in self.known:
+            self.known[place] = anchor_of(self.first, self.rows, reading=reading)
+        return self.known[place]
+
+
+def _agreeing(one: MachineReading, other: MachineReading) -> int:
+    """Questions that both readings answer alike, less those that they answer otherwise."""
+    both = one.answers.keys() & other.answers.keys()
+    return sum(1 if one.answers[q] == other.answers[q] else -1 for q in both)
 
 
 def like(first: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow:
@@ -86,13 +140,16 @@ def like(first: TrainingRow, rows: Sequence[TrainingRow]) -> TrainingRow:
 
 
 def anchor_of(
-    first: TrainingRow, rows: Sequence[TrainingRow], compute: Mapping[str, Any] | None = None
+    first: TrainingRow,
+    rows: Sequence[TrainingRow],
+    compute: Mapping[str, Any] | None = None,
+    reading: MachineReading | None = None,
 ) -> Anchor:
     """What the calibration row `first` of `rows` tells; `compute` is the scenario's section of that
-    name."""
+    name, `reading` that of its machine (see `measured_case`)."""
     assumed = ""
     try:
-        measured = measured_case(like(first, rows), compute)
+        measured = measured_case(like(first, rows), compute, reading)
         assumed = "; ".join(note for note in measured.notes if note.endswith("assumed"))
         found = shortened.level(measured.case, Calibrate(step_time=measured.step_time))
     except (Refused, SimulationError, ValueError) as error:
@@ -107,36 +164,88 @@ def _anchored(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
     value = own.value(own.step_time)
     return TrainingOutcome(
         row.number, "calibrated", "; ".join(own.notes), value, value, value, value,
-        strategy=own.strategy, fabric=fabric_of(own), anchored=True,
+        strategy=own.strategy, fabric=fabric_of(own), anchored=True, machine=_machine(own),
     )  # fmt: skip
 
 
-def _predicted(row: TrainingRow, anchor: Anchor) -> TrainingOutcome:
-    base = anchor.measured
-    try:
-        here = measured_case(row)
-        if anchor.scale is None and here.stand_in:
-            raise Refused(
-                "only the size of this model is known: its compute needs a calibrated row"
-            )
-        case = scaled(here.case, anchor.scale) if anchor.scale is not None else here.case
-        played = shortened.play(case)
-        ranks = base.case.ranks if base else None
-        bounds = interval(case, played, ranks, shortened.lane_times, repeated=_repeated(here, base))
-        limit = bottleneck(case, played)
-    except (Refused, SimulationError, ValueError) as error:
-        return TrainingOutcome(row.number, "refused", str(error))
+@dataclass(frozen=True)
+class PlayedReading:
+    """A row as it was played under one reading of its machine; times of a step [s]."""
+
+    reading: MachineReading
+    here: MeasuredCase
+    base: MeasuredCase | None
+    time: float
+    ends: tuple[float, float]
+    bottleneck: str
+    shortened: bool
+
+    @property
+    def part(self) -> MixturePart:
+        return MixturePart(self.reading.weight, self.time, *self.ends)
+
+
+def _played(row: TrainingRow, reading: MachineReading, anchor: Anchor) -> PlayedReading:
+    """Raises Refused, SimulationError or ValueError where the row cannot be played so."""
+    if anchor.failure:
+        raise Refused(f"its calibration row: {anchor.failure}")
+    base, here = anchor.measured, measured_case(row, reading=reading)
+    if anchor.scale is None and here.stand_in:
+        raise Refused("only the size of this model is known: its compute needs a calibrated row")
+    case = scaled(here.case, anchor.scale) if anchor.scale is not None else here.case
+    played = shortened.play(case)
+    ranks = base.case.ranks if base else None
+    batches = math.log2(max(case.shares) / max(base.case.shares)) if base else None
+    bounds = interval(
+        case, played, ranks, shortened.lane_times,
+        repeated=_repeated(here, base), batches=batches,
+    )  # fmt: skip
     time = finite(played.step_time)
-    ends = sorted((here.value(bounds.low or time * 1e-3), here.value(bounds.high)))
+    ends = (min(bounds.low or time * 1e-3, time), max(bounds.high, time))
+    limit = bottleneck(case, played)
+    return PlayedReading(reading, here, base, time, ends, limit, played.reason == shortened.NOTE)
+
+
+def _predicted(row: TrainingRow, anchors: Anchors) -> TrainingOutcome:
+    found: list[PlayedReading] = []
+    failure = ""
+    try:
+        readings = platform_of(row).readings
+    except Refused as error:
+        return TrainingOutcome(row.number, "refused", str(error))
+    for reading in readings:
+        try:
+            found.append(_played(row, reading, anchors.like(reading)))
+        except (Refused, SimulationError, ValueError) as error:
+            failure = failure or str(error)
+    if not found:
+        return TrainingOutcome(row.number, "refused", failure)
+    return _outcome(row, found)
+
+
+def _outcome(row: TrainingRow, found: Sequence[PlayedReading]) -> TrainingOutcome:
+    """One outcome out of those under each reading that could be played, the usual one first."""
+    here, base = found[0].here, found[0].base
+    parts = [one.part for one in found]
+    time, (low, high) = mixture.point(parts), mixture.bounds(parts)
+    ends = sorted((here.value(low), here.value(high)))
     unfit = unscored(row)
     notes = [f"not scored: {unfit}"] if unfit else []
-    notes += [shortened.NOTE] if played.reason == shortened.NOTE else []
+    notes += [shortened.NOTE] if found[0].shortened else []
     scored = None if unfit else _scored(here, base, time, (ends[0], ends[1]))
     return TrainingOutcome(
         row.number, "predicted", "; ".join([*notes, *here.notes]),
-        here.value(here.step_time), here.value(time), ends[0], ends[1], limit,
-        here.strategy, fabric_of(here), base is not None, scored,
+        here.value(here.step_time), here.value(time), ends[0], ends[1], found[0].bottleneck,
+        here.strategy, fabric_of(here), base is not None, scored, _machine(here, found),
     )  # fmt: skip
+
+
+def _machine(here: MeasuredCase, found: Sequence[PlayedReading] = ()) -> str:
+    """The machine of a row in words, with all that is assumed of it and of the run."""
+    topology = here.case.topology
+    crossed = topology is not None and topology.nodes > 1
+    readings = tuple(one.reading for one in found) or platform_of(here.row).readings
+    return described(Platform(readings), [one.time for one in found], crossed, here.told)
 
 
 def _repeated(here: MeasuredCase, base: MeasuredCase | None) -> bool:

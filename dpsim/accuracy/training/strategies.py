@@ -20,6 +20,12 @@ _COLUMNS = ("strategy", "strategy_detail", "framework", "compression", "shard")
 _HOROVOD_21 = "2020-11"
 
 
+def through_servers(row: TrainingRow) -> bool:
+    """Whether gradients go through parameter servers."""
+    text = " | ".join(row.text(column) for column in _COLUMNS).lower()
+    return vocabulary().strategies.servers.search(text) is not None
+
+
 def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
     """The `strategy:` section of `row`; appends to `notes` what is assumed.
 
@@ -50,6 +56,8 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
 
 def _ddp(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
     words, own = vocabulary().strategies, row.text("framework")
+    if words.servers.search(text):
+        return
     if own and not words.no_overlap.search(text) and not words.torch.search(own.lower()):
         notes.append(f"{own}'s own gradient exchange is played as PyTorch DDP's")
 
@@ -63,6 +71,9 @@ def _fsdp(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -
     stated, per_node = words.shared_by.search(text), row.get("gpus_per_node")
     if stated:
         data["shard"] = int(stated[1])
+        return
+    if per_node and words.within_node.search(text):
+        data["shard"] = int(per_node)
         return
     by_node = data["kind"] == "fsdp1"
     if not by_node or not per_node:

@@ -56,7 +56,7 @@ def _line(table: TrainingTable, outcome: TrainingOutcome) -> dict[str, Any]:
     numbers = (outcome.measured, outcome.predicted, outcome.low, outcome.high)
     shown = ["" if n is None else f"{n:.9g}" for n in numbers]
     unit = row.text("unit") or ("s" if outcome.measured is not None else "")
-    added = [*shown, unit, outcome.status, outcome.reason, outcome.bottleneck]
+    added = [*shown, unit, outcome.status, outcome.reason, outcome.bottleneck, outcome.machine]
     return {c: row.cells.get(c, "") for c in table.columns} | dict(zip(ADDED, added, strict=True))
 
 

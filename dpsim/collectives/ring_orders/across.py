@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,8 @@ from dpsim.collectives.ring_orders.inside import (
     pair_of,
     share_of,
 )
+from dpsim.core.arrays import Array
+from dpsim.core.many import smaller
 from dpsim.machines.tally import Convoy, Tally
 
 
@@ -124,10 +127,18 @@ def _bandwidths(
                     own = group.shape[np.searchsorted(group.nodes, nodes)]
                     used |= {(int(k), hop.edge) for k in np.unique(own)}
                 else:
-                    least = min(least, float(np.fmin.reduce(bandwidths / loads, initial=math.inf)))
+                    least = smaller(least, _least(bandwidths, loads))
         most = {key: tally.most(key[1], shape[key[0]]) for key in used}
         shares = (share_of(topology, key[1], most[key] + inside[key]) for key in used)
-        yield min(least, *shares)
+        yield reduce(smaller, shares, least)
+
+
+def _least(bandwidths: float | Array, loads: Array) -> float:
+    """The least of bandwidth over load; infinite where no load is a number."""
+    if isinstance(bandwidths, np.ndarray):
+        return float(np.fmin.reduce(bandwidths / loads, initial=math.inf))
+    most = float(np.fmax.reduce(loads, initial=0.0))
+    return bandwidths / most if most else math.inf
 
 
 def _hops(topology: Topology, ways: tuple[Locals, ...]) -> Iterator[Key]:

@@ -48,6 +48,16 @@ class NodeFabric(Fabric):
         """The NIC that GPU number `gpu` of a node uses for traffic that leaves the node."""
         return gpu * nics // gpus
 
+    def nics_of(self, gpus: int, nics: int) -> int:
+        """How many of the `nics` that a machine file states for a node are there where `gpus` of
+        its GPUs are."""
+        return nics
+
+    def path(self, source: Vertex, target: Vertex, gpus: int, nics: int) -> list[Vertex] | None:
+        """The vertices from `source` to `target`, GPUs or NICs of one node with so many of them,
+        both included; None: dpsim finds them (see `Topology.route`)."""
+        return None
+
 
 class Network(Fabric):
     """Contract: the cables and switches between nodes.

@@ -16,6 +16,7 @@ otherwise it says so (NotApplicable) and the event engine is the one to ask.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from dpsim.compile.program import RECEIVE, Cast
 from dpsim.compile.timeline import Split, Timeline
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
+from dpsim.core.many import finite
 from dpsim.play import Play
 from dpsim.play.vectorised.compiled import Compiled, compiled
 from dpsim.play.vectorised.deadlock import stuck
@@ -31,7 +33,7 @@ from dpsim.play.vectorised.position import Factors
 from dpsim.play.vectorised.replay import Replayed
 from dpsim.play.vectorised.role import Role
 from dpsim.play.vectorised.sharing import Sharing
-from dpsim.play.vectorised.slowing import Slowing, Value
+from dpsim.play.vectorised.slowing import Slowing, Value, earliest
 
 Lane = tuple[float, float]
 #: how far, as a share of a step, ranks and streams may be from where they were a step before, where
@@ -147,8 +149,8 @@ class _Run:
 
         Where a communicator is busy beyond a step's end, the step before has to be like it too: it
         is part of what is told of the last."""
-        self._ends.append(tuple(time for role in self.roles for time in role.state(self.finish)))
-        busy = any(role.streams.latest > self.finish for role in self.roles)
+        self._ends.append(tuple(t for role in self.roles for t in _state(role, self.finish)))
+        busy = any(role.streams.busy(self.finish) for role in self.roles)
         near = SETTLED * self.last.duration
         *others, last = self._ends[-3 if busy else -2 :]
         return len(others) == (2 if busy else 1) and all(_near(one, last, near) for one in others)
@@ -177,7 +179,7 @@ class _Run:
             sharing.check()
         ends = [role.end for role in self.roles]
         self.finish = max(ends)
-        if not np.isfinite(self.finish):
+        if not finite(self.finish):
             raise SimulationError(f"step {number} ends at no finite time")
         spans = [role.spans for role in self.roles]
         for role in self.roles:
@@ -224,8 +226,23 @@ class _Run:
         return freed
 
 
+def _state(role: Role, origin: float) -> Iterator[Value]:
+    """All that a role's next step depends on, as times after `origin` [s]; the host does not count
+    where it costs nothing."""
+    now = role.slowing.time(role.position.now.each)
+    yield now - origin
+    if not isinstance(role.host, float) or role.host > 0.0:
+        yield role.host - origin
+    for time in (*role.streams.times, *role.slowing.beyond(earliest(now))):
+        yield time - origin
+
+
 def _near(one: tuple[Value, ...], other: tuple[Value, ...], most: float) -> bool:
     """Whether the same times are there, and none `most` [s] from the other's."""
     if len(one) != len(other):
         return False
-    return all(np.max(np.abs(a - b)) <= most for a, b in zip(one, other, strict=True))
+    away = (a - b for a, b in zip(one, other, strict=True))
+    return all(
+        -most <= gap <= most if isinstance(gap, float) else bool(np.all(np.abs(gap) <= most))
+        for gap in away
+    )

@@ -74,7 +74,7 @@ class Exchanges:
     def __init__(self, request: Play, comm: float, roles: Sequence[Role]) -> None:
         self.request, self.comm, self.roles = request, comm, roles
         self._meetings: dict[tuple[int, str], dict[int, Meeting]] = {}
-        self._planned: dict[tuple[Any, ...], tuple[list[Plan], Array]] = {}
+        self._planned: dict[tuple[Any, ...], tuple[list[Plan], list[float]]] = {}
         self._pairs: dict[tuple[int, int, str, str], list[tuple[int, int]]] = {}
         self._waiting: dict[Key, list[int]] = {}
 
@@ -87,14 +87,14 @@ class Exchanges:
         self._messages: dict[Key, dict[int, tuple[float, float]]] = {}
         self._sizes: dict[Key, float] = {}
 
-    def _plans(self, op: Op, groups: Groups, whose: object) -> tuple[list[Plan], Array]:
+    def _plans(self, op: Op, groups: Groups, whose: object) -> tuple[list[Plan], list[float]]:
         """How each of `groups`, those of `whose`, carries out `op` in this step, and in what time
         [s]."""
         key = (id(whose), op.operation, op.bytes, op.repeats, self.slow)
         if key not in self._planned:
             costs = self.request.costs
             plans = [costs.slowed(costs.of(op, group), self.slow) for group in groups]
-            self._planned[key] = plans, np.array([plan.seconds for plan in plans])
+            self._planned[key] = plans, [plan.seconds for plan in plans]
         return self._planned[key]
 
     # -- transfers --------------------------------------------------------------------------------
@@ -125,16 +125,17 @@ class Exchanges:
             receivers = [receiver for _, receiver in pairs]
             plans, _ = self._plans(op, pairs, pairs)
             arrival = role.arrival
-            ready = [arrival] if len(pairs) == 1 else np.broadcast_to(arrival, len(pairs)).tolist()
+            few = len(pairs) == 1 and isinstance(arrival, float)
+            ready = [arrival] if few else np.broadcast_to(arrival, len(pairs)).tolist()
             for receiver, begin, plan in zip(receivers, ready, plans, strict=True):
-                message[receiver] = float(begin), float(begin + plan.seconds * self.comm)
+                message[receiver] = begin, begin + plan.seconds * self.comm
             self._note_sent(op, pairs, plans, message)
             self._sizes[key] = op.bytes
             freed = self._waiting.pop(key, [])
         elif self._sizes[key] != op.bytes:
             raise SimulationError(f"sender and receiver disagree on the bytes of {op.name}")
-        spans = np.array([message[rank] for rank in receivers])
-        begin, end = (one_or_all(times) for times in spans.T)
+        spans = [message[rank] for rank in receivers]
+        begin, end = spans[0] if len(spans) == 1 else map(one_or_all, np.array(spans).T)
         role.carry_out(begin, end if op.operation == SEND else later(end, role.arrival))
         return freed
 
@@ -181,7 +182,7 @@ class Exchanges:
         """The usual case: the roles form one group."""
         plans, seconds = self._plans(op, meeting.groups, meeting)
         begin = max(role.last_arrival for role in involved)
-        end = begin + float(seconds[0]) * self.comm
+        end = begin + seconds[0] * self.comm
         if self.sharing is not None:
             self.sharing.note(Talk(op.stream, meeting.tags, plans, (begin,), (end,)))
         for role in involved:
@@ -191,7 +192,7 @@ class Exchanges:
         """Each of several groups carries out its own."""
         plans, seconds = self._plans(op, meeting.groups, meeting)
         begins = meeting.latest([role.arrival for role in involved])
-        ends = begins + seconds * self.comm
+        ends = begins + np.array(seconds) * self.comm
         if self.sharing is not None:
             self.sharing.note(Talk(op.stream, meeting.tags, plans, begins, ends))
         times = zip(involved, meeting.spread(begins), meeting.spread(ends), strict=True)

@@ -6,7 +6,7 @@ host live in time.  A number stands for all ranks wherever they are alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 from dpsim.compile.program import COMPUTE, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
+from dpsim.core.many import all_above, larger, where_above
 from dpsim.play import NotApplicable, check_time
 from dpsim.play.vectorised.compiled import Compiled, Playable
 from dpsim.play.vectorised.position import Factors, Moment, Position, front
@@ -135,16 +136,6 @@ class Role:
         self.position, self.slowing = everyone.position, everyone.slowing
         self.host, self.streams, self._few = everyone.host, everyone.streams, False
 
-    def state(self, origin: float) -> Iterator[Value]:
-        """All that the next step depends on, as times after `origin` [s]; the host does not count
-        where it costs nothing."""
-        now = self._time()
-        yield now - origin
-        if not isinstance(self.host, float) or self.host > 0.0:
-            yield self.host - origin
-        for time in (*self.streams.times, *self.slowing.beyond(earliest(now))):
-            yield time - origin
-
     def _go_on(self) -> None:
         """What comes next is the operation after this one."""
         self.next += 1
@@ -190,7 +181,7 @@ class Role:
             return latest(self.arrival)
         found = latest(self._fixed)
         for moment, delay in self._moments:
-            found = max(found, latest(self.slowing.time(moment.peak)) + delay)
+            found = larger(found, latest(self.slowing.time(moment.peak)) + delay)
         return found
 
     def _issue(self, op: Op) -> None:
@@ -262,7 +253,8 @@ class Role:
         """Pass time that nothing beside it makes longer."""
         slowing, position = self.slowing, self.position
         slowing.forget(position.low)
-        if slowing.idle:
+        moving = all_above(slowing.ceased, position.low) if slowing.alike else not slowing.idle
+        if moving is False:
             position.spend(seconds)
             return
         if not slowing.alike:
@@ -271,7 +263,8 @@ class Role:
         low, high = latest(slowing.time(position.low)), latest(slowing.time(position.high))
         first = latest(slowing.work(low + seconds))
         if low == high or not slowing.breaks(low, high + seconds):
-            position.spend(first - position.low)
+            beside = first - position.low
+            position.spend(where_above(slowing.ceased, position.low, beside, seconds))
             return
         last = latest(slowing.work(high + seconds))
         position.move(slowing.work(self._time() + seconds), first, last)

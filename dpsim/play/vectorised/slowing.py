@@ -12,11 +12,13 @@ ranks is still the latest, for `work` never falls.  Only what ranks have in comm
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
 
 from dpsim.core.arrays import Array
+from dpsim.core.many import Many, larger, smaller
 
 #: one number for all ranks of a role, or one for each
 Value = float | Array
@@ -28,8 +30,10 @@ EVERYONE = None
 
 def later(a: Value, b: Value) -> Value:
     """The later of two times, rank by rank where they are arrays."""
-    if isinstance(a, float) and isinstance(b, float):
+    if a.__class__ is float and b.__class__ is float:
         return a if a >= b else b
+    if isinstance(a, float) and isinstance(b, float):
+        return larger(a, b)
     return np.maximum(a, b)
 
 
@@ -74,9 +78,18 @@ class Slowing:
         return other
 
     @property
+    def ceased(self) -> float:
+        """The work that ranks with one clock have done when nothing moves any more."""
+        if not self._live:
+            return -inf
+        begin, end, before = self._live[-1]
+        length = end - begin  # the same sum as in `_work_of`: who waits for the end is there
+        return before + length - self._lost * length  # type: ignore[return-value]
+
+    @property
     def idle(self) -> bool:
-        """Whether nothing moves any more."""
-        return not self._live
+        """Whether nothing moves any more, after `forget`, for ranks with clocks of their own."""
+        return not (self.alike or self._live)
 
     def work(self, time: Value) -> Value:
         """What a rank has done by `time`."""
@@ -107,7 +120,8 @@ class Slowing:
         """`work` where one clock serves all ranks: only the last stretch begun by then counts."""
         for begin, end, before in reversed(self._live):
             if begin <= time:
-                return before + (time - begin) - self._lost * min(time - begin, end - begin)  # type: ignore[return-value]
+                moved = smaller(time - begin, end - begin)  # type: ignore[arg-type]
+                return before + (time - begin) - self._lost * moved  # type: ignore[return-value]
         return time - self._past  # type: ignore[return-value]
 
     def _time_of(self, work: float) -> float:
@@ -115,7 +129,8 @@ class Slowing:
         for begin, end, before in reversed(self._live):
             if before <= work:
                 beside = work - before
-                return begin + beside + min(self.contention * beside, self._lost * (end - begin))  # type: ignore[return-value]
+                lost = smaller(self.contention * beside, self._lost * (end - begin))  # type: ignore[arg-type]
+                return begin + beside + lost  # type: ignore[return-value]
         return work + self._past  # type: ignore[return-value]
 
     def _corners(self) -> tuple[Array, Array, Array]:
@@ -171,10 +186,19 @@ class Slowing:
                 yield end
 
     def forget(self, low: float) -> None:
-        """All ranks have done at least `low` of work."""
+        """All ranks have done at least `low` of work.
+
+        Of one clock the stretch that was last is kept, so that what is worked out with it is the
+        same whether or not somebody has forgotten.
+        """
+        if isinstance(low, Many):
+            return
         while self._live:
             begin, end, before = self._live[0]
-            if not _all(before + (end - begin) / (1.0 + self.contention) <= low):
+            if self.alike:
+                if len(self._live) == 1 or not self._live[1][2] <= low:
+                    break
+            elif not _all(before + (end - begin) / (1.0 + self.contention) <= low):
                 break
             self._past = self._past + self._lost * (end - begin)
             del self._live[0]

@@ -42,10 +42,9 @@ class Streams:
         for name in sorted(self._free):
             yield from self._free[name]
 
-    @property
-    def latest(self) -> float:
-        """When all are; 0 where nothing has run yet."""
-        return max(map(latest, self.times), default=0.0)
+    def busy(self, time: float) -> bool:
+        """Whether any is after `time`."""
+        return any(latest(each) > time for each in self.times)
 
     def free(self, stream: str) -> Value:
         """When the first worker of a stream is."""

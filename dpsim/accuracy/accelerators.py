@@ -1,0 +1,129 @@
+"""From the words on an accelerator to its board: an exact name or an unambiguous alias.
+
+A name means a family ("V100"); its board is a module on NVLink (SXM, OAM) or a PCIe card, in a size
+of memory.  The accelerator's own words decide which, then those on the inside of the node, then a
+network that only such nodes have; else it is asked (`dpsim.accuracy.questions`).  A PCIe card never
+gets the NVLink of its generation: NVLink beside one is a bridge over a pair.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from dpsim.accuracy.questions import Inquiry, Option
+from dpsim.accuracy.words import Board, Family, first, meaning, vocabulary
+from dpsim.core.record import Refused
+
+#: forms of a board
+MODULE, CARD = "module", "card"
+
+
+@dataclass(frozen=True)
+class HardwareText:
+    """What a table says of a machine, in lower case.
+
+    accelerator  the GPU as the source writes it
+    inside       all words on the inside of a node
+    gpus         GPUs in use on each node; None: all
+    ranks        GPUs in use together; None: not known
+    modules      whether the network is one that only nodes of modules have
+    """
+
+    accelerator: str
+    inside: str
+    gpus: int | None
+    ranks: int | None
+    modules: bool = False
+
+
+def family_of(told: HardwareText) -> Family:
+    """The family that is named; one of `any_gpu` where the text says that it isn't known.
+
+    Raises Refused, with the nearest names, where a name is none that is known.
+    """
+    words, text = vocabulary().accelerators, told.accelerator
+    wrong = meaning(words.refused, text)
+    if wrong is not None:
+        raise Refused(f"{wrong} ({text[:60]!r})", ("accelerator",))
+    known = first(words.families, text)
+    if known is not None:
+        return known
+    if not text.strip():
+        raise Refused("is empty", ("accelerator",))
+    if not words.not_stated.search(text):
+        raise Refused(_unknown(text), ("accelerator",))
+    if words.geforce.words.search(text):
+        return words.geforce
+    return words.any_gpu
+
+
+def board_of(family: Family, told: HardwareText, asked: Inquiry) -> Board:
+    """The board of `family` that is meant; asked for where it is open.
+
+    Raises Refused where a card is said to sit on NVSwitch.
+    """
+    words, own = vocabulary().accelerators, _form(told.accelerator)
+    inner = _form_inside(told.inside)
+    if (
+        own == CARD
+        and words.on_switch.search(told.inside)
+        and not words.on_pairs.search(told.inside)
+    ):
+        what = told.accelerator[:60]
+        raise Refused(f"{what!r} is a PCIe card, which no NVSwitch joins", ("accelerator",))
+    form = own or inner or (MODULE if told.modules else None)
+    if family is words.any_gpu:
+        return _unstated(family, form, told, asked)
+    forms = {board.form for board in family.boards if board.form}
+    if len(forms) > 1 and form is None:
+        form = _asked_form(told, asked)
+    fitting = [b for b in family.boards if not b.form or form is None or b.form == form]
+    boards = tuple(fitting) or family.boards
+    return first([b for b in boards if not b.guessed], told.accelerator) or _guess(boards)
+
+
+def _guess(boards: tuple[Board, ...]) -> Board:
+    return next((board for board in boards if board.guessed), boards[0])
+
+
+def _form(text: str) -> str | None:
+    """Module or card, as the accelerator's own words say."""
+    words = vocabulary().accelerators
+    if words.cards.search(text):
+        return CARD
+    return MODULE if words.modules.search(text) else None
+
+
+def _form_inside(inside: str) -> str | None:
+    words = vocabulary().accelerators
+    if words.on_pairs.search(inside):
+        return CARD
+    if words.on_nvlink.search(inside):
+        return MODULE
+    return CARD if words.on_pcie.search(inside) else None
+
+
+def _asked_form(told: HardwareText, asked: Inquiry) -> str:
+    weights = vocabulary().open.form
+    return asked.ask("board", [Option(n, w.weight, w.label) for n, w in weights.items()]).name
+
+
+def _unstated(family: Family, form: str | None, told: HardwareText, asked: Inquiry) -> Board:
+    """One of the boards that stand for a GPU that nobody names."""
+    fitting = [b for b in family.boards if form is None or b.form == form]
+    fitting = [b for b in fitting if (told.gpus or 1) <= 8 or b.form == MODULE]
+    if told.ranks is not None and told.gpus == 1:
+        fitting = [b for b in fitting if b.form == CARD][:1]
+    answers = [Option(b.device, 1.0, f"{b.device} for a GPU that isn't stated") for b in fitting]
+    if not answers:
+        raise Refused("the accelerator isn't stated", ("accelerator",))
+    chosen = asked.ask("gpu", answers).name
+    return next(board for board in fitting if board.device == chosen)
+
+
+def _unknown(text: str) -> str:
+    known = sorted({b.device for f in vocabulary().accelerators.families for b in f.boards})
+    plain = text.replace("nvidia", "").replace("amd", "").strip().replace(" ", "-")
+    near = difflib.get_close_matches(plain, known, 4, 0.3) or known[:4]
+    return f"no accelerator known in {text[:60]!r}; the nearest are {', '.join(near)}"

@@ -1,0 +1,53 @@
+"""The machine of a row in one line: what was read, what was assumed, and what else it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dpsim.accuracy.platforms import Platform
+from dpsim.machines.machine import load_device, load_machine
+
+#: ratios that are not worth telling
+_SAME = 0.01
+
+
+def in_words(cluster: Mapping[str, Any], crossed: bool = True) -> str:
+    """A cluster: GPUs of a node, whose node it is and, where it is `crossed`, its network."""
+    machine = load_machine(cluster["machine"])
+    device = load_device(cluster["device"]) if "device" in cluster else machine.device
+    node = f"{cluster['gpus_per_node']} x {device.name} a node as in {machine.name}"
+    if not crossed:
+        return node
+    if "nics_per_node" in cluster:
+        nics, rate = cluster["nics_per_node"], cluster["inter_node_bandwidth"]
+        return f"{node}, {nics} x {rate} {cluster['inter_node_kind']}"
+    link = getattr(machine.network, "link", None)
+    if link is None:
+        return node
+    return f"{node}, {machine.nics_per_node} x {link.bandwidth * 8e-9:.6g} Gbit/s {link.kind}"
+
+
+def described(
+    found: Platform, times: Sequence[float] = (), crossed: bool = True, notes: Sequence[str] = ()
+) -> str:
+    """What was read, the assumptions of the usual reading and `notes`, and the other readings.
+
+    times    how long each reading takes [any unit], in the readings' order; () where not known
+    crossed  whether the network between nodes is in use
+    """
+    usual, *others = found.readings
+    told = [in_words(usual.cluster, crossed), *usual.notes, *notes]
+    if others:
+        told.append(f"assumed {usual.label} ({usual.weight:.0%})")
+    for place, other in enumerate(others, 1):
+        ratio = times[place] / times[0] if len(times) > place else None
+        longer = "" if ratio is None else f", {_ratio(ratio)}"
+        told.append(f"or {other.label} ({other.weight:.0%}){longer}")
+    return "; ".join(text.rstrip(".") for text in told)
+
+
+def _ratio(ratio: float) -> str:
+    if abs(ratio - 1.0) < _SAME:
+        return "as long"
+    return f"{ratio:.3g} times as long"

@@ -1,0 +1,302 @@
+"""The grammar of what tables say about links: one reader for every text on a network.
+
+    text    := part ((";" | "|" | "," | "+" | "and" | line end) part)*
+    part    := [use ":"] fact* ["(" fact* ")"]
+    fact    := count | rate | generation | kind | words that mean nothing here
+    count   := N "x" | "x" N | N (NICs | ports | …) | one … eight | single- | dual- | quad-rail
+    rate    := N unit [for what] [direction]
+
+Units are bits and bytes as they are written (Gb/s, Gbps, GbE, GB/s, GiB/s, 400G); a rate holds
+per GPU, per NIC or per node, one way or both ways.  What a part in brackets says fills what the
+text before it leaves open.  A part that says again what an earlier one has said, and names a kind
+of network, a count or a use, begins another network; all others add to the one before.
+
+The vocabulary is data (`words.yaml`, section network); what is read is a `LinkPhrase`, and
+`chosen` says which of several networks of a node carries what GPUs exchange.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dpsim.accuracy.words import NetworkWords, first, meaning, vocabulary
+from dpsim.machines.devices import NetworkKind
+
+#: what a rate may be of
+GPU, NIC, NODE = "gpu", "nic", "node"
+#: networks whose NICs speak no TCP of their own
+_WITHOUT_SOCKETS = ("infiniband", "slingshot", "omni_path")
+#: what stands for words that are read already, so that counts are not read out of them
+_READ = " ⟨{}⟩ "
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_TIMES = re.compile(r"\d ?[x×*] ?$")
+_SEPARATOR = re.compile(r"[;|,\n+&]|\band\b")
+
+
+@dataclass(frozen=True)
+class LinkRate:
+    """A rate, one way [Gbit/s]: of a GPU, a NIC, a node, or ("") of what is not said.
+
+    bytes  whether it was written in bytes
+    """
+
+    gbits: float
+    of: str = ""
+    bytes: bool = False
+
+
+@dataclass(frozen=True)
+class LinkPhrase:
+    """One network as a text tells it; None and "" are what it leaves open.
+
+    use      compute, storage or management
+    kind     what it is, `broad` where the word means more than that (RDMA, TCP, Ethernet)
+    count    NICs of a node, of a GPU where `each_gpu`
+    nominal  line rate of a NIC by its generation or model [Gbit/s]
+    sockets  whether it is used through TCP
+    note     what there is to tell about its kind
+    """
+
+    use: str = ""
+    kind: NetworkKind | None = None
+    broad: bool = False
+    count: int | None = None
+    each_gpu: bool = False
+    rate: LinkRate | None = None
+    nominal: float | None = None
+    sockets: bool = False
+    note: str = ""
+
+    @property
+    def numbers(self) -> bool:
+        """Whether it says how many or how fast."""
+        return not (self.count is None and self.rate is None and self.nominal is None)
+
+    @property
+    def joined_by(self) -> NetworkKind | None:
+        """What kind of network a transfer sees: through TCP, that of its sockets."""
+        if not self.sockets or self.kind in ("gvnic", "ipoib"):
+            return self.kind
+        return "ipoib" if self.kind in _WITHOUT_SOCKETS else "ethernet"
+
+    def filled(self, other: LinkPhrase) -> LinkPhrase:
+        """This, with what it leaves open as `other` says it."""
+        narrower = self.kind is None or (self.broad and other.kind is not None and not other.broad)
+        found = replace(
+            self,
+            use=self.use or other.use,
+            sockets=self.sockets or other.sockets,
+            rate=self.rate or other.rate,
+            nominal=self.nominal if self.nominal is not None else other.nominal,
+        )
+        if self.count is None:
+            found = replace(found, count=other.count, each_gpu=self.each_gpu or other.each_gpu)
+        if not narrower:
+            return found
+        return replace(found, kind=other.kind, broad=other.broad, note=other.note)
+
+
+def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The parts of `text` on the network, and those on the inside of the node.
+
+    What is said of a benchmark is neither, to the end of its sentence: what was measured is not
+    the line rate.
+    """
+    words = vocabulary().network
+    outer: list[str] = []
+    inner: list[str] = []
+    benchmark = False
+    for part, ends in _parts(words.label.sub(r"\1;", _THOUSANDS.sub("", text))):
+        low = part.lower()
+        benchmark = benchmark or words.benchmark.search(low) is not None
+        if not benchmark and not words.to_host.search(low):
+            side = inner if words.inside.search(low) and not words.outside.search(low) else outer
+            side.append(part)
+        benchmark = benchmark and not ends
+    return tuple(outer), tuple(inner)
+
+
+def networks(parts: Iterable[str]) -> tuple[LinkPhrase, ...]:
+    """The networks that the `parts` of a text on it tell, in their order."""
+    found: list[LinkPhrase] = []
+    for part in parts:
+        now = _phrase(part)
+        if found and not _another(found[-1], now):
+            found[-1] = found[-1].filled(now)
+        else:
+            found.append(now)
+    return tuple(phrase for phrase in found if phrase.numbers or phrase.kind or phrase.use)
+
+
+def chosen(
+    phrases: Sequence[LinkPhrase], total: float | None, gpus: int, notes: list[str]
+) -> LinkPhrase:
+    """The one that carries what GPUs exchange: said to be for compute, else the one that makes
+    `total` [Gbit/s of a node], else the fastest.  Numbers of another part on the same kind count
+    for it too.  `notes` grow by the others."""
+    if not phrases:
+        return LinkPhrase()
+    own = [p for p in phrases if p.use == "compute"] or [p for p in phrases if not p.use]
+    counted = [p for p in own if p.numbers]
+    if not counted:
+        return _merged(own or [LinkPhrase()])
+    making = [p for p in counted if total and math.isclose(_whole(p, gpus), total, rel_tol=0.01)]
+    best = max(making or counted, key=lambda p: (not _plain(p), _whole(p, gpus)))
+    others = [p for p in counted if p is not best and p.kind != best.kind]
+    if others:
+        notes.append(f"Of {len(others) + 1} networks the {best.kind or 'fastest'} one is taken.")
+    return _merged([best, *(p for p in phrases if not p.numbers and not p.use)])
+
+
+def _plain(phrase: LinkPhrase) -> bool:
+    return phrase.kind == "ethernet"
+
+
+def _merged(phrases: Iterable[LinkPhrase]) -> LinkPhrase:
+    """The first one, with what the others add; of kinds alone the first that is no plain
+    Ethernet's."""
+    first_of, *others = phrases
+    if not first_of.numbers and _plain(first_of):
+        named = next((p for p in others if p.kind and not _plain(p)), None)
+        first_of = replace(first_of, kind=named.kind, note=named.note) if named else first_of
+    for other in others:
+        first_of = first_of.filled(replace(other, use=""))
+    return first_of
+
+
+def _whole(phrase: LinkPhrase, gpus: int) -> float:
+    """What all NICs of a node carry together [Gbit/s], one where nothing is said."""
+    if phrase.rate and phrase.rate.of == NODE:
+        return phrase.rate.gbits
+    each = phrase.rate.gbits if phrase.rate else phrase.nominal or 0.0
+    many = gpus if phrase.each_gpu or (phrase.rate and phrase.rate.of == GPU) else 1
+    return each * many * (phrase.count or 1)
+
+
+def _another(before: LinkPhrase, now: LinkPhrase) -> bool:
+    """Whether `now` begins another network than `before`."""
+    if now.use and (before.use or before.numbers or before.kind):
+        return True
+    kinds = before.kind and now.kind and before.kind != now.kind
+    if kinds and not (before.broad or now.broad):
+        return True
+    counts = before.count is not None and now.count is not None
+    rates = before.rate is not None and now.rate is not None
+    return bool((counts and (now.kind or now.rate)) or (rates and (now.kind or now.count)))
+
+
+# -- parts ----------------------------------------------------------------------------------------
+
+
+def _parts(text: str) -> Iterator[tuple[str, bool]]:
+    """The parts of `text`, and whether a sentence ends there; a separator inside brackets
+    separates nothing."""
+    depth, start = 0, 0
+    for mark in re.finditer(r"[([]|[)\]]|" + _SEPARATOR.pattern, text):
+        if mark[0] in "([":
+            depth += 1
+        elif mark[0] in ")]":
+            depth = max(depth - 1, 0)
+        elif depth == 0:
+            yield text[start : mark.start()], mark[0] in ";|\n"
+            start = mark.end()
+    yield text[start:], True
+
+
+def _phrase(part: str) -> LinkPhrase:
+    outer = re.sub(r"[([][^()\[\]]*[)\]]", " ", part)
+    asides = re.findall(r"[([]([^()\[\]]*)[)\]]", part)
+    found = _facts(outer)
+    for aside in asides:
+        if not vocabulary().network.aside.search(aside.lower()):
+            found = found.filled(_facts(aside))
+    return found
+
+
+def _facts(text: str) -> LinkPhrase:
+    """What a part without brackets says."""
+    words = vocabulary().network
+    text = words.gigabit.sub(lambda found: f"{found[1] or 1} GbE", text)
+    low = text.lower()
+    named = first(words.kinds, low)
+    generation = first(words.generations, low)
+    rate, rest = _rate(_without(text, words.lanes, "inside"), words)
+    for read in (*(e.words for e in words.generations), words.names, *_narrow(words)):
+        rest = _without(rest, read, "net")
+    count, each_gpu = _count(" ".join(rest.split()), words)
+    return LinkPhrase(
+        use=meaning(words.uses, low) or "", kind=named.kind if named else None,
+        broad=named is not None and named.broad, count=count, each_gpu=each_gpu, rate=rate,
+        sockets=words.tcp.search(low) is not None and not words.tcpx.search(low),
+        nominal=generation.gbits if generation else None, note=named.note if named else "",
+    )  # fmt: skip
+
+
+def _narrow(words: NetworkWords) -> list[re.Pattern[str]]:
+    return [entry.words for entry in words.kinds if not entry.broad]
+
+
+def _without(text: str, words: re.Pattern[str], why: str) -> str:
+    """`text` with `words`, in any case, marked as read."""
+    return re.sub(words.pattern, _READ.format(why), text, flags=re.IGNORECASE)
+
+
+# -- numbers --------------------------------------------------------------------------------------
+
+
+def _rate(text: str, words: NetworkWords) -> tuple[LinkRate | None, str]:
+    """The first rate of `text`, one way, and `text` with all rates read."""
+    found: LinkRate | None = None
+    pieces, start = [], 0
+    for match in words.rate.finditer(text):
+        value = _gbits(match, words)
+        if value is None:
+            continue
+        pieces += [text[start : match.start()], _READ.format("rate")]
+        start = match.end()
+        found = found or _placed(value, match, text, words)
+    return found, "".join([*pieces, text[start:]])
+
+
+def _gbits(match: re.Match[str], words: NetworkWords) -> tuple[float, bool] | None:
+    """A rate [Gbit/s] and whether it was written in bytes; None where it is none, such as the
+    80GB of a GPU's memory."""
+    number, unit, second = match["number"], match["unit"], match["second"]
+    per_second = bool(second) or unit in words.rates
+    scale = words.rates.get(unit, words.volumes.get(unit))
+    if scale is None or not per_second:
+        return None
+    return float(number or 1) * scale.gbits, scale.bytes
+
+
+def _placed(
+    value: tuple[float, bool], match: re.Match[str], text: str, words: NetworkWords
+) -> LinkRate:
+    """The rate with what it is of; of both ways together one is half."""
+    gbits, in_bytes = value
+    before, behind = text[: match.start()].lower(), text[match.end() :].lower()
+    if words.both_ways.search(behind) or words.both_ways.search(before):
+        gbits /= 2
+    of = meaning(words.scopes, behind) or ""
+    if not of and words.before[NODE].search(before):
+        of = NODE
+    if of == NODE and _TIMES.search(before):  # 8x 200G per node: the count is the node's
+        of = NIC
+    return LinkRate(gbits, of, in_bytes)
+
+
+def _count(text: str, words: NetworkWords) -> tuple[int | None, bool]:
+    """How many NICs, and whether for every GPU."""
+    low = text.lower()
+    if words.one_each.search(low):
+        return 1, True
+    spelled = meaning(words.counts, low)
+    if spelled is not None:
+        return spelled, False
+    for way in words.count:
+        if found := way.search(text):
+            return int(found[1]), False
+    return None, False

@@ -1,0 +1,247 @@
+"""Is a measured step normal?  The healthy cluster against clusters with a fault, by Bayes.
+
+Every hypothesis predicts the logarithms of the measured steps as a multivariate Student
+distribution: around the steps that the cluster with that fault would take, as wide as what is not
+known of any cluster makes it (level of compute, cost of exchanges, spread of ranks; their widths
+are those of intervals) and what no prediction explains (`interval.run`).  Strengths of a fault
+count alike.  Measured points share what is not known, so their pattern over ranks and accumulation
+counts and not only their level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from dpsim.cases.case import Case
+from dpsim.cases.variant import Adjustment
+from dpsim.checks.hypotheses import HEALTHY, PRIORS, FaultVariant, hypotheses
+from dpsim.core.arrays import Array
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.predict.fit import adjustment, knobs, noise_prior
+from dpsim.predict.level import Level
+from dpsim.predict.player import step_time
+from dpsim.predict.recorded import measured_at
+from dpsim.predict.timed import TimedCases
+from dpsim.predict.uncertainty import REPEATED, Z90, compute_range
+
+#: probability of a fault from which a step is slow, and below which it is normal
+SLOW, NORMAL = 0.75, 0.2
+#: share of a fault's probability before the measurement that may be left where steps are normal:
+#: what makes faults no less likely does not speak for a healthy cluster
+TOLD = 0.5
+#: degrees of freedom: tails heavier than normal, as errors of predictions are
+FREEDOM = 6.0
+#: a strength that lengthens no measured step by this share is no fault that can be told from what
+#: calibrated predictions miss anyway (`interval.run`: 10 %)
+SEEN = 0.15
+#: standard deviations below a healthy prediction from which a step is not this scenario's
+TOO_FAST = 3.0
+#: how far apart the plays of a derivative are, in logarithms
+STEP = 0.1
+
+StepVerdict = Literal["normal", "slow", "cannot_tell"]
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A measured step [s] and the case that it is of."""
+
+    case: Case
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LikelyCause:
+    """A fault and its probability after the measurement."""
+
+    name: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class StepCheck:
+    """What measured steps say of a cluster.
+
+    probability  of any fault; `causes` those of each, the likeliest first
+    expected     the healthy steps [s] with their 90 % intervals, by point
+    too_fast     whether the steps are faster than the scenario explains
+    """
+
+    verdict: StepVerdict
+    probability: float
+    causes: tuple[LikelyCause, ...]
+    observed: tuple[Observed, ...]
+    expected: tuple[tuple[float, float, float], ...]
+    too_fast: bool
+
+    def document(self, commands: Sequence[str]) -> dict[str, Any]:
+        """Everything as plain data, in SI units."""
+        return {
+            "schema_version": 1,
+            "verdict": self.verdict,
+            "probability": self.probability,
+            "causes": [{"name": c.name, "probability": c.probability} for c in self.causes],
+            "points": [
+                {
+                    "ranks": seen.case.ranks,
+                    "global_batch": seen.case.global_batch,
+                    "measured_s": seen.seconds,
+                    "expected_s": middle,
+                    "expected_low_s": low,
+                    "expected_high_s": high,
+                }
+                for seen, (middle, low, high) in zip(self.observed, self.expected, strict=True)
+            ],
+            "faster_than_expected": self.too_fast,
+            "next": list(commands),
+        }
+
+
+def check_steps(timed: TimedCases) -> StepCheck:
+    """The measured steps of `timed`, judged."""
+    return StepJudge(timed.cases, timed.found).judged(timed.seconds)
+
+
+class StepJudge:
+    """The hypotheses of `cases`, played once: judges any measurement of their steps.
+
+    found  what calibration has found, where it did: `cases` are at that level
+    """
+
+    def __init__(self, cases: Sequence[Case], found: Level | None = None) -> None:
+        self.cases, self.found = tuple(cases), found
+
+    @cached_property
+    def widths(self) -> dict[str, float]:
+        """Standard deviations of the logarithms of what is not known of a healthy cluster."""
+        widths = {name: sd for name, sd in knobs(self.cases).items() if name != "host_s"}
+        fast, slow = compute_range(self.cases[0], False)
+        level = math.log(slow / fast) / (2 * Z90)
+        known = self.found is not None or measured_at(self.cases[0]) is not None
+        widths["compute"] = math.log(REPEATED[1]) / Z90 if known else level
+        fit = self.found.fit if self.found else None
+        for number in fit.numbers if fit else ():
+            if number.name in widths:
+                widths[number.name] = math.log(number.high / number.low) / (2 * Z90)
+        return widths
+
+    @cached_property
+    def healthy(self) -> Array:
+        """Logarithms of the healthy steps [points]."""
+        return self._steps(HEALTHY)
+
+    @cached_property
+    def strengths(self) -> dict[str, list[tuple[Array, Array]]]:
+        """By hypothesis, the mean [points] and covariance [points x points] of every strength that
+        can be seen."""
+        found = {"healthy": [(self.healthy, self._covariance(HEALTHY, self.healthy))]}
+        slopes: dict[str, Array] = {}
+        for fault in hypotheses(self.cases):
+            try:
+                mean = self._steps(fault)
+            except (Refused, SimulationError, ValueError):  # a cluster that cannot be built so
+                continue
+            if np.max(mean - self.healthy) < math.log(1.0 + SEEN):
+                continue
+            if fault.name not in slopes:
+                slopes[fault.name] = self._covariance(fault, mean)
+            found.setdefault(fault.name, []).append((mean, slopes[fault.name]))
+        return found
+
+    def _steps(self, fault: FaultVariant) -> Array:
+        cases = [fault.change(case, k) for k, case in enumerate(self.cases)]
+        return self._loaded(fault, np.array([step_time(case) for case in cases]))
+
+    def _loaded(self, fault: FaultVariant, seconds: Array) -> Array:
+        """Logarithms of steps whose samples are loaded meanwhile: the longer of the two counts.
+
+        A node's loader is shared by its ranks; where none is known, each rank has its own."""
+        if fault.loads is None:
+            return np.log(seconds)
+        samples = np.array([case.global_batch / (case.nodes or case.ranks) for case in self.cases])
+        rate = float(np.max(samples / seconds)) / fault.loads
+        return np.log(np.maximum(seconds, samples / rate))
+
+    def _covariance(self, fault: FaultVariant, mean: Array) -> Array:
+        """Of the logarithms of steps, from what is not known of any cluster and from what no
+        prediction explains."""
+        columns = []
+        for name, sd in self.widths.items():
+            moved = adjustment([name], np.array([STEP]), 1.0)
+            cases = [self._moved(fault.change(case, k), moved) for k, case in enumerate(self.cases)]
+            steps = self._loaded(fault, np.array([step_time(case) for case in cases]))
+            columns.append((steps - mean) / STEP * sd)
+        slopes = np.stack(columns, axis=1)
+        found: Array = slopes @ slopes.T + noise_prior() ** 2 * np.eye(len(mean))
+        return found
+
+    @staticmethod
+    def _moved(case: Case, moved: Adjustment) -> Case:
+        """`case` with what is not known moved, beside what it was calibrated to."""
+        inside, between = case.exchange
+        whole = replace(
+            moved,
+            compute=case.compute_scale * moved.compute,
+            inside=inside * moved.inside,
+            between=between * moved.between,
+        )
+        return whole.of(case)
+
+    # -- judging ------------------------------------------------------------------------------
+
+    def judged(self, seconds: Sequence[float]) -> StepCheck:
+        """What steps of `seconds`, one per case, say."""
+        seen = np.log(np.array(seconds))
+        logs: dict[str, float] = {}
+        priors = {name: PRIORS.get(name, 1.0 - sum(PRIORS.values())) for name in self.strengths}
+        before = 1.0 - priors["healthy"] / sum(priors.values())
+        for name, strengths in self.strengths.items():
+            each = [_student(seen, mean, covariance) for mean, covariance in strengths]
+            top = max(each)
+            mean_of = sum(math.exp(one - top) for one in each) / len(each)
+            logs[name] = top + math.log(mean_of) + math.log(priors[name])
+        top = max(logs.values())
+        weights = {name: math.exp(value - top) for name, value in logs.items()}
+        total = sum(weights.values())
+        faults = [
+            LikelyCause(name, weight / total) for name, weight in weights.items() if name in PRIORS
+        ]
+        faults.sort(key=lambda cause: -cause.probability)
+        probability = min(sum(cause.probability for cause in faults), 1.0)
+        mean, covariance = self.strengths["healthy"][0]
+        sds = np.sqrt(np.diag(covariance))
+        too_fast = bool(np.max((mean - seen) / sds) > TOO_FAST)
+        verdict: StepVerdict = "cannot_tell"
+        if probability >= SLOW:
+            verdict = "slow"
+        elif probability <= min(NORMAL, before * TOLD) and not too_fast:
+            verdict = "normal"
+        return StepCheck(
+            verdict=verdict,
+            probability=probability,
+            causes=tuple(faults),
+            observed=tuple(
+                Observed(case, float(one)) for case, one in zip(self.cases, seconds, strict=True)
+            ),
+            expected=tuple(
+                (math.exp(m), math.exp(m - Z90 * s), math.exp(m + Z90 * s))
+                for m, s in zip(mean, sds, strict=True)
+            ),
+            too_fast=too_fast,
+        )
+
+
+def _student(seen: Array, mean: Array, covariance: Array) -> float:
+    """Logarithm of the density of a multivariate Student distribution, up to what all hypotheses of
+    the same points share."""
+    rest = seen - mean
+    distance = float(rest @ np.linalg.solve(covariance, rest))
+    _, logdet = np.linalg.slogdet(covariance)
+    return -0.5 * float(logdet) - (FREEDOM + len(rest)) / 2 * math.log1p(distance / FREEDOM)

@@ -1,0 +1,51 @@
+"""`dpsim check`: is a measured step normal, and if not, what may be wrong?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dpsim.cli.answers import answer
+from dpsim.cli.options import Json, Sets, Source, Texts, option
+
+PLACE = 65
+StepTimes = Annotated[
+    Texts,
+    option(
+        "A measured step, e.g. 8=0.41s, or 8,accumulation=4=1.2s. Repeatable.",
+        "RANKS=TIME",
+        name="--step-time",
+    ),
+]
+Throughputs = Annotated[
+    Texts,
+    option(
+        "A measured throughput, e.g. '8=6154 images/s'. Repeatable.",
+        "RANKS=RATE",
+        name="--throughput",
+    ),
+]
+
+
+def check(
+    scenario: Source,
+    step_time: StepTimes = None,
+    throughput: Throughputs = None,
+    sets: Sets = None,
+    json: Json = False,
+) -> int:
+    """Say whether measured steps of SCENARIO are normal; exit code 1 where they are slow."""
+    from dpsim.checks.next_commands import next_commands
+    from dpsim.checks.steps import check_steps
+    from dpsim.describe.scenario import read
+    from dpsim.predict.timed import timed
+    from dpsim.report.step_check import print_step_check
+
+    loaded = read(scenario, sets or ())
+    found = check_steps(timed(loaded, step_time or (), throughput or ()))
+    commands = next_commands(found, scenario)
+    answer(
+        json,
+        lambda: found.document(commands),
+        lambda console: print_step_check(found, commands, console),
+    )
+    return int(found.verdict == "slow")

@@ -1,0 +1,258 @@
+"""All drawn runs of a job at once: each turn brings every run to its next failure, or to its end.
+
+Between two failures nothing is drawn, so what passes there is known in closed form
+(`Saving.advance`).  `history` plays one run of the same draws event by event, for comparison.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dpsim.core.arrays import Array
+from dpsim.core.errors import SimulationError
+from dpsim.life import draws
+from dpsim.life.course import (
+    DETECTION,
+    FAILURE,
+    FEWER,
+    GROWTH,
+    RESTORE,
+    SAVE,
+    STEP,
+    SWAP,
+    WASTED,
+    Course,
+    Lives,
+)
+from dpsim.life.lanes import POOLS, Mask, Places, some_bad, start
+from dpsim.life.pools import pick
+
+#: turns of a run beyond which something is wrong: none that is accepted has as many failures
+TURNS = 400_000
+#: lifetimes that are kept at once
+_PARTS = 4_000_000
+
+
+def live(course: Course, runs: int) -> Lives:
+    """So many drawn runs of `course`."""
+    parts = sum(int(one.units) for one in course.aging)
+    size = max(1, min(runs, _PARTS // parts if parts else runs))
+    done = [Abreast(course, range(at, min(at + size, runs))).lives() for at in range(0, runs, size)]
+    names = tuple(one.name for one in (*course.steady, *course.aging))
+
+    def joined(key: str) -> Array:
+        whole: Array = np.concatenate([getattr(one, key) for one in done])
+        return whole
+
+    return Lives(joined("times"), joined("seconds"), joined("failures"), names)
+
+
+class Abreast:
+    """Runs of a course, abreast."""
+
+    def __init__(self, course: Course, runs: range) -> None:
+        self.course = course
+        self.detection, self.startup, self.restore, self.keeps = (
+            course.outages.column(name) for name in ("detection", "startup", "restore", "keeps")
+        )
+        if course.free:
+            self.keeps = np.zeros(4)
+        self.speeds = np.array(course.speeds)
+        self.first, self.rows = runs.start, draws.Rows(course.seed, runs)
+        first = self.rows.next(np.arange(len(runs)))
+        self.lanes = start(course, runs, first)
+        self.lives_of = [
+            np.stack([draws.first_lives(one, course.seed, run) for run in runs])
+            for one in course.aging
+        ]
+        self.own = np.array([one.rate / course.nodes for one in course.steady if one.nodes == 1])
+        self.of_node = np.array([one.nodes == 1 for one in course.steady])
+        self.rest = np.array([0.0 if one.nodes == 1 else one.rate for one in course.steady])
+        hazards = (*course.steady, *course.aging)
+        self.takes = np.array([one.nodes for one in hazards], float)
+
+    def lives(self) -> Lives:
+        """Play all to their ends."""
+        count, names = len(self.lanes), len(self.takes)
+        times, seconds = np.zeros(count), np.zeros((count, self.lanes.seconds.shape[1]))
+        failures = np.zeros((count, names))
+        for _ in range(TURNS):
+            ended = self._turn()
+            if ended.any():
+                at = self.lanes.run[ended] - self.first
+                times[at], seconds[at] = self.lanes.now[ended], self.lanes.seconds[ended]
+                failures[at] = self.lanes.failures[ended]
+                self.lanes = self.lanes.only(~ended)
+                self.lives_of = [lives[~ended] for lives in self.lives_of]
+                if not len(self.lanes):
+                    rounding = np.abs(seconds) < 1e-12 * times[:, None]
+                    return Lives(times, np.where(rounding, 0.0, seconds), failures, ())
+        raise SimulationError(f"{len(self.lanes)} runs have no end after {TURNS:,} failures")
+
+    # -- a turn -------------------------------------------------------------------------------
+
+    def _turn(self) -> Mask:
+        """Every run recovers, and goes on to its next failure; which runs have ended."""
+        s = self.lanes
+        cut, out = self._recover()
+        speed = self.speeds[np.minimum(s.lack, len(self.speeds) - 1).astype(int)]
+        rate = self._rates().sum(axis=1)
+        left = self.course.productive - s.saved * self.course.saving.interval - s.since
+        whole = self.course.saving.duration(left, s.since, speed)
+        aged = self._until_aged()
+        gap = np.minimum(_until(s.hazard, rate), aged)
+        joins = np.where(s.lack > 0, np.maximum(s.soon - s.now, 0.0), np.inf)
+        ended = ~cut & (whole <= gap) & (whole <= joins)
+        grown = ~cut & ~ended & (joins < gap)
+        passed = np.where(cut, 0.0, np.minimum(np.minimum(gap, whole), joins))
+        steps, saved = self.course.saving.advance(passed, s.since, speed)
+        steps = np.where(ended, left, np.where(cut, 0.0, steps))
+        self._account(passed, steps, np.where(cut, 0.0, saved), speed, ended, grown, cut)
+        s.now += passed
+        s.hazard -= rate * passed
+        s.age += passed
+        s.kind = np.where(grown, GROWTH, FAILURE)
+        fails = ~ended & ~grown
+        if fails.any():
+            by_age = np.where(cut, out, aged <= gap) if self.course.aging else fails & False
+            self._break(np.flatnonzero(fails), by_age)
+        found: Mask = ended
+        return found
+
+    def _account(
+        self, passed: Array, steps: Array, saved: Array, speed: Array, ended: Mask, grown: Mask,
+        cut: Mask,
+    ) -> None:  # fmt: skip
+        """Label a stretch, and go back to what is left of it."""
+        s, each = self.lanes, self.course.saving.interval
+        keeps = np.where(grown, self.keeps[GROWTH], self.keeps[FAILURE])
+        whole = s.since + steps
+        base, grid = s.saved * each, np.maximum(keeps, 1e-300)
+        live = np.where(keeps > 0, np.floor((base + whole) / grid) * keeps - base, whole)
+        left = np.where(ended | (keeps >= 0), np.where(ended, whole, live), saved * each)
+        left = np.where(cut, np.where(keeps < 0, 0.0, s.since), left)
+        kept = left - s.since
+        more = np.where(keeps >= 0, np.floor(left / each), saved)
+        s.saved += np.where(cut, 0.0, more)
+        s.since = np.maximum(left - more * each, 0.0)
+        s.seconds[:, STEP] += kept
+        s.seconds[:, WASTED] += steps - kept
+        s.seconds[:, FEWER] += steps / speed - steps
+        s.seconds[:, SAVE] += np.maximum(passed - steps / speed, 0.0)
+
+    def _recover(self) -> tuple[Mask, Mask]:
+        """Pass the time until steps go on; where a failure comes first, and whether age was it."""
+        s, course = self.lanes, self.course
+        rate = self._rates().sum(axis=1) if course.always else np.zeros(len(s))
+        before = {name: getattr(s, name).copy() for name in POOLS if course.always}
+        detection = self.detection[s.kind]
+        found, ready, swap = pick(course, s, s.now + detection)
+        kind = np.where(swap, SWAP, s.kind)
+        wait = ready - s.now - detection
+        phases = np.stack([detection, wait, self.startup[kind], self.restore[kind]], axis=1)
+        ends = np.cumsum(phases, axis=1)
+        whole = ends[:, -1]
+        aged = self._until_aged() if course.always else np.full(len(s), np.inf)
+        gap = np.minimum(_until(s.hazard, rate), aged)
+        cut = gap < whole
+        passed = np.where(cut, gap, whole)
+        self._undo(cut & (gap < found - s.now), before)
+        spent = np.clip(passed[:, None] - (ends - phases), 0.0, phases)
+        s.seconds[:, DETECTION : RESTORE + 1] += spent
+        s.now += passed
+        if course.always:
+            s.hazard -= rate * passed
+            s.age += passed
+        return cut, aged <= gap
+
+    def _undo(self, lanes: Mask, before: dict[str, Array]) -> None:
+        """Nothing was picked in `lanes`, where a failure came first."""
+        if not lanes.any():
+            return
+        for name, value in before.items():
+            now = getattr(self.lanes, name)
+            kept = now[lanes]
+            if value.ndim > 1:
+                kept[:] = np.inf if name == "back" else 0.0
+                kept[:, : value.shape[1]] = value[lanes]
+            else:
+                kept = value[lanes]
+            now[lanes] = kept
+
+    # -- what breaks --------------------------------------------------------------------------
+
+    def _rates(self) -> Array:
+        """Failures per second of what breaks at a constant rate, shape (lanes, hazards)."""
+        s = self.lanes
+        if not len(self.of_node):
+            return np.zeros((len(s), 1))
+        nodes = self.course.nodes - s.lack + s.bad * (self.course.bad[1] - 1.0)
+        rates = np.tile(self.rest, (len(s), 1))
+        rates[:, self.of_node] = nodes[:, None] * self.own
+        return rates
+
+    def _until_aged(self) -> Array:
+        """Seconds until the next part breaks by its age."""
+        s = self.lanes
+        nearest = [lives.min(axis=1) for lives in self.lives_of]
+        if not nearest:
+            return np.full(len(s), np.inf)
+        made: Array = np.maximum(np.min(nearest, axis=0) - s.age, 0.0)
+        return made
+
+    def _break(self, lanes: Places, by_age: Mask) -> None:
+        """Something breaks in each of `lanes`, now."""
+        s, course = self.lanes, self.course
+        row = s.row[lanes]
+        cause = self._cause(lanes, row, by_age[lanes])
+        s.failures[lanes, cause] += 1
+        at_work = course.nodes - s.lack[lanes]
+        nodes = np.minimum(self.takes[cause], at_work)
+        bad = s.bad[lanes]
+        likely = bad * course.bad[1]
+        single = row[:, draws.WHO] * (at_work - bad + likely) < likely
+        lost = np.where(nodes == 1, single, some_bad(bad, at_work, nodes, row[:, draws.WHO]))
+        lost = np.minimum(np.where(nodes > 0, lost, 0.0), bad)
+        s.lack[lanes] += nodes
+        s.bad[lanes] -= lost
+        if course.repair is not None and (hit := nodes > 0).any():
+            self._send(lanes[hit], row[hit], nodes[hit], lost[hit])
+        s.row[lanes] = self.rows.next(s.run[lanes] - self.first)
+        again = lanes[~by_age[lanes]]
+        s.hazard[again] = draws.gap(s.row[again])
+        s.last[lanes] = row
+
+    def _cause(self, lanes: Places, row: Array, by_age: Mask) -> Places:
+        """Which of the hazards it was; a part that broke by its age gets a new life."""
+        s, course = self.lanes, self.course
+        rates = np.cumsum(self._rates()[lanes], axis=1)
+        drawn = row[:, draws.CAUSE] * rates[:, -1]
+        most = max(len(course.steady) - 1, 0)
+        cause: Places = np.minimum((drawn[:, None] >= rates).sum(axis=1), most)
+        for place in np.flatnonzero(by_age):
+            lane = lanes[place]
+            nearest = [lives[lane].min() for lives in self.lives_of]
+            kind = int(np.argmin(nearest))
+            own, unit = self.lives_of[kind][lane], int(self.lives_of[kind][lane].argmin())
+            numbers = row[place, draws.LIFE], row[place, draws.TURN]
+            own[unit] = s.age[lane] + draws.lifetimes(course.aging[kind], *numbers)
+            cause[place] = len(course.steady) + kind
+        return cause
+
+    def _send(self, lanes: Places, row: Array, nodes: Array, bad: Array) -> None:
+        """Broken nodes go to be mended."""
+        repair = self.course.repair
+        assert repair is not None
+        worse = row[:, draws.ESCALATES] < repair.escalates
+        away = -np.log1p(-row[:, draws.FIRST]) * repair.automatic
+        away = away + np.where(worse, -np.log1p(-row[:, draws.SECOND]) * repair.manual, 0.0)
+        fails = np.where(worse, repair.manual_fails, repair.automatic_fails)
+        still = np.where(row[:, draws.MENDED] < fails, bad, 0.0)
+        self.lanes.put(lanes, self.lanes.now[lanes] + away, nodes, still)
+
+
+def _until(hazard: Array, rate: Array) -> Array:
+    """Seconds until `hazard` has passed at `rate`."""
+    never = np.full(len(hazard), np.inf)
+    made: Array = np.divide(np.maximum(hazard, 0.0), rate, out=never, where=rate > 0)
+    return made

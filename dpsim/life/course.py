@@ -1,0 +1,129 @@
+"""A course: all that the drawn runs of one job have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from dpsim.core.arrays import Array
+from dpsim.life.failures import Hazard
+from dpsim.life.recoveries import Outage, Repair, Spares
+from dpsim.life.saving import NEVER, Saving
+
+#: every second of a run has one of these labels.  The first is productive; the others are those of
+#: ml-goodput-measurement (AI-Hypercomputer, v0.2.0), with recovery of infrastructure in two parts
+LABELS = (
+    "step", "fewer_nodes", "checkpoint_save", "wasted_progress", "detection", "waiting_for_nodes",
+    "initialization", "checkpoint_restore",
+)  # fmt: skip
+STEP, FEWER, SAVE, WASTED, DETECTION, WAITING, STARTUP, RESTORE = range(len(LABELS))
+#: what a job answers to, as numbers
+BEGIN, FAILURE, SWAP, GROWTH = range(4)
+
+
+@dataclass(frozen=True)
+class Outages:
+    """What the job answers to the beginning and to each event."""
+
+    begin: Outage
+    failure: Outage
+    swap: Outage
+    growth: Outage
+
+    def column(self, name: str) -> Array:
+        """One number of each, shape (4,); what keeps nothing beyond a checkpoint is -1."""
+        found = (getattr(one, name) for one in (self.begin, self.failure, self.swap, self.growth))
+        return np.array([-1.0 if value is None else value for value in found])
+
+
+@dataclass(frozen=True)
+class Course:
+    """What the runs of a job have in common.
+
+    productive  seconds of steps, with all nodes, that the run needs
+    nodes       of the job
+    speeds      productive seconds a second with 0, 1, 2, … nodes lacking; with more it waits
+    bad         share of all nodes that are bad at the beginning, and how much oftener they break
+    always      failures strike while the job recovers, too
+    endless     a broken node's place is taken at once, by another
+    """
+
+    productive: float
+    nodes: int
+    saving: Saving
+    outages: Outages
+    hazards: tuple[Hazard, ...]
+    seed: int = 0
+    speeds: tuple[float, ...] = (1.0,)
+    spares: Spares = field(default_factory=Spares)
+    repair: Repair | None = None
+    selection: float = 0.0
+    bad: tuple[float, float] = (0.0, 1.0)
+    always: bool = True
+
+    @property
+    def endless(self) -> bool:
+        return self.repair is None
+
+    @property
+    def free(self) -> bool:
+        """Whether nothing that was done is ever lost."""
+        return self.saving.interval == NEVER
+
+    @cached_property
+    def steady(self) -> tuple[Hazard, ...]:
+        """What breaks at a constant rate."""
+        return tuple(one for one in self.hazards if one.shape is None)
+
+    @cached_property
+    def aging(self) -> tuple[Hazard, ...]:
+        """What breaks by its age."""
+        return tuple(one for one in self.hazards if one.shape is not None)
+
+    @property
+    def rate(self) -> float:
+        """Failures per second at the beginning, in the mean."""
+        share, factor = self.bad
+        worse = 1.0 + share * (factor - 1.0)
+        return sum(one.rate * (worse if one.nodes == 1 else 1.0) for one in self.hazards)
+
+    @property
+    def restart(self) -> float:
+        """Seconds from a failure until steps go on, where no node has to be waited for."""
+        found = self.outages.failure
+        return found.detection + found.startup + found.restore
+
+    @property
+    def pools(self) -> tuple[int, ...]:
+        """Nodes at work, warm, idle and cold at the beginning."""
+        return self.nodes, self.spares.warm, self.spares.idle, self.spares.cold
+
+
+@dataclass(frozen=True)
+class Lives:
+    """Drawn runs, one row each.
+
+    times     from the first start to the end of the last step [s], shape (runs,)
+    seconds   by label, shape (runs, labels); a row sums to its time
+    failures  by what broke, shape (runs, hazards), steady ones first
+    names     of what breaks
+    """
+
+    times: Array
+    seconds: Array
+    failures: Array
+    names: tuple[str, ...]
+
+    @property
+    def goodput(self) -> float:
+        """Productive time over all time."""
+        return float(self.seconds[:, STEP].sum() / self.times.sum())
+
+    @property
+    def badput(self) -> dict[str, float]:
+        """Shares of all time by label, without what took none."""
+        shares = self.seconds.sum(axis=0) / self.times.sum()
+        return {label: float(share) for label, share in zip(LABELS[1:], shares[1:], strict=True)
+                if share > 0}  # fmt: skip

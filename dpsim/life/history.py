@@ -1,0 +1,309 @@
+"""One drawn run, played event by event on SimPy: the timeline of a run, and the reference that
+`abreast` is held against.  It draws the same numbers and shares no arithmetic with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import simpy
+
+from dpsim.core.record import Refused
+from dpsim.life import draws
+from dpsim.life.course import (
+    DETECTION,
+    FEWER,
+    LABELS,
+    RESTORE,
+    SAVE,
+    STARTUP,
+    STEP,
+    WAITING,
+    WASTED,
+    Course,
+)
+from dpsim.life.recoveries import Outage
+
+Flow = Generator[Any, Any, bool]
+NEVER = math.inf
+
+
+class Spell(NamedTuple):
+    """A stretch of a run and its label [s]; `done` are the productive seconds at its end."""
+
+    begin: float
+    end: float
+    label: str
+    done: float
+
+
+@dataclass(frozen=True)
+class Life:
+    """One drawn history of a job: passages with exactly one label each, from its first start to the
+    end of its last step.
+
+    seconds   by label
+    failures  by what broke
+    """
+
+    passages: tuple[Spell, ...]
+    seconds: tuple[float, ...]
+    failures: dict[str, int]
+
+    @property
+    def end(self) -> float:
+        """When the last step ends [s]."""
+        return self.passages[-1].end
+
+
+def life_of(course: Course, run: int) -> Life:
+    """Run number `run` of `course`, whose nodes are all alike."""
+    if course.bad[0] > 0:
+        raise Refused("single runs are told of nodes that are alike", ("failures", "bad"))
+    played = _Played(course, run)
+    played.env.run(until=played.env.process(played.job()))
+    return Life(tuple(played.passages), tuple(played.seconds), played.failures)
+
+
+class _Played:
+    """A job, its nodes, and what breaks."""
+
+    def __init__(self, course: Course, run: int) -> None:
+        self.course, self.env = course, simpy.Environment()
+        self.rows, self.place = draws.Rows(course.seed, range(run, run + 1)), np.zeros(1, int)
+        self.row = self.last = self.rows.next(self.place)[0]
+        self.hazard, self.age = float(draws.gap(self.row)), 0.0
+        self.lives = [draws.first_lives(one, course.seed, run) for one in course.aging]
+        self.lack, (_, self.warm, self.idle, self.cold) = 0, course.pools
+        self.ordered, self.orders = 0, set[simpy.Process]()
+        self.arrived = self.env.event()
+        self.passages: list[Spell] = []
+        self.seconds = [0.0] * len(LABELS)
+        self.failures = {one.name: 0 for one in (*course.steady, *course.aging)}
+        self.done, self.saved = 0.0, 0  # productive seconds; checkpoints that are of use
+        self.by_age = self.grew = False
+
+    def job(self) -> Generator[Any, Any, None]:
+        """Start, work, break, recover, until all steps are done."""
+        answers, kind = self.course.outages, "begin"
+        while True:
+            broke = yield from self._recover(getattr(answers, kind))
+            if not broke:
+                if not (yield from self._work()):
+                    return
+                broke = not self.grew
+            kind = "failure" if broke else "growth"
+            self._go_back(getattr(answers, kind).keeps)
+            if broke:
+                self._strike()
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _due(self, rate: float) -> float:
+        """Seconds until something breaks."""
+        steady = self.hazard / rate if rate else NEVER
+        nearest = min((float(lives.min()) for lives in self.lives), default=NEVER) - self.age
+        self.by_age = nearest <= steady
+        return max(min(steady, nearest), 0.0)
+
+    def _age(self, seconds: float, rate: float) -> None:
+        self.hazard -= rate * seconds
+        self.age += seconds
+
+    def _pass(self, label: int, seconds: float) -> Flow:
+        """Let `seconds` pass, or less where something breaks first: whether it does."""
+        exposed = self.course.always
+        due = self._due(self.rate) if exposed else NEVER
+        passed, begin = min(due, seconds), self.env.now
+        yield self.env.timeout(passed)
+        if exposed:
+            self._age(passed, self.rate)
+        self._note(label, begin)
+        return due < seconds
+
+    def _note(self, label: int, begin: float) -> None:
+        if self.env.now > begin:
+            self.passages.append(Spell(begin, self.env.now, LABELS[label], self.done))
+            self.seconds[label] += self.env.now - begin
+
+    # -- recovering ---------------------------------------------------------------------------
+
+    def _recover(self, outage: Outage) -> Flow:
+        """What passes before steps go on; whether something broke in it."""
+        self.rate = self._rate_of_all()
+        if (yield from self._pass(DETECTION, outage.detection)):
+            return True
+        swap, selects = 0 < self.lack <= self.warm, self.lack > self.warm
+        if self.course.endless:
+            swap, selects, self.lack = False, self.lack > 0, 0
+        elif self.lack:
+            if selects and self.lack > self.warm + self.idle:
+                self._order()
+            if (yield from self._wait()):
+                return True
+            self._take(selects)
+        if (yield from self._pass(WAITING, self.course.selection * selects)):
+            return True
+        if swap:
+            outage = self.course.outages.swap
+        if (yield from self._pass(STARTUP, outage.startup)):
+            return True
+        return (yield from self._pass(RESTORE, outage.restore))
+
+    def _wait(self) -> Flow:
+        """Until there are nodes enough; what was ordered is given up where something breaks."""
+        most, begin = len(self.course.speeds) - 1, self.env.now
+        due = self.env.timeout(self._due(self.rate)) if self.course.always else self.env.event()
+        while self.lack - self.warm - self.idle > most and not due.processed:
+            self.arrived = self.env.event()
+            yield due | self.arrived
+        broke = self.lack - self.warm - self.idle > most
+        if self.course.always:
+            self._age(self.env.now - begin, self.rate)
+        self._note(WAITING, begin)
+        if broke:
+            for order in [one for one in self.orders if one.is_alive]:
+                order.interrupt()
+        self.orders.clear()
+        return broke
+
+    def _order(self) -> None:
+        spares = self.course.spares
+        wanted = self.lack + spares.warm - self.warm - self.idle - self.ordered
+        nodes = min(max(wanted, 0), self.cold)
+        if nodes:
+            self.cold -= nodes
+            self.orders.add(self.env.process(self._come(spares.provision, nodes, True)))
+
+    def _come(self, seconds: float, nodes: int, new: bool = False) -> Generator[Any, Any, None]:
+        """Nodes are there after so many seconds."""
+        self.ordered += nodes * new
+        try:
+            yield self.env.timeout(seconds)
+        except simpy.Interrupt:
+            self.ordered -= nodes
+            self.cold += nodes
+            return
+        self.ordered -= nodes * new
+        warm = min(nodes, max(self.course.spares.warm - self.warm, 0))
+        self.warm += warm
+        self.idle += nodes - warm
+        if not self.arrived.triggered:
+            self.arrived.succeed()
+
+    def _take(self, selects: bool) -> None:
+        first = min(self.lack, self.warm)
+        second = min(self.lack - first, self.idle)
+        self.warm, self.idle = self.warm - first, self.idle - second
+        self.lack -= first + second
+        if selects:
+            more = min(max(self.course.spares.warm - self.warm, 0), self.idle)
+            self.warm, self.idle = self.warm + more, self.idle - more
+
+    # -- working ------------------------------------------------------------------------------
+
+    def _work(self) -> Flow:
+        """Steps and checkpoints; False where all steps are done, else something broke or came."""
+        saving, total = self.course.saving, self.course.productive
+        speed, rate = self.course.speeds[self.lack], self._rate_of_all()
+        self.arrived, self.grew = self.env.event(), False
+        if self.lack and self.warm + self.idle:  # they came while the job recovered
+            self.arrived.succeed()
+        pause = write = 0.0
+        each, taken = saving.interval, self.saved
+        while True:
+            goal = min((taken + 1) * each, total)
+            pace = 0.0 if pause else speed / (1.0 + saving.slowdown) if write else speed
+            left = pause or min(write or NEVER, (goal - self.done) / pace)
+            due, begin, before = self._due(rate), self.env.now, self.done
+            ends = self.env.timeout(min(left, due))
+            yield (ends | self.arrived) if self.lack else ends
+            passed = self.env.now - begin
+            self._age(passed, rate)
+            whole = ends.processed and left <= due
+            reached = whole and not pause and not (write and left == write)
+            self.done = goal if reached else before + pace * passed
+            self._label(begin, self.done - before, speed, bool(pause))
+            if not whole:
+                self.grew = not ends.processed
+                return True
+            if reached and goal == total:
+                return False
+            if reached:
+                pause, write, taken = saving.pause, 0.0, taken + 1
+                continue
+            if pause:
+                pause, write = 0.0, saving.write
+            else:
+                write = 0.0
+            if not write:
+                self.saved = taken
+
+    def _label(self, begin: float, steps: float, speed: float, paused: bool) -> None:
+        passed = self.env.now - begin
+        self._note(SAVE if paused else STEP, begin)
+        self.seconds[SAVE if paused else STEP] -= passed
+        self.seconds[STEP] += steps
+        self.seconds[FEWER] += steps / speed - steps
+        self.seconds[SAVE] += passed - steps / speed
+
+    def _go_back(self, keeps: float | None) -> None:
+        """What is not kept was for nothing: its passages get another label."""
+        base = self.saved * self.course.saving.interval
+        left = self.done
+        if keeps is None and not self.course.free:
+            left = base
+        elif keeps and not self.course.free:
+            left = math.floor(left / keeps) * keeps
+        self.seconds[STEP] -= self.done - left
+        self.seconds[WASTED] += self.done - left
+        self.done = left
+        self.saved += int((left - base) / self.course.saving.interval)
+        for at in range(len(self.passages) - 1, -1, -1):
+            one = self.passages[at]
+            if one.label == LABELS[STEP] and one.done > left:
+                self.passages[at] = one._replace(label=LABELS[WASTED])
+            elif one.label == LABELS[STEP]:
+                break
+
+    # -- what breaks --------------------------------------------------------------------------
+
+    def _rates(self) -> list[float]:
+        nodes = (self.course.nodes - self.lack) / self.course.nodes
+        return [one.rate * (nodes if one.nodes == 1 else 1.0) for one in self.course.steady]
+
+    def _rate_of_all(self) -> float:
+        return math.fsum(self._rates())
+
+    def _strike(self) -> None:
+        """Something breaks, now."""
+        course, row, rates = self.course, self.row, self._rates()
+        if self.by_age:
+            kind = min(range(len(self.lives)), key=lambda k: float(self.lives[k].min()))
+            hazard, own = course.aging[kind], self.lives[kind]
+            new = draws.lifetimes(hazard, row[draws.LIFE], row[draws.TURN])
+            own[int(own.argmin())] = self.age + float(new)
+        else:
+            drawn, kind = row[draws.CAUSE] * math.fsum(rates), 0
+            while kind + 1 < len(rates) and drawn >= math.fsum(rates[: kind + 1]):
+                kind += 1
+            hazard = course.steady[kind]
+        self.failures[hazard.name] += 1
+        nodes = min(hazard.nodes, course.nodes - self.lack)
+        self.lack += nodes
+        if nodes and course.repair is not None:
+            self._mend(row, nodes)
+        self.last, self.row = row, self.rows.next(self.place)[0]
+        if not self.by_age:
+            self.hazard = float(draws.gap(self.row))
+
+    def _mend(self, row: Any, nodes: int) -> None:
+        repair = self.course.repair
+        assert repair is not None
+        away = -math.log1p(-row[draws.FIRST]) * repair.automatic
+        if row[draws.ESCALATES] < repair.escalates:
+            away -= math.log1p(-row[draws.SECOND]) * repair.manual
+        self.env.process(self._come(away, nodes))

@@ -1,0 +1,115 @@
+"""The contract of this folder: what a job does when something broke."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+from dpsim.core import units
+from dpsim.core.record import Check, Refused, record
+
+#: what a job answers to: something broke, something broke and a warm spare is at hand, nodes came
+Event = Literal["failure", "swap", "growth"]
+Nodes = Annotated[int, Check(0, 1_048_576)]
+
+
+@record
+class Spares:
+    """Nodes beside those of the job.
+
+    warm       assigned to the job: one takes the place of a broken node at once
+    idle       free: the job takes them when it selects nodes anew, and makes some of them warm
+    cold       in use by others, or not switched on; those that lack come together
+    provision  time until cold ones are there
+    """
+
+    warm: Nodes = 0
+    idle: Nodes = 0
+    cold: Nodes = 0
+    provision: units.Seconds = 0.0
+
+
+@record
+class Repair:
+    """What becomes of a broken node.  Times are means of exponential ones.
+
+    automatic        time of the first attempt
+    manual           time of the second, by people
+    escalates        share of nodes that need it
+    automatic_fails  share that comes back from the first as it was: a bad node stays bad
+    manual_fails     likewise from the second
+    """
+
+    automatic: units.Seconds
+    manual: units.Seconds = 0.0
+    escalates: units.Fraction = 0.0
+    automatic_fails: units.Fraction = 0.0
+    manual_fails: units.Fraction = 0.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a recovery may have to know of the job.
+
+    startup  the scenario's start-up parts together [s]
+    restore  reading a checkpoint [s]
+    step     a step [s]
+    nodes    of the job
+    """
+
+    startup: float
+    restore: float
+    step: float
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Outage:
+    """What passes before steps go on, in this order, and what is left of what was done.
+
+    detection  until it is known what broke [s]; then nodes are found
+    startup    until processes are there and know each other [s]
+    restore    until they have their state [s]
+    keeps      state is kept up to the last multiple of so many productive seconds; None: up to
+               the last checkpoint
+    """
+
+    detection: float
+    startup: float
+    restore: float
+    keeps: float | None = None
+
+
+@record
+class Recovery:
+    """A plug-in says what it answers to an event, and with how few nodes it goes on.
+
+    detection  until the job knows that something broke
+    diagnosis  until it is known what
+    selection  of nodes, where no warm spare is at hand
+    spares     nodes beside those of the job; left out: a broken node's place is taken at once
+    repair     how long broken nodes are away; left out: for ever, and others take their place
+    """
+
+    tag: ClassVar[str] = "kind"
+    detection: units.Seconds = 600.0
+    diagnosis: units.Seconds = 0.0
+    selection: units.Seconds = 0.0
+    spares: Spares | None = None
+    repair: Repair | None = None
+
+    def __post_init__(self) -> None:
+        if self.spares is not None and self.repair is None:
+            message = "is missing: without it spares run out, and then the job waits for ever"
+            raise Refused(message, ("repair",))
+
+    def outage(self, event: Event, setting: Setting) -> Outage:
+        """What passes before the job goes on after `event`."""
+        raise NotImplementedError
+
+    def fewest(self, setting: Setting) -> int:
+        """Nodes with which the job goes on while others are away; all: it waits for them."""
+        return setting.nodes
+
+
+CONTRACT = Recovery

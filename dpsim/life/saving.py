@@ -1,0 +1,185 @@
+"""Checkpoints: what is asked for, and what they do to a stretch of a run, in closed form."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from dpsim.core import units
+from dpsim.core.arrays import Array
+from dpsim.core.marks import Mark
+from dpsim.core.record import Check, Refused, build, record
+
+#: productive seconds between checkpoints where there are none: beyond any run
+NEVER = 1e300
+
+
+@record
+class StepsBetween:
+    """So many steps between two checkpoints."""
+
+    steps: Annotated[int, Check(1, 10**9)]
+
+
+@dataclass(frozen=True)
+class Every(Mark):
+    """Marks an interval of checkpoints: a time, or ``{steps: 500}``."""
+
+    def take(self, value: Any, file: bool) -> float | StepsBetween:
+        if isinstance(value, StepsBetween):
+            return value
+        if isinstance(value, Mapping):
+            return build(StepsBetween, value, file=file)
+        if isinstance(value, str) and not re.match(r"\s*[+-]?[\d.]", value):
+            raise ValueError(f"{value[:60]!r} is no interval; write '20 min' or {{steps: 500}}")
+        return units.Unit("s", high=1e9, above=True).take(value, file)
+
+    def json_schema(self) -> dict[str, Any]:
+        steps = {"type": "object", "properties": {"steps": {"type": "integer", "minimum": 1}},
+                 "required": ["steps"], "additionalProperties": False}  # fmt: skip
+        return {"oneOf": [{"type": "string", "examples": ["20 min"]}, steps]}
+
+
+@record
+class Checkpoint:
+    """How the job's state is saved.
+
+    every       between two checkpoints: `20 min` of steps, or `{steps: 500}`
+    mode        `sync`: training stands still until all is written; `async`: until it is copied to
+                the hosts, and what is not written yet is of no use; `free`: saving takes no time
+                and nothing is ever lost
+    bytes       of a checkpoint; left out: parameters, their fp32 copies and optimizer states
+    write, read  rates of the storage, of all nodes together; the nodes' NICs limit it too
+    write_time, read_time  how long it takes, where that is known instead
+    staging     rate at which a device's part is copied to its host (async)
+    slowdown    how much longer steps take while a checkpoint is written (async)
+    storage     room for checkpoints; the newest and the one being written are kept
+    """
+
+    every: Annotated[float | StepsBetween, Every()] | None = None
+    mode: Literal["sync", "async", "free"] = "sync"
+    bytes: units.Bytes | None = None
+    write: units.BytesPerSecond | None = None
+    read: units.BytesPerSecond | None = None
+    write_time: units.Seconds | None = None
+    read_time: units.Seconds | None = None
+    staging: units.BytesPerSecond | None = None
+    slowdown: Annotated[float, units.Unit("1", high=100.0)] = 0.0
+    storage: units.Bytes | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode == "free":
+            given = [key for key in (*_SAVING, "slowdown") if getattr(self, key)]
+            if given:
+                raise Refused("mode: free saves at no cost, always; leave it out", (given[0],))
+            return
+        if self.every is None:
+            raise Refused("is missing: '20 min', or {steps: 500}", ("every",))
+        if (self.write is None) == (self.write_time is None):
+            raise Refused("needs either write (a rate) or write_time", ("write",))
+        if self.read is not None and self.read_time is not None:
+            raise Refused("give read (a rate) or read_time, not both", ("read",))
+        for key in ("staging", "slowdown"):
+            if self.mode != "async" and getattr(self, key):
+                raise Refused("is for mode: async", (key,))
+        if self.mode == "async" and self.staging is None:
+            raise Refused("is missing: how fast is a device's state copied to its host?",
+                          ("staging",))  # fmt: skip
+
+
+_SAVING = ("every", "bytes", "write", "read", "write_time", "read_time", "staging", "storage")
+
+
+@dataclass(frozen=True)
+class Saving:
+    """Checkpoints of a run, in seconds.
+
+    interval  productive time between two of them
+    pause     for which steps stand still
+    write     time after the pause until the checkpoint is of use
+    slowdown  how much longer steps take while that goes on
+    """
+
+    interval: float = NEVER
+    pause: float = 0.0
+    write: float = 0.0
+    slowdown: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        """Time that a checkpoint costs the run [s]."""
+        return self.pause + self.write * self.slowdown / (1.0 + self.slowdown)
+
+    def cycle(self, speed: Array) -> Array:
+        """From one pause to the next at `speed` (productive seconds a second) [s]."""
+        made: Array = self.interval / speed + self.cost
+        return made
+
+    def advance(self, seconds: Array, since: Array, speed: Array) -> tuple[Array, Array]:
+        """Productive seconds of a stretch of so many `seconds`, and checkpoints that it leaves.
+
+        since  productive seconds since the last checkpoint at its beginning
+        """
+        first, cycle = (self.interval - since) / speed, self.cycle(speed)
+        beyond = seconds - first
+        whole = np.maximum(np.floor(beyond / cycle), 0.0)
+        rest = np.maximum(beyond - whole * cycle - self.pause, 0.0)
+        slow = np.minimum(rest, self.write) / (1.0 + self.slowdown)
+        inside = slow + np.maximum(rest - self.write, 0.0)
+        steps = np.where(beyond < 0.0, seconds * speed,
+                         self.interval * (whole + 1.0) - since + inside * speed)  # fmt: skip
+        late = beyond - self.pause - self.write
+        saved = np.where(late < 0.0, 0.0, np.floor(late / cycle) + 1.0)
+        return steps, saved
+
+    def duration(self, productive: Array, since: Array, speed: Array) -> Array:
+        """Seconds that `productive` seconds take with the checkpoints between them; there is none
+        at their end."""
+        first, each = self.interval - since, self.interval
+        pauses = np.maximum(np.ceil((productive - first) / each * (1.0 - 1e-12)), 0.0)
+        last = (productive - first - np.maximum(pauses - 1.0, 0.0) * each) / speed
+        quick = self.write / (1.0 + self.slowdown)
+        tail = np.where(last <= quick, last * (1.0 + self.slowdown), last + self.write - quick)
+        after = (pauses - 1.0) * self.cycle(speed) + self.pause + tail
+        ends: Array = np.where(pauses > 0, first / speed + after, productive / speed)
+        return ends
+
+
+# -- published intervals --------------------------------------------------------------------------
+
+
+def young(cost: float, mtti: float) -> float:
+    """Young's interval sqrt(2 C M) between checkpoints that cost C (Young, CACM 17(9), 1974) [s].
+
+    >>> round(young(60, 3.0931 * 3600))
+    1156
+    """
+    return math.sqrt(2.0 * cost * mtti)
+
+
+def daly(cost: float, mtti: float) -> float:
+    """Daly's interval of higher order (Daly, FGCS 22(3), 2006, equation 37) [s].
+
+    >>> round(daly(60, 3.0931 * 3600), 1)
+    1116.3
+    """
+    if cost >= 2.0 * mtti:
+        return mtti
+    part = math.sqrt(cost / (2.0 * mtti))
+    return young(cost, mtti) * (1.0 + part / 3.0 + part * part / 9.0) - cost
+
+
+def expected(productive: float, interval: float, cost: float, restart: float, mtti: float) -> float:
+    """Daly's exact mean of a run whose failures come at any time, at a constant rate
+    (equation 20): M e^(R/M) (e^((tau + C)/M) - 1) Ts / tau [s]; infinite where it overflows."""
+    interval = min(interval, productive)
+    try:
+        grown = math.exp(restart / mtti) * math.expm1((interval + cost) / mtti)
+    except OverflowError:
+        return math.inf
+    return mtti * grown * productive / interval

@@ -1,0 +1,76 @@
+"""A run with failures in words: what they cost, what breaks, how state is saved."""
+
+from __future__ import annotations
+
+from dpsim.core.units import show
+from dpsim.predict.answer import Answer
+from dpsim.predict.point import Point, Saved, TrainingRun, WithFailures, computed
+from dpsim.report.text import clean, duration, number, percent, ranks
+
+#: labels of time that is not productive, in words
+LABELS = {
+    "fewer_nodes": "steps with fewer nodes",
+    "checkpoint_save": "saving",
+    "wasted_progress": "work that was lost",
+    "detection": "detection",
+    "waiting_for_nodes": "waiting for nodes",
+    "initialization": "starting up",
+    "checkpoint_restore": "reading checkpoints",
+}
+
+
+def sentences(answer: Answer) -> list[str]:
+    """What failures do to the run, at the largest count."""
+    told = [(p, p.run, p.life) for p in computed(answer.points) if p.run and p.life]
+    if not told:
+        return []
+    point, run, life = max(told, key=lambda one: one[0].ranks)
+    return [_time(point, run, life), _breaks(life), *_saved(life), *_sure(life)]
+
+
+def _time(point: Point, run: TrainingRun, life: WithFailures) -> str:
+    """The mean beside the ideal, with what takes the difference."""
+    lost = sorted(life.badput.items(), key=lambda item: -item[1])
+    shares = ", ".join(f"{LABELS.get(k, clean(k))} {percent(v)}" for k, v in lost if v >= 5e-4)
+    text = (
+        f"Without failures it would take {duration(life.ideal_s)} on {ranks(point.ranks)}: of all "
+        f"time {percent(life.goodput)} is productive"
+    )
+    if point.money and run.time_s > 0:
+        ideal = point.money.usd * life.ideal_s / run.time_s
+        text += f", and {number(ideal)} usd of {number(point.money.usd)} usd"
+    return f"{text} ({shares})." if shares else f"{text}."
+
+
+def _breaks(life: WithFailures) -> str:
+    counts = [(clean(name), count) for name, count in life.interruptions_by.items()]
+    counts.sort(key=lambda item: -item[1])
+    what = ", ".join(f"{name} {number(count)}" for name, count in counts if count > 0)
+    many = len(counts) > 1 and what
+    return (
+        f"A run is interrupted {number(life.interruptions)} times in the mean"
+        f"{f' ({what})' if many else ''}, {number(life.interruptions_per_day)} times a day; at "
+        f"first every {duration(life.mtti_s)}. Of {life.drawn_runs:,} drawn runs, 10 % take less "
+        f"than {duration(life.p10_s)}, half {duration(life.p50_s)}, 10 % more than "
+        f"{duration(life.p90_s)}."
+    )
+
+
+def _saved(life: WithFailures) -> list[str]:
+    if life.checkpoints is None:
+        return []
+    found: Saved = life.checkpoints
+    size = f" of {show(found.bytes, 'B', 3)}" if found.bytes is not None else ""
+    beside = ""
+    if found.young_s > 0:
+        beside = f"; Young's interval is {duration(found.young_s)}, Daly's {duration(found.daly_s)}"
+    return [
+        f"A checkpoint{size} every {duration(found.every_s)} ({found.steps:,} steps) holds steps "
+        f"up for {duration(found.pause_s)} and is of use after {duration(found.write_s)}{beside}."
+    ]
+
+
+def _sure(life: WithFailures) -> list[str]:
+    if life.in_time is None:
+        return []
+    return [f"It ends in time (training.by) with a probability of {percent(life.in_time)}."]

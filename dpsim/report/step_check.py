@@ -1,0 +1,51 @@
+"""Text of `dpsim check`: measured and expected steps, the verdict, likely faults, what to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dpsim.checks.hypotheses import MEANINGS
+from dpsim.core.units import show
+from dpsim.report.table import say, table
+from dpsim.report.text import clean
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from dpsim.checks.steps import StepCheck
+
+SAID = {
+    "normal": "Normal: steps are as long as this cluster's should be.",
+    "slow": "Slow: a fault is likelier than a healthy cluster.",
+    "cannot_tell": "Cannot tell: a healthy cluster and one with a fault explain these steps alike.",
+}
+STYLES = {"normal": "green", "slow": "red", "cannot_tell": "yellow"}
+#: faults less likely than this are not listed
+LISTED = 0.02
+
+
+def print_step_check(found: StepCheck, commands: Sequence[str], console: Console) -> None:
+    """All that `found` says."""
+    heads = ("ranks", "global batch", "measured", "expected", "90 % interval", "ratio")
+    rows = [
+        (
+            f"{seen.case.ranks:,}", f"{seen.case.global_batch:,}", show(seen.seconds, "s"),
+            show(middle, "s"), f"{show(low, 's')} … {show(high, 's')}",
+            f"{seen.seconds / middle:.2f}",
+        )
+        for seen, (middle, low, high) in zip(found.observed, found.expected, strict=True)
+    ]  # fmt: skip
+    console.print(table(heads, rows))
+    causes = [cause for cause in found.causes if cause.probability >= LISTED]
+    if found.verdict != "normal" and causes:
+        say(console, [f"Probability of a fault: {found.probability:.0%}.  Likeliest:"], "bold")
+        lines = (f"  {c.probability:>4.0%}  {c.name}: {MEANINGS[c.name]}" for c in causes)
+        say(console, list(lines))
+    if found.too_fast:
+        text = "Steps are faster than expected: is the scenario what was measured?"
+        say(console, [text], "yellow")
+    if commands:
+        say(console, ["Run next:"], "bold")
+        say(console, [f"  - {clean(command)}" for command in commands])
+    say(console, [SAID[found.verdict]], STYLES[found.verdict])

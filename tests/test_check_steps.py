@@ -1,0 +1,157 @@
+"""`dpsim check`: is a measured step normal, which fault is likely, and what to run next."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from dpsim.cases.case import Case
+from dpsim.cases.variant import at_ranks
+from dpsim.checks.hypotheses import MEANINGS, PRIORS
+from dpsim.checks.next_commands import next_commands
+from dpsim.checks.steps import NORMAL, SLOW, StepCheck, StepJudge, check_steps
+from dpsim.describe.scenario import read
+from dpsim.predict.level import level_of
+from dpsim.predict.timed import timed
+
+ROOT = Path(__file__).parent.parent
+Cli = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def judge() -> StepJudge:
+    """The quickstart's servers, calibrated on one GPU, at 1, 8 and 32 GPUs."""
+    loaded = read("quickstart")
+    found = level_of(loaded)
+    assert found is not None
+    first = found.of(Case(loaded.points[0], loaded.base))
+    return StepJudge([at_ranks(first, ranks) for ranks in (1, 8, 32)], found)
+
+
+@pytest.fixture(scope="module")
+def program() -> ModuleType:
+    """validation/step_verdicts.py."""
+    place = ROOT / "validation" / "step_verdicts.py"
+    spec = importlib.util.spec_from_file_location("step_verdicts", place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    import sys
+
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def times(judge: StepJudge, *factors: float) -> StepCheck:
+    """The verdict on healthy steps that take so many times as long."""
+    return judge.judged([float(t) for t in np.exp(judge.healthy) * np.array(factors)])
+
+
+def test_what_is_predicted_is_normal(judge: StepJudge) -> None:
+    found = times(judge, 1.0, 1.0, 1.0)
+    assert found.verdict == "normal"
+    assert found.probability < NORMAL
+    assert next_commands(found, "quickstart") == []
+
+
+def test_the_pattern_over_ranks_tells_faults_apart(judge: StepJudge) -> None:
+    """Slower on one rank too; only beyond one node, by far; beyond one rank, the same on each."""
+    assert times(judge, 1.5, 1.5, 1.5).causes[0].name == "throttled"
+    assert times(judge, 1.0, 1.0, 8.0).causes[0].name == "wrong_nic"
+    within = times(judge, 1.0, 1.6, 1.55)
+    assert within.verdict == "slow"
+    assert {cause.name for cause in within.causes[:2]} == {"slow_loader", "slow_rank"}
+
+
+def test_probabilities_are_those_of_all_that_could_be(judge: StepJudge) -> None:
+    for factors in ((1.0, 1.0, 1.0), (1.0, 1.3, 2.0), (1.3, 1.3, 1.3)):
+        found = times(judge, *factors)
+        assert found.probability == pytest.approx(sum(c.probability for c in found.causes))
+        assert 0 <= found.probability <= 1
+        expected = "slow" if found.probability >= SLOW else "normal"
+        if NORMAL < found.probability < SLOW:
+            expected = "cannot_tell"
+        assert found.verdict == expected
+    assert set(MEANINGS) == set(PRIORS)
+
+
+def test_steps_that_are_too_fast_are_no_normal_ones(judge: StepJudge) -> None:
+    found = times(judge, 0.5, 0.5, 0.5)
+    assert found.too_fast
+    assert found.verdict == "cannot_tell"
+    assert "dpsim run quickstart" in next_commands(found, "quickstart")
+
+
+def test_an_uncalibrated_step_half_as_long_again_cannot_be_told() -> None:
+    """9 of 10 uncalibrated runs lie between 0.69 and 1.55 of the prediction."""
+    loaded = read("quickstart", ["calibrate=null"])
+    plain = check_steps(timed(loaded, ["1=0.3s"], []))
+    assert plain.verdict == "cannot_tell"
+    assert next_commands(plain, "quickstart")[0].startswith("dpsim check quickstart --step-time 1=")
+
+
+def test_a_loader_that_is_no_limit_is_no_cause() -> None:
+    slow = ["1=0.319s", "8=0.55s"]
+    assert "slow_loader" in [
+        c.name for c in check_steps(timed(read("quickstart"), slow, [])).causes
+    ]
+    sure = check_steps(timed(read("quickstart", ["input.limiting=false"]), slow, []))
+    assert "slow_loader" not in [c.name for c in sure.causes]
+
+
+def test_the_command_says_it_in_text_and_json(cli: Cli) -> None:
+    asked = ("check", "quickstart", "--step-time", "8=0.333s", "--throughput", "32=3000 images/s")
+    code, out, _ = cli(*asked, "--json")
+    document = json.loads(out)
+    assert code == 1
+    assert document["verdict"] == "slow"
+    assert document["causes"][0]["name"] == "wrong_nic"
+    assert [point["ranks"] for point in document["points"]] == [8, 32]
+    assert document["points"][1]["measured_s"] == pytest.approx(32 * 256 / 3000)
+    assert (
+        "dpsim check-nccl nccl.txt --cluster v100-1x100g --ranks 32 --nodes 4" in document["next"]
+    )
+    code, out, _ = cli(*asked)
+    assert code == 1
+    assert "wrong_nic" in out
+    assert "Run next:" in out
+    code, out, _ = cli("check", "quickstart", "--step-time", "8=0.333s")
+    assert (code, "Normal:" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "0 measured steps; 1 … 16 are accepted"),
+        (("--step-time", "0.4s"), "is no RANKS=VALUE"),
+        (("--step-time", "8=fast"), "is not a number with a unit"),
+        (("--step-time", "8=0 s"), "0 s is no measurement"),
+        (("--step-time", "8,layers=3=1s"), "with per_device, global, accumulation"),
+        (("--step-time", "8,accumulation=x=1s"), "a key of the batch is a whole number"),
+        (("--throughput", "8=3 tokens/s"), "tokens/s does not fit this model"),
+        (("--step-time", "0=1s"), "ranks"),
+        (("--step-time", "8,global=4=1s"), "leaves some of 8 ranks without a sample"),
+    ],
+)
+def test_what_is_no_measured_step_is_refused(
+    cli: Cli, words: tuple[str, ...], message: str
+) -> None:
+    code, _, err = cli("check", "quickstart", *words)
+    assert code == 2
+    assert message in " ".join(err.split())
+
+
+def test_made_up_clusters_of_another_model_are_judged_right(program: ModuleType) -> None:
+    """A small part of what `validation/step_verdicts.py` draws."""
+    cases = program.all_cases(2, 5, seed=2, trained=program.TRAINED[:2])
+    found = program.tally(cases)
+    assert found.precision == 1
+    assert found.recall >= 0.6
+    assert found.first >= 0.6

@@ -1,0 +1,426 @@
+"""The life of a run: drawn runs against closed forms, against a second player, against others."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsim.core import plugins
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.life.abreast import live
+from dpsim.life.course import LABELS, Course, Lives, Outages
+from dpsim.life.draws import lifetimes
+from dpsim.life.failures import Hazard
+from dpsim.life.history import life_of
+from dpsim.life.recoveries import Outage, Repair, Spares
+from dpsim.life.saving import Saving, daly, expected, young
+from dpsim.predict.prediction import Prediction, predict
+from dpsim.report.sentences import sentences
+
+SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
+HOUR, DAY = 3600.0, 86400.0
+#: AIReSim's default configuration: mean of 30 runs, their standard deviation, time without failures
+AIRESIM_HOURS, AIRESIM_SPREAD, AIRESIM_IDEAL = 9865.97, 33.60, 6144.0
+#: 0.1 s a step on 8 nodes of one rank; 1,000,000 steps
+TOY: dict[str, Any] = {
+    "model": {"layers": [{"name": "a", "parameters": 10**6, "forward": "40 ms",
+                          "backward": "60 ms"}]},
+    "cluster": {"ranks": 8},
+    "collective": {"backend": "free"},
+    "strategy": {"kind": "ddp"},
+    "optimizer": {"kind": "none"},
+    "training": {"samples": 8_000_000},
+}  # fmt: skip
+BREAKS: dict[str, Any] = {
+    "failures": {"node": {"mtbf": "1 d"}, "runs": 40},
+    "checkpoint": {"every": "10 min", "write_time": "10 s"},
+    "recovery": {"kind": "restart", "detection": "60 s"},
+    "startup": {"rendezvous": "30 s"},
+}
+
+
+def of(**changes: Any) -> Prediction:
+    data = {**TOY, **BREAKS, **changes}
+    given = {key: value for key, value in data.items() if value is not None}
+    return predict(load(given, Path(), "test"))
+
+
+def plain(outage: Outage, **given: Any) -> Course:
+    """A course of 8 nodes that fail 8 times a day together and always answer alike."""
+    own: dict[str, Any] = {
+        "productive": 2 * DAY,
+        "nodes": 8,
+        "saving": Saving(600.0, 10.0),
+        "outages": Outages(outage, outage, outage, outage),
+        "hazards": (Hazard("node", 8, DAY, 1),),
+    }
+    return Course(**{**own, **given})
+
+
+def drawn(seed: int) -> Course:
+    """Any course whose nodes are alike."""
+    dice = random.Random(seed)
+    pick = dice.choice
+    known, up, read = pick([0.0, 5.0, 60.0]), pick([0.0, 30.0, 300.0]), pick([0.0, 40.0])
+    keeps, nodes = pick([None, None, 0.0, 7.0]), pick([4, 16])
+    hazards = [Hazard("gpu", 8 * nodes, pick([1e6, 4e6]), 1)]
+    hazards += [Hazard("software", 1, 5e4, 0)] * (dice.random() < 0.5)
+    hazards += [Hazard("rack", nodes / 4, 9e5, 3)] * (dice.random() < 0.4)
+    hazards += [Hazard("host", nodes, 9e5, 1, "weibull", 0.7)] * (dice.random() < 0.4)
+    hazards += [Hazard("storage", 1, 5e4, 0, "lognormal", 1.2)] * (dice.random() < 0.3)
+    mended = Repair(automatic=HOUR, manual=20_000.0, escalates=0.5)
+    pools = Spares(
+        warm=pick([0, 1, 3]), idle=pick([0, 2]), cold=pick([0, 4]), provision=pick([0.0, 500.0])
+    )
+    fewer = tuple(1.0 - lack / nodes for lack in (1, 2)) if dice.random() < 0.4 else ()
+    return Course(
+        productive=pick([5e4, 49_999.3]),
+        nodes=nodes,
+        saving=pick([Saving(), Saving(600.0, 20.0), Saving(600.0, 5.0, 400.0, pick([0.0, 0.2]))]),
+        outages=Outages(
+            Outage(0.0, up, 0.0),
+            Outage(known, up, read, keeps),
+            Outage(known, 3.0, read, keeps),
+            Outage(1.0, 2.0, 3.0, pick([None, 0.0, 7.0])),
+        ),
+        hazards=tuple(hazards),
+        seed=dice.randrange(99),
+        speeds=(1.0, *fewer),
+        spares=pools if dice.random() < 0.7 else Spares(),
+        repair=mended if dice.random() < 0.8 else None,
+        selection=pick([0.0, 180.0]),
+        always=dice.random() < 0.6,
+    )
+
+
+# -- all runs at once against one run event by event -----------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(100, 124))
+def test_both_players_tell_the_same_life(seed: int) -> None:
+    """Of any course: times to 1e-9, what broke how often, and every second's label."""
+    course = drawn(seed)
+    runs = live(course, 2)
+    for run in range(2):
+        told = life_of(course, run)
+        assert told.end == pytest.approx(runs.times[run], rel=1e-9)
+        assert told.seconds == pytest.approx(tuple(runs.seconds[run]), rel=1e-7, abs=1e-4)
+        assert tuple(told.failures.values()) == tuple(runs.failures[run])
+        conserved(told.passages, told.end)
+
+
+def conserved(passages: Any, end: float) -> None:
+    """Passages follow one another without a gap from 0 to the end, each with a known label."""
+    assert passages[0].begin == 0.0
+    for one, after in pairwise(passages):
+        assert one.end == after.begin
+    assert passages[-1].end == end
+    assert {one.label for one in passages} <= {*LABELS}
+
+
+@pytest.mark.parametrize("seed", range(200, 206))
+def test_every_second_of_every_run_has_one_label(seed: int) -> None:
+    course = drawn(seed)
+    runs = live(course, 50)
+    assert runs.seconds.sum(axis=1) == pytest.approx(runs.times, rel=1e-9)
+    assert (runs.seconds >= 0.0).all()
+    assert runs.seconds[:, 0] == pytest.approx(course.productive, rel=1e-9)
+
+
+def test_runs_do_not_depend_on_how_many_are_drawn() -> None:
+    course = drawn(7)
+    few, many = live(course, 3), live(course, 9)
+    assert few.times.tolist() == many.times[:3].tolist()
+    assert few.seconds.tolist() == many.seconds[:3].tolist()
+
+
+# -- closed forms ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("restart", "interval"), [(0.0, 1155.9), (300.0, 1155.9), (300.0, 4000.0)])
+def test_the_mean_is_daly_s_exact_form(restart: float, interval: float) -> None:
+    """Exponential failures at any time, every 3.093 h in the mean; checkpoints take 60 s."""
+    mtti = 3.0931 * HOUR
+    course = plain(
+        Outage(0.0, restart, 0.0),
+        productive=400 * interval,
+        saving=Saving(interval, 60.0),
+        hazards=(Hazard("node", 8, 8 * mtti, 1),),
+    )
+    course = replace(course, outages=replace(course.outages, begin=Outage(0.0, 0.0, 0.0)))
+    mean = live(course, 1500).times.mean()
+    assert mean == pytest.approx(expected(400 * interval, interval, 60.0, restart, mtti), rel=0.01)
+
+
+def test_published_intervals() -> None:
+    """Young 1,156 s and Daly 1,116 s for 60 s and 3.093 h; the exact form is lowest near Daly's."""
+    mtti = 3.0931 * HOUR
+    assert young(60.0, mtti) == pytest.approx(1155.9, abs=0.1)
+    best = daly(60.0, mtti)
+    assert best == pytest.approx(1116.3, abs=0.1)
+    at = [expected(1e6, best * factor, 60.0, 300.0, mtti) for factor in (0.9, 1.0, 1.1)]
+    assert at[1] == min(at)
+    assert young(10.0, 0.23 * HOUR) == pytest.approx(129.0, abs=0.5)
+
+
+def test_asynchronous_checkpoints_cost_their_pause_and_come_later() -> None:
+    """By hand: 600 s of steps, 5 s of copying, 100 s of writing in which steps take 25 % longer."""
+    saving, at = Saving(600.0, 5.0, 100.0, 0.25), np.array([599.0, 604.0, 700.0, 706.0, 1300.0])
+    zeros, ones = np.zeros(5), np.ones(5)
+    steps, saved = saving.advance(at, zeros, ones)
+    assert steps == pytest.approx([599.0, 600.0, 600.0 + 95.0 / 1.25, 681.0, 1256.0])
+    assert saved.tolist() == [0.0, 0.0, 0.0, 1.0, 1.0]
+    whole = saving.duration(np.array([600.0, 640.0, 1200.0]), zeros[:3], ones[:3])
+    assert whole == pytest.approx([600.0, 655.0, 600.0 + 5.0 + 100.0 + 520.0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("weibull", 0.7), ("weibull", 3.0), ("lognormal", 1.0)]
+)
+def test_lifetimes_have_the_mean_that_is_asked_for(kind: str, shape: float) -> None:
+    drawn = np.random.default_rng(1).random((2, 400_000))
+    found = lifetimes(Hazard("gpu", 1, 1000.0, 1, kind, shape), *drawn)
+    assert found.mean() == pytest.approx(1000.0, rel=0.01)
+    if kind == "weibull":
+        scale = 1000.0 / math.gamma(1.0 + 1.0 / shape)
+        assert np.mean(found < scale) == pytest.approx(1.0 - math.exp(-1.0), abs=0.003)
+
+
+def test_new_parts_that_break_early_break_more_often_at_first() -> None:
+    """Infant mortality: with k = 0.7 a young cluster sees more failures than at the mean rate."""
+    hazard, answer = Hazard("gpu", 64, 30 * DAY, 1), Outage(60.0, 30.0, 0.0)
+    steady = live(plain(answer, hazards=(hazard,)), 200)
+    young_ = live(plain(answer, hazards=(hazard._replace(distribution="weibull", shape=0.7),)), 200)
+    assert young_.failures.mean() > 1.3 * steady.failures.mean()
+    assert live(
+        plain(answer, hazards=(hazard._replace(distribution="weibull", shape=1.0),)), 400
+    ).failures.mean() == pytest.approx(steady.failures.mean(), rel=0.1)
+
+
+# -- pools ----------------------------------------------------------------------------------------
+
+
+def test_more_spare_nodes_are_never_worse() -> None:
+    """Of equal nodes, with the same draws and no selection to wait for, in every single run."""
+    before: Lives | None = None
+    for warm, idle in [(0, 0), (1, 0), (1, 1), (3, 1), (8, 8)]:
+        runs = live(
+            plain(Outage(60.0, 30.0, 5.0), always=False, spares=Spares(warm=warm, idle=idle),
+                  repair=Repair(automatic=2 * HOUR, manual=DAY, escalates=0.5)),
+            60,
+        )  # fmt: skip
+        if before is not None:
+            assert (runs.times <= before.times * (1 + 1e-12)).all()
+            assert (runs.times < before.times).any()
+        before = runs
+
+
+def test_waiting_for_one_of_one_node_is_its_repair() -> None:
+    """A job of a single node without spares waits as long as its repair takes, in the mean."""
+    course = plain(
+        Outage(0.0, 0.0, 0.0, 0.0), nodes=1, always=False, productive=200 * HOUR, saving=Saving(),
+        hazards=(Hazard("node", 1, 10 * HOUR, 1),), repair=Repair(automatic=HOUR),
+    )  # fmt: skip
+    runs = live(course, 400)
+    assert runs.failures.mean() == pytest.approx(20.0, rel=0.03)
+    waited = runs.seconds[:, LABELS.index("waiting_for_nodes")].sum() / runs.failures.sum()
+    assert waited == pytest.approx(HOUR, rel=0.04)
+
+
+def test_bad_nodes_break_more_often_until_they_are_mended() -> None:
+    """All are bad, and no repair works: six times as many; every one works: once each."""
+    mended = Repair(automatic=60.0)
+    same = {"always": False, "spares": Spares(warm=8), "saving": Saving(), "productive": 5 * DAY}
+    answer = Outage(0.0, 0.0, 0.0)
+    count = {
+        key: live(plain(answer, bad=bad, repair=repair, **same), 200).failures.mean()
+        for key, bad, repair in [
+            ("good", (0.0, 1.0), mended),
+            ("bad", (1.0, 6.0), replace(mended, automatic_fails=1.0)),
+            ("mended", (1.0, 6.0), mended),
+        ]
+    }
+    assert count["good"] == pytest.approx(40.0, rel=0.05)
+    assert count["bad"] == pytest.approx(240.0, rel=0.05)
+    assert count["good"] < count["mended"] < count["good"] + 16.0
+
+
+# -- other programs and publications --------------------------------------------------------------
+
+
+def test_airesim_s_default_takes_what_airesim_says() -> None:
+    """Within three standard errors of the difference of the means (30 runs there, 300 here)."""
+    path = SCENARIOS / "against" / "airesim_default.expected.json"
+    point = json.loads(path.read_text())["expected"]["points"][0]
+    assert point["time_to_train_ideal_s"] == pytest.approx(AIRESIM_IDEAL * HOUR, rel=1e-12)
+    runs, spread = point["drawn_runs"], point["time_to_train_spread_s"] / HOUR
+    assert runs >= 300
+    error = math.sqrt(AIRESIM_SPREAD**2 / 30 + spread**2 / runs)
+    assert abs(point["time_to_train_s"] / HOUR - AIRESIM_HOURS) < 3 * error
+    assert spread == pytest.approx(AIRESIM_SPREAD, rel=0.35)
+
+
+@pytest.mark.parametrize(("gpus", "hours"), [(16_384, "1.8"), (131_072, "0.23")])
+def test_meta_s_projected_time_between_failures(gpus: int, hours: str) -> None:
+    """arXiv:2410.21680: 6.50 failures per 1,000 node-days, nodes of 8, as it was printed."""
+    assert f"{1.0 / preset('meta-rsc-1', gpus).rate / HOUR:.2g}" == hours
+
+
+def preset(name: str, gpus: int) -> Course:
+    from dpsim.life.failures import Failures, Inventory, hazards
+
+    there = Inventory(gpus // 8, gpus, None, None)
+    found = tuple(hazards(Failures(preset=name), there))  # type: ignore[arg-type]
+    return plain(Outage(60.0, 300.0, 10.0), nodes=gpus // 8, hazards=found)
+
+
+def test_llama_3_was_interrupted_419_times_in_54_days_and_lost_less_than_a_tenth() -> None:
+    """With its rate, a checkpoint every ten minutes at its storage's 2 TB/s, and five minutes to
+    start again; what that took was not published."""
+    course = replace(preset("llama3-16k", 16_384), productive=50 * DAY, saving=Saving(600.0, 2.8))
+    runs = live(course, 100)
+    per_54_days = runs.failures.sum() / runs.times.sum() * 54 * DAY
+    assert per_54_days == pytest.approx(419.0, rel=0.02)
+    assert 0.90 < runs.goodput < 0.95
+
+
+# -- the answer -----------------------------------------------------------------------------------
+
+
+def test_without_failures_nothing_changes() -> None:
+    nothing = dict.fromkeys(BREAKS)
+    without, with_ = of(**nothing).points[0], of().points[0]
+    assert without["time_to_train_s"] == pytest.approx(100_000.0)
+    assert "goodput" not in without
+    assert with_["time_to_train_ideal_s"] == without["time_to_train_s"]
+    assert with_["step_time_s"] == without["step_time_s"]
+
+
+def test_parts_of_the_answer_agree() -> None:
+    point = of(
+        price={"per_device_hour": "2 usd"}, training={"samples": 8e6, "by": "29.4 h"}
+    ).points[0]
+    assert point["goodput"] + sum(point["badput"].values()) == pytest.approx(1.0)
+    assert point["goodput"] * point["time_to_train_s"] == pytest.approx(100_000.0)
+    order = [point[f"time_to_train_{key}_s"] for key in ("p10", "p50", "p90")]
+    assert order == sorted(order)
+    assert point["time_to_train_low_s"] < point["time_to_train_s"] < point["time_to_train_high_s"]
+    assert point["cost_usd"] == pytest.approx(16.0 * point["time_to_train_s"] / HOUR)
+    assert point["usd_per_useful_sample"] == pytest.approx(point["cost_usd"] / 8e6)
+    assert sum(point["interruptions_by"].values()) == pytest.approx(point["interruptions"])
+    assert 0.0 < point["in_time"] < 1.0
+    assert point["checkpoints"]["steps"] == 6000
+    assert point["checkpoints"]["young_s"] == pytest.approx(young(10.0, 3 * HOUR))
+
+
+def test_the_same_seed_gives_the_same_runs_and_another_one_others() -> None:
+    assert of().document == of().document
+    assert of(seed=1).points[0]["time_to_train_s"] != of().points[0]["time_to_train_s"]
+
+
+def test_a_checkpoint_of_mixed_precision_adam_is_14_bytes_a_parameter() -> None:
+    """2 of weights, 4 of their copies, 8 of states: 14 MB at 1 MB/s are 14 s."""
+    saved = of(
+        precision={"parameters": "bf16"}, optimizer={"kind": "adam"},
+        checkpoint={"every": {"steps": 500}, "write": "1 MB/s", "read": "2 MB/s"},
+    ).points[0]["checkpoints"]  # fmt: skip
+    assert saved["bytes"] == 14e6
+    assert saved["pause_s"] == pytest.approx(14.0)
+    assert saved["restore_s"] == pytest.approx(7.0)
+    assert saved["every_s"] == pytest.approx(50.0)
+
+
+def test_the_nodes_nics_limit_a_fast_storage() -> None:
+    """Two nodes with one 10 Gbit/s NIC each write 2.5 GB/s, whatever the storage takes."""
+    machine = {"machine": "rack-10gbe", "nodes": 2, "gpus_per_node": 1}
+    saved = of(
+        cluster=machine, collective=None, failures={"nic": {"mtbf": "10 d"}, "runs": 2},
+        checkpoint={"every": "10 min", "bytes": "25 GB", "write": "1 TB/s"},
+    ).points[0]  # fmt: skip
+    assert saved["checkpoints"]["write_s"] == pytest.approx(10.0)
+    assert list(saved["interruptions_by"]) == ["nic"]
+
+
+def test_words_say_what_failures_cost() -> None:
+    lines = sentences(of(price={"per_device_hour": "2 usd"}).answer)
+    (told,) = (line for line in lines if "Without failures it would take" in line)
+    assert "of all time" in told
+    assert "usd of" in told
+    (saved,) = (line for line in lines if "A checkpoint" in line)
+    assert "Young's interval is" in saved
+
+
+def test_hot_spares_save_the_start_up() -> None:
+    pools = {"spares": {"warm": 3}, "repair": {"automatic": "1 h"}}
+    slow = {"startup": {"compile": "10 min"}}
+    cold = of(recovery={"kind": "restart", "detection": "5 s", **pools}, **slow).points[0]
+    hot = of(recovery={"kind": "spares", "detection": "5 s", "swap": "20 s", **pools}, **slow)
+    assert hot.points[0]["badput"]["initialization"] < 0.2 * cold["badput"]["initialization"]
+
+
+@pytest.mark.parametrize("kind", plugins.names("recoveries"))
+def test_every_recovery_is_played_alike_by_both_players(kind: str) -> None:
+    from dpsim.life.recoveries import Setting
+
+    made = plugins.find("recoveries", kind)(
+        spares=Spares(warm=2), repair=Repair(automatic=HOUR), detection=5.0
+    )
+    setting = Setting(startup=120.0, restore=20.0, step=1.0, nodes=8)
+    answers = [made.outage(event, setting) for event in ("failure", "swap", "growth")]
+    course = plain(
+        answers[0], outages=Outages(Outage(0.0, 120.0, 0.0), *answers),
+        spares=made.spares, repair=made.repair, selection=made.selection,
+    )  # fmt: skip
+    runs = live(course, 3)
+    for run in range(3):
+        assert life_of(course, run).end == pytest.approx(runs.times[run], rel=1e-9)
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"training": None}, "failures: needs training"),
+        ({"checkpoint": None}, "checkpoint: is missing; mode: free"),
+        ({"failures": None}, "checkpoint: needs failures"),
+        ({"failures": {}}, "names nothing that breaks"),
+        ({"failures": {"gpu": {"mtbf": "0 s"}}}, "failures.gpu.mtbf: "),
+        ({"failures": {"gpu": {"mtbf": "1 h", "distribution": "weibull"}}}, "shape: is missing"),
+        ({"failures": {"nic": {"mtbf": "1 h"}}}, "failures.nic: needs a machine"),
+        ({"failures": {"shared": {"rack": {"nodes": 9, "mtbf": "1 h"}}}}, "the job has 8"),
+        ({"failures": {"preset": "none"}}, "is none of llama3-16k"),
+        ({"failures": {"preemption": {}}}, "'preemption' is not modelled"),
+        ({"failures": {"node": {"mtbf": "5 min"}}}, "a run would be interrupted"),
+        ({"checkpoint": {"every": "10 min"}}, "needs either write"),
+        ({"checkpoint": {"every": "best", "write_time": "1 s"}}, "'best' is no interval"),
+        ({"checkpoint": {"mode": "free", "every": "1 s"}}, "mode: free saves at no cost"),
+        ({"checkpoint": {"every": "1 s", "write_time": "1 s", "staging": "1 GB/s"}}, "for mode"),
+        ({"checkpoint": {"every": "1 s", "write": "1 kB/s", "mode": "async",
+                         "staging": "1 GB/s"}}, "the storage does not keep up"),
+        ({"checkpoint": {"every": "1 h", "write": "1 MB/s", "storage": "4 MB"}}, "more than"),
+        ({"checkpoint": {"every": "1 h", "write_time": "1 s", "levels": []}}, "is not modelled"),
+        ({"recovery": {"kind": "torchft"}}, "'torchft' is not modelled"),
+        ({"recovery": {"kind": "spares"}}, "needs warm nodes"),
+        ({"recovery": {"kind": "restart", "spares": {"warm": 1}}}, "recovery.repair: is missing"),
+        ({"recovery": {"kind": "restart", "spares": {"warm": 9}, "repair": {"automatic": "1 h"}}},
+         "9 spare nodes of a job that has 8"),
+        ({"recovery": {"kind": "restart", "repair": {"automatic": "9 d"}}}, "hardly ever have all"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
+    if changes.get("checkpoint", 1) is None or changes.get("failures", 1) is None:
+        changes = {"recovery": None, **changes}
+    with pytest.raises(Refused) as error:
+        of(**changes)
+    assert said in str(error.value)

@@ -1,0 +1,239 @@
+"""How hardware is written elsewhere, and how it is read.
+
+Phrasings after cloud pages, MLPerf system files, headers of nccl-tests, issue threads and READMEs;
+what is expected was written down by hand, beside each, before the reader saw it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dpsim.accuracy.platforms import MachineReading, platform
+from dpsim.core.record import Refused
+from dpsim.machines.machine import load_device, load_machine
+
+IB, ETH = "infiniband", "ethernet"
+A100, H100, H200, B200 = "A100-SXM4-80GB", "H100-SXM5-80GB", "H200-SXM5-141GB", "NVIDIA B200"
+
+#: text on the network between nodes of 8 H100 SXM → NICs, Gbit/s of each, kind
+NETWORKS: list[tuple[str, int, float, str]] = [
+    ("3.2 Tbps InfiniBand", 8, 400, IB),
+    ("8x 400 Gb/s InfiniBand NDR (ConnectX-7)", 8, 400, IB),
+    ("NVIDIA Quantum-2 InfiniBand, 8 NDR ports per node", 8, 400, IB),
+    ("400 Gbps per GPU NVIDIA Quantum-2 CX7 InfiniBand", 8, 400, IB),
+    ("RoCEv2 8x400G", 8, 400, "roce"),
+    ("RoCE v2, 8 x 200 GbE", 8, 200, "roce"),
+    ("four 200Gb RoCEv2 NICs", 4, 200, "roce"),
+    ("8 *100 Gbps network nic, RoCE", 8, 100, "roce"),
+    ("IB 200Gb * 4 (dual port)", 4, 200, IB),
+    ("8x HDR200", 8, 200, IB),
+    ("4x EDR", 4, 100, IB),
+    ("dual-rail EDR InfiniBand", 2, 100, IB),
+    ("quad-rail HDR100", 4, 100, IB),
+    ("2-rail HDR InfiniBand", 2, 200, IB),
+    ("single-rail FDR", 1, 56, IB),
+    ("2x HDR dual port mezzanine", 2, 200, IB),
+    ("1x 100Gb IB HDR ConnectX-6 SP", 1, 100, IB),
+    ("2x 25GbE Mellanox ConnectX-4 DP", 2, 25, ETH),
+    ("gigabit Ethernet", 1, 1, ETH),
+    ("10GBASE-T", 1, 10, ETH),
+    ("100 GbE, TCP", 1, 100, ETH),
+    ("25 Gbit/s Ethernet", 1, 25, ETH),
+    ("12.5 GB/s Ethernet over TCP sockets", 1, 100, ETH),
+    ("25 GB/s per NIC, 8 NICs, InfiniBand", 8, 200, IB),
+    ("50 GB/s bidirectional per NIC, 8 InfiniBand NICs", 8, 200, IB),
+    ("200 GB/s per node InfiniBand", 4, 400, IB),
+    ("400 GB/s aggregate bidirectional InfiniBand", 4, 400, IB),
+    ("one ConnectX-7 400 Gb/s per GPU, RoCE", 8, 400, "roce"),
+    ("Slingshot-11, 4x 200 Gb/s", 4, 200, "slingshot"),
+    ("4 HPE Slingshot 11 NICs", 4, 200, "slingshot"),
+    ("HPE Slingshot 10, 2 NICs", 2, 100, "slingshot"),
+    ("2x Intel Omni-Path 100 Series HFI", 2, 100, "omni_path"),
+    ("GPUDirect-TCPXO, 8x 200 Gbps", 8, 200, "tcpx"),
+    ("GPUDirect-TCPX, 4 x 200 Gbps", 4, 200, "tcpx"),
+    ("EFAv2, 3200 Gbps per instance", 8, 400, "efa"),
+    ("32x 100 Gbps EFA network cards", 8, 400, "efa"),
+    ("3,200 Gbps of EFA networking", 8, 400, "efa"),
+    ("Elastic Fabric Adapter, 400 Gbps of networking bandwidth per instance", 4, 100, "efa"),
+    ("1x Ethernet 80Gb/Sec, 8x NVIDIA NDR (400Gb/s)", 8, 400, IB),
+    ("Management: 1x Bluefield-2 DPU Ethernet 100Gb/Sec, Compute: 8x ConnectX-7 InfiniBand NDR "
+     "400Gb/Sec", 8, 400, IB),
+    ("Storage: 2x BF3 ConnectX-7 400Gb/s, Compute: 8x BF3 ConnectX-7 400Gb/s", 8, 400, "roce"),
+    ("Infiniband, Ethernet | 8x 200Gbe Infiniband, 2x 10GbE Ethernet", 8, 200, IB),
+    ("2x BlueField-3 400 Gb/s east-west, 1x 200 Gb/s north-south", 2, 400, "roce"),
+    ("8 x 400 Gb/s Ethernet (Spectrum-X)", 8, 400, "roce"),
+    ("8x400GbE", 8, 400, "roce"),
+    ("IPoIB over 1x EDR", 1, 100, "ipoib"),
+    ("NCCL over TCP sockets, 2 x 100 GbE", 2, 100, ETH),
+    ("gVNIC, 100 Gbps", 1, 100, "gvnic"),
+    ("4x ConnectX-6 HDR 200Gb/s on PCIe 4.0 x16", 4, 200, IB),
+    ("8x Thor 2 400G RoCE", 8, 400, "roce"),
+    ("osu_bw measured 24.5 GB/s; 8x HDR", 8, 200, IB),
+]  # fmt: skip
+
+#: accelerator, GPUs a node, inside the node, the platform's name → machine and device
+NODES: list[tuple[str, int, str, str, str, str]] = [
+    ("NVIDIA A100 80GB PCIe", 4, "", "", "a100-pcie-4", "a100-pcie-80gb"),
+    ("A100-PCIE-40GB", 8, "PCIe 4.0 x16", "", "rack-pcie4", "a100-pcie-40gb"),
+    ("A100 PCIe", 4, "NVLink bridge", "", "nc96ads-a100-v4", "a100-pcie-80gb"),
+    ("Tesla V100-PCIE-32GB", 4, "", "", "rack-100gbe", "v100-pcie-32gb"),
+    ("V100S-PCIE-32GB", 2, "PCIe Gen3", "", "rack-100gbe", "v100-pcie-32gb"),
+    ("Tesla V100-SXM2-32GB", 8, "NVLink", "", "dgx-1v", "v100-sxm2-32gb"),
+    ("V100-SXM3-32GB", 16, "NVSwitch", "DGX-2", "dgx-2", "v100-sxm3-32gb"),
+    ("V100-SXM3-32GB-H (450W)", 16, "NVSwitch", "DGX-2H", "dgx-2h", "v100-sxm3-32gb-450w"),
+    ("V100 PCIe", 8, "dual-root PCIe 3.0", "", "dual-root-pcie3", "v100-pcie-16gb"),
+    ("NVIDIA RTX A6000", 8, "NVLink pairs", "", "a6000-8", "rtx-a6000"),
+    ("RTX A6000", 4, "PCIe 4.0, no NVLink bridges", "", "rack-pcie4", "rtx-a6000"),
+    ("NVIDIA A40", 8, "4 NVLink bridges", "", "a40-8", "a40"),
+    ("GeForce RTX 3090", 8, "NVLink bridges between pairs", "", "rtx3090-8", "rtx3090"),
+    ("GeForce RTX 4090", 8, "PCIe 4.0 x16, no P2P", "", "rtx4090-8", "rtx4090"),
+    ("NVIDIA L40S", 8, "PCIe Gen4 with P2P", "", "l40s-8", "l40s"),
+    ("NVIDIA H100 NVL", 8, "NVLink bridges", "", "h100-nvl-8", "h100-nvl"),
+    ("NVIDIA H100 PCIe", 2, "NVLINK connected H100 PCIe GPUs", "", "h100-nvl-8", "h100-pcie"),
+    ("H100-PCIe-80GB", 8, "PCIe 5.0 x16", "", "rack-pcie5", "h100-pcie"),
+    ("NVIDIA H100 80GB HBM3", 8, "", "", "dgx-h100", "h100-sxm"),
+    ("H100", 8, "18 NVLink 4 links to NVSwitch", "", "dgx-h100", "h100-sxm"),
+    ("NVIDIA H20", 8, "NVLink 900GB/s", "", "h20-8", "h20"),
+    ("NVIDIA H800", 8, "NVLink 400 GB/s", "", "h800-8", "h800-sxm"),
+    ("NVIDIA GH200 480GB", 1, "", "", "gh200-1", "gh200-96gb"),
+    ("GH200", 4, "NVLink", "", "gh200-4", "gh200-96gb"),
+    ("NVIDIA B300 SXM6 AC", 8, "NVLINK Gen5", "", "dgx-b300", "b300"),
+    ("B300", 8, "NVSwitch", "HGX B300", "hgx-b300", "b300"),
+    ("NVIDIA GB300 NVL72", 4, "NVLINK Gen5", "", "gb300-nvl72", "gb300"),
+    ("NVIDIA Blackwell Ultra GPU (GB300)", 4, "", "", "gb300-nvl72", "gb300"),
+    ("B200", 8, "", "p6-b200.48xlarge", "p6-b200.48xlarge", "b200"),
+    ("B200", 8, "", "GCP a4-highgpu-8g", "a4-high", "b200"),
+    ("H200", 8, "", "p5en.48xlarge", "p5en.48xlarge", "h200"),
+    ("A100", 8, "", "p4de.24xlarge", "p4de.24xlarge", "a100-sxm-80gb"),
+    ("A100", 8, "", "NDm A100 v4", "nd-a100-v4", "a100-sxm-40gb"),
+    ("A100", 4, "", "NERSC Perlmutter", "perlmutter", "a100-sxm-40gb"),
+    ("RTX PRO 6000 Blackwell Server Edition", 8, "PCIe 5.0", "", "rtx-pro-6000-8", "rtx-pro-6000"),
+    ("AMD Instinct MI300X OAM 192GB", 8, "Infinity Fabric", "", "mi300x-8", "mi300x"),
+    ("AMD Instinct MI355X", 8, "XGMI", "", "mi355x-8", "mi355x"),
+    ("GTX 1080 Ti", 8, "single-root PCIe switch", "", "single-root-pcie3", "gtx1080ti"),
+]  # fmt: skip
+
+#: accelerator, GPUs a node, inside the node → what the refusal names
+REFUSED: list[tuple[str, int, str, str]] = [
+    ("NVIDIA A100-PCIE-80GB", 8, "NVSwitch", "no NVSwitch joins"),
+    ("NVIDIA H200-NVL-141GB", 8, "4-way NVLink bridge", "H200 NVL"),
+    ("TPU v3", 8, "", "TPU v2 and v3"),
+    ("TPU v6e, 2 slices", 4, "", "several slices"),
+    ("Intel Gaudi 3", 8, "", "Gaudi"),
+    ("AWS Trainium2", 16, "", "Trainium"),
+    ("AMD Instinct MI250X", 8, "Infinity Fabric", "MI250"),
+    ("AMD Instinct MI350X", 8, "XGMI", "MI350X"),
+    ("NVIDIA A1000", 2, "", "nearest"),
+    ("A100X", 2, "PCIe", "nearest"),
+    ("H100", 12, "", "GPUs? in a node|at most|in a node"),
+]  # fmt: skip
+
+#: accelerator, GPUs a node, inside, network → labels of the readings, the usual one first
+OPEN: list[tuple[str, int, str, str, tuple[str, ...]]] = [
+    ("NVIDIA V100", 4, "not stated", "1x EDR",
+     ("modules on NVLink", "PCIe cards, GPUs reading each other over PCIe",
+      "PCIe cards, staged through the host")),
+    ("NVIDIA A100 PCIe", 4, "", "1x HDR",
+     ("GPUs reading each other over PCIe", "staged through the host")),
+    (H100, 8, "NVSwitch", "not stated",
+     ("the network of the GPU's usual machine", "one NIC of the usual rate",
+      "TCP over one Ethernet NIC")),
+    (H100, 8, "NVSwitch", "InfiniBand",
+     ("as many NICs as the usual machine has", "one NIC of the usual rate")),
+    (H100, 8, "NVSwitch", "400 Gb/s NDR InfiniBand",
+     ("as many such NICs as the usual machine has", "one such NIC")),
+    (A100, 8, "NVSwitch", "100 Gb/s", ("RDMA", "TCP over Ethernet")),
+    (A100, 8, "NVSwitch", "Ethernet", ("10 Gbit/s", "25 Gbit/s", "100 Gbit/s")),
+]  # fmt: skip
+
+
+def test_the_tables_are_large() -> None:
+    assert len(NETWORKS) + len(NODES) + len(REFUSED) + len(OPEN) > 100
+
+
+def _rate(reading: MachineReading) -> tuple[int, float, str]:
+    cluster = reading.cluster
+    rate = float(cluster["inter_node_bandwidth"].split()[0])
+    return cluster["nics_per_node"], rate, cluster["inter_node_kind"]
+
+
+@pytest.mark.parametrize(("text", "nics", "gbits", "kind"), NETWORKS)
+def test_a_network_is_read(text: str, nics: int, gbits: float, kind: str) -> None:
+    found = platform(accelerator=H100, gpus_per_node=8, intra_node="NVSwitch", inter_node=text)
+    assert _rate(found.readings[0]) == (nics, gbits, kind)
+
+
+@pytest.mark.parametrize(("accelerator", "gpus", "inside", "name", "machine", "device"), NODES)
+def test_a_node_is_read(
+    accelerator: str, gpus: int, inside: str, name: str, machine: str, device: str
+) -> None:
+    cluster = platform(
+        accelerator=accelerator, gpus_per_node=gpus, intra_node=inside, machine=name, nodes=1
+    ).cluster
+    assert cluster["machine"] == machine
+    own = load_machine(machine).device.name
+    told = load_device(cluster["device"]).name if "device" in cluster else own
+    assert told == load_device(device).name
+
+
+@pytest.mark.parametrize(("accelerator", "gpus", "inside", "what"), REFUSED)
+def test_what_would_be_misread_is_refused(
+    accelerator: str, gpus: int, inside: str, what: str
+) -> None:
+    with pytest.raises(Refused, match=what):
+        platform(accelerator=accelerator, gpus_per_node=gpus, intra_node=inside)
+
+
+@pytest.mark.parametrize(("accelerator", "gpus", "inside", "network", "labels"), OPEN)
+def test_what_is_not_said_has_several_readings(
+    accelerator: str, gpus: int, inside: str, network: str, labels: tuple[str, ...]
+) -> None:
+    found = platform(
+        accelerator=accelerator, gpus_per_node=gpus, intra_node=inside, inter_node=network
+    )
+    assert tuple(reading.label for reading in found.readings) == labels
+    assert sum(reading.weight for reading in found.readings) == pytest.approx(1.0)
+    assert labels[1] in found.notes[-1]
+
+
+@pytest.mark.parametrize("card", ["A100 PCIe", "V100-PCIE-32GB", "H100 PCIe", "L40S", "A40"])
+def test_a_card_never_gets_the_nvlink_of_its_generation(card: str) -> None:
+    for reading in platform(accelerator=card, gpus_per_node=4).readings:
+        node = load_machine(reading.cluster["machine"]).node
+        assert getattr(node, "bridge", None) is None
+        assert not hasattr(node, "nvlink")
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "machine"),
+    [
+        ("TPU-v5p", "tpu-v5p"), ("TPU v5litepod", "tpu-v5e"), ("TPU v6e (Trillium)", "tpu-v6e"),
+        ("TPU v7x (Ironwood)", "tpu7x"), ("Google TPU v4", "tpu-v4"),
+    ],
+)  # fmt: skip
+def test_all_hosts_of_tpus_are_one_slice(accelerator: str, machine: str) -> None:
+    found = platform(
+        accelerator=accelerator, gpus_per_node=4, inter_node="ICI, one slice", nodes=16, ranks=64
+    )
+    assert found.cluster == {"machine": machine, "gpus_per_node": 64}
+    assert len(found.readings) == 1
+
+
+def test_one_node_has_no_network_to_ask_for() -> None:
+    found = platform(accelerator=H100, gpus_per_node=8, intra_node="NVSwitch", nodes=1)
+    assert len(found.readings) == 1
+    assert found.notes == ()
+
+
+def test_bits_and_bytes_are_told_apart_by_the_generation() -> None:
+    found = platform(accelerator=A100, gpus_per_node=8, inter_node="1x HDR 200 GB/s")
+    assert _rate(found.readings[0]) == (1, 200, IB)
+    assert any("taken for bits" in note for note in found.notes)
+
+
+def test_the_column_s_total_wins_over_the_text_and_says_so() -> None:
+    found = platform(
+        accelerator=A100, gpus_per_node=8, inter_node="8x HDR 200 Gb/s", inter_gbits_s=400
+    )
+    assert _rate(found.readings[0]) == (2, 200, IB)
+    assert "The text counts 8, the total makes 2 NICs." in found.notes
