@@ -1066,3 +1066,43 @@ def test_every_reader_keeps_the_contract() -> None:
         assert isinstance(reader.accepts, str)
         assert "claims" in vars(type(reader))
         assert "read" in vars(type(reader))
+
+
+# -- the link that a curve crossed ----------------------------------------------------------------
+
+
+def across(rate: str | None, gigabytes: float, tmp_path: Path) -> None:
+    """A prediction with a curve of 16 ranks on two DGX H100, 8 NICs of 400 Gbit/s each, by hand."""
+    size = 2**30
+    known = f"  link_rate: {rate}\n" if rate else ""
+    seconds = size / (gigabytes * 1e9)
+    (tmp_path / "c.yaml").write_text(
+        "schema_version: 1\ntitle: t\nmade_from: []\ncurves:\n- operation: all_reduce\n"
+        f"  ranks: 16\n  nodes: 2\n{known}  points:\n  - 1 MiB, 90 us, 1 us\n"
+        f"  - {size} B, {seconds * 1e6!r} us, 1 us\n",
+        encoding="utf-8",
+    )
+    cluster = {"machine": "dgx-h100", "nodes": 2}
+    predict(loaded(tmp_path, calibration="c.yaml", cluster=cluster))
+
+
+def test_a_curve_holds_at_the_rate_of_its_link(tmp_path: Path) -> None:
+    across("400 Gbit/s", 200, tmp_path)
+    across(None, 200, tmp_path)
+    with pytest.raises(Refused, match="was measured at 100 Gbit/s per NIC, and here are 400"):
+        across("100 Gbit/s", 200, tmp_path)
+
+
+def test_a_curve_faster_than_the_link_it_is_said_to_cross_is_refused(tmp_path: Path) -> None:
+    """Of 900 GB/s on two nodes each sends half at least, and its NICs carry 400 GB/s."""
+    with pytest.raises(Refused, match="faster than the link that it is said to cross"):
+        across(None, 900, tmp_path)
+
+
+def test_the_command_writes_the_rate_of_the_link(tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "c.yaml"
+    assert run(DATA / GKE, DATA / H100, "--link-rate", "100 Gbit/s", "-o", out) == 0
+    rates = {curve.nodes: curve.link_rate for curve in calibrated.load(out).curves}
+    assert rates == {1: None, 4: 12.5e9}
+    assert run(DATA / GKE, "--link-rate", "fast", "-o", tmp_path / "d.yaml") == 2
+    assert "--link-rate" in capsys.readouterr().err

@@ -677,3 +677,40 @@ def test_versions_are_read() -> None:
     assert backend.version_of("") == tables.NEWEST
     assert tables.era_of((2, 22)).since == (2, 21)
     assert [tables.architecture(c) for c in (0, 61, 70, 80, 89, 90, 100)] == [1, 0, 0, 1, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("operation", "times"), [("broadcast", 2.0), ("reduce", 2.0)])
+def test_one_way_through_host_memory_is_twice_as_fast_between_two(
+    operation: str, times: float
+) -> None:
+    """Two RTX 2080 Ti on PCIe Gen3 were measured at 11 GB/s one way, and 4 to 5 both ways."""
+    machine = load_machine("rtx2080ti-8")
+    peers = replace(machine, node=replace(machine.node, staged=False))
+    pair, eight = ([m.topology(1, gpus_per_node=gpus) for m in (machine, peers)] for gpus in (2, 8))
+    both = [Nccl().plan(operation, range(2), 2**28, t).phases[0] for t in pair]
+    assert both[1].seconds == pytest.approx(times * both[0].seconds)
+    assert both[0].size == pytest.approx(both[1].size / times)
+    many = [Nccl().plan(operation, range(8), 2**28, t).seconds for t in eight]
+    assert many[0] == many[1]
+    reduced = [Nccl().plan("all_reduce", range(2), 2**28, t).seconds for t in pair]
+    assert reduced[0] == reduced[1]
+
+
+def test_later_generations_of_efa_have_shorter_hops() -> None:
+    newer = constants.shipped("nccl")["efa.newer"].value
+    backend = Nccl(algorithm="ring", protocol="ll")
+
+    def hops(nodes: int, rate: float) -> float:
+        """Latency of six hops between nodes more than of two, which are 8 GPUs each."""
+        found = load_machine("p5.48xlarge").topology(nodes, inter_node_bandwidth=rate)
+        return backend.plan("all_reduce", range(8 * nodes), 8.0, found).phases[0].latency
+
+    inside = hops(4, 25e9) - hops(2, 25e9), hops(4, 12.5e9) - hops(2, 12.5e9)
+    assert newer < inside[0] / inside[1] < 1  # what NVLink adds is the same
+
+
+def test_rccl_launches_take_longer_between_nodes() -> None:
+    longer = constants.shipped("nccl")["xgmi.between"].value
+    apart = Nccl().plan("all_reduce", range(16), 8.0, load_machine("mi300x-8").topology(2))
+    roce = constants.shipped("nccl")["roce.floor"].value
+    assert apart.launch == pytest.approx(roce + longer)

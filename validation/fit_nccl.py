@@ -1,12 +1,13 @@
 """Fit the constants of the NCCL backend to measured collectives and write them as YAML.
 
     python validation/fit_nccl.py TABLE [-o dpsim/core/fitted/nccl.yaml] [--bootstrap 40]
-                                  [--only messages]
+                                  [--only messages] [--kinds roce,efa]
 
 TABLE is a CSV with the columns of `dpsim validate` for collectives (series_id, accelerator,
 gpus_per_node, nodes, ranks, fabric, interconnect_stated, library, algo, proto, collective,
 size_bytes, time_us, pathological).  Rows of NCCL and RCCL that are not pathological are used; of
-these the series with an even CRC-32 of their name are fitted, and the odd ones only scored.
+these the series with an even CRC-32 of their name are fitted, and the odd ones only scored; of
+kinds with few machines (`WHOLE`) all are, for which leave_out_collectives.py says what to expect.
 
 Every constant belongs to a kind of link (and a protocol), none to a machine, a series or a source.
 The residual is log(predicted / measured) under a soft L1 loss, so that odd rows don't decide; the
@@ -14,7 +15,8 @@ rows of one machine count as a dozen, however many there are.  Each constant has
 errors are bootstrapped over series.
 
 All-to-alls and sends have constants of their own (`dpsim/backends/_nccl_messages.py`), fitted after
-the others and beside them: with `--only messages` the others stay as they are in the file.
+the others and beside them: with `--only messages` the others stay as they are in the file.  With
+`--kinds` the constants of all other kinds of links stay as they are.
 
 The held-out series took no part in the fit, but they were seen while the model's form and some
 priors were chosen, so their errors are not those of a blind test.
@@ -35,6 +37,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import least_squares
 
+from dpsim.accuracy.collectives.figures import WHOLE
 from dpsim.accuracy.collectives.table import CollectiveRow, read_collectives
 from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.scores import fitted_on
@@ -114,6 +117,10 @@ PRIORS: dict[str, Prior] = {
         "share of an NVLink's rate that a GPU passes on to a third one; "
         "37 of 44.5 GB/s on five GPUs of a DGX-1V",
     ),
+    "newer": Prior(
+        0.65, 0.3, "1", "latency of a hop over EFA of the second generation on, over the first's"
+    ),
+    "between": Prior(50 * _US, 1.0, "s", "further time of a launch of RCCL between nodes"),
     "flow": Prior(3e9, 0.4, "B/s", "most that one TCP connection carries"),
     "message_floor": Prior(8 * _US, 0.5, "s", "time of one launch of sends and receives"),
     "message": Prior(0.3 * _US, 1.0, "s", "time of each message that a rank sends at once"),
@@ -247,7 +254,16 @@ def names_of(kind: str) -> list[str]:
         shared.append("relay")
     if kind in OUTSIDE:
         shared += ["gather", "crowding"]
+    if kind == "efa":
+        shared.append("newer")
+    if kind == "roce":
+        shared.append("xgmi.between")
     return shared + (["flow"] if kind in SOCKETS else [])
+
+
+def named(kind: str, name: str) -> str:
+    """The full name of a constant of `kind`; one that another kind has is named in full."""
+    return name if "." in name else f"{kind}.{name}"
 
 
 def message_names_of(kind: str) -> list[str]:
@@ -258,10 +274,13 @@ def message_names_of(kind: str) -> list[str]:
     return found + (["message_small"] if kind == "slingshot" else [])
 
 
-def start() -> dict[str, float]:
-    """All constants at their priors."""
+def start(kinds: Container[str] = KINDS) -> dict[str, float]:
+    """The constants of `kinds` at their priors."""
     return {
-        f"{kind}.{name}": _prior(kind, name).centre for kind in KINDS for name in names_of(kind)
+        named(kind, name): _prior(kind, name).centre
+        for kind in KINDS
+        if kind in kinds
+        for name in names_of(kind)
     }
 
 
@@ -280,7 +299,7 @@ def message_priors(kind: str, values: Mapping[str, float]) -> dict[str, Prior]:
 
 
 def _prior(kind: str, name: str) -> Prior:
-    prior = PRIORS[name]
+    prior = PRIORS[name.split(".")[-1]]
     if name == "floor" and kind in OUTSIDE and kind != "efa":
         return prior._replace(centre=20 * _US)
     if name == "efficiency" and kind in SOCKETS:
@@ -315,7 +334,7 @@ def fit(
     chosen = [s for s in samples if s.kind == kind]
     if not chosen:
         return values
-    names = [f"{kind}.{name}" for name in priors_of]
+    names = [named(kind, name) for name in priors_of]
     priors = list(priors_of.values())
     centres = np.log([p.centre for p in priors])
     sigmas = np.array([p.sigma for p in priors])
@@ -412,7 +431,8 @@ def report(samples: Sequence[Fitted], values: dict[str, float], bare: bool = Fal
     logs = residuals(samples, values) if not bare else _bare(samples)
     for sample, log in zip(samples, logs, strict=True):
         size = ">= 1 MiB" if sample.row.size >= SPLIT else "< 1 MiB"
-        groups[sample.row.fabric, size, fitted_on(sample.row.series)].append(math.exp(log) - 1)
+        seen = fitted_on(sample.row.series) or sample.kind in WHOLE
+        groups[sample.row.fabric, size, seen].append(math.exp(log) - 1)
     lines = []
     for key in sorted(groups):
         wrong = np.array(groups[key])
@@ -443,7 +463,7 @@ def constants_of(
         kind, short = name.split(".")
         prior = prior_of(kind, short)
         source = BORROWED.get(kind, kind)
-        rows = [s for s in samples if s.kind == source]
+        rows = [s for s in samples if _moves(s, source, short)]
         if abs(math.log(value / prior.centre)) < 1e-3:  # no row moves it
             rows = []
         error = value * (errors.get(f"{source}.{short}", 0.0) if rows else prior.sigma)
@@ -456,6 +476,13 @@ def constants_of(
             n=len(rows),
         )
     return found
+
+
+def _moves(sample: Fitted, kind: str, name: str) -> bool:
+    """Whether `sample` says something about constants of `kind`."""
+    if name == "between":
+        return isinstance(sample, Sample) and sample.tuning.graph.inside == kind != sample.kind
+    return sample.kind == kind
 
 
 def _told(kind: str, name: str, rows: Sequence[Fitted], prior: Prior) -> str:
@@ -482,48 +509,82 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-o", "--output", type=Path)
     parser.add_argument("--bootstrap", type=int, default=40)
     parser.add_argument("--only", choices=("messages",))
+    parser.add_argument("--kinds", type=lambda text: set(text.split(",")), default=set(KINDS))
     options = parser.parse_args(arguments)
     samples, refused = samples_of(read_collectives(options.table).rows)
+    samples = [sample for sample in samples if sample.kind in options.kinds]
     for reason, count in sorted(refused.items()):
         print(f"{count:5} rows left out: {reason}", file=sys.stderr)
-    fitting = [sample for sample in samples if fitted_on(sample.row.series)]
+    fitting = [s for s in samples if fitted_on(s.row.series) or s.kind in WHOLE]
     kept = options.only == "messages"
-    found = _kept(options.output) if kept else _fitted(samples, fitting, options.bootstrap)
-    found |= _fitted_messages(samples, fitting, found, options.bootstrap)
+    kinds = _with_borrowers(options.kinds)
+    found = {n: c for n, c in _known(options.output).items() if n.split(".")[0] not in kinds}
+    found |= (
+        _kept(options.output, kinds)
+        if kept
+        else _fitted(samples, fitting, options.bootstrap, kinds, found)
+    )
+    found |= _fitted_messages(samples, fitting, found, options.bootstrap, kinds)
     if options.output:
+        found = dict(sorted(found.items(), key=lambda item: _order(item[0])))
         options.output.write_text(constants.text(HEAD, found), encoding="utf-8")
     return 0
 
 
-def _kept(file: Path | None) -> dict[str, Constant]:
-    """The constants of `file`, or else the shipped ones, but for those of messages."""
-    known = constants.load(file) if file else constants.shipped("nccl")
-    return {name: c for name, c in known.items() if ".message" not in name}
+def _order(name: str) -> tuple[bool, int]:
+    """Where a constant stands in the file."""
+    return ".message" in name, KINDS.index(name.split(".")[0])
+
+
+def _known(file: Path | None) -> dict[str, Constant]:
+    """The constants of `file`, or else the shipped ones."""
+    return dict(constants.load(file) if file else constants.shipped("nccl"))
+
+
+def _kept(file: Path | None, kinds: Container[str]) -> dict[str, Constant]:
+    """Those of `kinds` but for those of messages."""
+    known = _known(file).items()
+    return {n: c for n, c in known if n.split(".")[0] in kinds and ".message" not in n}
 
 
 def _fitted(
-    samples: Sequence[Fitted], fitting: Sequence[Fitted], times: int
+    samples: Sequence[Fitted],
+    fitting: Sequence[Fitted],
+    times: int,
+    kinds: Container[str],
+    others: Mapping[str, Constant],
 ) -> dict[str, Constant]:
-    """The constants of all but messages."""
+    """The constants of all but messages of `kinds`, where `others` are what they are."""
+    begin = {name: c.value for name, c in others.items()} | start(kinds)
     tuned = [sample for sample in samples if isinstance(sample, Sample)]
     chosen = [sample for sample in fitting if isinstance(sample, Sample)]
-    values = fit_all(chosen, start())
+    values = fit_all(chosen, begin, kinds)
     print("NCCL's own estimates:", report(tuned, values, bare=True), sep="\n")
     print("fitted:", report(tuned, values), sep="\n")
-    errors = errors_of(chosen, values, times, fit_all)
-    return constants_of(chosen, values, errors, _prior)
+    errors = errors_of(chosen, values, times, lambda drawn, v: fit_all(drawn, v, kinds))
+    own = start(kinds)
+    return constants_of(chosen, {n: v for n, v in values.items() if n in own}, errors, _prior)
+
+
+def _with_borrowers(kinds: Container[str]) -> list[str]:
+    """`kinds`, and those that take their constants."""
+    return [kind for kind in KINDS if BORROWED.get(kind, kind) in kinds]
 
 
 def _fitted_messages(
-    samples: Sequence[Fitted], fitting: Sequence[Fitted], others: Mapping[str, Constant], times: int
+    samples: Sequence[Fitted],
+    fitting: Sequence[Fitted],
+    others: Mapping[str, Constant],
+    times: int,
+    kinds: Container[str],
 ) -> dict[str, Constant]:
-    """The constants of messages, where `others` are what they are."""
+    """The constants of messages of `kinds`, where `others` are what they are."""
     posted = [sample for sample in samples if isinstance(sample, Posted)]
     chosen = [sample for sample in fitting if isinstance(sample, Posted)]
     fixed = {name: constant.value for name, constant in others.items()}
-    values = fit_messages(chosen, fixed)
+    values = fit_messages(chosen, fixed, kinds)
     print("messages:", report(posted, values), sep="\n")
-    errors = errors_of(chosen, values, times, lambda drawn, _: fit_messages(drawn, fixed))
+    errors = errors_of(chosen, values, times, lambda drawn, _: fit_messages(drawn, fixed, kinds))
     return constants_of(
         chosen,
         {name: value for name, value in values.items() if name not in fixed},

@@ -75,8 +75,8 @@ def fitted(
     samples: Sequence[Fitted], kinds: set[str], values: dict[str, float]
 ) -> dict[str, float]:
     """`values` with the constants of `kinds` fitted to `samples`, from their priors."""
-    own = {k: v for k, v in fit_nccl.start().items() if k.split(".")[0] in kinds}
-    values = fit_nccl.fit_all([s for s in samples if s.kind in kinds], values | own, kinds)
+    begin = values | fit_nccl.start(kinds)
+    values = fit_nccl.fit_all([s for s in samples if s.kind in kinds], begin, kinds)
     return fit_nccl.fit_messages([s for s in samples if s.kind in kinds], values, kinds)
 
 

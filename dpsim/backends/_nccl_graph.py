@@ -16,6 +16,7 @@ from dpsim.collectives import Ranks, members_of
 from dpsim.collectives.ring_orders import RingOrder, rings
 from dpsim.core.many import added
 from dpsim.core.record import Refused
+from dpsim.machines.devices import Link
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.topology import AS_IT_IS, Crossing
 
@@ -34,6 +35,8 @@ class NcclGraph:
     near              the NICs of the ring are on the GPUs' own PCIe switches
     switched          all GPUs of a node are on one NVSwitch
     nvlink            NCCL sees NVLink paths only inside a node
+    cable             bandwidth of a NIC's cable
+    staged            GPUs of a node reach each other through its memory only
     capability        of the GPUs, NVIDIA's times ten; 0: none is stated
     crossing          what a scenario says of the way between nodes
     """
@@ -53,6 +56,8 @@ class NcclGraph:
     nvlink: bool
     nics: int
     local_bandwidth: float
+    cable: float = 0.0
+    staged: bool = False
     capability: int = 0
     crossing: Crossing = AS_IT_IS
 
@@ -91,6 +96,7 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
     arch = tables.architecture(topology.compute_capability)
     inner, outer = _hops(topology, found)
     inside = _slowest_inside(topology, inner)
+    outside = _outside(topology, outer)
     local = _local_bandwidth(topology, ranks)
     if nodes == 1:
         total = added(ring.bandwidth for ring in found) / 1e9
@@ -110,12 +116,14 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
         inter=inter,
         tree_intra=max(speed, min(2 * inter, local / channels)) if nodes > 1 else speed,
         inside=inside,
-        outside=_kind_outside(topology, outer),
+        outside=outside.kind if outside else "",
         near=not any(_touches(edge, "socket") for hop in outer for edge in hop),
         switched=inside == "nvswitch",
         nvlink=inside in ("nvlink", "nvswitch", ""),
         nics=len({hop_nic(hop) for hop in outer if hop_nic(hop) is not None}),
         local_bandwidth=local,
+        cable=outside.bandwidth / 1e9 if outside else 0.0,
+        staged=topology.fabric.staged and inside == "pcie",
         capability=topology.compute_capability,
         crossing=topology.crossing,
     )
@@ -165,12 +173,10 @@ def _slowest_inside(topology: Topology, hops: list[tuple[Edge, ...]]) -> str:
     return max(kinds, key=lambda kind: _ORDER.index(kind) if kind in _ORDER else 9, default="")
 
 
-def _kind_outside(topology: Topology, hops: list[tuple[Edge, ...]]) -> str:
-    for hop in hops:
-        for edge in hop:
-            if _touches(edge, "leaf"):
-                return str(topology.link(edge).kind)
-    return ""
+def _outside(topology: Topology, hops: list[tuple[Edge, ...]]) -> Link | None:
+    """The cable of a NIC that hops between nodes cross."""
+    edges = (edge for hop in hops for edge in hop if _touches(edge, "leaf"))
+    return next((topology.link(edge) for edge in edges), None)
 
 
 def _local_bandwidth(topology: Topology, ranks: Ranks) -> float:

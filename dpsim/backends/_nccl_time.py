@@ -2,13 +2,16 @@
 
 T = floor + L + F + X with
 
-floor   one launch: kernel, and the proxy threads where there is a network [s]
+floor   one launch: kernel, and the proxy threads where there is a network; RCCL takes longer there
+        by `xgmi.between` [s]
 L       hops on the critical path x time of one (`Tuning.hops`, `Tuning.steps`) x a fitted factor
         for each kind of link and protocol
-        (and for LL and LL128 in all-gather and reduce-scatter between nodes another)
+        (and for LL and LL128 in all-gather and reduce-scatter between nodes another, and
+        for them over EFA adapters of more than 100 Gbit/s, of its second generation on, another)
 X       bytes over the busiest link at its nominal bandwidth, over the fitted share of it that the
-        protocol reaches there, which falls as (nodes / 2) ** -c; with sockets no more than a rate
-        per TCP connection
+        protocol reaches there (through host memory, which both directions share, twice of it where
+        one is silent: in a broadcast or reduce of two), which falls as (nodes / 2) ** -c; with
+        sockets no more than a rate per TCP connection
 F       2 f L sqrt(X / (L + X)): hops take longer once the buffers are full, as NCCL's own factors
         of 1.4 and 1.9 on a ring's latency say; f = 0.2 and 0.45 would be these factors at large
         sizes, and the root leads over to them.  A broadcast's chain adds for every further hop the
@@ -42,6 +45,8 @@ from dpsim.core.many import root
 SOCKETS = ("ethernet", "gvnic", "ipoib")
 #: algorithms whose buffers fill as a ring's do
 _RINGS = ("ring", "pat")
+#: what an adapter of the first generation of EFA has [GB/s]: 100 Gbit/s
+_FIRST_EFA = 12.5
 #: kinds of which nothing is known: their links' own latency and bandwidth apply
 UNKNOWN = ("local",)
 
@@ -98,6 +103,8 @@ def predicted(
     share = {kind: reached(fitted, kind, algorithm, protocol) for kind in traffic.paces}
     if graph.nodes > 2 and graph.outside in share and algorithm not in SHARP:
         share[graph.outside] *= (graph.nodes / 2) ** -fitted.of(graph.outside, "crowding")
+    if graph.staged and graph.ranks == 2 and operation in ROOTED:
+        share = {kind: 2 * reached for kind, reached in share.items()}  # one way is silent
     slowest = max(traffic.paces, key=lambda kind: traffic.paces[kind][0] / share[kind])
     pace, busiest = traffic.paces[slowest]
     transfer = size * pace / share[slowest]
@@ -111,7 +118,10 @@ def predicted(
         fill = 2 * share_paid * latency * root(transfer / (latency + transfer))
     if operation in ROOTED:
         fill += fitted.of(graph.kind, "chain") * _chain(graph, protocol, size) * transfer
-    return Time(fitted.of(graph.kind, "floor"), latency + fill, transfer, share, busiest)
+    floor = fitted.of(graph.kind, "floor")
+    if graph.inside == "xgmi" and graph.outside:
+        floor += fitted.of("xgmi", "between")
+    return Time(floor, latency + fill, transfer, share, busiest)
 
 
 #: bytes of a piece, an eighth of a channel's buffer (2.30.7 src/init.cc and src/enqueue.cc)
@@ -149,6 +159,8 @@ def path_latency(
         total += hops.inside * steps.inside * fitted.of(graph.inside, name)
     if hops.between:
         factor = fitted.of(graph.outside, f"step_{protocol}")
+        if graph.outside == "efa" and graph.cable > _FIRST_EFA and protocol != "simple":
+            factor *= fitted.of("efa", "newer")
         if operation in ("all_gather", "reduce_scatter") and protocol != "simple":
             factor *= fitted.of(graph.outside, "gather")
         total += hops.between * steps.between * factor

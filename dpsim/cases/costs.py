@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dpsim.backends import Backend, Plan, Ranks
+from dpsim.backends.curves import MeasuredCurve
 from dpsim.backends.curves.file import Calibration, find
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.site import Site
+from dpsim.core.record import Refused
 from dpsim.play import Costs
 from dpsim.play.measured import MeasuredCosts, stretched
+
+#: how far a NIC's rate may lie from that of a curve: rates are told rounded
+SAME_RATE = 0.05
+#: operations of which every node must send that part
+BOUNDED = ("all_reduce", "all_gather", "reduce_scatter")
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,40 @@ class Transport:
         if self.calibration is None or topology is None:
             plain = Costs(self.backend, topology)
             return plain if self.exchange == (1.0, 1.0) else Exchanged(plain, *self.exchange)
+        for curve in self.calibration.curves:
+            self._check_link(curve)
         return MeasuredCosts(self.backend, topology, self.calibration.curves, self.site.group)
+
+    def _check_link(self, curve: MeasuredCurve) -> None:
+        """Refused where `curve` crossed other links between nodes than this site has: it was
+        measured at another rate, or moved more than these carry.
+
+        Whatever the algorithm, a node must send its part of what the others lack: of an all-reduce
+        or an all-gather of S bytes over N nodes at least S (N-1)/N.
+        """
+        link = getattr(self.site.machine and self.site.machine.network, "link", None)
+        rate = self.site.cluster.inter_node_bandwidth or (link and link.bandwidth)
+        if not rate or (curve.nodes or 1) < 2 or self.site.machine is None:
+            return
+        here, what = f"{rate * 8 / 1e9:.4g} Gbit/s", f"{curve.operation} over {curve.ranks} ranks"
+        if curve.link_rate and abs(curve.link_rate / rate - 1.0) > SAME_RATE:
+            raise Refused(
+                f"the curve of {what} was measured at {curve.link_rate * 8 / 1e9:.4g} Gbit/s per "
+                f"NIC, and here are {here}; measure there, or leave the calibration out",
+                ("calibration",),
+            )
+        if curve.operation not in BOUNDED:
+            return
+        nodes = curve.nodes or 2
+        nics = self.site.cluster.nics_per_node or self.site.machine.nics_per_node or 1
+        fastest = max(size / seconds for size, seconds, _ in curve.points) * (nodes - 1) / nodes
+        if fastest > nics * rate * (1.0 + SAME_RATE):
+            raise Refused(
+                f"the curve of {what} is faster than the link that it is said to cross: every node "
+                f"sent {fastest * 8 / 1e9:.4g} Gbit/s, and its {nics} NIC{'s' * (nics > 1)} of "
+                f"{here} carry {nics * rate * 8 / 1e9:.4g}; was it another network?",
+                ("calibration",),
+            )
 
 
 class Stretched(Costs):

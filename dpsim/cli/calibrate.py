@@ -6,13 +6,26 @@ from pathlib import Path
 from typing import Annotated
 
 from dpsim.cli.answers import answer
-from dpsim.cli.options import Json, Nodes, Operation, Ranks, Where, argument, option, out_option
+from dpsim.cli.options import (
+    Json,
+    Nodes,
+    Operation,
+    Ranks,
+    Text,
+    Where,
+    argument,
+    option,
+    out_option,
+)
 
 PLACE = 80
 Files = Annotated[
     list[Path], argument("nccl-tests text, Kineto traces, CSV of step times, …", "FILES")
 ]
 Out = Annotated[Where, out_option("Write the calibration there.", "FILE")]
+LinkRate = Annotated[
+    Text, option("Rate of one NIC, e.g. '100 Gbit/s': curves between nodes hold there alone.")
+]
 Title = Annotated[str, option("A title for the file.")]
 
 
@@ -24,15 +37,22 @@ def calibrate(
     ranks: Ranks = None,
     nodes: Nodes = None,
     operation: Operation = None,
+    link_rate: LinkRate = None,
 ) -> int:
     """Read the measurements in FILES; scenarios use the result with `calibration: FILE`."""
+    from dpsim.core.record import Refused
+    from dpsim.core.units import parse
     from dpsim.measurements.calibration import gathering
     from dpsim.report import calibration as report
     from dpsim.report.progress import progress
 
+    try:
+        rate = None if link_rate is None else parse(link_rate, "B/s")
+    except ValueError as error:
+        raise Refused(f"--link-rate: {error}") from None
     with progress("files", left=True) as bar:
         gathered = gathering.gather(
-            files, title, operation=operation, ranks=ranks, nodes=nodes, tell=bar.of
+            files, title, operation=operation, ranks=ranks, nodes=nodes, link_rate=rate, tell=bar.of
         )
     if out is not None:
         gathering.save(gathered.calibration, out)

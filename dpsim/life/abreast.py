@@ -25,7 +25,7 @@ from dpsim.life.course import (
     Lives,
 )
 from dpsim.life.lanes import POOLS, Mask, Places, some_bad, start
-from dpsim.life.pools import pick
+from dpsim.life.pools import ask, find
 
 #: turns of a run beyond which something is wrong: none that is accepted has as many failures
 TURNS = 400_000
@@ -131,6 +131,7 @@ class Abreast:
         live = np.where(keeps > 0, np.floor((base + whole) / grid) * keeps - base, whole)
         left = np.where(ended | (keeps >= 0), np.where(ended, whole, live), saved * each)
         left = np.where(cut, np.where(keeps < 0, 0.0, s.since), left)
+        left = np.where(cut, left, np.maximum(left, saved * each))
         kept = left - s.since
         more = np.where(keeps >= 0, np.floor(left / each), saved)
         s.saved += np.where(cut, 0.0, more)
@@ -144,9 +145,11 @@ class Abreast:
         """Pass the time until steps go on; where a failure comes first, and whether age was it."""
         s, course = self.lanes, self.course
         rate = self._rates().sum(axis=1) if course.always else np.zeros(len(s))
-        before = {name: getattr(s, name).copy() for name in POOLS if course.always}
+        before = self._pools()
         detection = self.detection[s.kind]
-        found, ready, swap = pick(course, s, s.now + detection)
+        ask(course, s, s.now + detection)
+        asked = self._pools()
+        found, ready, swap = find(course, s, s.now + detection)
         kind = np.where(swap, SWAP, s.kind)
         wait = ready - s.now - detection
         phases = np.stack([detection, wait, self.startup[kind], self.restore[kind]], axis=1)
@@ -156,7 +159,8 @@ class Abreast:
         gap = np.minimum(_until(s.hazard, rate), aged)
         cut = gap < whole
         passed = np.where(cut, gap, whole)
-        self._undo(cut & (gap < found - s.now), before)
+        self._undo(cut & (gap < found - s.now), asked)
+        self._undo(cut & (gap < detection), before)
         spent = np.clip(passed[:, None] - (ends - phases), 0.0, phases)
         s.seconds[:, DETECTION : RESTORE + 1] += spent
         s.now += passed
@@ -164,6 +168,12 @@ class Abreast:
             s.hazard -= rate * passed
             s.age += passed
         return cut, aged <= gap
+
+    def _pools(self) -> dict[str, Array]:
+        """Where nodes are, to come back to."""
+        if not self.course.always:
+            return {}
+        return {name: getattr(self.lanes, name).copy() for name in POOLS}
 
     def _undo(self, lanes: Mask, before: dict[str, Array]) -> None:
         """Nothing was picked in `lanes`, where a failure came first."""
@@ -203,6 +213,8 @@ class Abreast:
     def _break(self, lanes: Places, by_age: Mask) -> None:
         """Something breaks in each of `lanes`, now."""
         s, course = self.lanes, self.course
+        if course.joins > 0:  # whoever has come by now came to a job that lacked less
+            s.settle(s.now, course.spares.warm, True)
         row = s.row[lanes]
         cause = self._cause(lanes, row, by_age[lanes])
         s.failures[lanes, cause] += 1
@@ -248,7 +260,7 @@ class Abreast:
         away = away + np.where(worse, -np.log1p(-row[:, draws.SECOND]) * repair.manual, 0.0)
         fails = np.where(worse, repair.manual_fails, repair.automatic_fails)
         still = np.where(row[:, draws.MENDED] < fails, bad, 0.0)
-        self.lanes.put(lanes, self.lanes.now[lanes] + away, nodes, still)
+        self.lanes.put(lanes, self.lanes.now[lanes] + away + self.course.joins, nodes, still)
 
 
 def _until(hazard: Array, rate: Array) -> Array:

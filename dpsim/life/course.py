@@ -47,6 +47,7 @@ class Course:
     speeds      productive seconds a second with 0, 1, 2, … nodes lacking; with more it waits
     bad         share of all nodes that are bad at the beginning, and how much oftener they break
     always      failures strike while the job recovers, too
+    joins       from having a node until it works, while the others go on; 0: it comes at once [s]
     endless     a broken node's place is taken at once, by another
     """
 
@@ -60,6 +61,7 @@ class Course:
     spares: Spares = field(default_factory=Spares)
     repair: Repair | None = None
     selection: float = 0.0
+    joins: float = 0.0
     bad: tuple[float, float] = (0.0, 1.0)
     always: bool = True
 

@@ -42,21 +42,21 @@ class Spell(NamedTuple):
 
 @dataclass(frozen=True)
 class Life:
-    """One drawn history of a job: passages with exactly one label each, from its first start to the
+    """One drawn history of a job: spells with exactly one label each, from its first start to the
     end of its last step.
 
     seconds   by label
     failures  by what broke
     """
 
-    passages: tuple[Spell, ...]
+    spells: tuple[Spell, ...]
     seconds: tuple[float, ...]
     failures: dict[str, int]
 
     @property
     def end(self) -> float:
         """When the last step ends [s]."""
-        return self.passages[-1].end
+        return self.spells[-1].end
 
 
 def life_of(course: Course, run: int) -> Life:
@@ -65,7 +65,13 @@ def life_of(course: Course, run: int) -> Life:
         raise Refused("single runs are told of nodes that are alike", ("failures", "bad"))
     played = _Played(course, run)
     played.env.run(until=played.env.process(played.job()))
-    return Life(tuple(played.passages), tuple(played.seconds), played.failures)
+    return Life(tuple(played.spells), tuple(played.seconds), played.failures)
+
+
+def _rates(course: Course, lack: int) -> list[float]:
+    """Failures per second of what breaks at a constant rate, while `lack` nodes are away."""
+    nodes = (course.nodes - lack) / course.nodes
+    return [one.rate * (nodes if one.nodes == 1 else 1.0) for one in course.steady]
 
 
 class _Played:
@@ -78,9 +84,9 @@ class _Played:
         self.hazard, self.age = float(draws.gap(self.row)), 0.0
         self.lives = [draws.first_lives(one, course.seed, run) for one in course.aging]
         self.lack, (_, self.warm, self.idle, self.cold) = 0, course.pools
-        self.ordered, self.orders = 0, set[simpy.Process]()
+        self.ordered = self.ready = 0
         self.arrived = self.env.event()
-        self.passages: list[Spell] = []
+        self.spells: list[Spell] = []
         self.seconds = [0.0] * len(LABELS)
         self.failures = {one.name: 0 for one in (*course.steady, *course.aging)}
         self.done, self.saved = 0.0, 0  # productive seconds; checkpoints that are of use
@@ -90,7 +96,7 @@ class _Played:
         """Start, work, break, recover, until all steps are done."""
         answers, kind = self.course.outages, "begin"
         while True:
-            broke = yield from self._recover(getattr(answers, kind))
+            broke = yield from self._recover(getattr(answers, kind), kind == "failure")
             if not broke:
                 if not (yield from self._work()):
                     return
@@ -126,25 +132,31 @@ class _Played:
 
     def _note(self, label: int, begin: float) -> None:
         if self.env.now > begin:
-            self.passages.append(Spell(begin, self.env.now, LABELS[label], self.done))
+            self.spells.append(Spell(begin, self.env.now, LABELS[label], self.done))
             self.seconds[label] += self.env.now - begin
 
     # -- recovering ---------------------------------------------------------------------------
 
-    def _recover(self, outage: Outage) -> Flow:
+    def _recover(self, outage: Outage, broke: bool) -> Flow:
         """What passes before steps go on; whether something broke in it."""
         self.rate = self._rate_of_all()
         if (yield from self._pass(DETECTION, outage.detection)):
             return True
-        swap, selects = 0 < self.lack <= self.warm, self.lack > self.warm
+        swap, selects = False, self.lack > 0
         if self.course.endless:
-            swap, selects, self.lack = False, self.lack > 0, 0
-        elif self.lack:
-            if selects and self.lack > self.warm + self.idle:
-                self._order()
+            self.lack = 0
+        else:
+            self._ask(broke)
+            swap = broke and 0 < self.lack <= self.warm and not self.course.joins
+            selects = self.lack > self.warm and (self.idle > 0 or len(self.course.speeds) == 1)
             if (yield from self._wait()):
                 return True
-            self._take(selects)
+            if self.course.joins:
+                self.lack, self.ready, selects = self.lack - self.ready, 0, False
+            else:
+                self.lack -= self._out_of(self.lack)
+                if selects:
+                    self._warm_up()
         if (yield from self._pass(WAITING, self.course.selection * selects)):
             return True
         if swap:
@@ -154,54 +166,65 @@ class _Played:
         return (yield from self._pass(RESTORE, outage.restore))
 
     def _wait(self) -> Flow:
-        """Until there are nodes enough; what was ordered is given up where something breaks."""
+        """Until there are nodes enough; whether something breaks before."""
         most, begin = len(self.course.speeds) - 1, self.env.now
         due = self.env.timeout(self._due(self.rate)) if self.course.always else self.env.event()
-        while self.lack - self.warm - self.idle > most and not due.processed:
+        while self.lack - self._there() > most and not due.processed:
             self.arrived = self.env.event()
             yield due | self.arrived
-        broke = self.lack - self.warm - self.idle > most
+        broke = self.lack - self._there() > most
         if self.course.always:
             self._age(self.env.now - begin, self.rate)
         self._note(WAITING, begin)
-        if broke:
-            for order in [one for one in self.orders if one.is_alive]:
-                order.interrupt()
-        self.orders.clear()
         return broke
 
-    def _order(self) -> None:
-        spares = self.course.spares
-        wanted = self.lack + spares.warm - self.warm - self.idle - self.ordered
-        nodes = min(max(wanted, 0), self.cold)
-        if nodes:
-            self.cold -= nodes
-            self.orders.add(self.env.process(self._come(spares.provision, nodes, True)))
+    def _ask(self, broke: bool) -> None:
+        """Cold nodes are asked for; where others go on meanwhile, warm and idle ones start up."""
+        course, spares = self.course, self.course.spares
+        if self.lack > self.warm + self.idle:
+            there = self.warm + self.idle + self.ready + self.ordered
+            nodes = min(max(self.lack + spares.warm - there, 0), self.cold)
+            if nodes:
+                self.cold -= nodes
+                self.env.process(self._come(spares.provision + course.joins, nodes, True))
+        wanted = max(self.lack - self.ready - self.ordered, 0)
+        if course.joins and broke and wanted:
+            selects = wanted > self.warm
+            nodes = self._out_of(wanted)
+            if selects:
+                self._warm_up()
+            if nodes:
+                ready = course.selection * selects + course.joins
+                self.env.process(self._come(ready, nodes, True))
 
     def _come(self, seconds: float, nodes: int, new: bool = False) -> Generator[Any, Any, None]:
         """Nodes are there after so many seconds."""
         self.ordered += nodes * new
-        try:
-            yield self.env.timeout(seconds)
-        except simpy.Interrupt:
-            self.ordered -= nodes
-            self.cold += nodes
-            return
+        yield self.env.timeout(seconds)
         self.ordered -= nodes * new
+        if self.course.joins:
+            ready = min(nodes, max(self.lack - self.ready, 0))
+            self.ready, nodes = self.ready + ready, nodes - ready
         warm = min(nodes, max(self.course.spares.warm - self.warm, 0))
         self.warm += warm
         self.idle += nodes - warm
         if not self.arrived.triggered:
             self.arrived.succeed()
 
-    def _take(self, selects: bool) -> None:
-        first = min(self.lack, self.warm)
-        second = min(self.lack - first, self.idle)
+    def _there(self) -> int:
+        """Nodes that the job can have at once."""
+        return self.ready if self.course.joins else self.warm + self.idle
+
+    def _out_of(self, wanted: int) -> int:
+        """So many nodes at most out of the pools, warm ones first."""
+        first = min(wanted, self.warm)
+        second = min(wanted - first, self.idle)
         self.warm, self.idle = self.warm - first, self.idle - second
-        self.lack -= first + second
-        if selects:
-            more = min(max(self.course.spares.warm - self.warm, 0), self.idle)
-            self.warm, self.idle = self.warm + more, self.idle - more
+        return first + second
+
+    def _warm_up(self) -> None:
+        more = min(max(self.course.spares.warm - self.warm, 0), self.idle)
+        self.warm, self.idle = self.warm + more, self.idle - more
 
     # -- working ------------------------------------------------------------------------------
 
@@ -210,7 +233,7 @@ class _Played:
         saving, total = self.course.saving, self.course.productive
         speed, rate = self.course.speeds[self.lack], self._rate_of_all()
         self.arrived, self.grew = self.env.event(), False
-        if self.lack and self.warm + self.idle:  # they came while the job recovered
+        if self.lack and self._there():  # they came while the job recovered
             self.arrived.succeed()
         pause = write = 0.0
         each, taken = saving.interval, self.saved
@@ -251,36 +274,32 @@ class _Played:
         self.seconds[SAVE] += passed - steps / speed
 
     def _go_back(self, keeps: float | None) -> None:
-        """What is not kept was for nothing: its passages get another label."""
+        """What is not kept was for nothing: its spells get another label."""
         base = self.saved * self.course.saving.interval
         left = self.done
         if keeps is None and not self.course.free:
             left = base
         elif keeps and not self.course.free:
-            left = math.floor(left / keeps) * keeps
+            left = max(math.floor(left / keeps) * keeps, base)
         self.seconds[STEP] -= self.done - left
         self.seconds[WASTED] += self.done - left
         self.done = left
         self.saved += int((left - base) / self.course.saving.interval)
-        for at in range(len(self.passages) - 1, -1, -1):
-            one = self.passages[at]
+        for at in range(len(self.spells) - 1, -1, -1):
+            one = self.spells[at]
             if one.label == LABELS[STEP] and one.done > left:
-                self.passages[at] = one._replace(label=LABELS[WASTED])
+                self.spells[at] = one._replace(label=LABELS[WASTED])
             elif one.label == LABELS[STEP]:
                 break
 
     # -- what breaks --------------------------------------------------------------------------
 
-    def _rates(self) -> list[float]:
-        nodes = (self.course.nodes - self.lack) / self.course.nodes
-        return [one.rate * (nodes if one.nodes == 1 else 1.0) for one in self.course.steady]
-
     def _rate_of_all(self) -> float:
-        return math.fsum(self._rates())
+        return math.fsum(_rates(self.course, self.lack))
 
     def _strike(self) -> None:
         """Something breaks, now."""
-        course, row, rates = self.course, self.row, self._rates()
+        course, row, rates = self.course, self.row, _rates(self.course, self.lack)
         if self.by_age:
             kind = min(range(len(self.lives)), key=lambda k: float(self.lives[k].min()))
             hazard, own = course.aging[kind], self.lives[kind]
@@ -306,4 +325,4 @@ class _Played:
         away = -math.log1p(-row[draws.FIRST]) * repair.automatic
         if row[draws.ESCALATES] < repair.escalates:
             away -= math.log1p(-row[draws.SECOND]) * repair.manual
-        self.env.process(self._come(away, nodes))
+        self.env.process(self._come(away + self.course.joins, nodes))

@@ -27,6 +27,7 @@ class Lanes:
     saved     checkpoints that there are
     since     productive seconds since the last one
     lack      nodes that the job lacks; bad: of those at work
+    ready     nodes that have started up, for jobs that went on meanwhile
     hazard    exponential hazard until something breaks; age: the clock that parts age by
     kind      what the job answers to next
     row       the numbers of its next failure; last: of the one before
@@ -47,6 +48,8 @@ class Lanes:
     idle_bad: Array
     cold: Array
     cold_bad: Array
+    ready: Array
+    ready_bad: Array
     hazard: Array
     age: Array
     kind: Places
@@ -86,12 +89,19 @@ class Lanes:
         for name in ("back_nodes", "back_bad", "back_new"):
             setattr(self, name, np.concatenate([getattr(self, name), np.zeros(more)], axis=1))
 
-    def settle(self, at: Array, warm: int) -> None:
-        """Nodes that are back by then join their pools: at most `warm` are warm, others idle."""
+    def settle(self, at: Array, warm: int, joins: bool) -> None:
+        """Nodes that are back by then join their pools: where they have started up already
+        (`joins`) those that jobs lack are ready, at most `warm` are warm, others idle."""
         while (due := self.soon <= at).any():
             lanes = np.flatnonzero(due)
             place = self.back[lanes].argmin(axis=1)
             nodes, bad = self.back_nodes[lanes, place], self.back_bad[lanes, place]
+            if joins:
+                first = np.minimum(nodes, np.maximum(self.lack[lanes] - self.ready[lanes], 0.0))
+                worst = np.minimum(bad, first)
+                self.ready[lanes] += first
+                self.ready_bad[lanes] += worst
+                nodes, bad = nodes - first, bad - worst
             taken = np.minimum(nodes, np.maximum(warm - self.warm[lanes], 0.0))
             worse = np.minimum(bad, taken)
             self.warm[lanes] += taken
@@ -109,8 +119,8 @@ class Lanes:
 
 
 #: what a pick changes, and takes back where a failure comes first
-POOLS = ("lack", "bad", "warm", "warm_bad", "idle", "idle_bad", "cold", "cold_bad", "back",
-         "back_nodes", "back_bad", "back_new", "soon")  # fmt: skip
+POOLS = ("lack", "bad", "warm", "warm_bad", "idle", "idle_bad", "cold", "cold_bad", "ready",
+         "ready_bad", "back", "back_nodes", "back_bad", "back_new", "soon")  # fmt: skip
 
 
 def start(course: Course, runs: range, first: Array) -> Lanes:
@@ -126,8 +136,8 @@ def start(course: Course, runs: range, first: Array) -> Lanes:
     return Lanes(
         run=numbers, now=zeros(), saved=zeros(), since=zeros(), lack=zeros(), bad=dealt[:, 0],
         warm=pools[:, 1], warm_bad=dealt[:, 1], idle=pools[:, 2], idle_bad=dealt[:, 2],
-        cold=pools[:, 3], cold_bad=dealt[:, 3], hazard=draws.gap(first), age=zeros(),
-        kind=np.full(count, BEGIN), row=first,
+        cold=pools[:, 3], cold_bad=dealt[:, 3], ready=zeros(), ready_bad=zeros(),
+        hazard=draws.gap(first), age=zeros(), kind=np.full(count, BEGIN), row=first,
         last=first.copy(), back=np.full((count, _PLACES), np.inf),
         back_nodes=zeros(_PLACES), back_bad=zeros(_PLACES), back_new=zeros(_PLACES),
         soon=np.full(count, np.inf), seconds=zeros(len(LABELS)),

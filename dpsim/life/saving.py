@@ -28,28 +28,31 @@ class StepsBetween:
 
 @dataclass(frozen=True)
 class Every(Mark):
-    """Marks an interval of checkpoints: a time, or ``{steps: 500}``."""
+    """Marks an interval of checkpoints: a time, ``{steps: 500}``, or ``best``."""
 
-    def take(self, value: Any, file: bool) -> float | StepsBetween:
-        if isinstance(value, StepsBetween):
-            return value
+    def take(self, value: Any, file: bool) -> float | StepsBetween | str:
+        if isinstance(value, StepsBetween) or value == "best":
+            return value  # type: ignore[no-any-return]
         if isinstance(value, Mapping):
             return build(StepsBetween, value, file=file)
         if isinstance(value, str) and not re.match(r"\s*[+-]?[\d.]", value):
-            raise ValueError(f"{value[:60]!r} is no interval; write '20 min' or {{steps: 500}}")
+            raise ValueError(
+                f"{value[:60]!r} is no interval; write '20 min', {{steps: 500}} or best"
+            )
         return units.Unit("s", high=1e9, above=True).take(value, file)
 
     def json_schema(self) -> dict[str, Any]:
         steps = {"type": "object", "properties": {"steps": {"type": "integer", "minimum": 1}},
                  "required": ["steps"], "additionalProperties": False}  # fmt: skip
-        return {"oneOf": [{"type": "string", "examples": ["20 min"]}, steps]}
+        return {"oneOf": [{"type": "string", "examples": ["20 min", "best"]}, steps]}
 
 
 @record
 class Checkpoint:
     """How the job's state is saved.
 
-    every       between two checkpoints: `20 min` of steps, or `{steps: 500}`
+    every       between two checkpoints: `20 min` of steps, `{steps: 500}`, or `best`: with which
+                drawn runs take least time
     mode        `sync`: training stands still until all is written; `async`: until it is copied to
                 the hosts, and what is not written yet is of no use; `free`: saving takes no time
                 and nothing is ever lost
@@ -61,7 +64,7 @@ class Checkpoint:
     storage     room for checkpoints; the newest and the one being written are kept
     """
 
-    every: Annotated[float | StepsBetween, Every()] | None = None
+    every: Annotated[float | StepsBetween | str, Every()] | None = None
     mode: Literal["sync", "async", "free"] = "sync"
     bytes: units.Bytes | None = None
     write: units.BytesPerSecond | None = None
@@ -79,7 +82,7 @@ class Checkpoint:
                 raise Refused("mode: free saves at no cost, always; leave it out", (given[0],))
             return
         if self.every is None:
-            raise Refused("is missing: '20 min', or {steps: 500}", ("every",))
+            raise Refused("is missing: '20 min', {steps: 500} or best", ("every",))
         if (self.write is None) == (self.write_time is None):
             raise Refused("needs either write (a rate) or write_time", ("write",))
         if self.read is not None and self.read_time is not None:

@@ -21,7 +21,7 @@ from dpsim.money.items import Bill, bill
 from dpsim.money.price_list import Quote, read_quote
 from dpsim.money.usage import Power, Usage, device_hours, power
 from dpsim.predict import point as parts
-from dpsim.predict.lived import lived, with_cost
+from dpsim.predict.lived import lived, with_cost, with_warm
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Failed, Point, TrainingRun
 
@@ -59,7 +59,7 @@ def usage_of(case: Case, busy: float) -> Usage:
     """What the job of `case` uses while its devices compute for the share `busy` of the time."""
     price = case.scenario.price
     counted = price is not None and price.network is not None and price.network.per_port is not None
-    use = _machine_use(case, busy)
+    use = with_warm(case, _machine_use(case, busy))
     if not counted or case.topology is None:
         return use
     return replace(use, ports=switch_ports(case))
@@ -117,7 +117,8 @@ def cost_of(case: Case, point: Point) -> Bill | None:
 def power_of(case: Case, point: Point) -> Power | None:
     """Mean power of `point` [W]; None where energy is not asked for."""
     energy = case.scenario.energy
-    return None if energy is None else power(energy, _machine_use(case, busy_share(point)))
+    use = with_warm(case, _machine_use(case, busy_share(point)))
+    return None if energy is None else power(energy, use)
 
 
 def run_of(case: Case, point: Point) -> TrainingRun | None:

@@ -71,6 +71,7 @@ class MeasuredCurve:
 
     points     distinct sizes in ascending order
     nodes      None: not known
+    link_rate  rate of one NIC, one way, where the group has several nodes; None: not known
     latency, bandwidth   of the line latency + size/bandwidth, fitted to the relative error, where
                there are enough points; with standard errors
     """
@@ -78,6 +79,7 @@ class MeasuredCurve:
     operation: Text
     ranks: Count
     nodes: Count | None = None
+    link_rate: units.BytesPerSecond | None = None
     latency: units.Seconds | None = None
     latency_error: units.Seconds | None = None
     bandwidth: units.BytesPerSecond | None = None

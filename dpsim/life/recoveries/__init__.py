@@ -82,7 +82,7 @@ class Outage:
 
 @record
 class Recovery:
-    """A plug-in says what it answers to an event, and with how few nodes it goes on.
+    """A plug-in says what passes after an event, and with how few nodes the job goes on.
 
     detection  until the job knows that something broke
     diagnosis  until it is known what
@@ -107,9 +107,18 @@ class Recovery:
         """What passes before the job goes on after `event`."""
         raise NotImplementedError
 
-    def fewest(self, setting: Setting) -> int:
-        """Nodes with which the job goes on while others are away; all: it waits for them."""
-        return setting.nodes
+    def usable(self, lack: int, setting: Setting) -> int:
+        """Nodes that go on while `lack` others are away; 0: the job waits for nodes."""
+        return 0 if lack else setting.nodes
+
+    def joins(self, setting: Setting) -> float:
+        """From having a node until it works, while the others go on [s]; 0: it comes at once, in
+        the outage of its event."""
+        return 0.0
+
+    def pace(self, setting: Setting) -> float:
+        """Productive seconds a second with all nodes: below 1 where steps take longer with it."""
+        return 1.0
 
 
 CONTRACT = Recovery

@@ -35,7 +35,13 @@ class Fabric:
 
 
 class NodeFabric(Fabric):
-    """Contract: the inside of one node."""
+    """Contract: the inside of one node.
+
+    `staged` tells that GPUs without a link of their own reach each other through the node's memory
+    only (no peer-to-peer access over PCIe).
+    """
+
+    staged = False
 
     def build(self, graph: nx.DiGraph[Vertex], node: int, gpus: int, nics: int) -> None:
         """Add node number `node` with `gpus` GPUs and `nics` NICs to `graph`.

@@ -17,9 +17,11 @@ class PcieTree(HostedNode):
     `bridge` is the NVLink bridge over a pair of GPUs, all its links together, one way [B/s],
     with the latency of one step [s]; `bridges` lists the pairs of GPU numbers that have one.
     Where the driver offers no peer-to-peer access (GeForce since Turing without a bridge),
-    `host.gpu` is the rate at which NCCL moves data through host memory.
+    `staged` is set, and `host.gpu` is the rate at which NCCL moves data through host memory, both
+    ways at once.
     """
 
+    staged: bool = False
     bridge: Link | None = None
     bridges: tuple[tuple[Natural, Natural], ...] = ()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
+from dpsim.backends.curves import MeasuredCurve
 from dpsim.backends.curves.file import Calibration, Source, write
 from dpsim.core import told
 from dpsim.core.files import read_bytes
@@ -48,10 +49,11 @@ def gather(
     operation: str | None = None,
     ranks: int | None = None,
     nodes: int | None = None,
+    link_rate: float | None = None,
     tell: told.Told = told.nobody,
 ) -> Gathered:
-    """Read `files`; what they don't say is `operation`, `ranks` and `nodes`.  `tell` is told how
-    many are read.
+    """Read `files`; what they don't say is `operation`, `ranks`, `nodes` and `link_rate`, the rate
+    of one NIC [B/s], which curves of several nodes then know.  `tell` is told how many are read.
 
     Raises Refused for a file that is no measurement, contradicts another, or is given twice.
     """
@@ -65,7 +67,17 @@ def gather(
             raise Refused(f"{path.name} is given twice")
         found.append(findings)
         sources.append(source)
-    return Gathered(tuple(found), calibration_of(found, sources, title))
+    made = calibration_of(found, sources, title)
+    if link_rate is not None:
+        known = (_linked(curve, link_rate) for curve in made.curves)
+        made = dataclasses.replace(made, curves=tuple(known))
+    return Gathered(tuple(found), made)
+
+
+def _linked(curve: MeasuredCurve, rate: float) -> MeasuredCurve:
+    """`curve` with the rate of its link, where it crosses one between nodes."""
+    across = curve.nodes is None or curve.nodes > 1
+    return dataclasses.replace(curve, link_rate=rate) if across else curve
 
 
 def save(calibration: Calibration, out: Path) -> None:

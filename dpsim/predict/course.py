@@ -1,0 +1,228 @@
+"""From a point to a course: its nodes, its state and its steps, in seconds, nodes and rates."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+
+from dpsim.cases.case import Case
+from dpsim.cases.variant import at_ranks
+from dpsim.core.record import Refused
+from dpsim.life.course import Course, Outages
+from dpsim.life.failures import Inventory, hazards
+from dpsim.life.recoveries import Outage, Recovery, Setting, Spares
+from dpsim.life.recoveries.restart import Restart
+from dpsim.life.saving import Checkpoint, Saving, StepsBetween, daly, expected
+from dpsim.machines.leaves import leaves
+from dpsim.predict import startup
+from dpsim.predict.player import step_time
+from dpsim.predict.point import Point
+
+#: failures of a run beyond which it is refused: no run that anybody would wait for has as many
+MOST_FAILURES = 100_000
+#: probability of having enough nodes below which a job hardly ever runs
+_HARDLY = 0.01
+_NORMAL = NormalDist()
+
+
+def course_of(case: Case, point: Point, productive: float) -> Course:
+    """What all drawn runs of `point` have in common; `productive` are the seconds of its steps."""
+    scenario = case.scenario
+    failures, asked = scenario.failures, scenario.checkpoint
+    assert failures is not None
+    assert asked is not None
+    recovery: Recovery = scenario.recovery or Restart()
+    nodes = case.nodes or case.ranks
+    breaks = tuple(hazards(failures, _inventory(case, nodes)))
+    mtti = 1.0 / max(sum(one.rate for one in breaks), 1e-300)
+    saving, restore = _saving(case, asked, point.step_time_s, mtti), _restore(case, asked)
+    setting = Setting(sum(startup.parts(case).values()), restore, point.step_time_s, nodes)
+    _check_spares(recovery.spares, nodes)
+    bad = failures.bad
+    return Course(
+        productive=productive,
+        nodes=nodes,
+        saving=saving,
+        outages=Outages(
+            Outage(0.0, setting.startup, 0.0),
+            *(recovery.outage(event, setting) for event in ("failure", "swap", "growth")),
+        ),
+        hazards=breaks,
+        seed=scenario.seed,
+        spares=recovery.spares or Spares(),
+        repair=recovery.repair,
+        selection=recovery.selection,
+        speeds=_speeds(case, point, recovery, setting),
+        joins=recovery.joins(setting),
+        bad=(bad.share, bad.factor) if bad else (0.0, 1.0),
+        always=failures.during == "always",
+    )
+
+
+def _inventory(case: Case, nodes: int) -> Inventory:
+    """How many there are of what breaks."""
+    topology = case.topology
+    if topology is None:
+        return Inventory(nodes, case.ranks, None, None)
+    switches = sum(leaf.number for leaf in leaves(topology)) if topology.nodes > 1 else 0
+    return Inventory(nodes, case.ranks, topology.nodes * topology.nics, switches)
+
+
+def _speeds(case: Case, point: Point, recovery: Recovery, setting: Setting) -> tuple[float, ...]:
+    """Productive seconds a second with 0, 1, 2, … nodes lacking: samples a second, as predicted on
+    so many nodes, over those of all.  Of many sizes some are predicted, others lie between."""
+    sizes = []
+    for lack in range(setting.nodes):
+        nodes = recovery.usable(lack, setting)
+        if nodes < 1:
+            break
+        sizes.append(nodes)
+    if not sizes:
+        raise Refused("goes on with no number of nodes", ("recovery",))
+    least, nodes = min(sizes), setting.nodes
+    played = sorted({least, *(n for k in range(20) if least < (n := nodes - 2**k)), max(sizes)})
+    rates = [_rate(case, point, n, nodes) for n in played]
+    whole, pace = _rate(case, point, nodes, nodes), recovery.pace(setting)
+    found = np.interp(np.array(sizes, float), np.array(played, float), np.array(rates))
+    return tuple(float(rate / whole * pace) for rate in found)
+
+
+def _rate(case: Case, point: Point, some: int, nodes: int) -> float:
+    """Samples a second on `some` of the job's nodes."""
+    if some == nodes:
+        return case.global_batch / point.step_time_s
+    own = case.mesh.tensor * case.mesh.pipeline
+    ranks = case.ranks * some // nodes // own * own
+    if ranks == 0:
+        said = f"{some} of {nodes} nodes do not hold a replica of the model"
+        raise Refused(said, ("recovery",))
+    fewer = at_ranks(case, ranks)
+    return fewer.global_batch / step_time(fewer)
+
+
+def state_bytes(case: Case) -> float:
+    """What a checkpoint holds [B]: parameters, their fp32 copies where they are stored in 16 bit,
+    and the optimizer's states in fp32: 14 bytes a parameter in 16 bit with Adam."""
+    optimizer, stored = case.scenario.optimizer, case.precision.parameters
+    width = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}[stored]
+    copies = 4 if width == 2 and optimizer.master_weights is not False else 0
+    return float(case.model.parameters * (width + copies + 4 * optimizer.states))
+
+
+def checkpoint_bytes(case: Case, asked: Checkpoint) -> float:
+    """What a checkpoint holds, as it is `asked` for [B].  Raises Refused where two of them are more
+    than the storage holds."""
+    size = asked.bytes if asked.bytes is not None else state_bytes(case)
+    if asked.storage is not None and 2 * size > asked.storage:
+        raise Refused(
+            f"the newest checkpoint and the one being written are {2 * size / 1e12:,.4g} TB, more "
+            f"than {asked.storage / 1e12:,.4g} TB",
+            ("checkpoint", "storage"),
+        )
+    return size
+
+
+def _through_nics(case: Case, rate: float) -> float:
+    """`rate` of a storage, or what the nodes' NICs let through [B/s]."""
+    topology = case.topology
+    if topology is None or topology.nodes == 1:
+        return rate
+    return min(rate, sum(one.number * one.below * one.fastest for one in leaves(topology)))
+
+
+def _saving(case: Case, asked: Checkpoint, step: float, mtti: float) -> Saving:
+    """The checkpoints of a run whose steps take `step` seconds; their interval is whole steps.  The
+    best one is looked for from Daly's on."""
+    if asked.mode == "free":
+        return Saving()
+    every = asked.every
+    assert every is not None
+    size = checkpoint_bytes(case, asked)
+    if asked.write is None:
+        written = asked.write_time or 0.0
+    else:
+        written = size / _through_nics(case, asked.write)
+    pause = written if asked.staging is None else size / (case.ranks * asked.staging)
+    if isinstance(every, StepsBetween):
+        steps = every.steps
+    else:
+        wanted = daly(max(pause, 1e-3 * step), mtti) if isinstance(every, str) else every
+        least = pause + written if isinstance(every, str) and asked.staging else step
+        steps = max(round(max(wanted, least) / step), 1)
+    if asked.staging is None:
+        return Saving(steps * step, written)
+    if written > steps * step:
+        raise Refused(
+            f"a checkpoint is written in {written:,.4g} s, and the next one begins after "
+            f"{steps * step:,.4g} s of steps: the storage does not keep up",
+            ("checkpoint", "every"),
+        )
+    return Saving(steps * step, pause, written, asked.slowdown)
+
+
+def _restore(case: Case, asked: Checkpoint) -> float:
+    """Seconds until a checkpoint is read."""
+    if asked.mode == "free":
+        return 0.0
+    if asked.read_time is not None:
+        return asked.read_time
+    rate = asked.read or asked.write
+    if rate is None:
+        return asked.write_time or 0.0
+    return checkpoint_bytes(case, asked) / _through_nics(case, rate)
+
+
+# -- what has no end ------------------------------------------------------------------------------
+
+
+def _check_spares(spares: Spares | None, nodes: int) -> None:
+    for key in ("warm", "idle"):
+        asked = getattr(spares, key) if spares else 0
+        if asked > nodes:
+            said = f"{asked:,} spare nodes of a job that has {nodes:,}"
+            raise Refused(said, ("recovery", "spares", key))
+
+
+def check(course: Course) -> None:
+    """Refuse runs that would hardly ever end."""
+    rate, saving = course.rate, course.saving
+    mtti = 1.0 / rate if rate > 0 else math.inf
+    restart = course.restart if course.always else 0.0
+    time = expected(course.productive, saving.interval if not course.free else 1e-3 * mtti,
+                    saving.cost, restart, mtti)  # fmt: skip
+    if time * rate > MOST_FAILURES:
+        raise Refused(
+            f"something breaks every {mtti:,.4g} s, going on takes {course.restart:,.4g} s, and "
+            f"{min(saving.interval, course.productive):,.4g} s of steps lie between checkpoints: "
+            f"a run would be interrupted {_many(time * rate)} times; at most {MOST_FAILURES:,} are "
+            "accepted",
+            ("failures",),
+        )
+    repair = course.repair
+    if repair is not None and course.always:
+        away = repair.automatic + repair.escalates * repair.manual
+        share, factor = course.bad
+        worse = 1.0 + share * (factor - 1.0)
+        lost = sum(one.rate * one.nodes * (worse if one.nodes == 1 else 1.0)
+                   for one in course.hazards)  # fmt: skip
+        most = sum(course.pools[1:]) + len(course.speeds) - 1
+        if _at_most(most, lost * away) < _HARDLY:
+            raise Refused(
+                f"{lost * away:,.4g} nodes are away at a time in the mean, and {most:,} are spare: "
+                "the job would hardly ever have all of its nodes",
+                ("recovery", "spares"),
+            )
+
+
+def _many(count: float) -> str:
+    return f"{count:,.0f}" if count < 1e12 else "countless"
+
+
+def _at_most(most: int, mean: float) -> float:
+    """Probability that a Poisson number of mean `mean` is at most `most`."""
+    if mean > 1e4:  # as a normal number
+        return _NORMAL.cdf((most + 0.5 - mean) / math.sqrt(mean))
+    logs = (k * math.log(mean) - mean - math.lgamma(k + 1) for k in range(most + 1)) if mean else ()
+    return min(math.fsum(map(math.exp, logs)), 1.0) if mean else 1.0
