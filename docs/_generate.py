@@ -35,6 +35,7 @@ from dpsim.describe.sampler import Sampler
 from dpsim.life.failures import BadNodes, FailureCause, Failures, Interruptions, SharedCause
 from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
+from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
 from dpsim.money import price
@@ -102,6 +103,7 @@ MEANING = {
     "Scenario.optimizer": "which optimizer updates the parameters",
     "Scenario.compute": "how fast the device computes, where nothing was measured",
     "Scenario.recompute": "activations computed again in backward to save memory",
+    "Scenario.memory": "what is known of how memory is used ([memory](#memory))",
     "Scenario.parallel": "how ranks split layers, stages and samples between them",
     "Scenario.schedule": "in what order a pipeline works; left out: `one_f_one_b`",
     "Scenario.stages": (
@@ -329,6 +331,7 @@ SECTIONS = [
     ("parallel", sections.Parallel),
     ("host", sections.Host),
     ("input", sections.Input),
+    ("memory", MemorySection),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
     ("variability.shared", Shared),

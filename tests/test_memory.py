@@ -23,7 +23,14 @@ from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import Recompute, layer_times
-from dpsim.models.memory import Activations, activations, in_flight_bytes, memory_use
+from dpsim.models.memory import (
+    FITTING,
+    UNFIT,
+    Activations,
+    activations,
+    in_flight_bytes,
+    memory_use,
+)
 from dpsim.models.section import HuggingFace
 from dpsim.models.split import cheapest, tensor_part
 from dpsim.models.transformer_layers import Block, attention, mlp
@@ -209,11 +216,11 @@ def test_selective_recomputation_does_the_scores_again_and_flash_attention_alway
 
 
 def test_one_attention_at_a_time_is_rebuilt() -> None:
-    model = gpt(blocks=6)
+    model = gpt(blocks=6, vocabulary=9)
     whole, least = (activations(model, 2, "bf16", kind) for kind in ("none", "selective"))
     assert whole.kept - least.kept == pytest.approx(6 * least.rebuilt)
     assert least.rebuilt == 2 * 5 * 96 * 2048**2
-    assert (whole.rebuilt, whole.peak) == (0, whole.kept)
+    assert whole.rebuilt == 0
 
 
 # -- embedding, head, tensor parallelism ----------------------------------------------------------
@@ -237,7 +244,7 @@ def test_full_recomputation_rebuilds_whole_blocks() -> None:
     found = activations(model, 1, "bf16", "full")
     outside = sum(2 * layer.activations for layer in model.layers if not layer.unit)
     assert found.kept == pytest.approx(4 * 2 * 2048 * 12288 + outside)
-    assert found.rebuilt == pytest.approx(kept(model, "none"))
+    assert found.rebuilt == pytest.approx(kept(model, "none") - 2 * 2048 * 12288)  # its input
 
 
 # -- states ---------------------------------------------------------------------------------------
@@ -248,7 +255,7 @@ def test_350_million_parameters_under_ddp_take_7_gb_and_5_6_with_views(
     view: bool, expected: float
 ) -> None:
     job = job_of(8, sizes=(100_000_000, 250_000_000))
-    used = memory_use(Ddp(gradient_as_bucket_view=view).memory(job), 0.0, None)
+    used = memory_use(Ddp(gradient_as_bucket_view=view).memory(job), None)
     assert used.total == pytest.approx(expected, rel=1e-12)
     assert used.fits is None
 
@@ -315,9 +322,10 @@ def test_stages_keep_the_inputs_of_blocks_in_flight_and_rebuild_one_block() -> N
     }  # fmt: skip
     case = Case(load(data, Path(), "").points[0], Path())
     sample = 2 * 128 * 256  # bytes of one input of a block
+    inside = 2 * 2 * 128 * (2 * 1024 + 256)  # gradients inside the feed-forward part
     for row in (1, 2):  # without embedding and head
         found = _stage_memory(case, row).parts["activations"]
-        assert found == 2 * ((4 - row) * 2 * sample + 34 * 128 * 256)
+        assert found == 2 * ((4 - row) * 2 * sample + 34 * 128 * 256 - sample) + inside
 
 
 def test_a_backward_in_two_halves_holds_what_it_rebuilt_until_the_second() -> None:
@@ -362,20 +370,20 @@ PIPELINE = {
     "parallel": {"pipeline": 8},
     "strategy": {"kind": "ddp"},
     "precision": {"parameters": "bf16", "compute": "bf16"},
-    "batch": {"per_device": 5, "accumulation": 16},
+    "batch": {"per_device": 3, "accumulation": 16},
 }
 
 
 @pytest.mark.parametrize("stages", [None, "balanced"])
 def test_a_cut_that_fits_is_named_where_that_by_time_does_not(stages: str | None) -> None:
     found = predict(load({**PIPELINE, "stages": stages}, Path(), "llama"))
-    assert found.points[0]["fits"] is False
+    assert found.points[0]["fits"] in UNFIT
     warning = next(w for w in found.document["warnings"] if "other stages fit" in w)
     cut = next(iter(cuts_that_fit(found.outcomes[0].case)))
     assert warning.endswith(", ".join(stage[0] for stage in cut))
     data = {**PIPELINE, "stages": [list(stage) for stage in cut]}
     followed = predict(load(data, Path(), "llama")).points[0]
-    assert followed["fits"] is True
+    assert followed["fits"] in FITTING
     assert f"{followed['memory_bytes'] / 1e9:.1f} GB" in warning
     # more layers on late ranks, which keep fewer micro-batches
     sizes = [len(stage) for stage in cut]
@@ -396,7 +404,7 @@ def test_no_cut_is_named_where_none_fits_or_a_rank_has_several_stages() -> None:
 def advised(data: dict[str, Any]) -> list[str]:
     case = Case(load(data, Path(), "").points[0], Path())
     used = memory_of(case)
-    assert used.fits is False
+    assert used.fits in UNFIT
     return [advice_text(one) for one in advice(case, used)]
 
 
@@ -427,7 +435,7 @@ def test_flash_attention_or_recomputing_scores_is_advised_where_scores_are_store
 def test_splitting_layers_keeps_the_batch_and_can_be_followed() -> None:
     data = {
         **GPT2,
-        "model": {"huggingface": "llama-3-8b", "sequence_length": 8192},
+        "model": {"huggingface": "llama-3-8b", "sequence_length": 4096},
         "batch": {"per_device": 1},
     }
     lines = advised(data)
@@ -439,7 +447,8 @@ def test_splitting_layers_keeps_the_batch_and_can_be_followed() -> None:
         }  # fmt: skip
         assert gigabytes(followed) in line
         point = predict(load(followed, Path(), "")).points[0]
-        assert (point["global_batch"], point["fits"]) == (8, True)
+        assert point["global_batch"] == 8
+        assert point["fits"] in FITTING
 
 
 def test_sharding_more_and_offloading_are_advised_for_zero() -> None:
@@ -496,7 +505,9 @@ def test_what_is_lighter_keeps_less_and_is_what_its_keys_set(strategy: dict[str,
         after = Case(load({**data, "strategy": set_}, Path(), "").points[0], Path())
         assert after.scenario.strategy == one.strategy
         if one.what != "offloaded":  # whose buffers can be more than a small shard
-            assert memory_of(after).total < memory_of(case).total
+            # without buckets gradients stay, which counts for less only when backward ends
+            less = memory_of(after).total < memory_of(case).total
+            assert less or one.what == "buckets"
 
 
 def test_one_rule_says_which_of_them_help_a_rank_that_is_alone() -> None:

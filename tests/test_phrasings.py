@@ -219,6 +219,23 @@ def test_all_hosts_of_tpus_are_one_slice(accelerator: str, machine: str) -> None
     assert len(found.readings) == 1
 
 
+@pytest.mark.parametrize("total", [None, 1600])
+def test_nics_of_a_tray_are_those_of_a_part_of_the_domain(total: float | None) -> None:
+    found = platform(
+        accelerator="GB200 NVL72", gpus_per_node=4, inter_node="4x 400 Gb/s NDR",
+        inter_gbits_s=total, nodes=36, ranks=144,
+    )  # fmt: skip
+    assert _rate(found.readings[0]) == (72, 400, IB)
+
+
+def test_a_cloud_s_instance_on_ethernet_is_not_asked_for_rdma() -> None:
+    found = platform(
+        accelerator="A10G", gpus_per_node=4, intra_node="with P2P", inter_node="g5.24xlarge, "
+        "100 Gbps",
+    )  # fmt: skip
+    assert [_rate(reading) for reading in found.readings] == [(1, 100, ETH)]
+
+
 def test_one_node_has_no_network_to_ask_for() -> None:
     found = platform(accelerator=H100, gpus_per_node=8, intra_node="NVSwitch", nodes=1)
     assert len(found.readings) == 1

@@ -14,6 +14,7 @@ from dpsim.cases.case import Case
 from dpsim.compile.placement import Mesh
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.models.memory import activations
 from dpsim.models.split import balanced
 from dpsim.play import event, vectorised
 from dpsim.predict.prediction import Prediction, predict
@@ -281,10 +282,11 @@ def test_activations_in_flight_are_kept_and_the_busiest_rank_counts() -> None:
         data["schedule"] = {"kind": kind}
         kept[kind] = predicted(data).outcomes[0].memory.parts["activations"]  # type: ignore[union-attr]
     alone = predicted({k: v for k, v in data.items() if k not in ("parallel", "schedule")})
-    whole = alone.outcomes[0].memory.parts["activations"]  # type: ignore[union-attr]
+    case = alone.outcomes[0].case
+    whole = activations(case.model, 1, case.precision.compute, "none", eager=True).kept
     # GPipe keeps all 8 micro-batches of a quarter of the model (the last one has the logits), 1F1B
     # at most 4 of the first quarter
-    assert 2 * whole < kept["gpipe"] < 4 * whole
+    assert 1.2 * whole < kept["gpipe"] < 4 * whole
     assert kept["one_f_one_b"] < kept["gpipe"] / 1.9
 
 

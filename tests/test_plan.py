@@ -260,18 +260,19 @@ def test_searching_and_confirming_play_the_same_numbers() -> None:
 
 
 def test_the_largest_batch_is_that_of_the_free_memory() -> None:
-    """Memory is a straight line over the batch: its zero is the closed form."""
+    """Where backward is the fullest moment, memory is a straight line over the batch."""
     loaded = scenario(RACK)
-    one, two = (value_at(loaded, {"batch.per_device": n}, "memory_bytes") for n in (1, 2))
+    one, two = (value_at(loaded, {"batch.per_device": n}, "memory_bytes") for n in (100, 101))
+    none = one - 100 * (two - one)
     bench = bench_of(loaded)
     capacity = bench.memory({}).capacity
     assert capacity is not None
-    exact = math.floor((capacity - (2 * one - two)) / (two - one))
+    exact = math.floor((capacity - none) / (two - one))
     found = found_in(largest(bench, knob_of(bench.scenario(), "batch.per_device", "--largest")))
     assert found["value"] == exact
     assert found["limited_by"] == "memory"
     assert found["following"]["short_by"] == pytest.approx(
-        2 * one - two + (exact + 1) * (two - one) - capacity, rel=1e-6
+        none + (exact + 1) * (two - one) - capacity, rel=1e-6
     )
     assert sum(found["memory"]["parts"].values()) == found["memory"]["bytes"]
 

@@ -41,6 +41,7 @@ class NetworkText:
     total   line rate of all NICs of a node together [Gbit/s]; None: not stated as a number
     named   whether the text names the platform
     asked   whether the network is in use, so that what is open about it matters
+    share   nodes of the table's in one of the machine's, whose NICs the text counts
     """
 
     fabric: str
@@ -49,11 +50,12 @@ class NetworkText:
     total: float | None
     named: bool
     asked: bool = True
+    share: float = 1.0
 
     def of_a_node(self, share: float, named: bool) -> NetworkText:
         """The same for a machine of which one node is `share` of the table's."""
         total = None if self.total is None else self.total * share
-        return replace(self, total=total, named=named)
+        return replace(self, total=total, named=named, share=share)
 
     @property
     def text(self) -> str:
@@ -119,7 +121,11 @@ def _read(told: NetworkText, gpus: int, notes: list[str]) -> LinkPhrase:
     """The network that carries what GPUs exchange, as the text tells it."""
     phrases = networks(told.parts)
     found = chosen(phrases, told.total, gpus, notes)
+    if told.share > 1 and found.count is not None:
+        found = replace(found, count=round(found.count * told.share))
     rate, nominal = found.rate, found.nominal
+    if told.share > 1 and rate and rate.of == NODE:
+        found = replace(found, rate=replace(rate, gbits=rate.gbits * told.share))
     if rate and rate.bytes and nominal and math.isclose(rate.gbits / 8, nominal, rel_tol=0.05):
         notes.append(f"Bytes per second are taken for bits: one NIC has {nominal:g} Gbit/s.")
         return replace(found, rate=replace(rate, gbits=rate.gbits / 8, bytes=False))
@@ -149,7 +155,8 @@ def _usual_kind(
         notes.append(f"What the network is isn't stated; {gbits:g} Gbit/s is taken for Ethernet.")
         return "ethernet"
     rdma: NetworkKind = "infiniband" if own.kind == "ethernet" else own.kind
-    if gbits in words.ethernet_rates or told.named:
+    cloud = own.kind == "ethernet" and first(words.platforms, told.every) is not None
+    if gbits in words.ethernet_rates or told.named or cloud:
         rdma = own.kind
     elif gbits is not None and gbits < words.rdma_from and told.asked:
         rdma = "ethernet" if _asked("kind", asked) == "tcp" else rdma

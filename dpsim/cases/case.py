@@ -149,6 +149,17 @@ class Case:
         return self.work.precision
 
     @property
+    def eager(self) -> bool:
+        """Whether the model's layers keep what torch's modules keep, one by one."""
+        asked = self.scenario.memory.kernels
+        return not self.scenario.strategy.fused_kernels if asked is None else asked == "eager"
+
+    def eager_loss(self, eager: bool) -> bool:
+        """Whether the loss is torch's own, where the layers are `eager` or not."""
+        asked = self.scenario.memory.loss
+        return eager if asked is None else asked == "eager"
+
+    @property
     def mesh(self) -> Mesh:
         """How the ranks are spread over tensor, data and pipeline parallelism."""
         return self.batches.mesh

@@ -9,7 +9,13 @@ from dpsim.cases.case import Case
 from dpsim.compile.schedules import peak_in_flight
 from dpsim.core.record import Refused
 from dpsim.models import split
-from dpsim.models.memory import RUNTIME_BYTES, kept_bytes
+from dpsim.models.memory import (
+    FRAGMENTATION,
+    FRAGMENTATION_LAZY,
+    RUNTIME_BYTES,
+    footprints,
+    kept_bytes,
+)
 
 #: blocks beyond which no cut is looked for: the search takes (stages x blocks^2) steps
 MAX_BLOCKS = 500
@@ -41,12 +47,15 @@ def cuts_that_fit(case: Case) -> Iterator[Stages]:
     flights = [peak_in_flight(acts[layout.home(stage)]) for stage in range(count)]
     states, kept = _memory(case, items)
     times = case.job(max(case.shares)).times
+    loss = _loss(case)
     seconds = _sums([sum(times[i].forward + times[i].backward for i in item) for item in items])
+    lost = (FRAGMENTATION if case.scenario.strategy.fused_kernels else FRAGMENTATION_LAZY)[1]
     for limit in LIMITS:
-        room = max(limit * device.memory - RUNTIME_BYTES, 1.0)
+        room = max((limit * device.memory - RUNTIME_BYTES) / (1 + lost), 1.0)
 
         def cost(stage: int, first: int, end: int, room: float = room) -> float:
             size = states[end] - states[first] + flights[stage] * (kept[end] - kept[first])
+            size += loss * (stage == count - 1)
             own, all_ = seconds[end] - seconds[first], seconds[-1]
             return own if size <= room else all_ * (1.0 + size / room)
 
@@ -66,9 +75,22 @@ def _memory(case: Case, items: Sequence[Sequence[int]]) -> tuple[list[float], li
     total = sum(sum(scenario.strategy.memory(job).values()) for job in own)
     each = total / parameters if parameters else 0.0
     dtype, again = case.precision.compute, scenario.recompute
-    kept = [samples * sum(kept_bytes(part.layers[i], dtype, again) for i in item) for item in items]
+    eager = case.eager
+    kept = [
+        samples * sum(kept_bytes(part.layers[i], dtype, again, eager=eager) for i in item)
+        for item in items
+    ]
     held = [each * sum(part.layers[i].parameters for i in item) for item in items]
     return _sums(held), _sums(kept)
+
+
+def _loss(case: Case) -> float:
+    """What the loss takes on the last stage beside what is kept [B]."""
+    dtype, again, samples = case.precision.compute, case.scenario.recompute, max(case.shares)
+    found = footprints(
+        case.model, samples, dtype, again, eager=case.eager, loss=case.eager_loss(case.eager)
+    )
+    return max(max(one.forward, one.backward) for one in found) / case.mesh.tensor
 
 
 def _sums(values: Sequence[float]) -> list[float]:

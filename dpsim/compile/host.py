@@ -26,7 +26,9 @@ def issue_times(
 
 def _issue_time(layer: Layer, each: float, recompute: Recompute) -> LayerTime:
     again = 0
-    if recompute == "full" and layer.activations_full < layer.activations:
+    if (recompute == "full" and layer.activations_full < layer.activations) or (
+        recompute == "selective_op" and layer.op_flop
+    ):
         again = layer.kernels
     elif recompute == "selective":
         again = layer.again_kernels

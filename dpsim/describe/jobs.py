@@ -21,8 +21,8 @@ MAX_JOBS = 100
 #: the sections that a job may have of its own; the cluster and its prices belong to all
 SECTIONS = (
     "model", "strategy", "collective", "batch", "precision", "optimizer", "compute", "recompute",
-    "parallel", "schedule", "stages", "host", "input", "variability", "iteration", "calibrate",
-    "calibration", "training",
+    "memory", "parallel", "schedule", "stages", "host", "input", "variability", "iteration",
+    "calibrate", "calibration", "training",
 )  # fmt: skip
 
 

@@ -32,6 +32,8 @@ from dpsim.life.failures import Failures
 from dpsim.life.recoveries import Recovery
 from dpsim.life.saving import Checkpoint
 from dpsim.machines.machine import machine_names
+from dpsim.models.compute import Recompute
+from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import ModelSource, dump_model, section_of
 from dpsim.money.price import Energy, Price
@@ -59,7 +61,8 @@ class Scenario:
     precision: PrecisionSpec | None = None
     optimizer: Optimizer = Optimizer()
     compute: Compute = Compute()
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: Recompute = "none"
+    memory: MemorySection = MemorySection()
     parallel: Parallel = Parallel()
     schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None

@@ -41,9 +41,19 @@ class Layer:
                   where that is fp8)
     activations_full   elements kept when the whole layer is recomputed (its input)
     activations_selective   elements kept when only attention is recomputed
+    activations_op   elements kept when all is recomputed but attention and every second product
+    eager, eager_op   elements that torch's own modules keep beside what fused kernels do, without
+                  recomputation and with `activations_op`
+    rms           elements per sample that root-mean-square norms write, which torch's own module
+                  computes in 32 bit, operation by operation
+    inside        elements per sample of the gradients that its backward has at most at a time
+    logits        elements per sample that a loss follows; `activations` counts them in 32 bit
     fp8_saves     bytes per sample by which fp8 keeps less than bf16: inputs of products that
                   nothing else keeps
-    again_flop, again_bytes, again_kernels   the forward work that this recomputes in backward
+    fp8_replicated   of these, what every rank saves when ranks split the layer between them but
+                  not the sequence
+    again_flop, again_bytes, again_kernels   the forward work that recomputing attention does again
+    op_flop       FLOP per sample of the products that are done again with `activations_op`
     replicated    elements of `activations` that every rank keeps when ranks split the layer between
                   them but not the sequence (inputs and outputs of norms, dropout masks)
     forward_sum, backward_sum   elements per sample that ranks which split the layer between them
@@ -68,10 +78,18 @@ class Layer:
     activations: float = 0.0
     activations_full: float = 0.0
     activations_selective: float = 0.0
+    activations_op: float = 0.0
+    eager: float = 0.0
+    eager_op: float = 0.0
+    rms: float = 0.0
+    inside: float = 0.0
+    logits: float = 0.0
     fp8_saves: float = 0.0
+    fp8_replicated: float = 0.0
     again_flop: float = 0.0
     again_bytes: float = 0.0
     again_kernels: Annotated[int, Check(0, 10**9)] = 0
+    op_flop: float = 0.0
     replicated: float = 0.0
     forward_sum: float = 0.0
     backward_sum: float = 0.0

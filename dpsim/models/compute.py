@@ -19,7 +19,7 @@ from dpsim.models import Layer, Model
 #: MegaScale (arXiv:2402.15627) trains at 55 % MFU and PaLM (arXiv:2204.02311) at 46 %, whole step
 #: included; the prior interval around it is docs/assumptions.md, A20.
 DEFAULT_EFFICIENCY = 0.5
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "selective_op", "full"]
 
 
 #: multiplications of a direct convolution of 3 x 3 over those of F(2 x 2, 3 x 3) (Lavin and Gray,
@@ -115,6 +115,9 @@ def _layer_time(
     if recompute == "selective" and roofline is not None and layer.again_kernels:
         flop, moved = layer.again_flop * samples, layer.again_bytes * samples
         again, _ = roofline.bound(flop, moved, 0, layer.again_kernels)
+    if recompute == "selective_op" and roofline is not None and layer.op_flop:
+        flop, moved = layer.op_flop * samples, layer.forward_bytes * samples
+        again, _ = roofline.bound(flop, moved, layer.parameters, layer.kernels)
     share = layer.weight_share * backward / (backward + again) if again else layer.weight_share
     return LayerTime(forward, backward + again, bound, share)
 

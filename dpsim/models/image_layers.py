@@ -90,6 +90,7 @@ class Convolution(NamedTuple):
             activations=kept,
             activations_full=read,
             activations_selective=kept,
+            activations_op=kept,
             output=wrote,
             unit=self.unit,
             batch_norm=self.channels * norm,
@@ -106,6 +107,7 @@ def pool(name: str, source: Plane, out: Plane, *, maximum: bool) -> Layer:
         activations=kept,
         activations_full=source.elements,
         activations_selective=kept,
+        activations_op=kept,
         output=out.elements,
     )
 
@@ -127,5 +129,6 @@ def linear(name: str, read: int, wrote: int, *, relu: bool = False, dropout: boo
         activations=kept,
         activations_full=read,
         activations_selective=kept,
+        activations_op=kept,
         output=wrote,
     )

@@ -4,30 +4,94 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
+from dpsim.core import units
 from dpsim.core.dtypes import working_bytes
+from dpsim.core.record import record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 from dpsim.models.compute import Recompute
 
-#: CUDA context, cuBLAS and cuDNN workspaces, NCCL buffers: 0.5-1 GB on NVIDIA data-centre cards
+#: CUDA context with its kernels, workspaces of cuBLAS and cuDNN, NCCL's buffers (4 MiB a channel
+#: and connection, src/include/comm.h): what nvidia-smi shows beside the allocator's; the point, and
+#: between what it usually lies
 RUNTIME_BYTES = 1e9
+RUNTIME_LOW, RUNTIME_HIGH = 0.5e9, 2.0e9
+#: bytes that the caching allocator has reserved and nobody uses, as a share of what is allocated at
+#: the peak: least, point and most.  Where gradients and states are a system's own buffers, made
+#: once before the first step, 1 to 6 % was measured (64 ranks, SimuMax's B200 runs of Megatron);
+#: where torch makes them in the first step, in what its forward and backward had left, 8 to 14 %
+#: (nine runs of torchtitan).  validation/memory.py, validation/published/memory.csv
+FRAGMENTATION = (0.0, 0.03, 0.08)
+FRAGMENTATION_LAZY = (0.0, 0.10, 0.16)
+#: relative error of what is counted as allocated, within which nine in ten measured rows lie
+#: (validation/memory.py)
+ALLOCATED_ERROR = 0.05
+
+Fits = Literal["yes", "likely", "unlikely", "no"]
+#: answers with which a step is taken to fit, and those with which it is not
+FITTING, UNFIT = ("yes", "likely"), ("unlikely", "no")
+#: parts that are not allocated by tensors
+BESIDE = ("fragmentation", "runtime")
+
+
+@record
+class MemorySection:
+    """What is known of how memory is used.
+
+    kernels        `fused`: a transformer's layers and loss are computed by fused kernels, as in
+                   Megatron or compiled by torch.compile; `eager`: by torch's modules one by one,
+                   which keep more; left out: what the strategy's system does, and the interval
+                   spans both
+    loss           the same of the loss alone; left out: as `kernels`
+    fragmentation  what the allocator has reserved beside what is allocated, as a share of it; left
+                   out: what was measured elsewhere, and the interval spans it
+    runtime        context, libraries and NCCL's buffers; left out: 1 GB, and the interval spans
+                   0.5 to 2 GB
+    """
+
+    kernels: Literal["fused", "eager"] | None = None
+    loss: Literal["fused", "eager"] | None = None
+    fragmentation: Annotated[float, units.Unit("1", low=0.0, high=1.0)] | None = None
+    runtime: units.Bytes | None = None
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """Bytes on one device by what they are for, and the device's memory (None: unknown)."""
+    """Bytes on one device by what they are for at the fullest moment, the device's memory (None:
+    unknown), and between what the sum lies in nine of ten runs."""
 
     parts: dict[str, float]
     capacity: float | None
+    low: float
+    high: float
 
     @property
     def total(self) -> float:
         return sum(self.parts.values())
 
     @property
-    def fits(self) -> bool | None:
-        return None if self.capacity is None else self.total <= self.capacity
+    def allocated(self) -> float:
+        """What tensors take, without what the allocator and the runtime take beside it."""
+        return sum(size for name, size in self.parts.items() if name not in BESIDE)
+
+    @property
+    def fits(self) -> Fits | None:
+        """`yes`: even the high end fits; `likely`: the point does; `unlikely`: the low end does;
+        `no`: not even that.  None where the capacity is unknown."""
+        if self.capacity is None:
+            return None
+        if self.high <= self.capacity:
+            return "yes"
+        if self.total <= self.capacity:
+            return "likely"
+        return "unlikely" if self.low <= self.capacity else "no"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the step is taken to fit."""
+        return self.fits in FITTING
 
     @property
     def shortfall(self) -> float:
@@ -43,60 +107,149 @@ class Activations:
     rebuilt   the most that backward has beside them at one time, of what it computes again
     whole     kept and everything computed again: what is there between the two halves of a backward
               that is split, for both halves need it
+    forward   the most that forward has beside them at one time
+    backward  how much more backward has with its own gradients
     """
 
     kept: float
     rebuilt: float = 0.0
     whole: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
 
     @property
     def peak(self) -> float:
         """With one micro-batch at a time."""
-        return self.kept + self.rebuilt
+        return self.kept + max(self.rebuilt + self.backward, self.forward)
 
 
-def activations(model: Model, samples: float, dtype: str, recompute: Recompute) -> Activations:
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes of one layer for one micro-batch on one rank.
+
+    kind      which activations they are
+    kept      from its forward until its backward
+    rebuilt   beside them in its backward, of the block that is computed again
+    forward, backward  what it has beside that at most while a pass runs
+    """
+
+    kind: str
+    kept: float
+    rebuilt: float
+    forward: float
+    backward: float
+
+
+def footprints(
+    model: Model,
+    samples: float,
+    dtype: str,
+    recompute: Recompute,
+    *,
+    eager: bool,
+    loss: bool | None = None,
+) -> list[Footprint]:
+    """What every layer keeps and takes for a micro-batch of `samples` samples, in the order of
+    `model.layers`; `eager`: computed by torch's modules one by one, `loss`: the loss too (as the
+    layers if left out).
+
+    The loss widens logits to 32 bit.  Fused, its softmax is made in their place and its gradient
+    in the softmax's (megatron/core/tensor_parallel/cross_entropy.py); by torch's modules forward
+    has the logits, their wide copy and its log-softmax at once, and backward the gradients of the
+    loss and of the log-softmax beside the log-softmax (tests/data/memory).
+    """
+    rebuilt = _rebuilt(model, dtype, recompute, eager)
+    wide = eager if loss is None else loss
+    width = working_bytes(dtype)
+    found = []
+    for i, layer in enumerate(model.layers):
+        narrow = width * layer.logits if width < 4 else 0.0
+        forward = narrow + 4.0 * layer.logits * wide
+        backward = 8.0 * layer.logits if wide else narrow
+        backward += width * layer.inside
+        kept = kept_bytes(layer, dtype, recompute, eager=eager)
+        sizes = [size * samples for size in (rebuilt[i], forward, backward)]
+        found.append(Footprint(_kind(layer), kept * samples, *sizes))
+    return found
+
+
+def activations(
+    model: Model,
+    samples: float,
+    dtype: str,
+    recompute: Recompute,
+    *,
+    eager: bool = False,
+    loss: bool | None = None,
+) -> Activations:
     """What a micro-batch of `samples` samples keeps.
 
     Full recomputation keeps the inputs of blocks and rebuilds one block after the other
-    (Korthikanti et al., arXiv:2205.05198, section 5: 2 s b h bytes a block at 16 bit).  The largest
-    one counts in full beside all kept inputs; where that is the head, which is not recomputed, its
-    logits count twice and so stand for their gradients.  Selective recomputation rebuilds the
-    scores of one attention at a time.
+    (Korthikanti et al., arXiv:2205.05198, section 5: 2 s b h bytes a block at 16 bit).  Selective
+    recomputation rebuilds the scores of one attention at a time, that by operator one block.
     """
-    all_ = [kept_bytes(layer, dtype, "none") for layer in model.layers]
-    least = [kept_bytes(layer, dtype, recompute) for layer in model.layers]
-    rebuilt = 0.0
-    if recompute == "full":
-        rebuilt = max(_blocks(model, all_))
-    elif recompute == "selective":
-        rebuilt = max(a - b for a, b in zip(all_, least, strict=True))
-    kept = sum(least)
-    return Activations(kept * samples, rebuilt * samples, max(sum(all_), kept) * samples)
+    found = footprints(model, samples, dtype, recompute, eager=eager, loss=loss)
+    kept = sum(one.kept for one in found)
+    whole = samples * sum(kept_bytes(layer, dtype, "none", eager=eager) for layer in model.layers)
+    rebuilt = max(one.rebuilt for one in found)
+    beside = max(one.rebuilt + one.backward for one in found) - rebuilt
+    ahead = max(one.forward for one in found)
+    return Activations(kept, rebuilt, max(whole, kept), ahead, beside)
 
 
-def kept_bytes(layer: Layer, dtype: str, recompute: Recompute) -> float:
+def _kind(layer: Layer) -> str:
+    """Which activations a layer's are, as parts of memory are called."""
+    if layer.logits:
+        return "activations of the loss"
+    for end, kind in (("attention", "attention"), ("mlp", "feed-forward")):
+        if layer.unit and layer.name.endswith(f".{end}"):
+            return f"activations of {kind}"
+    return "activations"
+
+
+def kept_bytes(layer: Layer, dtype: str, recompute: Recompute, *, eager: bool = False) -> float:
     """Bytes per sample that `layer` keeps from its forward to its backward."""
     width = working_bytes(dtype)
+    wide = 4.0 * layer.logits
+    copies = layer.rms * (8.0 - width if width < 4 else 4.0) * eager
     if recompute == "full":
-        return layer.activations_full * width
-    elements = layer.activations
+        outside = copies * (not layer.unit)
+        return (layer.activations_full - 2 * layer.logits) * width + wide + outside
+    elements = layer.activations + layer.eager * eager
     if recompute == "selective":
-        elements = layer.activations_selective or elements
-    return elements * width - (layer.fp8_saves if dtype == "fp8" else 0.0)
+        elements = (layer.activations_selective or layer.activations) + layer.eager * eager
+    elif recompute == "selective_op" and layer.op_flop:
+        return (layer.activations_op + layer.eager_op * eager) * width
+    saved = layer.fp8_saves if dtype == "fp8" else 0.0
+    return (elements - 2 * layer.logits) * width + wide + copies - saved
 
 
-def _blocks(model: Model, activations: list[float]) -> list[float]:
-    """`activations` of what is recomputed at once: a layer that keeps its input, and the layers of
-    the same unit behind it that keep none."""
-    found: list[float] = []
+def _rebuilt(model: Model, dtype: str, recompute: Recompute, eager: bool) -> list[float]:
+    """Bytes per sample that the backward of each layer has beside what is kept: of the layers that
+    are computed again together, all that they did not keep."""
+    all_ = [kept_bytes(layer, dtype, "none", eager=eager) for layer in model.layers]
+    least = [kept_bytes(layer, dtype, recompute, eager=eager) for layer in model.layers]
+    more = [max(0.0, a - b) for a, b in zip(all_, least, strict=True)]
+    if recompute == "selective":
+        return more
+    found = [0.0] * len(more)
+    for block in _blocks(model):
+        for index in block:
+            found[index] = sum(more[i] for i in block)
+    return found
+
+
+def _blocks(model: Model) -> list[list[int]]:
+    """What is recomputed at once: a layer that keeps its input, and the layers of the same unit
+    behind it that keep none."""
+    found: list[list[int]] = []
     unit = ""
     for index in model.forward_order:
         layer = model.layers[index]
         if found and layer.unit and layer.unit == unit and not layer.activations_full:
-            found[-1] += activations[index]
+            found[-1].append(index)
         else:
-            found.append(activations[index])
+            found.append([index])
         unit = layer.unit
     return found
 
@@ -115,11 +268,12 @@ def in_flight_bytes(
         own = stages[stage]
         if kind == "F":
             now += own.kept
+            most = max(most, now + own.forward)
         elif kind == "B":
-            most = max(most, now + own.rebuilt)
+            most = max(most, now + own.rebuilt + own.backward)
             now -= own.kept
         elif kind == "I":
-            most = max(most, now + own.rebuilt)
+            most = max(most, now + own.rebuilt + own.backward)
             now += own.whole - own.kept
         elif kind == "W":
             now -= own.whole
@@ -127,11 +281,34 @@ def in_flight_bytes(
     return most
 
 
-def memory_use(states: dict[str, float], activations: float, device: Device | None) -> MemoryUse:
-    """The sum of what a strategy keeps, the activations, and on a real device the runtime."""
-    parts = {name: float(size) for name, size in states.items() if size > 0}
-    if activations > 0:
-        parts["activations"] = activations
-    if device is not None:
-        parts["runtime"] = RUNTIME_BYTES
-    return MemoryUse(parts, device.memory if device else None)
+def memory_use(
+    parts: Mapping[str, float],
+    device: Device | None,
+    asked: MemorySection | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    *,
+    lazy: bool = True,
+    unusable: float = 0.0,
+) -> MemoryUse:
+    """What is allocated, by its parts, and on a real device what allocator and runtime have beside
+    it; `least` and `most` are what may be allocated at least and at most (`parts` if left out).
+
+    `lazy`: gradients and states are allocated in the first step, not before it.  `unusable`: a
+    block that was freed and in which nothing later finds room."""
+    told = {name: float(size) for name, size in parts.items() if size > 0}
+    point = sum(told.values())
+    if device is None:
+        return MemoryUse(told, None, point, point)
+    asked = asked or MemorySection()
+    lost = FRAGMENTATION_LAZY if lazy else FRAGMENTATION
+    if asked.fragmentation is not None:
+        lost = (asked.fragmentation,) * 3
+    around = (RUNTIME_LOW, RUNTIME_BYTES, RUNTIME_HIGH)
+    if asked.runtime is not None:
+        around = (asked.runtime,) * 3
+    told["fragmentation"], told["runtime"] = point * lost[1] + unusable, around[1]
+    least, most = min(point, least or point), max(point, most or point)
+    low = least * (1 - ALLOCATED_ERROR) * (1 + lost[0]) + around[0]
+    high = most * (1 + ALLOCATED_ERROR) * (1 + lost[2]) + unusable + around[2]
+    return MemoryUse(told, device.memory, low, high)

@@ -145,6 +145,9 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
     def share(elements: float) -> float:
         return min(whole, elements) + (elements - min(whole, elements)) / ranks
 
+    everywhere = 0.0 if sequence else layer.fp8_replicated
+    saves = everywhere + (layer.fp8_saves - everywhere) / ranks
+
     return replace(
         layer,
         tensors=tuple(_cut(tensor, ranks, flat=timed) for tensor in layer.tensors),
@@ -154,7 +157,13 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         backward_bytes=layer.backward_bytes / ranks,
         activations=share(layer.activations),
         activations_selective=share(layer.activations_selective),
-        fp8_saves=layer.fp8_saves / ranks,
+        activations_op=share(layer.activations_op),
+        inside=layer.inside / ranks,
+        eager=layer.eager / ranks,
+        eager_op=layer.eager_op if not sequence else layer.eager_op / ranks,
+        rms=layer.rms / (ranks if sequence else 1),
+        logits=layer.logits / ranks,
+        fp8_saves=saves,
         activations_full=share(layer.activations_full),
         again_flop=layer.again_flop / ranks,
         again_bytes=layer.again_bytes / ranks,

@@ -43,6 +43,17 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
   final norm and head lie outside the blocks and are not recomputed.  Recomputing attention alone
   (`recompute: selective`) keeps what flash attention keeps and, where scores were stored, does both
   products, softmax and dropout again in backward; flash attention does so anyway.
+* Recomputing by operator (`recompute: selective_op`; torchtitan's selective activation
+  checkpointing, torchtitan/distributed/activation_checkpoint.py) keeps the block's input, the
+  output of attention and of every second matrix product of the block, the first, third, …: of q, k,
+  v, output, gate, up, down those of q, v, gate and down (of a fused q/k/v, output, up and down the
+  first and third); all else is done again.  What no backward needs, the output of down, a compiler
+  leaves out.
+* Backward of a half has at one time the gradients of its output and of what is inside: (q, k, v and
+  attention's output, or those of the product, of gate and of up).
+* Torch's own modules (`memory: {kernels: eager}`; `tests/data/memory`) keep silu(gate) of a gated
+  feed-forward part too, f elements per token, and of a root-mean-square norm its input and its
+  normalised input in 32 bit in place of the input: 6 h bytes per token more at 16 bit, 4 h at 32.
 * Embedding keeps 8 bytes of token number per token (4 elements) and its mask; the head keeps its
   input and the logits in 32 bit, 2 V elements per token.
 """
@@ -120,6 +131,10 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
         activations=tokens * (kept + scores_kept),
         activations_full=tokens * h,
         activations_selective=tokens * kept,
+        activations_op=tokens * (h + query + (query + 2 * key if b.products == 1 else query + key)),
+        op_flop=2.0 * tokens * h * (query if b.products == 1 else query + key),
+        rms=float(tokens * h * b.norms * b.gated),
+        inside=float(tokens * (2 * turned + h)),
         again_flop=4.0 * query * b.pairs(tokens) * b.stored,
         again_bytes=tokens * (2 * turned + scores_moved) * b.stored,
         again_kernels=b.stored + more,
@@ -150,7 +165,14 @@ def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> La
         kernels=b.norms + kernels_up + 3 + b.dropout,
         activations=tokens * kept,
         activations_selective=tokens * kept,
+        activations_op=float(tokens * f),
+        eager_op=float(tokens * h * b.gated),
+        op_flop=2.0 * tokens * h * f,
+        inside=float(tokens * ((3 if b.gated else 2) * f + h)),
+        eager=float(tokens * f * b.gated),
+        rms=float(tokens * h * b.norms * b.gated),
         fp8_saves=tokens * (h + f),
+        fp8_replicated=tokens * h,
         replicated=tokens * (h + h * b.norms + 0.5 * h * b.dropout),
         forward_sum=tokens * h,
         backward_sum=tokens * h,
@@ -184,6 +206,7 @@ def embedding(
         activations=kept,
         activations_full=kept,
         activations_selective=kept,
+        activations_op=kept,
         replicated=kept,
         forward_sum=tokens * hidden,
         output=tokens * hidden,
@@ -193,7 +216,8 @@ def embedding(
 def final_norm(name: str, hidden: int, tensors: tuple[Tensor, ...], tokens: int) -> Layer:
     """The norm behind the last block, and the projection back to the embedding width if any."""
     flop, width = matrix_flop(tensors, tokens), hidden
-    kernels = 1 if any(len(tensor.shape) == 1 for tensor in tensors) else 0
+    vectors = sum(len(tensor.shape) == 1 for tensor in tensors)
+    kernels = int(vectors > 0)
     moved = 2 * hidden * kernels
     for tensor in tensors:
         if len(tensor.shape) == 2:
@@ -211,6 +235,8 @@ def final_norm(name: str, hidden: int, tensors: tuple[Tensor, ...], tokens: int)
         activations=kept,
         activations_full=kept,
         activations_selective=kept,
+        activations_op=kept,
+        rms=float(tokens * hidden * (vectors == 1)),  # without a bias
         replicated=kept,
         output=tokens * width,
     )
@@ -235,6 +261,8 @@ def head(name: str, width: int, vocabulary: int, tokens: int, *, tied: str | Non
         activations=kept,
         activations_full=kept,
         activations_selective=kept,
+        activations_op=kept,
+        logits=float(tokens * vocabulary),
         replicated=tokens * width,
         backward_sum=tokens * width,
         output=tokens * vocabulary,
@@ -256,5 +284,6 @@ def pooler(name: str, hidden: int, tensors: tuple[Tensor, ...]) -> Layer:
         activations=2 * hidden,
         activations_full=2 * hidden,
         activations_selective=2 * hidden,
+        activations_op=2 * hidden,
         output=hidden,
     )

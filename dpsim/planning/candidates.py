@@ -21,7 +21,7 @@ from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
 from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
-from dpsim.predict.point import Causes, Change, Failed, Point, computed
+from dpsim.predict.point import UNFIT, Causes, Change, Failed, Fits, Point, computed
 from dpsim.predict.prediction import predict
 from dpsim.predict.training_run import check, cost_of
 
@@ -77,15 +77,16 @@ class Candidate:
         return self.failed.error if self.failed else ""
 
     @property
-    def fits(self) -> bool | None:
+    def fits(self) -> Fits | None:
         """Whether all jobs fit in memory; None where a capacity is not known."""
         found = [job.point.memory.fits for job in self.jobs]
-        return False if False in found else None if None in found else True
+        worst: tuple[Fits | None, ...] = ("no", "unlikely", None, "likely", "yes")
+        return next((one for one in worst if one in found), "yes")
 
     @property
     def usable(self) -> bool:
         """Whether it can be chosen: it has numbers, and fits."""
-        return not self.error and self.fits is not False
+        return not self.error and self.fits not in UNFIT
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dpsim.planning.candidates import DEVICES, PlayedJob
 from dpsim.planning.compare import UNITS, By, Comparison, worth
 from dpsim.planning.equal_work import HOUR
 from dpsim.predict.document import to_json
+from dpsim.predict.point import UNFIT
 
 SCHEMA_VERSION = 1
 DAY = 86_400.0
@@ -217,7 +218,7 @@ def _warnings(found: Comparison) -> Iterator[str]:
     for candidate in found.candidates:
         if candidate.error:
             yield f"{candidate.name}: no number: {candidate.error}"
-        elif candidate.fits is False:
+        elif candidate.fits in UNFIT:
             yield f"{candidate.name}: does not fit in memory, so it cannot be chosen"
     said: dict[str, list[str]] = {}
     for candidate in found.candidates:

@@ -36,7 +36,7 @@ class Tried(Keyed):
     @property
     def usable(self) -> bool:
         """Whether it has numbers, and is not known to be too large."""
-        return isinstance(self.point, Point) and self.point.memory.fits is not False
+        return isinstance(self.point, Point) and self.point.memory.holds
 
 
 @dataclass(frozen=True)

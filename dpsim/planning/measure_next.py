@@ -27,6 +27,7 @@ from dpsim.planning.candidates import Candidate, PlayedJob
 from dpsim.planning.causes import Cause, factors, numbers
 from dpsim.planning.compare import UNITS, Comparison
 from dpsim.predict.memory import memory_of
+from dpsim.predict.point import UNFIT
 from dpsim.predict.uncertainty import collectives_range, compute_range
 
 #: nccl-tests' programs
@@ -266,7 +267,7 @@ def _smallest(case: Case) -> int | None:
     count = 1
     while count <= most:
         try:
-            if memory_of(at_ranks(case, count)).fits is not False:
+            if memory_of(at_ranks(case, count)).fits not in UNFIT:
                 return count
         except (Refused, SimulationError, ValueError):
             pass

@@ -63,7 +63,7 @@ class Trials:
         errors = [point.error for point in self.points.values() if isinstance(point, Failed)]
         if errors:
             yield f"no number at {len(errors)} of {len(points)} values: {errors[0]}"
-        unfit = sum(point.memory.fits is False for point in computed(points))
+        unfit = sum(not point.memory.holds for point in computed(points))
         if unfit and not any(one.field == "fits" for one in self.wanted):
             yield f"{unfit} of {len(points)} values do not fit in memory; add --require fits"
 

@@ -19,6 +19,7 @@ from typing import Any
 from dpsim.core import unknown
 from dpsim.core.record import Refused
 from dpsim.core.units import parse, show
+from dpsim.predict.point import FITTING
 
 #: fields that compare a point with another one
 RELATIVE = ("efficiency", "speedup", "training_speedup")
@@ -65,8 +66,8 @@ class Wanted:
         point has no interval of this field.
         """
         if self.field == "fits":
-            fits = point.get("fits")
-            return -math.inf if fits is None else 1.0 if fits else -1.0
+            fits, taken = point.get("fits"), FITTING[:1] if sure else FITTING
+            return -math.inf if fits is None else 1.0 if fits in taken else -1.0
         value = value_of(point, self.field)
         if value is None:
             return -math.inf

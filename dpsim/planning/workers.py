@@ -32,8 +32,8 @@ TRIES = 3
 PATIENCE = 0.3
 
 #: points that are handed out together where they may be alike; a batch of so many costs little more
-#: than one of half as many, and is stored within a tenth of a second
-TOGETHER = 1024
+#: than one of half as many, and what of it is played at once is stored within a second
+TOGETHER = 4096
 #: batches for every process, so that none is done long before the others
 BATCHES = 4
 

@@ -11,7 +11,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import Variant
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.models.memory import MemoryUse
+from dpsim.models.memory import UNFIT, MemoryUse
 from dpsim.predict.answer import Advice, Answer
 from dpsim.predict.document import to_json
 from dpsim.predict.memory import memory_of
@@ -43,7 +43,7 @@ def with_advice(prediction: Prediction) -> dict[str, Any]:
 def unfit(prediction: Prediction) -> tuple[Case, MemoryUse] | None:
     """The case with the fewest ranks that does not fit, and what it needs."""
     used = [(one.case, one.memory) for one in prediction.outcomes if one.memory]
-    found = [(case, use) for case, use in used if use.fits is False]
+    found = [(case, use) for case, use in used if use.fits in UNFIT]
     return min(found, key=lambda pair: pair[0].ranks, default=None)
 
 
@@ -51,7 +51,7 @@ def advice(case: Case, used: MemoryUse) -> tuple[Advice, ...]:
     """Changes of the scenario with which `case` fits: single ones first, then pairs of changes
     of which neither is enough alone, then more devices and other models.  Empty where it fits
     already or nothing tried helps."""
-    if used.fits is not False:
+    if used.fits not in UNFIT:
         return ()
     single = {saving: _first_that_fits(case, saving(case)) for saving in SAVINGS}
     found = [fitting for fitting in single.values() if fitting]
@@ -90,11 +90,11 @@ def _first_that_fits(case: Case, variants: Iterable[Variant]) -> tuple[Variant, 
         try:
             changed = variant.of(case)
             use = memory_of(changed)
-            if use.fits and not changed.mesh.plain:
+            if use.holds and not changed.mesh.plain:
                 _ = changed.programs.asked  # refuses what the strategy or the schedule cannot take
         except (Refused, ValueError):
             continue
-        if use.fits:
+        if use.holds:
             return variant, use
     return None
 

@@ -99,7 +99,7 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
         yield captured.name, _short(captured.of(case)), 1.0
     if case.scenario.recompute != "none":
         kept = Variant("no recomputation", {"recompute": "none"}).of(case)
-        if memory_of(kept).fits:
+        if memory_of(kept).holds:
             yield "no recomputation", _short(kept), 1.0
     yield from _cures(case)
 

@@ -2,8 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
 from dpsim.cases.case import Case
-from dpsim.models.memory import Activations, MemoryUse, activations, in_flight_bytes, memory_use
+from dpsim.compile.held import ONCE, Held, Line
+from dpsim.core.dtypes import working_bytes
+from dpsim.models import Model
+from dpsim.models.memory import (
+    Activations,
+    Footprint,
+    MemoryUse,
+    activations,
+    footprints,
+    in_flight_bytes,
+    memory_use,
+)
+
+
+class Instant(NamedTuple):
+    """A moment of a step: the total [B], and what it is made of, named when it is asked for: the
+    pass, its layer, and the layers whose activations are there."""
+
+    total: float
+    sides: Mapping[str, Line]
+    layer: int
+    there: tuple[int, ...]
+    beside: float
 
 
 def memory_of(case: Case) -> MemoryUse:
@@ -20,20 +45,103 @@ def memory_of(case: Case) -> MemoryUse:
 def _memory_of(case: Case, samples: int, kind: int) -> MemoryUse:
     """Memory of a rank with micro-batches of `samples` samples on the device number `kind`."""
     job = case.job(samples, kind=kind)
-    own = activations(case.model, job.samples, case.precision.compute, case.scenario.recompute)
-    return memory_use(case.scenario.strategy.memory(job), own.peak, case.pace.kinds[kind])
+    held = case.scenario.strategy.held(job)
+    dtype, again = case.precision.compute, case.scenario.recompute
+    parts = [
+        at_peak(
+            case.model,
+            held,
+            footprints(case.model, job.samples, dtype, again, eager=way, loss=case.eager_loss(way)),
+        )
+        for way in _ways(case)
+    ]
+    return _use(case, parts, kind, _narrow_logits(case, case.model, job.samples))
+
+
+def _narrow_logits(case: Case, model: Model, samples: float) -> float:
+    """Logits in 16 bit that forward has left behind and in whose block no gradient in 32 bit finds
+    room: the allocator splits blocks, and joins none that do not touch
+    (c10/cuda/CUDACachingAllocator.cpp, get_free_block)."""
+    width = working_bytes(case.precision.compute)
+    if not case.eager_loss(case.eager) or width >= 4:
+        return 0.0
+    return width * samples * sum(layer.logits for layer in model.layers)
+
+
+def _use(
+    case: Case, parts: Sequence[dict[str, float]], kind: int, unusable: float = 0.0
+) -> MemoryUse:
+    """The first of `parts` is the point; all are what may be."""
+    totals = [sum(one.values()) for one in parts]
+    device = case.pace.kinds[kind]
+    lazy = not case.scenario.strategy.fused_kernels
+    known = case.scenario.memory
+    ends = (min(totals), max(totals))
+    return memory_use(parts[0], device, known, *ends, lazy=lazy, unusable=unusable)
+
+
+def _ways(case: Case) -> tuple[bool, ...]:
+    """Whether kernels are eager: as the scenario says, else as the strategy's system has them, and
+    then the other way."""
+    known = case.scenario.memory.kernels is not None
+    return (case.eager,) if known else (case.eager, not case.eager)
+
+
+def at_peak(model: Model, held: Held, layers: Sequence[Footprint]) -> dict[str, float]:
+    """Bytes by name at the fullest moment of a step with one micro-batch at a time."""
+    most = max(_moments(model, held, layers), key=lambda one: one.total)
+    parts = dict(held.always)
+    for name, line in most.sides.items():
+        parts[name] = parts.get(name, 0.0) + line[most.layer]
+    for i in most.there:
+        parts[layers[i].kind] = parts.get(layers[i].kind, 0.0) + layers[i].kept
+    if most.beside:
+        own = layers[most.layer].kind
+        parts[own] = parts.get(own, 0.0) + most.beside
+    update = sum(held.always.values()) + sum(held.update.values())
+    return {**held.always, **held.update} if update > most.total else parts
+
+
+def _moments(model: Model, held: Held, layers: Sequence[Footprint]) -> Iterator[Instant]:
+    """Every layer's forward, then every layer's backward."""
+    now, order = sum(held.always.values()), model.forward_order
+    for place, i in enumerate(order):
+        now += layers[i].kept
+        sides = sum(line[i] for line in held.forward.values())
+        beside = layers[i].forward
+        yield Instant(now + sides + beside, held.forward, i, order[: place + 1], beside)
+    back = tuple(model.backward_order())
+    for place, i in enumerate(back):
+        sides = sum(line[i] for line in held.backward.values())
+        made = held.made[i] if held.made and not model.layers[i].logits else 0.0
+        beside = layers[i].rebuilt + max(0.0, layers[i].backward - made)
+        yield Instant(now + sides + beside, held.backward, i, back[place:], beside)
+        now -= layers[i].kept
 
 
 def _stage_memory(case: Case, row: int) -> MemoryUse:
     """Memory of a rank of pipeline rank `row`: all its stages, and the activations of the
     micro-batches that are in flight at once."""
     scenario, layout, samples = case.scenario, case.programs.layout, max(case.shares)
-    own: dict[int, Activations] = {}
+    jobs = {stage: case.programs.stage_job(stage, samples) for stage in layout.held(row)}
     states: dict[str, float] = {}
-    for stage in layout.held(row):
-        job = case.programs.stage_job(stage, samples)
-        own[stage] = activations(job.model, job.samples, case.precision.compute, scenario.recompute)
+    for job in jobs.values():
         for name, size in scenario.strategy.memory(job).items():
-            states[name] = states.get(name, 0.0) + size
+            before = states.get(name, 0.0)
+            states[name] = max(before, size) if name in ONCE else before + size
     acts = layout.acts(scenario.batch.accumulation)[row]
-    return memory_use(states, in_flight_bytes(acts, own), case.device)
+    found = []
+    for way in _ways(case):
+        own: dict[int, Activations] = {
+            stage: activations(
+                job.model,
+                job.samples,
+                case.precision.compute,
+                scenario.recompute,
+                eager=way,
+                loss=case.eager_loss(way),
+            )
+            for stage, job in jobs.items()
+        }
+        found.append({**states, "activations": in_flight_bytes(acts, own)})
+    return _use(case, found, 0)

@@ -110,7 +110,8 @@ class Numbers:
     @property
     def memory(self) -> Memory:
         """The same, as a point has it."""
-        return Memory(self.used.total, self.used.parts, self.used.fits)
+        used = self.used
+        return Memory(used.total, used.parts, used.low, used.high, used.fits)
 
     @cached_property
     def bound_s(self) -> float:
@@ -167,7 +168,8 @@ RELATIVE = ("training_speedup", "speedup", "efficiency", "efficiency_low", "effi
 #: keys that ask for whole steps only, whatever these are made of
 WHOLE = {*HEAD, "engine_reason", "step_time_s", "step_p50_s", "step_p99_s", "throughput_per_s",
          "throughput_unit", "mfu", "step_time_low_s", "step_time_high_s", "interval_causes",
-         "memory_bytes", "memory_parts", "fits", "bound_s"}  # fmt: skip
+         "memory_bytes", "memory_parts", "memory_low_bytes", "memory_high_bytes", "fits",
+         "bound_s"}  # fmt: skip
 #: fields of a point that are worked out from its case and how that was played
 STAGED = (
     "ranks", "nodes", "global_batch", "engine", "engine_reason", "step_time_s", "interval",

@@ -12,6 +12,9 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from dpsim.describe.sampler import DealtEpoch
+from dpsim.models.memory import FITTING as FITTING
+from dpsim.models.memory import UNFIT as UNFIT
+from dpsim.models.memory import Fits as Fits
 from dpsim.money.currency import rounded
 from dpsim.predict.document import JsonKey, Keyed, Spread
 
@@ -51,11 +54,19 @@ class Sent:
 
 @dataclass(frozen=True)
 class Memory:
-    """Memory of the busiest rank [B]; whether it fits is None where the device is not known."""
+    """Memory of the busiest rank [B] and between what it lies in nine of ten runs; whether it fits
+    (dpsim.models.memory.Fits) is None where the device is not known."""
 
     bytes: Annotated[float, JsonKey("memory_bytes")]
     parts: Annotated[dict[str, float], JsonKey("memory_parts")]
-    fits: bool | None
+    low: Annotated[float, JsonKey("memory_low_bytes")]
+    high: Annotated[float, JsonKey("memory_high_bytes")]
+    fits: Fits | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the step is not taken to need more than there is."""
+        return self.fits not in UNFIT
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,11 @@ def _recompute(case: Case) -> Iterator[Variant]:
     if case.scenario.recompute == "none" and any(x.again_kernels for x in case.model.layers):
         cost = "attention scores once more"
         yield Variant("recompute: selective", {"recompute": "selective"}, cost)
+    if case.scenario.recompute in ("none", "selective") and any(
+        x.op_flop for x in case.model.layers
+    ):
+        cost = "every second matrix product once more"
+        yield Variant("recompute: selective_op", {"recompute": "selective_op"}, cost)
     if case.scenario.recompute != "full":
         cost = "one more forward pass per step"
         yield Variant("recompute: full", {"recompute": "full"}, cost)

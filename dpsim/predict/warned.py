@@ -10,6 +10,7 @@ from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
+from dpsim.models.memory import UNFIT
 from dpsim.predict import lived, startup, training_run
 from dpsim.predict.level import Level, above_peak
 from dpsim.predict.memory import memory_of
@@ -197,7 +198,7 @@ def _unfit(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield from (f"{', '.join(dict.fromkeys(at))} ranks: {text}" for text, at in errors.items())
     for one in outcomes:
         point, used = one.point, one.memory
-        if used is not None and used.fits is False:
+        if used is not None and used.fits in UNFIT:
             yield (
                 f"{point.ranks} ranks: does not fit, {used.shortfall / 1e9:.1f} GB short of "
                 f"{(used.capacity or 0) / 1e9:.1f} GB"
@@ -210,7 +211,7 @@ def _other_stages(case: Case) -> list[str]:
     for cut in () if case.mesh.plain else cuts_that_fit(case):
         scenario = dataclasses.replace(case.scenario, stages=cut)
         used = memory_of(Case(scenario, case.base, case.compute_scale))
-        if used.fits:
+        if used.holds:
             begins = ", ".join(stage[0] for stage in cut)
             return [f"other stages fit, with {used.total / 1e9:.1f} GB; they begin with {begins}"]
     return []

@@ -115,7 +115,7 @@ def _line(axes: Axes, points: list[Point], key: str, colour: str, label: str) ->
     axes.plot(
         x, y, color=colour, linewidth=2.0, marker="o", markersize=5, label=label, gid=f"line-{key}"
     )
-    hollow = [(p.ranks, ratio(p, key)) for p in points if p.memory.fits is False]
+    hollow = [(p.ranks, ratio(p, key)) for p in points if not p.memory.holds]
     figures.unfit(axes, hollow, {"color": colour, "marker": "o"}, label)
 
 

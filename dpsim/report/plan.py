@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpsim.core.units import show
+from dpsim.predict.point import UNFIT
 from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.fields import interval, name_of, set_value, setting_text, shown
 from dpsim.report.plan_picture import make_figure, plotted
@@ -125,7 +126,7 @@ def _ranked_row(
         show(point["step_time_s"], "s"),
         bottleneck(point["bottleneck"]),
         *(["*" if point.get("on_front") else ""] if front else []),
-        "no, memory" if point["fits"] is False else sure if point["holds"] else "no",
+        "no, memory" if point["fits"] in UNFIT else sure if point["holds"] else "no",
     ]
 
 

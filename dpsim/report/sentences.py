@@ -57,7 +57,7 @@ def headline(answer: Answer) -> str:
 def _unfit(answer: Answer) -> str:
     """The end of the headline where something is in the way."""
     good, count = computed(answer.points), len(answer.points)
-    unfit = sum(p.memory.fits is False for p in good)
+    unfit = sum(not p.memory.holds for p in good)
     errors = count - len(good)
     of = "" if count == 1 else f" at {{}} of {count} points"
     found = f" It does not fit in memory{of.format(unfit)}." if unfit else ""
@@ -272,7 +272,7 @@ def memory_sentences(answer: Answer) -> list[str]:
     """What would make it fit, for the smallest count that does not; nothing without advice."""
     if answer.advice is None:
         return []
-    unfit = [point for point in computed(answer.points) if point.memory.fits is False]
+    unfit = [point for point in computed(answer.points) if not point.memory.holds]
     point = min(unfit, key=lambda point: point.ranks)
     short = f"{point.memory.bytes / 1e9:.1f} GB are needed"
     if answer.advice:

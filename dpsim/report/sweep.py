@@ -41,7 +41,7 @@ def print_sweep(answer: GridAnswer, console: Console, files: str) -> None:
     failed = [point.error for point in points if isinstance(point, Failed)]
     if failed:
         lines.append(f"No number at {len(failed):,} of {len(points):,} points: {clean(failed[0])}")
-    unfit = sum(point.memory.fits is False for point in computed(points))
+    unfit = sum(not point.memory.holds for point in computed(points))
     if unfit:
         lines.append(f"{unfit:,} of {len(points):,} points do not fit in memory.")
     lines += [f"Warning: {clean(text)}" for text in _warnings(answer.warnings)]

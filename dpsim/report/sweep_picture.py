@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
 from dpsim.planning.wanted import ends_of, value_of
-from dpsim.predict.point import Chosen, Failed, Point
+from dpsim.predict.point import UNFIT, Chosen, Failed, Point
 from dpsim.report.fields import drawn
 from dpsim.report.figures import GREY, band, blank, legend, look, tick, unfit
 from dpsim.report.points import flat
@@ -221,7 +221,7 @@ def _line(
         x, y, markersize=5, label=name, gid=f"line-{place}", **look(place),
         linewidth=max(1.2, 2.4 - 0.4 * place),  # so that no line hides another
     )  # fmt: skip
-    hollow = [(a, v) for (a, p), v in zip(points, y, strict=True) if p.get("fits") is False]
+    hollow = [(a, v) for (a, p), v in zip(points, y, strict=True) if p.get("fits") in UNFIT]
     unfit(axes, hollow, look(place), name)
 
 
@@ -304,7 +304,7 @@ def _hatched(axes: Axes, points: Sequence[Sequence[Mapping[str, Any]]]) -> bool:
         (column - 0.5, row - 0.5)
         for row, line in enumerate(points)
         for column, point in enumerate(line)
-        if point.get("fits") is False
+        if point.get("fits") in UNFIT
     ]
     for corner in corners:
         axes.add_patch(

@@ -126,6 +126,6 @@ def ranks(count: int) -> str:
     return f"{count:,} rank" + ("" if count == 1 else "s")
 
 
-def fits(known: bool | None) -> str:
+def fits(known: str | None) -> str:
     """Whether a step fits in memory, as tables say it."""
-    return {True: "yes", False: "NO", None: ""}[known]
+    return {"no": "NO", None: ""}.get(known, known or "")

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.groups import Partition
+from dpsim.compile.held import Held, constant
 from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep, Issue, StepWalk
@@ -115,8 +116,20 @@ class Strategy:
     # -- memory -------------------------------------------------------------------------------
 
     def memory(self, job: Job) -> dict[str, float]:
-        """Parameters, gradients, optimizer states and buffers on one device [B], by name."""
+        """Parameters, gradients, optimizer states and buffers on one device [B], by name, each at
+        its largest."""
         raise NotImplementedError
+
+    def held(self, job: Job) -> Held:
+        """The same in the course of a step; at their largest throughout where that is not known
+        better."""
+        return constant(self.memory(job))
+
+    @property
+    def fused_kernels(self) -> bool:
+        """Whether the system brings fused kernels of its own for a transformer's layers; those of
+        torch's modules one by one keep more."""
+        return False
 
     @property
     def sharded(self) -> bool:

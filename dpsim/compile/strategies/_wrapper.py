@@ -7,6 +7,7 @@ from typing import Any, ClassVar, cast
 
 from dpsim.compile.exchange import Exchange
 from dpsim.compile.groups import Partition
+from dpsim.compile.held import Held
 from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import Beside, Strategy
@@ -71,6 +72,13 @@ class Wrapper(Strategy):
 
     def memory(self, job: Job) -> dict[str, float]:
         return self.inner.memory(job)
+
+    def held(self, job: Job) -> Held:
+        return self.inner.held(job)
+
+    @property
+    def fused_kernels(self) -> bool:
+        return self.inner.fused_kernels
 
     def notes(self, job: Job) -> tuple[str, ...]:
         return self.inner.notes(job)

@@ -26,9 +26,11 @@ from typing import Annotated, Literal, NamedTuple
 
 from dpsim.compile.compression import Compression, Hook, Payload, Transit
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
+from dpsim.compile.held import Held
 from dpsim.compile.job import Gradient, Job, arrival, copied, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
+from dpsim.compile.strategies._ddp_held import held
 from dpsim.compile.strategies._ddp_step import DdpStep
 from dpsim.core import plugins, units
 from dpsim.core.dtypes import DTYPE_BYTES
@@ -257,6 +259,9 @@ class Ddp(Strategy):
                 for name, size in kept.items():
                     parts[name] = parts.get(name, 0.0) + size
         return parts
+
+    def held(self, job: Job) -> Held:
+        return held(job, self.memory(job), views=self.gradient_as_bucket_view)
 
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
         """No copies of gradients; optimizer states or everything sharded."""

@@ -27,10 +27,12 @@ from math import prod
 from typing import Annotated
 
 from dpsim.compile.groups import Partition, consecutive
+from dpsim.compile.held import Held
 from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
+from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Count, Flag, Refused, record
@@ -191,6 +193,18 @@ class Fsdp(Strategy):
             # held until backward has ended, beside the gradients that are cast from them
             parts["all-reduce inputs"] = sum(g.reduce for g in groups) / shards
         return parts
+
+    def held(self, job: Job) -> Held:
+        parts = state_bytes(job, 1.0 / self.shards(job.ranks))
+        if "all-reduce inputs" in (all_ := self.memory(job)):
+            parts["all-reduce inputs"] = all_["all-reduce inputs"]
+        shards = self.shards(job.ranks)
+        fewer, many = self.kept_by(shards), job.micro_batches > 1
+        stays = fewer is None or (many and not self.reshard_after_backward)
+        after = 1.0 if stays else 1.0 / fewer if fewer and fewer < shards else 0.0
+        alive = self.reduce_scatter_max_input_buffers
+        how = Sharding(shards, after, stays and many, many and self.no_sync, alive)
+        return held(how, job, self._groups(job), parts)
 
     def _kept(self, job: Job, sizes: list[float], shards: int) -> float:
         """Unsharded parameters outside the root: two groups, or what is never given up."""

@@ -27,10 +27,13 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from dpsim.compile.groups import Partition
+from dpsim.compile.held import Held
 from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.compile.strategies._fsdp1_step import Fsdp1Step
+from dpsim.compile.strategies._fsdp2_step import Group
+from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._unit_step import GatheredUnit
 from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
 from dpsim.compile.strategies.fsdp import gather_dtype
@@ -181,3 +184,21 @@ class Fsdp1(Strategy):
             accumulates = job.micro_batches > 1 and self.no_sync
             parts["unsharded gradients"] = whole if accumulates else root + sum(sizes[:2])
         return parts
+
+    def held(self, job: Job) -> Held:
+        shards, many = self.shards(job.ranks), job.micro_batches > 1
+        parts = state_bytes(job, 1.0 / shards)
+        stays = not self.reshards_after_forward or not self.limit_all_gathers
+        always = many and stays and self.no_sync
+        how = Sharding(shards, float(stays), always, many and self.no_sync, buffers=False)
+        units = [self._flat(job, unit) for unit in units_of(job.model)]
+        return held(how, job, [_group(job, unit) for unit in units], parts)
+
+
+def _group(job: Job, unit: GatheredUnit) -> Group:
+    """The same unit with its gradients, as wide as what is gathered, and its stored parameters."""
+    sizes = (unit.gather, unit.reduce, unit.gather_padding, unit.reduce_padding)
+    stored = sum(
+        DTYPE_BYTES[job.parameter_dtype(i)] * job.model.layers[i].parameters for i in unit.layers
+    )
+    return Group(unit.layers, *sizes, unit.root, unit.gather, stored, raw=False)

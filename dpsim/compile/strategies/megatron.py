@@ -34,7 +34,7 @@ from dpsim.compile.job import Gradient, Job, due_after, gradients_of, state_byte
 from dpsim.compile.program import Program
 from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies import Lighter, Strategy
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
 
 #: distributed_data_parallel.py: default bucket_size in elements
@@ -187,6 +187,10 @@ class Megatron(Strategy):
         if not self.use_distributed_optimizer:
             yield from self.changed("sharded", use_distributed_optimizer=True)
 
+    @property
+    def fused_kernels(self) -> bool:
+        return True
+
     def memory(self, job: Job) -> dict[str, float]:
         """Parameters and the gradient buffer whole, optimizer states of the shard; an fp32 copy of
         the shard's gradients where the buffer is in 16 bit.
@@ -206,7 +210,20 @@ class Megatron(Strategy):
             "gradients": buffer,
             "optimizer states": parts["optimizer states"] * share,
             "fp32 gradients": copies * share,
+            "dummy gradients": _dummies(job),
         }
+
+
+def _dummies(job: Job) -> float:
+    """Bytes of the gradients that Transformer Engine hands to autograd where products add to the
+    gradient buffer themselves: one for each shape of a block's matrices, kept for all blocks
+    (TransformerEngine transformer_engine/pytorch/module/base.py, get_dummy_wgrad)."""
+    units: dict[str, float] = {}
+    for layer in job.model.layers:
+        if layer.unit:
+            size = sum(tensor.elements for tensor in layer.tensors if len(tensor.shape) > 1)
+            units[layer.unit] = units.get(layer.unit, 0.0) + size
+    return working_bytes(job.precision.compute) * max(units.values(), default=0.0)
 
 
 class _Step(ExchangeStep):

@@ -57,6 +57,10 @@ class Pmap(Strategy):
             found.sort(key=lambda pack: max(place[gradients[g].ready] for g in pack.gradients))
         return tuple(found)
 
+    @property
+    def fused_kernels(self) -> bool:
+        return True
+
     def memory(self, job: Job) -> dict[str, float]:
         """States, and the buffers of the combined all-reduces."""
         parts = state_bytes(job, 1.0)

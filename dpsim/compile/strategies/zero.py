@@ -38,6 +38,7 @@ from typing import Annotated, Literal
 from dpsim.collectives import ring_payload
 from dpsim.compile.exchange import Exchange, Leg
 from dpsim.compile.groups import Partition, consecutive, everyone, fitting, strided
+from dpsim.compile.held import Held, constant, gradient_bytes, so_far
 from dpsim.compile.job import Job, state_bytes
 from dpsim.compile.program import COMPUTE, Program
 from dpsim.compile.strategies import Lighter, Strategy
@@ -257,6 +258,16 @@ class Zero(Strategy):
             gone = ["optimizer states", "fp32 gradients", *["gradients"] * (self.stage >= 2)]
             parts = {name: value for name, value in parts.items() if name not in gone}
         return parts
+
+    def held(self, job: Job) -> Held:
+        """The paper's has gradients as backward makes them; DeepSpeed's stay in its buffers."""
+        parts = self.memory(job)
+        if self.as_shipped or job.micro_batches > 1:
+            return constant(parts)
+        share = 1.0 / self.shards(job.ranks) if self.stage >= 2 else 1.0
+        late = {"gradients": parts.pop("gradients")}
+        made = so_far(job, [share * size for size in gradient_bytes(job)])
+        return Held(parts, backward={"gradients": made}, update=late)
 
     def _shipped_memory(self, job: Job, parts: dict[str, float]) -> dict[str, float]:
         """The step needs the shard's gradients in fp32 where parameters are narrower (stage 3

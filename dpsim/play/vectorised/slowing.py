@@ -11,13 +11,14 @@ ranks is still the latest, for `work` never falls.  Only what ranks have in comm
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 
 import numpy as np
 import numpy.typing as npt
 
 from dpsim.core.arrays import Array
-from dpsim.core.many import Many, larger, smaller
+from dpsim.core.many import Many, all_above, larger, smaller, where_above
 
 #: one number for all ranks of a role, or one for each
 Value = float | Array
@@ -115,21 +116,38 @@ class Slowing:
             found = found + _within(beside, self._lost * (end - begin))
         return found
 
-    def _work_of(self, time: float) -> float:
-        """`work` where one clock serves all ranks: only the last stretch begun by then counts."""
-        for begin, end, before in reversed(self._live):
-            if begin <= time:
-                moved = smaller(time - begin, end - begin)  # type: ignore[arg-type]
-                return before + (time - begin) - self._lost * moved  # type: ignore[return-value]
+    def _work_of(self, time: float, count: int | None = None) -> float:
+        """`work` where one clock serves all ranks: only the last stretch begun by then counts, of
+        the first `count`."""
+        many = isinstance(time, Many)
+        for place in reversed(range(len(self._live) if count is None else count)):
+            begin, end, before = self._live[place]
+            beyond = all_above(begin, time) if many else begin > time  # type: ignore[arg-type]
+            if beyond is True:
+                continue
+            moved = smaller(time - begin, end - begin)  # type: ignore[arg-type]
+            found = before + (time - begin) - self._lost * moved
+            if beyond is None:  # at some points of many the stretch before it counts
+                earlier = self._work_of(time, place)
+                return where_above(begin, time, earlier, found)  # type: ignore[arg-type]
+            return found  # type: ignore[return-value]
         return time - self._past  # type: ignore[return-value]
 
-    def _time_of(self, work: float) -> float:
-        """`time` where one clock serves all ranks."""
-        for begin, end, before in reversed(self._live):
-            if before <= work:
-                beside = work - before
-                lost = smaller(self.contention * beside, self._lost * (end - begin))  # type: ignore[arg-type]
-                return begin + beside + lost  # type: ignore[return-value]
+    def _time_of(self, work: float, count: int | None = None) -> float:
+        """`time` where one clock serves all ranks, as `_work_of`."""
+        many = isinstance(work, Many)
+        for place in reversed(range(len(self._live) if count is None else count)):
+            begin, end, before = self._live[place]
+            beyond = all_above(before, work) if many else before > work  # type: ignore[arg-type]
+            if beyond is True:
+                continue
+            beside = work - before
+            lost = smaller(self.contention * beside, self._lost * (end - begin))  # type: ignore[arg-type]
+            found = begin + beside + lost
+            if beyond is None:
+                earlier = self._time_of(work, place)
+                return where_above(before, work, earlier, found)  # type: ignore[arg-type]
+            return found  # type: ignore[return-value]
         return work + self._past  # type: ignore[return-value]
 
     def _corners(self) -> tuple[Array, Array, Array]:
@@ -177,18 +195,23 @@ class Slowing:
         for one, other in zip(begins, ends, strict=True):
             self.talk(_plain(one), _plain(other))
 
+    def beyond(self, time: float) -> Iterator[Value]:
+        """Begins and ends of the stretches in which bytes move after `time` on some rank [s]."""
+        for begin, end, _ in self._live:
+            if latest(end) > time:
+                yield begin
+                yield end
+
     def forget(self, low: float) -> None:
         """All ranks have done at least `low` of work.
 
         Of one clock the stretch that was last is kept, so that what is worked out with it is the
         same whether or not somebody has forgotten.
         """
-        if isinstance(low, Many):
-            return
         while self._live:
             begin, end, before = self._live[0]
             if self.alike:
-                if len(self._live) == 1 or not self._live[1][2] <= low:
+                if len(self._live) == 1 or all_above(self._live[1][2], low) is not False:  # type: ignore[arg-type]
                     break
             elif not _all(before + (end - begin) / (1.0 + self.contention) <= low):
                 break

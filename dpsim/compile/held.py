@@ -1,0 +1,73 @@
+"""What a system keeps on a device in the course of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from dpsim.compile.job import Job
+from dpsim.core.dtypes import DTYPE_BYTES
+
+Line = Sequence[float]
+#: parts that all stages of a rank share
+ONCE = ("dummy gradients",)
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes on one device, by what they are for.
+
+    always    throughout the step
+    forward, backward  per layer of the model, beside `always` while its pass runs
+    update    beside `always` while the optimizer runs
+    made      of `backward`, what a layer's own makes; by then gradients of activations are gone
+    """
+
+    always: Mapping[str, float]
+    forward: Mapping[str, Line] = field(default_factory=dict)
+    backward: Mapping[str, Line] = field(default_factory=dict)
+    update: Mapping[str, float] = field(default_factory=dict)
+    made: Line = ()
+
+
+def constant(parts: dict[str, float]) -> Held:
+    """The same at all times: what is not known better."""
+    return Held(dict(parts))
+
+
+def gradient_bytes(job: Job) -> list[float]:
+    """Bytes of each layer's gradients, as wide as its parameters."""
+    return [
+        DTYPE_BYTES[job.parameter_dtype(i)] * float(layer.parameters)
+        for i, layer in enumerate(job.model.layers)
+    ]
+
+
+def so_far(job: Job, sizes: Line, *, tied: bool = True) -> list[float]:
+    """Of `sizes` per layer, what backward has made when each layer's own is done; the loss is
+    fullest before the head's.  With `tied` a tied tensor's gradient is there when the first of its
+    users is done."""
+    order = list(job.model.backward_order())
+    index = {layer.name: i for i, layer in enumerate(job.model.layers)}
+    early = list(sizes)
+    for i in order if tied else ():
+        if (owner := job.model.layers[i].tied) is not None:
+            early[i], early[index[owner]] = early[i] + early[index[owner]], 0.0
+    found = [0.0] * len(order)
+    for i, total in zip(order, accumulate(early[i] for i in order), strict=True):
+        found[i] = total - early[i] if job.model.layers[i].logits else total
+    return found
+
+
+def temporaries(job: Job, share: float) -> float:
+    """What torch's multi-tensor Adam, its default on GPUs, allocates for the elements it updates:
+    the roots of the second moments, as wide as the states (torch/optim/adam.py, _multi_tensor_adam;
+    tests/data/memory)."""
+    if job.optimizer.kind != "adam":
+        return 0.0
+    wide = job.optimizer.master_weights is not False
+    return share * sum(
+        (4.0 if wide else DTYPE_BYTES[job.parameter_dtype(i)]) * layer.parameters
+        for i, layer in enumerate(job.model.layers)
+    )

@@ -1,0 +1,134 @@
+"""What FSDP, of either version, keeps in the course of a step.
+
+torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py and _fsdp_collectives.py, 2.13, in the
+order in which the host allocates:
+
+* In forward a group's gather buffer stays beside its unsharded parameters until the next group has
+  been waited for; the root's parameters stay until the end.
+* In backward the buffer is given up when it has been copied out; that of the group before is there
+  already, prefetched.  The inputs of as many earlier reduce-scatters as may be alive, this group's
+  unsharded gradients, and the shards that have been reduced so far.
+* What is reduced last (the root, and a unit whose input needs no gradient) keeps its unsharded
+  gradients until then.
+
+FSDP1 (torch/distributed/fsdp/_runtime_utils.py) gathers straight into the unsharded parameters, so
+it has no buffers beside them.  The loss is outside the model: while it is fullest, backward of the
+root has not begun, and nothing has been prefetched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dpsim.compile.held import Held, Line, so_far, temporaries
+from dpsim.compile.job import Job
+from dpsim.compile.strategies._fsdp2_step import Group
+
+GATHERED, UNSHARDED, INPUTS = "gathered parameters", "unsharded gradients", "reduce-scatter inputs"
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How units are shared.
+
+    shards    ranks that share the parameters
+    after     share of a unit's parameters that a rank keeps from forward to backward (1: all)
+    always    units stay gathered from one micro-batch to the next
+    waits     gradients are reduced in the last micro-batch only
+    inputs    inputs of earlier reduce-scatters that may be alive
+    buffers   gathers have buffers of their own
+    """
+
+    shards: int
+    after: float
+    always: bool
+    waits: bool
+    inputs: int = 1
+    buffers: bool = True
+
+
+def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, float]) -> Held:
+    """`parts` (states and shards) in time."""
+    always, late, backward = dict(parts), {}, {}
+    made: Line = ()
+    sums, first = [0.0] * len(job.model.layers), job.model.forward_order[0]
+    for group in groups:
+        place = first if group.root or group.raw else group.layers[0]
+        sums[place] += group.stored / how.shards
+    late["gradients"] = always.pop("gradients")
+    backward["gradients"] = so_far(job, sums, tied=False)
+    if how.shards > 1:
+        if how.waits:
+            always[UNSHARDED] = sum(max(g.gradient, g.reduce) for g in groups)
+        else:
+            backward[UNSHARDED], made = _unsharded(job, groups)
+        gathered, backward[GATHERED] = _gathered(how, job, groups)
+        backward[INPUTS] = _inputs(how, job, groups)
+    else:
+        gathered = [0.0] * len(sums)
+    if (extra := temporaries(job, 1.0 / how.shards)) > 0:
+        late["optimizer temporaries"] = extra
+    return Held(always, {GATHERED: gathered}, backward, late, made)
+
+
+def _gathered(how: Sharding, job: Job, groups: Sequence[Group]) -> tuple[list[float], list[float]]:
+    """Parameters gathered, and buffers of gathers, per layer in forward and in backward."""
+    inner = [group for group in groups if not group.root]
+    root = sum(group.gather for group in groups if group.root)
+    stays = how.after == 1.0
+    whole = sum(group.gather for group in inner) if how.always else 0.0
+    of = {i: g for g, group in enumerate(inner) for i in group.layers}
+    forward, backward = [root] * len(job.model.layers), [root] * len(job.model.layers)
+    before = previous = 0.0
+    met = -1
+    for i in job.model.forward_order:
+        g = of.get(i)
+        if g is None:  # the root's own layers
+            loss = bool(job.model.layers[i].logits)
+            forward[i] += whole or how.after * before
+            backward[i] += (whole or how.after * before) + previous * (not stays and not loss)
+            continue
+        own = inner[g].gather
+        if g != met:
+            met, ahead, previous = g, previous, own
+            before += own
+        left = whole or how.after * (before if stays else before - own)
+        forward[i] += left + own * ((not stays) + how.buffers)
+        backward[i] += left + (own + ahead) * (not stays)
+    return forward, backward
+
+
+def _unsharded(job: Job, groups: Sequence[Group]) -> tuple[list[float], list[float]]:
+    """Gradients that are not reduced yet when a layer's backward ends: those of its group so far,
+    and of what waits for the end; and of these its own."""
+    own = [0.0] * len(job.model.layers)
+    for group in groups:
+        whole = sum(job.model.layers[i].parameters for i in group.layers) or 1
+        for i in group.layers:
+            own[i] = group.gradient * job.model.layers[i].parameters / whole
+    late = {i for group in groups if group.root or group.raw for i in group.layers}
+    found = so_far(job, [size if i in late else 0.0 for i, size in enumerate(own)])
+    place = {i: at for at, i in enumerate(job.model.backward_order())}
+    for group in groups:
+        if not (group.root or group.raw):
+            total = 0.0
+            for i in sorted(group.layers, key=place.__getitem__):
+                total += own[i]
+                found[i] += total
+    return found, own
+
+
+def _inputs(how: Sharding, job: Job, groups: Sequence[Group]) -> list[float]:
+    """Inputs of the reduce-scatters that came before a group's own, as many as may be alive; at
+    the end the root's."""
+    found = [0.0] * len(job.model.layers)
+    alive: list[float] = []
+    for group in reversed([group for group in groups if not group.root]):
+        for i in group.layers:
+            found[i] = sum(alive[-how.inputs :])
+        if not group.raw:
+            alive.append(group.reduce)
+    last = job.model.forward_order[0]
+    found[last] = max(found[last], sum(group.reduce for group in groups if group.root))
+    return found
