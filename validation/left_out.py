@@ -12,7 +12,7 @@ learn    does so, and writes the widths to dpsim/core/fitted/training.yaml or co
          and the figures to left_out.json, which accuracy.md shows
 
 Groups are sources of training runs and machines of collectives.  A shared cluster whose rates fall
-without a reason (`SHARED`) says nothing of uncalibrated widths.
+without a reason (`SHARED`) tells of its kind of device, and nothing of uncalibrated widths.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {"errors": _errors([r for r in rows if r["kind"] == "calibrated"])}
     made = {}
-    levels = list(_left_out_rows.of_kind(rows, "uncalibrated"))
-    levels = [row for row in levels if row["source"] not in SHARED]
+    every = list(_left_out_rows.of_kind(rows, "uncalibrated"))
+    levels = [row for row in every if row["source"] not in SHARED]
     runs = list(_left_out_rows.of_kind(rows, "calibrated"))
     if runs:
         causes = _fit_intervals.calibrated(runs)
         found, figures["calibrated"] = _judged(runs, causes, "source")
         made |= _constants(causes, found, runs, names)
     if levels:
-        sources = _fit_intervals.sources_of(levels)
+        sources = _fit_intervals.sources_of(every)
         causes = _fit_intervals.uncalibrated(levels, sources)
         found, figures["uncalibrated"] = _judged(levels, causes, "source")
         made |= _by_kind(_constants(causes, found, levels, names), sources)
