@@ -36,6 +36,8 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
     recovery: Recovery = scenario.recovery or Restart()
     nodes = case.nodes or case.ranks
     breaks = tuple(hazards(failures, _inventory(case, nodes)))
+    if not breaks:
+        raise Refused("nothing of what breaks is part of this job", ("failures",))
     mtti = 1.0 / max(sum(one.rate for one in breaks), 1e-300)
     saving, restore = _saving(case, asked, point.step_time_s, mtti), _restore(case, asked)
     setting = Setting(sum(startup.parts(case).values()), restore, point.step_time_s, nodes)
@@ -188,6 +190,8 @@ def _check_spares(spares: Spares | None, nodes: int) -> None:
 def check(course: Course) -> None:
     """Refuse runs that would hardly ever end."""
     rate, saving = course.rate, course.saving
+    if not breaks:
+        raise Refused("nothing of what breaks is part of this job", ("failures",))
     mtti = 1.0 / rate if rate > 0 else math.inf
     restart = course.restart if course.always else 0.0
     time = expected(course.productive, saving.interval if not course.free else 1e-3 * mtti,
