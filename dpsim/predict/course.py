@@ -190,8 +190,6 @@ def _check_spares(spares: Spares | None, nodes: int) -> None:
 def check(course: Course) -> None:
     """Refuse runs that would hardly ever end."""
     rate, saving = course.rate, course.saving
-    if not breaks:
-        raise Refused("nothing of what breaks is part of this job", ("failures",))
     mtti = 1.0 / rate if rate > 0 else math.inf
     restart = course.restart if course.always else 0.0
     time = expected(course.productive, saving.interval if not course.free else 1e-3 * mtti,
