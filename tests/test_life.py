@@ -423,6 +423,19 @@ def test_a_plan_finds_how_many_spares_a_goal_needs(cli, tmp_path: Path) -> None:
     assert json.loads(out)["answer"]["at_least"]["value"] == 4.0
 
 
+def test_a_comparison_counts_failures(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Equal jobs on equal machines, of which one reads its checkpoints an hour."""
+    rent = {"price": {"per_device_hour": "2 usd"}}
+    for name, read in {"quick": "1 s", "slow": "1 h"}.items():
+        saved = {"checkpoint": {"every": "10 min", "write_time": "10 s", "read_time": read}}
+        text = json.dumps({**TOY, **BREAKS, **saved, **rent})
+        (tmp_path / f"{name}.json").write_text(text)
+    paths = [str(tmp_path / f"{name}.json") for name in ("slow", "quick")]
+    code, out, _ = cli("compare", *paths, "--json")
+    assert code == 0
+    assert json.loads(out)["recommendation"] == "quick"
+
+
 @pytest.mark.parametrize("every", ["20 min", {"steps": 500}, "best"])
 def test_a_scenario_with_failures_reads_back_as_it_was(every: Any) -> None:
     made = of(
@@ -548,6 +561,8 @@ def test_an_elastic_job_says_what_happens_to_its_batch() -> None:
         ({"failures": {"gpu": {"mtbf": "0 s"}}}, "failures.gpu.mtbf: "),
         ({"failures": {"gpu": {"mtbf": "1 h", "distribution": "weibull"}}}, "shape: is missing"),
         ({"failures": {"nic": {"mtbf": "1 h"}}}, "failures.nic: needs a machine"),
+        ({"cluster": {"machine": "dgx-a100", "nodes": 1}, "collective": None,
+          "failures": {"switch": {"mtbf": "1 d"}}}, "nothing of what breaks is part of this job"),
         ({"failures": {"shared": {"rack": {"nodes": 9, "mtbf": "1 h"}}}}, "the job has 8"),
         ({"failures": {"preset": "none"}}, "is none of llama3-16k"),
         ({"failures": {"preemption": {}}}, "'preemption' is not modelled"),
