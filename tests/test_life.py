@@ -382,6 +382,75 @@ def test_words_say_what_failures_cost() -> None:
     assert "Young's interval is" in saved
 
 
+def test_a_picture_shows_where_time_goes_and_how_one_run_went(tmp_path: Path) -> None:
+    from dpsim.report.life_picture import _KINDS, _shares
+    from dpsim.report.run import write_all
+
+    made = of()
+    write_all(made, tmp_path / "out")
+    assert {file.name for file in (tmp_path / "out").iterdir()} >= {"life.png", "life.svg"}
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    assert "With failures" in page
+    assert "Time to train with failures" in page
+    assert {*_KINDS} == {*LABELS}
+    one = life_of(plain(Outage(60.0, 30.0, 5.0)), 0)
+    edges = np.linspace(0.0, one.end, 41)
+    parts = sum(_shares(one, label, edges) for label in _KINDS)
+    assert parts == pytest.approx(np.full(40, 100.0))
+    write_all(of(**dict.fromkeys(BREAKS)), tmp_path / "plain")
+    assert "life.png" not in {file.name for file in (tmp_path / "plain").iterdir()}
+
+
+def test_the_life_that_is_told_is_the_first_of_those_that_were_drawn() -> None:
+    from dpsim.life.abreast import live as play
+    from dpsim.predict.course import course_of
+    from dpsim.predict.lived import told
+
+    (outcome,) = of().outcomes
+    one = told(outcome.case, outcome.point)  # type: ignore[arg-type]
+    assert one is not None
+    course = course_of(outcome.case, outcome.point, 100_000.0)  # type: ignore[arg-type]
+    assert one.end == pytest.approx(play(course, 1).times[0], rel=1e-9)
+
+
+def test_a_plan_finds_how_many_spares_a_goal_needs(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    pools = {"spares": {"warm": 0}, "repair": {"automatic": "6 h"}, "detection": "60 s"}
+    text = json.dumps({**TOY, **BREAKS, "recovery": {"kind": "restart", **pools}})
+    (tmp_path / "job.json").write_text(text)
+    wanted = ("--vary", "recovery.spares.warm", "--require", "goodput>=0.9")
+    code, out, _ = cli("plan", str(tmp_path / "job.json"), *wanted, "--json")
+    assert code == 0
+    assert json.loads(out)["answer"]["at_least"]["value"] == 4.0
+
+
+def test_a_comparison_counts_failures(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Equal jobs on equal machines, of which one reads its checkpoints an hour."""
+    rent = {"price": {"per_device_hour": "2 usd"}}
+    for name, read in {"quick": "1 s", "slow": "1 h"}.items():
+        saved = {"checkpoint": {"every": "10 min", "write_time": "10 s", "read_time": read}}
+        text = json.dumps({**TOY, **BREAKS, **saved, **rent})
+        (tmp_path / f"{name}.json").write_text(text)
+    paths = [str(tmp_path / f"{name}.json") for name in ("slow", "quick")]
+    code, out, _ = cli("compare", *paths, "--json")
+    assert code == 0
+    assert json.loads(out)["recommendation"] == "quick"
+
+
+@pytest.mark.parametrize("every", ["20 min", {"steps": 500}, "best"])
+def test_a_scenario_with_failures_reads_back_as_it_was(every: Any) -> None:
+    made = of(
+        checkpoint={"every": every, "write_time": "10 s"},
+        recovery={
+            "kind": "torchft",
+            "group": 2,
+            "spares": {"warm": 1},
+            "repair": {"automatic": "1 h"},
+        },
+    )
+    again = predict(load(made.document["scenario"], Path(), "test"))
+    assert again.document == made.document
+
+
 def test_hot_spares_save_the_start_up() -> None:
     pools = {"spares": {"warm": 3}, "repair": {"automatic": "1 h"}}
     slow = {"startup": {"compile": "10 min"}}
@@ -492,6 +561,8 @@ def test_an_elastic_job_says_what_happens_to_its_batch() -> None:
         ({"failures": {"gpu": {"mtbf": "0 s"}}}, "failures.gpu.mtbf: "),
         ({"failures": {"gpu": {"mtbf": "1 h", "distribution": "weibull"}}}, "shape: is missing"),
         ({"failures": {"nic": {"mtbf": "1 h"}}}, "failures.nic: needs a machine"),
+        ({"cluster": {"machine": "dgx-a100", "nodes": 1}, "collective": None,
+          "failures": {"switch": {"mtbf": "1 d"}}}, "nothing of what breaks is part of this job"),
         ({"failures": {"shared": {"rack": {"nodes": 9, "mtbf": "1 h"}}}}, "the job has 8"),
         ({"failures": {"preset": "none"}}, "is none of llama3-16k"),
         ({"failures": {"preemption": {}}}, "'preemption' is not modelled"),

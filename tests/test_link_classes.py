@@ -368,3 +368,40 @@ def test_gloo_counts_links_by_class_too() -> None:
             assert isinstance(phase.loads, Loads)
             times = {e: load / topology.link(e).bandwidth for e, load in phase.loads.items()}
             assert times[phase.busiest] == max(times.values())  # type: ignore[index]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_groups_put_on_links_at_once_is_the_same_link_by_link(seed: int) -> None:
+    """Bundles add up links by place; and names whose groups lie alike share one, moved."""
+    from dpsim.compile.placement import Mesh
+    from dpsim.play.bundled import BundledCosts, CountedLinks, NamedLinks
+
+    chance = random.Random(seed)
+    mesh = Mesh(chance.choice((1, 2, 4)), chance.choice((2, 3)), 4)
+    network: Network = make(
+        "fat_tree", nodes_per_leaf=chance.choice((2, 3, 8)), oversubscription=chance.choice((1, 2))
+    )
+    nodes = -(-mesh.ranks // 4)
+    topology = Topology(
+        make("nvswitch"), network, nodes=nodes, gpus=4, nics=2, ranks=mesh.ranks,
+        compute_capability=90,
+    )  # fmt: skip
+    groups: dict[str, Any] = {f"data{row}": mesh.data_groups(row) for row in range(4)}
+    groups |= {f"to{row}": mesh.pairs(row, row + 1) for row in range(3)}
+    costs = BundledCosts(Costs(Nccl(), topology), groups)
+    for name, some in groups.items():
+        operation = "send" if "to" in name else "all_reduce"
+        op = Op("X", "collective", stream="s", operation=operation, group=name, bytes=5e6)
+        plans = [costs._costs.of(op, group) for group in some]
+        for column in zip(*(plan.phases for plan in plans), strict=True):
+            moving = [phase for phase in column if phase.loads]
+            if not moving:
+                continue
+            one, other = CountedLinks(moving), NamedLinks(moving, topology)
+            assert one.of_first == pytest.approx(other.of_first, rel=1e-15)
+            assert one.busiest == other.busiest
+        own, fresh = costs.of(op, some[0]), costs._together(plans)
+        assert own.seconds == fresh.seconds
+        for phase, expected in zip(own.phases, fresh.phases, strict=True):
+            assert dict(phase.loads or {}) == dict(expected.loads or {})
+            assert (phase.busiest, phase.size) == (expected.busiest, expected.size)

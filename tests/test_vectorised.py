@@ -15,7 +15,7 @@ from test_engines import assert_same, play_of
 from dpsim.backends.ideal import Ideal
 from dpsim.compile.program import Cast, Op, Program
 from dpsim.core.errors import SimulationError
-from dpsim.play import event, vectorised
+from dpsim.play import NotApplicable, event, vectorised
 from dpsim.play.vectorised.position import Factors, Position, front
 from dpsim.play.vectorised.slowing import Slowing
 
@@ -235,3 +235,28 @@ def test_a_delay_that_is_no_time_is_refused() -> None:
         for engine in (event, vectorised):
             with pytest.raises(SimulationError, match="no time"):
                 engine.play(play)
+
+
+@pytest.mark.parametrize("seed", range(0, 120, 3))
+def test_a_steady_play_that_is_ended_early_is_the_whole_one(seed: int) -> None:
+    """Steps that begin as the one before did are not played again, and nothing of them changes."""
+    from random_plays import play_of as drawn
+
+    play = drawn(seed)
+    cast, factors = play.cast(0), play.factors(0)
+    whole = replace(
+        play, cast=lambda _: cast, factors=lambda _: factors, delays=None, network=lambda _: 1.0,
+        steps=6, warmup=3,
+    )  # fmt: skip
+    try:
+        expected = vectorised.play(whole, lanes=((1.0, 1.0), (1.3, 0.7)))
+    except (SimulationError, NotApplicable):
+        pytest.skip("not played in one pass")
+    found = vectorised.play(replace(whole, steady=True), lanes=((1.0, 1.0), (1.3, 0.7)))
+    assert found.durations == pytest.approx(expected.durations, rel=1e-11)
+    assert found.lanes == pytest.approx(expected.lanes, rel=1e-11)
+    for one, other in zip(found.splits, expected.splits, strict=True):
+        assert one == pytest.approx(other, rel=1e-9, abs=1e-9)
+    last = (found.last.spans((0,)), expected.last.spans((0,)))
+    for span, other in zip(*last, strict=True):
+        assert span[6:] == pytest.approx(other[6:], rel=1e-9, abs=1e-9)

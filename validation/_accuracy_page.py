@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from _accuracy_gate import ENOUGH, Kept
+from _left_out_page import sections
 
 Figures = Mapping[str, Any]
 
@@ -57,11 +58,12 @@ row: `dpsim validate validation/published/training.csv -o out`.
 
 
 def page(kept: Kept) -> str:
-    """The whole text; it follows from `kept` alone."""
+    """The whole text; it follows from `kept` and from `left_out.json` alone."""
     training, collectives = kept.figures["training"], kept.figures["collectives"]
     parts = [
         HEAD.format(revision=kept.revision, because=kept.because),
         _headline(training, collectives),
+        sections(),
         "\n## Training runs\n",
         TRAINING,
         _tables(training, ("skill", "linear", "alpha_beta", "nccl_bare")),

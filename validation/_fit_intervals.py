@@ -86,13 +86,23 @@ def uncalibrated(rows: Sequence[Row], sources: Mapping[str, set[str]]) -> Causes
 
 def collectives(rows: Sequence[Row]) -> Causes:
     """Those of single collectives, as `collective_error.interval` has them."""
-    column = _columns(rows)
+    column, machines = _columns(rows), machines_of(rows)
     latency, apart = column(lambda r: r["latency"]), column(lambda r: float(r["nodes"] > 1))
+    alone = column(lambda r: float(machines[r["fabric"]] == {r["machine"]}))
     return {
         "any": Cause(*[np.ones(len(rows))] * 2),
         "latency": Cause(latency, latency),
         "nodes": Cause(apart, apart),
+        "unmeasured": Cause(alone, alone),
     }
+
+
+def machines_of(rows: Sequence[Row]) -> dict[str, set[str]]:
+    """Machines by kind of link."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(row["fabric"], set()).add(row["machine"])
+    return found
 
 
 def sources_of(rows: Sequence[Row]) -> dict[str, set[str]]:
@@ -264,6 +274,7 @@ MEANINGS = {
     "any": "factor around the time of a single collective",
     "latency": "factor by the share of its time that is latency, where it is all",
     "nodes": "factor between nodes",
+    "unmeasured": "factor on kinds of link of which no machine was measured",
     "few": "factor around uncalibrated compute of all other kinds",
 }
 

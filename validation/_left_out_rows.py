@@ -14,9 +14,17 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import fit_nccl
+import leave_out_collectives
+
 from dpsim.accuracy import mixture
 from dpsim.accuracy.collectives.model import Estimate, Question, estimates
-from dpsim.accuracy.collectives.table import MOST_BYTES, MOST_ROWS, read_collectives
+from dpsim.accuracy.collectives.table import (
+    MOST_BYTES,
+    MOST_ROWS,
+    CollectiveTable,
+    read_collectives,
+)
 from dpsim.accuracy.mixture import MixturePart
 from dpsim.accuracy.training.baselines import linear
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
@@ -70,21 +78,39 @@ def load(paths: Iterable[Path]) -> list[Known]:
 
 
 def _collectives(path: Path, jobs: int) -> list[Known]:
-    """The collectives of a table that show no fault, uncalibrated."""
-    rows = [row for row in read_collectives(path).rows if not row.excluded]
+    """The collectives of a table that show no fault, uncalibrated.
+
+    NCCL's constants are those of a fit without the row's machine, where the table names machines.
+    """
+    table = read_collectives(path)
+    rows = [row for row in table.rows if not row.excluded]
     answers = estimates([Question.of(row) for row in rows], jobs)
+    machines, moved = _without(table)
     found = []
     for row in rows:
         own: Known = {"kind": "collective", "series": row.series, "operation": row.operation}
-        own |= {"machine": row.machine or row.accelerator, "nodes": row.nodes, "size": row.size}
+        machine = machines.get(row.line) or row.machine or row.accelerator
+        own |= {"machine": machine, "nodes": row.nodes, "size": row.size}
         answer = answers[Question.of(row)]
         if isinstance(answer, Estimate):
-            own |= {"log": math.log(row.measured / answer.seconds), "fabric": answer.kind}
+            log = math.log(row.measured / answer.seconds) - moved.get(row.line, 0.0)
+            own |= {"log": log, "fabric": answer.kind}
             own |= {"latency": answer.latency / answer.seconds}
         else:
             own |= {"refused": answer}
         found.append(own)
     return found
+
+
+def _without(table: CollectiveTable) -> tuple[dict[int, str], dict[int, float]]:
+    """What each line was measured on, and by what logarithm its prediction moves when constants are
+    fitted without that machine; nothing where no column says so."""
+    if leave_out_collectives.COLUMNS["machine"] not in table.columns:
+        return {}, {}
+    machines = leave_out_collectives.machines_of(table, "machine")
+    samples, _ = fit_nccl.samples_of(table.rows)
+    scored = leave_out_collectives.left_out(samples, machines, lambda name: None)
+    return machines, {s.sample.row.line: s.without - s.fitted for s in scored}
 
 
 def _of_series(rows: Sequence[TrainingRow]) -> list[Known]:

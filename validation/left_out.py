@@ -8,15 +8,17 @@ predict  plays every row of tables of training runs or of collectives once, cali
          keeps what is predicted and known of it, one JSON document a line (minutes)
 judge    prints errors beside linear scaling's, refused rows charged too, and the intervals' scores
          beside those of the best constant interval, each group of rows left out once (seconds)
-learn    does so, and writes the widths to dpsim/core/fitted/training.yaml or collective_error.yaml
+learn    does so, and writes the widths to dpsim/core/fitted/training.yaml or collective_error.yaml,
+         and the figures to left_out.json, which accuracy.md shows
 
 Groups are sources of training runs and machines of collectives.  A shared cluster whose rates fall
-without a reason (`SHARED`) says nothing of uncalibrated widths.
+without a reason (`SHARED`) tells of its kind of device, and nothing of uncalibrated widths.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,6 +34,7 @@ from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant, save, shipped
 
 SHARED = ("PLAYBOOK",)
+FIGURES = Path(__file__).resolve().parent / "left_out.json"
 HEADS = {
     "training": "What measured training runs alone can tell; written by validation/fit_training.py "
     "and\nvalidation/left_out.py, never by hand.",
@@ -56,37 +59,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
             chosen.out, _left_out_rows.rows_of(chosen.files, chosen.every, chosen.jobs)
         )
         return 0
-    rows = _left_out_rows.load(chosen.files)
-    names = ", ".join(sorted({row["table"] for row in rows}))
-    if any(row["kind"] == "collective" for row in rows):
-        _collectives(rows, names, chosen.what == "learn")
-    if any(row["kind"] != "collective" for row in rows):
-        _training(rows, names, chosen.what == "learn")
+    rows, write = _left_out_rows.load(chosen.files), chosen.what == "learn"
+    collective = [row for row in rows if row["kind"] == "collective"]
+    training = [row for row in rows if row["kind"] != "collective"]
+    known = json.loads(FIGURES.read_text("utf-8")) if FIGURES.is_file() else {}
+    figures: dict[str, Any] = {}
+    for own, learn in ((collective, _collectives), (training, _training)):
+        if own:
+            figures |= learn(own, ", ".join(sorted({row["table"] for row in own})), write)
+    _show(figures)
+    if write:
+        FIGURES.write_text(json.dumps(known | figures, indent=1) + "\n", encoding="utf-8")
     return 0
 
 
 # -- training runs --------------------------------------------------------------------------------
 
 
-def _training(rows: Sequence[Row], names: str, write: bool) -> None:
-    _errors([row for row in rows if row["kind"] == "calibrated"])
+def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
+    figures: dict[str, Any] = {"errors": _errors([r for r in rows if r["kind"] == "calibrated"])}
     made = {}
-    levels = list(_left_out_rows.of_kind(rows, "uncalibrated"))
-    levels = [row for row in levels if row["source"] not in SHARED]
+    every = list(_left_out_rows.of_kind(rows, "uncalibrated"))
+    levels = [row for row in every if row["source"] not in SHARED]
     runs = list(_left_out_rows.of_kind(rows, "calibrated"))
     if runs:
         causes = _fit_intervals.calibrated(runs)
-        found = _judged("calibrated", runs, causes, "source")
+        found, figures["calibrated"] = _judged(runs, causes, "source")
         made |= _constants(causes, found, runs, names)
     if levels:
-        sources = _fit_intervals.sources_of(levels)
+        sources = _fit_intervals.sources_of(every)
         causes = _fit_intervals.uncalibrated(levels, sources)
-        found = _judged("uncalibrated", levels, causes, "source")
+        found, figures["uncalibrated"] = _judged(levels, causes, "source")
         made |= _by_kind(_constants(causes, found, levels, names), sources)
     if write:
         kept = {k: c for k, c in shipped("training").items() if not k.startswith("interval.")}
         own = {f"interval.{name}": constant for name, constant in made.items()}
         save("training", HEADS["training"], kept | own)
+    return figures
 
 
 def _by_kind(made: Mapping[str, Constant], sources: Mapping[str, set[str]]) -> dict[str, Constant]:
@@ -100,70 +109,102 @@ def _by_kind(made: Mapping[str, Constant], sources: Mapping[str, set[str]]) -> d
     return found
 
 
-def _errors(rows: Sequence[Row]) -> None:
-    """Errors of calibrated predictions, beside linear scaling's on the same rows."""
-    for source in [*sorted({row["source"] for row in rows}), "all"]:
-        own = [row for row in rows if source in (row["source"], "all")]
-        told = [row for row in own if "log" in row]
-        if not told:
-            print(f"{source:10s} none of {len(own)} predicted")
-            continue
-        missed = np.array([abs(math.expm1(-row["log"])) for row in told])
-        linear = np.array([abs(math.expm1(-row["linear"])) for row in told])
-        every = [*missed, *(row["charged"] for row in own if "log" not in row)]
-        print(
-            f"{source:10s} n {len(told):4d} of {len(own):4d}: median {np.median(missed):6.1%}, "
-            f"90th {np.quantile(missed, 0.9):6.1%}; linear {np.median(linear):6.1%}, "
-            f"{np.quantile(linear, 0.9):6.1%}; refused charged {np.median(every):6.1%}"
-        )
+def _errors(rows: Sequence[Row]) -> dict[str, Any]:
+    """Errors of calibrated predictions by source, beside linear scaling's on the same rows."""
+    sources = sorted({row["source"] for row in rows})
+    found = {name: _missed([row for row in rows if row["source"] == name]) for name in sources}
+    medians = [figures["median"] for figures in found.values() if figures["n"]]
+    return {**found, "all": {**_missed(rows), "mean_over_sources": float(np.mean(medians))}}
+
+
+def _missed(rows: Sequence[Row]) -> dict[str, Any]:
+    """|predicted / measured - 1|: of rates, as tables mostly have them."""
     told = [row for row in rows if "log" in row]
-    medians = [
-        np.median([abs(math.expm1(-row["log"])) for row in told if row["source"] == source])
-        for source in sorted({row["source"] for row in told})
-    ]
-    print(f"mean over {len(medians)} sources of their medians: {np.mean(medians):.1%}")
+    found: dict[str, Any] = {"n": len(told), "rows": len(rows)}
+    if not told:
+        return found
+    own = np.array([abs(math.expm1(row["log"])) for row in told])
+    linear = np.array([abs(math.expm1(row["linear"])) for row in told])
+    every = [*own, *(row["charged"] for row in rows if "log" not in row)]
+    return found | {
+        "median": float(np.median(own)),
+        "p90": float(np.quantile(own, 0.9)),
+        "linear_median": float(np.median(linear)),
+        "linear_p90": float(np.quantile(linear, 0.9)),
+        "charged_median": float(np.median(every)),
+        "charged_mean": float(np.mean(every)),
+    }
 
 
 # -- collectives ----------------------------------------------------------------------------------
 
 
-def _collectives(rows: Sequence[Row], names: str, write: bool) -> None:
+def _collectives(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
     told = list(_left_out_rows.of_kind(rows, "collective"))
     causes = _fit_intervals.collectives(told)
-    found = _judged("collectives", told, causes, "machine")
+    found, figures = _judged(told, causes, "machine")
     if write:
-        save("collective_error", HEADS["collective_error"], _constants(causes, found, told, names))
+        made = _constants(causes, found, told, names)
+        for kind, machines in sorted(_fit_intervals.machines_of(told).items()):
+            n = sum(row["fabric"] == kind for row in told)
+            meaning, where = f"machines measured over {kind}", f"{n} predictions of {names}"
+            made[f"machines.{kind}"] = Constant(
+                value=len(machines), error=0.0, unit="1", meaning=meaning, fitted_on=where, n=n
+            )
+        save("collective_error", HEADS["collective_error"], made)
+    return {"collectives": figures}
 
 
 # -- intervals ------------------------------------------------------------------------------------
 
 
-def _judged(what: str, rows: Sequence[Row], causes: Causes, group: str) -> Learned:
+def _judged(rows: Sequence[Row], causes: Causes, group: str) -> tuple[Learned, dict[str, Any]]:
     """What is learned, and its figures on groups left out, table by table."""
     logs = np.array([row["log"] for row in rows])
     groups = np.array([row[group] for row in rows])
     found = _fit_intervals.learned(causes, logs, groups)
     plain = _fit_intervals.constant(logs, groups)
     tables = np.array([row["table"] for row in rows])
-    for table in [*np.unique(tables), "all"]:
-        own = np.full(len(rows), True) if table == "all" else tables == table
-        for name, ends in ((table, (found.below, found.above)), ("best constant", plain)):
-            print(f"{what}, {name}: {_figures(logs[own], ends[0][own], ends[1][own], groups[own])}")
-    print(f"{what}: widened by {found.factor:.3f} to hold groups left out")
-    return found
+    figures = {}
+    for table in np.unique(tables):
+        own = tables == table
+        parts = (found.below, found.above), plain
+        figures[str(table)] = {
+            name: _figures(logs[own], ends[0][own], ends[1][own], groups[own])
+            for name, ends in zip(("own", "constant"), parts, strict=True)
+        }
+    return found, figures
 
 
-def _figures(logs: Array, below: Array, above: Array, groups: Array) -> str:
-    """Rows count alike; in brackets the mean over groups."""
+def _figures(logs: Array, below: Array, above: Array, groups: Array) -> dict[str, Any]:
+    """Rows count alike, but in what is called a mean over groups."""
     inside = (-logs <= below) & (logs <= above)
     score = _fit_intervals.scores(logs, below, above)
-    half = np.median((np.exp(above) - np.exp(-below)) / 2)
-    each = np.mean([score[groups == group].mean() for group in np.unique(groups)])
-    held = np.mean([inside[groups == group].mean() for group in np.unique(groups)])
-    return (
-        f"n {len(logs):,}, score {score.mean():.3f} ({each:.3f}), {inside.mean():.1%} "
-        f"({held:.1%}) inside, +- {half:.0%}"
-    )
+    names = np.unique(groups)
+    return {
+        "n": len(logs),
+        "groups": len(names),
+        "score": float(score.mean()),
+        "score_over_groups": float(np.mean([score[groups == name].mean() for name in names])),
+        "coverage": float(inside.mean()),
+        "coverage_over_groups": float(np.mean([inside[groups == name].mean() for name in names])),
+        "half_width": float(np.median((np.exp(above) - np.exp(-below)) / 2)),
+    }
+
+
+def _show(figures: Mapping[str, Any]) -> None:
+    for what, found in figures.items():
+        for name, own in found.items():
+            lines = [_numbers(own)] if what == "errors" else _lines(own)
+            print(what, name, *lines, sep="\n    ")
+
+
+def _lines(own: Mapping[str, Any]) -> list[str]:
+    return [f"{name}: {_numbers(figures)}" for name, figures in own.items()]
+
+
+def _numbers(figures: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in figures.items())
 
 
 def _constants(

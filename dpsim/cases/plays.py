@@ -74,7 +74,7 @@ class Script:
         if not mesh.plain:  # all ranks wait for each other: steps hardly overlap
             spans.insert(0, (2, 0))
         return [
-            Play(lambda _: steady, costs, n, before, factors, slow, delays=late)
+            Play(lambda _: steady, costs, n, before, factors, slow, delays=late, steady=True)
             for n, before in spans
         ]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal
 
-from dpsim.collectives import as_ranks
+from dpsim.collectives import Ranks
 from dpsim.compile.groups import Partition
 
 Axis = Literal["tensor", "data", "pipeline"]
@@ -62,26 +62,27 @@ class Mesh:
         places = {"tensor": tensor, "data": data, "pipeline": pipeline}
         return sum(places[axis] * self._stride(axis) for axis in self.order)
 
+    def _along(self, axis: Axis, first: int) -> Ranks:
+        """The ranks of an axis, from its `first` one on."""
+        stride, size = self._stride(axis), self.size(axis)
+        return range(first, first + stride * size, stride) if size > 1 else range(first, first + 1)
+
     def tensor_groups(self, pipeline: int) -> Partition:
         """Ranks of stage row `pipeline` that split layers between them, a group per replica."""
-        return tuple(
-            as_ranks(self.rank(tensor=t, data=d, pipeline=pipeline) for t in range(self.tensor))
-            for d in range(self.data)
-        )
+        first = self.rank(tensor=0, data=0, pipeline=pipeline)
+        replicas = (first + d * self._stride("data") for d in range(self.data))
+        return tuple(self._along("tensor", rank) for rank in replicas)
 
     def data_groups(self, pipeline: int) -> Partition:
         """Ranks of stage row `pipeline` that hold the same parameters, a group per tensor rank."""
-        return tuple(
-            as_ranks(self.rank(tensor=t, data=d, pipeline=pipeline) for d in range(self.data))
-            for t in range(self.tensor)
-        )
+        first = self.rank(tensor=0, data=0, pipeline=pipeline)
+        parts = (first + t * self._stride("tensor") for t in range(self.tensor))
+        return tuple(self._along("data", rank) for rank in parts)
 
     def pairs(self, source: int, target: int) -> tuple[tuple[int, int], ...]:
         """(sender, receiver) from pipeline rank `source` to `target`, for all other places."""
-        return tuple(
-            (
-                self.rank(tensor=t, data=d, pipeline=source),
-                self.rank(tensor=t, data=d, pipeline=target),
-            )
-            for d, t in product(range(self.data), range(self.tensor))
-        )
+        here, there = (self.rank(tensor=0, data=0, pipeline=row) for row in (source, target))
+        tensor, data = self._stride("tensor"), self._stride("data")
+        places = product(range(self.data), range(self.tensor))
+        away = [d * data + t * tensor for d, t in places]
+        return tuple((here + by, there + by) for by in away)

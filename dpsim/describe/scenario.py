@@ -303,6 +303,8 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
             "backend": plugins.name_of(scenario.collective),
             **dump(scenario.collective),
         }
+    if scenario.checkpoint is not None and isinstance(scenario.checkpoint.every, float):
+        data["checkpoint"]["every"] = f"{scenario.checkpoint.every!r} s"
     if scenario.recovery is not None:
         data["recovery"] = {"kind": plugins.name_of(scenario.recovery), **dump(scenario.recovery)}
     if scenario.schedule is not None:

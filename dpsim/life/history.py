@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
+from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
 from dpsim.life import draws
 from dpsim.life.course import (
@@ -25,7 +26,7 @@ from dpsim.life.course import (
     WASTED,
     Course,
 )
-from dpsim.life.recoveries import Outage
+from dpsim.life.recoveries import Outage, Repair
 
 Flow = Generator[Any, Any, bool]
 NEVER = math.inf
@@ -314,15 +315,16 @@ class _Played:
         nodes = min(hazard.nodes, course.nodes - self.lack)
         self.lack += nodes
         if nodes and course.repair is not None:
-            self._mend(row, nodes)
+            away = _away(course.repair, row) + course.joins
+            self.env.process(self._come(away, nodes))
         self.last, self.row = row, self.rows.next(self.place)[0]
         if not self.by_age:
             self.hazard = float(draws.gap(self.row))
 
-    def _mend(self, row: Any, nodes: int) -> None:
-        repair = self.course.repair
-        assert repair is not None
-        away = -math.log1p(-row[draws.FIRST]) * repair.automatic
-        if row[draws.ESCALATES] < repair.escalates:
-            away -= math.log1p(-row[draws.SECOND]) * repair.manual
-        self.env.process(self._come(away + self.course.joins, nodes))
+
+def _away(repair: Repair, row: Array) -> float:
+    """Seconds until a broken node is back."""
+    away = -math.log1p(-row[draws.FIRST]) * repair.automatic
+    if row[draws.ESCALATES] < repair.escalates:
+        away -= math.log1p(-row[draws.SECOND]) * repair.manual
+    return away

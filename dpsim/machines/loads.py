@@ -168,6 +168,9 @@ class Loads(Mapping[Edge, float]):
     def __len__(self) -> int:
         return sum(which.links for which in self.classes)
 
+    def __bool__(self) -> bool:
+        return bool(self.classes)  # none is empty
+
     def items(self) -> ItemsView[Edge, float]:
         return self._links.items()
 

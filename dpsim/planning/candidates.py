@@ -55,6 +55,12 @@ class PlayedJob:
         return self.point.step_time_s
 
     @property
+    def longer(self) -> float:
+        """How many times as long as its steps alone the job takes, in the mean, with failures."""
+        run, life = self.point.run, self.point.life
+        return run.time_s / life.ideal_s if run and life and life.ideal_s > 0 else 1.0
+
+    @property
     def causes(self) -> Causes:
         """What each cause of uncertainty does to the step time, at its two ends, relative to it."""
         return self.point.interval.causes

@@ -161,7 +161,7 @@ def _check_known(candidates: Sequence[Candidate], by: By) -> None:
 
 
 def _term(by: By, candidate: Candidate, job: PlayedJob, steps: float) -> Term:
-    seconds = steps * job.step_time
+    seconds = steps * job.step_time * job.longer
     own = (candidate.name, job.name)
     found = factors(job.case, job.causes, own)
     return Term(worth(by, job, seconds), seconds, tuple(found))

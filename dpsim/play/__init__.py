@@ -145,6 +145,8 @@ class Play:
               operation that runs beside one takes 1 + contention times as long
     network   step -> how many times as long bytes between nodes take
     delays    step -> what is added to single computations, whatever their factors
+    steady    all steps have one cast, and the same factors, delays and network: where one begins as
+              the one before did, all that follow are like it
     """
 
     cast: Callable[[int], Cast]
@@ -155,6 +157,7 @@ class Play:
     contention: float = 0.0
     network: Callable[[int], float] = lambda _: 1.0
     delays: Callable[[int], Late] | None = None
+    steady: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.warmup < self.steps:

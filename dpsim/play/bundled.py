@@ -8,11 +8,20 @@ have in common.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Hashable, Mapping, Sequence
 
-from dpsim.backends import Edge, Phase, Plan, Ranks
+import numpy as np
+
+from dpsim.backends import Edge, Phase, Plan, Ranks, Topology
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Op
+from dpsim.core.arrays import Array, IntArray
+from dpsim.machines.loads import Loads
+from dpsim.machines.moves import Relocation
 from dpsim.play import WAITING, Costs
+
+#: where in a node links are, as columns of a layout have it
+_Place = tuple[Edge | None, bool]
 
 
 def bundled(costs: Costs, groups: Mapping[str, Sequence[Ranks]]) -> BundledCosts:
@@ -32,6 +41,8 @@ class BundledCosts(Costs):
         super().__init__(costs.backend, costs.topology)
         self._costs, self._groups = costs, groups
         self._bundles: dict[tuple[str, str, float, int], Plan] = {}
+        self._places: dict[str, tuple[Hashable, int] | None] = {}
+        self._alike: dict[Hashable, tuple[Ranks, int, Plan]] = {}
 
     def of(self, op: Op, ranks: Ranks) -> Plan:
         if op.operation == BARRIER:
@@ -39,9 +50,32 @@ class BundledCosts(Costs):
         operation = SEND if op.operation == RECEIVE else op.operation
         key = (operation, op.group, op.bytes, op.repeats)
         if key not in self._bundles:
-            plans = [self._costs.of(op, group) for group in self._groups[op.group]]
-            self._bundles[key] = self._together(plans)
+            self._bundles[key] = self._bundle(operation, op)
         return self._bundles[key]
+
+    def _bundle(self, operation: str, op: Op) -> Plan:
+        """The plan of all groups of a name; of names whose ranks lie alike, that of the first,
+        moved."""
+        groups, lies = self._groups[op.group], self._lies(op.group)
+        if lies is None or self.topology is None:
+            return self._together([self._costs.of(op, group) for group in groups])
+        key = (operation, lies[0], op.bytes, op.repeats)
+        if key not in self._alike:
+            plan = self._together([self._costs.of(op, group) for group in groups])
+            self._alike[key] = _flat(groups), lies[1], plan
+        first, node, plan = self._alike[key]
+        if node == lies[1]:
+            return plan
+        return plan.moved(Relocation(self.topology, first, lies[1] - node))
+
+    def _lies(self, name: str) -> tuple[Hashable, int] | None:
+        """How the groups of a name lie together, as `lying` has it."""
+        if name not in self._places:
+            groups = self._groups[name]
+            found = self._lying(_flat(groups))
+            sizes = tuple(len(group) for group in groups)
+            self._places[name] = found and ((sizes, found[0]), found[1])
+        return self._places[name]
 
     def _together(self, plans: Sequence[Plan]) -> Plan:
         """All of `plans` at once.  What one rank sends is that of the first."""
@@ -59,21 +93,102 @@ class BundledCosts(Costs):
         What they meet on the links of the first of them the others meet on theirs, so only those
         links, and the busiest, are kept.
         """
-        loads: dict[Edge, float] = {}
-        for phase in column:
-            most = max((phase.loads or {}).values(), default=0.0)
-            for edge, load in (phase.loads or {}).items():
-                loads[edge] = loads.get(edge, 0.0) + phase.size * load / most if most else 0.0
         latency = max(phase.latency for phase in column)
         seconds = max(phase.seconds for phase in column)
-        if not loads:
+        moving = [phase for phase in column if phase.loads]
+        if not moving:
             return Phase(latency, seconds)
-        times = {edge: load / self._bandwidth(edge) for edge, load in loads.items()}
-        busiest = max(times, key=lambda edge: times[edge])
-        kept = {edge: loads[edge] for edge in (*(column[0].loads or ()), busiest)}
-        size = max(kept.values())
-        return Phase(latency, max(seconds, times[busiest]), kept, size, busiest)
-
-    def _bandwidth(self, edge: Edge) -> float:
         assert self.topology is not None
-        return self.topology.link(edge).bandwidth
+        counted = all(isinstance(phase.loads, Loads) for phase in moving)
+        total = CountedLinks(moving) if counted else NamedLinks(moving, self.topology)
+        kept = total.of_first if column[0].loads else {}
+        busiest, load, longest = total.busiest
+        kept.setdefault(busiest, load)
+        return Phase(latency, max(seconds, longest), kept, max(kept.values()), busiest)
+
+
+def _flat(groups: Sequence[Ranks]) -> Ranks:
+    return tuple(itertools.chain.from_iterable(groups))
+
+
+class NamedLinks:
+    """What several phases at once put on links, link by link [B]."""
+
+    def __init__(self, phases: Sequence[Phase], topology: Topology) -> None:
+        self._first, self._topology = phases[0], topology
+        self._loads: dict[Edge, float] = {}
+        for phase in phases:
+            loads = phase.loads or {}
+            most = max(loads.values())
+            for edge, load in loads.items():
+                own = phase.size * load / most if most else 0.0
+                self._loads[edge] = self._loads.get(edge, 0.0) + own
+
+    @property
+    def of_first(self) -> dict[Edge, float]:
+        """Those that the first of the phases uses."""
+        return {edge: self._loads[edge] for edge in self._first.loads or ()}
+
+    @property
+    def busiest(self) -> tuple[Edge, float, float]:
+        """The link that takes longest, what it carries [B] and for how long [s]."""
+        times = {e: load / self._topology.link(e).bandwidth for e, load in self._loads.items()}
+        edge = max(times, key=lambda one: times[one])
+        return edge, self._loads[edge], times[edge]
+
+
+class CountedLinks:
+    """The same for links that are counted by class: those of one place in all nodes at once."""
+
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self._phases = phases
+        parts: dict[_Place, tuple[list[IntArray], list[float], list[float]]] = {}
+        for phase in phases:
+            loads = _counted(phase)
+            each = (phase.size * loads.carried / (loads.most or 1.0)).tolist()
+            bandwidths = [which.bandwidth for which in loads.classes]
+            for column in loads.layout.columns:
+                known = parts.setdefault((column.edge, column.single), ([], [], []))
+                several, count = column.classes, len(column.numbers)
+                classes = [several] * count if isinstance(several, int) else several.tolist()
+                known[0].append(column.numbers)
+                known[1].extend(each[which] for which in classes)
+                known[2].extend(bandwidths[which] for which in classes)
+        self._loads: dict[_Place, Array] = {}
+        self._times: dict[_Place, Array] = {}
+        for place, (some, every, bandwidth) in parts.items():
+            numbers = np.concatenate(some)
+            self._loads[place] = np.bincount(numbers, every).astype(np.float64, copy=False)
+            speed = np.ones(len(self._loads[place]))
+            speed[numbers] = bandwidth
+            self._times[place] = self._loads[place] / speed
+
+    @property
+    def of_first(self) -> dict[Edge, float]:
+        """Those that the first of the phases uses."""
+        loads = _counted(self._phases[0])
+        columns = loads.layout.columns
+        totals = (self._loads[c.edge, c.single][c.numbers].tolist() for c in columns)
+        return dict(zip(loads, itertools.chain.from_iterable(totals), strict=True))
+
+    @property
+    def busiest(self) -> tuple[Edge, float, float]:
+        """The link that takes longest, the first of several, what it carries [B] and for how long
+        [s]."""
+        longest = max(float(times.max()) for times in self._times.values())
+        for loads in map(_counted, self._phases):
+            before = 0
+            for column in loads.layout.columns:
+                times = self._times[column.edge, column.single][column.numbers]
+                if times.max() == longest:
+                    at = int(times.argmax())
+                    edge = next(itertools.islice(loads, before + at, None))
+                    total = self._loads[column.edge, column.single][column.numbers[at]]
+                    return edge, float(total), longest
+                before += len(column.numbers)
+        raise AssertionError("no link takes the longest time of all")
+
+
+def _counted(phase: Phase) -> Loads:
+    assert isinstance(phase.loads, Loads)
+    return phase.loads

@@ -149,7 +149,7 @@ class Setup:
             if plan.seconds <= 0:
                 raise Refused(f"no time is known for {operation} of {size:,.0f} bytes")
             served = costs.served(operation, everyone, size)
-            ends = served_range(served, _around(plan, topology))
+            ends = served_range(served, _around(kind, plan, topology))
             lines.append(_line(operation, ranks, size, plan, topology, plan.seconds, ends))
         return RankGroup(nodes, ranks, kind, tuple(lines))
 
@@ -174,16 +174,16 @@ class Setup:
             ends = together(plans, lambda edge: topology.link(edge).bandwidth)
             slowest = max(ends)
             plan = plans[ends.index(slowest)]
-            around = _around(plan, topology)
+            around = _around(kind, plan, topology)
             line = _line(operation, ranks // count, size, plan, topology, slowest, around)
             lines.append(replace(line, alone=plan.seconds))
         return RankGroup(nodes, ranks, kind, tuple(lines), count)
 
 
-def _around(plan: Plan, topology: Topology) -> tuple[float, float]:
+def _around(kind: str, plan: Plan, topology: Topology) -> tuple[float, float]:
     """By what factors a modelled collective may be off."""
     share = network_sizes([plan], topology)["network_latency"] / plan.seconds
-    return interval(share, topology.nodes > 1)
+    return interval(kind, share, topology.nodes > 1)
 
 
 def _line(

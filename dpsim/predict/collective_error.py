@@ -2,9 +2,11 @@
 
 What is missed on a machine that no constant was fitted on grows with the share of the time that is
 latency, and is larger between nodes: nominal bandwidths are known, what libraries, hosts and
-switches add to a message is not.  Three widths a side, whose logarithms add in quadrature, are in
-``dpsim/core/fitted/collective_error.yaml``; ``validation/left_out.py`` writes them.  Widths by kind
-of link and by operation did worse on machines left out, for each rests on few machines.
+switches add to a message is not.  It is largest on kinds of link of which nobody measured a
+machine.  Four widths a side, whose logarithms add in quadrature, are in
+``dpsim/core/fitted/collective_error.yaml``, with the machines that were measured of each kind;
+``validation/left_out.py`` writes them.  Widths by kind of link and by operation did worse on
+machines left out, for each rests on few machines.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ BANDS = (
 )
 ANY = "any"
 NAME = "collective_error"
+#: what the constants that count machines begin with
+_MACHINES = "machines"
 #: operations that are messages between pairs
 MESSAGES = ("all_to_all", "send")
 
@@ -33,15 +37,17 @@ def band_of(size: float) -> str:
 
 
 def interval(
-    latency: float, apart: bool, constants: Mapping[str, Constant] | None = None
+    kind: str, latency: float, apart: bool, constants: Mapping[str, Constant] | None = None
 ) -> tuple[float, float]:
     """The interval around a prediction as two factors, low at most 1 and high at least 1.
 
+    kind     of link that joins its ranks, as `dpsim.predict.collective.kind_of` has it; or `ANY`
     latency  the share of the predicted time that is latency [1]
     apart    whether its ranks are on several nodes
     """
     known = shipped(NAME) if constants is None else constants
-    shares = {"any": 1.0, "latency": latency, "nodes": float(apart)}
+    unmeasured = float(f"{_MACHINES}.{kind}" not in known)
+    shares = {"any": 1.0, "latency": latency, "nodes": float(apart), "unmeasured": unmeasured}
     return 1.0 / _factor(known, shares, "fast"), _factor(known, shares, "slow")
 
 

@@ -36,6 +36,8 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
     recovery: Recovery = scenario.recovery or Restart()
     nodes = case.nodes or case.ranks
     breaks = tuple(hazards(failures, _inventory(case, nodes)))
+    if not breaks:
+        raise Refused("nothing of what breaks is part of this job", ("failures",))
     mtti = 1.0 / max(sum(one.rate for one in breaks), 1e-300)
     saving, restore = _saving(case, asked, point.step_time_s, mtti), _restore(case, asked)
     setting = Setting(sum(startup.parts(case).values()), restore, point.step_time_s, nodes)

@@ -15,6 +15,7 @@ from dpsim.life.abreast import live
 from dpsim.life.best import best_interval
 from dpsim.life.course import Course, Lives
 from dpsim.life.failures import PRESETS
+from dpsim.life.history import Life, life_of
 from dpsim.life.recoveries import Setting
 from dpsim.life.saving import daly, young
 from dpsim.money.usage import Usage, device_hours
@@ -45,6 +46,19 @@ def lived(
     run = replace(ideal, time_s=mean, low_s=low, high_s=high,
                   device_hours=float(device_hours(case.ranks, mean)))  # fmt: skip
     return run, _summary(case, point, ideal, course, drawn)
+
+
+def told(case: Case, point: Point) -> Life | None:
+    """One drawn run of `point`, the first, from its beginning to its end; None where nodes are bad
+    in part, which single runs are not told of."""
+    life, failures = point.life, case.scenario.failures
+    if life is None or failures is None or failures.bad is not None:
+        return None
+    course = course_of(case, point, life.ideal_s)
+    if life.checkpoints is not None:
+        saving = replace(course.saving, interval=life.checkpoints.every_s)
+        course = replace(course, saving=saving)
+    return life_of(course, 0)
 
 
 def with_warm(case: Case, use: Usage) -> Usage:

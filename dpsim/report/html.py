@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 
 def render(template: str, svg: str, label: str, **values: Any) -> str:
@@ -15,9 +18,8 @@ def render(template: str, svg: str, label: str, **values: Any) -> str:
     environment = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    picture: Markup = Markup(_inline(svg, label))
     return environment.get_template(template).render(
-        style=Markup(_source("style.css")), svg=picture, **values
+        style=Markup(_source("style.css")), svg=inlined(svg, label), **values
     )
 
 
@@ -25,10 +27,10 @@ def _source(name: str) -> str:
     return (resources.files("dpsim.report") / name).read_text(encoding="utf-8")
 
 
-def _inline(svg: str, label: str) -> str:
+def inlined(svg: str, label: str) -> Markup:
     """`svg`, as matplotlib writes it, for the inside of a page, with `label` for screen readers."""
-    from markupsafe import escape
+    from markupsafe import Markup, escape
 
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
-    return body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1)
+    return Markup(body.replace("<svg", f'<svg role="img" aria-label="{escape(label)}"', 1))

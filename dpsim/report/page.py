@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpsim.core.yamlfile import dump_yaml
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import computed
-from dpsim.report.html import render
+from dpsim.report.html import inlined, render
 from dpsim.report.points import LEFT, measured_columns, run_columns
 from dpsim.report.sentences import headline, memory_sentences, scaling_title, sentences
 from dpsim.report.text import brief, clean, ranks, shortened
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from dpsim.predict.prediction import Prediction
 
 
-def page(prediction: Prediction, svg: str) -> str:
-    """The page of `prediction` with the drawing `svg` in it."""
+def page(prediction: Prediction, svg: str, life: str = "") -> str:
+    """The page of `prediction` with the drawing `svg` in it, and that of its `life`."""
     from dpsim.predict.advice import advised
 
     answer = advised(prediction)
@@ -31,6 +31,7 @@ def page(prediction: Prediction, svg: str) -> str:
         "page.html.j2",
         svg,
         headline(answer),
+        life=inlined(life, "Time to train with failures") if life else "",
         name=brief(answer.name, 200),
         scaling=scaling_title(answer),
         headline=headline(answer),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: what `dpsim run -o` writes
 FILES = ("prediction.json", "points.csv", "curve.png", "curve.svg", "index.html")
+#: what it writes too, where the scenario has failures
+LIFE = ("life.png", "life.svg")
 #: what is left out first where a terminal is too narrow; --json and points.csv have all of it
 _DROPPED = ("nodes", "MFU", "exposed", "speed-up", "memory", "90 % interval", "fits")
 #: characters after which a setting goes on in the next line
@@ -33,7 +35,8 @@ def print_run(prediction: Prediction, console: Console, out: Path | None) -> Non
 
     print_answer(advised(prediction), console)
     if out is not None:
-        say(console, [f"Written to {clean(out)}: {', '.join(FILES)}"])
+        more = LIFE if has_life(prediction) else ()
+        say(console, [f"Written to {clean(out)}: {', '.join((*FILES, *more))}"])
 
 
 def print_answer(answer: Answer, console: Console) -> None:
@@ -67,15 +70,24 @@ def write_all(prediction: Prediction, out: Path) -> None:
 
     def fill(bundle: Bundle) -> None:
         from dpsim.predict.advice import with_advice
+        from dpsim.report import life_picture
         from dpsim.report.curve import make_figure
 
         answer = prediction.answer
         bundle.json("prediction.json", with_advice(prediction))
         bundle.csv("points.csv", _rows(answer))
         svg = bundle.figure("curve.png", "curve.svg", lambda: make_figure(answer))
-        bundle.text("index.html", page.page(prediction, svg))
+        life = ""
+        if has_life(prediction):
+            life = bundle.figure(*LIFE, lambda: life_picture.make_figure(prediction))
+        bundle.text("index.html", page.page(prediction, svg, life))
 
     write_bundle(out, fill)
+
+
+def has_life(prediction: Prediction) -> bool:
+    """Whether any point was predicted with failures."""
+    return any(isinstance(point, Point) and point.life for point in prediction.points)
 
 
 def _rows(answer: Answer) -> list[dict[str, Any]]:

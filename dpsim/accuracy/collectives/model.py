@@ -43,15 +43,16 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadingTime:
-    """What the model says under one reading: its probability, seconds, and the share of them that
-    is latency."""
+    """What the model says under one reading: its probability, seconds, the share of them that is
+    latency, and kind (see `Estimate`)."""
 
     weight: float
     seconds: float
     latency: float
+    kind: str
 
     def part(self, apart: bool) -> mixture.MixturePart:
-        low, high = collective_error.interval(self.latency, apart)
+        low, high = collective_error.interval(self.kind, self.latency, apart)
         return mixture.MixturePart(
             self.weight, self.seconds, self.seconds * low, self.seconds * high
         )
@@ -88,7 +89,7 @@ class Estimate:
         """The interval as two factors around the prediction: each reading's own, mixed; `apart`
         says that ranks are on several nodes."""
         if len(self.readings) < 2:
-            return collective_error.interval(self.latency / self.seconds, apart)
+            return collective_error.interval(self.kind, self.latency / self.seconds, apart)
         low, high = mixture.bounds([r.part(apart) for r in self.readings])
         return low / self.seconds, high / self.seconds
 
@@ -147,7 +148,9 @@ def _mixed(
     ]
     if not own:
         return str(estimates[0])
-    readings = tuple(ReadingTime(r.weight, e.seconds, e.latency / e.seconds) for r, e in own)
+    readings = tuple(
+        ReadingTime(r.weight, e.seconds, e.latency / e.seconds, e.kind) for r, e in own
+    )
     parts = [reading.part(question.stated.nodes > 1) for reading in readings]
     first = own[0][1]
     moved = mixture.point(parts) / first.seconds

@@ -143,7 +143,7 @@ def _outcome(
     around = widths.around(row.fabric, row.size) if own else None
     if around is None and isinstance(estimate, Estimate):
         around = estimate.ends(row.nodes > 1)
-    low, high = around or collective_error.interval(1.0, row.nodes > 1)
+    low, high = around or collective_error.interval(collective_error.ANY, 1.0, row.nodes > 1)
     baselines = {}
     if isinstance(estimate, Estimate):
         baselines = {"alpha_beta": estimate.alpha_beta}

@@ -11,6 +11,7 @@ ranks is still the latest, for `work` never falls.  Only what ranks have in comm
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 
 import numpy as np
@@ -193,6 +194,13 @@ class Slowing:
         self._live = []
         for one, other in zip(begins, ends, strict=True):
             self.talk(_plain(one), _plain(other))
+
+    def beyond(self, time: float) -> Iterator[Value]:
+        """Begins and ends of the stretches in which bytes move after `time` on some rank [s]."""
+        for begin, end, _ in self._live:
+            if latest(end) > time:
+                yield begin
+                yield end
 
     def forget(self, low: float) -> None:
         """All ranks have done at least `low` of work.

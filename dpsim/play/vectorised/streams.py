@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from dpsim.play.vectorised.slowing import Column, Value, at
+from dpsim.play.vectorised.slowing import Column, Value, at, latest
 
 
 class Streams:
@@ -33,6 +35,16 @@ class Streams:
     def alike(self) -> bool:
         """Whether they are the same for all ranks."""
         return all(isinstance(time, float) for times in self._free.values() for time in times)
+
+    @property
+    def times(self) -> Iterator[Value]:
+        """When each worker is, stream by stream."""
+        for name in sorted(self._free):
+            yield from self._free[name]
+
+    def busy(self, time: float) -> bool:
+        """Whether any is after `time`."""
+        return any(latest(each) > time for each in self.times)
 
     def free(self, stream: str) -> Value:
         """When the first worker of a stream is."""

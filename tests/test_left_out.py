@@ -1,0 +1,87 @@
+"""Errors and intervals of sources left out: what counts how, and what the page says of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "validation"))
+
+import _left_out_page
+import _left_out_rows
+import left_out
+
+from dpsim.accuracy.training.table import read_table
+
+TABLE = """\
+series_id,row_id,role,quality,model,accelerator,gpus_per_node,total_gpus,batch_per_gpu,precision,\
+strategy,value,unit,throughput_global
+a,a1,calib,A,resnet50,V100-SXM2-16GB,8,1,64,fp32,DDP,370,images/s,370
+a,a8,predict,A,resnet50,V100-SXM2-16GB,8,8,64,fp32,DDP,2800,images/s,2800
+a,a9,predict,A,no such model,V100-SXM2-16GB,8,8,64,fp32,DDP,1000,images/s,1000
+a,ac,predict,C,resnet50,V100-SXM2-16GB,8,4,64,fp32,DDP,1400,images/s,1400
+"""
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("left_out")
+    (folder / "t.csv").write_text(TABLE, encoding="utf-8")
+    assert len(read_table(folder / "t.csv").rows) == 4
+    found = _left_out_rows.rows_of([folder / "t.csv"])
+    _left_out_rows.save(folder / "rows.jsonl", found)
+    assert _left_out_rows.load([folder / "rows.jsonl"]) == json.loads(json.dumps(found))
+    return found
+
+
+def test_a_row_is_kept_with_what_is_predicted_and_known_of_it(rows: list[dict[str, Any]]) -> None:
+    kinds = {(row["row"], row["kind"]) for row in rows}
+    both = ("calibrated", "uncalibrated")
+    assert kinds == {("a1", "uncalibrated"), *((r, k) for r in ("a8", "a9") for k in both)}
+    found = next(row for row in rows if (row["row"], row["kind"]) == ("a8", "calibrated"))
+    assert (found["at"], found["ranks"], found["shares"]) == (1, 8, 64)
+    # linear scaling says 8 x 370, a seventeenth more than measured
+    assert math.exp(found["linear"]) == pytest.approx(8 * 370 / 2800)
+    assert abs(found["log"]) < 0.2
+    low, high = found["network"]
+    assert low <= 1.0 <= high
+
+
+def test_refused_rows_are_charged_what_linear_scaling_misses(rows: list[dict[str, Any]]) -> None:
+    """8 x 370 against 1,000 is off by 196 %; where nothing is calibrated the least is charged."""
+    charged = {row["kind"]: row["charged"] for row in rows if row["row"] == "a9"}
+    assert charged["calibrated"] == pytest.approx(8 * 370 / 1000 - 1)
+    assert charged["uncalibrated"] == _left_out_rows.CHARGED
+    figures = left_out._missed([row for row in rows if row["kind"] == "calibrated"])
+    assert (figures["n"], figures["rows"]) == (1, 2)
+    assert figures["linear_median"] == pytest.approx(8 * 370 / 2800 - 1)
+    assert figures["charged_mean"] == pytest.approx((figures["median"] + 1.96) / 2)
+
+
+def test_the_page_says_where_linear_scaling_is_nearer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"median": 0.05, "p90": 0.2, "linear_median": 0.02, "linear_p90": 0.3}
+    own |= {"charged_median": 0.06, "n": 3, "rows": 4}
+    other = {**own, "linear_median": 0.07}
+    part = {"n": 7, "score": 0.5, "score_over_groups": 0.6, "coverage": 0.9}
+    part |= {"coverage_over_groups": 0.8, "half_width": 0.12}
+    figures = {
+        "errors": {"X": own, "Y": other, "Z": {"n": 0, "rows": 2},
+                   "all": {**other, "mean_over_sources": 0.05}},
+        "calibrated": {"t.csv": {"own": part, "constant": {**part, "score": 0.7}}},
+    }  # fmt: skip
+    (tmp_path / "left_out.json").write_text(json.dumps(figures), encoding="utf-8")
+    monkeypatch.setattr(_left_out_page, "FIGURES", tmp_path / "left_out.json")
+    text = _left_out_page.sections()
+    assert "Linear scaling is nearer on X (2.0 % against 5.0 %)." in text
+    assert "| calibrated | t | 7 | 0.50 (0.60) | 0.70 (0.60) | 90 % (80 %) | 12 % |" in text
+    assert "| X | 3 of 4 |" in text
+    assert "| Z |" not in text
+    monkeypatch.setattr(_left_out_page, "FIGURES", tmp_path / "none.json")
+    assert _left_out_page.sections() == _left_out_page.SEEN

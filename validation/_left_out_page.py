@@ -1,0 +1,106 @@
+"""What `left_out.json` says, as sections of `accuracy.md`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+FIGURES = Path(__file__).resolve().parent / "left_out.json"
+
+SEEN = """
+## What was seen
+
+| figure | series | source, machine |
+| --- | --- | --- |
+| *fit* | seen: constants were fitted on them | seen |
+| *held out* | unseen | mostly seen: others of their series are in the fit half |
+| coverage and widths below | seen: widths are learned on all series | seen |
+| intervals, left out | unseen by the widths | unseen by the widths, half seen by constants |
+
+Constants are few (NCCL's by kind of fabric, a share of peak by generation and dtype, contention and
+spread), so one source moves them little; a machine of a kind of fabric that nobody measured is as
+far off as *bare NCCL* says.
+"""
+
+HEAD = """
+## Left out
+
+Each source of training runs, and each machine of collectives, is left out once and judged by widths
+that were learned on the others (`python validation/left_out.py`). The interval score is, on
+logarithms, the width and twenty times what lies outside (Gneiting and Raftery 2007): smaller is
+better. Beside it stands that of the best constant interval, chosen on the others too; in brackets
+are means over sources or machines. The tables hold the published rows and some that do not ship;
+`recent` has H100 and newer, most of it of a shared cluster whose rates fall without a reason.
+
+| intervals | table | n | score | best constant | inside | ± width |
+| --- | --- | ---: | ---: | ---: | ---: | ---: |
+"""
+
+ERRORS = """
+Calibrated on the smallest count; linear scaling beside it on the same rows. *Charged* is the median
+where a row of quality A or B that is refused counts with linear scaling's error, at least 50 %.
+
+| source | predicted | median | 90th | linear | linear 90th | charged |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: |
+"""
+
+
+def sections() -> str:
+    """The sections; of figures that nobody made there is none."""
+    if not FIGURES.is_file():
+        return SEEN
+    found: Mapping[str, Any] = json.loads(FIGURES.read_text(encoding="utf-8"))
+    kinds = [kind for kind in ("calibrated", "uncalibrated", "collectives") if kind in found]
+    rows = [_interval(kind, table, own) for kind in kinds for table, own in found[kind].items()]
+    errors = found.get("errors", {})
+    told = [_error(name, own) for name, own in errors.items() if own["n"]]
+    return SEEN + HEAD + "".join(rows) + ERRORS + "".join(told) + _simpler(errors)
+
+
+def _interval(kind: str, table: str, found: Mapping[str, Mapping[str, float]]) -> str:
+    own, constant = found["own"], found["constant"]
+    return _line(
+        [
+            kind,
+            table.removesuffix(".csv"),
+            f"{own['n']:,}",
+            f"{own['score']:.2f} ({own['score_over_groups']:.2f})",
+            f"{constant['score']:.2f} ({constant['score_over_groups']:.2f})",
+            f"{_share(own['coverage'])} ({_share(own['coverage_over_groups'])})",
+            _share(own["half_width"]),
+        ]
+    )
+
+
+def _error(name: str, own: Mapping[str, float]) -> str:
+    keys = ("median", "p90", "linear_median", "linear_p90", "charged_median")
+    shown = f"**{name}**" if name == "all" else name
+    return _line([shown, f"{own['n']} of {own['rows']}", *(_share(own[key]) for key in keys)])
+
+
+def _simpler(errors: Mapping[str, Mapping[str, float]]) -> str:
+    """Where linear scaling has the smaller median, and the mean over sources."""
+    if not errors:
+        return ""
+    better = [
+        f"{name} ({_share(own['linear_median'])} against {_share(own['median'])})"
+        for name, own in errors.items()
+        if own["n"] and name != "all" and own["linear_median"] < own["median"]
+    ]
+    text = (
+        f"\nThe mean over sources of their medians is {_share(errors['all']['mean_over_sources'])}."
+    )
+    if better:
+        text += f" Linear scaling is nearer on {', '.join(better)}."
+    return text + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _share(value: float) -> str:
+    """One decimal below 10 %, whole percents above."""
+    return f"{value * 100:.1f} %" if value < 0.0995 else f"{value * 100:,.0f} %"
