@@ -166,7 +166,7 @@ def in_time(point: Point, times: Sequence[float], by: float) -> float:
 def warnings(cases: Sequence[Case]) -> list[str]:
     """What to know about runs with failures."""
     found: list[str] = []
-    for case in cases[:1]:
+    for case in cases:
         failures = case.scenario.failures
         if failures is None:
             continue
@@ -183,7 +183,7 @@ def warnings(cases: Sequence[Case]) -> list[str]:
             )
         if case.scenario.startup is None:
             found.append("failures: going on takes no start-up; say what it takes in startup")
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _goes_on_with_fewer(case: Case) -> bool:
