@@ -8,7 +8,8 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from dpsim.life.failures import Hazard
 from dpsim.life.history import life_of
 from dpsim.life.recoveries import Outage, Repair, Spares
 from dpsim.life.saving import Saving, daly, expected, young
+from dpsim.predict.lived import in_time
+from dpsim.predict.point import Point
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.report.sentences import sentences
 
@@ -591,3 +594,13 @@ def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], said: str) -
     with pytest.raises(Refused) as error:
         of(**changes)
     assert said in str(error.value)
+
+
+def test_the_chance_to_be_in_time_is_that_of_the_interval() -> None:
+    """A step of 1 s, between 0.9 and 3 s; one drawn run of 100 s: its interval's ends leave 5 % on
+    either side, however unlike they are, and half of all runs end by its middle."""
+    step = SimpleNamespace(step_time_s=1.0, interval=SimpleNamespace(low=0.9, high=3.0))
+    found = [in_time(cast(Point, step), [100.0], by) for by in (0.0, 90.0, 100.0, 300.0)]
+    assert found == pytest.approx([0.0, 0.05, 0.5, 0.95])
+    exact = SimpleNamespace(step_time_s=1.0, interval=SimpleNamespace(low=1.0, high=1.0))
+    assert [in_time(cast(Point, exact), [100.0, 200.0], by) for by in (99, 100, 200)] == [0, 0.5, 1]

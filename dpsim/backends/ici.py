@@ -58,7 +58,8 @@ class _Step(NamedTuple):
 class Ici(Backend):
     """What is known of the links beside their bandwidth, which the machine file states.
 
-    hop         latency of one ICI link on the way [s].  Default: ibid., "about 1 us per hop"
+    hop         latency of one ICI link on the way [s].  Default: ibid. (jax-ml/scaling-book at
+                0819a7d8, sharding.md), which takes about 1 us
     efficiency  of an ICI link's nominal bandwidth.  Default: 9e10 B/s, ibid., over the 100 GB/s of
                 a v5p or v6e link (Cloud TPU documentation); 4.5e10 over 50 GB/s for v4 and v5e
     dcn_efficiency  payload over the nominal bandwidth of the network between slices.  Default: 1448
