@@ -99,8 +99,8 @@ def followed(point: str, *sets: str, scenario: str = "quickstart") -> list[str]:
 
 
 def test_an_uncalibrated_step_half_as_long_again_cannot_be_told() -> None:
-    """Uncalibrated compute is known to a factor of about 2.5.  What would calibrate is not what is
-    checked: another count of ranks is asked for."""
+    """A prediction that no measurement corrects is too wide to call such a step slow or normal.
+    What would calibrate is not what is checked: another count of ranks is asked for."""
     plain = followed("1=0.3s", "calibrate=null")
     assert plain[0] == (
         "dpsim check quickstart --step-time 1=0.3s --step-time 8=TIME --set calibrate=null"

@@ -147,10 +147,11 @@ def _saved(case: Case, point: Point, course: Course) -> Saved | None:
 
 
 def in_time(point: Point, times: Sequence[float], by: float) -> float:
-    """Probability that a run ends by `by`: each drawn one takes a factor longer, a lognormal that is
-    cut in two at its median, so that it has the interval of the step time."""
+    """Probability that a run ends by `by`: each drawn one takes a factor longer, a lognormal cut
+    in two at its median, so that it has the interval of the step time."""
     bounds, step = point.interval, point.step_time_s
-    spreads = [math.log(end / step) / _HALF if end > 0 else 0.0 for end in (bounds.low, bounds.high)]
+    ends = bounds.low, bounds.high
+    spreads = [math.log(end / step) / _HALF if end > 0 else 0.0 for end in ends]
 
     def ended(time: float) -> float:
         if by <= 0:
@@ -165,7 +166,7 @@ def in_time(point: Point, times: Sequence[float], by: float) -> float:
 def warnings(cases: Sequence[Case]) -> list[str]:
     """What to know about runs with failures."""
     found: list[str] = []
-    for case in cases[:1]:
+    for case in cases:
         failures = case.scenario.failures
         if failures is None:
             continue
@@ -182,7 +183,7 @@ def warnings(cases: Sequence[Case]) -> list[str]:
             )
         if case.scenario.startup is None:
             found.append("failures: going on takes no start-up; say what it takes in startup")
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _goes_on_with_fewer(case: Case) -> bool:
