@@ -103,7 +103,7 @@ def test_more_points_narrow_the_interval_of_a_count_that_was_not_measured() -> N
 
 def test_host_time_shows_where_batches_differ() -> None:
     """Seconds that no sample and no rank shares; the slope and the intercept of a straight line,
-    pulled a little towards no host time by the prior of 5 % of the shortest step."""
+    pulled a little towards no host time by the prior of 15 % of the shortest step."""
     points = real(Adjustment(host_s=0.012), (1, 16), (1, 32), (1, 64), (1, 128))
     found = asked(calibrate={"points": points})
     assert number(found, "host_s").value == pytest.approx(0.012, rel=0.35)
@@ -123,6 +123,24 @@ def test_residuals_are_told_and_widen_other_counts() -> None:
     assert max(map(abs, errors)) > 0.05
     assert bumpy.points[0]["interval_causes"]["run to run"][1] > 1.1
     assert smooth.points[0]["interval_causes"]["run to run"][1] < 1.08
+
+
+def test_the_same_global_batch_in_other_micro_batches_was_not_measured() -> None:
+    """Points of accumulation 1 say what that run takes to 3 %, and no more of accumulation 4."""
+    points = [
+        {"ranks": ranks, "step_time": one["step_time"]}
+        for ranks, batch in ((8, 64), (16, 32))
+        for one in real(Adjustment(compute=1.2), (ranks, batch))
+    ]
+    found = asked(
+        calibrate={"points": points},
+        cluster={**VGG["cluster"], "ranks": 16},
+        batch={"global": 512},
+        sweep={"batch.accumulation": [1, 4]},
+    )
+    causes = [point["interval_causes"] for point in found.points]
+    assert len(causes[0]) < len(causes[1])
+    assert causes[0]["run to run"][1] < 1.05 < causes[1]["run to run"][1]
 
 
 @pytest.mark.parametrize(
