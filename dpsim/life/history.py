@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,7 @@ from dpsim.life.course import (
     Course,
 )
 from dpsim.life.recoveries import Outage, Repair
+from dpsim.life.saving import TIE
 
 Flow = Generator[Any, Any, bool]
 NEVER = math.inf
@@ -97,15 +98,15 @@ class _Played:
         """Start, work, break, recover, until all steps are done."""
         answers, kind = self.course.outages, "begin"
         while True:
-            broke = yield from self._recover(getattr(answers, kind), kind == "failure")
-            if not broke:
-                if not (yield from self._work()):
-                    return
-                broke = not self.grew
-            kind = "failure" if broke else "growth"
+            cut = yield from self._recover(getattr(answers, kind), kind)
+            if not cut and not (yield from self._work()):
+                return
+            if self.grew and not cut:
+                kind = "growth"
+            else:
+                lost = self._strike() or (cut and kind == "lost")
+                kind = "lost" if lost else "failure"
             self._go_back(getattr(answers, kind).keeps)
-            if broke:
-                self._strike()
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -138,21 +139,23 @@ class _Played:
 
     # -- recovering ---------------------------------------------------------------------------
 
-    def _recover(self, outage: Outage, broke: bool) -> Flow:
+    def _recover(self, outage: Outage, kind: str) -> Flow:
         """What passes before steps go on; whether something broke in it."""
         self.rate = self._rate_of_all()
+        gone = kind == "lost" and self.lack >= (self.course.holders or self.course.nodes)
         if (yield from self._pass(DETECTION, outage.detection)):
             return True
         swap, selects = False, self.lack > 0
         if self.course.endless:
             self.lack = 0
         else:
-            self._ask(broke)
-            swap = broke and 0 < self.lack <= self.warm and not self.course.joins
+            self._ask(kind in ("failure", "lost"))
+            swap = kind == "failure" and 0 < self.lack <= self.warm and not self.course.joins
             selects = self.lack > self.warm and (self.idle > 0 or len(self.course.speeds) == 1)
             if (yield from self._wait()):
                 return True
             if self.course.joins:
+                outage = replace(outage, startup=0.0) if gone else outage  # it has passed by now
                 self.lack, self.ready, selects = self.lack - self.ready, 0, False
             else:
                 self.lack -= self._out_of(self.lack)
@@ -281,11 +284,11 @@ class _Played:
         if keeps is None and not self.course.free:
             left = base
         elif keeps and not self.course.free:
-            left = max(math.floor(left / keeps) * keeps, base)
+            left = max(min(math.floor(left / keeps + TIE) * keeps, left), base)
         self.seconds[STEP] -= self.done - left
         self.seconds[WASTED] += self.done - left
         self.done = left
-        self.saved += int((left - base) / self.course.saving.interval)
+        self.saved += int((left - base) / self.course.saving.interval + TIE)
         for at in range(len(self.spells) - 1, -1, -1):
             one = self.spells[at]
             if one.label == LABELS[STEP] and one.done > left:
@@ -298,8 +301,8 @@ class _Played:
     def _rate_of_all(self) -> float:
         return math.fsum(_rates(self.course, self.lack))
 
-    def _strike(self) -> None:
-        """Something breaks, now."""
+    def _strike(self) -> bool:
+        """Something breaks, now; whether nobody is left with the job's state."""
         course, row, rates = self.course, self.row, _rates(self.course, self.lack)
         if self.by_age:
             kind = min(range(len(self.lives)), key=lambda k: float(self.lives[k].min()))
@@ -320,6 +323,7 @@ class _Played:
         self.last, self.row = row, self.rows.next(self.place)[0]
         if not self.by_age:
             self.hazard = float(draws.gap(self.row))
+        return bool(course.loses(np.array(hazard.nodes == 0), np.array(self.lack)))
 
 
 def _away(repair: Repair, row: Array) -> float:

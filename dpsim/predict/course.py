@@ -14,6 +14,7 @@ from dpsim.life.course import Course, Outages
 from dpsim.life.failures import Inventory, hazards
 from dpsim.life.recoveries import Outage, Recovery, Setting, Spares
 from dpsim.life.recoveries.restart import Restart
+from dpsim.life.renewal import renewals
 from dpsim.life.saving import Checkpoint, Saving, StepsBetween, daly, expected
 from dpsim.machines.leaves import leaves
 from dpsim.predict import startup
@@ -50,6 +51,7 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
         outages=Outages(
             Outage(0.0, setting.startup, 0.0),
             *(recovery.outage(event, setting) for event in ("failure", "swap", "growth")),
+            lost=recovery.lost(setting),
         ),
         hazards=breaks,
         seed=scenario.seed,
@@ -58,6 +60,7 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
         selection=recovery.selection,
         speeds=_speeds(case, point, recovery, setting),
         joins=recovery.joins(setting),
+        holders=recovery.holders(setting),
         bad=(bad.share, bad.factor) if bad else (0.0, 1.0),
         always=failures.during == "always",
     )
@@ -189,6 +192,14 @@ def _check_spares(spares: Spares | None, nodes: int) -> None:
 
 def check(course: Course) -> None:
     """Refuse runs that would hardly ever end."""
+    early = sum(renewals(one, course.productive) for one in course.aging)
+    if early > MOST_FAILURES:
+        names = ", ".join(one.name for one in course.aging)
+        raise Refused(
+            f"parts that are new break so often (distribution and shape of {names}) that a run "
+            f"would be interrupted {_many(early)} times; at most {MOST_FAILURES:,} are accepted",
+            ("failures",),
+        )
     rate, saving = course.rate, course.saving
     mtti = 1.0 / rate if rate > 0 else math.inf
     restart = course.restart if course.always else 0.0

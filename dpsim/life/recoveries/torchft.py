@@ -16,6 +16,9 @@ class TorchFt(Recovery):
     group of the broken node is left out, and the others go on.  A group starts up on its own, gets
     the state of a live one, and then takes part.  Groups that break do not share what is left.
 
+    Where no group is left, or the whole job stops, its launcher notices after `detection` and
+    `diagnosis`, and the last checkpoint is read.
+
     group         nodes of a replica group: all of it is lost with one of them
     min_replicas  groups without which there is no quorum; left out: more than half
     mode          `dynamic`: all that are there take part; `fixed_with_spares`: `min_replicas` do,
@@ -40,6 +43,12 @@ class TorchFt(Recovery):
         if event == "growth":
             return Outage(0.0, self.quorum + self.reconfigure, 0.0, 0.0)
         return Outage(self.heartbeat, self.quorum + self.reconfigure, 0.0, setting.step)
+
+    def lost(self, setting: Setting) -> Outage:
+        return Outage(self.detection + self.diagnosis, setting.startup, setting.restore)
+
+    def holders(self, setting: Setting) -> int:
+        return setting.nodes // self.group
 
     def usable(self, lack: int, setting: Setting) -> int:
         if setting.nodes % self.group:
