@@ -31,6 +31,8 @@ from dpsim.life.saving import TIE
 
 Flow = Generator[Any, Any, bool]
 NEVER = math.inf
+#: checkpoints on end beyond which they are one stretch of the timeline
+_MANY = 256
 
 
 class Spell(NamedTuple):
@@ -242,6 +244,9 @@ class _Played:
         pause = write = 0.0
         each, taken = saving.interval, self.saved
         while True:
+            if pause and (many := self._cycles(taken, speed, rate)):
+                yield from self._skip(many, taken, speed, rate)
+                self.saved, taken = self.saved + many, taken + many
             goal = min((taken + 1) * each, total)
             pace = 0.0 if pause else speed / (1.0 + saving.slowdown) if write else speed
             left = pause or min(write or NEVER, (goal - self.done) / pace)
@@ -268,6 +273,32 @@ class _Played:
                 write = 0.0
             if not write:
                 self.saved = taken
+
+    def _cycles(self, taken: int, speed: float, rate: float) -> int:
+        """From the begin of a pause on: checkpoints before anything else happens, but for the last
+        two; 0 where they are few, and played one by one."""
+        saving = self.course.saving
+        begin, rest = self.env.now, self.course.productive - taken * saving.interval
+        quiet = min(self._due(rate), self.env.peek() - begin)
+        most = min(quiet / float(saving.cycle(np.array(speed))), rest / saving.interval)
+        return max(int(most) - 2, 0) if most > _MANY else 0
+
+    def _skip(self, many: int, taken: int, speed: float, rate: float) -> Flow:
+        """So many pauses and the steps after them are one stretch: steps, pauses, last steps."""
+        saving, begin = self.course.saving, self.env.now
+        each, steps = saving.interval, many * saving.interval
+        yield self.env.timeout(many * float(saving.cycle(np.array(speed))))
+        self._age(self.env.now - begin, rate)
+        self.done = (taken + many) * each
+        self._label(begin, steps, speed, False)
+        whole, last = self.spells.pop(), each / speed
+        worked = begin + (many - 1) * last
+        self.spells += [
+            Spell(begin, worked, LABELS[STEP], self.done - each),
+            Spell(worked, whole.end - last, LABELS[SAVE], self.done - each),
+            whole._replace(begin=whole.end - last),
+        ]
+        return False
 
     def _label(self, begin: float, steps: float, speed: float, paused: bool) -> None:
         passed = self.env.now - begin

@@ -23,6 +23,8 @@ from dpsim.predict.point import Point
 
 #: failures of a run beyond which it is refused: no run that anybody would wait for has as many
 MOST_FAILURES = 100_000
+#: likewise of parts that go by their age, in the time of the steps: their drawn runs take seconds
+MOST_EARLY = 20_000
 #: probability of having enough nodes below which a job hardly ever runs
 _HARDLY = 0.01
 _NORMAL = NormalDist()
@@ -193,11 +195,11 @@ def _check_spares(spares: Spares | None, nodes: int) -> None:
 def check(course: Course) -> None:
     """Refuse runs that would hardly ever end."""
     early = sum(renewals(one, course.productive) for one in course.aging)
-    if early > MOST_FAILURES:
+    if early > MOST_EARLY:
         names = ", ".join(one.name for one in course.aging)
         raise Refused(
             f"parts that are new break so often (distribution and shape of {names}) that a run "
-            f"would be interrupted {_many(early)} times; at most {MOST_FAILURES:,} are accepted",
+            f"would be interrupted {_many(early)} times; at most {MOST_EARLY:,} are accepted",
             ("failures",),
         )
     rate, saving = course.rate, course.saving

@@ -19,6 +19,7 @@ from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.uncertainty import compute_range
 from dpsim.predict.unused import unused
+from dpsim.predict.idle import idle_keys
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
@@ -42,6 +43,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_unfit(outcomes),
         *(unused(good[0]) if good else ()),
         *_strategy_notes(good),
+        *(idle_keys(good[0]) if good else ()),
         *training_run.warnings(cases, points),
         *startup.warnings(good),
         *lived.warnings(good),

@@ -113,6 +113,10 @@ class Recovery:
         None: as after any other, for jobs that keep none."""
         return None
 
+    def rarely(self) -> tuple[str, ...]:
+        """Keys that matter after such a failure only."""
+        return ()
+
     def holders(self, setting: Setting) -> int:
         """Nodes that have to be away for the state in memory to be lost with them."""
         return setting.nodes

@@ -47,6 +47,9 @@ class TorchFt(Recovery):
     def lost(self, setting: Setting) -> Outage:
         return Outage(self.detection + self.diagnosis, setting.startup, setting.restore)
 
+    def rarely(self) -> tuple[str, ...]:
+        return ("detection", "diagnosis")
+
     def holders(self, setting: Setting) -> int:
         return setting.nodes // self.group
 
