@@ -17,6 +17,7 @@ from dpsim.life.course import (
     FEWER,
     GROWTH,
     LOST,
+    OVERHEAD,
     RESTORE,
     SAVE,
     STEP,
@@ -141,7 +142,9 @@ class Abreast:
         s.since = np.maximum(left - more * each, 0.0)
         s.seconds[:, STEP] += kept
         s.seconds[:, WASTED] += steps - kept
-        s.seconds[:, FEWER] += steps / speed - steps
+        worked = steps / speed
+        s.seconds[:, FEWER] += worked * self.course.pace - steps
+        s.seconds[:, OVERHEAD] += worked * (1.0 - self.course.pace)
         s.seconds[:, SAVE] += np.maximum(passed - steps / speed, 0.0)
 
     def _recover(self) -> tuple[Mask, Mask]:
@@ -232,7 +235,7 @@ class Abreast:
         lost = np.where(nodes == 1, single, some_bad(bad, at_work, nodes, row[:, draws.WHO]))
         lost = np.minimum(np.where(nodes > 0, lost, 0.0), bad)
         s.lack[lanes] += nodes
-        s.kind[lanes[course.loses(self.takes[cause] == 0, s.lack[lanes])]] = LOST
+        s.kind[lanes[course.loses(self.takes[cause], s.lack[lanes])]] = LOST
         s.bad[lanes] -= lost
         if course.repair is not None and (hit := nodes > 0).any():
             self._send(lanes[hit], row[hit], nodes[hit], lost[hit])

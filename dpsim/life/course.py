@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +14,13 @@ from dpsim.life.recoveries import Outage, Repair, Spares
 from dpsim.life.saving import NEVER, Saving
 
 #: every second of a run has one of these labels.  The first is productive; the others are those of
-#: ml-goodput-measurement (AI-Hypercomputer, v0.2.0), with recovery of infrastructure in two parts
+#: ml-goodput-measurement (AI-Hypercomputer, v0.2.0), with recovery of infrastructure in two parts,
+#: and what a recovery makes every step take longer
 LABELS = (
     "step", "fewer_nodes", "checkpoint_save", "wasted_progress", "detection", "waiting_for_nodes",
-    "initialization", "checkpoint_restore",
+    "initialization", "checkpoint_restore", "step_overhead",
 )  # fmt: skip
-STEP, FEWER, SAVE, WASTED, DETECTION, WAITING, STARTUP, RESTORE = range(len(LABELS))
+STEP, FEWER, SAVE, WASTED, DETECTION, WAITING, STARTUP, RESTORE, OVERHEAD = range(len(LABELS))
 #: what a job answers to, as numbers
 BEGIN, FAILURE, SWAP, GROWTH, LOST = range(5)
 
@@ -50,6 +52,7 @@ class Course:
     productive  seconds of steps, with all nodes, that the run needs
     nodes       of the job
     speeds      productive seconds a second with 0, 1, 2, … nodes lacking; with more it waits
+    pace        of these, what is left where every step takes longer: also with all nodes
     bad         share of all nodes that are bad at the beginning, and how much oftener they break
     always      failures strike while the job recovers, too
     joins       from having a node until it works, while the others go on; 0: it comes at once [s]
@@ -64,6 +67,7 @@ class Course:
     hazards: tuple[Hazard, ...]
     seed: int = 0
     speeds: tuple[float, ...] = (1.0,)
+    pace: float = 1.0
     spares: Spares = field(default_factory=Spares)
     repair: Repair | None = None
     selection: float = 0.0
@@ -76,12 +80,11 @@ class Course:
     def endless(self) -> bool:
         return self.repair is None
 
-    def loses(self, stops: Array, lack: Array) -> Array:
-        """Whether a failure leaves nobody with the state: it stops the job, or too few are left."""
-        if self.outages.lost is None:
-            return np.zeros(np.shape(stops), bool)
-        found: Array = stops | (lack >= (self.holders or self.nodes))
-        return found
+    def loses(self, takes: Array, lack: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether failures that take so many nodes (0: they stop the job), after which so many
+        lack, leave nobody with the state; of the shape of both."""
+        left = lack < (self.holders or self.nodes)
+        return ((takes == 0) | ~left) & (self.outages.lost is not None)
 
     @property
     def free(self) -> bool:

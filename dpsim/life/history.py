@@ -18,6 +18,7 @@ from dpsim.life.course import (
     DETECTION,
     FEWER,
     LABELS,
+    OVERHEAD,
     RESTORE,
     SAVE,
     STARTUP,
@@ -305,7 +306,8 @@ class _Played:
         self._note(SAVE if paused else STEP, begin)
         self.seconds[SAVE if paused else STEP] -= passed
         self.seconds[STEP] += steps
-        self.seconds[FEWER] += steps / speed - steps
+        self.seconds[FEWER] += steps / speed * self.course.pace - steps
+        self.seconds[OVERHEAD] += steps / speed * (1.0 - self.course.pace)
         self.seconds[SAVE] += passed - steps / speed
 
     def _go_back(self, keeps: float | None) -> None:
@@ -354,7 +356,7 @@ class _Played:
         self.last, self.row = row, self.rows.next(self.place)[0]
         if not self.by_age:
             self.hazard = float(draws.gap(self.row))
-        return bool(course.loses(np.array(hazard.nodes == 0), np.array(self.lack)))
+        return bool(course.loses(np.array(hazard.nodes), np.array(self.lack)))
 
 
 def _away(repair: Repair, row: Array) -> float:
