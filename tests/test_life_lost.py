@@ -166,4 +166,6 @@ def test_ties_of_intervals_are_told_alike() -> None:
 def test_keys_that_change_nothing_are_warned_of(recovery: dict[str, Any], said: str) -> None:
     few = {"training": {"samples": 80_000}}
     assert any(line.startswith(said) for line in of(recovery=recovery, **few).warnings)
-    assert not any("changes nothing" in line or "passes only" in line for line in of(**few).warnings)
+    assert not any(
+        "changes nothing" in line or "passes only" in line for line in of(**few).warnings
+    )

@@ -84,7 +84,8 @@ class Course:
         """Whether failures that take so many nodes (0: they stop the job), after which so many
         lack, leave nobody with the state; of the shape of both."""
         left = lack < (self.holders or self.nodes)
-        return ((takes == 0) | ~left) & (self.outages.lost is not None)
+        found: np.ndarray[Any, np.dtype[np.bool_]] = (takes == 0) | ~left
+        return found & (self.outages.lost is not None)
 
     @property
     def free(self) -> bool:

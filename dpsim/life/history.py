@@ -107,8 +107,7 @@ class _Played:
             if self.grew and not cut:
                 kind = "growth"
             else:
-                lost = self._strike() or (cut and kind == "lost")
-                kind = "lost" if lost else "failure"
+                kind = "lost" if self._strike() or (cut and kind == "lost") else "failure"
             self._go_back(getattr(answers, kind).keeps)
 
     # -- time ---------------------------------------------------------------------------------
@@ -245,8 +244,8 @@ class _Played:
         pause = write = 0.0
         each, taken = saving.interval, self.saved
         while True:
-            if pause and (many := self._cycles(taken, speed, rate)):
-                yield from self._skip(many, taken, speed, rate)
+            if pause and (many := _cycles(self, taken, speed, rate)):
+                yield from _skip(self, many, taken, speed, rate)
                 self.saved, taken = self.saved + many, taken + many
             goal = min((taken + 1) * each, total)
             pace = 0.0 if pause else speed / (1.0 + saving.slowdown) if write else speed
@@ -275,32 +274,6 @@ class _Played:
             if not write:
                 self.saved = taken
 
-    def _cycles(self, taken: int, speed: float, rate: float) -> int:
-        """From the begin of a pause on: checkpoints before anything else happens, but for the last
-        two; 0 where they are few, and played one by one."""
-        saving = self.course.saving
-        begin, rest = self.env.now, self.course.productive - taken * saving.interval
-        quiet = min(self._due(rate), self.env.peek() - begin)
-        most = min(quiet / float(saving.cycle(np.array(speed))), rest / saving.interval)
-        return max(int(most) - 2, 0) if most > _MANY else 0
-
-    def _skip(self, many: int, taken: int, speed: float, rate: float) -> Flow:
-        """So many pauses and the steps after them are one stretch: steps, pauses, last steps."""
-        saving, begin = self.course.saving, self.env.now
-        each, steps = saving.interval, many * saving.interval
-        yield self.env.timeout(many * float(saving.cycle(np.array(speed))))
-        self._age(self.env.now - begin, rate)
-        self.done = (taken + many) * each
-        self._label(begin, steps, speed, False)
-        whole, last = self.spells.pop(), each / speed
-        worked = begin + (many - 1) * last
-        self.spells += [
-            Spell(begin, worked, LABELS[STEP], self.done - each),
-            Spell(worked, whole.end - last, LABELS[SAVE], self.done - each),
-            whole._replace(begin=whole.end - last),
-        ]
-        return False
-
     def _label(self, begin: float, steps: float, speed: float, paused: bool) -> None:
         passed = self.env.now - begin
         self._note(SAVE if paused else STEP, begin)
@@ -312,8 +285,7 @@ class _Played:
 
     def _go_back(self, keeps: float | None) -> None:
         """What is not kept was for nothing: its spells get another label."""
-        base = self.saved * self.course.saving.interval
-        left = self.done
+        base, left = self.saved * self.course.saving.interval, self.done
         if keeps is None and not self.course.free:
             left = base
         elif keeps and not self.course.free:
@@ -365,3 +337,34 @@ def _away(repair: Repair, row: Array) -> float:
     if row[draws.ESCALATES] < repair.escalates:
         away -= math.log1p(-row[draws.SECOND]) * repair.manual
     return away
+
+
+# -- many checkpoints on end ------------------------------------------------------------------
+
+
+def _cycles(of: _Played, taken: int, speed: float, rate: float) -> int:
+    """From the begin of a pause on: checkpoints before anything else happens, but for the last
+    two; 0 where they are few, and played one by one."""
+    saving = of.course.saving
+    quiet = min(of._due(rate), of.env.peek() - of.env.now)
+    rest = of.course.productive - taken * saving.interval
+    most = min(quiet / float(saving.cycle(np.array(speed))), rest / saving.interval)
+    return max(int(most) - 2, 0) if most > _MANY else 0
+
+
+def _skip(of: _Played, many: int, taken: int, speed: float, rate: float) -> Flow:
+    """So many pauses and the steps after them are one stretch: steps, pauses, last steps."""
+    saving, begin = of.course.saving, of.env.now
+    each = saving.interval
+    yield of.env.timeout(many * float(saving.cycle(np.array(speed))))
+    of._age(of.env.now - begin, rate)
+    of.done = (taken + many) * each
+    of._label(begin, many * each, speed, False)
+    whole, last = of.spells.pop(), each / speed
+    worked = begin + (many - 1) * last
+    of.spells += [
+        Spell(begin, worked, LABELS[STEP], of.done - each),
+        Spell(worked, whole.end - last, LABELS[SAVE], of.done - each),
+        whole._replace(begin=whole.end - last),
+    ]
+    return False

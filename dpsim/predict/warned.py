@@ -12,6 +12,7 @@ from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
 from dpsim.models.memory import UNFIT
 from dpsim.predict import lived, startup, training_run
+from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level, above_peak
 from dpsim.predict.memory import memory_of
 from dpsim.predict.outcome import Outcome
@@ -19,7 +20,6 @@ from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
 from dpsim.predict.uncertainty import compute_range
 from dpsim.predict.unused import unused
-from dpsim.predict.idle import idle_keys
 
 #: links between a GPU and a NIC
 _INSIDE = ("pcie", "inter_socket", "local")
