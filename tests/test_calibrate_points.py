@@ -103,7 +103,7 @@ def test_more_points_narrow_the_interval_of_a_count_that_was_not_measured() -> N
 
 def test_host_time_shows_where_batches_differ() -> None:
     """Seconds that no sample and no rank shares; the slope and the intercept of a straight line,
-    pulled a little towards no host time by the prior of 5 % of the shortest step."""
+    pulled a little towards no host time by the prior of 15 % of the shortest step."""
     points = real(Adjustment(host_s=0.012), (1, 16), (1, 32), (1, 64), (1, 128))
     found = asked(calibrate={"points": points})
     assert number(found, "host_s").value == pytest.approx(0.012, rel=0.35)
