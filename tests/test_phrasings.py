@@ -99,6 +99,10 @@ NETWORKS: list[tuple[str, int, float, str]] = [
     ("8x 100 GbE, no RoCE", 8, 100, ETH),
     ("1x HDR InfiniBand without RDMA", 1, 200, "ipoib"),
     ("8x NDR, non-blocking", 8, 400, IB),
+    ("not RoCE but InfiniBand 8x HDR", 8, 200, IB),
+    ("8x HDR InfiniBand, no RoCE", 8, 200, IB),
+    ("8x HDR, NCCL_IB_DISABLE=1", 8, 200, "ipoib"),
+    ("IB isn't used; 100 GbE", 1, 100, ETH),
     # networks that GPUs exchange nothing over
     ("Storage fabric 8x400G IB / compute fabric 4x100G RoCE", 4, 100, "roce"),
     ("compute fabric 4x100G RoCE / storage fabric 8x400G IB", 4, 100, "roce"),
@@ -112,6 +116,7 @@ NETWORKS: list[tuple[str, int, float, str]] = [
     ("sixteen 25 GbE", 8, 50, "roce"),
     ("eight 200G RoCE", 8, 200, "roce"),
     ("four HDR", 4, 200, IB),
+    ("dual 25 Gb Ethernet", 2, 25, ETH),
 ]  # fmt: skip
 
 #: accelerator, GPUs a node, inside the node, the platform's name → machine and device
@@ -203,6 +208,11 @@ REFUSED_NETWORKS: list[tuple[str, str]] = [
     ("8x NDR, 2:1 tapered", "oversubscription"),
     ("shared 100 Gb/s by 4 nodes", "shared"),
     ("100 Gb/s split between 4 nodes", "shared"),
+    ("8x HDR at half speed", "a part of it"),
+    ("1 NIC per 2 GPUs, 200G HDR", "shared"),
+    ("8 × 400G, 4 GPUs share a NIC", "shared"),
+    ("25/100 GbE", "alternatives"),
+    ("4-8 HDR NICs", "alternatives"),
     ("0x HDR", "a count of none"),
     ("0 NICs", "a count of none"),
     ("9999999999x HDR", "a count of thousands"),

@@ -26,7 +26,8 @@ def affirmed(text: str) -> str:
         low = _swapped(rf"\b{spelled}{words.counted.pattern}", f"{number}x ", low)
         low = _swapped(rf"\b{spelled}(?=[- ]gig)", str(number), low)
     low = _swapped(words.no_rdma.pattern, _TCP, low)
-    low = _swapped(words.no_roce.pattern, _ETHERNET, low)
+    other = any(k.kind == "infiniband" and k.words.search(text.lower()) for k in words.kinds)
+    low = _swapped(words.no_roce.pattern, " " if other else _ETHERNET, low)
     return _swapped(words.no_kind.pattern, " ", low)
 
 
