@@ -125,6 +125,24 @@ def test_residuals_are_told_and_widen_other_counts() -> None:
     assert smooth.points[0]["interval_causes"]["run to run"][1] < 1.08
 
 
+def test_the_same_global_batch_in_other_micro_batches_was_not_measured() -> None:
+    """Points of accumulation 1 say what that run takes to 3 %, and no more of accumulation 4."""
+    points = [
+        {"ranks": ranks, "step_time": one["step_time"]}
+        for ranks, batch in ((8, 64), (16, 32))
+        for one in real(Adjustment(compute=1.2), (ranks, batch))
+    ]
+    found = asked(
+        calibrate={"points": points},
+        cluster={**VGG["cluster"], "ranks": 16},
+        batch={"global": 512},
+        sweep={"batch.accumulation": [1, 4]},
+    )
+    causes = [point["interval_causes"] for point in found.points]
+    assert len(causes[0]) < len(causes[1])
+    assert causes[0]["run to run"][1] < 1.05 < causes[1]["run to run"][1]
+
+
 @pytest.mark.parametrize(
     ("adjustment", "fault"),
     [
