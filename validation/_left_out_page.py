@@ -33,9 +33,9 @@ is, on logarithms, the width and twenty times what lies outside (Gneiting and Ra
 is better. Beside it stands that of the best constant interval, learned and widened on the others
 too; in brackets are means over sources or machines. The tables hold the published rows and some
 that do not ship; `recent` has H100 and newer, most of it of a shared cluster (`PLAYBOOK`)
-whose rates fall without a reason, and which is left out of *uncalibrated*, by its name. *Uncalibrated* widths are learned as
-factors on whole steps; what ships stretches compute by them and adds collectives and input, so it
-is wider than stands here.
+whose rates fall without a reason, and which is left out of *uncalibrated*, by its name.
+*Uncalibrated* widths are learned as factors on whole steps; what ships stretches compute by them
+and adds collectives and input: [A25](../docs/assumptions.md) has figures of that.
 
 | intervals | table | n | score | best constant | inside | ± width |
 | --- | --- | ---: | ---: | ---: | ---: | ---: |
