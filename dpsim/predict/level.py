@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment, at_ranks, batched, scaled
@@ -19,7 +20,7 @@ from dpsim.describe.sections import Calibrate, CalibrationPoint
 from dpsim.models.compute import beyond_peak
 from dpsim.predict.findings import CalibrationFinding, of_fit, of_level
 from dpsim.predict.fit import PointsFit, fit
-from dpsim.predict.player import step_time
+from dpsim.predict.player import FEW, step_time
 from dpsim.predict.point import Causes
 
 #: the least level where pauses are: they are shares of compute, and so need some
@@ -61,7 +62,10 @@ class Level:
     def causes(self, case: Case, step: float) -> Causes | None:
         """What is still unsure of a calibrated case that takes `step` [s]; None where one point
         alone set the level."""
-        return self.fit.causes(case, step, step_time) if self.fit else None
+        if self.fit is None:
+            return None
+        quick = _quick(case)
+        return self.fit.causes(case, step if quick is step_time else quick(case), quick)
 
 
 def level_of(loaded: Loaded) -> Level | None:
@@ -90,12 +94,17 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
         start = _alone(cases[0], targets[0], play)
     except Refused:  # the model's own exchanges may take longer than the whole measured step
         start = 1.0
-    fitted = fit(cases, targets, start, play)
+    fitted = fit(cases, targets, start, play, _quick(first) if play is step_time else None)
     numbers = {number.name: number.value for number in fitted.numbers}
     adjusted = Adjustment(**numbers)
     _check_peak(adjusted.of(cases[0]))
     findings = (*of_level(adjusted.of(cases[0]), adjusted.compute), *of_fit(cases, fitted))
     return Level(adjusted.compute, points[0].ranks, targets[0], adjusted, fitted, findings)
+
+
+def _quick(case: Case) -> Callable[[Case], float]:
+    """How derivatives of the steps of `case` are played: of random ones a few are enough."""
+    return partial(step_time, at_most=FEW) if case.scenario.variability.random else step_time
 
 
 def _case(first: Case, calibrate: Calibrate, point: MeasuredPoint) -> Case:
