@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dpsim.checks.hypotheses import UNKNOWN
 from dpsim.checks.steps import StepCheck
 
 #: faults whose probability is at least this share of the likeliest one's are followed up
@@ -54,6 +55,10 @@ def _of(name: str, found: StepCheck, scenario: str) -> list[str]:
         "throttled": ["nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"],
         "slow_rank": ["dpsim stragglers times.csv", "nvidia-smi -q -d CLOCK,PERFORMANCE"],
         "host_bound": [f"dpsim measure --world-size {case.ranks} -- python train.py"],
+        UNKNOWN: [
+            f"dpsim measure --world-size {case.ranks} -- python train.py",
+            f"dpsim check {scenario} --step-time 1=TIME",
+        ],
         "slow_loader": [
             f"dpsim check {scenario} --step-time {case.ranks}=TIME_WITHOUT_LOADER "
             "--set input.limiting=false"

@@ -218,6 +218,22 @@ def above_peak(case: Case) -> str:
     )
 
 
+def check_possible(case: Case, step: float) -> None:
+    """Refused where no algorithm lets the devices of `case` multiply what a step of it needs in
+    `step` [s], were they to do nothing else."""
+    flop = case.model.flop_per_sample() * max(case.shares) * case.scenario.batch.accumulation
+    if case.device is None or flop == 0:
+        return
+    most = beyond_peak(case.model, case.precision.compute)
+    peak = case.device.peak_for(case.precision.compute) * case.mesh.replica
+    if step * peak * most < flop:
+        raise Refused(
+            f"a step of {step:.4g} s is shorter than {case.device.name} can be: at its peak in "
+            f"{case.precision.compute} the multiplications alone take {flop / peak / most:.4g} s; "
+            f"{_FASTER}"
+        )
+
+
 def _check_peak(case: Case) -> None:
     """Refused where `case` computes faster than any algorithm lets its device."""
     if _share_of_peak(case) > beyond_peak(case.model, case.precision.compute):
