@@ -29,6 +29,7 @@ from dpsim.core.many import (
 )
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
+from dpsim.planning import alike
 from dpsim.planning import sweep as planning
 from dpsim.planning.sweep import Sweep, play_point, play_points, sweep_of
 
@@ -184,6 +185,7 @@ def at_once(asked: Sweep) -> tuple[dict[int, Any], int]:
 COLUMNS = ["step_time_s", "throughput_per_s"]
 LATENCY = "cluster.inter_node_latency=2:7:1 us"
 SPEED = "cluster.inter_node_bandwidth=90:130:10 Gbit/s"
+WIDE = "cluster.inter_node_latency=2:17:1 us"
 SERIAL = "host.serial=0:7:1 us"
 RATE = "collective.bandwidth=1:5:1 GB/s"
 STRATEGIES = "strategy={kind: fsdp},{kind: zero, stage: 2}"
@@ -212,6 +214,38 @@ def test_points_that_differ_in_numbers_have_the_answers_that_they_have_alone(
     found, count = at_once(asked)
     assert found == {number: play_point(asked, number) for number in found}
     assert count <= most
+
+
+@pytest.mark.parametrize("end", [0, -1])
+def test_a_pass_that_is_wrong_about_an_end_of_those_who_went_along_is_not_believed(
+    end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here the first and the last point of the sweep have left the party."""
+    honest = alike.Crowd._records
+
+    class Leaving(Party):
+        def __init__(self, size: int, least: int = 1) -> None:
+            super().__init__(size, least)
+            self.keep(np.isin(np.arange(size), [0, size - 1], invert=True))
+
+    def spoilt(crowd: Any, numbers: Sequence[int], *others: Any) -> dict[int, Any]:
+        records = honest(crowd, numbers, *others)
+        records[numbers[end]]["point"]["step_time_s"] *= 2
+        return records
+
+    monkeypatch.setattr(alike, "Party", Leaving)
+    monkeypatch.setattr(alike.Crowd, "_records", spoilt)
+    asked = sweep_of(read("quickstart", ["sweep=null", "calibrate=null"]), [WIDE], COLUMNS)
+    found, count = at_once(asked)
+    assert found == {number: play_point(asked, number) for number in found}
+    assert count >= len(found)
+
+
+def test_a_section_whose_numbers_are_its_own_is_itself() -> None:
+    section = {"one": 1.5, "other": [2.5, {"third": 3.5}]}
+    own = iter([section["one"], section["other"][0], section["other"][1]["third"]])
+    assert alike.filled(section, own) is section
+    assert alike.filled({"one": 1.5}, iter([2.0])) == {"one": 2.0}
 
 
 def test_a_point_that_is_refused_says_so_beside_others_that_are_not() -> None:

@@ -20,7 +20,7 @@ from dpsim.describe.sections import Calibrate, CalibrationPoint
 from dpsim.play import NotApplicable
 from dpsim.predict.document import from_json, to_json
 from dpsim.predict.level import Level, level
-from dpsim.predict.player import FEW, play, step_time
+from dpsim.predict.player import FEW, Tries, play, step_time
 from dpsim.predict.point import Failed
 from dpsim.predict.prediction import Prediction, predict
 
@@ -105,7 +105,7 @@ def test_more_points_narrow_the_interval_of_a_count_that_was_not_measured() -> N
 
 def test_host_time_shows_where_batches_differ() -> None:
     """Seconds that no sample and no rank shares; the slope and the intercept of a straight line,
-    pulled a little towards no host time by the prior of 5 % of the shortest step."""
+    pulled a little towards no host time by the prior of 15 % of the shortest step."""
     points = real(Adjustment(host_s=0.012), (1, 16), (1, 32), (1, 64), (1, 128))
     found = asked(calibrate={"points": points})
     assert number(found, "host_s").value == pytest.approx(0.012, rel=0.35)
@@ -125,6 +125,24 @@ def test_residuals_are_told_and_widen_other_counts() -> None:
     assert max(map(abs, errors)) > 0.05
     assert bumpy.points[0]["interval_causes"]["run to run"][1] > 1.1
     assert smooth.points[0]["interval_causes"]["run to run"][1] < 1.08
+
+
+def test_the_same_global_batch_in_other_micro_batches_was_not_measured() -> None:
+    """Points of accumulation 1 say what that run takes to 3 %, and no more of accumulation 4."""
+    points = [
+        {"ranks": ranks, "step_time": one["step_time"]}
+        for ranks, batch in ((8, 64), (16, 32))
+        for one in real(Adjustment(compute=1.2), (ranks, batch))
+    ]
+    found = asked(
+        calibrate={"points": points},
+        cluster={**VGG["cluster"], "ranks": 16},
+        batch={"global": 512},
+        sweep={"batch.accumulation": [1, 4]},
+    )
+    causes = [point["interval_causes"] for point in found.points]
+    assert len(causes[0]) < len(causes[1])
+    assert causes[0]["run to run"][1] < 1.05 < causes[1]["run to run"][1]
 
 
 @pytest.mark.parametrize(
@@ -178,15 +196,15 @@ def test_random_steps_are_fitted_on_few_draws(monkeypatch: pytest.MonkeyPatch) -
     """All of them are played only where the fit starts from and to see what it starts with."""
     drawn: list[int | None] = []
 
-    def counted(case: Case, *, at_most: int | None = None) -> float:
+    def counted(case: Case, *, at_most: int | None = None, tried: Tries | None = None) -> float:
         drawn.append(at_most)
-        return step_time(case, at_most=at_most)
+        return step_time(case, at_most=at_most, tried=tried)
 
     monkeypatch.setattr("dpsim.predict.level.step_time", counted)
     monkeypatch.setattr("dpsim.predict.fit.MOST", 2)
     loaded = load({**VGG, "variability": {"jitter": 0.05, "steps": 20}}, Path(), "test")
-    points = [CalibrationPoint(ranks=n, step_time=0.15) for n in (1, 2)]
-    found = level(Case(loaded.points[0], Path()), Calibrate(points=points), counted)
+    points = tuple(CalibrationPoint(ranks=n, step_time=0.15) for n in (1, 2))
+    found = level(Case(loaded.points[0], Path()), Calibrate(points=points))
     assert found.fit is not None
     assert max(abs(point.error) for point in found.fit.residuals) < 0.1
     assert drawn.count(None) < 20 < drawn.count(FEW)

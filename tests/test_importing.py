@@ -348,7 +348,7 @@ def test_a_cloud_file_and_a_matrix_complete_each_other() -> None:
 def test_without_like_the_machines_that_would_do_are_named() -> None:
     with pytest.raises(Refused, match=r"with --like: four-rtx4090, rtx4090-8$"):
         machine("puget-wrx90-2gpu-pcie.txt", device="rtx4090")
-    with pytest.raises(Refused, match=r"with --like: dgx-b200$"):
+    with pytest.raises(Refused, match=r"with --like: a4-high, dgx-b200, p6-b200\.48xlarge$"):
         machine("dump-b200-8gpu-13nic-vm.xml", device="b200")
 
 

@@ -8,7 +8,8 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -23,6 +24,8 @@ from dpsim.life.failures import Hazard
 from dpsim.life.history import life_of
 from dpsim.life.recoveries import Outage, Repair, Spares
 from dpsim.life.saving import Saving, daly, expected, young
+from dpsim.predict.lived import in_time
+from dpsim.predict.point import Point
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.report.sentences import sentences
 
@@ -361,6 +364,54 @@ def test_the_best_interval_is_near_daly_s_and_not_beaten_by_others() -> None:
         assert found["time_to_train_s"] < other["time_to_train_s"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "every", "said"),
+    [
+        # nothing is lost but the step in hand: no checkpoint at all, 1,000,000 steps
+        ({"recovery": {"kind": "torchft"}, "checkpoint": {"every": "best", "write_time": "20 s"}},
+         100_000.0, "none before the run ends"),
+        # saving takes nothing: a checkpoint after every step
+        ({"checkpoint": {"every": "best", "write_time": "0 s"}}, 0.1, "after every step"),
+        # each is written for 100 s, and pausing takes next to nothing
+        ({"checkpoint": {"every": "best", "bytes": "1 MB", "mode": "async", "staging": "100 MB/s",
+                         "write": "10 kB/s"}}, 100.1, "as soon as the one before is written"),
+    ],
+)  # fmt: skip
+def test_the_best_interval_is_looked_for_up_to_its_bounds(
+    changes: dict[str, Any], every: float, said: str
+) -> None:
+    made = of(**changes)
+    assert made.points[0]["checkpoints"]["every_s"] == pytest.approx(every)
+    assert any(said in line for line in sentences(made.answer))
+
+
+def test_a_share_of_bad_nodes_that_is_no_whole_number_holds_in_the_mean() -> None:
+    """One in ten of nine nodes: 0.9 of them in the mean, none or one in each run."""
+    from dpsim.life.draws import first_bad
+
+    found = [sum(first_bad(0, run, (8, 1, 0, 0), 0.1)) for run in range(2000)]
+    assert {*found} == {0, 1}
+    assert np.mean(found) == pytest.approx(0.9, abs=0.02)
+    assert {sum(first_bad(0, run, (16, 4), 0.15)) for run in range(200)} == {3}
+
+
+def test_what_torchft_adds_to_steps_is_no_lack_of_nodes() -> None:
+    """100 ms of overhead on steps of 100 ms: half of the time, with nothing that breaks."""
+    point = of(
+        failures={"node": {"mtbf": "1000000 d"}, "runs": 2}, checkpoint={"mode": "free"},
+        recovery={"kind": "torchft", "overhead": "100 ms"},
+    ).points[0]  # fmt: skip
+    assert point["interruptions"] == 0.0
+    assert point["badput"]["step_overhead"] == pytest.approx(0.5, rel=1e-3)
+    assert "fewer_nodes" not in point["badput"]
+
+
+def test_every_point_of_a_sweep_is_warned_of() -> None:
+    """A preset of the second point only is told with its source."""
+    sweep = {"failures": [{"node": {"mtbf": "9 d"}, "runs": 2}, {"preset": "mlcommons", "runs": 2}]}
+    assert any("MLCommons" in line for line in of(sweep=sweep).warnings)
+
+
 def test_warm_nodes_are_paid_for_and_more_of_them_are_a_question_of_money() -> None:
     """Eight nodes and two warm ones cost ten; the run is shorter, and which is cheaper is said."""
     rent = {"price": {"per_device_hour": "2 usd"}}
@@ -474,12 +525,14 @@ def test_every_recovery_is_played_alike_by_both_players(kind: str) -> None:
         made.outage("failure", setting),
         outages=Outages(Outage(0.0, 120.0, 0.0), *(made.outage(e, setting) for e in events)),
         spares=made.spares, repair=made.repair, selection=made.selection,
-        speeds=tuple(nodes / 8 for nodes in usable if nodes), joins=made.joins(setting),
+        speeds=tuple(0.8 * nodes / 8 for nodes in usable if nodes), joins=made.joins(setting),
+        pace=0.8,
     )  # fmt: skip
     runs = live(course, 3)
     for run in range(3):
         told = life_of(course, run)
         assert told.end == pytest.approx(runs.times[run], rel=1e-9)
+        assert told.seconds == pytest.approx(tuple(runs.seconds[run]), rel=1e-7, abs=1e-4)
         conserved(told.spells, told.end)
 
 
@@ -562,7 +615,17 @@ def test_an_elastic_job_says_what_happens_to_its_batch() -> None:
         ({"failures": {"gpu": {"mtbf": "1 h", "distribution": "weibull"}}}, "shape: is missing"),
         ({"failures": {"nic": {"mtbf": "1 h"}}}, "failures.nic: needs a machine"),
         ({"cluster": {"machine": "dgx-a100", "nodes": 1}, "collective": None,
-          "failures": {"switch": {"mtbf": "1 d"}}}, "nothing of what breaks is part of this job"),
+          "failures": {"switch": {"mtbf": "1 d"}}},
+         "failures.switch: there is none in a job of one node"),
+        ({"cluster": {"machine": "two-rtx3090", "ranks": 2}, "collective": None,
+          "failures": {"gpu": {"mtbf": "9 d"}, "nic": {"mtbf": "1 d"}}},
+         "failures.nic: there is none in a job of one node"),
+        ({"failures": {"gpu": {"mtbf": "9 d"}, "shared": {"gpu": {"nodes": 4, "mtbf": "9 d"}}}},
+         "failures.shared.gpu: is the name of another cause"),
+        ({"failures": {"shared": {"rack": {"nodes": 4, "mtbf": "4 d"}}},
+          "recovery": {"kind": "torchft", "group": 4}},
+         "groups of 4 nodes beside a cause that takes 4 nodes"),
+        ({"evaluation": {"every": "1 h"}}, "'evaluation' is not modelled"),
         ({"failures": {"shared": {"rack": {"nodes": 9, "mtbf": "1 h"}}}}, "the job has 8"),
         ({"failures": {"preset": "none"}}, "is none of llama3-16k"),
         ({"failures": {"preemption": {}}}, "'preemption' is not modelled"),
@@ -591,3 +654,13 @@ def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], said: str) -
     with pytest.raises(Refused) as error:
         of(**changes)
     assert said in str(error.value)
+
+
+def test_the_chance_to_be_in_time_is_that_of_the_interval() -> None:
+    """A step of 1 s, between 0.9 and 3 s; one drawn run of 100 s: its interval's ends leave 5 % on
+    either side, however unlike they are, and half of all runs end by its middle."""
+    step = SimpleNamespace(step_time_s=1.0, interval=SimpleNamespace(low=0.9, high=3.0))
+    found = [in_time(cast(Point, step), [100.0], by) for by in (0.0, 90.0, 100.0, 300.0)]
+    assert found == pytest.approx([0.0, 0.05, 0.5, 0.95])
+    exact = SimpleNamespace(step_time_s=1.0, interval=SimpleNamespace(low=1.0, high=1.0))
+    assert [in_time(cast(Point, exact), [100.0, 200.0], by) for by in (99, 100, 200)] == [0, 0.5, 1]

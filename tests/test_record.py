@@ -7,10 +7,12 @@ import math
 import pickle
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpsim.core.many import Many, Party
 from dpsim.core.record import (
     Count,
     Flag,
@@ -151,6 +153,20 @@ def test_a_refusal_can_be_pickled() -> None:
 def test_dump_leaves_defaults_out() -> None:
     assert dump(Machine()) == {}
     assert dump(Wire(bandwidth="1 GB/s")) == {"bandwidth": "1000000000.0 B/s"}
+
+
+def test_a_number_of_numpy_is_written_as_any_other() -> None:
+    given = Wire(bandwidth=np.float64(1e9), latency=np.float64(1e-3))
+    assert {type(given.bandwidth), type(given.latency)} == {float}
+    assert dump(given) == {"bandwidth": "1000000000.0 B/s", "latency": "0.001 s"}
+    assert build(Wire, dump(given), file=True) == given
+
+
+def test_a_number_of_many_points_stays_one() -> None:
+    many = Many(np.array([1.0, 2.0]), Party(2))
+    taken = Wire(bandwidth=many).bandwidth
+    assert isinstance(taken, Many)
+    assert taken.values.tolist() == [1.0, 2.0]
 
 
 def small(most: float) -> st.SearchStrategy[float]:

@@ -81,7 +81,7 @@ def toy(
 
 
 def measured_toy(folder: Path) -> Prediction:
-    return toy(folder, more="measured: measured.csv\ncalibrate: {file: measured.csv}\n")
+    return toy(folder, more="measured: measured.csv\ncalibrate: {file: measured.csv, ranks: 1}\n")
 
 
 def drawn(figure: Figure, gid: str) -> list[tuple[float, float]]:
@@ -505,7 +505,7 @@ def test_devices_strategies_and_scenarios_are_shown() -> None:
     assert "collective: {backend: gloo}" in shown("backends")
     assert "4.8 TB/s" in shown("h200")
     assert "bucket_cap_mb" in shown("ddp")
-    assert "calibrate: {file: measured/dlperf-resnet50-v100.csv}" in shown("quickstart")
+    assert "calibrate: {file: measured/dlperf-resnet50-v100.csv, ranks: 1}" in shown("quickstart")
 
 
 @pytest.mark.parametrize("thing", ["machines", "resnet50", "h200", "ddp", "zb1p", "quickstart"])

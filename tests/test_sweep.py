@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read
 from dpsim.machines.machine import load_machine
 from dpsim.planning import log as logs
+from dpsim.planning.cluster import on_ray
 from dpsim.planning.grid import MAX_GRID, Axis, Grid, SweptKey, check, grid_of, parse_axis
 from dpsim.planning.log import Damaged, frame, parse, read_log, writing
 from dpsim.planning.sweep import Sweep, play_point, play_points, sweep_of
@@ -1053,14 +1055,69 @@ def test_without_ray_the_message_says_what_to_install(
     assert "pip install 'dpsim[ray]'" in err
 
 
+def ray_lost() -> None:
+    """Stands for a task whose worker has ended."""
+
+
+class CrashingRay:
+    """What is used of Ray, with tasks carried out at once; those with point 5 end their worker."""
+
+    class exceptions:  # noqa: N801
+        class RayError(Exception): ...
+
+        class RayTaskError(RayError): ...
+
+    def __init__(self) -> None:
+        self.tried: list[list[int]] = []
+
+    def init(self, **options: Any) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def put(self, value: Any) -> Any:
+        return value
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 1.0}
+
+    def remote(self, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+        def of(call: Callable[..., Any]) -> Any:
+            def start(task: Any, asked: Sweep, some: Sequence[int]) -> Any:
+                self.tried.append(list(some))
+                return partial(call, task, asked, some) if 5 not in some else ray_lost
+
+            return SimpleNamespace(remote=start)
+
+        return of
+
+    def wait(self, some: list[Any], num_returns: int, timeout: int = 1) -> tuple[list[Any], Any]:
+        return some[:num_returns], None
+
+    def get(self, started: Any) -> Any:
+        if started is ray_lost:
+            raise self.exceptions.RayError("the worker died")
+        return started()
+
+
+def test_a_point_that_ends_its_worker_on_ray_loses_none_of_its_batch(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = CrashingRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    asked = sweep_of(read(toy), ["strategy.bucket_cap_mb=1:16:1"], ["step_time_s"])
+    batches = on_ray(asked, range(16), play_points, "local", 1)
+    found = {o.number if isinstance(o, Lost) else o["n"]: o for some in batches for o in some}
+    assert [4, 5] in ray.tried
+    assert sorted(found) == list(range(16))
+    assert [n for n, one in found.items() if isinstance(one, Lost)] == [5]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_ray_gives_the_same_result_also_when_a_worker_is_killed(
     plan: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}{os.pathsep}{ROOT / 'tests'}")  # the workers'
-    from dpsim.planning.cluster import on_ray
-
     expected = json.dumps(swept(plan, tmp_path / "a").document)
     found = sweep(plan, tmp_path / "b", player(2, "local"))
     assert json.dumps(found.document) == expected

@@ -111,10 +111,17 @@ class TorusBox:
 
 
 def torus_of(topology: Topology) -> Torus:
-    """The torus that slices are; Refused on other machines."""
+    """The torus that slices are; Refused on other machines, and where ranks leave a slice partly
+    idle: its shape, and so its wrap-around, would not be that of a slice of as many chips."""
     if not isinstance(topology.fabric, Torus):
         message = "ici joins TPUs, and this machine has none; take nccl, gloo or mpi"
         raise Refused(message, ("collective", "backend"))
+    if topology.ranks % topology.gpus:
+        raise Refused(
+            f"{topology.ranks:,} ranks do not fill slices of {topology.gpus:,} chips, which are used "
+            "whole; cluster.gpus_per_node chooses the slice",
+            ("cluster", "ranks"),
+        )
     return topology.fabric
 
 

@@ -1,39 +1,108 @@
-"""Commands that tell which of the likely faults it is; each can be run as it stands."""
+"""Commands that tell which of the likely faults it is.
+
+They repeat what was asked: the scenario, its --set and every point with its batch.  To be filled in
+are TIME, TRUSTED_TIME and TIME_WITHOUT_LOADER (a step that is still to be measured), MACHINE (where
+the scenario names none) and the names of files and programs (nccl.txt, times.csv, train.py).
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from dpsim.cases.case import Case
+from dpsim.cases.variant import at_ranks
 from dpsim.checks.hypotheses import UNKNOWN
 from dpsim.checks.steps import StepCheck
+from dpsim.core.record import Refused
+from dpsim.predict.memory import memory_of
 
 #: faults whose probability is at least this share of the likeliest one's are followed up
 WORTH = 0.25
 
 
-def next_commands(found: StepCheck, scenario: str) -> list[str]:
-    """What to run next for `found`, a check of `scenario`; nothing where steps are normal."""
+@dataclass(frozen=True)
+class AskedCheck:
+    """A `dpsim check` as it was asked: the scenario, and the texts of its options."""
+
+    scenario: str
+    step_times: Sequence[str] = ()
+    throughputs: Sequence[str] = ()
+    sets: Sequence[str] = ()
+
+    @property
+    def points(self) -> list[tuple[str, str]]:
+        """Options and texts of the measured steps."""
+        return [
+            *(("--step-time", text) for text in self.step_times),
+            *(("--throughput", text) for text in self.throughputs),
+        ]
+
+    def again(self, points: Sequence[tuple[str, str]], *sets: str) -> str:
+        """The command with these points, and further --set."""
+        options = [*points, *(("--set", one) for one in (*self.sets, *sets))]
+        words = [word for option in options for word in option]
+        return shlex.join(["dpsim", "check", self.scenario, *words])
+
+
+def next_commands(found: StepCheck, asked: AskedCheck) -> list[str]:
+    """What to run next for `found`, the outcome of `asked`; nothing where steps are normal."""
     if found.verdict == "normal":
         return []
     top = max((cause.probability for cause in found.causes), default=0.0)
     likely = [c.name for c in found.causes if c.probability >= max(WORTH * top, 0.05)]
-    commands = _more(found, scenario) if found.verdict == "cannot_tell" else []
+    commands = list(_more(found, asked)) if found.verdict == "cannot_tell" else []
     if found.too_fast:
-        commands.append(f"dpsim run {scenario}")
+        sets = [word for one in asked.sets for word in ("--set", one)]
+        commands.append(shlex.join(["dpsim", "run", asked.scenario, *sets]))
     for name in likely if found.verdict == "slow" else likely[:1]:
-        commands += _of(name, found, scenario)
+        commands += _of(name, found, asked)
     return list(dict.fromkeys(commands))
 
 
-def _more(found: StepCheck, scenario: str) -> list[str]:
-    """Another count of ranks, and a calibration, narrow what is not known."""
-    most = max(seen.case.ranks for seen in found.observed)
-    told = " ".join(f"--step-time {s.case.ranks}={s.seconds:.6g}s" for s in found.observed)
-    if any(seen.case.ranks == 1 for seen in found.observed) or most == 1:
-        calibrate = "calibrate={step_time: TIME, ranks: 1}"
-        return [f"dpsim check {scenario} {told} --set '{calibrate}'"]
-    return [f"dpsim check {scenario} --step-time 1=TIME {told}"]
+def _more(found: StepCheck, asked: AskedCheck) -> Iterator[str]:
+    """Another count of ranks, or a calibration on the fewest, narrows what is not known.  What
+    calibrates is an earlier step that is trusted: it is not checked as well."""
+    case = found.observed[0].case
+    counts = {seen.case.ranks for seen in found.observed}
+    few = next((n for n in _counts(min(counts)) if _fits(case, n)), min(counts))
+    if few not in counts:
+        yield asked.again([("--step-time", f"{few}=TIME"), *asked.points])
+    elif others := [one for one in asked.points if _ranks(one) != few]:
+        if case.scenario.calibrate is None:
+            yield asked.again(others, f"calibrate={{step_time: TRUSTED_TIME, ranks: {few}}}")
+    else:
+        node = case.topology.gpus if case.topology else few
+        many = node if few < node else 2 * few
+        yield asked.again([*asked.points, ("--step-time", f"{many}=TIME")])
 
 
-def _of(name: str, found: StepCheck, scenario: str) -> list[str]:
+def _ranks(point: tuple[str, str]) -> int:
+    return int(point[1].split(",")[0].split("=")[0])
+
+
+def _counts(most: int) -> Iterator[int]:
+    """1, 2, 4, … up to `most`."""
+    yield from (2**k for k in range(most.bit_length()) if 2**k <= most)
+
+
+def _fits(case: Case, ranks: int) -> bool:
+    """Whether the model can be trained on so many ranks."""
+    try:
+        return memory_of(at_ranks(case, ranks)).holds
+    except (Refused, ValueError):
+        return False
+
+
+def _quiet(asked: AskedCheck) -> str:
+    """The point of most ranks on synthetic data, all else as it was."""
+    heads = {_ranks(one): one[1].rpartition("=")[0] for one in asked.points}
+    point = ("--step-time", f"{heads[max(heads)]}=TIME_WITHOUT_LOADER")
+    return asked.again([point], "input.limiting=false")
+
+
+def _of(name: str, found: StepCheck, asked: AskedCheck) -> list[str]:
     case = max((seen.case for seen in found.observed), key=lambda case: case.ranks)
     nodes = case.nodes or 1
     machine = case.scenario.cluster.machine or "MACHINE"
@@ -55,13 +124,7 @@ def _of(name: str, found: StepCheck, scenario: str) -> list[str]:
         "throttled": ["nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"],
         "slow_rank": ["dpsim stragglers times.csv", "nvidia-smi -q -d CLOCK,PERFORMANCE"],
         "host_bound": [f"dpsim measure --world-size {case.ranks} -- python train.py"],
-        UNKNOWN: [
-            f"dpsim measure --world-size {case.ranks} -- python train.py",
-            f"dpsim check {scenario} --step-time 1=TIME",
-        ],
-        "slow_loader": [
-            f"dpsim check {scenario} --step-time {case.ranks}=TIME_WITHOUT_LOADER "
-            "--set input.limiting=false"
-        ],
+        UNKNOWN: [f"dpsim measure --world-size {case.ranks} -- python train.py"],
+        "slow_loader": [_quiet(asked)],
     }
     return known[name]

@@ -196,20 +196,25 @@ class StepJudge:
 
     # -- judging ------------------------------------------------------------------------------
 
-    def judged(self, seconds: Sequence[float]) -> StepCheck:
-        """What steps of `seconds`, one per case, say."""
-        seen = np.log(np.array(seconds))
+    def _weighed(self, seen: Array) -> tuple[dict[str, float], float]:
+        """Logarithms of the hypotheses' weights where logarithms of steps were `seen` [points],
+        and the probability of any fault before."""
         logs: dict[str, float] = {}
         names = (*self.strengths, UNKNOWN)
         priors = {name: PRIORS.get(name, 1.0 - sum(PRIORS.values())) for name in names}
-        before = 1.0 - priors["healthy"] / sum(priors.values())
-        mean, covariance = self.strengths["healthy"][0]
         for name, strengths in self.strengths.items():
-            each = [float(student(seen - one, wide)) for one, wide in strengths]
+            each = [float(student(seen - mean, wide)) for mean, wide in strengths]
             logs[name] = mean_of(each) + math.log(priors[name])
+        mean, covariance = self.strengths["healthy"][0]
         ranks = [case.ranks for case in self.cases]
         other = unknown(seen - mean, covariance, ranks, 1.0 + SEEN)
         logs[UNKNOWN] = other + math.log(priors[UNKNOWN])
+        return logs, 1.0 - priors["healthy"] / sum(priors.values())
+
+    def judged(self, seconds: Sequence[float]) -> StepCheck:
+        """What steps of `seconds`, one per case, say."""
+        seen = np.log(np.array(seconds))
+        logs, before = self._weighed(seen)
         top = max(logs.values())
         weights = {name: math.exp(value - top) for name, value in logs.items()}
         total = sum(weights.values())
@@ -218,6 +223,7 @@ class StepJudge:
         ]
         faults.sort(key=lambda cause: -cause.probability)
         probability = min(sum(cause.probability for cause in faults), 1.0)
+        mean, covariance = self.strengths["healthy"][0]
         sds = np.sqrt(np.diag(covariance))
         too_fast = bool(np.max((mean - seen) / sds) > TOO_FAST)
         verdict: StepVerdict = "cannot_tell"

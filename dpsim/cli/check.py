@@ -34,7 +34,7 @@ def check(
     json: Json = False,
 ) -> int:
     """Say whether measured steps of SCENARIO are normal; exit code 1 where they are slow."""
-    from dpsim.checks.next_commands import next_commands
+    from dpsim.checks.next_commands import AskedCheck, next_commands
     from dpsim.checks.steps import check_steps
     from dpsim.describe.scenario import read
     from dpsim.predict.timed import timed
@@ -42,7 +42,8 @@ def check(
 
     loaded = read(scenario, sets or ())
     found = check_steps(timed(loaded, step_time or (), throughput or ()))
-    commands = next_commands(found, scenario)
+    asked = AskedCheck(scenario, step_time or (), throughput or (), sets or ())
+    commands = next_commands(found, asked)
     answer(
         json,
         lambda: found.document(commands),

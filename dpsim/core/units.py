@@ -249,10 +249,13 @@ class Unit(Mark):
 
 
 def _float(value: int | float) -> float:
+    """`value` as a plain float, also NumPy's; a number of many points stays one."""
     try:
-        return value + 0.0
+        number = value + 0.0
     except OverflowError:
         raise ValueError("number out of range") from None
+    own: float = number.item() if hasattr(number, "item") else number  # only NumPy's have it
+    return own
 
 
 def _short(value: Any) -> str:

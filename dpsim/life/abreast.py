@@ -16,6 +16,7 @@ from dpsim.life.course import (
     FAILURE,
     FEWER,
     GROWTH,
+    OVERHEAD,
     RESTORE,
     SAVE,
     STEP,
@@ -138,7 +139,9 @@ class Abreast:
         s.since = np.maximum(left - more * each, 0.0)
         s.seconds[:, STEP] += kept
         s.seconds[:, WASTED] += steps - kept
-        s.seconds[:, FEWER] += steps / speed - steps
+        worked = steps / speed
+        s.seconds[:, FEWER] += worked * self.course.pace - steps
+        s.seconds[:, OVERHEAD] += worked * (1.0 - self.course.pace)
         s.seconds[:, SAVE] += np.maximum(passed - steps / speed, 0.0)
 
     def _recover(self) -> tuple[Mask, Mask]:

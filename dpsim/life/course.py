@@ -13,12 +13,13 @@ from dpsim.life.recoveries import Outage, Repair, Spares
 from dpsim.life.saving import NEVER, Saving
 
 #: every second of a run has one of these labels.  The first is productive; the others are those of
-#: ml-goodput-measurement (AI-Hypercomputer, v0.2.0), with recovery of infrastructure in two parts
+#: ml-goodput-measurement (AI-Hypercomputer, v0.2.0), with recovery of infrastructure in two parts,
+#: and what a recovery makes every step take longer
 LABELS = (
     "step", "fewer_nodes", "checkpoint_save", "wasted_progress", "detection", "waiting_for_nodes",
-    "initialization", "checkpoint_restore",
+    "initialization", "checkpoint_restore", "step_overhead",
 )  # fmt: skip
-STEP, FEWER, SAVE, WASTED, DETECTION, WAITING, STARTUP, RESTORE = range(len(LABELS))
+STEP, FEWER, SAVE, WASTED, DETECTION, WAITING, STARTUP, RESTORE, OVERHEAD = range(len(LABELS))
 #: what a job answers to, as numbers
 BEGIN, FAILURE, SWAP, GROWTH = range(4)
 
@@ -45,6 +46,7 @@ class Course:
     productive  seconds of steps, with all nodes, that the run needs
     nodes       of the job
     speeds      productive seconds a second with 0, 1, 2, … nodes lacking; with more it waits
+    pace        of these, what is left where every step takes longer: also with all nodes
     bad         share of all nodes that are bad at the beginning, and how much oftener they break
     always      failures strike while the job recovers, too
     joins       from having a node until it works, while the others go on; 0: it comes at once [s]
@@ -58,6 +60,7 @@ class Course:
     hazards: tuple[Hazard, ...]
     seed: int = 0
     speeds: tuple[float, ...] = (1.0,)
+    pace: float = 1.0
     spares: Spares = field(default_factory=Spares)
     repair: Repair | None = None
     selection: float = 0.0

@@ -64,9 +64,12 @@ def first_lives(hazard: Hazard, seed: int, run: int) -> Array:
     return lifetimes(hazard, drawn[:, 0], drawn[:, 1])
 
 
-def first_bad(seed: int, run: int, pools: tuple[int, ...], bad: int) -> list[int]:
-    """How many of `bad` nodes are in each of `pools`, dealt at random."""
-    drawn, left, total = stream(seed, "life.nodes", run), bad, sum(pools)
+def first_bad(seed: int, run: int, pools: tuple[int, ...], share: float) -> list[int]:
+    """How many bad nodes are in each of `pools`, dealt at random: a `share` of all, and where that
+    is no whole number one more with the probability of its fraction, so that the mean is right."""
+    wanted = round(sum(pools) * share, 9)  # 15 % of 20 are 3
+    more = float(stream(seed, "life.bad", run).random())
+    drawn, left, total = stream(seed, "life.nodes", run), math.floor(wanted + more), sum(pools)
     found = []
     for size in pools:
         share = int(drawn.hypergeometric(left, total - left, size)) if size and total else 0

@@ -18,6 +18,8 @@ PresetName = Literal["llama3-16k", "meta-rsc-1", "meta-rsc-2", "mlcommons"]
 OF_A_NODE = ("gpu", "nic", "host", "node")
 #: what the whole job has in common: the job starts again on the nodes that it has
 OF_THE_JOB = ("switch", "storage", "software")
+#: what nodes have in common cannot be called so: what broke is counted by name
+RESERVED = (*OF_A_NODE, *OF_THE_JOB, "interruptions")
 
 
 @record
@@ -111,6 +113,10 @@ class Failures:
         if not any((self.shared, self.interruptions, self.preset, *self.given.values())):
             known = ", ".join((*OF_A_NODE, *OF_THE_JOB, "shared", "interruptions", "preset"))
             raise ValueError(f"names nothing that breaks; one of {known} is needed")
+        for name in self.shared or {}:
+            if name in RESERVED:
+                said = f"is the name of another cause, as {', '.join(RESERVED)} are"
+                raise Refused(said, ("shared", name))
         aging = [name for name, cause in self.given.items() if cause.shape is not None]
         if self.bad and aging:
             raise Refused(f"goes with exponential causes, which {aging[0]} is not", ("bad",))
@@ -195,7 +201,8 @@ class Inventory(NamedTuple):
 
 
 def hazards(failures: Failures, there: Inventory) -> Iterator[Hazard]:
-    """What breaks in a job with what is `there`.  Raises Refused where that is not known."""
+    """What breaks in a job with what is `there`.  Raises Refused where that is not known, and where
+    there is none of what would break."""
     whole = failures.expanded
     counts = {"gpu": there.devices, "nic": there.nics, "host": there.nodes, "node": there.nodes,
               "switch": there.switches, "storage": 1, "software": 1}  # fmt: skip
@@ -203,9 +210,11 @@ def hazards(failures: Failures, there: Inventory) -> Iterator[Hazard]:
         count = counts[name]
         if count is None:
             raise Refused("needs a machine, which says how many there are", ("failures", name))
-        if count:
-            own = 1 if name in OF_A_NODE else 0
-            yield Hazard(name, count, cause.mtbf, own, cause.distribution, cause.shape)
+        if count == 0:
+            of = "a job of one node" if there.nodes == 1 else f"this job of {there.nodes:,} nodes"
+            raise Refused(f"there is none in {of}; leave it out", ("failures", name))
+        own = 1 if name in OF_A_NODE else 0
+        yield Hazard(name, count, cause.mtbf, own, cause.distribution, cause.shape)
     for name, shared in (whole.shared or {}).items():
         if shared.nodes > there.nodes:
             said = f"{shared.nodes} nodes have one in common, and the job has {there.nodes}"

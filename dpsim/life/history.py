@@ -18,6 +18,7 @@ from dpsim.life.course import (
     DETECTION,
     FEWER,
     LABELS,
+    OVERHEAD,
     RESTORE,
     SAVE,
     STARTUP,
@@ -271,7 +272,8 @@ class _Played:
         self._note(SAVE if paused else STEP, begin)
         self.seconds[SAVE if paused else STEP] -= passed
         self.seconds[STEP] += steps
-        self.seconds[FEWER] += steps / speed - steps
+        self.seconds[FEWER] += steps / speed * self.course.pace - steps
+        self.seconds[OVERHEAD] += steps / speed * (1.0 - self.course.pace)
         self.seconds[SAVE] += passed - steps / speed
 
     def _go_back(self, keeps: float | None) -> None:

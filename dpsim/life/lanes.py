@@ -126,8 +126,9 @@ POOLS = ("lack", "bad", "warm", "warm_bad", "idle", "idle_bad", "cold", "cold_ba
 def start(course: Course, runs: range, first: Array) -> Lanes:
     """The lanes of `runs` before anything has happened; `first` are their first rows."""
     count, numbers = len(runs), np.array(runs)
-    bad = int(sum(course.pools) * course.bad[0])
-    dealt = np.array([draws.first_bad(course.seed, run, course.pools, bad) for run in runs], float)
+    dealt = np.array(
+        [draws.first_bad(course.seed, run, course.pools, course.bad[0]) for run in runs], float
+    )
     pools = np.tile(np.array(course.pools, float), (count, 1))
 
     def zeros(*shape: int) -> Array:

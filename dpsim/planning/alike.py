@@ -3,9 +3,9 @@
 A sweep's points are each predicted as if there were no other.  Where scenarios differ in numbers
 only, what is done with these is the same for all until a comparison comes out differently: so one
 pass with numbers of many points (`dpsim.core.many`) does for all that go the same way, and the
-others are played among themselves.  The first and the last point of every pass are played alone
-too, and what they say has to be what the pass says of them, to the last bit; if not, or where the
-pass needs a number itself, points are played one by one.
+others are played among themselves.  The first and the last point that went along to the end are
+played alone too, and what they say has to be what the pass says of them, to the last bit; if not,
+or where the pass needs a number itself, points are played one by one.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def filled(section: Any, numbers: Iterator[Any], whole: bool = False) -> Any:
         items = [filled(one, numbers) for one in section]
         return section if all(a is b for a, b in zip(items, section, strict=True)) else kind(items)
     if kind is dict:
-        return {key: filled(one, numbers) for key, one in section.items()}
+        entries = {key: filled(one, numbers) for key, one in section.items()}
+        return section if all(entries[key] is one for key, one in section.items()) else entries
     return section
 
 
@@ -181,8 +182,8 @@ class Crowd:
             records = self._records(numbers, found, party.there)
         except Exception:  # what is wrong with a point is said when it is played alone
             return known
-        known[numbers[-1]] = alone(numbers[-1])
-        if any(records.get(number, record) != record for number, record in known.items()):
+        ends = {n: known[n] if n in known else alone(n) for n in (numbers[0], numbers[-1])}
+        if any(records[number] != record for number, record in ends.items()):
             return known
         return records | known
 

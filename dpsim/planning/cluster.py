@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,8 @@ AHEAD = 2
 
 def on_ray(asked: Sweep, numbers: Iterable[int], task: Task, address: str, jobs: int) -> Outcomes:
     """Play on the Ray cluster at `address`; `local` starts one of `jobs` workers here, `auto`
-    finds the one that is running.  Ray plays a point again whose worker has died."""
+    finds the one that is running.  Ray plays points again whose worker has died; those of a task
+    that it gives up are played each by itself."""
     ray = _ray()
     here = {"num_cpus": jobs, "include_dashboard": False} if address == "local" else {}
     try:
@@ -42,30 +44,43 @@ def _ray() -> Any:
 
 
 def _played(ray: Any, asked: Sweep, numbers: Sequence[int], task: Task) -> Outcomes:
-    """The answers, with a bounded number of tasks under way."""
+    """The answers, with a bounded number of tasks under way; first in turn are the points of tasks
+    that were given up."""
     remote = ray.remote(max_retries=TRIES - 1)(_call)
     shared = ray.put(asked)
     width = max(1, int(ray.cluster_resources().get("CPU", 1)))
     waiting = handed_out(asked, numbers, AHEAD * width)
+    singly: deque[Sequence[int]] = deque()
     running: dict[Any, Sequence[int]] = {}
     while True:
-        for some in itertools.islice(waiting, AHEAD * width - len(running)):
+        free = AHEAD * width - len(running)
+        again = [singly.popleft() for _ in range(min(free, len(singly)))]
+        for some in [*again, *itertools.islice(waiting, free - len(again))]:
             running[remote.remote(task, shared, some)] = some
         if not running:
             return
         done, _ = ray.wait(list(running), num_returns=1)
         more, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
         finished = dict.fromkeys([*done, *more])
-        answers = (_answer(ray, reference, running.pop(reference)) for reference in finished)
-        yield list(itertools.chain.from_iterable(answers))
+        batch: list[Outcome] = []
+        for reference in finished:
+            some = running.pop(reference)
+            answer = _answer(ray, reference, some)
+            if answer is None:
+                singly.extend((number,) for number in some)
+            else:
+                batch += answer
+        if batch:
+            yield batch
 
 
 def _call(task: Task, asked: Sweep, some: Sequence[int]) -> list[Record]:
     return list(itertools.chain.from_iterable(task(asked, some)))
 
 
-def _answer(ray: Any, reference: Any, some: Sequence[int]) -> Sequence[Outcome]:
-    """The records behind `reference`, or why there are none."""
+def _answer(ray: Any, reference: Any, some: Sequence[int]) -> list[Outcome] | None:
+    """The records behind `reference`, or why there are none; None where nobody knows which of
+    several points has ended its worker."""
     try:
         found: list[Outcome] = ray.get(reference)
     except ray.exceptions.RayTaskError as error:
@@ -77,6 +92,8 @@ def _answer(ray: Any, reference: Any, some: Sequence[int]) -> Sequence[Outcome]:
             ) from None
         raise error.cause from None
     except ray.exceptions.RayError as error:
+        if len(some) > 1:
+            return None
         kind = type(error).__name__
         reason = f"its worker ended {TRIES} times without an answer ({kind})"
         return [Lost(number, reason) for number in some]

@@ -36,11 +36,12 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
     recovery: Recovery = scenario.recovery or Restart()
     nodes = case.nodes or case.ranks
     breaks = tuple(hazards(failures, _inventory(case, nodes)))
-    if not breaks:
-        raise Refused("nothing of what breaks is part of this job", ("failures",))
     mtti = 1.0 / max(sum(one.rate for one in breaks), 1e-300)
     saving, restore = _saving(case, asked, point.step_time_s, mtti), _restore(case, asked)
-    setting = Setting(sum(startup.parts(case).values()), restore, point.step_time_s, nodes)
+    together = max((one.nodes for one in breaks), default=0)
+    setting = Setting(
+        sum(startup.parts(case).values()), restore, point.step_time_s, nodes, together
+    )
     _check_spares(recovery.spares, nodes)
     bad = failures.bad
     return Course(
@@ -57,6 +58,7 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
         repair=recovery.repair,
         selection=recovery.selection,
         speeds=_speeds(case, point, recovery, setting),
+        pace=recovery.pace(setting),
         joins=recovery.joins(setting),
         bad=(bad.share, bad.factor) if bad else (0.0, 1.0),
         always=failures.during == "always",
@@ -152,7 +154,7 @@ def _saving(case: Case, asked: Checkpoint, step: float, mtti: float) -> Saving:
     else:
         wanted = daly(max(pause, 1e-3 * step), mtti) if isinstance(every, str) else every
         least = pause + written if isinstance(every, str) and asked.staging else step
-        steps = max(round(max(wanted, least) / step), 1)
+        steps = max(round(wanted / step), math.ceil(least / step))
     if asked.staging is None:
         return Saving(steps * step, written)
     if written > steps * step:

@@ -108,11 +108,13 @@ def effort_of(case: Case) -> Effort:
         steps = 4 if mesh.plain else 2
     players = mesh.pipeline if alike else case.ranks
     transfers = 4 * case.ranks if rounds else 0
-    cast = _cast(case)
-    apart = not alike and _apart(cast)
-    folded = (
-        players if alike or apart or rounds else min(_paces(case) * len(cast.programs), players)
-    )
+    # the programs of a long step take their time, and ranks that are alike don't ask for them
+    apart, folded = False, players
+    if not alike:
+        cast = _cast(case)
+        apart = _apart(cast)
+        if not (apart or rounds):
+            folded = min(_paces(case) * len(cast.programs), players)
     return Effort(players, folded, steps, _operations(case), transfers, apart)
 
 

@@ -51,10 +51,16 @@ Time = Callable[[Case], float]
 
 @dataclass(frozen=True)
 class FittedStep:
-    """A measured step [s] beside the fitted one; `error` is fitted over measured, less 1."""
+    """A measured step [s] beside the fitted one; `error` is fitted over measured, less 1.
+
+    micro_batch, accumulation  samples of the busiest rank's micro-batch, and how many of these are
+                               one step: the same global batch in other parts is another step
+    """
 
     ranks: int
     global_batch: int
+    micro_batch: int
+    accumulation: int
     measured_s: float
     fitted_s: float
     error: float
@@ -128,12 +134,21 @@ class PointsFit:
     def _known(self, case: Case) -> tuple[float, float] | None:
         """Where `case` itself was measured, its residual and what repeated runs differ by; None
         where it was not."""
-        here = (case.ranks, case.global_batch)
-        same = [p for p in self.residuals if (p.ranks, p.global_batch) == here]
+        here = _run(case)
+        same = [
+            p
+            for p in self.residuals
+            if (p.ranks, p.global_batch, p.micro_batch, p.accumulation) == here
+        ]
         measured = [1.0 / (1.0 + p.error) for p in same]
         if not measured:
             return None
         return REPEATED[0] * min(1.0, *measured), REPEATED[1] * max(1.0, *measured)
+
+
+def _run(case: Case) -> tuple[int, int, int, int]:
+    """What a step of `case` is known by: ranks, and the samples of all and how they are parted."""
+    return case.ranks, case.global_batch, max(case.shares), case.scenario.batch.accumulation
 
 
 #: numbers, and what their uncertainty is called among the causes of an interval
@@ -246,7 +261,7 @@ def _fit(
     return PointsFit(
         numbers=tuple(_numbers(names, best, inverse, list(priors.values()), unit)),
         residuals=tuple(
-            FittedStep(case.ranks, case.global_batch, seen, seen * math.exp(r), math.exp(r) - 1.0)
+            FittedStep(*_run(case), seen, seen * math.exp(r), math.exp(r) - 1.0)
             for case, seen, r in zip(cases, measured, map(float, rest), strict=True)
         ),
         noise=noise,

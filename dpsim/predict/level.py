@@ -7,6 +7,7 @@ the measured count equals the measured one.  Several: more numbers are fitted (`
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,8 +21,9 @@ from dpsim.describe.sections import Calibrate, CalibrationPoint
 from dpsim.models.compute import beyond_peak
 from dpsim.predict.findings import CalibrationFinding, of_fit, of_level
 from dpsim.predict.fit import PointsFit, fit
-from dpsim.predict.player import FEW, step_time
+from dpsim.predict.player import FEW, Tries, step_time
 from dpsim.predict.point import Causes
+from dpsim.predict.straight import filled, line_through
 
 #: the least level where pauses are: they are shares of compute, and so need some
 ALMOST_NONE = 1e-9
@@ -77,9 +79,9 @@ def level_of(loaded: Loaded) -> Level | None:
         raise loaded.located(error) from None
 
 
-def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = step_time) -> Level:
+def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | None = None) -> Level:
     """The level that makes the prediction equal the measurement, or, where there are several, come
-    nearest to all; `play` tells a case's step time.
+    nearest to all; `play` tells a case's step time (left out: as an answer has it).
 
     Raises Refused where no level does, or only one beyond what the device's peak explains.
     """
@@ -94,7 +96,8 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] = ste
         start = _alone(cases[0], targets[0], play)
     except Refused:  # the model's own exchanges may take longer than the whole measured step
         start = 1.0
-    fitted = fit(cases, targets, start, play, _quick(first) if play is step_time else None)
+    quick = _quick(first) if play is None else None
+    fitted = fit(cases, targets, start, play or step_time, quick)
     numbers = {number.name: number.value for number in fitted.numbers}
     adjusted = Adjustment(**numbers)
     _check_peak(adjusted.of(cases[0]))
@@ -129,10 +132,18 @@ def _target(case: Case, point: MeasuredPoint) -> float:
         raise Refused(error.message, ("calibrate",)) from None
 
 
-def _alone(case: Case, target: float, play: Callable[[Case], float]) -> float:
-    """The level at which `case` takes `target` [s], all else as modelled."""
-    least = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0
-    scale = _solve(lambda scale: play(scaled(case, scale)), target, least)
+def _alone(case: Case, target: float, play: Callable[[Case], float] | None) -> float:
+    """The level at which `case` takes `target` [s], all else as modelled.
+
+    Unless `play` is said, a long step is played in full only where a line says that the level is.
+    """
+    least, start = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0, 1.0
+    time = play or partial(step_time, tried=Tries())
+    if play is None and filled(case) is not None:
+        with suppress(Refused):
+            near = _solve(lambda scale: line_through(scaled(case, scale), time), target, least)
+            start = near if near > least else start
+    scale = _solve(lambda scale: time(scaled(case, scale)), target, least, start)
     _check_peak(scaled(case, scale))
     return scale
 
@@ -162,14 +173,16 @@ def point_of(first: Case, said: Calibrate | CalibrationPoint) -> MeasuredPoint:
     return MeasuredPoint(ranks, value, unit, "calibrate.throughput", batch)
 
 
-def _solve(time: Callable[[float], float], target: float, least: float) -> float:
+def _solve(
+    time: Callable[[float], float], target: float, least: float, start: float = 1.0
+) -> float:
     """The root of time(scale) = target: it grows with scale from `least` on, almost linearly.
 
-    The secant through the two scales that come nearest, kept inside the bracket; first as if a step
-    were compute and nothing else.  Every try is a play, so an end of the bracket is tried only
-    where a secant leads there."""
-    known = {1.0: time(1.0)}
-    guess = target / known[1.0] if known[1.0] else _FARTHER
+    The secant through the two scales that come nearest, kept inside the bracket; first, from
+    `start`, as if a step were compute and nothing else.  Every try is a play, so an end of the
+    bracket is tried only where a secant leads there."""
+    known = {start: time(start)}
+    guess = start * target / known[start] if known[start] else _FARTHER
     for _ in range(80):
         one, *others = sorted(known, key=lambda scale: abs(known[scale] - target))
         if abs(known[one] - target) <= 1e-10 * target:

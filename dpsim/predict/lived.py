@@ -123,7 +123,7 @@ def _summary(
         interruptions_per_day=float(drawn.failures.sum() / times.sum() * 86400.0),
         mtti_s=1.0 / course.rate,
         checkpoints=_saved(case, point, course),
-        in_time=None if by is None else _in_time(point, times.tolist(), by),
+        in_time=None if by is None else in_time(point, times.tolist(), by),
     )
 
 
@@ -146,21 +146,27 @@ def _saved(case: Case, point: Point, course: Course) -> Saved | None:
     )
 
 
-def _in_time(point: Point, times: Sequence[float], by: float) -> float:
-    """Probability that a run ends by `by`: each drawn one takes a lognormal factor longer, by the
-    interval of the step time."""
-    low, high = point.interval.low, point.interval.high
-    spread = math.log(high / low) / (2.0 * _HALF) if 0 < low < high else 0.0
-    if spread == 0.0:
-        return sum(time <= by for time in times) / len(times)
-    return sum(_NORMAL.cdf(math.log(by / time) / spread) if by > 0 else 0.0
-               for time in times) / len(times)  # fmt: skip
+def in_time(point: Point, times: Sequence[float], by: float) -> float:
+    """Probability that a run ends by `by`: each drawn one takes a factor longer, a lognormal cut
+    in two at its median, so that it has the interval of the step time."""
+    bounds, step = point.interval, point.step_time_s
+    ends = bounds.low, bounds.high
+    spreads = [math.log(end / step) / _HALF if end > 0 else 0.0 for end in ends]
+
+    def ended(time: float) -> float:
+        if by <= 0:
+            return 0.0
+        distance = math.log(by / time)
+        spread = abs(spreads[distance > 0])
+        return _NORMAL.cdf(distance / spread) if spread else float(distance >= 0)
+
+    return sum(map(ended, times)) / len(times)
 
 
 def warnings(cases: Sequence[Case]) -> list[str]:
     """What to know about runs with failures."""
     found: list[str] = []
-    for case in cases[:1]:
+    for case in cases:
         failures = case.scenario.failures
         if failures is None:
             continue
@@ -177,7 +183,7 @@ def warnings(cases: Sequence[Case]) -> list[str]:
             )
         if case.scenario.startup is None:
             found.append("failures: going on takes no start-up; say what it takes in startup")
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _goes_on_with_fewer(case: Case) -> bool:

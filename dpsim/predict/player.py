@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from dpsim.cases.case import Case
+from dpsim.cases.costs import Transport
 from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import at_ranks
 from dpsim.compile.timeline import Timeline
@@ -17,6 +18,7 @@ from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
 from dpsim.predict.affordable import check_affordable
 from dpsim.predict.effort import EVENT, Effort, effort_of
+from dpsim.predict.straight import along
 
 #: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
 #: vectorised engine
@@ -70,7 +72,9 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
                 raise Refused(said, ("engine",)) from None
             wanted, reason = "event", str(error)
     check_affordable(case, effort, EVENT)
-    return Played(_settle(case.plays(), _event(case))[0], wanted, reason)
+    tried = case.shared.known(Latest, case.transport).take(case)
+    timeline = tried or _settle(case.plays(), _event(case))[0]
+    return Played(timeline, wanted, reason)
 
 
 def fastest(case: Case, *, splits: bool = True) -> Played:
@@ -89,16 +93,60 @@ def _in_one_pass(case: Case, effort: Effort, reason: str, splits: bool) -> Playe
     return Played(timeline, "vectorised", reason, first)
 
 
+class Tries:
+    """What tries of one case at several levels of compute leave for the next.
+
+    shared  one pass could not follow one of them, for communicators shared links: the next is left
+            to the event engine, which tells the same
+    """
+
+    def __init__(self) -> None:
+        self.shared = False
+
+
+class Latest:
+    """The latest case, of those on some network, whose tries ended on the event engine, and how it
+    went, until it is played as an answer."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self._known: tuple[Case, Timeline] | None = None
+
+    def note(self, case: Case, timeline: Timeline) -> None:
+        """That was `case`, as it is, where all steps are alike."""
+        if not (case.mesh.plain or case.scenario.variability.random):
+            self._known = case, timeline
+
+    def take(self, case: Case) -> Timeline | None:
+        """The latest, if it was of `case`."""
+        found, self._known = self._known, None
+        return found[1] if found and found[0] == case else None
+
+
 def step_time(
-    case: Case, *, stretch: Stretch | None = None, quiet: bool = False, at_most: int | None = None
+    case: Case,
+    *,
+    stretch: Stretch | None = None,
+    quiet: bool = False,
+    at_most: int | None = None,
+    tried: Tries | None = None,
 ) -> float:
-    """Mean step time of a variant of `case`, on the fastest engine that applies."""
-    if case.scenario.detail != "rounds":
+    """Mean step time of a variant of `case`, on the fastest engine that applies.
+
+    tried  what tries of this case at other levels have shown
+    """
+    if case.scenario.detail != "rounds" and not (tried and tried.shared):
         plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
-        with suppress(NotApplicable):
+        try:
             return _settle(plays, _ends)[0].step_time
+        except NotApplicable:
+            if tried:
+                tried.shared = True
     plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most or FEW)
-    return _settle(plays, _event(case))[0].step_time
+    timeline = _settle(plays, _event(case))[0]
+    if tried:
+        case.shared.known(Latest, case.transport).note(case, timeline)
+    return timeline.step_time
 
 
 def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[float]:
@@ -108,11 +156,15 @@ def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[
     this leaves the sharing out, and the ratio to the unstretched lane is what counts.
     """
     most, time = FEW if case.script.contention else None, played.step_time
-    request, known = case.plays(at_most=most)[0], _own(case, played, most)
+    known = _own(case, played, most)
     lanes = lanes_of(variants)[len(known) :]
+
+    def times(case: Case) -> Sequence[float]:
+        request = case.plays(at_most=most)[0]
+        return vectorised.play(request, lanes=lanes, sharing=False, splits=False).lanes
+
     try:
-        times = vectorised.play(request, lanes=lanes, sharing=False, splits=False).lanes
-        own, *found = (*known, *times)
+        own, *found = (*known, *(along(case, times) or times(case)))
     except NotApplicable:  # one pass cannot follow their order
         each = (None, *variants)
         own, *found = (step_time(case, stretch=one, at_most=FEW) for one in each)

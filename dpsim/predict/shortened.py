@@ -5,10 +5,9 @@ may have hundreds of micro-batches on dozens of stages, so
 
 * the vectorised engine plays it without sharing links between communicators.  Against the event
   engine, which shares them, steps of four meshes of 256 and 512 A100 were 0.00-0.06 % short;
-* a long step is not played in full.  Once a pipeline is filled, every round of micro-batches takes
-  the same time, so a step's time is a straight line of their number (max-plus systems become
-  periodic; Baccelli et al., Synchronization and Linearity, 1992, section 3.7).  Three short steps
-  show whether it is one already; if not, the step is played in full.
+* a long step is not played in full: its time is a straight line of its micro-batches
+  (`dpsim.predict.straight`).  Three short steps show whether it is one already; if not, the step is
+  played in full.
 """
 
 from __future__ import annotations
@@ -29,9 +28,7 @@ from dpsim.predict import player
 from dpsim.predict.level import Level
 from dpsim.predict.level import level as solved
 from dpsim.predict.player import Played
-
-#: micro-batches of three short steps: of two that a line goes through, and of one to check it
-Ends = tuple[int, int, int]
+from dpsim.predict.straight import Ends, line
 
 #: how far a third short step may lie off the line through the first two, relatively
 STRAIGHT = 1e-6
@@ -108,7 +105,7 @@ def _lanes(case: Case, ends: Ends, lanes: tuple[vectorised.Lane, ...]) -> tuple[
         return ()
     short = (_played(with_micro_batches(case, m), lanes, splits=False).lanes for m in ends[:2])
     count = case.scenario.batch.accumulation
-    return tuple(_line(ends, pair, count) for pair in zip(*short, strict=True))
+    return tuple(line(ends, pair, count) for pair in zip(*short, strict=True))
 
 
 def _timeline(case: Case, splits: bool) -> tuple[Timeline, bool]:
@@ -121,11 +118,11 @@ def _timeline(case: Case, splits: bool) -> tuple[Timeline, bool]:
         return _played(case, splits=splits), False
     count = case.scenario.batch.accumulation
     times = one.step_time, other.step_time
-    whole = replace(other, durations=(_line(ends, times, count),))
+    whole = replace(other, durations=(line(ends, times, count),))
     if not splits:
         return whole, True
     parts = zip(one.mean_split(), other.mean_split(), strict=True)
-    split = Split(*(max(_line(ends, (a, b), count), 0.0) for a, b in parts))
+    split = Split(*(max(line(ends, (a, b), count), 0.0) for a, b in parts))
     return replace(whole, splits=(split,)), True
 
 
@@ -140,14 +137,14 @@ def _of_line(case: Case) -> float:
     ends = _short(case)
     assert ends is not None
     one, other = _lines(case, ends, splits=False)
-    return _line(ends, (one.step_time, other.step_time), case.scenario.batch.accumulation)
+    return line(ends, (one.step_time, other.step_time), case.scenario.batch.accumulation)
 
 
 def _straight(case: Case, ends: Ends, lines: tuple[Timeline, Timeline]) -> bool:
     """Whether a third short step of `case` lies on the line through two."""
     third = _played(with_micro_batches(case, ends[2]), splits=False).step_time
     one, other = lines
-    expected = _line(ends, (one.step_time, other.step_time), ends[2])
+    expected = line(ends, (one.step_time, other.step_time), ends[2])
     return abs(third - expected) <= STRAIGHT * expected
 
 
@@ -157,12 +154,6 @@ def _short(case: Case) -> Ends | None:
     unit = max(stages, 4)
     ends = unit // 2, unit, unit + unit // 2
     return ends if count > ends[2] + unit else None
-
-
-def _line(ends: Ends, values: tuple[float, float], count: int) -> float:
-    """The value at `count` of the line through `values` at the first two `ends`."""
-    slope = (values[1] - values[0]) / (ends[1] - ends[0])
-    return values[0] + slope * (count - ends[0])
 
 
 def _played(

@@ -10,7 +10,7 @@ from dpsim.core.arrays import Array
 from dpsim.life.history import Life
 from dpsim.predict.point import Point
 from dpsim.report import figures
-from dpsim.report.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, YELLOW
+from dpsim.report.figures import BLACK, BLUE, GREEN, GREY, LEMON, ORANGE, PURPLE, SKY, YELLOW
 from dpsim.report.lived import LABELS
 from dpsim.report.points import settings
 from dpsim.report.text import brief, ranks
@@ -32,6 +32,7 @@ _KINDS = {"step": ("productive steps", BLUE)} | {
         "waiting_for_nodes": GREY,
         "initialization": PURPLE,
         "checkpoint_restore": BLACK,
+        "step_overhead": LEMON,
     }.items()
 }
 #: points that are drawn, and parts that a run is cut into

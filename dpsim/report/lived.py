@@ -16,6 +16,7 @@ LABELS = {
     "waiting_for_nodes": "waiting for nodes",
     "initialization": "starting up",
     "checkpoint_restore": "reading checkpoints",
+    "step_overhead": "what recovery adds to steps",
 }
 
 
@@ -64,9 +65,18 @@ def _saved(life: WithFailures) -> list[str]:
     beside = ""
     if found.young_s > 0:
         beside = f"; Young's interval is {duration(found.young_s)}, Daly's {duration(found.daly_s)}"
+    often, step = "", found.every_s / found.steps
+    steps = f"{found.steps:,} step{'s' if found.steps > 1 else ''}"
+    if found.every_s >= life.ideal_s * (1.0 - 1e-9):
+        often = ": none before the run ends"
+    elif found.steps == 1:
+        often = ": after every step"
+    elif found.write_s > found.pause_s and found.every_s - step < found.write_s:
+        often = ": as soon as the one before is written"
     return [
-        f"A checkpoint{size} every {duration(found.every_s)} ({found.steps:,} steps) holds steps "
-        f"up for {duration(found.pause_s)} and is of use after {duration(found.write_s)}{beside}."
+        f"A checkpoint{size} every {duration(found.every_s)} ({steps}{often}) holds "
+        f"steps up for {duration(found.pause_s)} and is of use after {duration(found.write_s)}"
+        f"{beside}."
     ]
 
 

@@ -28,7 +28,7 @@ LISTED = 0.02
 
 def print_step_check(found: StepCheck, commands: Sequence[str], console: Console) -> None:
     """All that `found` says."""
-    heads = ("ranks", "global batch", "measured", "expected", "90 % interval", "ratio")
+    heads = ("ranks", "global batch", "measured", "healthy", "healthy 90 %", "ratio")
     rows = [
         (
             f"{seen.case.ranks:,}", f"{seen.case.global_batch:,}", show(seen.seconds, "s"),

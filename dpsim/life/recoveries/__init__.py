@@ -51,16 +51,23 @@ class Repair:
 class Setting:
     """What a recovery may have to know of the job.
 
-    startup  the scenario's start-up parts together [s]
-    restore  reading a checkpoint [s]
-    step     a step [s]
-    nodes    of the job
+    startup   the scenario's start-up parts together [s]
+    restore   reading a checkpoint [s]
+    step      a step [s]
+    nodes     of the job
+    together  most nodes that one cause takes at once
     """
 
     startup: float
     restore: float
     step: float
     nodes: int
+    together: int = 1
+
+    def left(self, lack: int, fewest: int) -> int:
+        """Nodes that are left while `lack` are away; 0 where they are less than `fewest`."""
+        left = self.nodes - lack
+        return left if left >= min(fewest, self.nodes) else 0
 
 
 @dataclass(frozen=True)

@@ -29,5 +29,4 @@ class HorovodElastic(Recovery):
         return Outage(self.detection + self.diagnosis, setting.startup, self.sync, kept)
 
     def usable(self, lack: int, setting: Setting) -> int:
-        left = setting.nodes - lack
-        return left if left >= min(self.fewest, setting.nodes) else 0
+        return setting.left(lack, self.fewest)

@@ -25,5 +25,4 @@ class TorchElastic(Recovery):
         return Outage(known, setting.startup + self.last_call, setting.restore)
 
     def usable(self, lack: int, setting: Setting) -> int:
-        left = setting.nodes - lack
-        return left if left >= min(self.fewest, setting.nodes) else 0
+        return setting.left(lack, self.fewest)

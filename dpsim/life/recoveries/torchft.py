@@ -14,7 +14,8 @@ class TorchFt(Recovery):
     """A failure is noticed after the lighthouse's heartbeat timeout (src/lighthouse.rs: 5 s) and a
     quorum tick (100 ms); the step is discarded for all (torchft/manager.py, should_commit), the
     group of the broken node is left out, and the others go on.  A group starts up on its own, gets
-    the state of a live one, and then takes part.  Groups that break do not share what is left.
+    the state of a live one, and then takes part.  Nodes that break on their own are in groups of
+    their own, the worst case; shared causes of several nodes go with groups of one node.
 
     group         nodes of a replica group: all of it is lost with one of them
     min_replicas  groups without which there is no quorum; left out: more than half
@@ -44,6 +45,13 @@ class TorchFt(Recovery):
     def usable(self, lack: int, setting: Setting) -> int:
         if setting.nodes % self.group:
             said = f"{setting.nodes} nodes are no whole number of groups of {self.group}"
+            raise Refused(said, ("recovery", "group"))
+        if self.group > 1 and setting.together > 1:
+            said = (
+                f"groups of {self.group} nodes beside a cause that takes {setting.together} nodes "
+                "at once are not modelled: how many groups these are in is not known; take "
+                "group: 1, or failures without shared causes"
+            )
             raise Refused(said, ("recovery", "group"))
         groups = setting.nodes // self.group
         least = self.min_replicas or groups // 2 + 1

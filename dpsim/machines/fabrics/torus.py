@@ -70,7 +70,7 @@ class Torus(NodeFabric):
         for place in product(*map(range, shape)):
             for axis, length in enumerate(shape):
                 onward = place[axis] + 1
-                if onward < length or (around[axis] and length > 1):
+                if onward < length or around[axis]:
                     beside = (*place[:axis], onward % length, *place[axis + 1 :])
                     yield chip_at(place, shape), chip_at(beside, shape)
 
