@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpsim.accuracy.platforms import MachineReading, platform
+from dpsim.accuracy.platforms import MachineReading, bare_case, platform
+from dpsim.backends._nccl_graph import graph_of
 from dpsim.core.record import Refused
 from dpsim.machines.machine import load_device, load_machine
 
@@ -161,6 +162,29 @@ def _rate(reading: MachineReading) -> tuple[int, float, str]:
 def test_a_network_is_read(text: str, nics: int, gbits: float, kind: str) -> None:
     found = platform(accelerator=H100, gpus_per_node=8, intra_node="NVSwitch", inter_node=text)
     assert _rate(found.readings[0]) == (nics, gbits, kind)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "text", "generation"),
+    [
+        ("V100-SXM2-32GB", "EFA, 100 Gbit/s", 1),
+        (A100, "EFAv1, 4 x 100 Gbps", 1),
+        (A100, "Elastic Fabric Adapter, 400 Gbps per instance", 1),
+        (H100, "EFAv2, 3200 Gbps per instance", 2),
+        (H100, "Elastic Fabric Adapter, 800 Gbps per instance", 2),
+        (H200, "EFAv3, 16 x 200 Gbps", 3),
+        (B200, "EFAv4, 8 x 400 Gbps", 4),
+        (H100, "8x ConnectX-7 InfiniBand NDR", 0),
+    ],
+)
+def test_generations_of_efa_are_those_of_the_machine(
+    accelerator: str, text: str, generation: int
+) -> None:
+    """Not of the rate, for NICs are bundles of adapters."""
+    found = platform(accelerator=accelerator, gpus_per_node=8, inter_node=text)
+    topology = bare_case({**found.cluster, "nodes": 2}).topology
+    assert topology is not None
+    assert graph_of(topology, range(topology.ranks)).efa == generation
 
 
 @pytest.mark.parametrize(("accelerator", "gpus", "inside", "name", "machine", "device"), NODES)
