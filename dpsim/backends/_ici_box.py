@@ -118,8 +118,8 @@ def torus_of(topology: Topology) -> Torus:
         raise Refused(message, ("collective", "backend"))
     if topology.ranks % topology.gpus:
         raise Refused(
-            f"{topology.ranks:,} ranks do not fill slices of {topology.gpus:,} chips, which are used "
-            "whole; cluster.gpus_per_node chooses the slice",
+            f"{topology.ranks:,} ranks do not fill slices of {topology.gpus:,} chips, which are "
+            "used whole; cluster.gpus_per_node chooses the slice",
             ("cluster", "ranks"),
         )
     return topology.fabric
