@@ -696,17 +696,27 @@ def test_one_way_through_host_memory_is_twice_as_fast_between_two(
     assert reduced[0] == reduced[1]
 
 
-def test_later_generations_of_efa_have_shorter_hops() -> None:
+def test_later_generations_of_efa_have_shorter_hops_at_any_rate() -> None:
     newer = constants.shipped("nccl")["efa.newer"].value
     backend = Nccl(algorithm="ring", protocol="ll")
 
-    def hops(nodes: int, rate: float) -> float:
+    def hops(name: str, rate: float, **changes: Any) -> float:
         """Latency of six hops between nodes more than of two, which are 8 GPUs each."""
-        found = load_machine("p5.48xlarge").topology(nodes, inter_node_bandwidth=rate)
-        return backend.plan("all_reduce", range(8 * nodes), 8.0, found).phases[0].latency
+        few, many = (
+            load_machine(name).topology(nodes, inter_node_bandwidth=rate, **changes)
+            for nodes in (2, 4)
+        )
+        found = [backend.plan("all_reduce", range(t.ranks), 8.0, t).phases[0] for t in (few, many)]
+        return found[1].latency - found[0].latency
 
-    inside = hops(4, 25e9) - hops(2, 25e9), hops(4, 12.5e9) - hops(2, 12.5e9)
-    assert newer < inside[0] / inside[1] < 1  # what NVLink adds is the same
+    second = hops("p5.48xlarge", 12.5e9)
+    assert newer < second / hops("p4d.24xlarge", 12.5e9) < 1  # what NVLink adds is the same
+    assert hops("p5.48xlarge", 12.6e9) == pytest.approx(second, rel=1e-2)
+    assert hops("p5.48xlarge", 12.5e9, inter_node_kind="efa") == second
+    assert hops("dgx-h100", 12.5e9, inter_node_kind="efa") == pytest.approx(second, rel=1e-2)
+    first = hops("p4d.24xlarge", 25e9)
+    assert hops("dgx-a100", 25e9, inter_node_kind="efa") == pytest.approx(first, rel=1e-2)
+    assert hops("p5.48xlarge", 12.5e9, inter_node_kind="roce") != second
 
 
 def test_rccl_launches_take_longer_between_nodes() -> None:

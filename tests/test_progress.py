@@ -1,4 +1,4 @@
-"""Progress: a bar after two seconds on a terminal, and nothing anywhere else."""
+"""Progress: a bar after two seconds on a terminal, and elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -43,6 +43,21 @@ def test_a_bar_appears_on_a_terminal_once_patience_is_over(monkeypatch: pytest.M
     assert "3/7" in said(monkeypatch, Terminal(), 0.0)
     assert said(monkeypatch, Terminal(), 60.0) == ""
     assert said(monkeypatch, io.StringIO(), 0.0) == ""
+
+
+def test_off_a_terminal_a_line_says_every_ten_seconds_how_many_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, stderr = [100.0], io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with progress("files") as bar:
+        for done, passed in enumerate((0.0, 9.0, 12.0, 21.0, 23.0, 40.0)):
+            now[0] = 100.0 + passed
+            bar.of(done, 5)
+    assert stderr.getvalue().splitlines() == [
+        "dpsim: 2 of 5 files after 12 s", "dpsim: 4 of 5 files after 23 s",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

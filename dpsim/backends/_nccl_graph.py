@@ -22,6 +22,8 @@ from dpsim.machines.topology import AS_IT_IS, Crossing
 
 #: most channels that a ring search keeps (2.30.7 src/init.cc)
 _MAX_CHANNELS = 32
+#: compute capability of the first GPUs that came with EFA of the second generation (P5), times ten
+_HOPPER = 90
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class NcclGraph:
     near              the NICs of the ring are on the GPUs' own PCIe switches
     switched          all GPUs of a node are on one NVSwitch
     nvlink            NCCL sees NVLink paths only inside a node
-    cable             bandwidth of a NIC's cable
+    efa               generation of EFA adapters; 0 where there are none
     staged            GPUs of a node reach each other through its memory only
     capability        of the GPUs, NVIDIA's times ten; 0: none is stated
     crossing          what a scenario says of the way between nodes
@@ -56,7 +58,7 @@ class NcclGraph:
     nvlink: bool
     nics: int
     local_bandwidth: float
-    cable: float = 0.0
+    efa: int = 0
     staged: bool = False
     capability: int = 0
     crossing: Crossing = AS_IT_IS
@@ -122,7 +124,7 @@ def _graph(topology: Topology, ranks: Ranks) -> NcclGraph:
         nvlink=inside in ("nvlink", "nvswitch", ""),
         nics=len({hop_nic(hop) for hop in outer if hop_nic(hop) is not None}),
         local_bandwidth=local,
-        cable=outside.bandwidth / 1e9 if outside else 0.0,
+        efa=_efa(outside, topology.compute_capability),
         staged=topology.fabric.staged and inside == "pcie",
         capability=topology.compute_capability,
         crossing=topology.crossing,
@@ -177,6 +179,14 @@ def _outside(topology: Topology, hops: list[tuple[Edge, ...]]) -> Link | None:
     """The cable of a NIC that hops between nodes cross."""
     edges = (edge for hop in hops for edge in hop if _touches(edge, "leaf"))
     return next((topology.link(edge) for edge in edges), None)
+
+
+def _efa(cable: Link | None, capability: int) -> int:
+    """The generation of a NIC's adapters where they are EFA's, else 0.  Where none is stated, that
+    of Amazon's machines with such GPUs: the second from Hopper (P5) on, before it the first."""
+    if cable is None or cable.kind != "efa":
+        return 0
+    return cable.generation or (2 if capability >= _HOPPER else 1)
 
 
 def _local_bandwidth(topology: Topology, ranks: Ranks) -> float:

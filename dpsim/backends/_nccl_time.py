@@ -7,7 +7,7 @@ floor   one launch: kernel, and the proxy threads where there is a network; RCCL
 L       hops on the critical path x time of one (`Tuning.hops`, `Tuning.steps`) x a fitted factor
         for each kind of link and protocol
         (and for LL and LL128 in all-gather and reduce-scatter between nodes another, and
-        for them over EFA adapters of more than 100 Gbit/s, of its second generation on, another)
+        for them over EFA adapters of the second generation on another)
 X       bytes over the busiest link at its nominal bandwidth, over the fitted share of it that the
         protocol reaches there (through host memory, which both directions share, twice of it where
         one is silent: in a broadcast or reduce of two), which falls as (nodes / 2) ** -c; with
@@ -45,8 +45,6 @@ from dpsim.core.many import root
 SOCKETS = ("ethernet", "gvnic", "ipoib")
 #: algorithms whose buffers fill as a ring's do
 _RINGS = ("ring", "pat")
-#: what an adapter of the first generation of EFA has [GB/s]: 100 Gbit/s
-_FIRST_EFA = 12.5
 #: kinds of which nothing is known: their links' own latency and bandwidth apply
 UNKNOWN = ("local",)
 
@@ -159,7 +157,7 @@ def path_latency(
         total += hops.inside * steps.inside * fitted.of(graph.inside, name)
     if hops.between:
         factor = fitted.of(graph.outside, f"step_{protocol}")
-        if graph.outside == "efa" and graph.cable > _FIRST_EFA and protocol != "simple":
+        if graph.efa > 1 and protocol != "simple":
             factor *= fitted.of("efa", "newer")
         if operation in ("all_gather", "reduce_scatter") and protocol != "simple":
             factor *= fitted.of(graph.outside, "gather")

@@ -29,11 +29,17 @@ class Link:
 
     `kind` is one of nvlink, nvswitch, pcie, inter_socket, xgmi, ici, local and, between nodes,
     infiniband, roce, ethernet, gvnic, ipoib, omni_path, slingshot, efa, tcpx (see `NetworkKind`).
+    `generation` is that of EFA adapters (P3dn, P4d: 1; P5: 2), for kind efa only; 0: not stated.
     """
 
     bandwidth: Annotated[float, units.Unit("B/s", high=1e24, above=True)]  # of many cables in one
     latency: units.Seconds = 0.0
     kind: LinkKind = "local"
+    generation: Natural = 0
+
+    def __post_init__(self) -> None:
+        if self.generation and self.kind != "efa":
+            raise ValueError(f"generation: that of EFA adapters; this link is {self.kind}")
 
 
 #: architectures by the least compute capability, times ten (CUDA C++ Programming Guide 12.4,

@@ -172,7 +172,10 @@ def _link_of(network: Network | None, field: str) -> Link:
 
 def _with_cables(network: Network | None, field: str, value: object) -> Network:
     path = ("cluster", f"inter_node_{field}")
-    link = _replaced(_link_of(network, field), path, **{field: value})
+    own = _link_of(network, field)
+    other = field == "kind" and value != own.kind  # adapters of which nothing else is known
+    changes = {field: value, **({"generation": 0} if other else {})}
+    link = _replaced(own, path, **changes)
     changed: Network = _replaced(network, path, link=link)
     return changed
 

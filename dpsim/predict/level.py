@@ -33,6 +33,10 @@ _FARTHER = 4.0
 _FASTER = "if it ran in a faster dtype (autocast, tf32), say so with precision.compute"
 
 
+class BeyondPeak(Refused):
+    """A measured step that is faster than any algorithm lets its device multiply."""
+
+
 @dataclass(frozen=True)
 class Level:
     """`scale` multiplies every layer's durations; it was set at `ranks` ranks to `step_time`.
@@ -226,7 +230,7 @@ def _check_peak(case: Case) -> None:
     """Refused where `case` computes faster than any algorithm lets its device."""
     if _share_of_peak(case) > beyond_peak(case.model, case.precision.compute):
         message = f"the measured step would need {_shown(case)}; {_FASTER}"
-        raise Refused(message, ("calibrate",))
+        raise BeyondPeak(message, ("calibrate",))
 
 
 def _shown(case: Case) -> str:

@@ -1,11 +1,12 @@
-"""Progress: a bar on a terminal for what takes longer, nothing elsewhere."""
+"""Progress of what takes longer: a bar on a terminal, and elsewhere now and then a line."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Timer
 from typing import TYPE_CHECKING
 
@@ -14,14 +15,19 @@ if TYPE_CHECKING:
 
 #: seconds after which a bar appears
 PATIENCE = 2.0
+#: seconds between two lines where there is no bar
+LINES = 10.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Progress:
-    """Told how many pieces are done, or how many of a known number; without `bars` it shows
-    nothing."""
+    """Told how many pieces are done, or how many of a known number; without `bars` it writes a line
+    on stderr for one that is done LINES after the last."""
 
     bars: Bars | None = None
+    what: str = "points"
+    began: float = field(default_factory=lambda: time.monotonic())
+    said: float = 0.0  # seconds after it began
 
     def played(self, count: int) -> None:
         """So many, of nobody knows how many."""
@@ -32,14 +38,19 @@ class Progress:
         """So many of `total`."""
         if self.bars is not None:
             self.bars.update(self.bars.tasks[0].id, completed=done, total=total)
+            return
+        passed = time.monotonic() - self.began
+        if 0 < done < total and passed >= self.said + LINES and sys.stderr is not None:
+            self.said = passed
+            print(f"dpsim: {done} of {total} {self.what} after {passed:.0f} s", file=sys.stderr)
 
 
 @contextmanager
 def progress(what: str = "points", *, left: bool = False) -> Iterator[Progress]:
     """A bar of `what` with the time that has passed and, where their number is known, that is
-    `left`.  It is there where stderr is a terminal, and only after PATIENCE."""
+    `left`.  It is there where stderr is a terminal, after PATIENCE; elsewhere are lines."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield Progress()
+        yield Progress(what=what)
         return
     from rich import progress as rich
     from rich.console import Console
