@@ -16,9 +16,11 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment, at_ranks, batched
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, to_data
+from dpsim.describe.sections import Calibrate, CalibrationPoint
+from dpsim.play import NotApplicable
 from dpsim.predict.document import from_json, to_json
-from dpsim.predict.level import Level
-from dpsim.predict.player import step_time
+from dpsim.predict.level import Level, level
+from dpsim.predict.player import FEW, Tries, play, step_time
 from dpsim.predict.point import Failed
 from dpsim.predict.prediction import Prediction, predict
 
@@ -164,6 +166,50 @@ def test_a_machine_that_computes_slower_than_nearly_all_is_a_finding() -> None:
     assert [one.fault for one in found.level.findings] == ["throttled"]  # type: ignore[union-attr]
 
 
+def test_the_same_point_three_times_is_fitted() -> None:
+    found = asked(calibrate={"points": [{"ranks": 1, "step_time": "120 ms"}] * 3})
+    assert found.level is not None
+    assert found.level.fit is not None
+    assert max(abs(point.error) for point in found.level.fit.residuals) < 1e-6
+
+
+@pytest.mark.parametrize("noise", [2.33e-31, -1e-19])
+def test_host_time_that_is_the_rounding_of_a_fit_is_none(noise: float) -> None:
+    case = Case(load(VGG, Path(), "test").points[0], Path())
+    assert Adjustment(host_s=noise).of(case).scenario.host.serial == 0.0
+
+
+def test_points_that_contradict_each_other_are_a_finding_or_refused() -> None:
+    seen = [(1, "80 ms"), (4, "3 s"), (8, "70 ms")]
+    points = [{"ranks": ranks, "step_time": step} for ranks, step in seen]
+    found = asked(calibrate={"points": points}).level
+    assert found is not None
+    worst = next(one for one in found.findings if one.fault == "contradiction")
+    assert worst.factor < 0.2
+    assert "measured were 3 s" in worst.text
+    points = [{"ranks": 8, "step_time": "1e-5 s"}, {"ranks": 16, "step_time": "1 s"}]
+    with pytest.raises(Refused, match="contradict each other: no numbers of one machine come near"):
+        asked(calibrate={"points": points})
+
+
+def test_random_steps_are_fitted_on_few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are played only where the fit starts from and to see what it starts with."""
+    drawn: list[int | None] = []
+
+    def counted(case: Case, *, at_most: int | None = None, tried: Tries | None = None) -> float:
+        drawn.append(at_most)
+        return step_time(case, at_most=at_most, tried=tried)
+
+    monkeypatch.setattr("dpsim.predict.level.step_time", counted)
+    monkeypatch.setattr("dpsim.predict.fit.MOST", 2)
+    loaded = load({**VGG, "variability": {"jitter": 0.05, "steps": 20}}, Path(), "test")
+    points = tuple(CalibrationPoint(ranks=n, step_time=0.15) for n in (1, 2))
+    found = level(Case(loaded.points[0], Path()), Calibrate(points=points))
+    assert found.fit is not None
+    assert max(abs(point.error) for point in found.fit.residuals) < 0.1
+    assert drawn.count(None) < 20 < drawn.count(FEW)
+
+
 def test_all_rows_of_a_file_count_and_ranks_takes_one(tmp_path: Path) -> None:
     rows = "ranks,step_time_s,per_device\n1,0.1,64\n8,0.14,\n8,0.2,128\n"
     (tmp_path / "m.csv").write_text(rows, encoding="utf-8")
@@ -211,3 +257,14 @@ def test_a_finding_is_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("run", "calibrate-points", "--set", SLOW) == 1
     assert "finding: slow_loader: " in " ".join(capsys.readouterr().out.split())
     assert dpsim.read("calibrate-points").scenario.calibrate is not None
+
+
+def test_an_engine_that_is_asked_for_and_does_not_apply_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none(*_: Any, **__: Any) -> None:
+        raise NotApplicable("ranks communicate in different orders")
+
+    monkeypatch.setattr("dpsim.play.vectorised.play", none)
+    with pytest.raises(Refused, match=r"vectorised does not apply: ranks .* write auto or event"):
+        play(Case(load(VGG, Path(), "test").points[0], Path()))

@@ -98,6 +98,25 @@ def followed(point: str, *sets: str, scenario: str = "quickstart") -> list[str]:
     return next_commands(found, AskedCheck(scenario, [point], sets=sets))
 
 
+def test_the_slower_a_step_the_surer_a_fault_and_beyond_all_known_ones_it_is_an_unknown_one(
+    judge: StepJudge,
+) -> None:
+    only = StepJudge(judge.cases[1:2], judge.found)
+    factors = (1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0, 15.0, 30.0, 180.0, 3e9, 1e30)
+    each = [times(only, factor) for factor in factors]
+    sure = [found.probability for found in each]
+    assert sure == pytest.approx(sorted(sure), abs=1e-5)
+    assert all(found.verdict == "slow" for found in each[4:])
+    assert all(found.causes[0].name == "unknown" for found in each[8:])
+    assert each[5].causes[0].name != "unknown"
+    asked = AskedCheck("quickstart", ["8=1s"])
+    assert "dpsim measure --world-size 8 -- python train.py" in next_commands(each[-1], asked)
+
+
+def test_a_fast_step_among_normal_ones_is_no_slow_cluster(judge: StepJudge) -> None:
+    assert times(judge, 1.0, 1.0, 0.5).verdict == "cannot_tell"
+
+
 def test_an_uncalibrated_step_half_as_long_again_cannot_be_told() -> None:
     """A prediction that no measurement corrects is too wide to call such a step slow or normal.
     What would calibrate is not what is checked: another count of ranks is asked for."""
@@ -169,6 +188,7 @@ def test_the_command_says_it_in_text_and_json(cli: Cli) -> None:
         (("--step-time", "8=0 s"), "0 s is no measurement"),
         (("--step-time", "8,layers=3=1s"), "with per_device, global, accumulation"),
         (("--step-time", "8,accumulation=x=1s"), "a key of the batch is a whole number"),
+        (("--step-time", "8=1us"), "is shorter than Tesla V100-SXM2-16GB can be"),
         (("--throughput", "8=3 tokens/s"), "tokens/s does not fit this model"),
         (("--step-time", "0=1s"), "ranks"),
         (("--step-time", "8,global=4=1s"), "leaves some of 8 ranks without a sample"),

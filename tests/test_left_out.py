@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "validation"))
 
+import _fit_intervals
 import _left_out_page
 import _left_out_rows
 import left_out
+import memory
+from _fit_intervals import Cause
 
 from dpsim.accuracy.training.table import read_table
 
@@ -30,7 +36,8 @@ a,ac,predict,C,resnet50,V100-SXM2-16GB,8,4,64,fp32,DDP,1400,images/s,1400
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("left_out")
+    folder = tmp_path_factory.mktemp("left_out") / "measured"
+    folder.mkdir()
     (folder / "t.csv").write_text(TABLE, encoding="utf-8")
     assert len(read_table(folder / "t.csv").rows) == 4
     found = _left_out_rows.rows_of([folder / "t.csv"])
@@ -61,6 +68,36 @@ def test_refused_rows_are_charged_what_linear_scaling_misses(rows: list[dict[str
     assert (figures["n"], figures["rows"]) == (1, 2)
     assert figures["linear_median"] == pytest.approx(8 * 370 / 2800 - 1)
     assert figures["charged_mean"] == pytest.approx((figures["median"] + 1.96) / 2)
+
+
+def test_what_is_judged_has_no_part_in_its_own_width() -> None:
+    """Of three groups one is ten times as far off: its own interval is that of the other two,
+    widened by what these need, and no wider for the group being far off."""
+    logs = np.array([0.1, -0.1, 0.09, -0.11, 0.1, -0.1, 1.0, -1.0])
+    groups = np.array(["a", "a", "b", "b", "b", "b", "far", "far"])
+    even = logs.copy()
+    even[groups == "far"] *= 0.1
+    one = {"constant": Cause(*[np.ones(len(logs))] * 2)}
+    with_far, without = (_fit_intervals.learned(one, each, groups) for each in (logs, even))
+    far = groups == "far"
+    assert with_far.factor > 2 * without.factor
+    below, above = _fit_intervals.constant(logs, groups)
+    assert below[far] == pytest.approx(with_far.below[far])
+    assert above[far] == pytest.approx(with_far.above[far])
+    assert max(above[far]) < 0.2
+
+
+def test_a_run_published_again_with_the_same_bytes_counts_once() -> None:
+    """Of the shipped rows 16 of Megatron are distinct and 9 of torchtitan."""
+    with memory.TABLE.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert Counter(row["source_id"] for row in rows) == {"SIMUMAX": 48, "TITAN": 9}
+    kept = memory.distinct(rows)
+    assert Counter(row["source_id"] for row in kept) == {"SIMUMAX": 16, "TITAN": 9}
+
+
+def test_tables_of_one_name_stay_apart(rows: list[dict[str, Any]]) -> None:
+    assert {row["table"] for row in rows} == {"measured/t.csv"}
 
 
 def test_the_page_says_where_linear_scaling_is_nearer(

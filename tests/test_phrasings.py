@@ -70,6 +70,54 @@ NETWORKS: list[tuple[str, int, float, str]] = [
     ("4x ConnectX-6 HDR 200Gb/s on PCIe 4.0 x16", 4, 200, IB),
     ("8x Thor 2 400G RoCE", 8, 400, "roce"),
     ("osu_bw measured 24.5 GB/s; 8x HDR", 8, 200, IB),
+    # a node's total, and its count beside it
+    ("1600Gbps RoCEv2 (8 x 200)", 8, 200, "roce"),
+    ("1600 Gb/s (8 NICs)", 8, 200, IB),
+    ("400G (2x200G)", 2, 200, IB),
+    ("400 Gb/s RoCE (4 x 100)", 4, 100, "roce"),
+    ("1600 Gb/s over 8 NICs", 8, 200, IB),
+    ("1600 Gb/s RoCE, 8 NICs", 8, 200, "roce"),
+    ("8 NICs, 1600 Gb/s InfiniBand", 8, 200, IB),
+    ("8x200G (1600 Gb/s) RoCE", 8, 200, "roce"),
+    ("100 GbE (4 x 25)", 4, 25, ETH),
+    ("800 Gb/s HDR InfiniBand (4x200)", 4, 200, IB),
+    ("3200 Gbps (8x400 NDR)", 8, 400, IB),
+    ("400 Gb/s InfiniBand (8 NICs)", 8, 400, IB),
+    ("8 NICs of 400 Gb/s, InfiniBand", 8, 400, IB),
+    # what the network is not
+    ("no InfiniBand, 100 GbE", 1, 100, ETH),
+    ("100 GbE, no InfiniBand", 1, 100, ETH),
+    ("not InfiniBand; 25 GbE", 1, 25, ETH),
+    ("not InfiniBand but 25 GbE", 1, 25, ETH),
+    ("25 GbE instead of InfiniBand", 1, 25, ETH),
+    ("InfiniBand disabled, 10GbE used", 1, 10, ETH),
+    ("10GbE used, 8x HDR InfiniBand disabled", 1, 10, ETH),
+    ("25 GbE (InfiniBand not used)", 1, 25, ETH),
+    ("40 GbE without RDMA", 1, 40, ETH),
+    ("100 GbE, RDMA off", 1, 100, ETH),
+    ("4x 100 GbE, no RDMA", 4, 100, ETH),
+    ("100 Gb/s RoCE disabled", 1, 100, ETH),
+    ("8x 100 GbE, no RoCE", 8, 100, ETH),
+    ("1x HDR InfiniBand without RDMA", 1, 200, "ipoib"),
+    ("8x NDR, non-blocking", 8, 400, IB),
+    ("not RoCE but InfiniBand 8x HDR", 8, 200, IB),
+    ("8x HDR InfiniBand, no RoCE", 8, 200, IB),
+    ("8x HDR, NCCL_IB_DISABLE=1", 8, 200, "ipoib"),
+    ("IB isn't used; 100 GbE", 1, 100, ETH),
+    # networks that GPUs exchange nothing over
+    ("Storage fabric 8x400G IB / compute fabric 4x100G RoCE", 4, 100, "roce"),
+    ("compute fabric 4x100G RoCE / storage fabric 8x400G IB", 4, 100, "roce"),
+    ("100 GbE (storage 8x200G IB not used)", 1, 100, ETH),
+    ("100 GbE (storage: 8x HDR)", 1, 100, ETH),
+    ("IB only for storage (8x HDR); training over 10GbE", 1, 10, ETH),
+    # numbers in words
+    ("ten gigabit ethernet", 1, 10, ETH),
+    ("twenty-five gigabit Ethernet", 1, 25, ETH),
+    ("one hundred gigabit Ethernet", 1, 100, ETH),
+    ("sixteen 25 GbE", 8, 50, "roce"),
+    ("eight 200G RoCE", 8, 200, "roce"),
+    ("four HDR", 4, 200, IB),
+    ("dual 25 Gb Ethernet", 2, 25, ETH),
 ]  # fmt: skip
 
 #: accelerator, GPUs a node, inside the node, the platform's name → machine and device
@@ -127,6 +175,52 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("NVIDIA A1000", 2, "", "nearest"),
     ("A100X", 2, "PCIe", "nearest"),
     ("H100", 12, "", "GPUs? in a node|at most|in a node"),
+    ("A100 or V100", 8, "", "several accelerators: a100 and v100"),
+    ("not A100 but V100", 8, "", "is not"),
+    ("V100 (8) + A100 (8)", 8, "", "several accelerators"),
+    ("A100/H100 mix", 8, "", "several accelerators"),
+    ("4090 or 3090", 8, "", "several accelerators"),
+    ("RTX 2080 Ti / 1080 Ti", 8, "", "several accelerators"),
+    ("A100 40GB or 80GB", 8, "", "several sizes"),
+    ("A100 40/80GB", 8, "", "several sizes"),
+    ("A100 SXM or PCIe", 8, "", "alternatives"),
+    ("H100 (MIG 3g.40gb)", 8, "", "a part of a GPU"),
+    ("1/2 A100", 8, "", "a part of a GPU"),
+    ("half an A100", 8, "", "a part of a GPU"),
+    ("0.5x A100", 8, "", "a part of a GPU"),
+    ("H100 SXM power capped 350W", 8, "", "usual power"),
+    ("A100-SXM4-80GB", 8, "no NVLink", "wired like this"),
+    ("A100-SXM4-80GB", 8, "NVLink disabled", "wired like this"),
+    ("A100-SXM4-80GB", 8, "without NVSwitch", "wired like this"),
+    ("H200", 8, "PCIe Gen5", "wired like this"),
+]
+
+#: text on the network between nodes → what the refusal names
+REFUSED_NETWORKS: list[tuple[str, str]] = [
+    ("no InfiniBand", "what the network is not"),
+    ("InfiniBand disabled", "what the network is not"),
+    ("2x200Gb/s HDR (only one used)", "a part of it"),
+    ("8x HDR (4 not used)", "a part of it"),
+    ("8x HDR, 4 disabled", "a part of it"),
+    ("half of 8x HDR", "a part of it"),
+    ("1/2 of 8x HDR", "a part of it"),
+    ("50% of 8x HDR", "a part of it"),
+    ("HDR200 1:2 oversubscribed, 8 NICs", "oversubscription"),
+    ("8x NDR, 2:1 tapered", "oversubscription"),
+    ("shared 100 Gb/s by 4 nodes", "shared"),
+    ("100 Gb/s split between 4 nodes", "shared"),
+    ("8x HDR at half speed", "a part of it"),
+    ("1 NIC per 2 GPUs, 200G HDR", "shared"),
+    ("8 × 400G, 4 GPUs share a NIC", "shared"),
+    ("25/100 GbE", "alternatives"),
+    ("4-8 HDR NICs", "alternatives"),
+    ("0x HDR", "a count of none"),
+    ("0 NICs", "a count of none"),
+    ("9999999999x HDR", "a count of thousands"),
+    ("999x HDR", "999 NICs"),
+    ("IB or RoCE", "alternatives"),
+    ("8x HDR or 4x NDR", "alternatives"),
+    ("never uses InfiniBand; 25 GbE", "a negation"),
 ]  # fmt: skip
 
 #: accelerator, GPUs a node, inside, network → labels of the readings, the usual one first
@@ -144,6 +238,10 @@ OPEN: list[tuple[str, int, str, str, tuple[str, ...]]] = [
     (H100, 8, "NVSwitch", "400 Gb/s NDR InfiniBand",
      ("as many such NICs as the usual machine has", "one such NIC")),
     (A100, 8, "NVSwitch", "100 Gb/s", ("RDMA", "TCP over Ethernet")),
+    (A100, 8, "NVSwitch", "2x dual-port 100GbE",
+     ("one port of each NIC", "both ports of each NIC")),
+    (A100, 8, "NVSwitch", "800 Gb/s RoCE (8 NICs)",
+     ("the rate of each NIC", "the rate of all NICs together")),
     (A100, 8, "NVSwitch", "Ethernet", ("10 Gbit/s", "25 Gbit/s", "100 Gbit/s")),
 ]  # fmt: skip
 
@@ -206,6 +304,23 @@ def test_what_would_be_misread_is_refused(
 ) -> None:
     with pytest.raises(Refused, match=what):
         platform(accelerator=accelerator, gpus_per_node=gpus, intra_node=inside)
+
+
+@pytest.mark.parametrize(("text", "what"), REFUSED_NETWORKS)
+def test_a_network_that_would_be_misread_is_refused(text: str, what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        platform(accelerator=H100, gpus_per_node=8, intra_node="NVSwitch", inter_node=text)
+
+
+@pytest.mark.parametrize("inside", ["no NVLink", "NVLink disabled"])
+def test_boards_without_nvlink_are_cards(inside: str) -> None:
+    found = platform(accelerator="A100", gpus_per_node=4, intra_node=inside, nodes=1)
+    assert [r.cluster["machine"] for r in found.readings] == ["a100-pcie-4", "rtx4090-8"]
+
+
+def test_a_board_that_stands_in_for_another_says_so() -> None:
+    found = platform(accelerator="A10G", gpus_per_node=4, intra_node="with P2P", nodes=1)
+    assert any("A10G is a board of its own" in note for note in found.notes)
 
 
 @pytest.mark.parametrize(("accelerator", "gpus", "inside", "network", "labels"), OPEN)

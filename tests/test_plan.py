@@ -26,7 +26,7 @@ from dpsim.planning.knobs import knob_of, sensible
 from dpsim.planning.largest import largest
 from dpsim.planning.require import require
 from dpsim.planning.search import edge, holds, largest_whole, pareto, run_of, spaced
-from dpsim.planning.trials import searched
+from dpsim.planning.trials import scanned, searched
 from dpsim.planning.tune import tune, tune_axes
 from dpsim.planning.wanted import Wanted, ends_of, parse_wanted
 from dpsim.predict.prediction import predict
@@ -756,6 +756,15 @@ def test_every_kind_of_question_has_a_table_and_words(tmp_path: Path) -> None:
         print_plan(told, Console(file=shown, width=200), "")
         assert not shown.getvalue().endswith("\n\n")  # nothing was written, and nothing says so
         assert write_plan(told, tmp_path / str(len(list(tmp_path.iterdir()))))[:2] == list(FILES)
+
+
+def test_no_more_spare_nodes_are_tried_than_the_job_has() -> None:
+    """The question of docs/howto/failures.md: up to the job's own 64 nodes, and not to 1,024."""
+    bench = bench_of(read("llama3-8b-failures", ["recovery.spares.idle=0"]))
+    knob, where = searched(bench, "recovery.spares.warm")
+    assert where is None
+    values = scanned(bench, knob, None)
+    assert (values[0], values[-1]) == (1, 64)
 
 
 def test_a_bundled_scenario_is_planned(cli: Cli) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
 from dpsim.accuracy.training.models import choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
-from dpsim.accuracy.training.series import calibration_row
+from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
 from dpsim.accuracy.training.validate import validated_training
 from dpsim.cases.case import Case
@@ -795,6 +796,56 @@ def test_a_table_knows_its_series() -> None:
     series = TrainingTable("t", (), rows, ()).series
     assert [len(found) for found in series.values()] == [2, 1, 1]
     assert math.isclose(sum(map(len, series.values())), 4)
+
+
+SAME = (
+    ("H100 SXM", "8x NDR"),
+    ("H100 SXM5", "8x400G InfiniBand"),
+    ("NVIDIA H100 80GB HBM3", "400 Gb/s InfiniBand per GPU"),
+)
+
+
+def test_rows_of_one_machine_are_a_series_however_it_is_written() -> None:
+    """Without a series_id; other networks, and words that cannot be read, stay apart."""
+    cells = {"model": "m", "unit": "s", "gpus_per_node": "8"}
+    words = (*SAME, ("H100 SXM", "25 GbE, TCP"), ("no such GPU", ""), ("nor this", ""))
+    rows = [
+        TrainingRow(
+            k, k + 2, {**cells, "accelerator": name, "inter_node": network}, {"gpus_per_node": 8.0}
+        )
+        for k, (name, network) in enumerate(words)
+    ]
+    series = TrainingTable("t", (), tuple(rows), ()).series
+    assert [len(found) for found in series.values()] == [3, 1, 1, 1]
+
+
+def test_a_series_of_one_row_is_warned_of_where_it_is_calibrated_on(tmp_path: Path) -> None:
+    table = write(tmp_path / "t.csv", [RESNET, ("VGG-16", *RESNET[1:])])
+    told = {
+        way: [
+            w
+            for w in validated_training(table, calibrate=way).document["warnings"]
+            if "of one" in w
+        ]
+        for way in ("smallest", "none")
+    }
+    assert told["none"] == []
+    (warning,) = told["smallest"]
+    assert warning.startswith("2 series of one row: nothing to predict there")
+
+
+def test_padded_texts_beyond_the_peak_are_played_without_their_padding(tmp_path: Path) -> None:
+    """400 sequences of 512 tokens a second are more than an A100 multiplies; those that say
+    nothing of the peak stay refused, whatever their words."""
+    bert = ("BERT-Large", "NVIDIA A100-SXM4-80GB", 8)
+    rows = [(*bert, n, 32, "FP16 mixed", n * 400, "sequences/s", 512) for n in (8, 16)]
+    table = read_table(write(tmp_path / "t.csv", rows, (*HEAD, "seq_len")))
+    found = anchors_of(table.rows[0], table.rows)
+    assert [row.text("padding") for row in found.rows] == ["left out"] * 2
+    assert not found.usual.failure
+    assert anchor_of(table.rows[0], table.rows).beyond_peak
+    strange = replace(table.rows[0], cells=table.rows[0].cells | {"precision": "need beyond peak"})
+    assert not anchor_of(strange, table.rows).beyond_peak
 
 
 def test_a_row_is_predicted_alike_whatever_came_before_it(tmp_path: Path) -> None:

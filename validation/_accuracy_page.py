@@ -28,7 +28,9 @@ and those of smaller groups are in `accuracy.json`. Revision {revision}: {becaus
 An error is |predicted / measured − 1|. *Bias* is the median of predicted / measured − 1.
 *Coverage* is the share of measurements inside the intervals, which should be 90 %, and *± width*
 the median half-width of these. *Fit* and *held out* are the halves of the series, by the CRC-32 of
-their names: no constant is fitted on the held-out half. *n* counts the rows that a line rests on.
+their names: constants are fitted on the *fit* half, but those of RoCE and EFA, and the widths of
+intervals, on all series ([what was seen](#what-was-seen)). *n* counts the rows that a line rests
+on.
 """
 
 TRAINING = """

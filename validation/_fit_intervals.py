@@ -5,7 +5,9 @@ learned width times what the model knows of the run: `dpsim/predict/uncertainty.
 is and puts them together again.  The widths minimise the interval score (Gneiting and Raftery, JASA
 102:359, 2007, section 6.2), whose minimum is the 5 % and the 95 % point; every source counts with
 the root of its rows.  Then they are widened to hold 90 % of the rows of sources left out (conformal
-prediction with groups: Barber et al., Annals of Statistics 49(1), 2021); never narrowed.
+prediction with groups: Barber et al., Annals of Statistics 49(1), 2021); never narrowed.  A source
+that is judged has neither its widths nor that factor from its own rows; the best constant interval,
+beside which it stands, is learned and widened in the same way.
 """
 
 from __future__ import annotations
@@ -197,7 +199,8 @@ def weights_of(groups: Array) -> Array:
 class Learned:
     """Widths, what each group left out says instead, and intervals of groups left out.
 
-    factor  by how much widths were widened to hold what was left out
+    factor  by how much widths were widened to hold what was left out; `below` and `above` of each
+            group are widened by what the other groups need
     """
 
     widths: Widths
@@ -224,11 +227,19 @@ def learned(causes: Causes, logs: Array, groups: Array) -> Learned:
         without.append(widths)
         below[out], above[out] = half_widths(chosen(causes, out), widths)
     needed = np.maximum(-logs / below, logs / above)
+    others = np.ones(len(logs))
+    for group in np.unique(groups):
+        out = groups == group
+        others[out] = _factor(needed[~out], weights[~out])
+    whole, factor = fitted(causes, logs, weights), _factor(needed, weights)
+    return Learned(whole, tuple(without), below * others, above * others, factor)
+
+
+def _factor(needed: Array, weights: Array) -> float:
+    """What holds `COVERED` of rows that need so many times their half-widths; at least 1."""
     order = np.argsort(needed)
     share = np.cumsum(weights[order]) / weights.sum()
-    factor = max(float(np.interp(COVERED, share, needed[order])), 1.0)
-    whole = fitted(causes, logs, weights)
-    return Learned(whole, tuple(without), below * factor, above * factor, factor)
+    return max(float(np.interp(COVERED, share, needed[order])), 1.0)
 
 
 def chosen(causes: Causes, rows: Array) -> dict[str, Cause]:
@@ -251,14 +262,8 @@ def scores(logs: Array, below: Array, above: Array) -> Array:
 
 def constant(logs: Array, groups: Array) -> tuple[Array, Array]:
     """The ends of the best constant interval, chosen without the group that it is judged on."""
-    weights = weights_of(groups)
-    below, above = np.zeros(len(logs)), np.zeros(len(logs))
-    for group in np.unique(groups):
-        out = groups == group
-        one = {"constant": Cause(*[np.ones(int((~out).sum()))] * 2)}
-        low, high = fitted(one, logs[~out], weights[~out])
-        below[out], above[out] = low[0], high[0]
-    return below, above
+    found = learned({"constant": Cause(*[np.ones(len(logs))] * 2)}, logs, groups)
+    return found.below, found.above
 
 
 # -- as constants ---------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 Predicting takes minutes, fitting widths to what was predicted a moment; so a row is predicted once
 and kept with everything that its interval may depend on.  `left_out.py` reads
-the file.  Nothing in it is derived from the measured value but `log`, which is fitted.
+the file.  Of the row's own measurement it holds `log`, which is fitted, `linear`, `charged` and
+`step_time`, which figures are made of and no width depends on.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platf
 from dpsim.accuracy.training.series import (
     Anchor,
     Anchors,
+    anchors_of,
     calibration_row,
     fabric_of,
     like,
@@ -58,13 +60,14 @@ def rows_of(tables: Sequence[Path], every: int = 1, jobs: int = 1) -> list[Known
     """All rows of `tables` that are scored, of every `every`-th series, as plain data."""
     found: list[Known] = []
     for path in tables:
+        name = f"{path.resolve().parent.name}/{path.name}"
         if "collective" in csvfile.read(path, MOST_BYTES, MOST_ROWS).columns:
-            found += [{**row, "table": path.name} for row in _collectives(path, jobs)]
+            found += [{**row, "table": name} for row in _collectives(path, jobs)]
             continue
         series = list(read_table(path).series.values())[::every]
         with ProcessPoolExecutor(jobs) as pool:
             for known in pool.map(_of_series, series, chunksize=2):
-                found += [{**row, "table": path.name} for row in known]
+                found += [{**row, "table": name} for row in known]
     return found
 
 
@@ -115,9 +118,9 @@ def _without(table: CollectiveTable) -> tuple[dict[int, str], dict[int, float]]:
 
 def _of_series(rows: Sequence[TrainingRow]) -> list[Known]:
     first = calibration_row(rows)
-    measured, bare = Anchors(first, rows), Anchors(None, rows)
+    measured, bare = anchors_of(first, rows), Anchors(None, rows)
     found = []
-    for row in rows:
+    for row, played in zip(rows, measured.rows, strict=True):
         if unscored(row):
             continue
         own = {
@@ -126,7 +129,7 @@ def _of_series(rows: Sequence[TrainingRow]) -> list[Known]:
             "source": row.text("source_id") or row.text("source_repo") or "-",
         }
         if first is not None and row is not first:
-            found.append({**own, "kind": "calibrated", **_told(row, first, measured)})
+            found.append({**own, "kind": "calibrated", **_told(played, first, measured)})
         found.append({**own, "kind": "uncalibrated", **_told(like(row, rows), None, bare)})
     return found
 

@@ -12,7 +12,8 @@ learn    does so, and writes the widths to dpsim/core/fitted/training.yaml or co
          and the figures to left_out.json, which accuracy.md shows
 
 Groups are sources of training runs and machines of collectives.  A shared cluster whose rates fall
-without a reason (`SHARED`) tells of its kind of device, and nothing of uncalibrated widths.
+without a reason (`SHARED`, by its name: its worst rows alone are marked in the table) tells of its
+kind of device, and nothing of uncalibrated widths; A25 says what they would be with it.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks, batched
-from dpsim.checks.hypotheses import PRIORS
+from dpsim.checks.hypotheses import PRIORS, UNKNOWN
 from dpsim.checks.steps import StepCheck, check_steps
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
@@ -49,6 +49,8 @@ Draw = np.random.Generator
 
 VISION = {"optimizer": {"kind": "momentum"}, "precision": {"compute": "fp16"}}
 TEXT = {"optimizer": {"kind": "adam"}, "precision": {"compute": "fp16"}}
+#: faults that are injected: all that can be played
+INJECTED = tuple(name for name in PRIORS if name != UNKNOWN)
 #: what is trained where: model and the samples of a rank, then clusters and their counts of ranks
 Trained = Sequence[tuple[Data, tuple[int, ...]]]
 TRAINED: Trained = (
@@ -271,7 +273,7 @@ def all_cases(
     healthy: int, faulty: int, seed: int, trained: Trained = TRAINED
 ) -> list[VerdictCase]:
     """So many cases of what is `trained`; the faults take turns."""
-    names = list(PRIORS)
+    names = list(INJECTED)
     wanted = [""] * healthy + [names[k % len(names)] for k in range(faulty)]
     return [drawn(np.random.default_rng((seed, k)), name, trained) for k, name in enumerate(wanted)]
 
@@ -283,12 +285,12 @@ def report(cases: Sequence[VerdictCase], misses: bool) -> None:
     for name, value in told.items():
         print(f"{name}: {'-' if value is None else f'{value:.3f}'}")
     print("\nverdicts:        normal  cannot_tell  slow")
-    for what, kind in (("healthy", ""), *((name, name) for name in PRIORS)):
+    for what, kind in (("healthy", ""), *((name, name) for name in INJECTED)):
         counts = Counter(case.found.verdict for case in cases if case.fault == kind)
         print(f"  {what:12s} {counts['normal']:8d} {counts['cannot_tell']:12d} {counts['slow']:5d}")
     print("\nfirst cause of slow verdicts, by injected fault:")
     print(" " * 14 + " ".join(f"{name:>11s}" for name in PRIORS))
-    for what, kind in (("healthy", ""), *((name, name) for name in PRIORS)):
+    for what, kind in (("healthy", ""), *((name, name) for name in INJECTED)):
         slow = [c for c in cases if c.fault == kind and c.found.verdict == "slow"]
         counts = Counter(case.first for case in slow)
         print(f"  {what:12s}" + " ".join(f"{counts[name]:11d}" for name in PRIORS))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass
 
+from dpsim.accuracy.denials import require_one
 from dpsim.accuracy.questions import Inquiry, Option
 from dpsim.accuracy.words import Board, Family, first, meaning, vocabulary
 from dpsim.core.record import Refused
@@ -28,6 +29,7 @@ class HardwareText:
     gpus         GPUs in use on each node; None: all
     ranks        GPUs in use together; None: not known
     modules      whether the network is one that only nodes of modules have
+    denied       wirings that the node is said not to have
     """
 
     accelerator: str
@@ -35,6 +37,7 @@ class HardwareText:
     gpus: int | None
     ranks: int | None
     modules: bool = False
+    denied: tuple[str, ...] = ()
 
 
 def family_of(told: HardwareText) -> Family:
@@ -48,6 +51,7 @@ def family_of(told: HardwareText) -> Family:
         raise Refused(f"{wrong} ({text[:60]!r})", ("accelerator",))
     known = first(words.families, text)
     if known is not None:
+        require_one(text)
         return known
     if not text.strip():
         raise Refused("is empty", ("accelerator",))

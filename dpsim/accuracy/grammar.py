@@ -1,13 +1,14 @@
 """The grammar of what tables say about links: one reader for every text on a network.
 
-    text    := part ((";" | "|" | "," | "+" | "and" | line end) part)*
+    text    := part ((";" | "|" | "," | "+" | " / " | "and" | line end) part)*
     part    := [use ":"] fact* ["(" fact* ")"]
     fact    := count | rate | generation | kind | words that mean nothing here
     count   := N "x" | "x" N | N (NICs | ports | …) | one … eight | single- | dual- | quad-rail
     rate    := N unit [for what] [direction]
 
 Units are bits and bytes as they are written (Gb/s, Gbps, GbE, GB/s, GiB/s, 400G); a rate holds
-per GPU, per NIC or per node, one way or both ways.  What a part in brackets says fills what the
+per GPU, per NIC or per node, one way or both ways.  A rate that is what a count beside it makes
+of line rates is a node's: 1600 Gbit/s and 8 NICs.  What a part in brackets says fills what the
 text before it leaves open.  A part that says again what an earlier one has said, and names a kind
 of network, a count or a use, begins another network; all others add to the one before.
 
@@ -22,18 +23,26 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from dpsim.accuracy.denials import affirmed, in_use
 from dpsim.accuracy.words import NetworkWords, first, meaning, vocabulary
+from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 
 #: what a rate may be of
 GPU, NIC, NODE = "gpu", "nic", "node"
 #: networks whose NICs speak no TCP of their own
+#: networks that GPUs exchange nothing over
+_ASIDE_USES = ("storage", "management")
 _WITHOUT_SOCKETS = ("infiniband", "slingshot", "omni_path")
+#: more NICs than a node, or an NVLink domain that spans nodes, has
+_MOST = 256
 #: what stands for words that are read already, so that counts are not read out of them
 _READ = " ⟨{}⟩ "
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_PRODUCT = re.compile(r"(?<![\d.])(\d{1,3}) ?[x×*] ?(\d+(?:\.\d+)?)(?![\d.])")
+_FACTOR = re.compile(r"⟨rate⟩ {0,2}[x×*]|[x×*] {0,2}⟨rate⟩")
 _TIMES = re.compile(r"\d ?[x×*] ?$")
-_SEPARATOR = re.compile(r"[;|,\n+&]|\band\b")
+_SEPARATOR = re.compile(r"[;|,\n+&]|\band\b| / (?!\s*(?:nic|gpu|port|node|server|s\b))")
 
 
 @dataclass(frozen=True)
@@ -58,6 +67,7 @@ class LinkPhrase:
     nominal  line rate of a NIC by its generation or model [Gbit/s]
     sockets  whether it is used through TCP
     note     what there is to tell about its kind
+    times    whether the count stands as a factor beside the rate
     """
 
     use: str = ""
@@ -69,6 +79,7 @@ class LinkPhrase:
     nominal: float | None = None
     sockets: bool = False
     note: str = ""
+    times: bool = False
 
     @property
     def numbers(self) -> bool:
@@ -98,25 +109,33 @@ class LinkPhrase:
             return found
         return replace(found, kind=other.kind, broad=other.broad, note=other.note)
 
+    def of_all(self) -> LinkPhrase:
+        """This, with a rate that no NIC has, and `count` NICs together have, as the node's."""
+        rate, known = self.rate, vocabulary().network.line_rates
+        if rate is None or rate.of or not self.count or self.each_gpu or rate.gbits in known:
+            return self
+        alike = any(math.isclose(rate.gbits / self.count, each, rel_tol=1e-3) for each in known)
+        return replace(self, rate=replace(rate, of=NODE)) if alike and not self.times else self
+
 
 def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The parts of `text` on the network, and those on the inside of the node.
 
     What is said of a benchmark is neither, to the end of its sentence: what was measured is not
-    the line rate.
+    the line rate.  Nor is what is said not to be in use.
     """
     words = vocabulary().network
     outer: list[str] = []
     inner: list[str] = []
     benchmark = False
-    for part, ends in _parts(words.label.sub(r"\1;", _THOUSANDS.sub("", text))):
+    for part, ends in _parts(words.label.sub(r"\1;", affirmed(_THOUSANDS.sub("", text)))):
         low = part.lower()
         benchmark = benchmark or words.benchmark.search(low) is not None
         if not benchmark and not words.to_host.search(low):
             side = inner if words.inside.search(low) and not words.outside.search(low) else outer
             side.append(part)
         benchmark = benchmark and not ends
-    return tuple(outer), tuple(inner)
+    return in_use(outer), tuple(inner)
 
 
 def networks(parts: Iterable[str]) -> tuple[LinkPhrase, ...]:
@@ -125,7 +144,7 @@ def networks(parts: Iterable[str]) -> tuple[LinkPhrase, ...]:
     for part in parts:
         now = _phrase(part)
         if found and not _another(found[-1], now):
-            found[-1] = found[-1].filled(now)
+            found[-1] = found[-1].filled(now).of_all()
         else:
             found.append(now)
     return tuple(phrase for phrase in found if phrase.numbers or phrase.kind or phrase.use)
@@ -180,6 +199,9 @@ def _another(before: LinkPhrase, now: LinkPhrase) -> bool:
     """Whether `now` begins another network than `before`."""
     if now.use and (before.use or before.numbers or before.kind):
         return True
+    aside = before.use in _ASIDE_USES and before.numbers
+    if aside and now.kind and now.numbers:
+        return True
     kinds = before.kind and now.kind and before.kind != now.kind
     if kinds and not (before.broad or now.broad):
         return True
@@ -211,8 +233,21 @@ def _phrase(part: str) -> LinkPhrase:
     asides = re.findall(r"[([]([^()\[\]]*)[)\]]", part)
     found = _facts(outer)
     for aside in asides:
-        if not vocabulary().network.aside.search(aside.lower()):
-            found = found.filled(_facts(aside))
+        if vocabulary().network.aside.search(aside.lower()):
+            continue
+        told = _facts(aside)
+        if told.use not in _ASIDE_USES or found.use or not (found.kind or found.numbers):
+            found = found.filled(told)
+    return _product(found, part).of_all()
+
+
+def _product(found: LinkPhrase, part: str) -> LinkPhrase:
+    """`found` with its rate as the node's where `part` makes it a product, too: 400G (2x200G)."""
+    rate, count = found.rate, found.count
+    for told in _PRODUCT.finditer(part):
+        each, whole = float(told[2]), rate.gbits if rate and not rate.of else 0.0
+        if int(told[1]) == count and math.isclose(each * count, whole, rel_tol=1e-3):
+            return replace(found, rate=LinkRate(whole, NODE))
     return found
 
 
@@ -232,6 +267,7 @@ def _facts(text: str) -> LinkPhrase:
         broad=named is not None and named.broad, count=count, each_gpu=each_gpu, rate=rate,
         sockets=words.tcp.search(low) is not None and not words.tcpx.search(low),
         nominal=generation.gbits if generation else None, note=named.note if named else "",
+        times=_FACTOR.search(rest) is not None,
     )  # fmt: skip
 
 
@@ -298,5 +334,11 @@ def _count(text: str, words: NetworkWords) -> tuple[int | None, bool]:
         return spelled, False
     for way in words.count:
         if found := way.search(text):
-            return int(found[1]), False
+            return _counted(int(found[1])), False
     return None, False
+
+
+def _counted(count: int) -> int:
+    if count > _MOST:
+        raise Refused(f"{count} NICs in a node are more than any has", ("inter_node",))
+    return count

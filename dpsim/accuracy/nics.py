@@ -14,6 +14,9 @@ from dpsim.machines.devices import NetworkKind
 from dpsim.machines.fabrics.explicit import ExplicitNode
 from dpsim.machines.machine import Machine
 
+#: line rate [Gbit/s] from which on NICs beside a total are a possible reading of it
+_LEAST_OPEN = 100
+
 
 @dataclass(frozen=True)
 class Nics:
@@ -82,7 +85,7 @@ def nics_of(
     is assumed.
     """
     own, gpus = _own(machine), machine.gpus_per_node
-    read = _read(told, gpus, notes)
+    read = _settled(_read(told, gpus, notes), told, asked)
     notes += [read.note] if read.note else []
     kind = _by_fabric(told, read)
     of_kind_alone = read.count is None and read.rate is None and told.total is None
@@ -130,6 +133,21 @@ def _read(told: NetworkText, gpus: int, notes: list[str]) -> LinkPhrase:
         notes.append(f"Bytes per second are taken for bits: one NIC has {nominal:g} Gbit/s.")
         return replace(found, rate=replace(rate, gbits=rate.gbits / 8, bytes=False))
     return found
+
+
+def _settled(read: LinkPhrase, told: NetworkText, asked: Inquiry) -> LinkPhrase:
+    """`read` with what its count and its rate leave open asked for."""
+    rate, count, words = read.rate, read.count, vocabulary().network
+    if not told.asked or told.named or told.total is not None or not count:
+        return read
+    if words.two_ports.search(told.text.lower()) and _asked("ports", asked) == "two":
+        return replace(read, count=2 * count)
+    beside = rate is not None and not rate.of and not (read.times or read.nominal or rate.bytes)
+    each = rate.gbits / count if rate else 0.0
+    open_ = beside and count > 1 and each >= _LEAST_OPEN and each in words.line_rates
+    if rate and open_ and _asked("together", asked) == "all":
+        return replace(read, rate=replace(rate, of=NODE))
+    return read
 
 
 def _by_fabric(told: NetworkText, read: LinkPhrase) -> NetworkKind | None:

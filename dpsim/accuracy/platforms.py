@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.accelerators import CARD, MODULE, HardwareText, board_of, family_of
+from dpsim.accuracy.denials import require_plain
 from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
@@ -96,7 +97,7 @@ def platform(
 
     Several GPUs of an NVLink domain that spans nodes (GB200) are one node here, so count ranks
     and not nodes.  Refused where the accelerator, or a node with so many of them, is not known,
-    and where words contradict each other.
+    where words contradict each other or change what others mean.
     """
     _require_gpus(fabric)
     outer, inner = sides(inter_node)
@@ -105,16 +106,37 @@ def platform(
     network = NetworkText(
         fabric, (*outer, *_strayed(intra_node)), every, inter_gbits_s, False, nodes != 1
     )
+    _require_read(network, inner, inter_node)
     told = HardwareText(accelerator.lower(), inside, gpus_per_node, ranks)
     family = family_of(told)
-    told = replace(told, modules=_crowded(network, family, gpus_per_node or 8))
-
+    told = _beside(told, family, network, intra_node.lower())
     return Platform(_distinct(explored(lambda asked: _reading(family, told, network, asked))))
 
 
 def _plain(inside: str) -> str:
     """Words on the inside of a node; NVLink that is said not to be there is PCIe."""
-    return vocabulary().nodes.no_nvlink.sub("pcie", inside.lower())
+    words = vocabulary().nodes
+    return words.no_switch.sub("", words.no_nvlink.sub("pcie", inside.lower()))
+
+
+def _denied(intra_node: str, family: Family) -> tuple[str, ...]:
+    """Wirings (see `WiredNode`) that the node is said not to have; a module that has no card
+    beside it is on none of them where PCIe alone is told."""
+    words, alike = vocabulary().nodes, {board.form for board in family.boards}
+    plain = _plain(intra_node)
+    told = vocabulary().accelerators
+    alone = told.on_pcie.search(plain) and not told.on_nvlink.search(plain)
+    if words.no_nvlink.search(intra_node) or (alone and alike == {""}):
+        return ("switch", "mesh", "cube")
+    return ("switch",) if words.no_switch.search(intra_node) else ()
+
+
+def _beside(
+    told: HardwareText, family: Family, network: NetworkText, intra_node: str
+) -> HardwareText:
+    """`told` with what the network and the inside of the node say of the board."""
+    crowded = _crowded(network, family, told.gpus or 8)
+    return replace(told, modules=crowded, denied=_denied(intra_node, family))
 
 
 def _crowded(network: NetworkText, family: Family, gpus: int) -> bool:
@@ -147,6 +169,7 @@ def _reading(
     known = _platform_of(family, told, network.every)
     board = board_of(family, told, asked) if known is None else known[0]
     name, named = _machine(board, told, network.every, notes, asked)
+    _require_told_wiring(name, told)
     chosen = load_machine(name)
     device = _device(family, board, chosen, notes)
     gpus, share = _in_a_node(chosen, told, notes)
@@ -160,10 +183,23 @@ def _reading(
     return {k: v for k, v in cluster.items() if v is not None}, tuple(dict.fromkeys(notes))
 
 
+def _require_told_wiring(name: str, told: HardwareText) -> None:
+    node = vocabulary().nodes.machines.get(name)
+    if node is not None and node.wiring in told.denied and (told.gpus or 2) > 1:
+        message = f"no machine known with {told.accelerator[:60]!r} in a node wired like this"
+        raise Refused(message, ("intra_node",))
+
+
 def _strayed(intra_node: str) -> tuple[str, ...]:
     """Parts of the column on the inside of a node that tell NICs of a network by their numbers."""
     parts = sides(intra_node)[0]
     return tuple(part for part in parts if any(p.kind and p.rate for p in networks((part,))))
+
+
+def _require_read(network: NetworkText, inner: tuple[str, ...], inter_node: str) -> None:
+    """Refuse words that change what the others mean, where nothing but words tells the network."""
+    if network.asked and network.total is None:
+        require_plain((*network.parts, *inner), inter_node)
 
 
 def _require_gpus(fabric: str) -> None:

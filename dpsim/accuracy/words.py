@@ -149,6 +149,7 @@ class NodeWords:
     fitted: dict[str, Texts]
     wiring: dict[str, Words]
     no_nvlink: Words
+    no_switch: Words
     pcie_generation: Words
     no_peers: Words
     peers: Words
@@ -179,6 +180,8 @@ class OpenWords:
     speed: dict[str, Likely]
     count: dict[str, Likely]
     kind: dict[str, Likely]
+    ports: dict[str, Likely]
+    together: dict[str, Likely]
     ethernet: dict[str, Likely]
 
 
@@ -232,6 +235,14 @@ class NetworkWords:
     aside: Words
     tcp: Words
     tcpx: Words
+    no_rdma: Words
+    no_roce: Words
+    no_kind: Words
+    unused: Words
+    refused: dict[str, Words]
+    spoken: dict[str, int]
+    counted: Words
+    two_ports: Words
     kinds: tuple[NamedFabric, ...]
     generations: tuple[NamedRate, ...]
     usual: dict[NetworkKind, float]

@@ -15,6 +15,9 @@ from dpsim.backends.free import Free
 from dpsim.cases.case import Case
 from dpsim.core.record import altered
 
+#: host time of a step that is no time: a fit's rounding, far below what any clock tells [s]
+NO_TIME = 1e-15
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -73,7 +76,8 @@ class Adjustment:
         changes: dict[str, Any] = {}
         if self.host_s or self.launch != 1.0:
             launch = None if own.host.launch is None else own.host.launch * self.launch
-            serial = own.host.serial + self.host_s
+            serial = float(own.host.serial + self.host_s)
+            serial = serial if serial > NO_TIME else 0.0
             changes["host"] = replace(own.host, serial=serial, launch=launch)
         if self.spread != 1.0:
             spread = min(case.script.spread * self.spread, 1.0)

@@ -20,6 +20,8 @@ from dpsim.predict.collective import Setup
 #: a case, and which of the measured points it is of (fewest ranks first) -> the case with the fault
 Change = Callable[[Case, int], Case]
 
+#: the fault that no play shows: steps are longer, by whatever it is
+UNKNOWN = "unknown"
 #: how likely each fault is before anything is measured, where the rest of 1 is healthy.  Nobody
 #: publishes such shares; who asks has a reason to, so a third of runs are taken to have a fault
 PRIORS = {
@@ -30,6 +32,7 @@ PRIORS = {
     "shared_link": 0.05,
     "wrong_nic": 0.05,
     "p2p_off": 0.04,
+    UNKNOWN: 0.03,
 }
 MEANINGS = {
     "slow_loader": "reading and decoding of samples holds up steps",
@@ -39,6 +42,7 @@ MEANINGS = {
     "shared_link": "half the rate between nodes or less: others use the links, or NICs are missing",
     "wrong_nic": "another interface between nodes, or TCP instead of RDMA",
     "p2p_off": "copies between GPUs of a node go through the host",
+    UNKNOWN: "steps take longer than the other causes explain, or in another pattern",
 }
 #: strengths: factors on compute of all ranks and of one; shares of the rate between nodes; time to
 #: issue a kernel [s]; the loader's time over the quiet step's, where it is largest
@@ -195,4 +199,4 @@ def _exchanges(inside: float, between: float) -> Change:
     return changed
 
 
-__all__ = ["HEALTHY", "MEANINGS", "PRIORS", "FaultVariant", "hypotheses"]
+__all__ = ["HEALTHY", "MEANINGS", "PRIORS", "UNKNOWN", "FaultVariant", "hypotheses"]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import at_ranks
+from dpsim.checks.hypotheses import UNKNOWN
 from dpsim.checks.steps import StepCheck
 from dpsim.core.record import Refused
 from dpsim.predict.memory import memory_of
@@ -123,6 +124,7 @@ def _of(name: str, found: StepCheck, asked: AskedCheck) -> list[str]:
         "throttled": ["nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER"],
         "slow_rank": ["dpsim stragglers times.csv", "nvidia-smi -q -d CLOCK,PERFORMANCE"],
         "host_bound": [f"dpsim measure --world-size {case.ranks} -- python train.py"],
+        UNKNOWN: [f"dpsim measure --world-size {case.ranks} -- python train.py"],
         "slow_loader": [_quiet(asked)],
     }
     return known[name]

@@ -4,7 +4,8 @@ Every hypothesis predicts the logarithms of the measured steps as a multivariate
 distribution: around the steps that the cluster with that fault would take, as wide as what is not
 known of any cluster makes it (level of compute, cost of exchanges, spread of ranks; their widths
 are those of intervals) and what no prediction explains (`interval.run`).  Strengths of a fault
-count alike.  Measured points share what is not known, so their pattern over ranks and accumulation
+count alike.  What is slower than all of them is a fault of no name (`dpsim.checks.beyond`).
+Measured points share what is not known, so their pattern over ranks and accumulation
 counts and not only their level.
 """
 
@@ -20,7 +21,8 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment
-from dpsim.checks.hypotheses import HEALTHY, PRIORS, FaultVariant, hypotheses
+from dpsim.checks.beyond import mean_of, student, unknown
+from dpsim.checks.hypotheses import HEALTHY, PRIORS, UNKNOWN, FaultVariant, hypotheses
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
@@ -36,8 +38,6 @@ SLOW, NORMAL = 0.75, 0.2
 #: share of a fault's probability before the measurement that may be left where steps are normal:
 #: what makes faults no less likely does not speak for a healthy cluster
 TOLD = 0.5
-#: degrees of freedom: tails heavier than normal, as errors of predictions are
-FREEDOM = 6.0
 #: a strength that lengthens no measured step by this share is no fault that can be told from what
 #: calibrated predictions miss anyway (`interval.run`: 10 %)
 SEEN = 0.15
@@ -196,17 +196,25 @@ class StepJudge:
 
     # -- judging ------------------------------------------------------------------------------
 
+    def _weighed(self, seen: Array) -> tuple[dict[str, float], float]:
+        """Logarithms of the hypotheses' weights where logarithms of steps were `seen` [points],
+        and the probability of any fault before."""
+        logs: dict[str, float] = {}
+        names = (*self.strengths, UNKNOWN)
+        priors = {name: PRIORS.get(name, 1.0 - sum(PRIORS.values())) for name in names}
+        for name, strengths in self.strengths.items():
+            each = [float(student(seen - mean, wide)) for mean, wide in strengths]
+            logs[name] = mean_of(each) + math.log(priors[name])
+        mean, covariance = self.strengths["healthy"][0]
+        ranks = [case.ranks for case in self.cases]
+        other = unknown(seen - mean, covariance, ranks, 1.0 + SEEN)
+        logs[UNKNOWN] = other + math.log(priors[UNKNOWN])
+        return logs, 1.0 - priors["healthy"] / sum(priors.values())
+
     def judged(self, seconds: Sequence[float]) -> StepCheck:
         """What steps of `seconds`, one per case, say."""
         seen = np.log(np.array(seconds))
-        logs: dict[str, float] = {}
-        priors = {name: PRIORS.get(name, 1.0 - sum(PRIORS.values())) for name in self.strengths}
-        before = 1.0 - priors["healthy"] / sum(priors.values())
-        for name, strengths in self.strengths.items():
-            each = [_student(seen, mean, covariance) for mean, covariance in strengths]
-            top = max(each)
-            mean_of = sum(math.exp(one - top) for one in each) / len(each)
-            logs[name] = top + math.log(mean_of) + math.log(priors[name])
+        logs, before = self._weighed(seen)
         top = max(logs.values())
         weights = {name: math.exp(value - top) for name, value in logs.items()}
         total = sum(weights.values())
@@ -219,7 +227,8 @@ class StepJudge:
         sds = np.sqrt(np.diag(covariance))
         too_fast = bool(np.max((mean - seen) / sds) > TOO_FAST)
         verdict: StepVerdict = "cannot_tell"
-        if probability >= SLOW:
+        slower = bool(np.max(seen - mean) > 0.0)
+        if probability >= SLOW and (slower or not too_fast):
             verdict = "slow"
         elif probability <= min(NORMAL, before * TOLD) and not too_fast:
             verdict = "normal"
@@ -236,12 +245,3 @@ class StepJudge:
             ),
             too_fast=too_fast,
         )
-
-
-def _student(seen: Array, mean: Array, covariance: Array) -> float:
-    """Logarithm of the density of a multivariate Student distribution, up to what all hypotheses of
-    the same points share."""
-    rest = seen - mean
-    distance = float(rest @ np.linalg.solve(covariance, rest))
-    _, logdet = np.linalg.slogdet(covariance)
-    return -0.5 * float(logdet) - (FREEDOM + len(rest)) / 2 * math.log1p(distance / FREEDOM)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from dpsim.core.arrays import Array
-from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
 from dpsim.life import draws
 from dpsim.life.course import (
     DETECTION,
     FAILURE,
     FEWER,
     GROWTH,
+    LOST,
     OVERHEAD,
     RESTORE,
     SAVE,
@@ -27,8 +28,9 @@ from dpsim.life.course import (
 )
 from dpsim.life.lanes import POOLS, Mask, Places, some_bad, start
 from dpsim.life.pools import ask, find
+from dpsim.life.saving import TIE
 
-#: turns of a run beyond which something is wrong: none that is accepted has as many failures
+#: failures of a run beyond which it is refused: in the mean runs have a fourth of it at most
 TURNS = 400_000
 #: lifetimes that are kept at once
 _PARTS = 4_000_000
@@ -57,7 +59,7 @@ class Abreast:
             course.outages.column(name) for name in ("detection", "startup", "restore", "keeps")
         )
         if course.free:
-            self.keeps = np.zeros(4)
+            self.keeps = np.zeros(5)
         self.speeds = np.array(course.speeds)
         self.first, self.rows = runs.start, draws.Rows(course.seed, runs)
         first = self.rows.next(np.arange(len(runs)))
@@ -88,7 +90,8 @@ class Abreast:
                 if not len(self.lanes):
                     rounding = np.abs(seconds) < 1e-12 * times[:, None]
                     return Lives(times, np.where(rounding, 0.0, seconds), failures, ())
-        raise SimulationError(f"{len(self.lanes)} runs have no end after {TURNS:,} failures")
+        said = f"{len(self.lanes)} drawn runs have not ended after {TURNS:,} failures each"
+        raise Refused(f"{said}; fewer are accepted", ("failures",))
 
     # -- a turn -------------------------------------------------------------------------------
 
@@ -108,33 +111,33 @@ class Abreast:
         passed = np.where(cut, 0.0, np.minimum(np.minimum(gap, whole), joins))
         steps, saved = self.course.saving.advance(passed, s.since, speed)
         steps = np.where(ended, left, np.where(cut, 0.0, steps))
-        self._account(passed, steps, np.where(cut, 0.0, saved), speed, ended, grown, cut)
         s.now += passed
         s.hazard -= rate * passed
         s.age += passed
-        s.kind = np.where(grown, GROWTH, FAILURE)
+        s.kind = np.where(grown, GROWTH, np.where(cut & (s.kind == LOST), LOST, FAILURE))
         fails = ~ended & ~grown
         if fails.any():
             by_age = np.where(cut, out, aged <= gap) if self.course.aging else fails & False
             self._break(np.flatnonzero(fails), by_age)
+        self._account(passed, steps, np.where(cut, 0.0, saved), speed, ended, cut)
         found: Mask = ended
         return found
 
     def _account(
-        self, passed: Array, steps: Array, saved: Array, speed: Array, ended: Mask, grown: Mask,
-        cut: Mask,
+        self, passed: Array, steps: Array, saved: Array, speed: Array, ended: Mask, cut: Mask
     ) -> None:  # fmt: skip
         """Label a stretch, and go back to what is left of it."""
         s, each = self.lanes, self.course.saving.interval
-        keeps = np.where(grown, self.keeps[GROWTH], self.keeps[FAILURE])
+        keeps = self.keeps[s.kind]
         whole = s.since + steps
         base, grid = s.saved * each, np.maximum(keeps, 1e-300)
-        live = np.where(keeps > 0, np.floor((base + whole) / grid) * keeps - base, whole)
+        kept = np.floor((base + whole) / grid + TIE) * keeps - base
+        live = np.where(keeps > 0, np.minimum(kept, whole), whole)
         left = np.where(ended | (keeps >= 0), np.where(ended, whole, live), saved * each)
         left = np.where(cut, np.where(keeps < 0, 0.0, s.since), left)
         left = np.where(cut, left, np.maximum(left, saved * each))
         kept = left - s.since
-        more = np.where(keeps >= 0, np.floor(left / each), saved)
+        more = np.where(keeps >= 0, np.floor(left / each + TIE), saved)
         s.saved += np.where(cut, 0.0, more)
         s.since = np.maximum(left - more * each, 0.0)
         s.seconds[:, STEP] += kept
@@ -150,12 +153,15 @@ class Abreast:
         rate = self._rates().sum(axis=1) if course.always else np.zeros(len(s))
         before = self._pools()
         detection = self.detection[s.kind]
+        apart = course.joins > 0 and not course.endless  # nodes that come have started up
+        anew = (s.kind == LOST) & (s.lack >= (course.holders or course.nodes)) & apart
         ask(course, s, s.now + detection)
         asked = self._pools()
         found, ready, swap = find(course, s, s.now + detection)
         kind = np.where(swap, SWAP, s.kind)
         wait = ready - s.now - detection
-        phases = np.stack([detection, wait, self.startup[kind], self.restore[kind]], axis=1)
+        startup = np.where(anew, 0.0, self.startup[kind])
+        phases = np.stack([detection, wait, startup, self.restore[kind]], axis=1)
         ends = np.cumsum(phases, axis=1)
         whole = ends[:, -1]
         aged = self._until_aged() if course.always else np.full(len(s), np.inf)
@@ -229,6 +235,7 @@ class Abreast:
         lost = np.where(nodes == 1, single, some_bad(bad, at_work, nodes, row[:, draws.WHO]))
         lost = np.minimum(np.where(nodes > 0, lost, 0.0), bad)
         s.lack[lanes] += nodes
+        s.kind[lanes[course.loses(self.takes[cause], s.lack[lanes])]] = LOST
         s.bad[lanes] -= lost
         if course.repair is not None and (hit := nodes > 0).any():
             self._send(lanes[hit], row[hit], nodes[hit], lost[hit])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -21,21 +22,26 @@ LABELS = (
 )  # fmt: skip
 STEP, FEWER, SAVE, WASTED, DETECTION, WAITING, STARTUP, RESTORE, OVERHEAD = range(len(LABELS))
 #: what a job answers to, as numbers
-BEGIN, FAILURE, SWAP, GROWTH = range(4)
+BEGIN, FAILURE, SWAP, GROWTH, LOST = range(5)
 
 
 @dataclass(frozen=True)
 class Outages:
-    """What the job answers to the beginning and to each event."""
+    """What the job answers to the beginning and to each event.
+
+    lost  to a failure that leaves nobody with the job's state; None: as to any other failure
+    """
 
     begin: Outage
     failure: Outage
     swap: Outage
     growth: Outage
+    lost: Outage | None = None
 
     def column(self, name: str) -> Array:
-        """One number of each, shape (4,); what keeps nothing beyond a checkpoint is -1."""
-        found = (getattr(one, name) for one in (self.begin, self.failure, self.swap, self.growth))
+        """One number of each, shape (5,); what keeps nothing beyond a checkpoint is -1."""
+        events = (self.begin, self.failure, self.swap, self.growth, self.lost or self.failure)
+        found = (getattr(one, name) for one in events)
         return np.array([-1.0 if value is None else value for value in found])
 
 
@@ -50,6 +56,7 @@ class Course:
     bad         share of all nodes that are bad at the beginning, and how much oftener they break
     always      failures strike while the job recovers, too
     joins       from having a node until it works, while the others go on; 0: it comes at once [s]
+    holders     nodes that have to be away for the job's state to be lost with them; 0: all
     endless     a broken node's place is taken at once, by another
     """
 
@@ -65,12 +72,20 @@ class Course:
     repair: Repair | None = None
     selection: float = 0.0
     joins: float = 0.0
+    holders: int = 0
     bad: tuple[float, float] = (0.0, 1.0)
     always: bool = True
 
     @property
     def endless(self) -> bool:
         return self.repair is None
+
+    def loses(self, takes: Array, lack: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Whether failures that take so many nodes (0: they stop the job), after which so many
+        lack, leave nobody with the state; of the shape of both."""
+        left = lack < (self.holders or self.nodes)
+        found: np.ndarray[Any, np.dtype[np.bool_]] = (takes == 0) | ~left
+        return found & (self.outages.lost is not None)
 
     @property
     def free(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,9 +28,12 @@ from dpsim.life.course import (
     Course,
 )
 from dpsim.life.recoveries import Outage, Repair
+from dpsim.life.saving import TIE
 
 Flow = Generator[Any, Any, bool]
 NEVER = math.inf
+#: checkpoints on end beyond which they are one stretch of the timeline
+_MANY = 256
 
 
 class Spell(NamedTuple):
@@ -98,15 +101,14 @@ class _Played:
         """Start, work, break, recover, until all steps are done."""
         answers, kind = self.course.outages, "begin"
         while True:
-            broke = yield from self._recover(getattr(answers, kind), kind == "failure")
-            if not broke:
-                if not (yield from self._work()):
-                    return
-                broke = not self.grew
-            kind = "failure" if broke else "growth"
+            cut = yield from self._recover(getattr(answers, kind), kind)
+            if not cut and not (yield from self._work()):
+                return
+            if self.grew and not cut:
+                kind = "growth"
+            else:
+                kind = "lost" if self._strike() or (cut and kind == "lost") else "failure"
             self._go_back(getattr(answers, kind).keeps)
-            if broke:
-                self._strike()
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -139,21 +141,23 @@ class _Played:
 
     # -- recovering ---------------------------------------------------------------------------
 
-    def _recover(self, outage: Outage, broke: bool) -> Flow:
+    def _recover(self, outage: Outage, kind: str) -> Flow:
         """What passes before steps go on; whether something broke in it."""
         self.rate = self._rate_of_all()
+        gone = kind == "lost" and self.lack >= (self.course.holders or self.course.nodes)
         if (yield from self._pass(DETECTION, outage.detection)):
             return True
         swap, selects = False, self.lack > 0
         if self.course.endless:
             self.lack = 0
         else:
-            self._ask(broke)
-            swap = broke and 0 < self.lack <= self.warm and not self.course.joins
+            self._ask(kind in ("failure", "lost"))
+            swap = kind == "failure" and 0 < self.lack <= self.warm and not self.course.joins
             selects = self.lack > self.warm and (self.idle > 0 or len(self.course.speeds) == 1)
             if (yield from self._wait()):
                 return True
             if self.course.joins:
+                outage = replace(outage, startup=0.0) if gone else outage  # it has passed by now
                 self.lack, self.ready, selects = self.lack - self.ready, 0, False
             else:
                 self.lack -= self._out_of(self.lack)
@@ -240,6 +244,9 @@ class _Played:
         pause = write = 0.0
         each, taken = saving.interval, self.saved
         while True:
+            if pause and (many := _cycles(self, taken, speed, rate)):
+                yield from _skip(self, many, taken, speed, rate)
+                self.saved, taken = self.saved + many, taken + many
             goal = min((taken + 1) * each, total)
             pace = 0.0 if pause else speed / (1.0 + saving.slowdown) if write else speed
             left = pause or min(write or NEVER, (goal - self.done) / pace)
@@ -278,16 +285,15 @@ class _Played:
 
     def _go_back(self, keeps: float | None) -> None:
         """What is not kept was for nothing: its spells get another label."""
-        base = self.saved * self.course.saving.interval
-        left = self.done
+        base, left = self.saved * self.course.saving.interval, self.done
         if keeps is None and not self.course.free:
             left = base
         elif keeps and not self.course.free:
-            left = max(math.floor(left / keeps) * keeps, base)
+            left = max(min(math.floor(left / keeps + TIE) * keeps, left), base)
         self.seconds[STEP] -= self.done - left
         self.seconds[WASTED] += self.done - left
         self.done = left
-        self.saved += int((left - base) / self.course.saving.interval)
+        self.saved += int((left - base) / self.course.saving.interval + TIE)
         for at in range(len(self.spells) - 1, -1, -1):
             one = self.spells[at]
             if one.label == LABELS[STEP] and one.done > left:
@@ -300,8 +306,8 @@ class _Played:
     def _rate_of_all(self) -> float:
         return math.fsum(_rates(self.course, self.lack))
 
-    def _strike(self) -> None:
-        """Something breaks, now."""
+    def _strike(self) -> bool:
+        """Something breaks, now; whether nobody is left with the job's state."""
         course, row, rates = self.course, self.row, _rates(self.course, self.lack)
         if self.by_age:
             kind = min(range(len(self.lives)), key=lambda k: float(self.lives[k].min()))
@@ -322,6 +328,7 @@ class _Played:
         self.last, self.row = row, self.rows.next(self.place)[0]
         if not self.by_age:
             self.hazard = float(draws.gap(self.row))
+        return bool(course.loses(np.array(hazard.nodes), np.array(self.lack)))
 
 
 def _away(repair: Repair, row: Array) -> float:
@@ -330,3 +337,34 @@ def _away(repair: Repair, row: Array) -> float:
     if row[draws.ESCALATES] < repair.escalates:
         away -= math.log1p(-row[draws.SECOND]) * repair.manual
     return away
+
+
+# -- many checkpoints on end ------------------------------------------------------------------
+
+
+def _cycles(of: _Played, taken: int, speed: float, rate: float) -> int:
+    """From the begin of a pause on: checkpoints before anything else happens, but for the last
+    two; 0 where they are few, and played one by one."""
+    saving = of.course.saving
+    quiet = min(of._due(rate), of.env.peek() - of.env.now)
+    rest = of.course.productive - taken * saving.interval
+    most = min(quiet / float(saving.cycle(np.array(speed))), rest / saving.interval)
+    return max(int(most) - 2, 0) if most > _MANY else 0
+
+
+def _skip(of: _Played, many: int, taken: int, speed: float, rate: float) -> Flow:
+    """So many pauses and the steps after them are one stretch: steps, pauses, last steps."""
+    saving, begin = of.course.saving, of.env.now
+    each = saving.interval
+    yield of.env.timeout(many * float(saving.cycle(np.array(speed))))
+    of._age(of.env.now - begin, rate)
+    of.done = (taken + many) * each
+    of._label(begin, many * each, speed, False)
+    whole, last = of.spells.pop(), each / speed
+    worked = begin + (many - 1) * last
+    of.spells += [
+        Spell(begin, worked, LABELS[STEP], of.done - each),
+        Spell(worked, whole.end - last, LABELS[SAVE], of.done - each),
+        whole._replace(begin=whole.end - last),
+    ]
+    return False

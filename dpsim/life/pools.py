@@ -6,7 +6,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.life import draws
-from dpsim.life.course import FAILURE, Course
+from dpsim.life.course import FAILURE, LOST, Course
 from dpsim.life.lanes import Lanes, Mask, Places, some_bad
 
 
@@ -21,7 +21,8 @@ def ask(course: Course, s: Lanes, at: Array) -> None:
     if course.joins == 0:
         return
     everywhere = np.arange(len(s))
-    wanted = np.where(s.kind == FAILURE, s.lack - s.ready - s.ordered(everywhere), 0.0)
+    broke = (s.kind == FAILURE) | (s.kind == LOST)
+    wanted = np.where(broke, s.lack - s.ready - s.ordered(everywhere), 0.0)
     wanted = np.maximum(wanted, 0.0)
     selects = wanted > s.warm
     nodes, bad = _out_of(s, wanted)

@@ -19,6 +19,11 @@ from dpsim.core.record import Check, Refused, build, record
 NEVER = 1e300
 
 
+#: of an interval: where rounding alone decides, what ends this little before a multiple has
+#: reached it.  Multiples of steps fall on one another, so that ties are the rule
+TIE = 1e-6
+
+
 @record
 class StepsBetween:
     """So many steps between two checkpoints."""

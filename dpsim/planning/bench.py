@@ -123,7 +123,7 @@ class Bench:
                 return self._predicted(loaded)
             try:
                 return self._predicted(_with_engine(loaded, "vectorised"))
-            except SimulationError as error:
+            except (Refused, SimulationError) as error:
                 if "does not apply" not in str(error):
                     raise
                 return self._predicted(loaded)

@@ -18,6 +18,8 @@ from dpsim.predict.point import Change, Failed, Point, computed
 
 #: GPUs up to which the size of a cluster is searched if nobody says
 MOST_GPUS = 1024
+#: nodes beside the job's: no more of a kind than the job has
+SPARES = ("recovery.spares.warm", "recovery.spares.idle")
 
 
 @dataclass
@@ -114,6 +116,9 @@ def _said_in(knob: Knob, unit: str) -> Knob:
 def scanned(bench: Bench, knob: Knob, given: Ends | None) -> list[float]:
     """The values of the coarse scan."""
     low, high = given or (limits(bench, knob) if knob.counts else knob.span())
+    if given is None and knob.key in SPARES:  # more than the job has are refused
+        case = bench.case()
+        high = min(high, float(case.nodes or case.ranks))
     if knob.whole:
         low = max(math.ceil(low / knob.step) * knob.step, knob.step)
         high = max(high // knob.step * knob.step, low)

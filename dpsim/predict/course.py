@@ -14,6 +14,7 @@ from dpsim.life.course import Course, Outages
 from dpsim.life.failures import Inventory, hazards
 from dpsim.life.recoveries import Outage, Recovery, Setting, Spares
 from dpsim.life.recoveries.restart import Restart
+from dpsim.life.renewal import renewals
 from dpsim.life.saving import Checkpoint, Saving, StepsBetween, daly, expected
 from dpsim.machines.leaves import leaves
 from dpsim.predict import startup
@@ -22,6 +23,8 @@ from dpsim.predict.point import Point
 
 #: failures of a run beyond which it is refused: no run that anybody would wait for has as many
 MOST_FAILURES = 100_000
+#: likewise of parts that go by their age, in the time of the steps: their drawn runs take seconds
+MOST_EARLY = 20_000
 #: probability of having enough nodes below which a job hardly ever runs
 _HARDLY = 0.01
 _NORMAL = NormalDist()
@@ -49,8 +52,11 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
         nodes=nodes,
         saving=saving,
         outages=Outages(
-            Outage(0.0, setting.startup, 0.0),
-            *(recovery.outage(event, setting) for event in ("failure", "swap", "growth")),
+            begin=Outage(0.0, setting.startup, 0.0),
+            failure=recovery.outage("failure", setting),
+            swap=recovery.outage("swap", setting),
+            growth=recovery.outage("growth", setting),
+            lost=recovery.lost(setting),
         ),
         hazards=breaks,
         seed=scenario.seed,
@@ -60,6 +66,7 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
         speeds=_speeds(case, point, recovery, setting),
         pace=recovery.pace(setting),
         joins=recovery.joins(setting),
+        holders=recovery.holders(setting),
         bad=(bad.share, bad.factor) if bad else (0.0, 1.0),
         always=failures.during == "always",
     )
@@ -191,6 +198,14 @@ def _check_spares(spares: Spares | None, nodes: int) -> None:
 
 def check(course: Course) -> None:
     """Refuse runs that would hardly ever end."""
+    early = sum(renewals(one, course.productive) for one in course.aging)
+    if early > MOST_EARLY:
+        names = ", ".join(one.name for one in course.aging)
+        raise Refused(
+            f"parts that are new break so often (distribution and shape of {names}) that a run "
+            f"would be interrupted {_many(early)} times; at most {MOST_EARLY:,} are accepted",
+            ("failures",),
+        )
     rate, saving = course.rate, course.saving
     mtti = 1.0 / rate if rate > 0 else math.inf
     restart = course.restart if course.always else 0.0

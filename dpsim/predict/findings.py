@@ -6,19 +6,18 @@ collectives of healthy machines needed: a scale alone would carry a fault into e
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from dpsim.cases.case import Case
+from dpsim.predict.fit import PointsFit, noise_prior
 from dpsim.predict.uncertainty import collectives_range, compute_range
-
-if TYPE_CHECKING:
-    from dpsim.predict.fit import PointsFit
 
 FaultName = Literal[
     "p2p_off", "wrong_nic", "slow_loader", "throttled", "host_bound", "shared_link",
-    "faster_than_link",
+    "faster_than_link", "contradiction",
 ]  # fmt: skip
 #: between nodes: beyond this it is another network, below it may be others on the same one.  TCP
 #: over one interface instead of InfiniBand on all NICs is a factor of 8 to 40
@@ -27,6 +26,9 @@ OTHER_NETWORK = 4.0
 LEARNED = 0.3
 #: host time of a step, as a share of it, that is beyond what DDP itself needs
 HOST_BOUND = 0.2
+#: logarithm of a measured over its fitted step, in standard deviations of what calibrated
+#: predictions miss (`interval.run`), from which points are not of one machine: 5 of them are 31 %
+CONTRADICTION = 5.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class CalibrationFinding:
     """Something that was fitted and is not healthy.
 
     fault   the likeliest fault
-    factor  fitted over modelled [1]; of host time: the share of the shortest measured step
+    factor  fitted over modelled [1]; of host time: the share of the shortest measured step; of a
+            contradiction: fitted over measured step at the worst point
     """
 
     fault: FaultName
@@ -57,7 +60,14 @@ def of_level(case: Case, scale: float) -> Iterator[CalibrationFinding]:
 
 
 def of_fit(cases: Sequence[Case], fit: PointsFit) -> Iterator[CalibrationFinding]:
-    """What of the other fitted numbers is beyond healthy machines."""
+    """What of the other fitted numbers is beyond healthy machines, and of the points beyond any."""
+    worst = max(fit.residuals, key=lambda point: abs(math.log1p(point.error)))
+    if abs(math.log1p(worst.error)) > CONTRADICTION * noise_prior():
+        yield CalibrationFinding(
+            "contradiction", 1.0 + worst.error, "the points contradict each other: what comes "
+            f"nearest to all takes {worst.fitted_s:.4g} s at {worst.ranks} ranks, measured were "
+            f"{worst.measured_s:.4g} s ({worst.error:+.0%}); are all of one machine and program?",
+        )  # fmt: skip
     low, high = collectives_range(cases[0])
     for number in fit.numbers:
         if number.learned < LEARNED:

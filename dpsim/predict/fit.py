@@ -5,7 +5,8 @@ host's time per kernel where the scenario says one, the cost of an exchange insi
 between nodes, and how much ranks differ.  All but the level have Gaussian priors around what is
 modelled, as wide as the shipped constants are unsure, so one point moves the level alone.  The
 level's prior is flat.  Times are predicted by playing every point again; derivatives are
-differences of such plays (Gauss-Newton, steps halved where they lead up).
+differences of such plays (Gauss-Newton, steps halved where they lead up); where steps are random,
+of plays of a few of them, which the whole play at the start sets right.
 
 The noise is what calibrated predictions of published runs miss (`interval.run`), and what the
 residuals say: sigma^2 = (PRIOR_POINTS s0^2 + sum of squared residuals) / (PRIOR_POINTS + n), the
@@ -25,6 +26,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment
 from dpsim.core.arrays import Array
 from dpsim.core.constants import shipped
+from dpsim.core.record import Refused
 from dpsim.predict.point import Causes
 from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range
 
@@ -207,18 +209,48 @@ def noise_prior() -> float:
     return math.log(ends) / (2 * Z90)
 
 
-def fit(cases: Sequence[Case], measured: Sequence[float], level: float, time: Time) -> PointsFit:
-    """The numbers that bring `cases` nearest to the `measured` steps [s], from `level` on."""
+def fit(
+    cases: Sequence[Case],
+    measured: Sequence[float],
+    level: float,
+    time: Time,
+    quick: Time | None = None,
+) -> PointsFit:
+    """The numbers that bring `cases` nearest to the `measured` steps [s], from `level` on; `quick`
+    is as `time`, of fewer random steps.  Raises Refused where no machine has such steps."""
+    try:
+        return _fit(cases, measured, level, time, quick or time)
+    except (OverflowError, np.linalg.LinAlgError):
+        points = ", ".join(
+            f"{case.ranks} ranks {seconds:.4g} s"
+            for case, seconds in list(zip(cases, measured, strict=True))[:8]
+        )
+        raise Refused(
+            f"the points contradict each other: no numbers of one machine come near {points}; "
+            "give steps of one machine and one program, in the units they were measured in",
+            ("calibrate",),
+        ) from None
+
+
+def _fit(
+    cases: Sequence[Case], measured: Sequence[float], level: float, time: Time, quick: Time
+) -> PointsFit:
+    """As `fit`; OverflowError or LinAlgError where nothing fits."""
     priors, unit = knobs(cases), min(measured)
     names, target = list(priors), np.log(np.array(measured))
 
-    def predicted(at: Array) -> Array:
+    def played(at: Array, how: Time) -> Array:
         there = adjustment(names, at, unit)
-        return np.log([time(there.of(case)) for case in cases])
+        return np.log([how(there.of(case)) for case in cases])
 
     precision = np.diag([1.0 / sd**2 if sd else 0.0 for sd in priors.values()])
     start = np.zeros(len(names))
     start[-1] = math.log(level)
+    beside = 0.0 if quick is time else played(start, time) - played(start, quick)
+
+    def predicted(at: Array) -> Array:
+        return np.asarray(played(at, quick) + beside, dtype=float)
+
     best, slopes = _least(predicted, target, start, precision, noise_prior())
     rest = predicted(best) - target
     if (noise := _noise(rest)) < noise_prior():  # points that fit well count for more

@@ -21,7 +21,7 @@ from dpsim.describe.sections import Calibrate, CalibrationPoint
 from dpsim.models.compute import beyond_peak
 from dpsim.predict.findings import CalibrationFinding, of_fit, of_level
 from dpsim.predict.fit import PointsFit, fit
-from dpsim.predict.player import Tries, step_time
+from dpsim.predict.player import FEW, Tries, step_time
 from dpsim.predict.point import Causes
 from dpsim.predict.straight import filled, line_through
 
@@ -31,6 +31,10 @@ ALMOST_NONE = 1e-9
 _FARTHER = 4.0
 
 _FASTER = "if it ran in a faster dtype (autocast, tf32), say so with precision.compute"
+
+
+class BeyondPeak(Refused):
+    """A measured step that is faster than any algorithm lets its device multiply."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,10 @@ class Level:
     def causes(self, case: Case, step: float) -> Causes | None:
         """What is still unsure of a calibrated case that takes `step` [s]; None where one point
         alone set the level."""
-        return self.fit.causes(case, step, step_time) if self.fit else None
+        if self.fit is None:
+            return None
+        quick = _quick(case)
+        return self.fit.causes(case, step if quick is step_time else quick(case), quick)
 
 
 def level_of(loaded: Loaded) -> Level | None:
@@ -93,12 +100,18 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
         start = _alone(cases[0], targets[0], play)
     except Refused:  # the model's own exchanges may take longer than the whole measured step
         start = 1.0
-    fitted = fit(cases, targets, start, play or step_time)
+    quick = _quick(first) if play is None else None
+    fitted = fit(cases, targets, start, play or step_time, quick)
     numbers = {number.name: number.value for number in fitted.numbers}
     adjusted = Adjustment(**numbers)
     _check_peak(adjusted.of(cases[0]))
     findings = (*of_level(adjusted.of(cases[0]), adjusted.compute), *of_fit(cases, fitted))
     return Level(adjusted.compute, points[0].ranks, targets[0], adjusted, fitted, findings)
+
+
+def _quick(case: Case) -> Callable[[Case], float]:
+    """How derivatives of the steps of `case` are played: of random ones a few are enough."""
+    return partial(step_time, at_most=FEW) if case.scenario.variability.random else step_time
 
 
 def _case(first: Case, calibrate: Calibrate, point: MeasuredPoint) -> Case:
@@ -222,11 +235,27 @@ def above_peak(case: Case) -> str:
     )
 
 
+def check_possible(case: Case, step: float) -> None:
+    """Refused where no algorithm lets the devices of `case` multiply what a step of it needs in
+    `step` [s], were they to do nothing else."""
+    flop = case.model.flop_per_sample() * max(case.shares) * case.scenario.batch.accumulation
+    if case.device is None or flop == 0:
+        return
+    most = beyond_peak(case.model, case.precision.compute)
+    peak = case.device.peak_for(case.precision.compute) * case.mesh.replica
+    if step * peak * most < flop:
+        raise Refused(
+            f"a step of {step:.4g} s is shorter than {case.device.name} can be: at its peak in "
+            f"{case.precision.compute} the multiplications alone take {flop / peak / most:.4g} s; "
+            f"{_FASTER}"
+        )
+
+
 def _check_peak(case: Case) -> None:
     """Refused where `case` computes faster than any algorithm lets its device."""
     if _share_of_peak(case) > beyond_peak(case.model, case.precision.compute):
         message = f"the measured step would need {_shown(case)}; {_FASTER}"
-        raise Refused(message, ("calibrate",))
+        raise BeyondPeak(message, ("calibrate",))
 
 
 def _shown(case: Case) -> str:

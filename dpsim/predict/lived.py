@@ -121,17 +121,23 @@ def _summary(
             name: float(count) for name, count in zip(drawn.names, counts, strict=True)
         },
         interruptions_per_day=float(drawn.failures.sum() / times.sum() * 86400.0),
-        mtti_s=1.0 / course.rate,
-        checkpoints=_saved(case, point, course),
+        mtti_s=(mtti := _between(course, drawn)),
+        checkpoints=_saved(case, point, course, mtti),
         in_time=None if by is None else in_time(point, times.tolist(), by),
     )
 
 
-def _saved(case: Case, point: Point, course: Course) -> Saved | None:
+def _between(course: Course, drawn: Lives) -> float:
+    """Mean time between interruptions [s]: from what breaks, at the beginning; where parts go by
+    their age, and new ones break at another rate than in the mean, as it was drawn."""
+    count = float(drawn.failures.sum())
+    return float(drawn.times.sum()) / count if course.aging and count else 1.0 / course.rate
+
+
+def _saved(case: Case, point: Point, course: Course, mtti: float) -> Saved | None:
     asked, saving = case.scenario.checkpoint, course.saving
     if asked is None or course.free:
         return None
-    mtti = 1.0 / course.rate
     return Saved(
         every_s=saving.interval,
         steps=round(saving.interval / point.step_time_s),

@@ -12,7 +12,7 @@ from dpsim.cases.costs import Transport
 from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import at_ranks
 from dpsim.compile.timeline import Timeline
-from dpsim.core.errors import EnginesDisagree, SimulationError
+from dpsim.core.errors import EnginesDisagree
 from dpsim.core.many import larger
 from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
@@ -50,7 +50,9 @@ class Played:
 
 def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Played:
     """Play `case` on the engine that the scenario asks for; `auto` is `event` within `budget` (left
-    out: EVENT_BUDGET).  Without `splits` nothing need say what steps are made of."""
+    out: EVENT_BUDGET).  Without `splits` nothing need say what steps are made of.
+
+    Raises Refused where the scenario asks for an engine that does not apply."""
     most = EVENT_BUDGET if budget is None else budget
     wanted, effort = case.scenario.engine, effort_of(case)
     if wanted == "auto" and case.scenario.detail == "rounds":
@@ -66,7 +68,8 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
             return _in_one_pass(case, effort, reason, splits)
         except NotApplicable as error:
             if case.scenario.engine == "vectorised":
-                raise SimulationError(f"engine: vectorised does not apply: {error}") from None
+                said = f"vectorised does not apply: {error}; write auto or event"
+                raise Refused(said, ("engine",)) from None
             wanted, reason = "event", str(error)
     check_affordable(case, effort, EVENT)
     tried = case.shared.known(Latest, case.transport).take(case)

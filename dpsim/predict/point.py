@@ -121,7 +121,8 @@ class WithFailures:
                     that take no longer
     goodput         productive time over all time; `badput` has the rest by label
     interruptions   in the mean over runs; `interruptions_by` what broke
-    mtti_s          mean time between interruptions, from what breaks, at the beginning
+    mtti_s          mean time between interruptions, from what breaks, at the beginning; as
+                    drawn where parts break by their age
     spread_s        standard deviation of the runs' times
     in_time         probability of ending by `training.by`, as sure as the step time is
     usd_per_useful_sample  what the run costs by the samples it needs

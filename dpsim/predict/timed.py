@@ -10,7 +10,7 @@ from dpsim.cases.variant import at_ranks, batched
 from dpsim.core.record import Refused, build
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.sections import CalibrationPoint
-from dpsim.predict.level import Level, level_of, point_of
+from dpsim.predict.level import Level, check_possible, level_of, point_of
 
 #: what may be said of a point beside its ranks
 KEYS = ("per_device", "global", "accumulation")
@@ -53,7 +53,9 @@ def _measured(first: Case, kind: str, text: str) -> tuple[Case, float]:
     try:
         point = point_of(first, parsed(kind, text))
         case = batched(at_ranks(first, point.ranks), dict(point.batch))
-        return case, point.step_time(case.global_batch, case.model.tokens, case.model.sample)
+        seconds = point.step_time(case.global_batch, case.model.tokens, case.model.sample)
+        check_possible(case, seconds)
+        return case, seconds
     except Refused as error:
         raise Refused(f"{option}: {error}") from None
 

@@ -1,12 +1,14 @@
 """How sure is a prediction: 90 % intervals from what is not known.
 
 A cause is a factor on the step time at each end; causes are independent, so their logarithms add in
-quadrature.  How wide each is was learned from what this model misses on published runs of sources
-that it was not fitted on, with the least interval score (validation/fit_intervals.py; constants in
-``dpsim/core/fitted``: `training`, `collective_error`):
+quadrature.  How wide each is was learned from what this model misses on all published runs, with
+the least interval score, and judged on sources that were left out; constants of the model had seen
+half of the series (validation/left_out.py; in ``dpsim/core/fitted``: `training`,
+`collective_error`):
 
 compute, uncalibrated  kinds of device, dtype and size that several sources tell of have a narrower
-                       range than all others
+                       range than all others; learned on whole steps, so that collectives and input,
+                       which are added, are in it already: these intervals are on the wide side
 run to run             what a calibrated prediction misses however little there is to predict; at
                        the calibrated count itself repeated published points differ by up to 3 %
 collectives            the range of all collectives of a step together, which is not that of a

@@ -12,6 +12,7 @@ from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
 from dpsim.models.memory import UNFIT
 from dpsim.predict import lived, startup, training_run
+from dpsim.predict.idle import idle_keys
 from dpsim.predict.level import Level, above_peak
 from dpsim.predict.memory import memory_of
 from dpsim.predict.outcome import Outcome
@@ -42,6 +43,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_unfit(outcomes),
         *(unused(good[0]) if good else ()),
         *_strategy_notes(good),
+        *(idle_keys(good[0]) if good else ()),
         *training_run.warnings(cases, points),
         *startup.warnings(good),
         *lived.warnings(good),

@@ -48,10 +48,12 @@ def _breaks(life: WithFailures) -> str:
     counts.sort(key=lambda item: -item[1])
     what = ", ".join(f"{name} {number(count)}" for name, count in counts if count > 0)
     many = len(counts) > 1 and what
+    apart = abs(life.mtti_s * life.interruptions_per_day / 86400.0 - 1.0) > 1e-9
+    first = f"; at first every {duration(life.mtti_s)}" if apart else ""  # as drawn: said already
     return (
         f"A run is interrupted {number(life.interruptions)} times in the mean"
-        f"{f' ({what})' if many else ''}, {number(life.interruptions_per_day)} times a day; at "
-        f"first every {duration(life.mtti_s)}. Of {life.drawn_runs:,} drawn runs, 10 % take less "
+        f"{f' ({what})' if many else ''}, {number(life.interruptions_per_day)} times a "
+        f"day{first}. Of {life.drawn_runs:,} drawn runs, 10 % take less "
         f"than {duration(life.p10_s)}, half {duration(life.p50_s)}, 10 % more than "
         f"{duration(life.p90_s)}."
     )

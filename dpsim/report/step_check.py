@@ -21,6 +21,7 @@ SAID = {
     "cannot_tell": "Cannot tell: a healthy cluster and one with a fault explain these steps alike.",
 }
 STYLES = {"normal": "green", "slow": "red", "cannot_tell": "yellow"}
+FASTER = "Cannot tell: steps are faster than this scenario explains; another one was measured."
 #: faults less likely than this are not listed
 LISTED = 0.02
 
@@ -43,9 +44,10 @@ def print_step_check(found: StepCheck, commands: Sequence[str], console: Console
         lines = (f"  {c.probability:>4.0%}  {c.name}: {MEANINGS[c.name]}" for c in causes)
         say(console, list(lines))
     if found.too_fast:
-        text = "Steps are faster than expected: is the scenario what was measured?"
+        text = "Some steps are faster than expected: is the scenario what was measured?"
         say(console, [text], "yellow")
     if commands:
         say(console, ["Run next:"], "bold")
         say(console, [f"  - {clean(command)}" for command in commands])
-    say(console, [SAID[found.verdict]], STYLES[found.verdict])
+    verdict = FASTER if found.verdict == "cannot_tell" and found.too_fast else SAID[found.verdict]
+    say(console, [verdict], STYLES[found.verdict])

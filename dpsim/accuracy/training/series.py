@@ -21,10 +21,9 @@ from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
 from dpsim.predict import shortened
 from dpsim.predict.bottleneck import bottleneck
+from dpsim.predict.level import BeyondPeak
 from dpsim.predict.uncertainty import interval
 
-#: what the refusal of a step that is too fast says
-_BEYOND = "the measured step would need"
 #: measurements more uncertain than this are reported, not scored [%]
 MAX_UNCERTAINTY = 5.0
 
@@ -54,11 +53,15 @@ class TrainingOutcome:
 @dataclass(frozen=True)
 class Anchor:
     """What the calibration row of a series tells: its case and the level of compute that it sets,
-    or why it tells nothing; none of the three where nothing is calibrated."""
+    or why it tells nothing; none of the three where nothing is calibrated.
+
+    beyond_peak  it tells nothing because its step is faster than the device can multiply
+    """
 
     measured: MeasuredCase | None = None
     scale: float | None = None
     failure: str = ""
+    beyond_peak: bool = False
 
 
 def calibration_row(rows: Sequence[TrainingRow]) -> TrainingRow | None:
@@ -69,20 +72,11 @@ def calibration_row(rows: Sequence[TrainingRow]) -> TrainingRow | None:
 
 
 def play_series(rows: Sequence[TrainingRow], calibrate: str = "smallest") -> list[TrainingOutcome]:
-    """The outcomes of one series.
-
-    Padded texts that would need more than the device's peak are played without their padding.
-    """
-    first = calibration_row(rows) if calibrate == "smallest" else None
-    anchors = Anchors(first, rows)
-    if first is not None and _BEYOND in anchors.usual.failure and padded(first):
-        unpadded = [_unpadded(row) for row in rows]
-        other = Anchors(unpadded[rows.index(first)], unpadded)
-        if not other.usual.failure:
-            first, rows, anchors = other.first, unpadded, other
+    """The outcomes of one series."""
+    anchors = anchors_of(calibration_row(rows) if calibrate == "smallest" else None, rows)
     outcomes = []
-    for row in rows:
-        if row is first:
+    for row in anchors.rows:
+        if row is anchors.first:
             outcomes.append(_anchored(row, anchors.usual))
         elif anchors.usual.failure:
             reason = f"its calibration row: {anchors.usual.failure}"
@@ -90,6 +84,18 @@ def play_series(rows: Sequence[TrainingRow], calibrate: str = "smallest") -> lis
         else:
             outcomes.append(_predicted(row, anchors))
     return outcomes
+
+
+def anchors_of(first: TrainingRow | None, rows: Sequence[TrainingRow]) -> Anchors:
+    """What the calibration row `first` of `rows` tells, and the rows as they are to be played:
+    padded texts that would need more than the device's peak without their padding."""
+    anchors = Anchors(first, rows)
+    if first is not None and anchors.usual.beyond_peak and padded(first):
+        unpadded = [_unpadded(row) for row in rows]
+        other = Anchors(unpadded[rows.index(first)], unpadded)
+        if not other.usual.failure:
+            return other
+    return anchors
 
 
 def _unpadded(row: TrainingRow) -> TrainingRow:
@@ -153,7 +159,8 @@ def anchor_of(
         assumed = "; ".join(note for note in measured.notes if note.endswith("assumed"))
         found = shortened.level(measured.case, Calibrate(step_time=measured.step_time))
     except (Refused, SimulationError, ValueError) as error:
-        return Anchor(failure=f"{assumed}, but {error}" if assumed else str(error))
+        failure = f"{assumed}, but {error}" if assumed else str(error)
+        return Anchor(failure=failure, beyond_peak=isinstance(error, BeyondPeak))
     return Anchor(measured, found.scale)
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
+from dpsim.accuracy.platforms import platform
 from dpsim.accuracy.words import vocabulary
 from dpsim.core import csvfile
-from dpsim.core.record import Check
+from dpsim.core.record import Check, Refused
 from dpsim.core.units import Unit
 
 #: the largest table, and the largest number of rows, that are read
@@ -85,15 +87,38 @@ class TrainingTable:
 
 
 def series_of(row: TrainingRow) -> str:
-    """The series of a row: `series_id`, else everything that says what was run."""
+    """The series of a row: `series_id`, else everything that says what was run, and on which
+    machine, however it is written."""
     named = row.text("series_id")
     if named:
         return named
     columns = (
-        "source_id", "model", "params_m", "framework", "strategy", "precision", "accelerator",
-        "gpus_per_node", "inter_node", "inter_gbits_s_per_node", "seq_len", "unit",
+        "source_id", "model", "params_m", "framework", "strategy", "precision", "seq_len", "unit",
     )  # fmt: skip
-    return "|".join(row.text(column) for column in columns if row.text(column))
+    machine = machine_in_words(
+        row.text("accelerator"), row.text("gpus_per_node"), row.get("gpus_per_node"),
+        row.text("inter_node"), row.get("inter_gbits_s_per_node"),
+    )  # fmt: skip
+    return "|".join([*(row.text(c) for c in columns if row.text(c)), machine])
+
+
+@lru_cache(maxsize=4096)
+def machine_in_words(
+    accelerator: str, gpus: str, per_node: float | None, inter_node: str, gbits: float | None
+) -> str:
+    """The machine as it is read, so that two ways to write one are one; the words themselves where
+    they cannot be read."""
+    try:
+        found = platform(
+            accelerator=accelerator,
+            gpus_per_node=int(per_node) if per_node else None,
+            inter_node=inter_node,
+            inter_gbits_s=gbits,
+        )
+    except Refused:
+        told = (accelerator, gpus, inter_node, f"{gbits:g}" if gbits else "")
+        return "|".join(text for text in told if text)
+    return "|".join(str(value) for value in found.cluster.values())
 
 
 def read_table(path: Path) -> TrainingTable:

@@ -93,8 +93,19 @@ def _document(
         "regimes": grouped(scored, lambda row: row.regime),
         "across_nodes": across_nodes(table, outcomes),
         "refusals": _refusals(outcomes),
-        "warnings": list(table.warnings),
+        "warnings": [*table.warnings, *_alone(table, calibrate)],
     }
+
+
+def _alone(table: TrainingTable, calibrate: str) -> Iterable[str]:
+    """A warning where calibration leaves nothing to predict of some series."""
+    count = sum(len(rows) == 1 for rows in table.series.values())
+    if calibrate == "smallest" and count:
+        yield (
+            f"{count} series of one row: nothing to predict there; rows of one series share a "
+            "series_id (without the column: source, model, strategy, precision, unit and machine), "
+            "or take --calibrate none"
+        )
 
 
 def across_nodes(table: TrainingTable, outcomes: Sequence[TrainingOutcome]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dpsim.core import units
 from dpsim.core.record import Check, Refused, record
 
 #: what a job answers to: something broke, something broke and a warm spare is at hand, nodes came
+#: (for a failure that leaves nobody with the job's state see `Recovery.lost`)
 Event = Literal["failure", "swap", "growth"]
 Nodes = Annotated[int, Check(0, 1_048_576)]
 
@@ -113,6 +114,19 @@ class Recovery:
     def outage(self, event: Event, setting: Setting) -> Outage:
         """What passes before the job goes on after `event`."""
         raise NotImplementedError
+
+    def lost(self, setting: Setting) -> Outage | None:
+        """What passes after a failure that leaves nobody with the state that is kept in memory;
+        None: as after any other, for jobs that keep none."""
+        return None
+
+    def rarely(self) -> tuple[str, ...]:
+        """Keys that matter after such a failure only."""
+        return ()
+
+    def holders(self, setting: Setting) -> int:
+        """Nodes that have to be away for the state in memory to be lost with them."""
+        return setting.nodes
 
     def usable(self, lack: int, setting: Setting) -> int:
         """Nodes that go on while `lack` others are away; 0: the job waits for nodes."""

@@ -17,6 +17,9 @@ class TorchFt(Recovery):
     the state of a live one, and then takes part.  Nodes that break on their own are in groups of
     their own, the worst case; shared causes of several nodes go with groups of one node.
 
+    Where no group is left, or the whole job stops, its launcher notices after `detection` and
+    `diagnosis`, and the last checkpoint is read.
+
     group         nodes of a replica group: all of it is lost with one of them
     min_replicas  groups without which there is no quorum; left out: more than half
     mode          `dynamic`: all that are there take part; `fixed_with_spares`: `min_replicas` do,
@@ -41,6 +44,15 @@ class TorchFt(Recovery):
         if event == "growth":
             return Outage(0.0, self.quorum + self.reconfigure, 0.0, 0.0)
         return Outage(self.heartbeat, self.quorum + self.reconfigure, 0.0, setting.step)
+
+    def lost(self, setting: Setting) -> Outage:
+        return Outage(self.detection + self.diagnosis, setting.startup, setting.restore)
+
+    def rarely(self) -> tuple[str, ...]:
+        return ("detection", "diagnosis")
+
+    def holders(self, setting: Setting) -> int:
+        return setting.nodes // self.group
 
     def usable(self, lack: int, setting: Setting) -> int:
         if setting.nodes % self.group:

@@ -1,0 +1,73 @@
+"""What a text says not to be there, and what in it would be read wrongly.
+
+A network that is named only to say that it is not in use must not be taken for the one that is;
+words that change what the others mean (a fraction, sharing, alternatives) and that the grammar
+does not know are refused by name.  The words are in `words.yaml`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from dpsim.accuracy.words import Family, meaning, vocabulary
+from dpsim.core.record import Refused
+
+#: what is left where RDMA, or RoCE, is said not to be in use
+_TCP, _ETHERNET = " tcp ", " ethernet tcp "
+_ASIDE = r"[([][^()\[\]]*[)\]]"
+
+
+def affirmed(text: str) -> str:
+    """`text` on the network with numbers in figures, and without the kinds that it denies."""
+    words, low = vocabulary().network, text
+    for spelled in sorted(words.spoken, key=len, reverse=True):
+        number = words.spoken[spelled]
+        low = _swapped(rf"\b{spelled}{words.counted.pattern}", f"{number}x ", low)
+        low = _swapped(rf"\b{spelled}(?=[- ]gig)", str(number), low)
+    low = _swapped(words.no_rdma.pattern, _TCP, low)
+    other = any(k.kind == "infiniband" and k.words.search(text.lower()) for k in words.kinds)
+    low = _swapped(words.no_roce.pattern, " " if other else _ETHERNET, low)
+    return _swapped(words.no_kind.pattern, " ", low)
+
+
+def _swapped(pattern: str, by: str, text: str) -> str:
+    return re.sub(pattern, by, text, flags=re.IGNORECASE)
+
+
+def in_use(parts: Iterable[str]) -> tuple[str, ...]:
+    """The parts, and what they have in brackets, that don't tell a network that is not in use."""
+    words = vocabulary().network
+
+    def kept(aside: re.Match[str]) -> str:
+        return "" if words.unused.search(aside[0].lower()) else aside[0]
+
+    shown = (re.sub(_ASIDE, kept, part) for part in parts)
+    return tuple(
+        part for part in shown if not words.unused.search(re.sub(_ASIDE, " ", part).lower())
+    )
+
+
+def require_plain(parts: Sequence[str], inter_node: str) -> None:
+    """Raise Refused where the `parts` on the network say what the grammar does not know, or
+    nothing but what the network is not."""
+    text = " ; ".join(parts).lower()
+    wrong = meaning(vocabulary().network.refused, text)
+    if wrong is not None:
+        message = f"{inter_node[:60]!r} tells {wrong}, which is not read from words"
+        raise Refused(message, ("inter_node",))
+    if re.search(r"\w", inter_node) and not re.search(r"\w", text):
+        raise Refused(f"{inter_node[:60]!r} only says what the network is not", ("inter_node",))
+
+
+def require_one(text: str) -> None:
+    """Raise Refused where `text` names more than one accelerator."""
+    found: list[tuple[tuple[int, int], Family]] = []
+    for family in vocabulary().accelerators.families:
+        told = family.words.search(text)
+        if told and re.search(r"\d", told[0]):
+            apart = all(told.end() <= a or told.start() >= b for (a, b), _ in found)
+            found += [(told.span(), family)] if apart else []
+    if len(found) > 1:
+        names = " and ".join(sorted(text[a:b] for (a, b), _ in found))
+        raise Refused(f"{text[:60]!r} names several accelerators: {names}", ("accelerator",))

@@ -1,0 +1,61 @@
+"""A fault that nobody has thought of: steps that take longer than any fault of the list explains.
+
+Without it a step a thousand times too long would be as far from every hypothesis as from the
+healthy one, and nothing could be told.  The logarithm of the slowdown has half a Cauchy
+distribution: its tails are heavier than those around any hypothesis (Student's), so what is slower
+than all of them is an unknown fault, and the surer the slower it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dpsim.core.arrays import Array
+
+#: degrees of freedom: tails heavier than normal, as errors of predictions are
+FREEDOM = 6.0
+#: slowdown beyond the least one that can be seen which half of unknown faults exceed: taken, as no
+#: list of them was published
+HALF = 2.0
+#: how fine slowdowns are summed over, in logarithms, and how many of them at most
+FINE, MOST = 0.02, 4000
+
+
+def student(rest: Array, covariance: Array) -> Any:
+    """Logarithm of the density of a multivariate Student distribution at every `rest` [... x n]
+    from its middle, up to what all hypotheses of the same points share."""
+    distance = np.sum(rest * np.linalg.solve(covariance, rest[..., None])[..., 0], axis=-1)
+    _, logdet = np.linalg.slogdet(covariance)
+    size = rest.shape[-1]
+    return -0.5 * float(logdet) - (FREEDOM + size) / 2 * np.log1p(distance / FREEDOM)
+
+
+def mean_of(logs: Sequence[float] | Array) -> float:
+    """Logarithm of the mean of what these [k] are the logarithms of."""
+    top = float(np.max(logs))
+    return top + math.log(float(np.mean(np.exp(np.asarray(logs) - top))))
+
+
+def unknown(rest: Array, covariance: Array, ranks: Sequence[int], least: float) -> float:
+    """Logarithm of the density of steps whose logarithms are `rest` [n] from the healthy ones, had
+    the cluster a fault that makes some of them longer by a factor of `least` or more.
+
+    The slow ones are those from one of the measured counts of `ranks` [n] on, or one point alone.
+    """
+    counts = np.array(ranks)
+    each = [counts >= count for count in sorted(set(ranks))] + list(np.eye(len(counts), dtype=bool))
+    patterns = np.unique(np.array(each), axis=0).astype(float)
+    start, scale = math.log(least), math.log(HALF)
+    end = start + max(float(np.max(rest)) - start, 0.0) + 1.0
+    edges = np.linspace(start, end, min(math.ceil((end - start) / FINE), MOST) + 1)
+    shares = np.diff(2 / math.pi * np.arctan((edges - start) / scale))
+    middles = (edges[1:] + edges[:-1]) / 2
+    found = []
+    for pattern in patterns:
+        logs = student(rest - middles[:, None] * pattern, covariance) + np.log(shares)
+        found.append(mean_of(logs) + math.log(len(logs)))
+    return mean_of(found)
