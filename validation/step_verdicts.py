@@ -1,6 +1,6 @@
 """How often `dpsim check` is right: healthy and faulty runs that another model makes up.
 
-    python validation/step_verdicts.py [--healthy 60] [--faulty 60] [--seed 1] [--misses]
+    python validation/step_verdicts.py [--healthy 60] [--faulty 63] [--seed 1] [--misses]
 
 Every case is drawn by the seed.  The real cluster is not the one that the check assumes: its level
 of compute, NCCL's algorithm and version, how much computing takes beside collectives, how ranks

@@ -207,7 +207,7 @@ class StepJudge:
             logs[name] = mean_of(each) + math.log(priors[name])
         mean, covariance = self.strengths["healthy"][0]
         ranks = [case.ranks for case in self.cases]
-        other = unknown(seen - mean, covariance, ranks, 1.0 + SEEN)
+        other = unknown(seen - mean, covariance, ranks)
         logs[UNKNOWN] = other + math.log(priors[UNKNOWN])
         return logs, 1.0 - priors["healthy"] / sum(priors.values())
 

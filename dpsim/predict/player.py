@@ -31,6 +31,10 @@ _ends = partial(vectorised.play, splits=False)
 SETTLED = 1e-9
 
 
+class EngineRefused(Refused):
+    """The engine that a scenario asks for does not apply to it."""
+
+
 @dataclass(frozen=True)
 class Played:
     """A timeline, the engine that made it and why that one.
@@ -52,7 +56,7 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
     """Play `case` on the engine that the scenario asks for; `auto` is `event` within `budget` (left
     out: EVENT_BUDGET).  Without `splits` nothing need say what steps are made of.
 
-    Raises Refused where the scenario asks for an engine that does not apply."""
+    Raises EngineRefused where the scenario asks for an engine that does not apply."""
     most = EVENT_BUDGET if budget is None else budget
     wanted, effort = case.scenario.engine, effort_of(case)
     if wanted == "auto" and case.scenario.detail == "rounds":
@@ -69,7 +73,7 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
         except NotApplicable as error:
             if case.scenario.engine == "vectorised":
                 said = f"vectorised does not apply: {error}; write auto or event"
-                raise Refused(said, ("engine",)) from None
+                raise EngineRefused(said, ("engine",)) from None
             wanted, reason = "event", str(error)
     check_affordable(case, effort, EVENT)
     tried = case.shared.known(Latest, case.transport).take(case)

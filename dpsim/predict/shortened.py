@@ -27,7 +27,7 @@ from dpsim.play import NotApplicable, vectorised
 from dpsim.predict import player
 from dpsim.predict.level import Level
 from dpsim.predict.level import level as solved
-from dpsim.predict.player import Played
+from dpsim.predict.player import EngineRefused, Played
 from dpsim.predict.straight import Ends, line
 
 #: how far a third short step may lie off the line through the first two, relatively
@@ -63,7 +63,7 @@ def play(case: Case, *, splits: bool = True) -> Played:
         return Played(timeline, "vectorised", NOTE, straight)
     try:
         return player.play(case, splits=splits)
-    except SimulationError:  # the vectorised engine does not share links
+    except EngineRefused:  # the vectorised engine does not share links
         return _shared(case)
 
 
