@@ -11,6 +11,7 @@ import numpy as np
 
 from dpsim.backends import Backend, ideal_ones
 from dpsim.backends.curves import file as calibrated
+from dpsim.compile.loaders import Loader
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins, unknown, yamlfile
@@ -25,6 +26,7 @@ from dpsim.describe.sections import (
     Compute,
     Host,
     Input,
+    InputSource,
     Parallel,
     Startup,
 )
@@ -67,7 +69,7 @@ class Scenario:
     schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()
-    input: Input | None = None
+    input: Annotated[Loader | Input, InputSource()] | None = None
     variability: Variability = Variability()
     iteration: Literal["steady"] | Annotated[int, Check(1, 10_000)] = "steady"
     engine: Literal["auto", "event", "vectorised"] = "auto"
@@ -108,7 +110,16 @@ class Scenario:
                 raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
         if self.detail == "rounds" and self.engine == "vectorised":
             raise Refused("rounds are played by engine: event only", ("detail",))
+        if self.fed and self.iteration != "steady":
+            raise Refused("first iterations are not modelled with a loader", ("iteration",))
         self._check_life()
+
+    @property
+    def fed(self) -> bool:
+        """Whether something is known of what feeds the ranks, and it may hold up steps."""
+        return isinstance(self.input, Loader) or (
+            self.input is not None and self.input.rate is not None
+        )
 
     def _check_life(self) -> None:
         """What belongs to a run that failures interrupt goes together."""
@@ -307,6 +318,10 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
         data["checkpoint"]["every"] = f"{scenario.checkpoint.every!r} s"
     if scenario.recovery is not None:
         data["recovery"] = {"kind": plugins.name_of(scenario.recovery), **dump(scenario.recovery)}
+    if isinstance(scenario.input, Loader):
+        data["input"] = {"loader": plugins.name_of(scenario.input), **dump(scenario.input)}
+    elif scenario.input is not None and scenario.input.rate is not None:
+        data["input"]["rate"] = shown_rate(scenario.input.rate)
     if scenario.schedule is not None:
         data["schedule"] = {"kind": plugins.name_of(scenario.schedule), **dump(scenario.schedule)}
     if scenario.calibrate is not None:
@@ -314,12 +329,17 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     return data
 
 
+def shown_rate(rate: tuple[float, str]) -> str:
+    """A throughput as a file has it."""
+    return f"{rate[0]!r} {rate[1]}/s"
+
+
 def _write_rates(calibrate: Calibrate, data: dict[str, Any]) -> None:
     """Throughputs in `data`, the plain data of `calibrate`, as a file has them."""
     rates = [calibrate.throughput, *(point.throughput for point in calibrate.points or ())]
     for rate, mapping in zip(rates, [data, *data.get("points", ())], strict=True):
         if rate is not None:
-            mapping["throughput"] = f"{rate[0]!r} {rate[1]}/s"
+            mapping["throughput"] = shown_rate(rate)
 
 
 def find(source: str | Path) -> Path:

@@ -17,6 +17,8 @@ collectives, measured  the curve's own spread, at least 3 %, where curves serve 
                        their own group; in between elsewhere (dpsim/cases/coverage.py)
 input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
                        a node share; not where the scenario says that it is no limit
+loader                 what a loader that is described takes more or less than that, where steps
+                       wait for it
 another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
                        had other shapes
 little known device    per root of the doublings of ranks since the calibrated run, where no runs
@@ -35,6 +37,7 @@ from collections.abc import Callable, Sequence
 
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
+from dpsim.cases.feed import Feed
 from dpsim.cases.plays import Stretch
 from dpsim.core import plugins
 from dpsim.core.constants import shipped
@@ -48,6 +51,10 @@ REPEATED = (0.97, 1.03)
 #: parameters from which a model is large
 LARGE = 1e9
 Z90 = 1.645
+#: time of a loader's batches, from what its samples take and what is known of cores and storage:
+#: nine in ten of the set-ups of validation/measure_loader.py and DLPerf's lie within; of a measured
+#: rate, as of other repeated runs
+LOADER, RATE = (0.87, 1.15), (0.97, 1.03)
 #: the least factor of a cause: nothing is infinitely surprising
 _LEAST = 1e-3
 
@@ -88,13 +95,24 @@ def interval(
     causes |= fitted or {}
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         causes["host (prior)"] = _host_range(case, time)
-    if len(played.timeline.durations) > 1 and time > 0:
-        spread = _standard_error(played.timeline.durations, _episode(case)) * Z90 / time
-        causes["sampling"] = (1.0 - spread, 1.0 + spread)
-    if case.scenario.variability.drawn_once and time > 0:
-        causes["which are slow"] = _middle(played.timeline.durations, time)
+    if case.feed is not None and time > 0 and (case.machine or calibrated_at is not None):
+        causes["loader"] = _feeding_range(case.feed, played)
+    if time > 0:
+        causes |= _drawn(case, played)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
+
+
+def _drawn(case: Case, played: Played) -> Causes:
+    """What follows from the draws of a few steps, or of one run."""
+    found: Causes = {}
+    time, durations = played.step_time, played.durations
+    if len(durations) > 1:
+        spread = _standard_error(durations, _episode(case)) * Z90 / time
+        found["sampling"] = (1.0 - spread, 1.0 + spread)
+    if case.scenario.variability.drawn_once:
+        found["which are slow"] = _middle(durations, time)
+    return found
 
 
 def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:
@@ -151,6 +169,14 @@ def collectives_range(case: Case) -> tuple[float, float]:
     if plugins.name_of(case.backend) != "nccl":
         return NETWORK_PRIOR
     return _width("network.fast"), _width("network.slow")
+
+
+def _feeding_range(feed: Feed, played: Played) -> tuple[float, float]:
+    """By what factors a step may be off where its loader takes longer or shorter than is said."""
+    low, high = LOADER if feed.made.loader is not None else RATE
+    steps = played.timeline.durations
+    fast, slow = (feed.meal(steps, factor).step / played.step_time for factor in (low, high))
+    return fast, slow
 
 
 def _host_range(case: Case, time: float) -> tuple[float, float]:
