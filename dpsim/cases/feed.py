@@ -104,7 +104,9 @@ class Feed:
             return known[key]
 
         take = made.loader.take if made.loader else 0.0
-        return feed(made.supply, times, training, Epochs(first=since or 0.0), take)
+        steps = None if since is None else self.steps_of_epoch
+        epochs = Epochs(steps and steps * made.micro, first=since or 0.0)
+        return feed(made.supply, times, training, epochs, take)
 
     def _epoch(
         self, pace: Pace, own: Sequence[float]

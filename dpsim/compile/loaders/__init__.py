@@ -49,13 +49,11 @@ class DecodeTime(Mark):
             return value
         if not isinstance(value, Mapping):
             return build(Decode, {"time": value}, file=file)
-        rest = {key: item for key, item in value.items() if key not in ("time", "mean", "factor")}
-        own = {key: item for key, item in value.items() if key not in rest}
-        if rest:
-            if "factor" in own:
-                raise Refused("say the distribution's keys in factor, or beside the time", ())
-            own["factor"] = rest
-        return build(Decode, own, file=file)
+        if "kind" not in value:
+            return build(Decode, value, file=file)
+        own = {key: item for key, item in value.items() if key in ("time", "mean")}
+        rest = {key: item for key, item in value.items() if key not in own}
+        return build(Decode, {**own, "factor": rest}, file=file)
 
     def json_schema(self) -> dict[str, Any]:
         time = units.Unit("s").json_schema()
