@@ -120,6 +120,7 @@ MEANING = {
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
     "Scenario.detail": "a collective as one phase per stage, or every round of it",
     "Scenario.seed": "of all random draws",
+    "Scenario.horizon": "how long workers with clocks of their own play; left out: until settled",
     "Scenario.sweep": (
         "the points: a mapping from key paths to lists is a grid, a list of mappings gives the "
         "points one by one"
@@ -518,8 +519,9 @@ _MARKS: dict[type, Callable[[Any], str]] = {
     Priced: lambda mark: f"amount of money, for example `{mark.example}`",
     ModelSource: lambda mark: "mapping, see [model](#model)",
     sections.InputSource: lambda mark: "mapping, see [input](#input) and [loader](#loader)",
-    DecodeTime: lambda mark: "time, for example `8 ms`, or a mapping, see "
-    "[input.decode](#inputdecode)",
+    DecodeTime: lambda mark: (
+        "time, for example `8 ms`, or a mapping, see [input.decode](#inputdecode)"
+    ),
     Every: lambda mark: "time, for example `20 min`, or `{steps: 500}`, or `best`",
     sections.Rate: lambda mark: (
         "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"
