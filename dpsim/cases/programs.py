@@ -13,7 +13,7 @@ from dpsim.compile.groups import Partition, everyone
 from dpsim.compile.job import Job
 from dpsim.compile.layout import Layout, assign
 from dpsim.compile.program import Cast, Program
-from dpsim.compile.routing import Moe, Carrier, ways
+from dpsim.compile.routing import Carrier, Moe, ways
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
 from dpsim.compile.strategies import Strategy

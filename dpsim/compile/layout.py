@@ -8,7 +8,7 @@ from typing import Literal
 
 from dpsim.compile.groups import Partition
 from dpsim.compile.placement import Axis, Mesh
-from dpsim.compile.routing import Moe, Carrier
+from dpsim.compile.routing import Carrier, Moe
 from dpsim.compile.schedules import Act, Schedule
 from dpsim.core.record import Refused
 from dpsim.models import Model, split
