@@ -21,6 +21,8 @@ loader                 what a loader that is described takes more or less than t
                        wait for it
 another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
                        had other shapes
+routing                between what the load of the fullest rank is thought to lie where a router
+                       shares out tokens, times what it multiplies (dpsim/compile/routing.py)
 little known device    per root of the doublings of ranks since the calibrated run, where no runs
                        tell the share of peak that such devices reach in such dtypes
 
@@ -43,6 +45,7 @@ from dpsim.core import plugins
 from dpsim.core.constants import shipped
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
+from dpsim.predict.routing import routing_range
 
 NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
@@ -93,6 +96,8 @@ def interval(
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated, batches)
     causes |= fitted or {}
+    if calibrated_at is None and (loads := routing_range(case, time)) is not None:
+        causes["routing (prior)"] = loads
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         causes["host (prior)"] = _host_range(case, time)
     if case.feed is not None and time > 0 and (case.machine or calibrated_at is not None):
