@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpsim.cases.preparation import Limit, Pace, Preparation
+from dpsim.cases.preparation import Limit, Preparation, Preparing
 from dpsim.core.arrays import Array
 from dpsim.core.many import Leaked, Many
 from dpsim.play.feeding import Epochs, Fed, feed
@@ -37,7 +37,7 @@ class Meal:
     starts: tuple[float, ...]
     period: float
     limit: Limit
-    pace: Pace
+    pace: Preparing
     epoch: float | None
     gap: float
     beside: float = 0.0
@@ -88,7 +88,7 @@ class Feed:
         turn = math.lcm(lines, max(steps, 1))
         return before, turn * -(-32 // turn) if turn <= 1024 else max(steps, 4 * lines)
 
-    def _fed(self, pace: Pace, own: Sequence[float], count: int, since: float | None) -> Fed:
+    def _fed(self, pace: Preparing, own: Sequence[float], count: int, since: float | None) -> Fed:
         """`count` batches, of which the first is asked for at once and workers work after `since`;
         None: of the settled sequence, where no single batch is slow."""
         made, known = self.made, dict[int, Array]()
@@ -109,7 +109,7 @@ class Feed:
         return feed(made.supply, times, training, epochs, take)
 
     def _epoch(
-        self, pace: Pace, own: Sequence[float]
+        self, pace: Preparing, own: Sequence[float]
     ) -> tuple[tuple[float, ...], float | None, float]:
         """The first starts, a whole epoch and the wait at its beginning [s]."""
         loader = self.made.loader

@@ -33,7 +33,7 @@ DRAWN, POOL = 4_000_000, 4096
 ROUNDS = 40
 
 
-class Pace(NamedTuple):
+class Preparing(NamedTuple):
     """What a sample takes a thread that prepares it, with all others at work [s]; what limits the
     loader; and the share of that time that is work on a core."""
 
@@ -126,7 +126,7 @@ class Preparation:
         """The mean of the random factor."""
         return self.factor.mean() if self.factor else 1.0
 
-    def pace(self, busy: float, slower: float = 1.0) -> Pace:
+    def pace(self, busy: float, slower: float = 1.0) -> Preparing:
         """What a sample takes a thread, where processes train for the share `busy` of the time; all
         takes `slower` times as long."""
         assert self.loader is not None
@@ -138,8 +138,8 @@ class Preparation:
         seconds = max(floor, alone) * slower
         share = mean * stretch * slower / seconds if seconds else 0.0
         if floor > alone or read > mean * stretch:
-            return Pace(seconds, "storage", share)
-        return Pace(seconds, "cores" if stretch > 1.0 + 1e-9 else "workers", share)
+            return Preparing(seconds, "storage", share)
+        return Preparing(seconds, "cores" if stretch > 1.0 + 1e-9 else "workers", share)
 
     def _stretch(self, threads: int, work: float, read: float, busy: float) -> float:
         """How many times as long work on a core takes, beside all others of the node."""
@@ -190,7 +190,7 @@ class Preparation:
         drawn = self.factor.sample(stream(self.seed, "input pool", 0), some * count)
         return np.asarray(drawn.reshape(some, count).mean(axis=1))
 
-    def times(self, pace: Pace, played: int, batch: int, number: int) -> Array:
+    def times(self, pace: Preparing, played: int, batch: int, number: int) -> Array:
         """What batch `batch` of an epoch, the run's `number`, takes every loader [s]."""
         loader, counts = self.loader, self._kinds
         if loader is None:
@@ -230,7 +230,7 @@ class Preparation:
             return number
         return min(batch, max(self.supply.lines, 1)) if self.supply.fill else 0
 
-    def period(self, pace: Pace) -> float:
+    def period(self, pace: Preparing) -> float:
         """What the loader takes for the batches of a step in the mean, left to itself [s]."""
         most = np.array([float(max(self.counts))])
         beside, taken = (self.loader.collate, self.loader.take) if self.loader else (0.0, 0.0)
@@ -242,15 +242,15 @@ class Preparation:
         """What the device that trains prepares of a batch [s]."""
         return self.loader.device_seconds() * max(self.counts) if self.loader else 0.0
 
-    def _by_rate(self) -> Pace:
+    def _by_rate(self) -> Preparing:
         """What a sample takes, at the rate that was given for a node, the loader of one rank."""
         assert isinstance(self.given, Input)
         assert self.given.rate is not None
         value, unit = self.given.rate
         samples = sum(self.counts[: self.per_node]) * (self.tokens if unit == "tokens" else 1)
-        return Pace(samples / value / max(self.counts), "rate", 0.0)
+        return Preparing(samples / value / max(self.counts), "rate", 0.0)
 
-    def settled(self, training: float, slower: float = 1.0) -> Pace:
+    def settled(self, training: float, slower: float = 1.0) -> Preparing:
         """The pace of threads beside steps that train for so long [s], where each takes `slower`
         times as long as is known."""
         if self.loader is None:

@@ -18,7 +18,7 @@ from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.overrides import apply_sets, of_one_kind, parts_of, sweep_changes, with_change
 from dpsim.core.places import as_text, below, data_folder
-from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
+from dpsim.core.record import Check, Refused, Text, build, dotted, record
 from dpsim.describe.convergence import Training
 from dpsim.describe.sections import (
     Batch,
@@ -31,6 +31,7 @@ from dpsim.describe.sections import (
     Parallel,
     Startup,
 )
+from dpsim.describe.written import to_data as to_data
 from dpsim.life.failures import Failures
 from dpsim.life.recoveries import Recovery
 from dpsim.life.saving import Checkpoint
@@ -38,7 +39,7 @@ from dpsim.machines.machine import machine_names
 from dpsim.models.compute import Recompute
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import ModelSource, dump_model, section_of
+from dpsim.models.section import ModelSource, section_of
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
@@ -318,44 +319,6 @@ def origins_of(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str])
     """The file and line (or the --set text) that every key comes from."""
     found = {dotted(path): f"{shown}:{line}" for path, line in lines.items() if path}
     return found | {path: f"--set {text}" for path, text in changed.items()}
-
-
-def to_data(scenario: Scenario) -> dict[str, Any]:
-    """`scenario` as plain data that reads back to an equal one."""
-    data: dict[str, Any] = dump(scenario)
-    data["model"] = dump_model(scenario.model)
-    data["strategy"] = {"kind": plugins.name_of(scenario.strategy), **dump(scenario.strategy)}
-    if scenario.collective is not None:
-        data["collective"] = {
-            "backend": plugins.name_of(scenario.collective),
-            **dump(scenario.collective),
-        }
-    if scenario.checkpoint is not None and isinstance(scenario.checkpoint.every, float):
-        data["checkpoint"]["every"] = f"{scenario.checkpoint.every!r} s"
-    if scenario.recovery is not None:
-        data["recovery"] = {"kind": plugins.name_of(scenario.recovery), **dump(scenario.recovery)}
-    if isinstance(scenario.input, Loader):
-        data["input"] = {"loader": plugins.name_of(scenario.input), **dump(scenario.input)}
-    elif scenario.input is not None and scenario.input.rate is not None:
-        data["input"]["rate"] = shown_rate(scenario.input.rate)
-    if scenario.schedule is not None:
-        data["schedule"] = {"kind": plugins.name_of(scenario.schedule), **dump(scenario.schedule)}
-    if scenario.calibrate is not None:
-        _write_rates(scenario.calibrate, data["calibrate"])
-    return data
-
-
-def shown_rate(rate: tuple[float, str]) -> str:
-    """A throughput as a file has it."""
-    return f"{rate[0]!r} {rate[1]}/s"
-
-
-def _write_rates(calibrate: Calibrate, data: dict[str, Any]) -> None:
-    """Throughputs in `data`, the plain data of `calibrate`, as a file has them."""
-    rates = [calibrate.throughput, *(point.throughput for point in calibrate.points or ())]
-    for rate, mapping in zip(rates, [data, *data.get("points", ())], strict=True):
-        if rate is not None:
-            mapping["throughput"] = shown_rate(rate)
 
 
 def find(source: str | Path) -> Path:

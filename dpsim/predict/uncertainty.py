@@ -100,17 +100,17 @@ def interval(
         causes["routing (prior)"] = loads
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         causes["host (prior)"] = _host_range(case, time)
-    if case.feed is not None and time > 0 and (case.machine or calibrated_at is not None):
-        causes["loader"] = _feeding_range(case.feed, played)
     if time > 0:
-        causes |= _drawn(case, played)
+        causes |= _drawn(case, played, calibrated_at)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
 
 
-def _drawn(case: Case, played: Played) -> Causes:
-    """What follows from the draws of a few steps, or of one run."""
+def _drawn(case: Case, played: Played, calibrated_at: int | None) -> Causes:
+    """What follows from the draws of a few steps, or of one run, and from how steps are fed."""
     found: Causes = {}
+    if case.feed is not None and (case.machine or calibrated_at is not None):
+        found["loader"] = _feeding_range(case.feed, played)
     time, durations = played.step_time, played.durations
     if len(durations) > 1:
         spread = _standard_error(durations, _episode(case)) * Z90 / time
