@@ -30,15 +30,13 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
 @pytest.mark.parametrize(
     "setting",
     [
-        "strategy.kind=powersgd",
         "strategy.kind=local_sgd",
         "strategy.kind=DiLoCo",
         "strategy.kind=async",
         "strategy.kind=parameter-server",
-        "strategy.comm_hook=powersgd",
+        "compression.kind=onebit-lamb",
         "strategy.mode=async",
         "strategy.period=500",
-        "compression.kind=top_k",
         "parallel.expert=8",
         "parallel.context=2",
         "moe.capacity=1.25",

@@ -17,6 +17,7 @@ from dpsim.cases.site import Site
 from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
+from dpsim.core import plugins
 from dpsim.describe.scenario import Scenario
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
@@ -84,7 +85,9 @@ class Case:
         """What every rank issues."""
         s = self.scenario
         own = (s.strategy, s.optimizer, s.host, s.schedule, s.stages, s.iteration)
-        return self.shared.known(Programs, self.batches, *own, self.backend.ideal)
+        backend = self.backend
+        carrier = plugins.name_of(backend)
+        return self.shared.known(Programs, self.batches, *own, backend.ideal, s.codec, carrier)
 
     @cached_property
     def transport(self) -> Transport:
