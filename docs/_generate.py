@@ -120,6 +120,7 @@ MEANING = {
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
     "Scenario.detail": "a collective as one phase per stage, or every round of it",
     "Scenario.seed": "of all random draws",
+    "Scenario.horizon": "how long workers with clocks of their own play; left out: until settled",
     "Scenario.sweep": (
         "the points: a mapping from key paths to lists is a grid, a list of mappings gives the "
         "points one by one"

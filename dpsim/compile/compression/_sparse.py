@@ -21,7 +21,7 @@ _ROUNDING = 1e-9
 
 
 @record
-class Sparse(Codec):
+class SparseCodec(Codec):
     """What sparse compressions have in common.
 
     density  the share of the elements that travels

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from dpsim.compile.compression import Payload, Prelude, Transit, Work
 from dpsim.compile.compression._codec import passes, width
-from dpsim.compile.compression._sparse import Density, Sparse
+from dpsim.compile.compression._sparse import Density, SparseCodec
 from dpsim.core.record import Check, record
 
 #: of the warm-up, and the root of the final density that the first of them has
@@ -22,7 +22,7 @@ _ROUNDING = 1e-9
 
 
 @record
-class Dgc(Sparse):
+class Dgc(SparseCodec):
     """The `density` of every matrix's elements; vectors travel whole.
 
     warm_up_steps  in which the density falls to it, in five stages of equal length

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dpsim.compile.compression import Payload, Transit, Work
 from dpsim.compile.compression._codec import passes
-from dpsim.compile.compression._sparse import Sparse, share_of
+from dpsim.compile.compression._sparse import SparseCodec, share_of
 from dpsim.core.record import Flag, record
 
 #: passes over the elements by which a GPU selects the k-th largest: a radix select of 8 bits at a
@@ -16,7 +16,7 @@ SELECT = 5
 
 
 @record
-class TopK(Sparse):
+class TopK(SparseCodec):
     """The `density` of a bucket's elements that are largest in magnitude: an all-gather of values
     and one of places.
 
