@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic_core import PydanticUndefined
 
+from dpsim.compile.compression import Compression, Wanted
 from dpsim.compile.routing import Moe
 from dpsim.compile.strategies import TorchVersion
 from dpsim.core import plugins
@@ -94,6 +95,8 @@ tensor parallelism) are refused where they meet.
 
 #: what the docstrings don't say, as "Record.key"
 MEANING = {
+    "Scenario.compression": "what gradients become before they travel: `fp16`, `{kind: powersgd, "
+    "rank: 2}`",
     "Scenario.title": "name for people; the file's name if empty",
     "Scenario.model": "what is trained",
     "Scenario.cluster": "what it runs on",
@@ -314,8 +317,9 @@ schedule folds the pipeline to a V.
 """
 
 COMPRESSION = """\
-What `comm_hook` of `ddp` does to a bucket: a name where its defaults do, or `{kind: NAME, …}`.  See
-[how to add one](howto/add-a-compression.md).
+What gradients become before they travel: a name where its defaults do, or `{kind: NAME, …}`; `none`
+is none.  `strategy.comm_hook` of `ddp` says the same.  See [how to compress
+gradients](howto/compress-gradients.md) and [how to add a compression](howto/add-a-compression.md).
 """
 
 JOBS = """\
@@ -420,7 +424,7 @@ def table(cls: type) -> str:
     _, texts = docstring(cls)
     for name, field in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
         key = field.alias or name
-        meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name)
+        meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name) or texts.get(key)
         if meaning is None:
             raise KeyError(f"describe {cls.__name__}.{key} in MEANING or in its docstring")
         cells = (f"`{key}`", value_of(hints[name]), default_of(field, hints[name]), meaning)
@@ -432,6 +436,9 @@ def docstring(cls: type) -> tuple[str, dict[str, str]]:
     """Prose, and the texts of lines of the form ``key   text`` with their continuations."""
     prose: list[str] = []
     texts: dict[str, str] = docstring(Recovery)[1] if cls in Recovery.__subclasses__() else {}
+    for base in cls.__mro__[-1:0:-1]:
+        if issubclass(base, Compression):  # whose settings are in part inherited
+            texts |= docstring(base)[1]
     keys: list[str] = []
     for line in inspect.cleandoc(cls.__doc__ or "").replace("``", "`").splitlines():
         entry = re.match(r"(\w+(?:, \w+)*) {2,}(\S.*)", line)
@@ -492,7 +499,8 @@ def _plugin(mark: Plugin) -> str:
     keys = {"variability": "distribution", "backends": "collective", "strategies": "strategy"}
     keys |= {"schedules": "schedule", "compression": "compression", "recoveries": "recovery"}
     key = keys[mark.folder]
-    return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
+    chosen = "`none`, a name or a " if isinstance(mark, type(get_args(Wanted)[1])) else ""
+    return f"{chosen}mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
 
 
 #: what a mark of an annotated type says about its values

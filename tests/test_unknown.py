@@ -30,13 +30,11 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
 @pytest.mark.parametrize(
     "setting",
     [
-        "strategy.kind=powersgd",
         "strategy.kind=local_sgd",
         "strategy.kind=DiLoCo",
         "strategy.kind=hogwild",
-        "strategy.comm_hook=powersgd",
+        "compression.kind=onebit-lamb",
         "strategy.period=500",
-        "compression.kind=top_k",
         "parallel.context=2",
         "model.adapters.rank=16",
         "failures.preemption=1",

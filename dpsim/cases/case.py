@@ -19,6 +19,7 @@ from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
 from dpsim.compile.routing import Moe
+from dpsim.core import plugins
 from dpsim.describe.scenario import Scenario
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
@@ -87,8 +88,10 @@ class Case:
         """What every rank issues."""
         s = self.scenario
         own = (s.strategy, s.optimizer, s.host, s.schedule, s.moe or Moe())
+        backend = self.backend
+        coded = (s.codec, plugins.name_of(backend))
         return self.shared.known(
-            Programs, self.batches, *own, s.stages, s.iteration, self.backend.ideal
+            Programs, self.batches, *own, s.stages, s.iteration, backend.ideal, *coded
         )
 
     @cached_property
