@@ -32,7 +32,7 @@ from typing import Any, Literal
 from dpsim.core import unknown
 from dpsim.core.record import Refused
 from dpsim.models import Model
-from dpsim.models.huggingface import rotary
+from dpsim.models.huggingface import decoders, encoder_decoder, encoders, rotary, vision
 from dpsim.models.huggingface.config import SIZE_LIMIT, Config, whole
 from dpsim.models.huggingface.learned import bert, gpt2, opt
 from dpsim.models.huggingface.tensors import Parts
@@ -44,20 +44,41 @@ Attention = Literal["flash", "math"]
 
 
 def read_config(
-    data: Mapping[str, Any], *, sequence_length: int, name: str, attention: Attention = "flash"
+    data: Mapping[str, Any],
+    *,
+    sequence_length: int | None,
+    name: str,
+    attention: Attention = "flash",
+    target_length: int | None = None,
+    image_size: int | None = None,
+    head: str | None = None,
 ) -> Model:
-    """The model that `data` (a parsed `config.json`) describes, for sequences of that many tokens;
-    `attention: math` stores the scores of every pair of tokens.
+    """The model that `data` (a parsed `config.json`) describes, for sequences of that many tokens,
+    or images of so many pixels along one side; `target_length` tokens for a decoder beside an
+    encoder, `head` behind an encoder; `attention: math` stores the scores of every pair of tokens.
 
-    One sample is one sequence.  Parameters are fp32 unless the trainer says otherwise: the file's
-    `torch_dtype` states how weights were stored and is ignored.  Raises Refused naming the key.
+    One sample is one sequence, or one image.  Parameters are fp32 unless the trainer says
+    otherwise: the file's `torch_dtype` states how weights were stored and is ignored.  Raises
+    Refused naming the key.
     """
     if not isinstance(data, Mapping):
         raise Refused("a model configuration must be a mapping (a JSON object)")
-    tokens = whole(sequence_length, "sequence_length", SIZE_LIMIT)
-    config = Config(data, tokens, stored=attention == "math")
-    layers, order = _FAMILIES[_family(data)](config)
-    return Model(name=name, layers=layers, forward_order=order, sample="sequence", tokens=tokens)
+    sizes = (sequence_length, "sequence_length"), (target_length, "target_length")
+    tokens, target, image = (
+        None if size is None else whole(size, key, SIZE_LIMIT)
+        for size, key in (*sizes, (image_size, "image_size"))
+    )
+    config = Config(data, tokens, attention == "math", target, image, head)
+    family = _family(data)
+    layers, order = _FAMILIES[family](config)
+    images = family in _IMAGES
+    return Model(
+        name=name,
+        layers=layers,
+        forward_order=order,
+        sample="image" if images else "sequence",
+        tokens=1 if images else config.target_tokens if family == "whisper" else config.tokens,
+    )
 
 
 def _family(data: Mapping[str, Any]) -> str:
@@ -83,5 +104,31 @@ _FAMILIES: dict[str, Callable[[Config], Parts]] = {
     "gpt2": gpt2,
     "bert": bert,
     "opt": opt,
+    "falcon": decoders.falcon,
+    "bloom": decoders.bloom,
+    "gptj": decoders.gptj,
+    "gpt_neox": decoders.gpt_neox,
+    "gpt_neo": decoders.gpt_neo,
+    "mpt": decoders.mpt,
+    "chatglm": decoders.chatglm,
+    "t5": encoder_decoder.t5,
+    "mt5": partial(encoder_decoder.t5, gated=True, tied=False),
+    "umt5": partial(encoder_decoder.t5, gated=True, tied=False, every=True),
+    "bart": encoder_decoder.bart,
+    "mbart": partial(encoder_decoder.bart, final=True),
+    "whisper": encoder_decoder.whisper,
+    "roberta": encoders.roberta,
+    "xlm-roberta": encoders.roberta,
+    "camembert": encoders.roberta,
+    "electra": encoders.electra,
+    "distilbert": encoders.distilbert,
+    "albert": encoders.albert,
+    "deberta-v2": encoders.deberta_v2,
+    "vit": vision.vit,
+    "deit": vision.vit,
+    "clip": vision.clip,
     **{name: partial(rotary.rotary, family) for name, family in rotary.FAMILIES.items()},
 }
+
+#: those whose samples are images
+_IMAGES = ("vit", "deit", "clip")
