@@ -7,7 +7,7 @@ of t tokens of width w has t w.  For every operation:
   per row of a matrix, 4 q k d per head of attention over q queries and k keys of size d.  Backward
   costs twice that, once where the input needs no gradient.  All else costs none, only traffic.
 * Forward traffic in elements: convolution and matrix in + out; attention its queries, keys, values
-  and output (scores are not stored); batch normalisation 3 out, other norms 2 out; activation 2 out,
+  and output, and 4 q k per head where scores are stored, which are kept then; batch normalisation 3 out, other norms 2 out; activation 2 out,
   gated product 3 out, dropout 2.5 out; addition 3 out; pooling in + out.
 * Backward traffic: twice forward, but for batch normalisation (5 out), activations, dropout and
   additions (3 out), pooling (in + out), and convolutions and matrices without a gradient of their
@@ -50,6 +50,9 @@ class LayerSum:
     kept: float = 0.0
     kernels: int = 0
     batch_norm: int = 0
+    scores: float = 0.0
+    again_flop: float = 0.0
+    again_moved: float = 0.0
 
     def own(self, name: str, *shape: int) -> LayerSum:
         """A parameter tensor that no operation below accounts for."""
@@ -88,16 +91,29 @@ class LayerSum:
         return self.moves(read + wrote, passes * (read + wrote))
 
     def attention(
-        self, queries: float, keys: float, width: int, *, pairs: float | None = None, kv: int = 0
+        self,
+        queries: float,
+        keys: float,
+        width: int,
+        *,
+        pairs: float | None = None,
+        kv: int = 0,
+        stored: int = 0,
     ) -> LayerSum:
         """Attention of `queries` tokens over `keys`, with heads of `width` elements together, or of
-        `kv` for keys and values; `pairs` of tokens are computed (all if left out)."""
+        `kv` for keys and values; `pairs` of tokens are computed (all if left out), and their scores
+        are `stored` for so many heads."""
         flop = 4.0 * width * (queries * keys if pairs is None else pairs)
-        moved = 2.0 * queries * width + 2.0 * keys * (kv or width)
+        moved, scores = 2.0 * queries * width + 2.0 * keys * (kv or width), stored * queries * keys
         self.flop += flop
         self.back_flop += 2 * flop
-        self.kept += queries * width
-        return self.moves(moved, 2 * moved)
+        self.kept += queries * width + scores
+        if stored:
+            self.scores += scores
+            self.again_flop += flop
+            self.again_moved += moved + 4 * scores
+            self.kernels += 2
+        return self.moves(moved + 4 * scores, 2 * (moved + 4 * scores))
 
     def norm(
         self, name: str, elements: float, width: int, *, bias: bool = True, batch: bool = False
@@ -159,7 +175,10 @@ class LayerSum:
             kernels=max(self.kernels, 1),
             activations=self.kept,
             activations_full=read,
-            activations_selective=self.kept,
+            activations_selective=self.kept - self.scores,
+            again_flop=self.again_flop,
+            again_bytes=self.again_moved,
+            again_kernels=3 * (self.scores > 0),
             activations_op=self.kept,
             output=wrote,
             unit=self.unit,

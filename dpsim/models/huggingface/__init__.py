@@ -1,10 +1,11 @@
 """Models from Hugging Face `config.json` files: sizes in, layers out.
 
-`read_config` knows the families gpt2, bert, opt, and the rotary families llama, mistral, qwen2,
-qwen3, phi3, gemma and gemma2; every other family is refused by name.  Tensor names, shapes and
-their registration order follow huggingface/transformers `src/transformers/models/FAMILY/
-modeling_FAMILY.py`.  FLOP, traffic and memory follow the rules in
-`dpsim/models/transformer_layers.py`.
+`read_config` knows the families gpt2, bert, opt, the rotary families llama, mistral, qwen2,
+qwen3, phi3, gemma and gemma2, and with sparse experts mixtral, qwen2_moe, qwen3_moe, olmoe,
+gpt_oss, dbrx, deepseek_v2, deepseek_v3 and kimi_k2; every other family is refused by name.  Tensor
+names, shapes and their registration order follow huggingface/transformers
+`src/transformers/models/FAMILY/modeling_FAMILY.py`.  FLOP, traffic and memory follow the rules in
+`dpsim/models/transformer_layers.py` and `dpsim/models/expert_layers.py`.
 
 A block is two layers, ``….attention`` and ``….mlp``, of one unit.  The norm of each half belongs
 to that half and comes after its matrices, as the rotary families register them (GPT-2 registers it
@@ -25,14 +26,24 @@ Parameter counts, with P positions, T token types, L blocks, and h, f, a, k, d, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from dpsim.core import unknown
 from dpsim.core.record import Refused
 from dpsim.models import Model
-from dpsim.models.huggingface import decoders, encoder_decoder, encoders, rotary, vision
+from dpsim.models.huggingface import (
+    decoders,
+    deepseek,
+    encoder_decoder,
+    encoders,
+    joint,
+    rotary,
+    sparse,
+    unet,
+    vision,
+)
 from dpsim.models.huggingface.config import SIZE_LIMIT, Config, whole
 from dpsim.models.huggingface.learned import bert, gpt2, opt
 from dpsim.models.huggingface.tensors import Parts
@@ -68,22 +79,41 @@ def read_config(
         None if size is None else whole(size, key, SIZE_LIMIT)
         for size, key in (*sizes, (image_size, "image_size"))
     )
-    config = Config(data, tokens, attention == "math", target, image, head)
     family = _family(data)
+    given = {"sequence_length": tokens, "target_length": target, "image_size": image, "head": head}
+    _check_use(family, [key for key, value in given.items() if value is not None])
+    config = Config(data, tokens, attention == "math", target, image, head)
     layers, order = _FAMILIES[family](config)
     images = family in _IMAGES
+    if not images:
+        tokens = encoder_decoder.heard(config) if family == "whisper" else config.tokens
     return Model(
         name=name,
         layers=layers,
         forward_order=order,
         sample="image" if images else "sequence",
-        tokens=1 if images else config.target_tokens if family == "whisper" else config.tokens,
+        tokens=1 if images else tokens,
     )
+
+
+def takes_length(data: Mapping[str, Any]) -> bool:
+    """Whether the model that `data` describes needs a `sequence_length` to be known."""
+    return _family(data) not in (*_IMAGES, "whisper")
+
+
+def _check_use(family: str, given: Sequence[str]) -> None:
+    """Refuse keys that `family` has no use for."""
+    for key in given:
+        users = _USES.get(key)
+        if users is None and family in _WITHOUT_TEXT:
+            raise Refused(f"{family} has samples without tokens", (key,))
+        if users is not None and family not in users:
+            raise Refused(f"{family} has no use for it; it is for {', '.join(users)}", (key,))
 
 
 def _family(data: Mapping[str, Any]) -> str:
     """The model family; BERT files of Google's original key set carry no `model_type`."""
-    family = data.get("model_type")
+    family = data.get("model_type", data.get("_class_name"))  # diffusers names the class
     if family is None and "type_vocab_size" in data and "intermediate_size" in data:
         return "bert"
     known = ", ".join(sorted(_FAMILIES))
@@ -127,8 +157,25 @@ _FAMILIES: dict[str, Callable[[Config], Parts]] = {
     "vit": vision.vit,
     "deit": vision.vit,
     "clip": vision.clip,
+    "UNet2DConditionModel": unet.unet,
+    "SD3Transformer2DModel": joint.sd3,
+    "FluxTransformer2DModel": joint.flux,
     **{name: partial(rotary.rotary, family) for name, family in rotary.FAMILIES.items()},
+    **{name: partial(sparse.sparse, family) for name, family in sparse.FAMILIES.items()},
+    "dbrx": sparse.dbrx,
+    **{name: partial(deepseek.deepseek, biased) for name, biased in deepseek.FAMILIES.items()},
 }
 
-#: those whose samples are images
-_IMAGES = ("vit", "deit", "clip")
+#: those whose samples are images, and those whose samples have no tokens that a scenario states
+_DIFFUSION = ("UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
+_IMAGES = ("vit", "deit", "clip", *_DIFFUSION)
+_WITHOUT_TEXT = ("vit", "deit")
+#: keys of a scenario that only some have a use for
+_USES = {
+    "target_length": ("t5", "mt5", "umt5", "bart", "mbart", "whisper"),
+    "image_size": _IMAGES,
+    "head": (
+        "bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert",
+        "deberta-v2", "vit", "deit",
+    ),
+}  # fmt: skip

@@ -196,8 +196,7 @@ def _bart_halves(
 def whisper(config: Config) -> Parts:
     """Whisper: two convolutions over 30 s of sound, and an encoder and a decoder like BART's."""
     h, places = config.size("d_model"), config.size("max_source_positions", default=1500)
-    most = config.size("max_target_positions", default=448)
-    t = min(config.target or config.length or most, most)
+    most, t = config.size("max_target_positions", default=448), heard(config)
     layers = [_sound(config, h, places)]
     block = _bart_block(config, "encoder", h)
     for i in range(config.layers("encoder_layers")):
@@ -216,6 +215,12 @@ def whisper(config: Config) -> Parts:
     layers.append(final_norm("decoder.layer_norm", h, norm("decoder.layer_norm", h), t))
     layers.append(head("proj_out", h, vocabulary, t, tied="decoder.embed_tokens"))
     return tuple(layers), ()
+
+
+def heard(config: Config) -> int:
+    """Tokens that the decoder is given for 30 s of sound."""
+    most = config.size("max_target_positions", default=448)
+    return min(config.target or config.length or most, most)
 
 
 def _sound(config: Config, h: int, places: int) -> Layer:

@@ -13,8 +13,6 @@ sequence has one token more than that; samples are images, so none states a `seq
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dpsim.core.record import Refused
 from dpsim.models import Layer, Tensor
 from dpsim.models.huggingface.config import Config
@@ -97,25 +95,17 @@ def _vit_head(config: Config, h: int) -> Layer:
 
 def clip(config: Config) -> Parts:
     """CLIP: a tower for captions and one for images, and what compares them."""
-    text = _inner(config, "text_config", "text_config_dict")
-    image = _inner(config, "vision_config", "vision_config_dict")
     width = config.size("projection_dim", default=512)
-    captions, pictures = _captions(text), _pictures(image)
+    captions = _captions(config.section("text_config"))
+    pictures = _pictures(config.section("vision_config"))
+    scale = LayerSum("scale").own("logit_scale").activation(1).layer(read=1, wrote=1)
     compared = LayerSum("projections")
     for name, tower in (("visual", pictures), ("text", captions)):
         hidden = tower[-1].tensors[-1].elements
         compared.matrix(f"{name}_projection", 1, width, hidden, bias=False)
-    compared.own("logit_scale").activation(2 * width)
-    layers = (*captions, *pictures, compared.layer(read=2 * width, wrote=2 * width))
-    return layers, ()
-
-
-def _inner(config: Config, *keys: str) -> Config:
-    """The part of the file under the last of `keys` that is there."""
-    found = next((config.data[key] for key in keys if config.data.get(key)), None)
-    if not isinstance(found, dict):
-        raise Refused("is missing", (keys[0],))
-    return replace(config, data=found)
+    last = compared.layer(read=2 * width, wrote=2 * width)
+    layers = (scale, *captions, *pictures, last)
+    return layers, (*range(1, len(layers)), 0)
 
 
 def _tower(config: Config, *, causal: bool, heads: int, f: int, h: int) -> Block:
