@@ -3,19 +3,21 @@
 All figures are per sample.  A plane of c channels of n x n elements has c n^2 elements, a sequence
 of t tokens of width w has t w.  For every operation:
 
-* FLOP, a multiply-add counted as 2: 2 k_h k_w c_in / groups c_out n_out^2 of a convolution, 2 in out
-  per row of a matrix, 4 q k d per head of attention over q queries and k keys of size d.  Backward
-  costs twice that, once where the input needs no gradient.  All else costs none, only traffic.
+* FLOP, a multiply-add counted as 2: 2 k_h k_w c_in / groups c_out n_out^2 of a convolution, 2 in
+  out per row of a matrix, 4 q k d per head of attention over q queries and k keys of size d.
+  Backward costs twice that, once where the input needs no gradient.  All else costs none, only
+  traffic.
 * Forward traffic in elements: convolution and matrix in + out; attention its queries, keys, values
-  and output, and 4 q k per head where scores are stored, which are kept then; batch normalisation 3 out, other norms 2 out; activation 2 out,
-  gated product 3 out, dropout 2.5 out; addition 3 out; pooling in + out.
+  and output, and 4 q k per head where scores are stored, which are kept then; batch normalisation 3
+  out, other norms 2 out; activation 2 out, gated product 3 out, dropout 2.5 out; addition 3 out;
+  pooling in + out.
 * Backward traffic: twice forward, but for batch normalisation (5 out), activations, dropout and
   additions (3 out), pooling (in + out), and convolutions and matrices without a gradient of their
   input (in + out).
 * Kept for backward, in elements: each operation keeps its output once where a later one needs it,
   which is so for all but additions that an in-place activation follows; max pooling keeps int64
-  indices too (two elements each), dropout a mask of one byte (half an element), batch and other norms
-  their input, which is the output of the operation before.
+  indices too (two elements each), dropout a mask of one byte (half an element), batch and other
+  norms their input, which is the output of the operation before.
 * One kernel each.
 
 The sources of these rules are those of `image_layers` and `transformer_layers`.

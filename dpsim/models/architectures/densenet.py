@@ -51,7 +51,9 @@ class DenseNet(Architecture):
             if block < len(blocks):
                 name = f"features.transition{block}"
                 net.normed(f"{name}.norm")
-                net.convolution(f"{name}.conv", net.plane.channels // 2, 1, active=False, bias=False)
+                net.convolution(
+                    f"{name}.conv", net.plane.channels // 2, 1, active=False, bias=False
+                )
                 net.pool(f"{name}.pool", 2, 2, maximum=False)
         net.normed("features.norm5")
         net.average("avgpool")

@@ -28,7 +28,8 @@ class DiT(Architecture):
     image_size    pixels along one side; the latent has an eighth of them
     classes       classes of images, beside which there is one for none
 
-    The encoder that makes latents of images is frozen and not part of it; positions are not trained.
+    The encoder that makes latents of images is frozen and not part of it; positions are not
+    trained.
     """
 
     variant: Literal["S", "B", "L", "XL"] = "XL"

@@ -44,9 +44,7 @@ class EfficientNet(Architecture):
         """Squeezed inverted bottlenecks between two convolutions, in registration order."""
         wide, deep, size = _SCALES[self.scale]
         net = ImageNetwork(Plane(3, self.image_size or size))
-        net.convolution(
-            "features.0.0", _channels(32 * wide), 3, stride=2, norm="features.0.1"
-        )
+        net.convolution("features.0.0", _channels(32 * wide), 3, stride=2, norm="features.0.1")
         for stage, (ratio, kernel, stride, _, written, count) in enumerate(_STAGES, start=1):
             for number in range(math.ceil(count * deep)):
                 net.unit = f"features.{stage}.{number}"

@@ -104,7 +104,9 @@ def _inverted(net: ImageNetwork, name: str, inside: str, row: tuple[int, ...]) -
         place += 1
     same = stride == 1 and source.channels == channels
     last = f"{name}.{inside}.{place}"
-    ends = (last, f"{name}.{inside}.{place + 1}") if inside == "conv" else (f"{last}.0", f"{last}.1")
+    ends = (
+        (last, f"{name}.{inside}.{place + 1}") if inside == "conv" else (f"{last}.0", f"{last}.1")
+    )
     net.convolution(ends[0], channels, 1, norm=ends[1], active=False, add=same)
 
 

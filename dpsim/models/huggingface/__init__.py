@@ -1,11 +1,11 @@
 """Models from Hugging Face `config.json` files: sizes in, layers out.
 
-`read_config` knows the families gpt2, bert, opt, the rotary families llama, mistral, qwen2,
-qwen3, phi3, gemma and gemma2, and with sparse experts mixtral, qwen2_moe, qwen3_moe, olmoe,
-gpt_oss, dbrx, deepseek_v2, deepseek_v3 and kimi_k2; every other family is refused by name.  Tensor
-names, shapes and their registration order follow huggingface/transformers
-`src/transformers/models/FAMILY/modeling_FAMILY.py`.  FLOP, traffic and memory follow the rules in
-`dpsim/models/transformer_layers.py` and `dpsim/models/expert_layers.py`.
+`read_config` knows the families of the table at the end of this module; every other one is refused
+by name.  Tensor names, shapes and their registration order follow huggingface/transformers
+`src/transformers/models/FAMILY/modeling_FAMILY.py`, those of diffusion models
+huggingface/diffusers. FLOP, traffic and memory follow the rules in
+`dpsim/models/transformer_layers.py`, `dpsim/models/expert_layers.py` and
+`dpsim/models/layer_sum.py`.
 
 A block is two layers, ``….attention`` and ``….mlp``, of one unit.  The norm of each half belongs
 to that half and comes after its matrices, as the rotary families register them (GPT-2 registers it
@@ -85,20 +85,32 @@ def read_config(
     config = Config(data, tokens, attention == "math", target, image, head)
     layers, order = _FAMILIES[family](config)
     images = family in _IMAGES
+    count = 1
     if not images:
-        tokens = encoder_decoder.heard(config) if family == "whisper" else config.tokens
+        count = encoder_decoder.heard(config) if family == "whisper" else config.tokens
     return Model(
         name=name,
         layers=layers,
         forward_order=order,
         sample="image" if images else "sequence",
-        tokens=1 if images else tokens,
+        tokens=count,
     )
 
 
 def takes_length(data: Mapping[str, Any]) -> bool:
     """Whether the model that `data` describes needs a `sequence_length` to be known."""
     return _family(data) not in (*_IMAGES, "whisper")
+
+
+def kind_of(data: Mapping[str, Any]) -> str:
+    """What kind of model `data` describes, as far as one may stand for another: "image", "encoder
+    and decoder", "encoder" or "decoder"."""
+    family = _family(data)
+    if family in _IMAGES:
+        return "image"
+    if family in _USES["target_length"]:
+        return "encoder and decoder"
+    return "encoder" if family in _USES["head"] else "decoder"
 
 
 def _check_use(family: str, given: Sequence[str]) -> None:
@@ -116,15 +128,16 @@ def _family(data: Mapping[str, Any]) -> str:
     family = data.get("model_type", data.get("_class_name"))  # diffusers names the class
     if family is None and "type_vocab_size" in data and "intermediate_size" in data:
         return "bert"
-    known = ", ".join(sorted(_FAMILIES))
+    known = f"{', '.join(_USUAL)} and {len(_FAMILIES) - len(_USUAL)} more"
     if family is None:
         raise Refused(f"is missing; known: {known}", ("model_type",))
     if not isinstance(family, str):
         raise Refused(f"{str(family)[:60]!r} is not a name; known: {known}", ("model_type",))
     if family not in _FAMILIES:
+        near = unknown.did_you_mean(family, _FAMILIES)
         said = (
             unknown.not_modelled(family)
-            or f"model family {family[:60]!r} is not modelled; {_RECORD}"
+            or f"model family {family[:60]!r} is not modelled; {near}{near and ' '}{_RECORD}"
         )
         raise Refused(f"{said}; known: {known}", ("model_type",))
     return family
@@ -166,6 +179,8 @@ _FAMILIES: dict[str, Callable[[Config], Parts]] = {
     **{name: partial(deepseek.deepseek, biased) for name, biased in deepseek.FAMILIES.items()},
 }
 
+#: those that are named where another is refused
+_USUAL = ("bert", "gpt2", "llama", "mixtral", "t5", "vit")
 #: those whose samples are images, and those whose samples have no tokens that a scenario states
 _DIFFUSION = ("UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
 _IMAGES = ("vit", "deit", "clip", *_DIFFUSION)

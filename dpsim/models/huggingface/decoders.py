@@ -1,8 +1,8 @@
 """Decoders that are neither GPT-2 nor of the rotary families: Falcon, BLOOM, GPT-J, GPT-NeoX,
 GPT-Neo, MPT and ChatGLM.
 
-Names and order of registration follow huggingface/transformers `modeling_FAMILY.py` (ChatGLM: THUDM's
-`modeling_chatglm.py`).  Parameters, with the symbols of `transformer_layers`:
+Names and order of registration follow huggingface/transformers `modeling_FAMILY.py` (ChatGLM:
+THUDM's `modeling_chatglm.py`).  Parameters, with the symbols of `transformer_layers`:
 
 * Falcon (Almazrouei et al., arXiv:2311.16867): V h + L (h (a + 2 k) d + h^2 + 2 h f + norms) + 2 h,
   norms 4 h in the new architecture, 2 h in that of 7B
@@ -218,7 +218,10 @@ def mpt(config: Config) -> Parts:
     """MPT: no biases, positions as a slope on the scores."""
     config.require("no_bias", True)
     h, heads = config.size("d_model"), config.size("n_heads")
-    d, f = config.share(h, heads, "d_model", "n_heads"), h * config.size("expansion_ratio", default=4)
+    d, f = (
+        config.share(h, heads, "d_model", "n_heads"),
+        h * config.size("expansion_ratio", default=4),
+    )
     block = Block(
         h, heads, heads, d, f, products=1, dropout=config.dropout("resid_pdrop", 0.0),
         stored=config.stored,
@@ -268,5 +271,3 @@ def chatglm(config: Config) -> Parts:
     last = norm("encoder.final_layernorm", h, bias=False)
     tied = config.flag("tie_word_embeddings", False)
     return _decoder(config, (table,), blocks, halves, last, path="encoder.layers", tied=tied)
-
-

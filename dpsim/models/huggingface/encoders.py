@@ -7,13 +7,15 @@ also what is taken without the key), the head of masked words (`mlm`), that and 
 sentences (`pretraining`), or a classifier of two classes (`classification`).
 
 * head of masked words: h e + e, 2 e of its norm and V of a bias (e: width of the embedding), its
-  matrix being that of the embedding; next sentences: 2 h + 2; classification: of BERT 2 h + 2 behind
-  the pooler, of the others h^2 + h + 2 h + 2 in the pooler's place
+  matrix being that of the embedding; next sentences: 2 h + 2; classification: of BERT 2 h + 2
+  behind the pooler, of the others h^2 + h + 2 h + 2 in the pooler's place
 * RoBERTa (Liu et al., arXiv:1907.11692) counts as BERT; two of its positions are never used
 * DistilBERT (Sanh et al., arXiv:1910.01108): no token types and no pooler
-* ELECTRA (Clark et al., arXiv:2003.10555): embeddings of width e and e h + h to widen them, no pooler
-* ALBERT (Lan et al., arXiv:1909.11942): as ELECTRA; the blocks of a group are one set of tensors that
-  is used again and again, whose gradients are final when its first use has been gone back through
+* ELECTRA (Clark et al., arXiv:2003.10555): embeddings of width e and e h + h to widen them, no
+  pooler
+* ALBERT (Lan et al., arXiv:1909.11942): as ELECTRA; the blocks of a group are one set of tensors
+  that is used again and again, whose gradients are final when its first use has been gone back
+  through
 * DeBERTa-v2 and v3 (He et al., arXiv:2006.03654): 2 B h of relative positions and their norm; a
   block multiplies these with its matrices of k and q too, and scores get two more terms of s x 2 B
   pairs each, gathered to s x s, so they are stored whatever kernels there are
@@ -72,7 +74,7 @@ def _classes(name: str, h: int) -> Layer:
 
 
 def roberta(config: Config) -> Parts:
-    """RoBERTa: BERT with other words and positions; the first two of its positions are never used."""
+    """RoBERTa: BERT with other words and positions, the first two of which are never used."""
     return _bert_like(config, spare=2, pooled="pooler")
 
 
@@ -153,7 +155,8 @@ def distilbert(config: Config) -> Parts:
     )
     layers = [embedding("embeddings", h, tables, s, dropout=block.dropout, lookups=2)]
     for i in range(config.layers("n_layers", "num_hidden_layers")):
-        unit, first = f"transformer.layer.{i}", ()
+        unit = f"transformer.layer.{i}"
+        first: tuple[Tensor, ...] = ()
         for part in ("q_lin", "k_lin", "v_lin", "out_lin"):
             first += linear(f"{unit}.attention.{part}", h, h)
         first += norm(f"{unit}.sa_layer_norm", h)

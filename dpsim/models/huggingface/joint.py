@@ -6,8 +6,8 @@ Names and order of registration follow huggingface/diffusers `transformer_sd3.py
 cut into patches of 2 x 2, with a prompt of `sequence_length` tokens (333 of SD3: 77 of CLIP and 256
 of T5; 512 of FLUX).  Encoders of images and prompts are frozen and not part of it.
 
-Sources: Esser et al., arXiv:2403.03206; black-forest-labs/flux `src/flux/model.py`.  Parameters follow
-from the tensors; of FLUX.1-dev they are 11,901,408,320.
+Sources: Esser et al., arXiv:2403.03206; black-forest-labs/flux `src/flux/model.py`.  Parameters
+follow from the tensors; of FLUX.1-dev they are 11,901,408,320.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dpsim.core.record import Refused
 from dpsim.models import Layer
 from dpsim.models.huggingface.config import Config
 from dpsim.models.huggingface.tensors import Parts
-from dpsim.models.huggingface.unet import LATENT
+from dpsim.models.huggingface.unet import LATENT, latent
 from dpsim.models.layer_sum import LayerSum
 
 #: width of the sinusoids that tell the step of diffusion
@@ -53,7 +53,7 @@ class JointSum(LayerSum):
 
 def _patches(config: Config, patch: int, default: int) -> int:
     """Tokens of the image: patches of its latent."""
-    size = default if config.image is None else config.image // LATENT
+    size = latent(config, default)
     if size % patch:
         raise Refused(f"latents of {size} are no multiple of patches of {patch}", ("image_size",))
     return (size // patch) ** 2
@@ -70,7 +70,9 @@ def sd3(config: Config) -> Parts:
     rows = _patches(config, patch, config.size("sample_size", default=128))
     prompt, context = config.length or _SD3_PROMPT, config.size("joint_attention_dim")
     pixels, out = channels * patch**2, config.size("out_channels", default=channels)
-    first = JointSum("pos_embed", first=True).own("pos_embed.proj.weight", h, channels, patch, patch)
+    first = JointSum("pos_embed", first=True).own(
+        "pos_embed.proj.weight", h, channels, patch, patch
+    )
     first.own("pos_embed.proj.bias", h).product(2.0 * rows * pixels * h, rows * pixels, rows * h)
     first.add(rows * h)
     layers = [first.layer(read=rows * pixels, wrote=rows * h)]
@@ -81,7 +83,9 @@ def sd3(config: Config) -> Parts:
     layers.append(read.layer(read=prompt * context, wrote=prompt * h))
     count, norms = config.layers("num_layers"), _norms(config)
     for i in range(count):
-        layers.append(_sd3_block(config, f"transformer_blocks.{i}", rows, prompt, h, norms, i == count - 1))
+        layers.append(
+            _sd3_block(config, f"transformer_blocks.{i}", rows, prompt, h, norms, i == count - 1)
+        )
     last = JointSum("proj_out").modulation("norm_out", h, 2).modulated(rows, h)
     last.matrix("proj_out", rows, patch**2 * out, h)
     layers.append(last.layer(read=rows * h, wrote=rows * patch**2 * out))

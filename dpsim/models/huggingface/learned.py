@@ -8,14 +8,7 @@ from dpsim.models import Layer, Tensor
 from dpsim.models.huggingface.config import Config
 from dpsim.models.huggingface.encoders import behind
 from dpsim.models.huggingface.tensors import Parts, linear, norm
-from dpsim.models.transformer_layers import (
-    Block,
-    attention,
-    embedding,
-    final_norm,
-    head,
-    mlp,
-)
+from dpsim.models.transformer_layers import Block, attention, embedding, final_norm, head, mlp
 
 # GPT-2 -------------------------------------------------------------------------------------------
 

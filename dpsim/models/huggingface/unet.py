@@ -4,8 +4,8 @@ Names and order of registration follow huggingface/diffusers `unet_2d_condition.
 `unet_2d_blocks.py`, in which the blocks on the way up come before the one in the middle, and a
 block's attentions before its residual blocks.  One sample is an image of `image_size` pixels, which
 is a latent of an eighth of that (`sample_size` if left out), with a prompt of `sequence_length`
-tokens (77).  What is trained is the U-Net: encoders of images and prompts are frozen, and mostly run
-before; where they run in the step, that is host or device time of its own.
+tokens (77).  What is trained is the U-Net: encoders of images and prompts are frozen, and mostly
+run before; where they run in the step, that is host or device time of its own.
 
 Sources: Rombach et al., arXiv:2112.10752; Podell et al., arXiv:2307.01952 (XL).  Parameters follow
 from the tensors; of Stable Diffusion 1.5 they are 859,520,964, of XL 2,567,463,684.
@@ -57,12 +57,20 @@ class LatentNet:
 
 def unet(config: Config) -> Parts:
     """A U-Net with cross-attention to a prompt."""
-    for key in ("class_embed_type", "time_cond_proj_dim", "encoder_hid_dim", "dual_cross_attention"):
+    for key in (
+        "class_embed_type",
+        "time_cond_proj_dim",
+        "encoder_hid_dim",
+        "dual_cross_attention",
+    ):
         if config.data.get(key):
             raise Refused(f"{str(config.data[key])[:60]!r} is not modelled", (key,))
     widths = _numbers(config, "block_out_channels")
     net = _net(config, widths)
-    size = config.size("sample_size") if config.image is None else config.image // LATENT
+    size = latent(config, config.size("sample_size", default=64))
+    if size % 2 ** (len(widths) - 1):
+        halves = f"latents of {size} cannot be halved {len(widths) - 1} times"
+        raise Refused(halves, ("image_size" if config.image else "sample_size",))
     plane = Plane(config.size("in_channels", default=4), size)
     first = LayerSum("conv_in", first=True)
     out = Plane(widths[0], size)
@@ -78,6 +86,15 @@ def unet(config: Config) -> Parts:
     last.convolution("conv_out", plane, out, (3, 3), bias=True)
     net.put((5,), last.layer(read=plane.elements, wrote=out.elements))
     return net.parts()
+
+
+def latent(config: Config, default: int) -> int:
+    """Elements along one side of the latent of an image."""
+    if config.image is None:
+        return default
+    if config.image % LATENT:
+        raise Refused(f"{config.image} is no multiple of {LATENT} pixels", ("image_size",))
+    return config.image // LATENT
 
 
 def _net(config: Config, widths: Sequence[int]) -> LatentNet:
@@ -142,9 +159,7 @@ def _down(
     config: Config, net: LatentNet, widths: Sequence[int], plane: Plane
 ) -> tuple[list[int], Plane]:
     """The way down, and the channels of what the way up will read again."""
-    crossed = _types(
-        config, "down_block_types", len(widths), "DownBlock2D", "CrossAttnDownBlock2D"
-    )
+    crossed = _types(config, "down_block_types", len(widths), "DownBlock2D", "CrossAttnDownBlock2D")
     count, skips = config.size("layers_per_block", default=2), [plane.channels]
     for block, width in enumerate(widths):
         for layer in range(count):
@@ -202,9 +217,7 @@ def _resized(
     net.put(place, made.layer(read=copied or read.elements, wrote=out.elements))
 
 
-def _residual(
-    net: LatentNet, place: tuple[int, ...], name: str, read: Plane, width: int
-) -> Plane:
+def _residual(net: LatentNet, place: tuple[int, ...], name: str, read: Plane, width: int) -> Plane:
     """Two convolutions with norms before them, the time in between, and a shortcut."""
     out = Plane(width, read.size)
     made = LayerSum(name, name)

@@ -5,8 +5,8 @@ Names and order of registration follow huggingface/transformers `modeling_vit.py
 sequence has one token more than that; samples are images, so none states a `sequence_length`
 (CLIP's are the tokens of a caption).
 
-* ViT (Dosovitskiy et al., arXiv:2010.11929): h, (N + 1) h of positions, p^2 c h + h, L (4 (h^2 + h) +
-  2 h f + f + h + 4 h) + 2 h, and h C + C for C classes, or h^2 + h of a pooler
+* ViT (Dosovitskiy et al., arXiv:2010.11929): h, (N + 1) h of positions, p^2 c h + h, L (4 (h^2 + h)
+  + 2 h f + f + h + 4 h) + 2 h, and h C + C for C classes, or h^2 + h of a pooler
 * CLIP (Radford et al., arXiv:2103.00020): one such tower each for text (causal) and image, 2 h of a
   norm before the image's blocks, projections h e without bias, and 1
 """
@@ -19,14 +19,7 @@ from dpsim.models.huggingface.config import Config
 from dpsim.models.huggingface.encoders import HEADS
 from dpsim.models.huggingface.tensors import Parts, linear, norm
 from dpsim.models.layer_sum import LayerSum
-from dpsim.models.transformer_layers import (
-    Block,
-    attention,
-    embedding,
-    final_norm,
-    mlp,
-    pooler,
-)
+from dpsim.models.transformer_layers import Block, attention, embedding, final_norm, mlp, pooler
 
 
 def patches(size: int, patch: int) -> int:
@@ -86,7 +79,9 @@ def _vit_head(config: Config, h: int) -> Layer:
         labels = config.data.get("id2label")
         classes = len(labels) if isinstance(labels, dict) and labels else 0
         classes = classes or config.size("num_labels", default=1000)
-        return LayerSum("classifier").matrix("classifier", 1, classes, h).layer(read=h, wrote=classes)
+        return (
+            LayerSum("classifier").matrix("classifier", 1, classes, h).layer(read=h, wrote=classes)
+        )
     return pooler("pooler", h, linear("pooler.dense", h, h))
 
 
@@ -126,9 +121,7 @@ def _captions(config: Config) -> list[Layer]:
     s = min(config.length or places, places)
     block, path = _tower(config, causal=True, heads=heads, f=f, h=h), "text_model"
     tables = (
-        Tensor(
-            f"{path}.token_embedding.weight", (config.size("vocab_size", default=49408), h)
-        ),
+        Tensor(f"{path}.token_embedding.weight", (config.size("vocab_size", default=49408), h)),
         Tensor(f"{path}.position_embedding.weight", (places, h)),
     )
     layers = [embedding(f"{path}.embeddings", h, tables, s, dropout=False, lookups=2)]
