@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic_core import PydanticUndefined
 
+from dpsim.compile.routing import Moe
 from dpsim.compile.strategies import TorchVersion
 from dpsim.core import plugins
 from dpsim.core.plugins import Plugin
@@ -105,6 +106,7 @@ MEANING = {
     "Scenario.recompute": "activations computed again in backward to save memory",
     "Scenario.memory": "what is known of how memory is used ([memory](#memory))",
     "Scenario.parallel": "how ranks split layers, stages and samples between them",
+    "Scenario.moe": "how tokens are routed to experts, where `parallel.expert` shares them out",
     "Scenario.schedule": "in what order a pipeline works; left out: `one_f_one_b`",
     "Scenario.stages": (
         "the names of the layers of every stage; or `balanced`: the slowest stage is as fast as "
@@ -117,6 +119,7 @@ MEANING = {
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
     "Scenario.detail": "a collective as one phase per stage, or every round of it",
     "Scenario.seed": "of all random draws",
+    "Scenario.horizon": "how long workers with clocks of their own play; left out: until settled",
     "Scenario.sweep": (
         "the points: a mapping from key paths to lists is a grid, a list of mappings gives the "
         "points one by one"
@@ -329,6 +332,7 @@ SECTIONS = [
     ("optimizer", Optimizer),
     ("compute", sections.Compute),
     ("parallel", sections.Parallel),
+    ("moe", Moe),
     ("host", sections.Host),
     ("input", sections.Input),
     ("memory", MemorySection),

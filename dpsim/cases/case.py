@@ -9,6 +9,7 @@ from typing import Any
 
 from dpsim.backends import Backend
 from dpsim.cases.batches import Batches
+from dpsim.cases.behaving import StageSet
 from dpsim.cases.chapters import Chapters
 from dpsim.cases.costs import Transport
 from dpsim.cases.plays import Script, Stretch
@@ -17,6 +18,7 @@ from dpsim.cases.site import Site
 from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
+from dpsim.compile.routing import Moe
 from dpsim.describe.scenario import Scenario
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
@@ -76,21 +78,29 @@ class Case:
     def batches(self) -> Batches:
         """The samples of every rank, and what varies."""
         s = self.scenario
-        own = (s.batch, s.strategy.backup_workers, s.variability, s.seed, self.spares)
+        late = self.site.ranks - s.strategy.gradients_of_step(self.site.ranks)
+        own = (s.batch, late, s.variability, s.seed, self.spares)
         return self.shared.known(Batches, self.pace, *own)
 
     @cached_property
     def programs(self) -> Programs:
         """What every rank issues."""
         s = self.scenario
-        own = (s.strategy, s.optimizer, s.host, s.schedule, s.stages, s.iteration)
-        return self.shared.known(Programs, self.batches, *own, self.backend.ideal)
+        own = (s.strategy, s.optimizer, s.host, s.schedule, s.moe or Moe())
+        return self.shared.known(
+            Programs, self.batches, *own, s.stages, s.iteration, self.backend.ideal
+        )
 
     @cached_property
     def transport(self) -> Transport:
         """What collectives cost."""
         s = self.scenario
         return self.shared.known(Transport, self.site, s.collective, s.calibration, self.exchange)
+
+    @cached_property
+    def stage_set(self) -> StageSet:
+        """What workers that behave are given."""
+        return StageSet(self.scenario, self.batches, self.programs, self.transport)
 
     @cached_property
     def script(self) -> Script:

@@ -28,7 +28,14 @@ Parameters = Annotated[int, Check(0, 10**13)]
 
 @record
 class LayerSpec:
-    """One explicit layer; durations are per sample, `activation` is what its output sends."""
+    """One explicit layer; durations are per sample, `activation` is what its output sends.
+
+    experts            experts that its parameters are of, in equal parts; 0: none.  `forward` and
+                       `backward` are then those of the tokens of one sample in all experts that
+                       they are sent to
+    experts_per_token  how many a token is sent to: so many times `activation` goes to experts, and
+                       comes back
+    """
 
     name: Text
     parameters: Parameters | tuple[Parameters, ...] = 0
@@ -38,8 +45,13 @@ class LayerSpec:
     backward_weight: units.Seconds | None = None
     activation: units.Bytes = 0.0
     dtype: Stored | None = None
+    experts: Annotated[int, Check(0, 10**6)] = 0
+    experts_per_token: Annotated[int, Check(1, 10**6)] = 1
 
     def __post_init__(self) -> None:
+        if self.experts_per_token > max(self.experts, 1):
+            message = f"{self.experts_per_token} of {self.experts} experts"
+            raise Refused(message, ("experts_per_token",))
         halves = (self.backward_input, self.backward_weight)
         if self.backward is not None and any(half is not None for half in halves):
             raise ValueError("give backward, or backward_input and backward_weight, not both")
@@ -63,6 +75,9 @@ class LayerSpec:
             weight_share=share,
             sends=self.activation,
             dtype=self.dtype,
+            experts=self.experts,
+            chosen=self.experts_per_token if self.experts else 0,
+            routed_bytes=self.activation * self.experts_per_token if self.experts else None,
         )
 
 
