@@ -75,26 +75,23 @@ def read_config(
     if not isinstance(data, Mapping):
         raise Refused("a model configuration must be a mapping (a JSON object)")
     sizes = (sequence_length, "sequence_length"), (target_length, "target_length")
-    tokens, target, image = (
+    tokens, target, pixels = (
         None if size is None else whole(size, key, SIZE_LIMIT)
         for size, key in (*sizes, (image_size, "image_size"))
     )
     family = _family(data)
-    given = {"sequence_length": tokens, "target_length": target, "image_size": image, "head": head}
+    given = {"sequence_length": tokens, "target_length": target, "image_size": pixels, "head": head}
     _check_use(family, [key for key, value in given.items() if value is not None])
-    config = Config(data, tokens, attention == "math", target, image, head)
+    config = Config(data, tokens, attention == "math", target, pixels, head)
     layers, order = _FAMILIES[family](config)
-    images = family in _IMAGES
-    count = 1
-    if not images:
-        count = encoder_decoder.heard(config) if family == "whisper" else config.tokens
-    return Model(
-        name=name,
-        layers=layers,
-        forward_order=order,
-        sample="image" if images else "sequence",
-        tokens=count,
-    )
+    image = family in _IMAGES
+    kind, count = ("image", 1) if image else ("sequence", _tokens(family, config))
+    return Model(name=name, layers=layers, forward_order=order, sample=kind, tokens=count)
+
+
+def _tokens(family: str, config: Config) -> int:
+    """Tokens that a sequence counts as."""
+    return encoder_decoder.heard(config) if family == "whisper" else config.tokens
 
 
 def takes_length(data: Mapping[str, Any]) -> bool:
