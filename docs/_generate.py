@@ -39,7 +39,15 @@ from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
+from dpsim.models.section import (
+    Explicit,
+    FromRecord,
+    HuggingFace,
+    LayerSpec,
+    ModelSource,
+    bundled_models,
+)
+from dpsim.models.zoo import zoo_names
 from dpsim.money import price
 from dpsim.money.currency import Priced
 from dpsim.variability import (
@@ -177,9 +185,6 @@ MEANING = {
     "CalibrationPoint.accumulation": "`batch.accumulation` of that run, where it was another",
     "Optimizer.kind": "which optimizer",
     "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes",
-    "HuggingFace.huggingface": "a `config.json` below the scenario's folder, or a bundled name",
-    "HuggingFace.sequence_length": "tokens per sequence",
-    "HuggingFace.attention": "`flash`, or `math`: the scores of every pair of tokens are stored",
     "FromRecord.record": "a file of `dpsim measure` below the scenario's folder",
     "FromRecord.times": "left out: `recorded` on the recorded device, else `modelled`",
     "Explicit.layers": "the layers in registration order",
@@ -375,7 +380,7 @@ def page() -> str:
         "One of four kinds, told apart by a key: `huggingface`, `record`, `layers`, or `name` for "
         "a bundled architecture.\n"
     )
-    parts += ["### model: huggingface\n", described(HuggingFace)]
+    parts += [_names_of_models(), "### model: huggingface\n", described(HuggingFace)]
     parts += ["### model: record\n", described(FromRecord)]
     parts += ["### model: layers\n", described(Explicit), "Each entry of `layers`:\n"]
     parts += [described(LayerSpec), *_plugins("model", Plugin("models", "name"))]
@@ -397,6 +402,17 @@ def page() -> str:
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {keys}.\n"]
     parts += ["## Not modelled\n", NOT_MODELLED, "\n".join(map(_missing, missing().items())), ""]
     return "\n".join(parts)
+
+
+def _names_of_models() -> str:
+    """What may stand as `name` beside the architectures."""
+    zoo = ", ".join(f"`{name}`" for name in zoo_names())
+    files = ", ".join(f"`{name}`" for name in bundled_models())
+    return (
+        "`name` may also be one of these, which stand for an architecture with its keys, or "
+        f"for a configuration (`dpsim/models/zoo.yaml`): {zoo}.\n\n"
+        f"Bundled configurations, for `huggingface` or `name`: {files}.\n"
+    )
 
 
 def _missing(entry: tuple[str, Absent]) -> str:

@@ -45,8 +45,8 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
         "input.rate=1070 images/s",
         "sites=[]",
         "links=[]",
-        "model={name: stable-diffusion}",
-        "model={name: uniform, parameters: 12e9}",
+        "model={name: mamba}",
+        "model={name: mask-rcnn}",
         "cluster.device=tpu-v3",
     ],
 )
