@@ -30,13 +30,11 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
 @pytest.mark.parametrize(
     "setting",
     [
-        "strategy.kind=powersgd",
         "strategy.kind=local_sgd",
         "strategy.kind=DiLoCo",
         "strategy.kind=hogwild",
-        "strategy.comm_hook=powersgd",
+        "compression.kind=onebit-lamb",
         "strategy.period=500",
-        "compression.kind=top_k",
         "parallel.context=2",
         "model.adapters.rank=16",
         "failures.preemption=1",
@@ -44,8 +42,8 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
         "serving.requests=3",
         "sites=[]",
         "links=[]",
-        "model={name: stable-diffusion}",
-        "model={name: uniform, parameters: 12e9}",
+        "model={name: mamba}",
+        "model={name: mask-rcnn}",
         "cluster.device=tpu-v3",
     ],
 )

@@ -21,6 +21,7 @@ from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
 from dpsim.compile.routing import Moe
+from dpsim.core import plugins
 from dpsim.describe.scenario import Scenario
 from dpsim.describe.sections import Input
 from dpsim.machines.devices import Device
@@ -90,8 +91,10 @@ class Case:
         """What every rank issues."""
         s = self.scenario
         own = (s.strategy, s.optimizer, s.host, s.schedule, s.moe or Moe())
+        backend = self.backend
+        coded = (s.codec, plugins.name_of(backend))
         return self.shared.known(
-            Programs, self.batches, *own, s.stages, s.iteration, self.backend.ideal
+            Programs, self.batches, *own, s.stages, s.iteration, backend.ideal, *coded
         )
 
     @cached_property

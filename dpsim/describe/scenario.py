@@ -11,6 +11,7 @@ import numpy as np
 
 from dpsim.backends import Backend, ideal_ones
 from dpsim.backends.curves import file as calibrated
+from dpsim.compile.compression import Compression, Wanted
 from dpsim.compile.loaders import Loader
 from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Schedule
@@ -45,8 +46,8 @@ from dpsim.variability import Variability
 
 #: sections that say what is run; a measurement belongs to one choice of them
 EXPERIMENT = (
-    "model", "cluster", "collective", "strategy", "batch", "precision", "optimizer", "recompute",
-    "parallel", "moe", "schedule", "stages", "host",
+    "model", "cluster", "collective", "compression", "strategy", "batch", "precision", "optimizer",
+    "recompute", "parallel", "moe", "schedule", "stages", "host",
 )  # fmt: skip
 #: characters of a file name beyond which systems refuse it
 LONGEST = 250
@@ -61,6 +62,7 @@ class Scenario:
     cluster: Cluster
     strategy: Annotated[Strategy, plugins.Plugin("strategies", "kind")]
     collective: Annotated[Backend, plugins.Plugin("backends", "backend")] | None = None
+    compression: Wanted = "none"
     batch: Batch = Batch(per_device=1)
     precision: PrecisionSpec | None = None
     optimizer: Optimizer = Optimizer()
@@ -107,8 +109,7 @@ class Scenario:
             raise Refused(
                 "measured curves need a machine, and a backend that models it", ("calibration",)
             )
-        if self.collective is not None:
-            self.strategy.accept_backend(plugins.name_of(self.collective))
+        self._check_exchange()
         for key in ("schedule", "stages"):
             if getattr(self, key) is not None and self.parallel.pipeline == 1:
                 raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
@@ -137,6 +138,25 @@ class Scenario:
         return isinstance(self.input, Loader) or (
             self.input is not None and self.input.rate is not None
         )
+
+    def _check_exchange(self) -> None:
+        """The strategy, its collectives and the compression go together."""
+        backend = "" if self.collective is None else plugins.name_of(self.collective)
+        if backend:
+            self.strategy.accept_backend(backend)
+        if self.codec is not None:
+            self.strategy.accept_compression(self.codec)
+            self.codec.accept_backend(backend, ("compression",))
+
+    @property
+    def codec(self) -> Compression | None:
+        """What gradients become before they travel, as the top of the scenario says it."""
+        return self.compression if isinstance(self.compression, Compression) else None
+
+    @property
+    def compressed(self) -> Compression | None:
+        """The same, or what the strategy's own settings say."""
+        return self.codec or self.strategy.compression
 
     def _check_life(self) -> None:
         """What belongs to a run that failures interrupt goes together."""
