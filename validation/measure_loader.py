@@ -16,6 +16,7 @@ import json
 import random
 import statistics
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import dpsim
 from dpsim.core import plugins
+from dpsim.describe.scenario import load
 from dpsim.variability.distributions import Distribution
 
 #: floats of a sample
@@ -159,10 +161,16 @@ def drawn(chance: random.Random) -> Setup:
     return Setup(workers, prefetch, batch, decode, kind, step, persistent, epochs, batches)
 
 
-def predicted(setup: Setup, known: Own) -> float:
-    """What all epochs take [s]."""
+def predicted(setup: Setup, known: Own, factors: np.ndarray, place: Path) -> float:
+    """What all epochs take [s], as far as the decode times of the data set say, in no order."""
     start = known.start + known.per_worker * setup.workers if setup.workers else 0.0
-    decode: dict[str, Any] = {"mean": f"{setup.decode + known.sample!r} s", **setup.kind}
+    whole = float(factors.mean()) * setup.decode + known.sample
+    decode: dict[str, Any] = {"mean": f"{whole!r} s"}
+    if setup.kind:
+        rows = (factors * setup.decode + known.sample) / whole
+        text = "\n".join(["factor", *(repr(float(one)) for one in rows)])
+        (place / "decode.csv").write_text(text + "\n", encoding="utf-8")
+        decode |= {"kind": "empirical", "file": "decode.csv"}
     loader: dict[str, Any] = {
         "loader": "torch", "workers": setup.workers, "prefetch": setup.prefetch, "decode": decode,
         "samples": setup.batch * setup.batches, "start": f"{start!r} s",
@@ -181,16 +189,16 @@ def predicted(setup: Setup, known: Own) -> float:
         "batch": {"per_device": setup.batch},
         "input": loader,
     }
-    (point,) = dpsim.predict(scenario).points
+    (point,) = dpsim.predict(load(scenario, place, "set-up")).points
     assert point.input is not None
     assert point.input.epoch_s is not None
     later = point.input.epoch_s - (start if setup.persistent else 0.0)
     return point.input.epoch_s + (setup.epochs - 1) * later
 
 
-def simple(setup: Setup) -> float:
+def simple(setup: Setup, factor: float) -> float:
     """The same by max(step, decode / workers), the sum of both without workers [s]."""
-    made = setup.batch * setup.decode
+    made = setup.batch * setup.decode * factor
     step = max(setup.step, made / setup.workers) if setup.workers else setup.step + made
     return setup.epochs * setup.batches * step
 
@@ -204,21 +212,24 @@ def main() -> int:
     known, chance = own(), random.Random(asked.seed)
     print({key: f"{value * 1e3:.3g} ms" for key, value in asdict(known).items()})
     errors, others, lines = [], [], []
+    place = Path(tempfile.mkdtemp())
     for number in range(asked.setups):
         setup = drawn(chance)
-        seconds = setup.decode * setup.factors(chance.randrange(2**31))
+        factors = setup.factors(chance.randrange(2**31))
+        seconds = setup.decode * factors
         times = run(setup, seconds)
         ends = times[setup.batches :: setup.batches + 1]
-        measured, guess = sum(ends), predicted(setup, known)
+        measured, guess = sum(ends), predicted(setup, known, factors, place)
         errors.append(abs(guess / measured - 1))
-        others.append(abs(simple(setup) / measured - 1))
+        guessed = simple(setup, float(factors.mean()))
+        others.append(abs(guessed / measured - 1))
         row = {**asdict(setup), "measured_s": measured, "predicted_s": guess}
         lines.append(json.dumps(row))
         print(
             f"{number:3} workers {setup.workers} x{setup.prefetch} batch {setup.batch:2} "
             f"{setup.kind.get('kind', 'fixed'):9} epochs {setup.epochs}"
             f"{' persistent' if setup.persistent else '':11} {measured:7.3f} s "
-            f"{guess / measured - 1:+7.1%}, simple {simple(setup) / measured - 1:+7.1%}",
+            f"{guess / measured - 1:+7.1%}, simple {guessed / measured - 1:+7.1%}",
             flush=True,
         )
     for name, found in (("dpsim", errors), ("simple", others)):
