@@ -5,8 +5,9 @@
 Draws set-ups (workers, prefetch, batch, decode times fixed or heavy-tailed, step, persistent
 workers, epochs), runs each with samples that sleep and steps that sleep, and predicts the time of
 all epochs from what the set-up says and a few numbers of this machine: what a sample, a batch and
-the start of a worker take beside, measured once before with loaders that are none of the set-ups.
-Beside it stands max(step, decode / workers), which knows neither.
+the start of a worker take beside, measured before and after each with loaders that are none of the
+set-ups: what others do on this machine changes them.  Beside it stands max(step, decode / workers),
+which knows none of them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dpsim.variability.distributions import Distribution
 #: floats of a sample
 WIDTH = 1000
 #: seconds that a run should take, roughly
-LONG = 6.0
+LONG = 5.0
 
 
 @dataclass(frozen=True)
@@ -106,25 +107,22 @@ def run(setup: Setup, seconds: np.ndarray) -> list[float]:
     return found
 
 
-def own(repeat: int = 3) -> Own:
-    """The numbers of this machine, medians over a few runs."""
-    found = [_own_once() for _ in range(repeat)]
-    keys = asdict(found[0])
-    return Own(
-        **{key: statistics.median(float(getattr(one, key)) for one in found) for key in keys}
-    )
+def between(one: Own, other: Own) -> Own:
+    """The mean of two measurements."""
+    return Own(**{key: (value + getattr(other, key)) / 2 for key, value in asdict(one).items()})
 
 
-def _own_once() -> Own:
-    plain = Setup(0, 2, 8, 0.008, {}, 0.0, False, 1, 20)
-    starts = run(plain, np.full(160, 0.008))
-    sample = (starts[-1] / 20 / 8) - 0.008
-    ready = run(Setup(1, 2, 8, 0.0, {}, 0.03, True, 1, 30), np.full(240, 0.0))
+def own() -> Own:
+    """The numbers of this machine, as it is now."""
+    plain = Setup(0, 2, 8, 0.008, {}, 0.0, False, 1, 10)
+    starts = run(plain, np.full(80, 0.008))
+    sample = (starts[-1] / 10 / 8) - 0.008
+    ready = run(Setup(1, 2, 8, 0.0, {}, 0.03, True, 1, 20), np.full(160, 0.0))
     steps = np.diff(ready[:-1])
     sleep = statistics.median(_slept(0.03) for _ in range(10))
-    take = max(statistics.median(steps) - sleep, 0.0)
-    busy = run(Setup(1, 4, 1, 0.0, {}, 0.0, True, 1, 200), np.full(200, 0.008))
-    collate = max((busy[-2] - busy[20]) / 179 - (0.008 + sample), 0.0)
+    take = max(float(statistics.median(steps)) - sleep, 0.0)
+    busy = run(Setup(1, 4, 1, 0.0, {}, 0.0, True, 1, 80), np.full(80, 0.008))
+    collate = max((busy[-2] - busy[20]) / 59 - (0.008 + sample), 0.0)
     gaps = {}
     for workers in (1, 4):
         twice = run(Setup(workers, 2, 8, 0.0, {}, 0.0, False, 2, 4), np.full(32, 0.01))
@@ -209,8 +207,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", type=Path, default=None, help="write rows as JSON lines")
     asked = parser.parse_args()
-    known, chance = own(), random.Random(asked.seed)
-    print({key: f"{value * 1e3:.3g} ms" for key, value in asdict(known).items()})
+    before, chance = own(), random.Random(asked.seed)
     errors, others, lines = [], [], []
     place = Path(tempfile.mkdtemp())
     for number in range(asked.setups):
@@ -218,6 +215,8 @@ def main() -> int:
         factors = setup.factors(chance.randrange(2**31))
         seconds = setup.decode * factors
         times = run(setup, seconds)
+        after = own()
+        known, before = between(before, after), after
         ends = times[setup.batches :: setup.batches + 1]
         measured, guess = sum(ends), predicted(setup, known, factors, place)
         errors.append(abs(guess / measured - 1))
