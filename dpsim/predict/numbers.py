@@ -19,14 +19,17 @@ from dpsim.models.memory import MemoryUse
 from dpsim.predict import training_run
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.document import keys_of, to_json
+from dpsim.predict.fed import fed_step
 from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played
 from dpsim.predict.point import (
+    Asynchrony,
     BesideStep,
     Change,
     Chosen,
     Failed,
+    FedStep,
     Interval,
     Memory,
     Parts,
@@ -74,7 +77,7 @@ class Numbers:
 
     @cached_property
     def _durations(self) -> list[float]:
-        return sorted(self.played.timeline.durations)
+        return sorted(self.played.durations)
 
     @property
     def step_p50_s(self) -> float:
@@ -89,13 +92,20 @@ class Numbers:
     @cached_property
     def mfu(self) -> float | None:
         """Model FLOP utilisation."""
-        return _mfu(self.case, self.step_time_s)
+        return mfu_of(self.case, self.global_batch / self.step_time_s)
 
     @cached_property
     def parts(self) -> Parts:
         """What the step is made of."""
-        split = self.played.timeline.mean_split()
-        return Parts(split.compute, split.exposed_communication, split.bubble, split.stall)
+        split, meal = self.played.timeline.mean_split(), self.played.meal
+        compute = split.compute + (meal.beside if meal else 0.0)
+        stall = split.stall + (meal.wait if meal else 0.0)
+        return Parts(compute, split.exposed_communication, split.bubble, stall)
+
+    @property
+    def input(self) -> FedStep | None:
+        """How steps are fed."""
+        return fed_step(self.case, self.played)
 
     @cached_property
     def sent(self) -> Sent:
@@ -122,6 +132,11 @@ class Numbers:
     def bottleneck(self) -> str:
         """What limits the step."""
         return bottleneck(self.case, self.played)
+
+    @property
+    def asynchrony(self) -> Asynchrony | None:
+        """What workers made of their time, where they decide while they run."""
+        return None
 
     @cached_property
     def beside_step(self) -> tuple[BesideStep, ...]:
@@ -174,7 +189,7 @@ WHOLE = {*HEAD, "engine_reason", "step_time_s", "step_p50_s", "step_p99_s", "thr
 STAGED = (
     "ranks", "nodes", "global_batch", "engine", "engine_reason", "step_time_s", "interval",
     "step_p50_s", "step_p99_s", "throughput_per_s", "throughput_unit", "mfu", "parts", "sent",
-    "memory", "bound_s", "bottleneck", "beside_step",
+    "memory", "bound_s", "bottleneck", "beside_step", "input", "asynchrony",
 )  # fmt: skip
 #: fields that are added to it, and have no value of their own until then
 LATER = (*RELATIVE[1:], "cost_usd_per_hour")
@@ -213,14 +228,17 @@ def _beside(case: Case) -> Iterator[BesideStep]:
         yield BesideStep(cost.name, cost.per, seconds, cost.at_most)
 
 
-def _mfu(case: Case, time: float) -> float | None:
-    """Model FLOP utilisation: FLOP of forward and backward over what the devices could do."""
-    if case.device is None or time <= 0 or not (flop := case.model.flop_per_sample()):
+def mfu_of(case: Case, samples: float) -> float | None:
+    """Model FLOP utilisation at so many samples a second: FLOP of forward and backward over what
+    the devices could do."""
+    if case.device is None or samples <= 0 or not (flop := case.model.flop_per_sample()):
         return None
     assert case.pace.peak is not None
-    share = flop * case.global_batch / (case.pace.peak * time)
+    share = flop * samples / case.pace.peak
     if share > beyond_peak(case.model, case.precision.compute):
-        raise SimulationError(f"MFU of {share:.0%}: a step of {time} s is beyond the device's peak")
+        raise SimulationError(
+            f"MFU of {share:.0%}: {samples:,.4g} samples a second are beyond the devices' peak"
+        )
     return share
 
 

@@ -17,11 +17,17 @@ collectives, measured  the curve's own spread, at least 3 %, where curves serve 
                        their own group; in between elsewhere (dpsim/cases/coverage.py)
 input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
                        a node share; not where the scenario says that it is no limit
+loader                 what a loader that is described takes more or less than that, where steps
+                       wait for it
 another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
                        had other shapes
 slow calibrated run    of models on sequences, per e-fold by which the calibrated step took longer
                        than `SLOW` times its prediction and per root of the doublings of ranks
                        since: what made it slow is not in the model and need not scale as compute
+routing                between what the load of the fullest rank is thought to lie where a router
+                       shares out tokens, times what it multiplies (dpsim/compile/routing.py)
+little known device    per root of the doublings of ranks since the calibrated run, where no runs
+                       tell the share of peak that such devices reach in such dtypes
 
 Backends that are not NCCL have a prior for collectives, x 0.85 ... 1.8: NCCL's own model predicts
 0.56-1.1 of measured times at large sizes over eight machines.  Durations that a scenario gives for
@@ -36,11 +42,13 @@ from collections.abc import Callable, Sequence
 
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
+from dpsim.cases.feed import Feed
 from dpsim.cases.plays import Stretch
 from dpsim.core import plugins
 from dpsim.core.constants import shipped
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
+from dpsim.predict.routing import routing_range
 
 NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
@@ -53,6 +61,10 @@ Z90 = 1.645
 #: is: three in four of 135 published ones on sequences took less (without a shared cluster's 62)
 SLOW = 1.5
 _COMPUTE, _SLOW_RUN = "compute (prior)", "slow calibrated run"
+#: time of a loader's batches, from what its samples take and what is known of cores and storage:
+#: nine in ten of the set-ups of validation/measure_loader.py and DLPerf's lie within; of a measured
+#: rate, as of other repeated runs
+LOADER, RATE = (0.87, 1.15), (0.97, 1.03)
 #: the least factor of a cause: nothing is infinitely surprising
 _LEAST = 1e-3
 
@@ -91,15 +103,28 @@ def interval(
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated, batches)
     causes = _told(_within(causes, compute_range(case, False)), fitted)
+    if calibrated_at is None and (loads := routing_range(case, time)) is not None:
+        causes["routing (prior)"] = loads
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         causes["host (prior)"] = _host_range(case, time)
-    if len(played.timeline.durations) > 1 and time > 0:
-        spread = _standard_error(played.timeline.durations, _episode(case)) * Z90 / time
-        causes["sampling"] = (1.0 - spread, 1.0 + spread)
-    if case.scenario.variability.drawn_once and time > 0:
-        causes["which are slow"] = _middle(played.timeline.durations, time)
+    if time > 0:
+        causes |= _drawn(case, played, calibrated_at)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
+
+
+def _drawn(case: Case, played: Played, calibrated_at: int | None) -> Causes:
+    """What follows from the draws of a few steps, or of one run, and from how steps are fed."""
+    found: Causes = {}
+    if case.feed is not None and (case.machine or calibrated_at is not None):
+        found["loader"] = _feeding_range(case.feed, played)
+    time, durations = played.step_time, played.durations
+    if len(durations) > 1:
+        spread = _standard_error(durations, _episode(case)) * Z90 / time
+        found["sampling"] = (1.0 - spread, 1.0 + spread)
+    if case.scenario.variability.drawn_once:
+        found["which are slow"] = _middle(durations, time)
+    return found
 
 
 def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:
@@ -179,6 +204,14 @@ def collectives_range(case: Case) -> tuple[float, float]:
     if plugins.name_of(case.backend) != "nccl":
         return NETWORK_PRIOR
     return _width("network.fast"), _width("network.slow")
+
+
+def _feeding_range(feed: Feed, played: Played) -> tuple[float, float]:
+    """By what factors a step may be off where its loader takes longer or shorter than is said."""
+    low, high = LOADER if feed.made.loader is not None else RATE
+    steps = played.timeline.durations
+    fast, slow = (feed.meal(steps, factor).step / played.step_time for factor in (low, high))
+    return fast, slow
 
 
 def _host_range(case: Case, time: float) -> tuple[float, float]:

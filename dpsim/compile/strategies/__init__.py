@@ -14,6 +14,8 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, NamedTuple
 
+from dpsim.compile.behaviour import Behaviour, World
+from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.groups import Partition
 from dpsim.compile.held import Held, constant
@@ -96,6 +98,36 @@ class Strategy:
         """Groups of ranks beside "world" that collectives name: each a partition of the ranks."""
         return {}
 
+    # -- where ranks decide while they run ---------------------------------------------------
+
+    @property
+    def behaves(self) -> bool:
+        """Whether ranks behave, in place of issuing what `program` says; that is then what a rank
+        computes in a clock."""
+        return type(self).behave is not Strategy.behave
+
+    def behave(self, world: World) -> Behaviour:
+        """What the rank of `world` does: see `dpsim.compile.behaviour`."""
+        raise NotImplementedError
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether a step ends when the slowest rank's does."""
+        return True
+
+    def servers_at(self, ranks: int) -> tuple[int | None, ...]:
+        """The servers beside `ranks` workers, places of their own for those who behave: the rank
+        whose node each shares, None for a node of its own."""
+        return ()
+
+    def held_by_servers(self, job: Job) -> tuple[float, ...]:
+        """The bytes of the parameters that each of `servers_at` holds."""
+        return ()
+
+    def gradients_of_step(self, ranks: int) -> int:
+        """Gradients that make what an answer calls a step."""
+        return ranks - self.backup_workers
+
     def on_stage(self, job: Job) -> Exchange:
         """What the replicas of a stage exchange, where layers are split over ranks; `job` is one
         rank's part of the stage, and its `ranks` are the replicas."""
@@ -106,12 +138,32 @@ class Strategy:
         """Refuse what is not modelled where layers are split over ranks."""
         raise Refused(
             f"{plugins.name_of(self)} is not modelled together with tensor or pipeline "
-            "parallelism; ddp, zero (stage 1) and megatron are",
+            "parallelism, nor with expert parallelism; ddp, zero (stage 1) and megatron are",
             ("strategy", "kind"),
         )
 
     def accept_backend(self, backend: str) -> None:
         """Refuse a library of collectives that the system itself refuses."""
+
+    @property
+    def compression(self) -> Compression | None:
+        """What the system's own settings compress gradients with."""
+        return None
+
+    @property
+    def bare(self) -> Strategy:
+        """The same system without that."""
+        return self
+
+    def accept_compression(self, compression: Compression) -> None:
+        """Refuse what the system's gradients cannot become before they travel (key `compression`
+        at the top)."""
+        raise Refused(
+            f"{plugins.name_of(compression)} is not modelled with {plugins.name_of(self)}; ddp "
+            "takes every compression, horovod fp16, zero fp16 and bf16, and precision.reduce is "
+            "what sharded gradients travel in",
+            ("compression",),
+        )
 
     # -- memory -------------------------------------------------------------------------------
 

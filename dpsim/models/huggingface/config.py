@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsim.core.record import Refused
@@ -24,11 +24,32 @@ def whole(value: Any, key: str, high: int) -> int:
 
 @dataclass(frozen=True)
 class Config:
-    """Checked access to a configuration; every complaint names its key."""
+    """Checked access to a configuration; every complaint names its key.
+
+    length   tokens per sequence; None where the scenario does not say
+    target   tokens of what a decoder is given beside an encoder; None: as many
+    image    pixels along one side; None: the configuration's
+    head     what stands behind an encoder; None: what is usual
+    stored   scores of attention are stored (no flash attention)
+    """
 
     data: Mapping[str, Any]
-    tokens: int
+    length: int | None
     stored: bool = False
+    target: int | None = None
+    image: int | None = None
+    head: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens per sequence, which models of text cannot do without."""
+        if self.length is None:
+            raise Refused("is missing", ("sequence_length",))
+        return self.length
+
+    @property
+    def target_tokens(self) -> int:
+        return self.tokens if self.target is None else self.target
 
     def size(self, *keys: str, default: int | None = None, high: int = SIZE_LIMIT) -> int:
         """The integer under the first of `keys` (aliases must agree); null counts as absent."""
@@ -42,6 +63,17 @@ class Config:
             first, second = list(found)[:2]
             raise Refused(f"{values[0]} contradicts {second} = {values[1]}", (first,))
         return values[0]
+
+    def count(self, key: str) -> int:
+        """The integer under `key`, 0 where it is 0, null or absent."""
+        return 0 if self.data.get(key) in (0, None) else self.size(key)
+
+    def section(self, key: str) -> Config:
+        """The mapping under `key`."""
+        found = self.data.get(key)
+        if not isinstance(found, Mapping):
+            raise Refused("is missing" if found is None else "is not a mapping", (key,))
+        return replace(self, data=found)
 
     def layers(self, *keys: str) -> int:
         return self.size(*keys, high=_LAYER_LIMIT)
