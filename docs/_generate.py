@@ -37,7 +37,9 @@ from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
+from dpsim.models.adapters import Adapters
 from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
+from dpsim.models.tuning import Tunable
 from dpsim.money import price
 from dpsim.money.currency import Priced
 from dpsim.variability import (
@@ -300,6 +302,11 @@ DISTRIBUTION = """\
 How many times as long a computation takes, as a random number: `{kind: pareto, tail_index: 4}`.
 """
 
+ADAPTERS = """\
+`adapters` of a model; they and `trainable` hold for all models but records, which have the frozen
+parameters of their scripts.  See [how to train a part of a model](howto/adapters.md).
+"""
+
 RECOVERY = """\
 What the job does when something broke; left out: `restart`.  See [how failures are
 described](howto/failures.md) and [how to add one](howto/add-a-recovery.md).
@@ -371,6 +378,7 @@ def page() -> str:
     parts += ["### model: record\n", described(FromRecord)]
     parts += ["### model: layers\n", described(Explicit), "Each entry of `layers`:\n"]
     parts += [described(LayerSpec), *_plugins("model", Plugin("models", "name"))]
+    parts += ["### model: adapters\n", ADAPTERS, described(Adapters)]
     for key, cls in SECTIONS:
         parts += [f"## {key}\n", described(cls)]
         if cls is sections.Calibrate:
@@ -414,7 +422,9 @@ def table(cls: type) -> str:
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
     hints = get_type_hints(cls, include_extras=True)
     _, texts = docstring(cls)
-    for name, field in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
+    fields: Any = cls.__pydantic_fields__  # type: ignore[attr-defined]
+    common = {field.name for field in dataclasses.fields(Tunable)} if cls is not Tunable else ()
+    for name, field in sorted(fields.items(), key=lambda one: one[0] in common):
         key = field.alias or name
         meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name)
         if meaning is None:
@@ -427,7 +437,8 @@ def table(cls: type) -> str:
 def docstring(cls: type) -> tuple[str, dict[str, str]]:
     """Prose, and the texts of lines of the form ``key   text`` with their continuations."""
     prose: list[str] = []
-    texts: dict[str, str] = docstring(Recovery)[1] if cls in Recovery.__subclasses__() else {}
+    above = [base for base in (Recovery, Tunable) if issubclass(cls, base) and cls is not base]
+    texts: dict[str, str] = docstring(above[0])[1] if above else {}
     keys: list[str] = []
     for line in inspect.cleandoc(cls.__doc__ or "").replace("``", "`").splitlines():
         entry = re.match(r"(\w+(?:, \w+)*) {2,}(\S.*)", line)

@@ -229,9 +229,7 @@ class PipelineRank:
         operation, size = ("all_reduce", 4.0) if job.control else (BARRIER, 0.0)
         self.issue.collective("norm", operation, "world", size, control=True, after=after)
         self.gate = (self.issue.last,)
-        parameters = sum(
-            1.0 / self.plans[s].shards * j.model.parameters for s, j in self.held.items()
-        )
+        parameters = sum(1.0 / self.plans[s].shards * j.model.trained for s, j in self.held.items())
         self._compute("O", "optimizer", job.update * parameters)
         self._gathers()
 

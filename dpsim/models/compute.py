@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
+from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, working_bytes
 from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
@@ -96,6 +96,18 @@ class Roofline:
         }
         return longest(times)
 
+    def moving(self, elements: float) -> float:
+        """What reading or writing so many elements of the dtype takes [s]."""
+        return elements * working_bytes(self.dtype) / self.device.memory_bandwidth
+
+    def unpacking(self, layer: Layer) -> float:
+        """What one pass takes to unpack the quantised matrices of a layer [s]: they are read, and
+        written in the dtype, by kernels of their own before each product."""
+        packed = sum(
+            QUANTISED[dtype] * count for dtype, _, count in layer.kinds if dtype in QUANTISED
+        )
+        return packed / self.device.memory_bandwidth + self.moving(layer.quantised)
+
 
 def _layer_time(
     layer: Layer, roofline: Roofline | None, samples: float, recompute: Recompute
@@ -109,8 +121,16 @@ def _layer_time(
     else:
         flop, moved = layer.forward_flop * samples, layer.forward_bytes * samples
         forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels)
-        flop, moved = layer.backward_flop * samples, layer.backward_bytes * samples
-        backward, _ = roofline.bound(flop, moved, 2 * layer.parameters, 2 * layer.kernels)
+        unpacked = roofline.unpacking(layer)
+        forward += unpacked + roofline.moving(layer.once)
+        backward = 0.0
+        if not layer.detached:
+            flop, moved = layer.backward_flop * samples, layer.backward_bytes * samples
+            touched = layer.parameters + layer.trained  # weights are read, gradients written
+            backward, _ = roofline.bound(flop, moved, touched, layer.launched_backward)
+            backward += unpacked
+    if layer.detached:
+        return LayerTime(forward, 0.0, bound, 0.0)
     again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0
     if recompute == "selective" and roofline is not None and layer.again_kernels:
         flop, moved = layer.again_flop * samples, layer.again_bytes * samples

@@ -13,7 +13,7 @@ from dpsim.core.files import read_text
 from dpsim.core.jsonfile import loads
 from dpsim.core.marks import Mark
 from dpsim.core.places import below
-from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
+from dpsim.core.record import Check, Flag, Refused, Text, build, dump, json_schema, record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
@@ -21,13 +21,17 @@ from dpsim.models.huggingface import Attention, read_config
 from dpsim.models.precision import Stored
 from dpsim.models.recorded import model_of
 from dpsim.models.recording import parse, same_device
+from dpsim.models.tuning import Tunable
 
 Parameters = Annotated[int, Check(0, 10**13)]
 
 
 @record
 class LayerSpec:
-    """One explicit layer; durations are per sample, `activation` is what its output sends."""
+    """One explicit layer; durations are per sample, `activation` is what its output sends.
+
+    trainable  false: its parameters are frozen
+    """
 
     name: Text
     parameters: Parameters | tuple[Parameters, ...] = 0
@@ -37,6 +41,7 @@ class LayerSpec:
     backward_weight: units.Seconds | None = None
     activation: units.Bytes = 0.0
     dtype: Stored | None = None
+    trainable: Flag = True
 
     def __post_init__(self) -> None:
         halves = (self.backward_input, self.backward_weight)
@@ -56,7 +61,9 @@ class LayerSpec:
             share = (self.backward_weight or 0.0) / backward if backward else 0.5
         return Layer(
             name=self.name,
-            tensors=tuple(Tensor(f"t{k}", (count,)) for k, count in enumerate(counts) if count),
+            tensors=tuple(
+                Tensor(f"t{k}", (count,), self.trainable) for k, count in enumerate(counts) if count
+            ),
             forward=self.forward,
             backward=backward,
             weight_share=share,
@@ -66,7 +73,7 @@ class LayerSpec:
 
 
 @record
-class Explicit:
+class Explicit(Tunable):
     """Layers in registration order; `forward_order` names them as forward visits them."""
 
     layers: tuple[LayerSpec, ...]
@@ -94,7 +101,7 @@ class Explicit:
 
 
 @record
-class HuggingFace:
+class HuggingFace(Tunable):
     """`huggingface` is a config.json below the scenario's folder, or a bundled name.
 
     `attention: math` stores the scores of every pair of tokens; `flash` does not.
@@ -234,10 +241,8 @@ def load(spec: Any, base: Path, device: Device | None = None) -> Model:
     try:
         if isinstance(spec, FromRecord):
             return spec.model(base, device)
-        if isinstance(spec, Architecture):
-            return spec.model()
-        made: Model = spec.model(base)
-        return made
+        own: Tunable = spec
+        return own.tuned(spec.model() if isinstance(spec, Architecture) else spec.model(base))
     except Refused as error:
         raise Refused(error.message, ("model", *error.path)) from None
 

@@ -93,7 +93,7 @@ class TrainingRun:
 
 
 @dataclass(frozen=True)
-class Saved:
+class WeightInput:
     """The checkpoints of a run.
 
     every_s    of steps between two of them; `steps` as many
@@ -140,7 +140,7 @@ class WithFailures:
     interruptions_by: dict[str, float]
     interruptions_per_day: float
     mtti_s: float
-    checkpoints: Saved | None = None
+    checkpoints: WeightInput | None = None
     in_time: float | None = None
     usd_per_useful_sample: float | None = None
 

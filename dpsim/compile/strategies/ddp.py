@@ -27,7 +27,16 @@ from typing import Annotated, Literal, NamedTuple
 from dpsim.compile.compression import Compression, Hook, Payload, Transit
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.held import Held
-from dpsim.compile.job import Gradient, Job, arrival, copied, due_after, gradients_of, state_bytes
+from dpsim.compile.job import (
+    Gradient,
+    Job,
+    arrival,
+    copied,
+    due_after,
+    gradients_of,
+    parameters_of,
+    state_bytes,
+)
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
 from dpsim.compile.strategies._ddp_held import held
@@ -226,7 +235,7 @@ class Ddp(Strategy):
 
     def first_messages(self, job: Job) -> tuple[int, ...]:
         """What the constructor sends."""
-        sizes = [(g.dtype, g.bytes) for g in gradients_of(job)]
+        sizes = [(p.dtype, p.bytes) for p in parameters_of(job)]
         sizes += [(dtype, n * DTYPE_BYTES.get(dtype, 8)) for dtype, n in job.model.buffers]
         return tuple(bucket.bytes for bucket in assign_buckets(sizes, (FIRST_MESSAGE,), None))
 
