@@ -53,7 +53,6 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
         "links=[]",
         "model={name: stable-diffusion}",
         "model={name: uniform, parameters: 12e9}",
-        "model={huggingface: mixtral-8x7b, sequence_length: 2048}",
         "cluster.device=tpu-v3",
     ],
 )
@@ -211,7 +210,6 @@ def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() ->
         (["run", "dgx-h100"], "is a machine: `dpsim run SCENARIO --set cluster.machine=dgx-h100`"),
         (["run", "llama-3-8b"], "model: {huggingface: llama-3-8b, sequence_length: TOKENS}"),
         (["run", "moe"], "'moe' is not modelled (expert parallelism"),
-        (["run", "mixtral-8x7b"], "'mixtral-8x7b' is not modelled (expert parallelism"),
         (
             ["plan", "quickstart", "--vary", "cluster.nodes", "--require", "staleness>=1h"],
             "--require staleness>=1h: 'staleness' is not modelled (asynchronous training",

@@ -91,6 +91,12 @@ class Layer:
     scratch       elements that its forward has beside all else, whatever the samples
     detached      no gradient reaches it: its backward does not run (`frozen`)
     backward_kernels   device kernels launched in backward; None: twice `kernels`
+    experts       experts that its tensors are of, in equal parts; 0: every token passes all of it
+    chosen        experts that a token is sent to
+    routed        elements per sample that are sent to one expert, where all were (tokens x width);
+                  to `chosen` ones go so many times as much, and as much comes back
+    routed_bytes  bytes per sample that are sent to all chosen experts, where stated; it replaces
+                  `routed`
     """
 
     name: Text
@@ -132,6 +138,10 @@ class Layer:
     scratch: float = 0.0
     detached: bool = False
     backward_kernels: Annotated[int, Check(0, 10**9)] | None = None
+    experts: Annotated[int, Check(0, 10**6)] = 0
+    chosen: Annotated[int, Check(0, 10**6)] = 0
+    routed: float = 0.0
+    routed_bytes: float | None = None
 
     @cached_property
     def parameters(self) -> int:
@@ -170,6 +180,11 @@ class Layer:
     def launched_backward(self) -> int:
         """Device kernels launched in its backward."""
         return 2 * self.kernels if self.backward_kernels is None else self.backward_kernels
+
+    @property
+    def active(self) -> int:
+        """Parameters that one token passes: of experts those that it is sent to."""
+        return self.parameters * self.chosen // self.experts if self.experts else self.parameters
 
 
 Buckets = tuple[tuple[float, tuple[str, ...]], ...]
@@ -257,6 +272,11 @@ class Model:
     def trained(self) -> int:
         """Those of them that have a gradient."""
         return sum(layer.trained for layer in self.layers)
+
+    @cached_property
+    def active(self) -> int:
+        """Parameters that one token passes: of experts those that it is sent to."""
+        return sum(layer.active for layer in self.layers)
 
     @cached_property
     def kept(self) -> dict[Hashable, Any]:

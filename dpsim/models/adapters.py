@@ -104,8 +104,9 @@ class Adapters:
         """What a frozen tensor is stored in."""
         if self.base_dtype not in QUANTISED:
             return self.base_dtype or tensor.dtype
-        block = bool(layer.unit) and not layer.logits and len(tensor.shape) == 2
-        return self.base_dtype if block and _matrix(base, layer, tensor) else BESIDE_QUANTISED
+        block = bool(layer.unit) and not layer.logits and len(tensor.shape) < 4
+        product = is_weight(tensor) and positions(base, layer, tensor) > 0
+        return self.base_dtype if block and product else BESIDE_QUANTISED
 
     def _added(self, tensor: Tensor) -> Iterator[Tensor]:
         """The tensors of one adapter."""
@@ -167,5 +168,6 @@ def _module(layer: Layer, tensor: Tensor) -> str:
 
 
 def _matrix(base: Model, layer: Layer, tensor: Tensor) -> bool:
-    """Whether a tensor is the weight of a matrix product or a convolution."""
-    return is_weight(tensor) and positions(base, layer, tensor) > 0
+    """Whether a tensor is the weight of a module: of one matrix product or a convolution."""
+    alone = is_weight(tensor) and len(tensor.shape) != 3
+    return alone and positions(base, layer, tensor) > 0

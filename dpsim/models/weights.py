@@ -8,6 +8,8 @@ every place that its window takes.
 
 from __future__ import annotations
 
+from math import prod
+
 from dpsim.models import Layer, Model, Tensor
 
 
@@ -17,8 +19,8 @@ def full_name(layer: Layer, tensor: Tensor) -> str:
 
 
 def is_weight(tensor: Tensor) -> bool:
-    """Whether a tensor is a matrix, or the windows of a convolution."""
-    return len(tensor.shape) in (2, 4)
+    """Whether a tensor is a matrix, those of experts, or the windows of a convolution."""
+    return len(tensor.shape) in (2, 3, 4) and not tensor.name.endswith("bias")
 
 
 def columns(tensor: Tensor) -> tuple[int, int]:
@@ -36,8 +38,9 @@ def owned(model: Model, layer: Layer) -> tuple[Tensor, ...]:
 
 def positions(model: Model, layer: Layer, tensor: Tensor) -> float:
     """How often a sample's forward multiplies by the weight `tensor` of `layer`: its tokens, or the
-    places of a window; less where the layer's FLOP say so (tables that are looked up: 0)."""
-    own = [t for t in owned(model, layer) if len(t.shape) == len(tensor.shape)]
+    places of a window; less where the layer's FLOP say so (tables that are looked up: 0; experts,
+    by the share of the tokens that each gets)."""
+    own = [t for t in owned(model, layer) if is_weight(t) and len(t.shape) == len(tensor.shape)]
     elements = sum(t.elements for t in own)
     often = layer.forward_flop / (2.0 * elements) if elements else 0.0
     return min(often, float(model.tokens)) if len(tensor.shape) == 2 else often
@@ -53,4 +56,5 @@ def product_elements(model: Model, layer: Layer, tensor: Tensor) -> float:
     """Elements per sample that such a product reads and writes beside the weight."""
     if len(tensor.shape) == 4:
         return layer.activations_full + layer.output
-    return positions(model, layer, tensor) * sum(columns(tensor))
+    *experts, out, read = tensor.shape
+    return positions(model, layer, tensor) * prod(experts) * (out + read)
