@@ -35,9 +35,9 @@ from dpsim.describe.sampler import Sampler
 from dpsim.life.failures import BadNodes, FailureCause, Failures, Interruptions, SharedCause
 from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
+from dpsim.models.adapters import Adapters
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.adapters import Adapters
 from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
 from dpsim.models.tuning import Tunable
 from dpsim.money import price
@@ -119,6 +119,7 @@ MEANING = {
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
     "Scenario.detail": "a collective as one phase per stage, or every round of it",
     "Scenario.seed": "of all random draws",
+    "Scenario.horizon": "how long workers with clocks of their own play; left out: until settled",
     "Scenario.sweep": (
         "the points: a mapping from key paths to lists is a grid, a list of mappings gives the "
         "points one by one"

@@ -1,4 +1,4 @@
-"""Training a part of a model: adapters and frozen parameters (docs/assumptions.md, A70)."""
+"""Training a part of a model: adapters and frozen parameters (docs/assumptions.md, A77)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def toy(*layers: str, **rest: Any) -> Model:
 
 
 def backwards(model: Model) -> list[float]:
-    return [round(time.backward * 1e3, 9) for time in layer_times(model, None, "fp32", 1, 1, "none")]
+    return [
+        round(time.backward * 1e3, 9) for time in layer_times(model, None, "fp32", 1, 1, "none")
+    ]
 
 
 # -- what is trained ------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ def test_patterns_train_whole_parts_of_names_beside_the_adapters() -> None:
         ({"trainable": ["("]}, r"model\.trainable\[0\]: '\(' is no regular expression"),
         ({"trainable": []}, r"model\.trainable: an empty list"),
         ({"adapters": {"rank": 8, "targets": ["x_proj"]}},
-         r"model\.adapters\.targets: no matrix product is called 'x_proj'; there are q_proj, k_proj"),
+         r"adapters\.targets: no matrix product is called 'x_proj'; there are q_proj, k_proj"),
         ({"adapters": {"rank": 8, "targets": ["embed_tokens"]}}, "no matrix product is called"),
         ({"adapters": {"rank": 8}}, r"adapters\.targets: is missing"),
         ({"adapters": {"rank": 0, "targets": ["q_proj"]}}, r"adapters\.rank: 0 is not in"),
@@ -134,8 +136,8 @@ def test_a_frozen_layer_makes_the_gradient_of_its_input_and_none_below_what_is_t
 
 def test_backward_visits_what_a_gradient_reaches() -> None:
     assert list(toy("-a", "-b", "c", "-d").backward_order()) == [3, 2]
-    assert list(toy("-a", "-b", "c", "-d", forward_order=list("dcab")).backward_order()) == [1, 0, 2]
-    assert list(toy("-a", "-b", "c", "-d", forward_order=list("dcab")).backward_order())[-1] == 2
+    turned = toy("-a", "-b", "c", "-d", forward_order=list("dcab"))
+    assert list(turned.backward_order()) == [1, 0, 2]
 
 
 @pytest.mark.parametrize(

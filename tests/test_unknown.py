@@ -33,10 +33,8 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
         "strategy.kind=powersgd",
         "strategy.kind=local_sgd",
         "strategy.kind=DiLoCo",
-        "strategy.kind=async",
-        "strategy.kind=parameter-server",
+        "strategy.kind=hogwild",
         "strategy.comm_hook=powersgd",
-        "strategy.mode=async",
         "strategy.period=500",
         "compression.kind=top_k",
         "parallel.expert=8",
@@ -83,7 +81,7 @@ def test_other_words_for_adapters_are_known() -> None:
 
 def test_what_has_arrived_is_on_the_list_no_more() -> None:
     there = {name for folder in plugins.FOLDERS for name in plugins.names(folder)}
-    there -= {"parameter_server", "uniform"}  # a backend, a distribution; as others not modelled
+    there -= {"uniform"}  # a distribution; as a model it is not modelled
     there |= set(Scenario.__dataclass_fields__)
     listed = {name for entry in missing().values() for name in entry.names}
     assert not there & listed
@@ -184,8 +182,8 @@ def test_what_is_spelt_alike_comes_before_what_begins_alike(
 
 
 def test_a_key_that_is_meant_comes_before_what_is_not_modelled() -> None:
-    assert sentence("mode", ["model"]) == "unknown key; did you mean 'model'?"
-    assert "not modelled" in sentence("mode", ["kind"])
+    assert sentence("serve", ["servers"]) == "unknown key; did you mean 'servers'?"
+    assert "not modelled" in sentence("serve", ["kind"])
     assert by_meaning("clutser", ["cluster"]) == []
 
 
@@ -211,8 +209,8 @@ def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() ->
         (["run", "llama-3-8b"], "model: {huggingface: llama-3-8b, sequence_length: TOKENS}"),
         (["run", "moe"], "'moe' is not modelled (expert parallelism"),
         (
-            ["plan", "quickstart", "--vary", "cluster.nodes", "--require", "staleness>=1h"],
-            "--require staleness>=1h: 'staleness' is not modelled (asynchronous training",
+            ["plan", "quickstart", "--vary", "cluster.nodes", "--require", "period>=1h"],
+            "--require period>=1h: 'period' is not modelled (local SGD",
         ),
         (["run", "train.py"], "`dpsim measure --world-size RANKS -- python train.py` records"),
         (["run", "quickstart", "--set", "model=vgg16"], "write {name: vgg16}"),

@@ -13,7 +13,7 @@ from dpsim.backends import Backend, ideal_ones
 from dpsim.backends.curves import file as calibrated
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
-from dpsim.core import plugins, unknown, yamlfile
+from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.overrides import apply_sets, of_one_kind, parts_of, sweep_changes, with_change
 from dpsim.core.places import as_text, below, data_folder
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
@@ -73,6 +73,7 @@ class Scenario:
     engine: Literal["auto", "event", "vectorised"] = "auto"
     detail: Literal["collective", "rounds"] = "collective"
     seed: Annotated[int, Check(0, 2**31 - 1)] = 0
+    horizon: Annotated[float, units.Unit("s", high=1e9, above=True)] | None = None
     sweep: dict[Text, list[Any]] | list[dict[Text, Any]] | None = None
     calibrate: Calibrate | None = None
     calibration: Text | None = None
@@ -108,6 +109,12 @@ class Scenario:
                 raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
         if self.detail == "rounds" and self.engine == "vectorised":
             raise Refused("rounds are played by engine: event only", ("detail",))
+        if self.horizon is not None and not self.strategy.behaves:
+            raise Refused(
+                f"every step of {plugins.name_of(self.strategy)} is alike, so there is nothing to "
+                "play for so long; parameter_server takes it",
+                ("horizon",),
+            )
         self._check_life()
 
     def _check_life(self) -> None:

@@ -19,7 +19,7 @@ from typing import Annotated, Literal
 
 from dpsim.core.dtypes import QUANTISED
 from dpsim.core.record import Check, Refused, Text, record
-from dpsim.models import Layer, Model, WeightInput, Tensor
+from dpsim.models import Layer, Model, Tensor, WeightInput
 from dpsim.models.weights import columns, full_name, is_weight, positions
 
 ALL = "all-linear"

@@ -66,7 +66,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from dpsim.models import Layer, WeightInput, Tensor
+from dpsim.models import Layer, Tensor, WeightInput
 
 #: how families call the weight of the product that ends a half
 _LAST = re.compile(r"(^|\.)(o_proj|out_proj|c_proj|output\.dense|down_proj|fc2)\.weight$")

@@ -20,7 +20,7 @@ from dpsim.life.recoveries import Setting
 from dpsim.life.saving import daly, young
 from dpsim.money.usage import Usage, device_hours
 from dpsim.predict.course import check, checkpoint_bytes, course_of
-from dpsim.predict.point import Point, RunCost, WeightInput, TrainingRun, WithFailures
+from dpsim.predict.point import Point, RunCost, TrainingRun, Saved, WithFailures
 
 #: half the width of a 90 % interval, in standard deviations
 _NORMAL = NormalDist()
@@ -134,11 +134,11 @@ def _between(course: Course, drawn: Lives) -> float:
     return float(drawn.times.sum()) / count if course.aging and count else 1.0 / course.rate
 
 
-def _saved(case: Case, point: Point, course: Course, mtti: float) -> WeightInput | None:
+def _saved(case: Case, point: Point, course: Course, mtti: float) -> Saved | None:
     asked, saving = case.scenario.checkpoint, course.saving
     if asked is None or course.free:
         return None
-    return WeightInput(
+    return Saved(
         every_s=saving.interval,
         steps=round(saving.interval / point.step_time_s),
         bytes=checkpoint_bytes(case, asked)

@@ -93,7 +93,7 @@ class TrainingRun:
 
 
 @dataclass(frozen=True)
-class WeightInput:
+class Saved:
     """The checkpoints of a run.
 
     every_s    of steps between two of them; `steps` as many
@@ -140,7 +140,7 @@ class WithFailures:
     interruptions_by: dict[str, float]
     interruptions_per_day: float
     mtti_s: float
-    checkpoints: WeightInput | None = None
+    checkpoints: Saved | None = None
     in_time: float | None = None
     usd_per_useful_sample: float | None = None
 
@@ -203,6 +203,58 @@ class StartupTime:
     parts: Annotated[dict[str, float], JsonKey("startup_parts")]
 
 
+@dataclass(frozen=True)
+class Staleness:
+    """How many updates others made while a gradient was computed, over all gradients that counted;
+    per_worker: in the mean over each worker's, None of one that brought none."""
+
+    mean: float
+    p50: float
+    p99: float
+    per_worker: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class ServerUse:
+    """A parameter server.
+
+    bytes     of the parameters that it holds
+    busy      share of the time that it works, of what works on one push after the other; None
+              where all are worked on at once
+    wait_s    what a push waits for it in the mean [s]
+    received, sent  share of what its link carries that comes to it and that it sends; None on a
+              network that carries any amount
+    """
+
+    bytes: float
+    busy: float | None
+    wait_s: float
+    received: float | None
+    sent: float | None
+
+
+@dataclass(frozen=True)
+class Asynchrony:
+    """What workers that decide while they run made of their time.
+
+    clocks         that each worker ended while it was played
+    played_s       how long was played
+    updates_per_s  updates of the parameters
+    wasted         share of all gradients that were dropped
+    staleness      None where no gradient was an update by itself
+    spent          shares of the workers' time, by what it went to
+    """
+
+    clocks: tuple[int, ...]
+    played_s: float
+    updates_per_s: float
+    wasted: float
+    spent: dict[str, float]
+    staleness: Staleness | None = None
+    servers: tuple[ServerUse, ...] = ()
+    notes: dict[str, dict[str, float]] | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Point(Keyed):
     """What is predicted for one point of a scenario.
@@ -235,6 +287,7 @@ class Point(Keyed):
     cost_usd_per_hour: float | None
     bottleneck: str
     beside_step: tuple[BesideStep, ...] = ()
+    asynchrony: Annotated[Asynchrony | None, Spread()] = None
     run: Annotated[TrainingRun | None, Spread()] = None
     life: Annotated[WithFailures | None, Spread()] = None
     epoch: DealtEpoch | None = None

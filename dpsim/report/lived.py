@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsim.core.units import show
 from dpsim.predict.answer import Answer
-from dpsim.predict.point import Point, WeightInput, TrainingRun, WithFailures, computed
+from dpsim.predict.point import Point, TrainingRun, Saved, WithFailures, computed
 from dpsim.report.text import clean, duration, number, percent, ranks
 
 #: labels of time that is not productive, in words
@@ -62,7 +62,7 @@ def _breaks(life: WithFailures) -> str:
 def _saved(life: WithFailures) -> list[str]:
     if life.checkpoints is None:
         return []
-    found: WeightInput = life.checkpoints
+    found: Saved = life.checkpoints
     size = f" of {show(found.bytes, 'B', 3)}" if found.bytes is not None else ""
     beside = ""
     if found.young_s > 0:

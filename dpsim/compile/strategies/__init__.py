@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, NamedTuple
 
+from dpsim.compile.behaviour import Behaviour, World
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.groups import Partition
 from dpsim.compile.held import Held, constant
@@ -95,6 +96,36 @@ class Strategy:
     def groups(self, ranks: int) -> dict[str, Partition]:
         """Groups of ranks beside "world" that collectives name: each a partition of the ranks."""
         return {}
+
+    # -- where ranks decide while they run ---------------------------------------------------
+
+    @property
+    def behaves(self) -> bool:
+        """Whether ranks behave, in place of issuing what `program` says; that is then what a rank
+        computes in a clock."""
+        return type(self).behave is not Strategy.behave
+
+    def behave(self, world: World) -> Behaviour:
+        """What the rank of `world` does: see `dpsim.compile.behaviour`."""
+        raise NotImplementedError
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether a step ends when the slowest rank's does."""
+        return True
+
+    def servers_at(self, ranks: int) -> tuple[int | None, ...]:
+        """The servers beside `ranks` workers, places of their own for those who behave: the rank
+        whose node each shares, None for a node of its own."""
+        return ()
+
+    def held_by_servers(self, job: Job) -> tuple[float, ...]:
+        """The bytes of the parameters that each of `servers_at` holds."""
+        return ()
+
+    def gradients_of_step(self, ranks: int) -> int:
+        """Gradients that make what an answer calls a step."""
+        return ranks - self.backup_workers
 
     def on_stage(self, job: Job) -> Exchange:
         """What the replicas of a stage exchange, where layers are split over ranks; `job` is one
