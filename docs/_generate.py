@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic_core import PydanticUndefined
 
+from dpsim.compile.routing import Moe
 from dpsim.compile.strategies import TorchVersion
 from dpsim.core import plugins
 from dpsim.core.plugins import Plugin
@@ -107,6 +108,7 @@ MEANING = {
     "Scenario.recompute": "activations computed again in backward to save memory",
     "Scenario.memory": "what is known of how memory is used ([memory](#memory))",
     "Scenario.parallel": "how ranks split layers, stages and samples between them",
+    "Scenario.moe": "how tokens are routed to experts, where `parallel.expert` shares them out",
     "Scenario.schedule": "in what order a pipeline works; left out: `one_f_one_b`",
     "Scenario.stages": (
         "the names of the layers of every stage; or `balanced`: the slowest stage is as fast as "
@@ -337,6 +339,7 @@ SECTIONS = [
     ("optimizer", Optimizer),
     ("compute", sections.Compute),
     ("parallel", sections.Parallel),
+    ("moe", Moe),
     ("host", sections.Host),
     ("input", sections.Input),
     ("memory", MemorySection),

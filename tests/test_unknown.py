@@ -37,10 +37,7 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
         "strategy.comm_hook=powersgd",
         "strategy.period=500",
         "compression.kind=top_k",
-        "parallel.expert=8",
         "parallel.context=2",
-        "moe.capacity=1.25",
-        "model.experts=8",
         "failures.preemption=1",
         "failures.spot=1",
         "serving.requests=3",
@@ -207,7 +204,6 @@ def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() ->
         (["collective", "all_reduce", "--machine", "dgx-h100"], "No such option: --machine"),
         (["run", "dgx-h100"], "is a machine: `dpsim run SCENARIO --set cluster.machine=dgx-h100`"),
         (["run", "llama-3-8b"], "model: {huggingface: llama-3-8b, sequence_length: TOKENS}"),
-        (["run", "moe"], "'moe' is not modelled (expert parallelism"),
         (
             ["plan", "quickstart", "--vary", "cluster.nodes", "--require", "period>=1h"],
             "--require period>=1h: 'period' is not modelled (local SGD",

@@ -18,6 +18,7 @@ from dpsim.cases.site import Site
 from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
+from dpsim.compile.routing import Moe
 from dpsim.describe.scenario import Scenario
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
@@ -85,8 +86,10 @@ class Case:
     def programs(self) -> Programs:
         """What every rank issues."""
         s = self.scenario
-        own = (s.strategy, s.optimizer, s.host, s.schedule, s.stages, s.iteration)
-        return self.shared.known(Programs, self.batches, *own, self.backend.ideal)
+        own = (s.strategy, s.optimizer, s.host, s.schedule, s.moe or Moe())
+        return self.shared.known(
+            Programs, self.batches, *own, s.stages, s.iteration, self.backend.ideal
+        )
 
     @cached_property
     def transport(self) -> Transport:

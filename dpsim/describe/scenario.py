@@ -11,6 +11,7 @@ import numpy as np
 
 from dpsim.backends import Backend, ideal_ones
 from dpsim.backends.curves import file as calibrated
+from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins, units, unknown, yamlfile
@@ -42,7 +43,7 @@ from dpsim.variability import Variability
 #: sections that say what is run; a measurement belongs to one choice of them
 EXPERIMENT = (
     "model", "cluster", "collective", "strategy", "batch", "precision", "optimizer", "recompute",
-    "parallel", "schedule", "stages", "host",
+    "parallel", "moe", "schedule", "stages", "host",
 )  # fmt: skip
 #: characters of a file name beyond which systems refuse it
 LONGEST = 250
@@ -64,6 +65,7 @@ class Scenario:
     recompute: Recompute = "none"
     memory: MemorySection = MemorySection()
     parallel: Parallel = Parallel()
+    moe: Moe | None = None
     schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()

@@ -27,6 +27,12 @@ Recompute = Literal["none", "selective", "selective_op", "full"]
 _WINOGRAD = 2.25
 
 
+#: rows that a grouped product of experts computes beside those that it has: each expert's are
+#: padded to whole tiles of 128 rows, by half a tile in the mean (deepseek-ai/DeepGEMM `README.md`,
+#: NVIDIA/cutlass `media/docs/cpp/efficient_gemm.md`: tiles of 128 x 128)
+HALF_TILE = 64
+
+
 @dataclass(frozen=True)
 class LayerTime:
     """Duration of one micro-batch's passes through one layer [s], what bounds them, and the share
@@ -109,6 +115,23 @@ class Roofline:
         return packed / self.device.memory_bandwidth + self.moving(layer.quantised)
 
 
+def _rooflined(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, float, str]:
+    """Forward and backward [s], and what bounds them."""
+    padded = 2.0 * HALF_TILE * layer.parameters if layer.experts else 0.0
+    flop, moved = layer.forward_flop * samples + padded, layer.forward_bytes * samples
+    forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels)
+    unpacked = roofline.unpacking(layer)
+    forward += unpacked + roofline.moving(layer.once)
+    if layer.detached:
+        return forward, 0.0, bound
+    touched = layer.parameters + layer.trained  # weights are read, their gradients written
+    share = touched / layer.parameters if layer.parameters else 0.0
+    flop = layer.backward_flop * samples + share * padded
+    moved = layer.backward_bytes * samples
+    backward, _ = roofline.bound(flop, moved, touched, layer.launched_backward)
+    return forward, backward + unpacked, bound
+
+
 def _layer_time(
     layer: Layer, roofline: Roofline | None, samples: float, recompute: Recompute
 ) -> LayerTime:
@@ -119,16 +142,7 @@ def _layer_time(
             f"layer {layer.name} has no forward and backward time, and there is no machine"
         )
     else:
-        flop, moved = layer.forward_flop * samples, layer.forward_bytes * samples
-        forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels)
-        unpacked = roofline.unpacking(layer)
-        forward += unpacked + roofline.moving(layer.once)
-        backward = 0.0
-        if not layer.detached:
-            flop, moved = layer.backward_flop * samples, layer.backward_bytes * samples
-            touched = layer.parameters + layer.trained  # weights are read, gradients written
-            backward, _ = roofline.bound(flop, moved, touched, layer.launched_backward)
-            backward += unpacked
+        forward, backward, bound = _rooflined(layer, roofline, samples)
     if layer.detached:
         return LayerTime(forward, 0.0, bound, 0.0)
     again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0

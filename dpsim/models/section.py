@@ -30,6 +30,11 @@ Parameters = Annotated[int, Check(0, 10**13)]
 class LayerSpec:
     """One explicit layer; durations are per sample, `activation` is what its output sends.
 
+    experts            experts that its parameters are of, in equal parts; 0: none.  `forward` and
+                       `backward` are then those of the tokens of one sample in all experts that
+                       they are sent to
+    experts_per_token  how many a token is sent to: so many times `activation` goes to experts, and
+                       comes back
     trainable  false: its parameters are frozen
     """
 
@@ -41,9 +46,14 @@ class LayerSpec:
     backward_weight: units.Seconds | None = None
     activation: units.Bytes = 0.0
     dtype: Stored | None = None
+    experts: Annotated[int, Check(0, 10**6)] = 0
+    experts_per_token: Annotated[int, Check(1, 10**6)] = 1
     trainable: Flag = True
 
     def __post_init__(self) -> None:
+        if self.experts_per_token > max(self.experts, 1):
+            message = f"{self.experts_per_token} of {self.experts} experts"
+            raise Refused(message, ("experts_per_token",))
         halves = (self.backward_input, self.backward_weight)
         if self.backward is not None and any(half is not None for half in halves):
             raise ValueError("give backward, or backward_input and backward_weight, not both")
@@ -69,6 +79,9 @@ class LayerSpec:
             weight_share=share,
             sends=self.activation,
             dtype=self.dtype,
+            experts=self.experts,
+            chosen=self.experts_per_token if self.experts else 0,
+            routed_bytes=self.activation * self.experts_per_token if self.experts else None,
         )
 
 

@@ -20,7 +20,7 @@ from dpsim.life.recoveries import Setting
 from dpsim.life.saving import daly, young
 from dpsim.money.usage import Usage, device_hours
 from dpsim.predict.course import check, checkpoint_bytes, course_of
-from dpsim.predict.point import Point, RunCost, TrainingRun, Saved, WithFailures
+from dpsim.predict.point import Point, RunCost, Saved, TrainingRun, WithFailures
 
 #: half the width of a 90 % interval, in standard deviations
 _NORMAL = NormalDist()

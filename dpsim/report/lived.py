@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsim.core.units import show
 from dpsim.predict.answer import Answer
-from dpsim.predict.point import Point, TrainingRun, Saved, WithFailures, computed
+from dpsim.predict.point import Point, Saved, TrainingRun, WithFailures, computed
 from dpsim.report.text import clean, duration, number, percent, ranks
 
 #: labels of time that is not productive, in words

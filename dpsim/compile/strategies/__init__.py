@@ -137,7 +137,7 @@ class Strategy:
         """Refuse what is not modelled where layers are split over ranks."""
         raise Refused(
             f"{plugins.name_of(self)} is not modelled together with tensor or pipeline "
-            "parallelism; ddp, zero (stage 1) and megatron are",
+            "parallelism, nor with expert parallelism; ddp, zero (stage 1) and megatron are",
             ("strategy", "kind"),
         )
 
