@@ -1,4 +1,4 @@
-"""Training a part of a model: adapters and frozen parameters (docs/assumptions.md, A78)."""
+"""Training a part of a model: adapters and frozen parameters (docs/assumptions.md, A80)."""
 
 from __future__ import annotations
 
