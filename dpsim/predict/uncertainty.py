@@ -21,6 +21,7 @@ another batch          per doubling of a rank's samples since the calibrated run
                        had other shapes
 routing                between what the load of the fullest rank is thought to lie where a router
                        shares out tokens, times what it multiplies (dpsim/compile/routing.py)
+stand-in               what a model of that size may do otherwise than equal blocks (`Doubt`)
 little known device    per root of the doublings of ranks since the calibrated run, where no runs
                        tell the share of peak that such devices reach in such dtypes
 
@@ -88,6 +89,7 @@ def interval(
             causes[name] = (flat[2 * k] / time, flat[2 * k + 1] / time)
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated, batches)
+    causes |= _doubts(case, calibrated_at)
     causes |= fitted or {}
     if calibrated_at is None and (loads := routing_range(case, time)) is not None:
         causes["routing (prior)"] = loads
@@ -185,6 +187,16 @@ def _losses(case: Case, calibrated_at: int | None, repeated: bool, batches: floa
     if case.model.sample == "image" and inside and case.scenario.input is None:
         found["input pipeline"] = (1.0, 1.0 + inside * (_width("images.slow") - 1.0))
     return found
+
+
+def _doubts(case: Case, calibrated_at: int | None) -> Causes:
+    """What is not known of the model itself; nothing where its own step was measured."""
+    if calibrated_at == case.ranks:
+        return {}
+    return {
+        doubt.cause: doubt.level if calibrated_at is None else doubt.growth
+        for doubt in case.model.doubts
+    }
 
 
 def _away(case: Case, calibrated_at: int, batches: float | None) -> Causes:
