@@ -21,6 +21,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic_core import PydanticUndefined
 
+from dpsim.compile.compression import Compression, Wanted
+from dpsim.compile.loaders import Decode, DecodeTime, Loader
 from dpsim.compile.routing import Moe
 from dpsim.compile.strategies import TorchVersion
 from dpsim.core import plugins
@@ -36,6 +38,8 @@ from dpsim.describe.sampler import Sampler
 from dpsim.life.failures import BadNodes, FailureCause, Failures, Interruptions, SharedCause
 from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
+from dpsim.machines.cores import Cores
+from dpsim.machines.storage import Storage
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import (
@@ -102,6 +106,8 @@ tensor parallelism) are refused where they meet.
 
 #: what the docstrings don't say, as "Record.key"
 MEANING = {
+    "Scenario.compression": "what gradients become before they travel: `fp16`, `{kind: powersgd, "
+    "rank: 2}`",
     "Scenario.title": "name for people; the file's name if empty",
     "Scenario.model": "what is trained",
     "Scenario.cluster": "what it runs on",
@@ -121,7 +127,7 @@ MEANING = {
         "can be; left out: equal counts of blocks (or layers)"
     ),
     "Scenario.host": "work of the host",
-    "Scenario.input": "what is known of the loader; left out: images may lose to it (A26)",
+    "Scenario.input": "what feeds the ranks; left out: images may lose to it (A26)",
     "Scenario.variability": "what makes ranks differ from one another",
     "Scenario.iteration": "which iteration is meant; `steady` is the settled sequence of steps",
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
@@ -319,8 +325,15 @@ schedule folds the pipeline to a V.
 """
 
 COMPRESSION = """\
-What `comm_hook` of `ddp` does to a bucket: a name where its defaults do, or `{kind: NAME, …}`.  See
-[how to add one](howto/add-a-compression.md).
+What gradients become before they travel: a name where its defaults do, or `{kind: NAME, …}`; `none`
+is none.  `strategy.comm_hook` of `ddp` says the same.  See [how to compress
+gradients](howto/compress-gradients.md) and [how to add a compression](howto/add-a-compression.md).
+"""
+
+LOADER = """\
+How a loader makes batches; see [how to say what feeds the ranks](howto/feed-the-ranks.md) and
+[how to add one](howto/add-a-loader.md).  All of them have the keys of the first table; those of one
+alone follow.
 """
 
 JOBS = """\
@@ -340,6 +353,9 @@ SECTIONS = [
     ("moe", Moe),
     ("host", sections.Host),
     ("input", sections.Input),
+    ("input.decode", Decode),
+    ("input.cores", Cores),
+    ("input.storage", Storage),
     ("memory", MemorySection),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
@@ -384,6 +400,8 @@ def page() -> str:
         parts += [f"## {key}\n", described(cls)]
         if cls is sections.Calibrate:
             parts += ["Each entry of `points`:\n", table(sections.CalibrationPoint)]
+    parts += ["## loader\n", LOADER, table(Loader)]
+    parts += _plugins("loader", Plugin("loaders", "loader"))
     parts += ["## distribution\n", DISTRIBUTION]
     parts += _plugins("distribution", Plugin("variability", "kind"))
     parts += ["## recovery\n", RECOVERY]
@@ -436,7 +454,7 @@ def table(cls: type) -> str:
     _, texts = docstring(cls)
     for name, field in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
         key = field.alias or name
-        meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name)
+        meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name) or texts.get(key)
         if meaning is None:
             raise KeyError(f"describe {cls.__name__}.{key} in MEANING or in its docstring")
         cells = (f"`{key}`", value_of(hints[name]), default_of(field, hints[name]), meaning)
@@ -447,7 +465,10 @@ def table(cls: type) -> str:
 def docstring(cls: type) -> tuple[str, dict[str, str]]:
     """Prose, and the texts of lines of the form ``key   text`` with their continuations."""
     prose: list[str] = []
-    texts: dict[str, str] = docstring(Recovery)[1] if cls in Recovery.__subclasses__() else {}
+    texts: dict[str, str] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        if issubclass(base, Compression | Recovery | Loader):  # settings are in part inherited
+            texts |= docstring(base)[1]
     keys: list[str] = []
     for line in inspect.cleandoc(cls.__doc__ or "").replace("``", "`").splitlines():
         entry = re.match(r"(\w+(?:, \w+)*) {2,}(\S.*)", line)
@@ -507,8 +528,10 @@ def _plugin(mark: Plugin) -> str:
     known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
     keys = {"variability": "distribution", "backends": "collective", "strategies": "strategy"}
     keys |= {"schedules": "schedule", "compression": "compression", "recoveries": "recovery"}
+    keys |= {"loaders": "loader"}
     key = keys[mark.folder]
-    return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
+    chosen = "`none`, a name or a " if isinstance(mark, type(get_args(Wanted)[1])) else ""
+    return f"{chosen}mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
 
 
 #: what a mark of an annotated type says about its values
@@ -519,6 +542,10 @@ _MARKS: dict[type, Callable[[Any], str]] = {
     Drawn: lambda mark: f"{mark.unit.interval()}, or a [distribution](#distribution)",
     Priced: lambda mark: f"amount of money, for example `{mark.example}`",
     ModelSource: lambda mark: "mapping, see [model](#model)",
+    sections.InputSource: lambda mark: "mapping, see [input](#input) and [loader](#loader)",
+    DecodeTime: lambda mark: (
+        "time, for example `8 ms`, or a mapping, see [input.decode](#inputdecode)"
+    ),
     Every: lambda mark: "time, for example `20 min`, or `{steps: 500}`, or `best`",
     sections.Rate: lambda mark: (
         "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"

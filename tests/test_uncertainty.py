@@ -114,7 +114,7 @@ def test_a_loader_that_is_no_limit_leaves_the_interval() -> None:
     assert said.causes == {k: v for k, v in unsaid.causes.items() if k != "input pipeline"}
     assert said.low == unsaid.low
     assert said.high < unsaid.high
-    with pytest.raises(Refused, match=r"input\.limiting: by how much is not modelled"):
+    with pytest.raises(Refused, match=r"input\.limiting: by how much"):
         case(input={"limiting": True})
 
 

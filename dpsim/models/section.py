@@ -30,6 +30,8 @@ Parameters = Annotated[int, Check(0, 10**13)]
 class LayerSpec:
     """One explicit layer; durations are per sample, `activation` is what its output sends.
 
+    parameters  their number, or a list of the tensors: of each its number, or its shape as a list
+                (`[[4096, 1024], 1024]`)
     experts            experts that its parameters are of, in equal parts; 0: none.  `forward` and
                        `backward` are then those of the tokens of one sample in all experts that
                        they are sent to
@@ -38,7 +40,7 @@ class LayerSpec:
     """
 
     name: Text
-    parameters: Parameters | tuple[Parameters, ...] = 0
+    parameters: Parameters | tuple[Parameters | tuple[Parameters, ...], ...] = 0
     forward: units.Seconds | None = None
     backward: units.Seconds | None = None
     backward_input: units.Seconds | None = None
@@ -62,14 +64,16 @@ class LayerSpec:
 
     def layer(self) -> Layer:
         given = self.parameters
-        counts = (given,) if isinstance(given, int) else given
+        listed = (given,) if isinstance(given, int) else given
+        shapes: list[tuple[int, ...]]
+        shapes = [(one,) if isinstance(one, int) else one for one in listed]
         backward, share = self.backward, 0.5
         if backward is None:
             backward = (self.backward_input or 0.0) + (self.backward_weight or 0.0)
             share = (self.backward_weight or 0.0) / backward if backward else 0.5
         return Layer(
             name=self.name,
-            tensors=tuple(Tensor(f"t{k}", (count,)) for k, count in enumerate(counts) if count),
+            tensors=tuple(Tensor(f"t{k}", s) for k, s in enumerate(shapes) if all((s, *s))),
             forward=self.forward,
             backward=backward,
             weight_share=share,

@@ -17,6 +17,8 @@ collectives, measured  the curve's own spread, at least 3 %, where curves serve 
                        their own group; in between elsewhere (dpsim/cases/coverage.py)
 input pipeline         loss per doubling inside a node of runs on images, whose decoding all GPUs of
                        a node share; not where the scenario says that it is no limit
+loader                 what a loader that is described takes more or less than that, where steps
+                       wait for it
 another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
                        had other shapes
 routing                between what the load of the fullest rank is thought to lie where a router
@@ -38,6 +40,7 @@ from collections.abc import Callable, Sequence
 
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import network_range
+from dpsim.cases.feed import Feed
 from dpsim.cases.plays import Stretch
 from dpsim.core import plugins
 from dpsim.core.constants import shipped
@@ -52,6 +55,10 @@ REPEATED = (0.97, 1.03)
 #: parameters from which a model is large
 LARGE = 1e9
 Z90 = 1.645
+#: time of a loader's batches, from what its samples take and what is known of cores and storage:
+#: nine in ten of the set-ups of validation/measure_loader.py and DLPerf's lie within; of a measured
+#: rate, as of other repeated runs
+LOADER, RATE = (0.87, 1.15), (0.97, 1.03)
 #: the least factor of a cause: nothing is infinitely surprising
 _LEAST = 1e-3
 
@@ -95,19 +102,23 @@ def interval(
         causes["routing (prior)"] = loads
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         causes["host (prior)"] = _host_range(case, time)
-    causes |= _drawn(case, played, time)
+    if time > 0:
+        causes |= _drawn(case, played, calibrated_at)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
 
 
-def _drawn(case: Case, played: Played, time: float) -> Causes:
-    """What follows from drawn steps: their number, and what is drawn once for a run."""
+def _drawn(case: Case, played: Played, calibrated_at: int | None) -> Causes:
+    """What follows from the draws of a few steps, or of one run, and from how steps are fed."""
     found: Causes = {}
-    if len(played.timeline.durations) > 1 and time > 0:
-        spread = _standard_error(played.timeline.durations, _episode(case)) * Z90 / time
+    if case.feed is not None and (case.machine or calibrated_at is not None):
+        found["loader"] = _feeding_range(case.feed, played)
+    time, durations = played.step_time, played.durations
+    if len(durations) > 1:
+        spread = _standard_error(durations, _episode(case)) * Z90 / time
         found["sampling"] = (1.0 - spread, 1.0 + spread)
-    if case.scenario.variability.drawn_once and time > 0:
-        found["which are slow"] = _middle(played.timeline.durations, time)
+    if case.scenario.variability.drawn_once:
+        found["which are slow"] = _middle(durations, time)
     return found
 
 
@@ -165,6 +176,14 @@ def collectives_range(case: Case) -> tuple[float, float]:
     if plugins.name_of(case.backend) != "nccl":
         return NETWORK_PRIOR
     return _width("network.fast"), _width("network.slow")
+
+
+def _feeding_range(feed: Feed, played: Played) -> tuple[float, float]:
+    """By what factors a step may be off where its loader takes longer or shorter than is said."""
+    low, high = LOADER if feed.made.loader is not None else RATE
+    steps = played.timeline.durations
+    fast, slow = (feed.meal(steps, factor).step / played.step_time for factor in (low, high))
+    return fast, slow
 
 
 def _host_range(case: Case, time: float) -> tuple[float, float]:
