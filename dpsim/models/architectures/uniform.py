@@ -17,9 +17,9 @@ _SHARES = (3, 1, 4, 4)
 _MOVED, _KEPT, _KERNELS = 40.0, 17.0, 12
 #: FLOP per token and parameter of forward and backward
 _FLOP = 6.0
-#: by what factors a step of the model that is meant may differ from the stand-in's, where nothing is
-#: calibrated, and where a step of it was measured at another count: nine in ten of 19 known models
-#: on four machines lie inside (validation/stand_ins.py: 0.94 … 2.00 and 0.89 … 1.03)
+#: by what factors a step of the model that is meant may differ from the stand-in's, where nothing
+#: is calibrated, and where a step of it was measured at another count: nine in ten of 19 known
+#: models on four machines lie inside (validation/stand_ins.py: 0.94 … 2.00 and 0.89 … 1.03)
 LEVEL, GROWTH = (0.9, 2.1), (0.85, 1.05)
 
 
@@ -67,9 +67,9 @@ class Uniform(Architecture):
 
     def _says(self) -> str:
         return (
-            f"model: a stand-in of {self.blocks} equal blocks with the parameters and FLOP that are "
-            "stated; where a real model has its parameters, and how much it moves and keeps, is not "
-            "known, so memory is a guess and the interval is wider (cause: stand-in)"
+            f"model: a stand-in of {self.blocks} equal blocks with the stated parameters and FLOP; "
+            "where a real model has its parameters, and how much it moves and keeps, is not known, "
+            "so memory is a guess and the interval is wider (cause: stand-in)"
         )
 
     def _block(self, index: int, parameters: int) -> Layer:
