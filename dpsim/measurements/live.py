@@ -22,7 +22,7 @@ from dpsim.measurements.recorder.inside import model as described
 from dpsim.measurements.recorder.inside.clocks import Counter
 from dpsim.models.recorded import model_of
 from dpsim.models.recording import Recording
-from dpsim.models.section import Traced
+from dpsim.models.section import LiveModel
 
 #: what there is where a module cannot run without data
 _RECORD = "`dpsim measure -- python train.py` records a script on a real device"
@@ -36,7 +36,7 @@ def from_torch(
     loss: Callable[[Any], Any] | None = None,
     name: str = "",
     **named: Any,
-) -> Traced:
+) -> LiveModel:
     """What `module` comes to when it is trained on `inputs`, for `model` of a scenario in Python.
 
     module         a torch.nn.Module on any device; it is copied, without its data
@@ -66,7 +66,7 @@ def from_torch(
     made = name or type(module).__name__
     found = model_of(watched.recording(batch), timed=False, name=made)
     kind, tokens = _sample(torch, (inputs, named))
-    return Traced(made=replace(found, recorded=None, sample=kind, tokens=tokens))
+    return LiveModel(made=replace(found, recorded=None, sample=kind, tokens=tokens))
 
 
 class Watched:

@@ -169,7 +169,7 @@ class HuggingFace:
         return data
 
 
-class Traced:
+class LiveModel:
     """A model that Python code has made: what `dpsim.from_torch` gives.  No file can say it."""
 
     def __init__(self, made: Model) -> None:
@@ -178,7 +178,7 @@ class Traced:
     def model(self, base: Path) -> Model:
         return self.made
 
-    def __deepcopy__(self, memo: Any) -> Traced:
+    def __deepcopy__(self, memo: Any) -> LiveModel:
         return self  # nothing in it changes
 
 
@@ -255,7 +255,7 @@ class ModelSource(Mark):
     """Marks the field: which kind of model section it is follows from its keys."""
 
     def take(self, value: Any, file: bool) -> Any:
-        known = isinstance(value, (Explicit, HuggingFace, FromRecord, Traced, Architecture))
+        known = isinstance(value, (Explicit, HuggingFace, FromRecord, LiveModel, Architecture))
         return value if known else make(value, file=file)
 
     def json_schema(self) -> dict[str, Any]:
@@ -316,7 +316,7 @@ def load(spec: Any, base: Path, device: Device | None = None) -> Model:
 
 
 def dump_model(spec: Any) -> Any:
-    if isinstance(spec, Traced):
+    if isinstance(spec, LiveModel):
         return {"traced": spec.made.name, "parameters": spec.made.parameters}
     plain = dump(spec)
     return {"name": plugins.name_of(spec), **plain} if isinstance(spec, Architecture) else plain
