@@ -24,7 +24,7 @@ LEVEL, GROWTH = (0.9, 2.1), (0.85, 1.05)
 
 
 @record
-class Uniform(Architecture):
+class EqualBlocks(Architecture):
     """A stand-in for a model of which only the size is known: blocks that are all alike.
 
     parameters       trainable parameters, in equal blocks (a whole number; 12e9 is one)
