@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from dpsim.compile.loaders import Loader
 from dpsim.compile.placement import Axis, Mesh
-from dpsim.core import units
+from dpsim.core import plugins, units
 from dpsim.core.marks import Mark
-from dpsim.core.record import Check, Count, Flag, Refused, Text, record
+from dpsim.core.record import Check, Count, Flag, Refused, Text, build, json_schema, record
 from dpsim.describe.uneven import Ranks, disjoint
 from dpsim.machines.devices import NetworkKind
 from dpsim.variability import Number
@@ -18,6 +20,8 @@ from dpsim.variability import Number
 Oversubscription = Annotated[float, units.Unit("1", low=1.0, high=1e4)]
 #: measured points of a calibration; each is played several times
 MOST_POINTS = 64
+#: keys that only a loader has, by which one without its name is told
+_OF_A_LOADER = {"workers", "prefetch", "decode", "sample_bytes", "storage"}
 _OF_A_MACHINE = (
     "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
     "inter_node_latency", "oversubscription", "routing", "devices",
@@ -69,12 +73,16 @@ class Cluster:
 
 @record
 class Parallel:
-    """Ranks = tensor x pipeline x data.
+    """Ranks = tensor x pipeline x data.  Experts are shared out among ranks that exist already.
 
     data      replicas of the model; left out: what the ranks leave
     tensor    ranks that split every layer between them (column and row parallel)
     pipeline  ranks that hold the layers one after the other
-    order     along which axis neighbouring ranks lie first, second, last
+    expert    ranks that share out the experts of every layer: they divide tensor x data, or data
+              where tensor ranks split experts too, and multiply nothing
+    expert_tensor  ranks that split each expert between them: tensor, which it is if left out, or 1
+    order     along which axis neighbouring ranks lie first, second, last; `expert` may stand in
+              front of data, which is where it is
     sequence_parallel   the ranks of a tensor group split the sequence too
     blocking_sends      a stage goes on only when what it sent has arrived
     """
@@ -82,20 +90,33 @@ class Parallel:
     tensor: Annotated[int, Check(1, 1024)] = 1
     pipeline: Annotated[int, Check(1, 1024)] = 1
     data: Count | None = None
-    order: tuple[Axis, Axis, Axis] = ("tensor", "data", "pipeline")
+    expert: Annotated[int, Check(1, 65536)] = 1
+    expert_tensor: Annotated[int, Check(1, 1024)] | None = None
+    order: tuple[Axis | Literal["expert"], ...] = ("tensor", "data", "pipeline")
     sequence_parallel: Flag = False
     blocking_sends: Flag = False
 
     def __post_init__(self) -> None:
-        if len(set(self.order)) < 3:
+        if sorted(self._axes) != ["data", "pipeline", "tensor"]:
             raise Refused("names every one of tensor, data and pipeline once", ("order",))
+        found = [k for k, axis in enumerate(self.order) if axis == "expert"]
+        if len(found) > 1 or any(self.order[k + 1 : k + 2] != ("data",) for k in found):
+            raise Refused("experts divide data: name expert once, right before data", ("order",))
+        if self.expert_tensor not in (None, 1, self.tensor):
+            message = f"{self.expert_tensor} is neither 1 nor tensor, {self.tensor}"
+            raise Refused(message, ("expert_tensor",))
         if self.sequence_parallel and self.tensor == 1:
             raise Refused("needs tensor > 1", ("sequence_parallel",))
 
     @property
     def plain(self) -> bool:
         """Whether there is data parallelism only."""
-        return self.tensor == self.pipeline == 1
+        return self.tensor == self.pipeline == self.expert == 1
+
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        """The order of the axes that ranks are numbered along."""
+        return tuple(axis for axis in self.order if axis != "expert")
 
     def mesh(self, ranks: int) -> Mesh:
         """The mesh of `ranks` ranks.  Refused, with what would work, where they don't fit."""
@@ -112,7 +133,21 @@ class Parallel:
                 f"data: {ranks // own} would be (or leave data out)",
                 ("parallel", "data"),
             )
-        return Mesh(self.tensor, ranks // own, self.pipeline, self.order)
+        return self._with_experts(ranks // own)
+
+    def _with_experts(self, data: int) -> Mesh:
+        """The mesh of `data` replicas; Refused where experts are not shared out evenly."""
+        split = self.tensor if self.expert_tensor is None else self.expert_tensor
+        room = self.tensor // split * data
+        if room % self.expert:
+            what = "data" if split == self.tensor else "tensor x data"
+            fitting = ", ".join(str(n) for n in range(1, min(room, 4096) + 1) if room % n == 0)
+            raise Refused(
+                f"{self.expert} does not divide {what}, {room}; {fitting} would",
+                ("parallel", "expert"),
+            )
+        axes = (self.tensor, data, self.pipeline, self._axes)
+        return Mesh(*axes, expert=self.expert, expert_tensor=split)
 
 
 @record
@@ -191,25 +226,6 @@ class Host:
                 raise Refused("needs launch, the host time to issue one kernel", (key,))
 
 
-@record
-class Input:
-    """What is known of the input pipeline.
-
-    limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
-              the interval does not count on a loss to them
-    """
-
-    limiting: Flag
-
-    def __post_init__(self) -> None:
-        if self.limiting:
-            message = (
-                "by how much is not modelled; leave it out, and calibrate with a step that was "
-                "measured with the real loader (false is accepted)"
-            )
-            raise Refused(message, ("limiting",))
-
-
 class Rate(Mark):
     """Marks a throughput: "802.9 images/s" becomes (802.9, "images")."""
 
@@ -224,6 +240,50 @@ class Rate(Mark):
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string", "examples": ["802.9 images/s"]}
+
+
+@record
+class Input:
+    """What feeds the ranks: a loader and how it works (`loader`), the rate at which it feeds a node
+    (`rate`), or that it is no limit (`limiting: false`).
+
+    limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
+              the interval does not count on a loss to them
+    rate      samples that the loaders of a node make in a second, such as 1070 images/s
+    """
+
+    limiting: Flag | None = None
+    rate: Annotated[tuple[float, str], Rate()] | None = None
+
+    def __post_init__(self) -> None:
+        if self.limiting:
+            message = (
+                "by how much? Say loader or rate, or leave it out and calibrate with a step that "
+                "was measured with the real loader (false is accepted)"
+            )
+            raise Refused(message, ("limiting",))
+        if (self.rate is None) == (self.limiting is None):
+            kinds = ", ".join(plugins.names("loaders"))
+            raise ValueError(f"needs loader (one of {kinds}), rate, or limiting: false")
+
+
+class InputSource(Mark):
+    """Marks what feeds the ranks: a loader where the mapping names one, else an Input."""
+
+    plugin = plugins.Plugin("loaders", "loader")
+
+    def take(self, value: Any, file: bool) -> Loader | Input:
+        if isinstance(value, Loader | Input):
+            return value
+        named = isinstance(value, Mapping) and "loader" in value
+        if named or (isinstance(value, Mapping) and set(value) & _OF_A_LOADER):
+            made: Loader = self.plugin.make(value, file=file)
+            return made
+        return build(Input, value, file=file)
+
+    def json_schema(self) -> dict[str, Any]:
+        options: list[Any] = self.plugin.json_schema()["oneOf"]
+        return {"oneOf": [json_schema(Input), *options]}
 
 
 @record
@@ -262,6 +322,8 @@ class Calibrate:
     One point sets the level of compute and nothing else.  Several fit it by least squares together
     with the host's time per step, the cost of an exchange inside a node and between nodes, and how
     much ranks differ; intervals of other counts follow from how well they fit.
+
+    synthetic  measured with synthetic data, or a loader that was no limit, whatever `input` says
     """
 
     step_time: units.Seconds | None = None
@@ -269,6 +331,7 @@ class Calibrate:
     file: Text | None = None
     ranks: Count | None = None
     points: tuple[CalibrationPoint, ...] | None = None
+    synthetic: Flag = False
 
     def __post_init__(self) -> None:
         ways = (self.step_time, self.throughput, self.file, self.points)

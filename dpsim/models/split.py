@@ -53,14 +53,16 @@ def _arrival(model: Model, order: Sequence[int]) -> tuple[int, ...]:
 
 
 def shared_tables(model: Model, stages: Sequence[Sequence[int]]) -> list[tuple[int, int, Tensor]]:
-    """(stage of the owner, stage of the user, tensor) of every tensor tied across two stages."""
+    """(stage of the owner, stage of the user, tensor) of every trained tensor that is tied across
+    two stages."""
     home = {i: s for s, indices in enumerate(stages) for i in indices}
     index = {layer.name: i for i, layer in enumerate(model.layers)}
     found = []
     for i, layer in enumerate(model.layers):
         if layer.tied is not None and home[i] != home[index[layer.tied]]:
             owner = model.layers[index[layer.tied]]
-            found += [(home[index[layer.tied]], home[i], t) for t in owner.tensors[:1]]
+            own = [t for t in owner.tensors[:1] if t.trained]
+            found += [(home[index[layer.tied]], home[i], t) for t in own]
     return found
 
 
@@ -125,17 +127,22 @@ def runs(items: Sequence[list[int]], ends: Sequence[int]) -> list[tuple[int, ...
     return [tuple(i for item in items[a:b] for i in item) for a, b in pairwise([0, *ends])]
 
 
-def tensor_part(model: Model, ranks: int, *, sequence: bool) -> Model:
+def tensor_part(model: Model, ranks: int, *, sequence: bool, whole_experts: bool = False) -> Model:
     """One rank's share of a model whose layers `ranks` ranks split between them.
 
     Matrices are cut along their first or second dimension (column and row parallel; Shoeybi et
     al., arXiv:1909.08053, section 3), vectors are kept whole.  With `sequence` parallelism the
     parts between the matrices are cut along the sequence too (Korthikanti et al.,
-    arXiv:2205.05198, section 4.2.2).
+    arXiv:2205.05198, section 4.2.2).  Tokens go to experts from the rank that has them; with
+    `whole_experts` an expert is not cut, and has the tokens that are sent to it alone.
     """
-    return replace(
-        model, layers=tuple(_tensor_part(layer, ranks, sequence) for layer in model.layers)
-    )
+    layers = []
+    for layer in model.layers:
+        part = _tensor_part(layer, ranks, sequence)
+        if layer.experts and whole_experts:
+            part = replace(part, tensors=layer.tensors, forward_sum=0.0, backward_sum=0.0)
+        layers.append(part)
+    return replace(model, layers=tuple(layers))
 
 
 def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
@@ -167,6 +174,10 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         activations_full=share(layer.activations_full),
         again_flop=layer.again_flop / ranks,
         again_bytes=layer.again_bytes / ranks,
+        once=layer.once / ranks,
+        scratch=layer.scratch / ranks,
+        routed=layer.routed / ranks,
+        routed_bytes=None if layer.routed_bytes is None else layer.routed_bytes / ranks,
         forward=None if layer.forward is None else layer.forward / ranks,
         backward=None if layer.backward is None else layer.backward / ranks,
     )
@@ -179,5 +190,5 @@ def _cut(tensor: Tensor, ranks: int, *, flat: bool) -> Tensor:
         return tensor
     rows = shape[0]
     if rows % ranks and len(shape) > 1 and shape[1] % ranks == 0:
-        return Tensor(tensor.name, (rows, shape[1] // ranks, *shape[2:]))
-    return Tensor(tensor.name, (-(-rows // ranks), *shape[1:]))
+        return tensor._replace(shape=(rows, shape[1] // ranks, *shape[2:]))
+    return tensor._replace(shape=(-(-rows // ranks), *shape[1:]))
