@@ -13,14 +13,16 @@ from dpsim.core.files import read_text
 from dpsim.core.jsonfile import loads
 from dpsim.core.marks import Mark
 from dpsim.core.places import below
-from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
+from dpsim.core.record import Check, Flag, Refused, Text, build, dump, json_schema, record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
-from dpsim.models.huggingface import Attention, read_config
+from dpsim.models.huggingface import Attention, kind_of, read_config, takes_length
 from dpsim.models.precision import Stored
 from dpsim.models.recorded import model_of
 from dpsim.models.recording import parse, same_device
+from dpsim.models.tuning import Tunable
+from dpsim.models.zoo import expanded, zoo_names
 
 Parameters = Annotated[int, Check(0, 10**13)]
 
@@ -36,6 +38,7 @@ class LayerSpec:
                        they are sent to
     experts_per_token  how many a token is sent to: so many times `activation` goes to experts, and
                        comes back
+    trainable  false: its parameters are frozen
     """
 
     name: Text
@@ -48,6 +51,7 @@ class LayerSpec:
     dtype: Stored | None = None
     experts: Annotated[int, Check(0, 10**6)] = 0
     experts_per_token: Annotated[int, Check(1, 10**6)] = 1
+    trainable: Flag = True
 
     def __post_init__(self) -> None:
         if self.experts_per_token > max(self.experts, 1):
@@ -72,7 +76,9 @@ class LayerSpec:
             share = (self.backward_weight or 0.0) / backward if backward else 0.5
         return Layer(
             name=self.name,
-            tensors=tuple(Tensor(f"t{k}", s) for k, s in enumerate(shapes) if all((s, *s))),
+            tensors=tuple(
+                Tensor(f"t{k}", s, self.trainable) for k, s in enumerate(shapes) if all((s, *s))
+            ),
             forward=self.forward,
             backward=backward,
             weight_share=share,
@@ -85,7 +91,7 @@ class LayerSpec:
 
 
 @record
-class Explicit:
+class Explicit(Tunable):
     """Layers in registration order; `forward_order` names them as forward visits them."""
 
     layers: tuple[LayerSpec, ...]
@@ -113,17 +119,51 @@ class Explicit:
 
 
 @record
-class HuggingFace:
+class HuggingFace(Tunable):
     """`huggingface` is a config.json below the scenario's folder, or a bundled name.
 
-    `attention: math` stores the scores of every pair of tokens; `flash` does not.
+    huggingface      a `config.json` (of transformers, or of a model of diffusers) below the
+                     scenario's folder, or a bundled name
+    sequence_length  tokens per sequence; of models of images, of the prompt if there is one, and it
+                     may be left out
+    attention        `flash`, or `math`: the scores of every pair of tokens are stored
+    target_length    tokens of the decoder beside an encoder; left out: as many as the encoder's
+    image_size       pixels along one side, of models of images; left out: the configuration's
+    head             what stands behind an encoder: `encoder` (nothing but its pooler, if it has
+                     one), `mlm`, `pretraining` or `classification`; left out: `encoder`, of images
+                     what the configuration's `architectures` say
     """
 
     huggingface: Text
-    sequence_length: Annotated[int, Check(1, 10_000_000)]
+    sequence_length: Annotated[int, Check(1, 10_000_000)] | None = None
     attention: Attention = "flash"
+    target_length: Annotated[int, Check(1, 10_000_000)] | None = None
+    image_size: Annotated[int, Check(1, 100_000)] | None = None
+    head: Literal["encoder", "mlm", "pretraining", "classification"] | None = None
+
+    def kind(self, base: Path) -> str:
+        """What kind of model it is (dpsim.models.huggingface.kind_of)."""
+        return kind_of(self._data(base))
 
     def model(self, base: Path) -> Model:
+        data = self._data(base)
+        try:
+            return read_config(
+                data,
+                sequence_length=self.sequence_length,
+                name=Path(self.huggingface).stem,
+                attention=self.attention,
+                target_length=self.target_length,
+                image_size=self.image_size,
+                head=self.head,
+            )
+        except Refused as error:
+            own = error.path and error.path[0] in self.__dataclass_fields__
+            if own and getattr(self, str(error.path[0])) is None:  # what the scenario has to say
+                raise
+            raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
+
+    def _data(self, base: Path) -> dict[str, Any]:
         text = _config_text(self.huggingface, base)
         try:
             data = loads(text)
@@ -131,15 +171,7 @@ class HuggingFace:
             raise Refused(f"{self.huggingface} {error}", ("huggingface",)) from None
         if not isinstance(data, dict):
             raise Refused(f"{self.huggingface} holds no JSON object", ("huggingface",))
-        try:
-            return read_config(
-                data,
-                sequence_length=self.sequence_length,
-                name=Path(self.huggingface).stem,
-                attention=self.attention,
-            )
-        except Refused as error:
-            raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
+        return data
 
 
 MAX_RECORD = 200_000_000  # bytes
@@ -198,7 +230,7 @@ def _config_text(name: str, base: Path) -> str:
 
 def section_of(name: str) -> str:
     """How a scenario names the model that dpsim knows as `name`; "" where there is none."""
-    if name in plugins.names("models"):
+    if name in plugins.names("models") or name in zoo_names():
         return f"{{name: {name}}}"
     known = name in bundled_models()
     return f"{{huggingface: {name}, sequence_length: TOKENS}}" if known else ""
@@ -231,6 +263,8 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
         known = section_of(str(data))
         hint = f"; write {known}" if known else ""
         raise Refused(f"needs a mapping with 'huggingface', 'name', 'record' or 'layers'{hint}")
+    if not {"layers", "huggingface", "record"} & data.keys():
+        data = data if data.get("name") in plugins.names("models") else expanded(data)
     if "layers" in data:
         return build(Explicit, data, file=file)
     if "huggingface" in data:
@@ -239,7 +273,7 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
         return build(FromRecord, data, file=file)
     if "name" in data:
         if data["name"] in bundled_models():
-            raise Refused(f"is a configuration; write {section_of(data['name'])}", ("name",))
+            return _configured(data, file=file)
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
     raise Refused(
@@ -248,15 +282,23 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
     )
 
 
+def _configured(data: Mapping[str, Any], *, file: bool) -> HuggingFace:
+    """The section of a bundled configuration that is asked for by `name`."""
+    name = data["name"]
+    rest = {key: value for key, value in data.items() if key != "name"}
+    text = "sequence_length" not in rest and takes_length(loads(_config_text(name, Path())))
+    if text:
+        raise Refused(f"is a configuration; write {section_of(name)}", ("name",))
+    return build(HuggingFace, {"huggingface": name, **rest}, file=file)
+
+
 def load(spec: Any, base: Path, device: Device | None = None) -> Model:
     """The Model of a model section, on `device`; files are looked up below `base`."""
     try:
         if isinstance(spec, FromRecord):
             return spec.model(base, device)
-        if isinstance(spec, Architecture):
-            return spec.model()
-        made: Model = spec.model(base)
-        return made
+        own: Tunable = spec
+        return own.tuned(spec.model() if isinstance(spec, Architecture) else spec.model(base))
     except Refused as error:
         raise Refused(error.message, ("model", *error.path)) from None
 

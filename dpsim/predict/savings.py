@@ -234,8 +234,10 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
     spec = case.scenario.model
     if not isinstance(spec, HuggingFace):
         return
-    found = []
+    found, alike = [], spec.kind(case.base)
     for name in bundled_models():
+        if replace(spec, huggingface=name).kind(case.base) != alike:
+            continue
         smaller = Variant(name, {"model": replace(spec, huggingface=name)})
         with suppress(Refused, ValueError):
             found.append((smaller.of(case).model.parameters, smaller))
