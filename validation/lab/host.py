@@ -4,6 +4,7 @@ curve   time all-reduces of given sizes
 memory  time passes over memory
 train   steps of real DistributedDataParallel whose compute is sleeping, with a hook where one is
         asked for
+serve   clocks of workers, or what a parameter server did for them
 
 It needs torch and numpy only.  Its compute is sleep, so that two cores carry eight hosts.
 """
@@ -22,6 +23,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import serving
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -142,7 +144,8 @@ def serve() -> None:
             timeout=TIMEOUT,
         )  # fmt: skip
         try:
-            answer = {"curve": curve, "memory": memory, "train": train}[order["do"]](order)
+            parts = {"curve": curve, "memory": memory, "train": train, "serve": serving.part}
+            answer = parts[order["do"]](order)
             dist.barrier()
         finally:
             dist.destroy_process_group()
