@@ -16,6 +16,7 @@ from dpsim.cases.programs import Programs
 from dpsim.cases.work import fitted
 from dpsim.compile import pipeline
 from dpsim.compile.program import Cast
+from dpsim.compile.strategies import Folded
 from dpsim.core.arrays import Array
 from dpsim.core.places import below
 from dpsim.core.plugins import name_of
@@ -28,6 +29,8 @@ from dpsim.variability import expected_slowest
 
 #: steps of a deterministic run; the period has settled if the last two agree
 _SETTLING = (4, 16, 64)
+#: steps that are played at least, of programs that stand for many
+LEAST = 8
 #: step -> multiplier of every rank's compute
 Factors = Callable[[int], Array]
 
@@ -59,7 +62,7 @@ class Script:
         mesh, programs = self.batches.mesh, self.programs
         alike = self._alike and (quiet or not variability.varies)
         factors, costs = self._factors(stretch, quiet, alike), self._costs(stretch, alike)
-        slow, network = self.contention, _calm if quiet else self.batches.variation.network
+        slow, network = self.contention, _calm if quiet else self._network
         if iteration != "steady":
             cast = self._first_casts(iteration)
             late = self._late(cast, quiet)
@@ -68,7 +71,7 @@ class Script:
         steady = pipeline.players(steady, mesh) if alike else steady
         late = self._late(lambda _: steady, quiet)
         if variability.random and not quiet:
-            steps = min(variability.steps, at_most or variability.steps)
+            steps = self._rounds(min(variability.steps, at_most or variability.steps))
             return [Play(lambda _: steady, costs, steps + 2, 2, factors, slow, network, late)]
         spans = [(n, n // 2) for n in _SETTLING]
         if not mesh.plain:  # all ranks wait for each other: steps hardly overlap
@@ -111,6 +114,8 @@ class Script:
         said, where = self.scenario.variability.delays, ("variability", "delays")
         if said is None:
             return None
+        if self._folded.steps > 1:
+            raise Refused("single delays are not modelled in rounds of local steps", where)
         if self.scenario.strategy.backup_workers:
             raise Refused("single delays are not modelled beside backup workers", where)
         return Delayed(said.made(lambda name: below(self.batches.site.base, name, ".".join(where))))
@@ -124,9 +129,39 @@ class Script:
         def each(step: int) -> Array:
             if quiet or alike:
                 return ones * scale
-            return self.batches.variation.factors(step, scale, busy)
+            return self._drawn(step, scale, busy)
 
         return each if quiet else self._counted(each)
+
+    @cached_property
+    def _folded(self) -> Folded:
+        """What a played step stands for."""
+        programs = self.programs
+        steady = self.batches.mesh.plain and self.scenario.iteration == "steady"
+        job = programs.job(*self.batches.parts[0]) if steady else None
+        return Folded() if job is None else self.scenario.strategy.folded(job)
+
+    def _rounds(self, steps: int) -> int:
+        """As many played steps as stand for `steps`; a few at least."""
+        folded = self._folded.steps
+        return steps if folded == 1 else max(-(-steps // folded), min(steps, LEAST))
+
+    def _network(self, step: int) -> float:
+        """How many times as long bytes between nodes take in a played step."""
+        many, network = self._folded.steps, self.batches.variation.network
+        return sum(network(step * many + k) for k in range(many)) / many
+
+    def _drawn(self, step: int, scale: float, busy: Array | None) -> Array:
+        """The factors of a played step: the mean of those that it stands for, in each of which the
+        slowest of the ranks that wait for each other counts."""
+        variation, folded = self.batches.variation, self._folded
+        if folded.steps == 1:
+            return variation.factors(step, scale, busy)
+        total = np.zeros(self.batches.site.ranks)
+        for k in range(step * folded.steps, (step + 1) * folded.steps):
+            each = variation.factors(k, scale, busy).reshape(-1, folded.together)
+            total += np.repeat(each.max(axis=1), folded.together)
+        return np.asarray(total / folded.steps)
 
     @property
     def _busy(self) -> Array:

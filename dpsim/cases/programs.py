@@ -145,7 +145,8 @@ class Programs:
         programs = tuple(self._program(*part, iteration) for part in parts)
         ranks, one = batches.site.ranks, len(parts) == 1
         roles = (0,) * ranks if one else tuple(parts[part] for part in batches.of_rank)
-        return Cast(programs, roles, {"world": everyone(ranks), **strategy.groups(ranks)})
+        groups = strategy.groups_of(self.job(*batches.parts[0]))
+        return Cast(programs, roles, {"world": everyone(ranks), **groups})
 
     @property
     def asked(self) -> Cast:

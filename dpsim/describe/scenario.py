@@ -297,7 +297,7 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     """`scenario` as plain data that reads back to an equal one."""
     data: dict[str, Any] = dump(scenario)
     data["model"] = dump_model(scenario.model)
-    data["strategy"] = {"kind": plugins.name_of(scenario.strategy), **dump(scenario.strategy)}
+    data["strategy"] = _strategy_data(scenario.strategy)
     if scenario.collective is not None:
         data["collective"] = {
             "backend": plugins.name_of(scenario.collective),
@@ -311,6 +311,15 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
         data["schedule"] = {"kind": plugins.name_of(scenario.schedule), **dump(scenario.schedule)}
     if scenario.calibrate is not None:
         _write_rates(scenario.calibrate, data["calibrate"])
+    return data
+
+
+def _strategy_data(strategy: Strategy) -> dict[str, Any]:
+    """`strategy`, and the one inside it, as plain data."""
+    data = {"kind": plugins.name_of(strategy), **dump(strategy)}
+    inner = getattr(strategy, "inner", None)
+    if "inner" in data and isinstance(inner, Strategy):
+        data["inner"] = _strategy_data(inner)
     return data
 
 

@@ -51,7 +51,7 @@ class Costs:
         self._plans: dict[_Asked, Plan] = {}
         self._first: dict[Hashable, tuple[Ranks, int, Plan]] = {}
         self._slowed: dict[tuple[int, float], tuple[Plan, Plan]] = {}
-        self._repeated: dict[tuple[str, Ranks, float, int], Plan] = {}
+        self._repeated: dict[tuple[str, Ranks, float, float], Plan] = {}
 
     @property
     def concurrency(self) -> int:

@@ -31,9 +31,11 @@ from dpsim.predict.point import (
     Memory,
     Parts,
     Point,
+    Round,
     Sent,
 )
 from dpsim.predict.recorded import measured_at
+from dpsim.predict.rounds import round_of
 from dpsim.predict.startup import startup_of
 from dpsim.predict.uncertainty import interval
 
@@ -129,6 +131,11 @@ class Numbers:
         return tuple(_beside(self.case))
 
     @cached_property
+    def round(self) -> Round | None:
+        """The round that the step is the mean of."""
+        return round_of(self.case, self.played, self.parts)
+
+    @cached_property
     def point(self) -> Point:
         """All of them, which are not compared with those of any other case yet."""
         own: dict[str, Any] = {name: getattr(self, name) for name in STAGED}
@@ -174,7 +181,7 @@ WHOLE = {*HEAD, "engine_reason", "step_time_s", "step_p50_s", "step_p99_s", "thr
 STAGED = (
     "ranks", "nodes", "global_batch", "engine", "engine_reason", "step_time_s", "interval",
     "step_p50_s", "step_p99_s", "throughput_per_s", "throughput_unit", "mfu", "parts", "sent",
-    "memory", "bound_s", "bottleneck", "beside_step",
+    "memory", "bound_s", "bottleneck", "beside_step", "round",
 )  # fmt: skip
 #: fields that are added to it, and have no value of their own until then
 LATER = (*RELATIVE[1:], "cost_usd_per_hour")

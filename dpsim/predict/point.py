@@ -203,6 +203,23 @@ class StartupTime:
     parts: Annotated[dict[str, float], JsonKey("startup_parts")]
 
 
+@dataclass(frozen=True)
+class Period:
+    """A round of local steps: how many there are, and what each takes [s]."""
+
+    steps: int
+    step_times_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Round:
+    """What a step is the mean of, where workers train apart; `utilisation` is the share of compute
+    in it."""
+
+    period: Period
+    utilisation: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Point(Keyed):
     """What is predicted for one point of a scenario.
@@ -235,6 +252,7 @@ class Point(Keyed):
     cost_usd_per_hour: float | None
     bottleneck: str
     beside_step: tuple[BesideStep, ...] = ()
+    round: Annotated[Round | None, Spread()] = None
     run: Annotated[TrainingRun | None, Spread()] = None
     life: Annotated[WithFailures | None, Spread()] = None
     epoch: DealtEpoch | None = None
