@@ -71,6 +71,7 @@ class Programs:
             update=optimizer_seconds(self.optimizer.kind, 1.0, device) if timed is None else timed,
             slowest=None if part is not None else self._slowest(),
             local_size=site.gpus and min(site.gpus, site.ranks),
+            sites=site.sites,
             elsewhere=_elsewhere(batches.shares),
         )
 

@@ -28,6 +28,7 @@ from dpsim.describe.sections import (
     Parallel,
     Startup,
 )
+from dpsim.describe.sites import Place, PlaceLink, whole_cluster
 from dpsim.life.failures import Failures
 from dpsim.life.recoveries import Recovery
 from dpsim.life.saving import Checkpoint
@@ -54,7 +55,9 @@ class Scenario:
 
     title: Text = ""
     model: Annotated[Any, ModelSource()]
-    cluster: Cluster
+    cluster: Cluster = None  # type: ignore[assignment]  # required, unless there are sites
+    sites: tuple[Place, ...] | None = None
+    links: tuple[PlaceLink, ...] | None = None
     strategy: Annotated[Strategy, plugins.Plugin("strategies", "kind")]
     collective: Annotated[Backend, plugins.Plugin("backends", "backend")] | None = None
     batch: Batch = Batch(per_device=1)
@@ -86,6 +89,7 @@ class Scenario:
     recovery: Annotated[Recovery, plugins.Plugin("recoveries", "kind")] | None = None
 
     def __post_init__(self) -> None:
+        self._take_sites()
         if self.batch.per_device is None and self.batch.global_ is None:
             object.__setattr__(
                 self, "batch", Batch(per_device=1, accumulation=self.batch.accumulation)
@@ -109,6 +113,15 @@ class Scenario:
         if self.detail == "rounds" and self.engine == "vectorised":
             raise Refused("rounds are played by engine: event only", ("detail",))
         self._check_life()
+
+    def _take_sites(self) -> None:
+        """The cluster that several sites are together."""
+        given = {
+            "parallel": not self.parallel.plain, "detail": self.detail == "rounds",
+            "calibration": self.calibration is not None,
+        }  # fmt: skip
+        whole = whole_cluster(self.cluster, self.sites, self.links, given)
+        object.__setattr__(self, "cluster", whole)
 
     def _check_life(self) -> None:
         """What belongs to a run that failures interrupt goes together."""

@@ -30,7 +30,7 @@ WAITING = Plan((), None, BARRIER, 0.0)
 
 def leaves_node(edge: Edge) -> bool:
     """Whether a link leads out of a node."""
-    return bool({vertex[0] for vertex in edge} & {"nic", "leaf", "spine"})
+    return bool({vertex[0] for vertex in edge} & {"nic", "leaf", "spine", "wan"})
 
 
 class NotApplicable(Exception):

@@ -194,7 +194,7 @@ def _more_ranks(case: Case) -> Iterator[Variant]:
     cluster = case.scenario.cluster
     if not case.scenario.strategy.sharded or case.machine is None:
         return
-    if not case.mesh.plain:
+    if not case.mesh.plain or case.scenario.sites is not None:
         return
     for factor in (2, 4, 8, 16, 32, 64, 128, 256):
         ranks = case.ranks * factor

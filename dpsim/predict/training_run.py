@@ -24,6 +24,7 @@ from dpsim.predict import point as parts
 from dpsim.predict.lived import lived, with_cost, with_warm
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Failed, Point, TrainingRun
+from dpsim.predict.traffic import charged
 
 
 def check(case: Case) -> None:
@@ -77,8 +78,8 @@ def _machine_use(case: Case, busy: float) -> Usage:
 
     return Usage(
         devices=case.ranks,
-        nodes=topology.nodes,
-        nics=topology.nodes * topology.nics,
+        nodes=case.nodes,
+        nics=(case.nodes or 0) * topology.nics,
         busy=busy,
         busy_watts=watts(energy.device_power if energy else None, device.power),
         idle_watts=watts(energy.idle_power if energy else None, device.idle_power),
@@ -111,7 +112,9 @@ def cost_of(case: Case, point: Point) -> Bill | None:
     price, energy = case.scenario.price, case.scenario.energy
     if price is None and (energy is None or energy.price is None):
         return None
-    return bill(price, energy, usage_of(case, busy_share(point)), quote_of(case))
+    crossing, basis = charged(case, point.step_time_s)
+    use = replace(usage_of(case, busy_share(point)), traffic=crossing, traffic_basis=basis)
+    return bill(price, energy, use, quote_of(case))
 
 
 def power_of(case: Case, point: Point) -> Power | None:

@@ -108,8 +108,8 @@ class _Round:
             self.issue.add("outer", "copy", seconds=seconds)
 
     def _passed_on(self, left: int, cycle: int, cycles: int) -> int:
-        """What later stretches can wait for: a communicator's operations end in turn, so what is put
-        behind the exchange, on one of its own, ends with it, and what is put there next does too.
+        """What later stretches can wait for: operations of a communicator end in turn, so what is
+        put behind the exchange on one of its own ends with it, and what is put there next too.
         """
         return self._token("sent", f"under way {cycle % cycles}", (left,))
 

@@ -73,13 +73,20 @@ class Workers(Strategy):
         where an inner strategy is given; else every rank is one."""
         if self.workers is not None:
             return self.workers
-        if job.sites > 1:
-            return job.sites
+        if job.sites:
+            return self._of_sites(job)
         if self.inner is None:
             return job.ranks
         if job.local_size is None or job.ranks == 1:
             return 1 if job.ranks == 1 else self._unsaid(job)
         return max(job.ranks // job.local_size, 1)
+
+    def _of_sites(self, job: Job) -> int:
+        if len(set(job.sites)) > 1:
+            sizes = ", ".join(map(str, job.sites))
+            said = f"sites of {sizes} ranks are no equal workers; say how many there are"
+            raise Refused(said, ("strategy", "workers"))
+        return len(job.sites)
 
     def _unsaid(self, job: Job) -> int:
         raise Refused(
@@ -92,7 +99,7 @@ class Workers(Strategy):
         """The job of a worker's ranks."""
         size = self.size(job)
         local = None if job.local_size is None else min(job.local_size, size)
-        return replace(job, ranks=size, local_size=local, sites=1)
+        return replace(job, ranks=size, local_size=local, sites=())
 
     def system(self, job: Job) -> Strategy:
         """How the ranks of a worker train together."""

@@ -46,7 +46,7 @@ class PostLocalSgd(Workers):
         """Ranks that reduce gradients together: those of a node, unless `workers` says."""
         if not self.post_local_gradient_allreduce:
             return 1
-        if self.workers is None and job.sites == 1 and job.local_size is not None:
+        if self.workers is None and not job.sites and job.local_size is not None:
             return job.local_size if job.ranks % job.local_size == 0 else super().size(job)
         return super().size(job)
 
