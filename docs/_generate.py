@@ -32,6 +32,7 @@ from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
 from dpsim.describe.sampler import Sampler
+from dpsim.describe.sites import SiteEntry, SiteLink
 from dpsim.life.failures import BadNodes, FailureCause, Failures, Interruptions, SharedCause
 from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
@@ -95,7 +96,9 @@ tensor parallelism) are refused where they meet.
 MEANING = {
     "Scenario.title": "name for people; the file's name if empty",
     "Scenario.model": "what is trained",
-    "Scenario.cluster": "what it runs on",
+    "Scenario.cluster": "what it runs on; required, unless there are `sites`",
+    "Scenario.sites": "clusters far apart, in place of `cluster`",
+    "Scenario.links": "what joins the sites",
     "Scenario.strategy": "which data-parallel system, with its own knobs",
     "Scenario.collective": "who carries out collectives; with a machine `nccl` if left out",
     "Scenario.batch": "how many samples make a step",
@@ -117,6 +120,7 @@ MEANING = {
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
     "Scenario.detail": "a collective as one phase per stage, or every round of it",
     "Scenario.seed": "of all random draws",
+    "Scenario.horizon": "how long workers with clocks of their own play; left out: until settled",
     "Scenario.sweep": (
         "the points: a mapping from key paths to lists is a grid, a list of mappings gives the "
         "points one by one"
@@ -295,6 +299,12 @@ MEANING = {
     "IdealRing.latency": "per message",
     "IdealRing.bandwidth": "of a rank, one way; left out: infinite",
 }
+#: a site is a cluster with a name
+MEANING |= {
+    key.replace("Cluster.", "SiteEntry."): text
+    for key, text in MEANING.items()
+    if key.startswith("Cluster.")
+} | {"SiteEntry.name": "what links call it", "SiteEntry.devices": "not for sites"}
 
 DISTRIBUTION = """\
 How many times as long a computation takes, as a random number: `{kind: pareto, tail_index: 4}`.
@@ -324,6 +334,8 @@ what is outside `jobs` is shared.  See [how to choose a cluster](howto/choose-a-
 
 SECTIONS = [
     ("cluster", sections.Cluster),
+    ("sites", SiteEntry),
+    ("links", SiteLink),
     ("batch", sections.Batch),
     ("precision", PrecisionSpec),
     ("optimizer", Optimizer),

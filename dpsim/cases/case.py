@@ -9,6 +9,7 @@ from typing import Any
 
 from dpsim.backends import Backend
 from dpsim.cases.batches import Batches
+from dpsim.cases.behaving import StageSet
 from dpsim.cases.chapters import Chapters
 from dpsim.cases.costs import Transport
 from dpsim.cases.plays import Script, Stretch
@@ -76,7 +77,8 @@ class Case:
     def batches(self) -> Batches:
         """The samples of every rank, and what varies."""
         s = self.scenario
-        own = (s.batch, s.strategy.backup_workers, s.variability, s.seed, self.spares)
+        late = self.site.ranks - s.strategy.gradients_of_step(self.site.ranks)
+        own = (s.batch, late, s.variability, s.seed, self.spares)
         return self.shared.known(Batches, self.pace, *own)
 
     @cached_property
@@ -91,6 +93,11 @@ class Case:
         """What collectives cost."""
         s = self.scenario
         return self.shared.known(Transport, self.site, s.collective, s.calibration, self.exchange)
+
+    @cached_property
+    def stage_set(self) -> StageSet:
+        """What workers that behave are given."""
+        return StageSet(self.scenario, self.batches, self.programs, self.transport)
 
     @cached_property
     def script(self) -> Script:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from dpsim.backends import Backend, Plan, Ranks
 from dpsim.backends.curves import MeasuredCurve
@@ -103,6 +104,9 @@ class Stretched(Costs):
     def __init__(self, costs: Costs, latency: float, transfer: float) -> None:
         super().__init__(costs.backend, costs.topology)
         self._inner, self._latency, self._transfer = costs, latency, transfer
+
+    def capacity(self, link: Any) -> float:
+        return self._inner.capacity(link)
 
     def plan(self, operation: str, ranks: Ranks, size: float) -> Plan:
         """The stretched plan."""

@@ -16,7 +16,7 @@ from dpsim.cases.programs import Programs
 from dpsim.cases.work import fitted
 from dpsim.compile import pipeline
 from dpsim.compile.program import Cast
-from dpsim.compile.strategies import Folded
+from dpsim.compile.strategies import Folded, Rhythm
 from dpsim.core.arrays import Array
 from dpsim.core.places import below
 from dpsim.core.plugins import name_of
@@ -31,6 +31,8 @@ from dpsim.variability import expected_slowest
 _SETTLING = (4, 16, 64)
 #: steps that are played at least, of programs that stand for many
 LEAST = 8
+#: steps at most of which the factors are drawn, of those that a played step stands for
+DRAWN = 1000
 #: step -> multiplier of every rank's compute
 Factors = Callable[[int], Array]
 
@@ -91,8 +93,12 @@ class Script:
         return min(batches.shares) == max(batches.shares)
 
     def _first_casts(self, iteration: int) -> Callable[[int], Cast]:
-        """The casts of the first iterations, which differ; later ones repeat the fourth."""
-        casts = [self.programs.cast(k + 1) for k in range(min(iteration, 4))]
+        """The casts of the first iterations, which differ; later ones repeat the fourth, unless
+        workers exchange now and then."""
+        rounds = self._rhythm is not None
+        casts = [
+            self.programs.cast(k + 1) for k in range(iteration if rounds else min(iteration, 4))
+        ]
         return lambda step: casts[min(step, len(casts) - 1)]
 
     def _costs(self, stretch: Stretch, alike: bool) -> Costs:
@@ -141,6 +147,13 @@ class Script:
         job = programs.job(*self.batches.parts[0]) if steady else None
         return Folded() if job is None else self.scenario.strategy.folded(job)
 
+    @property
+    def _rhythm(self) -> Rhythm | None:
+        """When workers exchange; None where they do in every step."""
+        if not self.batches.mesh.plain:
+            return None
+        return self.scenario.strategy.rounds(self.programs.job(*self.batches.parts[0]))
+
     def _rounds(self, steps: int) -> int:
         """As many played steps as stand for `steps`; a few at least."""
         folded = self._folded.steps
@@ -149,19 +162,21 @@ class Script:
     def _network(self, step: int) -> float:
         """How many times as long bytes between nodes take in a played step."""
         many, network = self._folded.steps, self.batches.variation.network
-        return sum(network(step * many + k) for k in range(many)) / many
+        drawn = range(step * many, (step + 1) * many, -(-many // DRAWN))
+        return sum(network(k) for k in drawn) / len(drawn)
 
     def _drawn(self, step: int, scale: float, busy: Array | None) -> Array:
         """The factors of a played step: the mean of those that it stands for, in each of which the
         slowest of the ranks that wait for each other counts."""
         variation, folded = self.batches.variation, self._folded
-        if folded.steps == 1:
+        if folded.steps == 1 or not self.scenario.variability.random:
             return variation.factors(step, scale, busy)
-        total = np.zeros(self.batches.site.ranks)
-        for k in range(step * folded.steps, (step + 1) * folded.steps):
+        first, total = step * folded.steps, np.zeros(self.batches.site.ranks)
+        drawn = range(first, first + folded.steps, -(-folded.steps // DRAWN))
+        for k in drawn:
             each = variation.factors(k, scale, busy).reshape(-1, folded.together)
             total += np.repeat(each.max(axis=1), folded.together)
-        return np.asarray(total / folded.steps)
+        return np.asarray(total / len(drawn))
 
     @property
     def _busy(self) -> Array:

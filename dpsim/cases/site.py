@@ -13,7 +13,7 @@ from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
 from dpsim.describe.sections import Cluster
-from dpsim.describe.sites import Place, PlaceLink
+from dpsim.describe.sites import SiteEntry, SiteLink
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine, load_device, load_machine
 from dpsim.machines.topology import Topology
@@ -34,8 +34,8 @@ class Site:
     cluster: Cluster
     seed: int
     base: Path
-    places: tuple[Place, ...] | None = None
-    links: tuple[PlaceLink, ...] | None = None
+    places: tuple[SiteEntry, ...] | None = None
+    links: tuple[SiteLink, ...] | None = None
 
     @cached_property
     def parts(self) -> tuple[Site, ...]:

@@ -13,7 +13,7 @@ from dpsim.backends import Backend, ideal_ones
 from dpsim.backends.curves import file as calibrated
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
-from dpsim.core import plugins, unknown, yamlfile
+from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.overrides import apply_sets, of_one_kind, parts_of, sweep_changes, with_change
 from dpsim.core.places import as_text, below, data_folder
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
@@ -28,7 +28,7 @@ from dpsim.describe.sections import (
     Parallel,
     Startup,
 )
-from dpsim.describe.sites import Place, PlaceLink, whole_cluster
+from dpsim.describe.sites import SiteEntry, SiteLink, whole_cluster
 from dpsim.life.failures import Failures
 from dpsim.life.recoveries import Recovery
 from dpsim.life.saving import Checkpoint
@@ -56,8 +56,8 @@ class Scenario:
     title: Text = ""
     model: Annotated[Any, ModelSource()]
     cluster: Cluster = None  # type: ignore[assignment]  # required, unless there are sites
-    sites: tuple[Place, ...] | None = None
-    links: tuple[PlaceLink, ...] | None = None
+    sites: tuple[SiteEntry, ...] | None = None
+    links: tuple[SiteLink, ...] | None = None
     strategy: Annotated[Strategy, plugins.Plugin("strategies", "kind")]
     collective: Annotated[Backend, plugins.Plugin("backends", "backend")] | None = None
     batch: Batch = Batch(per_device=1)
@@ -76,6 +76,7 @@ class Scenario:
     engine: Literal["auto", "event", "vectorised"] = "auto"
     detail: Literal["collective", "rounds"] = "collective"
     seed: Annotated[int, Check(0, 2**31 - 1)] = 0
+    horizon: Annotated[float, units.Unit("s", high=1e9, above=True)] | None = None
     sweep: dict[Text, list[Any]] | list[dict[Text, Any]] | None = None
     calibrate: Calibrate | None = None
     calibration: Text | None = None
@@ -112,6 +113,12 @@ class Scenario:
                 raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
         if self.detail == "rounds" and self.engine == "vectorised":
             raise Refused("rounds are played by engine: event only", ("detail",))
+        if self.horizon is not None and not self.strategy.behaves:
+            raise Refused(
+                f"every step of {plugins.name_of(self.strategy)} is alike, so there is nothing to "
+                "play for so long; parameter_server takes it",
+                ("horizon",),
+            )
         self._check_life()
 
     def _take_sites(self) -> None:

@@ -16,7 +16,7 @@ MOST = 64
 
 
 @record
-class Place(Cluster):
+class SiteEntry(Cluster):
     """A site: a cluster with a name; without a machine `ranks` alone."""
 
     name: Text
@@ -30,7 +30,7 @@ class Place(Cluster):
 
 
 @record
-class PlaceLink:
+class SiteLink:
     """What joins two sites.
 
     between    their names
@@ -60,7 +60,7 @@ class PlaceLink:
         return Trunk(self.bandwidth, self.latency, self.loss, self.streams)
 
 
-def together(sites: Sequence[Place]) -> Cluster:
+def together(sites: Sequence[SiteEntry]) -> Cluster:
     """All sites as one cluster of the first one's machine."""
     first = sites[0]
     if first.machine is None:
@@ -75,8 +75,8 @@ def together(sites: Sequence[Place]) -> Cluster:
 
 def whole_cluster(
     cluster: Cluster | None,
-    sites: Sequence[Place] | None,
-    links: Sequence[PlaceLink] | None,
+    sites: Sequence[SiteEntry] | None,
+    links: Sequence[SiteLink] | None,
     given: Mapping[str, bool],
 ) -> Cluster:
     """The cluster, or what the sites are together.  Refused where neither or both are there, where
@@ -97,7 +97,7 @@ def whole_cluster(
     return whole
 
 
-def check_sites(sites: Sequence[Place], links: Sequence[PlaceLink] | None) -> None:
+def check_sites(sites: Sequence[SiteEntry], links: Sequence[SiteLink] | None) -> None:
     """Refuse sites and links that do not go together."""
     if not 2 <= len(sites) <= MOST:
         raise Refused(f"{len(sites)} sites; 2 to {MOST} are accepted, one is a cluster", ("sites",))

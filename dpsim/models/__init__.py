@@ -66,6 +66,12 @@ class Layer:
     forward, backward  fixed durations per sample [s]; they replace the roofline
     weight_share  share of backward that makes gradients of weights; the rest is for the input
     batch_norm    channels of its batch normalisation; 0: it has none
+    experts       experts that its tensors are of, in equal parts; 0: every token passes all of it
+    chosen        experts that a token is sent to
+    routed        elements per sample that are sent to one expert, where all were (tokens x width);
+                  to `chosen` ones go so many times as much, and as much comes back
+    routed_bytes  bytes per sample that are sent to all chosen experts, where stated; it replaces
+                  `routed`
     """
 
     name: Text
@@ -102,10 +108,19 @@ class Layer:
     backward: units.Seconds | None = None
     weight_share: float = 0.5
     batch_norm: Annotated[int, Check(0, 10**9)] = 0
+    experts: Annotated[int, Check(0, 10**6)] = 0
+    chosen: Annotated[int, Check(0, 10**6)] = 0
+    routed: float = 0.0
+    routed_bytes: float | None = None
 
     @cached_property
     def parameters(self) -> int:
         return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def active(self) -> int:
+        """Parameters that one token passes: of experts those that it is sent to."""
+        return self.parameters * self.chosen // self.experts if self.experts else self.parameters
 
 
 Buckets = tuple[tuple[float, tuple[str, ...]], ...]
@@ -188,6 +203,11 @@ class Model:
     def parameters(self) -> int:
         """Trainable parameters, tied tensors once."""
         return sum(layer.parameters for layer in self.layers)
+
+    @cached_property
+    def active(self) -> int:
+        """Parameters that one token passes: of experts those that it is sent to."""
+        return sum(layer.active for layer in self.layers)
 
     @cached_property
     def kept(self) -> dict[Hashable, Any]:

@@ -16,6 +16,7 @@ from dpsim.core.overrides import changed_sections
 from dpsim.core.record import Refused, altered
 from dpsim.describe.scenario import Loaded, Scenario, load
 from dpsim.predict import training_run
+from dpsim.predict.acted_numbers import numbers_of
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level
 from dpsim.predict.numbers import WHOLE, Numbers, failed
@@ -154,7 +155,7 @@ class Unswept:
     def _numbers(self, case: Case, columns: Sequence[str], change: Change) -> Numbers:
         training_run.check(case)
         played = fastest(case, splits=not WHOLE.issuperset(columns))
-        return Numbers(case, played, self.found, change)
+        return numbers_of(case, played, self.found, change)
 
     @cached_property
     def _checked(self) -> set[tuple[str, ...]]:

@@ -58,6 +58,11 @@ class Costs:
         """How many collectives of one communicator run at once."""
         return self.backend.concurrency
 
+    def capacity(self, link: Any) -> float:
+        """What a link of its plans carries, one way [B/s]."""
+        assert self.topology is not None
+        return self.topology.link(link).bandwidth
+
     def plan(self, operation: str, ranks: Ranks, size: float) -> Plan:
         """How `ranks` carry out `operation` on `size` bytes."""
         key = (operation, ranks, size)

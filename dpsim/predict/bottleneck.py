@@ -26,7 +26,7 @@ def bottleneck(case: Case, played: Played) -> str:
     sizes = _of_ranks(played) if pipeline else _of_path(case, played)
     largest = max(sizes, key=lambda name: sizes[name])
     if largest == "compute":
-        return _compute_bound(case)
+        return compute_bound(case)
     return _network_bound(case) if largest == "network" else largest
 
 
@@ -63,7 +63,7 @@ def _of_ranks(played: Played) -> dict[str, float]:
     }
 
 
-def _compute_bound(case: Case) -> str:
+def compute_bound(case: Case) -> str:
     """Which side of the roofline most of the layers' time lies on."""
     seconds: dict[str, float] = {}
     for time in case.job(max(case.shares)).times:

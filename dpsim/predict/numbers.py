@@ -23,15 +23,16 @@ from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played
 from dpsim.predict.point import (
+    Asynchrony,
     BesideStep,
     Change,
     Chosen,
     Failed,
     Interval,
+    LocalRound,
     Memory,
     Parts,
     Point,
-    Round,
     Sent,
 )
 from dpsim.predict.recorded import measured_at
@@ -91,7 +92,7 @@ class Numbers:
     @cached_property
     def mfu(self) -> float | None:
         """Model FLOP utilisation."""
-        return _mfu(self.case, self.step_time_s)
+        return mfu_of(self.case, self.global_batch / self.step_time_s)
 
     @cached_property
     def parts(self) -> Parts:
@@ -125,13 +126,18 @@ class Numbers:
         """What limits the step."""
         return bottleneck(self.case, self.played)
 
+    @property
+    def asynchrony(self) -> Asynchrony | None:
+        """What workers made of their time, where they decide while they run."""
+        return None
+
     @cached_property
     def beside_step(self) -> tuple[BesideStep, ...]:
         """What the strategy costs beside its steps."""
         return tuple(_beside(self.case))
 
     @cached_property
-    def round(self) -> Round | None:
+    def round(self) -> LocalRound | None:
         """The round that the step is the mean of."""
         return round_of(self.case, self.played, self.parts)
 
@@ -181,7 +187,7 @@ WHOLE = {*HEAD, "engine_reason", "step_time_s", "step_p50_s", "step_p99_s", "thr
 STAGED = (
     "ranks", "nodes", "global_batch", "engine", "engine_reason", "step_time_s", "interval",
     "step_p50_s", "step_p99_s", "throughput_per_s", "throughput_unit", "mfu", "parts", "sent",
-    "memory", "bound_s", "bottleneck", "beside_step", "round",
+    "memory", "bound_s", "bottleneck", "beside_step", "asynchrony", "round",
 )  # fmt: skip
 #: fields that are added to it, and have no value of their own until then
 LATER = (*RELATIVE[1:], "cost_usd_per_hour")
@@ -220,14 +226,17 @@ def _beside(case: Case) -> Iterator[BesideStep]:
         yield BesideStep(cost.name, cost.per, seconds, cost.at_most)
 
 
-def _mfu(case: Case, time: float) -> float | None:
-    """Model FLOP utilisation: FLOP of forward and backward over what the devices could do."""
-    if case.device is None or time <= 0 or not (flop := case.model.flop_per_sample()):
+def mfu_of(case: Case, samples: float) -> float | None:
+    """Model FLOP utilisation at so many samples a second: FLOP of forward and backward over what
+    the devices could do."""
+    if case.device is None or samples <= 0 or not (flop := case.model.flop_per_sample()):
         return None
     assert case.pace.peak is not None
-    share = flop * case.global_batch / (case.pace.peak * time)
+    share = flop * samples / case.pace.peak
     if share > beyond_peak(case.model, case.precision.compute):
-        raise SimulationError(f"MFU of {share:.0%}: a step of {time} s is beyond the device's peak")
+        raise SimulationError(
+            f"MFU of {share:.0%}: {samples:,.4g} samples a second are beyond the devices' peak"
+        )
     return share
 
 

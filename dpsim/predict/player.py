@@ -16,6 +16,7 @@ from dpsim.core.errors import EnginesDisagree
 from dpsim.core.many import larger
 from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised
+from dpsim.predict.acted import Acted, act
 from dpsim.predict.affordable import check_affordable
 from dpsim.predict.effort import EVENT, Effort, effort_of
 from dpsim.predict.straight import along
@@ -40,16 +41,18 @@ class Played:
     """A timeline, the engine that made it and why that one.
 
     settled  whether it is that of the first play, or nothing could settle
+    acted    how it went, where workers behave
     """
 
     timeline: Timeline
     engine: str
     reason: str
     settled: bool = False
+    acted: Acted | None = None
 
     @property
     def step_time(self) -> float:
-        return self.timeline.step_time
+        return self.acted.step_time if self.acted else self.timeline.step_time
 
 
 def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Played:
@@ -57,6 +60,8 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
     out: EVENT_BUDGET).  Without `splits` nothing need say what steps are made of.
 
     Raises EngineRefused where the scenario asks for an engine that does not apply."""
+    if case.scenario.strategy.behaves:
+        return _behaving(case)
     most = EVENT_BUDGET if budget is None else budget
     wanted, effort = case.scenario.engine, effort_of(case)
     if wanted == "auto" and case.scenario.detail == "rounds":
@@ -81,10 +86,20 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
     return Played(timeline, wanted, reason)
 
 
+def _behaving(case: Case) -> Played:
+    """`case` whose workers behave, which one pass cannot follow."""
+    if case.scenario.engine == "vectorised":
+        said = "vectorised does not apply: workers decide while they run; write auto or event"
+        raise EngineRefused(said, ("engine",))
+    found = act(case)
+    return Played(found.timeline, "event", "workers decide while they run", acted=found)
+
+
 def fastest(case: Case, *, splits: bool = True) -> Played:
     """Play `case` as `play`, but let `auto` be the vectorised engine wherever that applies; without
     `splits` nothing says what steps are made of."""
-    if case.scenario.engine == "auto" and case.scenario.detail != "rounds":
+    behaves = case.scenario.strategy.behaves
+    if not behaves and case.scenario.engine == "auto" and case.scenario.detail != "rounds":
         with suppress(NotApplicable):
             return _in_one_pass(case, effort_of(case), "the fastest that applies", splits)
     return play(case)
@@ -139,6 +154,8 @@ def step_time(
 
     tried  what tries of this case at other levels have shown
     """
+    if case.scenario.strategy.behaves:
+        return act(case, stretch, quiet=quiet, at_most=at_most).step_time
     if case.scenario.detail != "rounds" and not (tried and tried.shared):
         plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
         try:
@@ -159,6 +176,8 @@ def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[
     A variant stretches compute, or all of communication alike.  Where communicators share links
     this leaves the sharing out, and the ratio to the unstretched lane is what counts.
     """
+    if case.scenario.strategy.behaves:
+        return [step_time(case, stretch=one) for one in variants]
     most, time = FEW if case.script.contention else None, played.step_time
     known = _own(case, played, most)
     lanes = lanes_of(variants)[len(known) :]
@@ -213,6 +232,8 @@ def cross_check(case: Case) -> None:
 
 def estimate(case: Case) -> float:
     """Rough CPU seconds that the event engine needs for `case`."""
+    if case.scenario.strategy.behaves:
+        return 0.0
     return effort_of(case).seconds(EVENT)
 
 

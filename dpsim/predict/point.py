@@ -212,12 +212,64 @@ class Period:
 
 
 @dataclass(frozen=True)
-class Round:
+class LocalRound:
     """What a step is the mean of, where workers train apart; `utilisation` is the share of compute
     in it."""
 
     period: Period
     utilisation: float
+
+
+@dataclass(frozen=True)
+class Staleness:
+    """How many updates others made while a gradient was computed, over all gradients that counted;
+    per_worker: in the mean over each worker's, None of one that brought none."""
+
+    mean: float
+    p50: float
+    p99: float
+    per_worker: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class ServerUse:
+    """A parameter server.
+
+    bytes     of the parameters that it holds
+    busy      share of the time that it works, of what works on one push after the other; None
+              where all are worked on at once
+    wait_s    what a push waits for it in the mean [s]
+    received, sent  share of what its link carries that comes to it and that it sends; None on a
+              network that carries any amount
+    """
+
+    bytes: float
+    busy: float | None
+    wait_s: float
+    received: float | None
+    sent: float | None
+
+
+@dataclass(frozen=True)
+class Asynchrony:
+    """What workers that decide while they run made of their time.
+
+    clocks         that each worker ended while it was played
+    played_s       how long was played
+    updates_per_s  updates of the parameters
+    wasted         share of all gradients that were dropped
+    staleness      None where no gradient was an update by itself
+    spent          shares of the workers' time, by what it went to
+    """
+
+    clocks: tuple[int, ...]
+    played_s: float
+    updates_per_s: float
+    wasted: float
+    spent: dict[str, float]
+    staleness: Staleness | None = None
+    servers: tuple[ServerUse, ...] = ()
+    notes: dict[str, dict[str, float]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,7 +304,8 @@ class Point(Keyed):
     cost_usd_per_hour: float | None
     bottleneck: str
     beside_step: tuple[BesideStep, ...] = ()
-    round: Annotated[Round | None, Spread()] = None
+    round: Annotated[LocalRound | None, Spread()] = None
+    asynchrony: Annotated[Asynchrony | None, Spread()] = None
     run: Annotated[TrainingRun | None, Spread()] = None
     life: Annotated[WithFailures | None, Spread()] = None
     epoch: DealtEpoch | None = None

@@ -16,11 +16,12 @@ from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Given, Loaded, taken, to_data
 from dpsim.predict import shown, training_run
+from dpsim.predict.acted_numbers import numbers_of
 from dpsim.predict.against import measured
 from dpsim.predict.answer import SCHEMA_VERSION, Advice, Answer, Laws, Measured, NoLaws
 from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
-from dpsim.predict.numbers import Numbers, failed
+from dpsim.predict.numbers import failed
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play
 from dpsim.predict.point import Failed, Point, computed
@@ -172,7 +173,7 @@ def _outcomes(
     for case, change in told.counted(pairs, tell):
         try:
             budget, played = _play(case, budget)
-            numbers = Numbers(case, played, found, change)
+            numbers = numbers_of(case, played, found, change)
             used = numbers.used
             outcomes.append(Outcome(case, numbers.point, played, used))
         except (Refused, SimulationError, ValueError) as error:

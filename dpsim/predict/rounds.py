@@ -5,10 +5,10 @@ from __future__ import annotations
 from dpsim.cases.case import Case
 from dpsim.compile.timeline import Step
 from dpsim.predict.player import Played
-from dpsim.predict.point import Parts, Period, Round
+from dpsim.predict.point import LocalRound, Parts, Period
 
 
-def round_of(case: Case, played: Played, parts: Parts) -> Round | None:
+def round_of(case: Case, played: Played, parts: Parts) -> LocalRound | None:
     """The round that `played` is the mean step of; None where steps are all alike.
 
     What a fragment is waited for, and what the device does for it, is that of the last step played
@@ -20,7 +20,7 @@ def round_of(case: Case, played: Played, parts: Parts) -> Round | None:
     mean, last = played.step_time, played.timeline.last
     share = waited(last) / last.duration if last.duration else 0.0
     times = rhythm.step_times(mean * (1.0 - share), mean)
-    return Round(Period(rhythm.period, times), parts.compute_s / mean)
+    return LocalRound(Period(rhythm.period, times), parts.compute_s / mean)
 
 
 def waited(step: Step) -> float:

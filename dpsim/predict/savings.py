@@ -98,7 +98,7 @@ def _sequence(case: Case) -> Iterator[Variant]:
 
 def _tensor(case: Case) -> Iterator[Variant]:
     """Layers split over the GPUs of a node, and as many fewer replicas of the same batch."""
-    gpus = case.topology.gpus if case.topology else 1
+    gpus = case.topology.gpus if case.topology and not case.scenario.sites else 1
     for factor in (2, 4, 8):
         tensor = case.scenario.parallel.tensor * factor
         if tensor <= gpus and gpus % tensor == 0:
@@ -107,7 +107,7 @@ def _tensor(case: Case) -> Iterator[Variant]:
 
 def _pipeline(case: Case) -> Iterator[Variant]:
     """Layers spread over more ranks, and as many fewer replicas of the same batch."""
-    for factor in (2, 4, 8, 16):
+    for factor in () if case.scenario.sites else (2, 4, 8, 16):
         yield from _split(case, "pipeline", case.scenario.parallel.pipeline * factor, factor)
 
 

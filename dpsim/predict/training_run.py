@@ -127,7 +127,8 @@ def power_of(case: Case, point: Point) -> Power | None:
 def run_of(case: Case, point: Point) -> TrainingRun | None:
     """The training run of `point`; None where none is asked for.
 
-    Its interval is that of the step time; that of how many steps are needed is not known.
+    Its interval is that of the step time; that of how many steps are needed is not known, but for
+    an upper bound where workers train apart.
     """
     training, bounds = case.scenario.training, point.interval
     if training is None:
@@ -136,7 +137,8 @@ def run_of(case: Case, point: Point) -> TrainingRun | None:
     need = needed(training, case.global_batch, case.model.tokens)
     if dealt is not None:
         return _dealt_run(case, point, dealt)
-    ends = (need.steps * seconds for seconds in (point.step_time_s, bounds.low, bounds.high))
+    more = case.scenario.strategy.more_samples(case.job(max(case.shares))) or 1.0
+    ends = (need.steps * seconds for seconds in (point.step_time_s, bounds.low, more * bounds.high))
     return _lasting(case, need, *ends)
 
 

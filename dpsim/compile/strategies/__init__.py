@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, NamedTuple
 
+from dpsim.compile.behaviour import Behaviour, World
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.groups import Partition
 from dpsim.compile.held import Held, constant
@@ -118,6 +119,36 @@ class Strategy:
         none."""
         return None
 
+    # -- where ranks decide while they run ---------------------------------------------------
+
+    @property
+    def behaves(self) -> bool:
+        """Whether ranks behave, in place of issuing what `program` says; that is then what a rank
+        computes in a clock."""
+        return type(self).behave is not Strategy.behave
+
+    def behave(self, world: World) -> Behaviour:
+        """What the rank of `world` does: see `dpsim.compile.behaviour`."""
+        raise NotImplementedError
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether a step ends when the slowest rank's does."""
+        return True
+
+    def servers_at(self, ranks: int) -> tuple[int | None, ...]:
+        """The servers beside `ranks` workers, places of their own for those who behave: the rank
+        whose node each shares, None for a node of its own."""
+        return ()
+
+    def held_by_servers(self, job: Job) -> tuple[float, ...]:
+        """The bytes of the parameters that each of `servers_at` holds."""
+        return ()
+
+    def gradients_of_step(self, ranks: int) -> int:
+        """Gradients that make what an answer calls a step."""
+        return ranks - self.backup_workers
+
     def on_stage(self, job: Job) -> Exchange:
         """What the replicas of a stage exchange, where layers are split over ranks; `job` is one
         rank's part of the stage, and its `ranks` are the replicas."""
@@ -189,6 +220,11 @@ class Strategy:
     def notes(self, job: Job) -> tuple[str, ...]:
         """What an answer should say about this strategy, as sentences."""
         return ()
+
+    def more_samples(self, job: Job) -> float | None:
+        """How many times as many samples as synchronous training it needs at most for the same
+        loss, as far as was published; None where nothing is known."""
+        return 1.0
 
     def beside(self, job: Job) -> tuple[Beside, ...]:
         """What the system costs beside its steps."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar
 
 from dpsim.compile.exchange import Exchange, Work
 from dpsim.compile.groups import Partition, consecutive, strided
@@ -23,12 +23,27 @@ from dpsim.compile.strategies._rounds import (
     within,
 )
 from dpsim.compile.strategies.ddp import Ddp
+from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 
 #: widths of what travels between workers [B], beside those of dtypes
 WIDTHS = {**DTYPE_BYTES, "fp4": 0.5, "int4": 0.5}
+
+
+@dataclass(frozen=True)
+class _Inside(plugins.Plugin):
+    """A strategy inside another, whose schema is that of all strategies once more."""
+
+    def json_schema(self) -> dict[str, Any]:
+        """Its name alone: a schema that held itself would have no end."""
+        known = {"type": "string", "enum": list(plugins.names(self.folder))}
+        return {"type": "object", "properties": {self.tag: known}, "required": [self.tag]}
+
+
+#: what the key `inner` is annotated with
+Inner = Annotated[Strategy, _Inside("strategies", "kind")]
 
 
 class Workers(Strategy):
@@ -202,6 +217,20 @@ class Workers(Strategy):
             raise Refused(message, ("inner",))
         if self.inner is not None and self.inner.backup_workers:
             raise Refused("workers wait for all of their ranks", ("inner", "backup_workers"))
+
+    def more_samples(self, job: Job) -> float | None:
+        return 1.0 if self.rounds(job) is None else None
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        """What is known of learning."""
+        inner, most = self.system(job).notes(self.inner_job(job)), self.more_samples(job)
+        if self.rounds(job) is None:
+            return inner
+        if most is None:
+            said = "no published table bounds how many samples more this needs for the same loss"
+            return (*inner, f"step time is not time to a loss: {said}")
+        said = f"for the same loss this may need up to {most - 1.0:.0%} more samples"
+        return (*inner, f"step time is not time to a loss: {said} (arXiv:2501.18512, 2502.12996)")
 
     # -- sizes ----------------------------------------------------------------------------------
 

@@ -15,19 +15,27 @@ is told (docs/tutorials/diloco_pretraining.md: "no hardware benefit in the curre
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from dpsim.compile.job import Job
-from dpsim.compile.strategies import Rhythm, Strategy
+from dpsim.compile.strategies import Rhythm
 from dpsim.compile.strategies._rounds import Trade
-from dpsim.compile.strategies._workers import WIDTHS, Workers
-from dpsim.core import plugins
+from dpsim.compile.strategies._workers import WIDTHS, Inner, Workers
 from dpsim.core.record import Check, Count, Flag, Refused, record
 
 OuterDtype = Literal["fp64", "fp32", "bf16", "fp16", "fp8", "int8", "fp4", "int4"]
 #: times the parameters that the device reads or writes: the outer gradient (reads two, writes one),
 #: and the outer optimizer (reads gradient, momentum and copy, writes momentum, copy and parameters)
 TOUCHED = (3.0, 6.0)
+#: steps of a round -> by how much the loss was higher at most, with the rounding of two numbers to
+#: 0.01 (arXiv:2501.18512, table 5: 35 M, 1 B and 4 B parameters)
+PUBLISHED = ((30, 0.01), (100, 0.02))
+#: the same where an exchange is awaited when the next one leaves (arXiv:2502.12996, table 1)
+EAGER = 0.04
+#: by how much the loss falls with e times the tokens: 0.28 x 410.7/D^0.28 at D = 2e10 (Hoffmann et
+#: al., arXiv:2203.15556, approach 3, 20 tokens for each of 1e9 parameters)
+PER_FOLD = 0.28 * 410.7 / 2e10**0.28
 
 
 @record
@@ -49,12 +57,12 @@ class Diloco(Workers):
                  delay shorter than the steps between fragments, and a period that they divide
     """
 
-    period: Annotated[int, Check(1, 1_000_000)] = 500
+    period: Annotated[int, Check(1, 100_000)] = 500
     fragments: Annotated[int, Check(1, 100_000)] = 1
-    delay: Annotated[int, Check(0, 1_000_000)] = 0
+    delay: Annotated[int, Check(0, 100_000)] = 0
     outer_dtype: OuterDtype | None = None
     workers: Count | None = None
-    inner: Annotated[Strategy, plugins.Plugin("strategies", "kind")] | None = None
+    inner: Inner | None = None
     outer_momentum: Flag = True
     error_feedback: Flag = False
     outer_states: Literal["device", "host"] = "device"
@@ -84,6 +92,15 @@ class Diloco(Workers):
     def rhythm(self) -> Rhythm:
         delay = 0 if self.framework == "maxtext" else self.delay
         return Rhythm(self.period, self.fragments, delay)
+
+    def more_samples(self, job: Job) -> float | None:
+        """By the published losses that a period comes with."""
+        rhythm = self.rhythm
+        if rhythm.period > PUBLISHED[-1][0]:
+            return super().more_samples(job)
+        most = EAGER if rhythm.delay >= rhythm.stretch else 0.0
+        loss = next(loss for period, loss in PUBLISHED if rhythm.period <= period)
+        return math.exp(max(loss, most) / PER_FOLD)
 
     def trade(self, job: Job) -> Trade:
         width = None if self.outer_dtype is None else WIDTHS[self.outer_dtype]

@@ -12,10 +12,9 @@ from typing import Annotated, Literal
 from dpsim.compile.exchange import Work
 from dpsim.compile.groups import Partition
 from dpsim.compile.job import Job
-from dpsim.compile.strategies import Rhythm, Strategy
+from dpsim.compile.strategies import Rhythm
 from dpsim.compile.strategies._rounds import Trade
-from dpsim.compile.strategies._workers import Workers
-from dpsim.core import plugins
+from dpsim.compile.strategies._workers import Inner, Workers
 from dpsim.core.record import Check, Count, Flag, Refused, record
 
 #: the pairs of a ring, every other one
@@ -35,10 +34,10 @@ class Gossip(Workers):
     """
 
     neighbours: Literal[1, 2] = 2
-    period: Annotated[int, Check(1, 1_000_000)] = 1
+    period: Annotated[int, Check(1, 100_000)] = 1
     overlap: Flag = False
     workers: Count | None = None
-    inner: Annotated[Strategy, plugins.Plugin("strategies", "kind")] | None = None
+    inner: Inner | None = None
 
     @property
     def rhythm(self) -> Rhythm:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from dpsim.compile.job import Job
-from dpsim.compile.strategies import Rhythm, Strategy
+from dpsim.compile.strategies import Rhythm
 from dpsim.compile.strategies._rounds import Trade
-from dpsim.compile.strategies._workers import Workers
-from dpsim.core import plugins
+from dpsim.compile.strategies._workers import Inner, Workers
 from dpsim.core.record import Check, Count, record
 
 #: times the parameters that the device reads or writes: concatenated (2) and divided (2)
@@ -32,10 +31,10 @@ class LocalSgd(Workers):
     inner         how the ranks of one worker train together; left out: ddp
     """
 
-    period: Annotated[int, Check(1, 1_000_000)] = 1
+    period: Annotated[int, Check(1, 100_000)] = 1
     warmup_steps: Annotated[int, Check(0, 10**9)] = 0
     workers: Count | None = None
-    inner: Annotated[Strategy, plugins.Plugin("strategies", "kind")] | None = None
+    inner: Inner | None = None
 
     @property
     def rhythm(self) -> Rhythm:

@@ -13,12 +13,11 @@ from typing import Annotated
 
 from dpsim.compile.job import Job
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import Rhythm, Strategy
+from dpsim.compile.strategies import Rhythm
 from dpsim.compile.strategies._rounds import Trade, single_step
-from dpsim.compile.strategies._workers import Workers
+from dpsim.compile.strategies._workers import Inner, Workers
 from dpsim.compile.strategies.ddp import Ddp
 from dpsim.compile.strategies.local_sgd import TOUCHED
-from dpsim.core import plugins
 from dpsim.core.record import Check, Count, Flag, record
 
 
@@ -35,12 +34,12 @@ class PostLocalSgd(Workers):
     inner                  how gradients are reduced; left out: ddp
     """
 
-    period: Annotated[int, Check(1, 1_000_000)] = 1
+    period: Annotated[int, Check(1, 100_000)] = 1
     warmup_steps: Annotated[int, Check(0, 10**9)] = 0
     start_local_sgd_iter: Annotated[int, Check(0, 10**9)] = 0
     post_local_gradient_allreduce: Flag = True
     workers: Count | None = None
-    inner: Annotated[Strategy, plugins.Plugin("strategies", "kind")] | None = None
+    inner: Inner | None = None
 
     def size(self, job: Job) -> int:
         """Ranks that reduce gradients together: those of a node, unless `workers` says."""

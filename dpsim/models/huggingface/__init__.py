@@ -1,10 +1,11 @@
 """Models from Hugging Face `config.json` files: sizes in, layers out.
 
-`read_config` knows the families gpt2, bert, opt, and the rotary families llama, mistral, qwen2,
-qwen3, phi3, gemma and gemma2; every other family is refused by name.  Tensor names, shapes and
-their registration order follow huggingface/transformers `src/transformers/models/FAMILY/
-modeling_FAMILY.py`.  FLOP, traffic and memory follow the rules in
-`dpsim/models/transformer_layers.py`.
+`read_config` knows the families gpt2, bert, opt, the rotary families llama, mistral, qwen2,
+qwen3, phi3, gemma and gemma2, and with sparse experts mixtral, qwen2_moe, qwen3_moe, olmoe,
+gpt_oss, dbrx, deepseek_v2, deepseek_v3 and kimi_k2; every other family is refused by name.  Tensor
+names, shapes and their registration order follow huggingface/transformers
+`src/transformers/models/FAMILY/modeling_FAMILY.py`.  FLOP, traffic and memory follow the rules in
+`dpsim/models/transformer_layers.py` and `dpsim/models/expert_layers.py`.
 
 A block is two layers, ``….attention`` and ``….mlp``, of one unit.  The norm of each half belongs
 to that half and comes after its matrices, as the rotary families register them (GPT-2 registers it
@@ -32,7 +33,7 @@ from typing import Any, Literal
 from dpsim.core import unknown
 from dpsim.core.record import Refused
 from dpsim.models import Model
-from dpsim.models.huggingface import rotary
+from dpsim.models.huggingface import deepseek, rotary, sparse
 from dpsim.models.huggingface.config import SIZE_LIMIT, Config, whole
 from dpsim.models.huggingface.learned import bert, gpt2, opt
 from dpsim.models.huggingface.tensors import Parts
@@ -84,4 +85,7 @@ _FAMILIES: dict[str, Callable[[Config], Parts]] = {
     "bert": bert,
     "opt": opt,
     **{name: partial(rotary.rotary, family) for name, family in rotary.FAMILIES.items()},
+    **{name: partial(sparse.sparse, family) for name, family in sparse.FAMILIES.items()},
+    "dbrx": sparse.dbrx,
+    **{name: partial(deepseek.deepseek, biased) for name, biased in deepseek.FAMILIES.items()},
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsim.core.record import Refused
@@ -42,6 +42,17 @@ class Config:
             first, second = list(found)[:2]
             raise Refused(f"{values[0]} contradicts {second} = {values[1]}", (first,))
         return values[0]
+
+    def count(self, key: str) -> int:
+        """The integer under `key`, 0 where it is 0, null or absent."""
+        return 0 if self.data.get(key) in (0, None) else self.size(key)
+
+    def section(self, key: str) -> Config:
+        """The mapping under `key`."""
+        found = self.data.get(key)
+        if not isinstance(found, Mapping):
+            raise Refused("is missing" if found is None else "is not a mapping", (key,))
+        return replace(self, data=found)
 
     def layers(self, *keys: str) -> int:
         return self.size(*keys, high=_LAYER_LIMIT)

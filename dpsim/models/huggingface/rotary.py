@@ -17,8 +17,8 @@ class Rotary:
     bias      "none"; "qkv" (always on q, k and v); or "option" (`attention_bias`: q, k, v and o)
     kv        whether `num_key_value_heads` may be left out (then it is the number of heads)
     head_dim  size of a head where the file names none; 0: hidden_size / num_attention_heads
-    window    blocks with a sliding window: "none", "all", "even", or "late" (`use_sliding_window`,
-              from block `max_window_layers` on)
+    window    blocks with a sliding window: "none", "all", "even", "late" (`use_sliding_window`,
+              from block `max_window_layers` on), or "named" (in `layer_types`; else the even ones)
     """
 
     bias: str = "none"
@@ -45,22 +45,23 @@ FAMILIES = {
 
 def rotary(family: Rotary, config: Config) -> Parts:
     """A model of `family`."""
-    block, s = _block(family, config), config.tokens
+    block, s = block_of(family, config), config.tokens
     h, vocabulary = block.hidden, config.size("vocab_size")
     table = (Tensor("embed_tokens.weight", (vocabulary, h)),)
     layers = [embedding("embed_tokens", h, table, s, dropout=False, lookups=1)]
     for i in range(config.layers("num_hidden_layers")):
-        seen = replace(block, window=_window(family, config, i))
+        seen = replace(block, window=window(family, config, i))
         unit = f"layers.{i}"
-        layers.append(attention(seen, unit, _attention(family, config, block, unit), s))
-        layers.append(mlp(seen, unit, _mlp(family, config, block, unit), s))
+        layers.append(attention(seen, unit, attention_tensors(family, config, block, unit), s))
+        layers.append(mlp(seen, unit, mlp_tensors(family, config, block, unit), s))
     layers.append(final_norm("norm", h, norm("norm", h, bias=False), s))
     tied = "embed_tokens" if config.flag("tie_word_embeddings", family.tied) else None
     layers.append(head("lm_head", h, vocabulary, s, tied=tied))
     return tuple(layers), ()
 
 
-def _block(family: Rotary, config: Config) -> Block:
+def block_of(family: Rotary, config: Config) -> Block:
+    """The dimensions of its blocks."""
     h, heads = config.size("hidden_size"), config.size("num_attention_heads")
     kv_heads = config.size("num_key_value_heads", default=heads if family.kv else None)
     config.share(heads, kv_heads, "num_attention_heads", "num_key_value_heads")
@@ -78,7 +79,7 @@ def _block(family: Rotary, config: Config) -> Block:
     )  # fmt: skip
 
 
-def _window(family: Rotary, config: Config, index: int) -> int:
+def window(family: Rotary, config: Config, index: int) -> int:
     """Tokens that block `index` looks back at; 0 for all."""
     if family.window == "none" or config.data.get("sliding_window") is None:
         return 0
@@ -86,10 +87,16 @@ def _window(family: Rotary, config: Config, index: int) -> int:
     if family.window == "late":
         used = config.flag("use_sliding_window", False)
         return width if used and index >= config.size("max_window_layers") else 0
-    return 0 if family.window == "even" and index % 2 else width
+    kinds = config.data.get("layer_types")
+    if family.window == "named" and isinstance(kinds, list) and index < len(kinds):
+        return width if kinds[index] == "sliding_attention" else 0
+    return 0 if family.window in ("even", "named") and index % 2 else width
 
 
-def _attention(family: Rotary, config: Config, block: Block, unit: str) -> tuple[Tensor, ...]:
+def attention_tensors(
+    family: Rotary, config: Config, block: Block, unit: str
+) -> tuple[Tensor, ...]:
+    """The tensors of the attention half, and the norms that belong to it."""
     h, path = block.hidden, f"{unit}.self_attn"
     query, key = block.heads * block.head_dim, block.kv_heads * block.head_dim
     option = family.bias == "option" and config.flag("attention_bias", False)
@@ -109,7 +116,8 @@ def _attention(family: Rotary, config: Config, block: Block, unit: str) -> tuple
     return tensors + tuple(Tensor(f"{unit}.{name}.weight", (h,)) for name in names)
 
 
-def _mlp(family: Rotary, config: Config, block: Block, unit: str) -> tuple[Tensor, ...]:
+def mlp_tensors(family: Rotary, config: Config, block: Block, unit: str) -> tuple[Tensor, ...]:
+    """The tensors of a dense feed-forward half, and the norms that belong to it."""
     h, f, path = block.hidden, block.ffn, f"{unit}.mlp"
     bias = family.mlp_bias and config.flag("mlp_bias", False)
     if family.fused:

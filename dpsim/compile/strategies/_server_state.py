@@ -1,0 +1,94 @@
+"""What parameter servers remember: shards and their versions, tokens, and how far workers are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpsim.compile.behaviour import Occurrence
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The bytes of the parameters that every server holds."""
+
+    bytes: tuple[float, ...]
+
+    @property
+    def largest(self) -> float:
+        """The part of all bytes that the busiest server holds."""
+        return max(self.bytes) / (sum(self.bytes) or 1.0)
+
+    def mean(self, numbers: Mapping[int, float]) -> float:
+        """The mean of `numbers`, one for each server that holds any, weighed by its bytes."""
+        total = sum(self.bytes)
+        return sum(self.bytes[k] * number for k, number in numbers.items()) / (total or 1.0)
+
+
+def placed(sizes: Sequence[float], servers: int, most: int, least: float) -> Shards:
+    """Variables of `sizes` bytes, each cut into at most `most` shards of at least `least` bytes, on
+    servers in turn."""
+    held, turn = [0.0] * servers, 0
+    for size in sizes:
+        count = max(1, min(most, int(size // least) if least else most))
+        for _ in range(count):
+            held[turn % servers] += size / count
+            turn += 1
+    return Shards(tuple(held))
+
+
+class ServerState:
+    """The memory of all servers of a play.
+
+    versions  updates that every shard has seen
+    step      updates that were made of several gradients together
+    clocks    that every worker has ended
+    """
+
+    def __init__(self, workers: int, shards: Shards) -> None:
+        self.shards, self.clocks = shards, [0] * workers
+        self.versions = [0] * len(shards.bytes)
+        self.step = self._collected = self._extra = 0
+        self._given = [-1] * workers
+        self.next_update = Occurrence("the next update")
+        self.next_slowest = Occurrence("the slowest worker")
+
+    # -- how far workers are ----------------------------------------------------------------------
+
+    @property
+    def slowest(self) -> int:
+        """The fewest clocks that any worker has ended."""
+        return min(self.clocks)
+
+    def ended(self, rank: int) -> None:
+        """`rank` has ended a clock."""
+        before = self.slowest
+        self.clocks[rank] += 1
+        if self.slowest > before:
+            reached, self.next_slowest = self.next_slowest, Occurrence("the slowest worker")
+            reached.happen()
+
+    # -- gradients together -----------------------------------------------------------------------
+
+    def take_token(self, rank: int, extra: int) -> bool:
+        """Whether `rank` may compute a gradient of this step: once, and again while there are
+        tokens beyond one for each worker."""
+        if self._given[rank] < self.step:
+            self._given[rank] = self.step
+            return True
+        if self._extra < extra:
+            self._extra += 1
+            return True
+        return False
+
+    def collect(self, wanted: int) -> bool:
+        """A fresh gradient has come; whether there are as many as wanted."""
+        self._collected += 1
+        return self._collected == wanted
+
+    def update(self) -> None:
+        """The parameters are updated: all tokens are new."""
+        self.step, self._collected, self._extra = self.step + 1, 0, 0
+        self.versions = [now + 1 for now in self.versions]
+        made, self.next_update = self.next_update, Occurrence("the next update")
+        made.happen()

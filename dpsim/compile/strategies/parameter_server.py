@@ -1,0 +1,227 @@
+"""Parameter servers: workers pull parameters, compute, and push gradients to servers of their own.
+
+Rules read in tensorflow/tensorflow (2.21):
+
+* tensorflow/python/distribute/parameter_server_strategy_v2.py: variables are placed on the servers
+  in turn.  MinSizePartitioner (sharded_variable.py) cuts a variable into as many shards as leave
+  each at least `min_shard_bytes`, at most `max_shards`; by default it cuts nothing, so that a large
+  variable is a hot spot.  Every worker reads all variables and pushes all gradients by itself.
+* tensorflow/python/training/sync_replicas_optimizer.py: an update takes the first `aggregate`
+  gradients that are fresh, whoever they are from; one whose parameters were read before the last
+  update is dropped.  An update releases max(workers, aggregate) tokens, and a worker needs one to
+  go on; so where `aggregate` is more than there are workers, fast ones give several.
+
+Here every worker has a token of its own, and those beyond go to who comes first: TensorFlow's one
+queue lets fast workers take the tokens of slow ones, and drops what they then compute.
+
+Stale synchronous: a worker that has ended c clocks goes on while c minus the fewest that any has
+ended is no more than `bound` (Ho et al., More Effective Distributed ML via a Stale Synchronous
+Parallel Parameter Server, NIPS 2013).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from dpsim.compile.behaviour import Behaviour, World
+from dpsim.compile.exchange import Exchange
+from dpsim.compile.job import Job, gradients_of, state_bytes
+from dpsim.compile.program import Program
+from dpsim.compile.step import ExchangeStep
+from dpsim.compile.strategies import Strategy
+from dpsim.compile.strategies._server_state import ServerState, Shards, placed
+from dpsim.core import units
+from dpsim.core.record import Check, Flag, Refused, record
+from dpsim.models.precision import Optimizer
+
+#: bytes that a server's CPU adds up in a second where a machine is described: as gloo's `reduce`
+ADDED = 10e9
+Whole = Annotated[int, Check(0, 1_000_000)]
+Several = Annotated[int, Check(1, 1_048_576)]
+
+
+@record
+class AsyncServers(Strategy):
+    """Servers, and how workers wait for each other.
+
+    servers   how many there are, beside the workers, which `cluster` counts
+    mode      sync: an update takes several gradients, and workers wait for it; async: each gradient
+              is an update, and nobody waits; ssp: the same, and who is too far ahead waits
+    bound     of ssp: clocks that a worker may be ahead of the slowest
+    aggregate  of sync: gradients of an update; left out: as many as there are workers
+    colocated  a server is on the node of a worker; otherwise on a node of its own
+    max_shards, min_shard_bytes  into how many shards a variable is cut at most, and how small these
+              may be; servers get them in turn
+    lock      shard: a server works on one push after the other; none: on all at once
+    threads   pushes that a server works on at once; left out: all
+    apply     bytes of gradients that a server adds up in a second; left out: 10 GB/s on a
+              machine, and no time on an ideal network
+    service   a server's time for a push beside that
+    """
+
+    servers: Several = 1
+    mode: Literal["sync", "async", "ssp"] = "async"
+    bound: Whole | None = None
+    aggregate: Several | None = None
+    colocated: Flag = False
+    max_shards: Several = 1
+    min_shard_bytes: units.Bytes = 256 * 1024.0
+    lock: Literal["none", "shard"] = "none"
+    threads: Several | None = None
+    apply: units.BytesPerSecond | None = None
+    service: units.Seconds = 0.0
+
+    def __post_init__(self) -> None:
+        if self.mode == "ssp" and self.bound is None:
+            raise Refused("is missing: how far ahead may a worker be? 0 waits for all", ("bound",))
+
+    # -- the work ---------------------------------------------------------------------------------
+
+    def program(self, job: Job, iteration: int | None) -> Program:
+        """What a worker computes in a clock; the servers update the parameters."""
+        alone = replace(job, optimizer=Optimizer(kind="none"), update=0.0)
+        return ExchangeStep(alone, Exchange()).play()
+
+    def servers_at(self, ranks: int) -> tuple[int | None, ...]:
+        """The worker whose node each server shares; None for a node of its own."""
+        if not self.colocated:
+            return (None,) * self.servers
+        return tuple(k * ranks // self.servers % ranks for k in range(self.servers))
+
+    def gradients_of_step(self, ranks: int) -> int:
+        """Gradients that make what an answer calls a step."""
+        return (self.aggregate or ranks) if self.mode == "sync" else ranks
+
+    @property
+    def waits_for_all(self) -> bool:
+        return self.mode == "sync"
+
+    def memory(self, job: Job) -> dict[str, float]:
+        """A worker keeps parameters and gradients; what the optimizer keeps is the servers'."""
+        parts = state_bytes(job, 1.0)
+        return {name: parts[name] for name in ("parameters", "gradients")}
+
+    @property
+    def own_launches(self) -> bool:
+        return True
+
+    def shards(self, job: Job) -> Shards:
+        """The bytes of every server."""
+        sizes = [float(gradient.bytes) for gradient in gradients_of(job)]
+        return placed(sizes, self.servers, self.max_shards, self.min_shard_bytes)
+
+    def held_by_servers(self, job: Job) -> tuple[float, ...]:
+        return self.shards(job).bytes
+
+    def notes(self, job: Job) -> tuple[str, ...]:
+        return tuple(self._notes(job))
+
+    def _notes(self, job: Job) -> Iterator[str]:
+        shards = self.shards(job)
+        if self.servers > 1 and shards.largest > 1.5 / self.servers:
+            yield (
+                f"the busiest of {self.servers} servers holds {shards.largest:.0%} of all bytes: "
+                "variables are not cut; strategy.max_shards cuts them"
+            )
+        for key, mode in (("bound", "ssp"), ("aggregate", "sync")):
+            if getattr(self, key) is not None and self.mode != mode:
+                yield f"strategy.{key} changes nothing: it is of mode {mode}"
+        if self.mode != "sync":
+            yield (
+                "throughput is not time to accuracy: stale gradients cost further samples, by no "
+                "law that holds everywhere; of TensorFlow's asynchronous ImageNet runs 50 workers "
+                "reached the best accuracy and more did worse (tensorflow/tensorflow issue 7353)"
+            )
+
+    # -- the behaviour ----------------------------------------------------------------------------
+
+    def behave(self, world: World) -> Behaviour:
+        """Clock after clock: may I, pull, compute, push."""
+        state = world.common(lambda: ServerState(world.ranks, self.shards(world.job)))
+        ops = self.program(world.job, None).ops
+        scaled = sum(op.seconds for op in ops if op.scales)
+        fixed = sum(op.seconds for op in ops if not op.scales)
+        while True:
+            yield from self._admission(world, state)
+            read = state.step
+            versions = yield from self._pull(world, state)
+            if fixed:
+                yield world.compute(fixed, "host", scales=False)
+            yield world.compute(scaled, "forward and backward")
+            yield from self._push(world, state, versions)
+            if self.mode == "sync":
+                yield from self._collect(world, state, read)
+            world.tick()
+            state.ended(world.rank)
+
+    def _admission(self, world: World, state: ServerState) -> Behaviour:
+        """Until this worker may begin a clock."""
+        if self.mode == "ssp":
+            assert self.bound is not None
+            while state.clocks[world.rank] - state.slowest > self.bound:
+                yield world.until(state.next_slowest)
+        elif self.mode == "sync":
+            extra = max(self.gradients_of_step(world.ranks) - world.ranks, 0)
+            while not state.take_token(world.rank, extra):
+                yield world.until(state.next_update)
+
+    def _pull(self, world: World, state: ServerState) -> Behaviour:
+        """All parameters, from all servers at once; the versions that they were read at."""
+        parts = [(k, size) for k, size in enumerate(state.shards.bytes) if size]
+        if world.job.control:
+            places = (world.ranks + k for k, _ in parts)
+            yield world.all_of(*(world.transfer(world.rank, k, 0.0, "request") for k in places))
+        versions = list(state.versions)
+        yield world.all_of(
+            *(world.transfer(world.ranks + k, world.rank, size, "pull") for k, size in parts)
+        )
+        return versions
+
+    def _push(self, world: World, state: ServerState, versions: list[int]) -> Behaviour:
+        """All gradients, to all servers at once, each of which works on its part."""
+        parts = [(k, size) for k, size in enumerate(state.shards.bytes) if size]
+        late = dict.fromkeys((k for k, _ in parts), 0)
+
+        def one(server: int, size: float) -> Behaviour:
+            yield world.transfer(world.rank, world.ranks + server, size, "push")
+            yield from self._work(world, server, size, "adding up")
+            late[server] = state.versions[server] - versions[server]
+            if self.mode != "sync":
+                state.versions[server] += 1
+
+        yield world.all_of(*(world.start(one(k, size), "a push") for k, size in parts))
+        if self.mode != "sync":
+            world.updated(staleness=state.shards.mean(late))
+
+    def _rate(self, job: Job) -> float | None:
+        """Bytes that a server adds up in a second; None: it takes no time."""
+        return self.apply or (ADDED if job.control else None)
+
+    def _work(self, world: World, server: int, size: float, name: str) -> Behaviour:
+        """A server works on `size` bytes, alone or beside others."""
+        rate = self._rate(world.job)
+        seconds = self.service + (size / rate if rate else 0.0)
+        most = 1 if self.lock == "shard" else self.threads
+        if not seconds:
+            return
+        if most is None:
+            yield world.serve(world.ranks + server, seconds, name)
+            return
+        yield world.acquire(f"server {server}", most)
+        yield world.serve(world.ranks + server, seconds, name)
+        world.release(f"server {server}")
+
+    def _collect(self, world: World, state: ServerState, read: int) -> Behaviour:
+        """A gradient counts if it is fresh; the last one of an update makes it."""
+        if read < state.step:
+            world.wasted()
+            return
+        wanted = self.gradients_of_step(world.ranks)
+        if state.collect(wanted):
+            rate = self._rate(world.job)
+            held = [(k, size / rate) for k, size in enumerate(state.shards.bytes) if rate and size]
+            yield world.all_of(*(world.serve(world.ranks + k, s, "update") for k, s in held))
+            world.updated(wanted)
+            state.update()

@@ -1,0 +1,195 @@
+"""Work and memory of layers with sparse experts, and of latent attention, from their dimensions.
+
+All figures are per sequence of s tokens, as in `dpsim/models/transformer_layers.py`, whose rules
+hold here too; E is the number of experts, k how many of them a token is sent to, m the width of
+one expert, h the width of the model.
+
+A block's feed-forward part is up to three layers of one unit:
+
+* `….router`: the norm, the product with h E elements, softmax and choice, and the copies of tokens
+  put in the order of their experts.  Forward traffic in elements per token: 2 h (norm), h + E (its
+  product), 3 E (softmax and choice), h + k h (copies).  Kept: the norm's input and output and the
+  scores with their softmax, 2 h + 2 E.
+* `….shared`: experts that every token passes: a gated feed-forward part of their summed width.
+* `….experts`: a token takes 2 x 3 h m FLOP in each of its k experts (up, gate and down).  Traffic
+  per copy: h + 2 m into and out of the first product, 3 m for the gated one, m + h for the last,
+  and 2 h to sort what other ranks sent by expert; per token k h + h to add the copies up and 3 h
+  for the residual.  Kept per copy: h + 3 m (its input, gate, up and their product; the weight of a
+  copy is applied to that product, as NVIDIA/Megatron-LM `megatron/core/transformer/moe/experts.py`
+  does, so the last product's output is not kept).
+
+Latent attention (DeepSeek-AI, arXiv:2405.04434, section 2.1): queries and keys of n + r elements,
+n without and r with a position, values of v; 2 a (n + r) + 2 a v FLOP per pair of tokens.  Traffic
+and what is kept follow from the widths of what stands between its products.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsim.models import Layer, Tensor
+from dpsim.models.transformer_layers import Block, matrix_flop
+
+
+@dataclass(frozen=True)
+class Routing:
+    """Experts of a block: their number, how many a token is sent to, and the width of one."""
+
+    experts: int
+    chosen: int
+    width: int
+
+
+def router(
+    hidden: int, routing: Routing, unit: str, tensors: tuple[Tensor, ...], tokens: int
+) -> Layer:
+    """The norm, the scores of experts, and tokens put in the order of their experts."""
+    h, e, k = hidden, routing.experts, routing.chosen
+    flop = matrix_flop(tensors, tokens)
+    moved = 2 * h + h + e + 3 * e + h + k * h
+    kept = float(tokens * (2 * h + 2 * e))
+    return Layer(
+        name=f"{unit}.router",
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=tokens * moved,
+        backward_bytes=2 * tokens * moved,
+        kernels=6,
+        activations=kept,
+        activations_selective=kept,
+        activations_op=kept,
+        inside=float(tokens * h),
+        rms=float(tokens * h),
+        replicated=kept,
+        output=float(tokens * h),
+        unit=unit,
+    )
+
+
+def experts(
+    hidden: int, routing: Routing, unit: str, tensors: tuple[Tensor, ...], tokens: int
+) -> Layer:
+    """What a token passes in the experts that it is sent to, and their outputs added up."""
+    h, k, m = hidden, routing.chosen, routing.width
+    flop = 2.0 * tokens * k * 3 * h * m
+    moved = k * (h + 2 * m + 3 * m + m + h + 2 * h) + k * h + h + 3 * h
+    return Layer(
+        name=f"{unit}.experts",
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=tokens * moved,
+        backward_bytes=2 * tokens * moved,
+        kernels=6,
+        activations=float(tokens * k * (h + 3 * m)),
+        activations_selective=float(tokens * k * (h + 3 * m)),
+        activations_op=float(tokens * k * m),
+        op_flop=2.0 * tokens * k * h * m,
+        inside=float(tokens * k * (3 * m + h)),
+        eager=float(tokens * k * (m + h)),
+        fp8_saves=float(tokens * k * (h + m)),
+        forward_sum=float(tokens * k * h),
+        backward_sum=float(tokens * k * h),
+        output=float(tokens * h),
+        unit=unit,
+        experts=routing.experts,
+        chosen=k,
+        routed=float(tokens * h),
+    )
+
+
+def shared(hidden: int, width: int, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> Layer:
+    """Experts that every token passes, `width` wide together."""
+    h, f = hidden, width
+    flop = matrix_flop(tensors, tokens)
+    moved = 2 * h + 2 * f + 3 * f + f + h + 3 * h
+    return Layer(
+        name=f"{unit}.shared",
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=tokens * moved,
+        backward_bytes=2 * tokens * moved,
+        kernels=5,
+        activations=float(tokens * 3 * f),
+        activations_selective=float(tokens * 3 * f),
+        activations_op=float(tokens * f),
+        op_flop=2.0 * tokens * h * f,
+        inside=float(tokens * (3 * f + h)),
+        eager=float(tokens * f),
+        fp8_saves=float(tokens * f),
+        forward_sum=float(tokens * h),
+        backward_sum=float(tokens * h),
+        output=float(tokens * h),
+        unit=unit,
+    )
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Latent attention: width, heads, ranks of what queries (0: they have none) and keys and
+    values are made from, and elements per head without and with a position, and of values."""
+
+    hidden: int
+    heads: int
+    query_rank: int
+    rank: int
+    plain: int
+    turned: int
+    value: int
+
+    @property
+    def key(self) -> int:
+        """Elements of all queries, and of all keys, of a token."""
+        return self.heads * (self.plain + self.turned)
+
+    @property
+    def values(self) -> int:
+        """Elements of all values of a token."""
+        return self.heads * self.value
+
+    @property
+    def narrow(self) -> int:
+        """Elements of a token between the products that narrow it and those that widen it."""
+        return self.query_rank + self.rank + self.turned
+
+
+def latent_attention(
+    shape: Latent, unit: str, tensors: tuple[Tensor, ...], tokens: int, *, stored: bool
+) -> Layer:
+    """The attention half of a block: norms, products into and out of the narrow widths, attention,
+    output product, residual addition.  Keys are put together from both their parts."""
+    h, key, values, narrow = shape.hidden, shape.key, shape.values, shape.narrow
+    pairs = Block(h, 1, 1, 1, 1).pairs(tokens)
+    scores = 2.0 * (key + values) * pairs
+    flop = matrix_flop(tensors, tokens) + scores
+    made = key + key + values
+    moved = 2 * h + 2 * h + narrow + 2 * narrow + narrow + made + 2 * made + made + values
+    moved += values + h + 3 * h
+    kept = float(tokens * (2 * h + 2 * narrow + made + values))
+    elements = float(stored * shape.heads * tokens)
+    return Layer(
+        name=f"{unit}.attention",
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=tokens * (moved + 4 * elements),
+        backward_bytes=2 * tokens * (moved + 4 * elements),
+        kernels=16 + 2 * stored,
+        activations=kept + tokens * elements,
+        activations_full=float(tokens * h),
+        activations_selective=kept,
+        activations_op=float(tokens * (h + values + narrow)),
+        op_flop=2.0 * tokens * shape.rank * shape.heads * (shape.plain + shape.value),
+        rms=float(tokens * h),
+        inside=float(tokens * (made + h)),
+        again_flop=scores * stored,
+        again_bytes=tokens * (made + 4 * elements) * stored,
+        again_kernels=3 * stored,
+        replicated=float(tokens * (2 * h + 2 * narrow)),
+        forward_sum=float(tokens * h),
+        backward_sum=float(tokens * h),
+        output=float(tokens * h),
+        unit=unit,
+    )

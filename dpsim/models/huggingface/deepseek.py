@@ -1,0 +1,101 @@
+"""DeepSeek-V2 and -V3, and Kimi-K2, which is DeepSeek-V3 with other numbers.
+
+Latent attention, dense first blocks, then routed and shared experts.  Multi-token prediction
+(`num_nextn_predict_layers`) is no part of the model that the file's architecture names, and is not
+read.  The number of parameters, with a heads, n, r and v elements of a head without and with a
+position and of its values, c and q the narrow widths of keys and of queries:
+
+    V h (twice unless tied) + h
+    + L (h q + q + q a (n + r) + h (c + r) + c + c a (n + v) + a v h + 2 h)
+    + D 3 h f + (L - D) (3 h m (E + shared) + h E + E)
+
+with h a (n + r) in place of the first three terms where there is no `q_lora_rank`, and without the
+last E, the biases of the choice, in V2 (DeepSeek-AI, arXiv:2405.04434 and arXiv:2412.19437).
+"""
+
+from __future__ import annotations
+
+from dpsim.models import Layer, Tensor
+from dpsim.models.expert_layers import Latent, Routing, experts, latent_attention, router, shared
+from dpsim.models.huggingface.config import Config
+from dpsim.models.huggingface.sparse import checked, closed, expert_tensors, gated_tensors, opened
+from dpsim.models.huggingface.tensors import Parts, linear, norm
+from dpsim.models.transformer_layers import Block, mlp
+
+#: families, and whether their routers have biases of the choice
+FAMILIES = {"deepseek_v2": False, "deepseek_v3": True, "kimi_k2": True}
+
+
+def deepseek(biased: bool, config: Config) -> Parts:
+    """A model of the family; `biased`: its routers have biases of the choice."""
+    config.require("moe_layer_freq", 1)
+    config.require("attention_bias", False)
+    shape = _latent(config)
+    h, s = shape.hidden, config.tokens
+    chosen, count = config.size("num_experts_per_tok"), config.size("n_routed_experts")
+    width = config.size("moe_intermediate_size")
+    routing = checked(Routing(count, chosen, width), "num_experts_per_tok")
+    wide = width * config.count("n_shared_experts")
+    dense = config.count("first_k_dense_replace")
+    layers = [opened(config, h)]
+    for i in range(config.layers("num_hidden_layers")):
+        unit = f"layers.{i}"
+        tensors = _attention_tensors(shape, unit)
+        layers.append(latent_attention(shape, unit, tensors, s, stored=config.stored))
+        if i < dense:
+            layers.append(_dense(config, h, unit))
+        else:
+            layers += _experts(routing, h, unit, wide, s, biased=biased)
+    return closed(config, layers, h)
+
+
+def _latent(config: Config) -> Latent:
+    return Latent(
+        config.size("hidden_size"),
+        config.size("num_attention_heads"),
+        config.count("q_lora_rank"),
+        config.size("kv_lora_rank"),
+        config.size("qk_nope_head_dim"),
+        config.size("qk_rope_head_dim"),
+        config.size("v_head_dim"),
+    )
+
+
+def _attention_tensors(shape: Latent, unit: str) -> tuple[Tensor, ...]:
+    path, h = f"{unit}.self_attn", shape.hidden
+    if shape.query_rank:
+        tensors = linear(f"{path}.q_a_proj", shape.query_rank, h, bias=False)
+        tensors += norm(f"{path}.q_a_layernorm", shape.query_rank, bias=False)
+        tensors += linear(f"{path}.q_b_proj", shape.key, shape.query_rank, bias=False)
+    else:
+        tensors = linear(f"{path}.q_proj", shape.key, h, bias=False)
+    wide = shape.heads * (shape.plain + shape.value)
+    tensors += linear(f"{path}.kv_a_proj_with_mqa", shape.rank + shape.turned, h, bias=False)
+    tensors += norm(f"{path}.kv_a_layernorm", shape.rank, bias=False)
+    tensors += linear(f"{path}.kv_b_proj", wide, shape.rank, bias=False)
+    tensors += linear(f"{path}.o_proj", h, shape.values, bias=False)
+    return tensors + norm(f"{unit}.input_layernorm", h, bias=False)
+
+
+def _dense(config: Config, hidden: int, unit: str) -> Layer:
+    wide = config.size("intermediate_size")
+    tensors = gated_tensors(f"{unit}.mlp", hidden, wide)
+    tensors += norm(f"{unit}.post_attention_layernorm", hidden, bias=False)
+    return mlp(Block(hidden, 1, 1, 1, wide, gated=True), unit, tensors, config.tokens)
+
+
+def _experts(
+    routing: Routing, hidden: int, unit: str, wide: int, tokens: int, *, biased: bool
+) -> list[Layer]:
+    """Router, shared experts if any, and experts of a block; the norm comes after the router."""
+    path = f"{unit}.mlp"
+    gate = linear(f"{path}.gate", routing.experts, hidden, bias=False)
+    if biased:
+        gate += (Tensor(f"{path}.gate.e_score_correction_bias", (routing.experts,)),)
+    gate += norm(f"{unit}.post_attention_layernorm", hidden, bias=False)
+    layers = [router(hidden, routing, unit, gate, tokens)]
+    if wide:
+        own = gated_tensors(f"{path}.shared_experts", hidden, wide)
+        layers.append(shared(hidden, wide, unit, own, tokens))
+    own = expert_tensors(routing, hidden, path)
+    return [*layers, experts(hidden, routing, unit, own, tokens)]

@@ -1,0 +1,199 @@
+"""Parameter servers: who waits for whom, how stale gradients are, and where it saturates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpsim
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.predict.point import Asynchrony, Point
+from dpsim.predict.prediction import predict
+
+
+def point(
+    ranks: int = 2, *, sets: dict[str, Any] | None = None, slow: dict[int, float] | None = None,
+    parameters: Any = 1, **strategy: Any,
+) -> Point:  # fmt: skip
+    """The only point of a toy: a second of backward and no network, unless `sets` says so."""
+    layer = {"name": "body", "parameters": parameters, "forward": "0 s", "backward": "1 s"}
+    data: dict[str, Any] = {
+        "model": {"layers": [layer]},
+        "cluster": {"ranks": ranks},
+        "collective": {"backend": "free"},
+        "strategy": {"kind": "parameter_server", **strategy},
+        "optimizer": {"kind": "none"},
+        "variability": {"slow_ranks": slow or {}},
+        **(sets or {}),
+    }
+    found = predict(load(data, Path(), "toy")).points[0]
+    assert isinstance(found, Point)
+    return found
+
+
+def told(found: Point) -> Asynchrony:
+    assert found.asynchrony is not None
+    return found.asynchrony
+
+
+# -- who waits for whom ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "clocks"),
+    [("ssp_0", (5, 5)), ("ssp_1", (6, 5)), ("ssp_3", (8, 5)), ("async", (10, 5))],
+)
+def test_a_worker_is_ahead_by_its_bound_at_most(name: str, clocks: tuple[int, ...]) -> None:
+    """One second and two seconds a clock, for ten seconds (Ho et al. 2013)."""
+    found = dpsim.predict(f"worked/{name}").points[0]
+    assert isinstance(found, Point)
+    assert told(found).clocks == clocks
+    assert found["clocks"] == list(clocks)
+    assert found.step_time_s == pytest.approx(2 * 10.0 / sum(clocks))
+    assert found.throughput_per_s == pytest.approx(sum(clocks) / 10.0)
+
+
+def test_in_the_long_run_a_bound_brings_all_to_the_slowest_s_pace() -> None:
+    assert point(mode="ssp", bound=2, slow={1: 2.0}).step_time_s == pytest.approx(2.0, rel=0.02)
+    assert point(mode="async", slow={1: 2.0}).step_time_s == pytest.approx(4 / 3)
+
+
+FIVE = {1: 1.1, 2: 1.2, 3: 1.3, 4: 4.0}
+
+
+def test_an_update_takes_the_first_gradients_and_drops_those_that_come_too_late() -> None:
+    """Four of five: 1.3 s, as backup workers; all five: 4 s (Chen et al., arXiv:1604.00981)."""
+    backup = point(5, mode="sync", aggregate=4, slow=FIVE)
+    assert (backup.step_time_s, backup.global_batch) == (pytest.approx(1.3), 4)
+    assert backup.throughput_per_s == pytest.approx(4 / 1.3)
+    assert told(backup).wasted == pytest.approx(1 / (1 + 4 * 4.0 / 1.3), rel=0.1)
+    whole = point(5, mode="sync", slow=FIVE)
+    assert (whole.step_time_s, told(whole).wasted) == (pytest.approx(4.0), 0.0)
+    assert whole.bottleneck == "stragglers"
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "times"),
+    [(3, 2.0), (4, 3.0), (5, 4.0)],  # of two workers, 1 s and 4 s, the fast one gives the rest
+)
+def test_an_update_counts_gradients_and_not_workers(aggregate: int, times: float) -> None:
+    found = point(2, mode="sync", aggregate=aggregate, slow={1: times})
+    assert found.step_time_s == pytest.approx(times)
+    assert found.global_batch == aggregate
+    assert found.throughput_per_s == pytest.approx(aggregate / times)
+
+
+def test_nobody_is_faster_for_waiting_more() -> None:
+    """With common draws and servers that nobody queues for: BSP >= SSP(s) >= SSP(s+1) >= async."""
+    varied = {"variability": {"jitter": {"kind": "exponential", "tail": 1.0}, "steps": 40}}
+    bounds = [{"mode": "ssp", "bound": s} for s in (0, 1, 2, 5)]
+    found = [point(4, sets=varied, **knobs) for knobs in (*bounds, {"mode": "async"})]
+    bsp = point(4, sets=varied, mode="sync")
+    ends = [told(one).played_s for one in (bsp, *found)]
+    assert ends == sorted(ends, reverse=True)
+    assert ends[0] == pytest.approx(ends[1])
+    assert ends[0] > 1.2 * ends[-1]
+
+
+# -- staleness ------------------------------------------------------------------------------------
+
+
+def test_a_gradient_is_as_stale_as_others_are_many_and_fast() -> None:
+    """N-1 updates between equal workers; of worker i the sum of the others' speeds over its own."""
+    even = told(point(5, mode="async", sets={"variability": {"jitter": "5 %"}}))
+    assert even.staleness is not None
+    assert even.staleness.mean == pytest.approx(4.0, rel=0.02)
+    assert even.updates_per_s == pytest.approx(5.0, rel=0.05)
+    uneven = told(point(3, mode="async", slow={1: 2.0, 2: 3.1}))
+    assert uneven.staleness is not None
+    speeds = [1.0, 1 / 2.0, 1 / 3.1]
+    expected = [(sum(speeds) - own) / own for own in speeds]
+    assert uneven.staleness.per_worker == pytest.approx(expected, rel=0.05)
+
+
+# -- servers and their links ----------------------------------------------------------------------
+
+CABLE = {"collective": {"backend": "ideal_ring", "bandwidth": "1 GB/s"}}
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("servers", "sizes", "seconds"),
+    [
+        (1, [250_000_000], 16.0),  # 8 workers push and pull 1 GB at one link of 1 GB/s
+        (4, [250_000_000], 16.0),  # one variable is a hot spot
+        (4, [62_500_000] * 4, 4.0),  # four are not
+    ],
+)
+def test_the_busiest_server_s_link_sets_the_pace(
+    servers: int, sizes: list[int], seconds: float, mode: str
+) -> None:
+    """2 N f S / B, f the part of the bytes on the busiest server, where equal workers come at once;
+    they compute for 1 s."""
+    found = point(8, sets=CABLE, parameters=sizes, servers=servers, mode=mode)
+    assert found.step_time_s == pytest.approx(1.0 + seconds)
+    assert found.bottleneck == "server"
+    use = max(told(found).servers, key=lambda one: one.bytes)
+    assert use.bytes == pytest.approx(max(sizes) * 4)
+    assert use.received == pytest.approx(0.5 * seconds / (1.0 + seconds))
+
+
+def test_a_variable_that_is_cut_has_no_hot_spot() -> None:
+    whole = point(8, sets=CABLE, parameters=[250_000_000], servers=4)
+    cut = point(8, sets=CABLE, parameters=[250_000_000], servers=4, max_shards=4)
+    assert [one.bytes for one in told(cut).servers] == [250_000_000.0] * 4
+    assert cut.step_time_s < 0.5 * whole.step_time_s
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+def test_a_server_with_a_lock_serves_one_after_the_other(workers: int) -> None:
+    """One second of compute, half of one at the server: 1.5 s until it is saturated."""
+    found = point(workers, service="0.5 s", lock="shard", mode="async")
+    assert found.step_time_s == pytest.approx(max(1.5, 0.5 * workers))
+    use = told(found).servers[0]
+    assert use.busy == pytest.approx(min(0.5 * workers / 1.5, 1.0), abs=0.1)
+    free = point(workers, service="0.5 s", mode="async")
+    assert free.step_time_s == pytest.approx(1.5)
+    assert found.bottleneck == ("server" if workers > 4 else "compute")
+
+
+def test_servers_on_a_machine_have_nodes_of_their_own_unless_they_share() -> None:
+    sets = {
+        "model": {"name": "resnet50"},
+        "cluster": {"machine": "rack-25gbe", "nodes": 4, "gpus_per_node": 1},
+        "collective": {"backend": "gloo"},
+        "batch": {"per_device": 32},
+        "optimizer": {"kind": "sgd"},
+    }
+    apart = point(sets=sets, servers=4)
+    beside = point(sets=sets, servers=4, colocated=True)
+    assert (apart.ranks, apart.nodes) == (4, 4)
+    assert beside.step_time_s < apart.step_time_s  # a quarter stays on the node
+    assert apart.interval.low < apart.step_time_s < apart.interval.high
+    assert apart.memory.parts.keys().isdisjoint({"optimizer states"})
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sets", "strategy", "said"),
+    [
+        ({}, {"mode": "ssp"}, "strategy.bound: is missing"),
+        ({"collective": {"backend": "parameter_server"}}, {}, "has servers of its own"),
+        ({"engine": "vectorised"}, {}, "workers decide while they run"),
+        ({"detail": "rounds"}, {}, "detail: is not modelled for parameter_server"),
+        ({"iteration": 3}, {}, "iteration: is not modelled for parameter_server"),
+        ({"horizon": "0.5 s"}, {}, "no update was made in 0.5 s"),
+        ({"horizon": "10 s", "strategy": {"kind": "ddp"}}, {}, "horizon: every step of ddp is"),
+        ({"horizon": "1000000000 s"}, {}, "to play; a single play may take"),
+    ],
+)
+def test_what_does_not_apply_is_refused(
+    sets: dict[str, Any], strategy: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Refused, match=said):
+        point(sets=sets, **strategy)

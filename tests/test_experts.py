@@ -1,0 +1,125 @@
+"""Models with sparse experts: exact parameters, and what one token passes.
+
+Counts of bundled files are in tests/test_models.py; those here are what the models' makers state or
+what their published dimensions give by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dpsim.models
+from dpsim.core.record import Refused
+from dpsim.models import Model
+from dpsim.models.huggingface import read_config
+
+CONFIGS = Path(dpsim.models.__file__).parent / "configs"
+
+#: public dimensions of models whose files are not bundled
+OLMOE: dict[str, Any] = {
+    "model_type": "olmoe", "hidden_size": 2048, "intermediate_size": 1024, "num_hidden_layers": 16,
+    "num_attention_heads": 16, "num_key_value_heads": 16, "num_experts": 64,
+    "num_experts_per_tok": 8, "vocab_size": 50304,
+}  # fmt: skip
+DBRX: dict[str, Any] = {
+    "model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "vocab_size": 100352,
+    "attn_config": {"kv_n_heads": 8, "clip_qkv": 8},
+    "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+}  # fmt: skip
+QWEN2: dict[str, Any] = {
+    "model_type": "qwen2_moe", "hidden_size": 2048, "num_hidden_layers": 24,
+    "num_attention_heads": 16, "num_key_value_heads": 16, "intermediate_size": 5632,
+    "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
+    "num_experts_per_tok": 4, "vocab_size": 151936,
+}  # fmt: skip
+V2_LITE: dict[str, Any] = {
+    "model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944,
+    "moe_intermediate_size": 1408, "num_hidden_layers": 27, "first_k_dense_replace": 1,
+    "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6,
+    "num_attention_heads": 16, "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 102400,
+}  # fmt: skip
+KIMI_K2: dict[str, Any] = {
+    "model_type": "kimi_k2", "hidden_size": 7168, "intermediate_size": 18432,
+    "moe_intermediate_size": 2048, "num_hidden_layers": 61, "first_k_dense_replace": 1,
+    "n_routed_experts": 384, "n_shared_experts": 1, "num_experts_per_tok": 8,
+    "num_attention_heads": 64, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 163840,
+}  # fmt: skip
+
+
+def read(config: dict[str, Any], tokens: int = 512) -> Model:
+    return read_config(config, sequence_length=tokens, name="m")
+
+
+def bundled(name: str, **changed: Any) -> Model:
+    return read(json.loads((CONFIGS / f"{name}.json").read_text()) | changed)
+
+
+@pytest.mark.parametrize(
+    ("config", "total"),
+    [
+        (OLMOE, 6_919_161_856),
+        (DBRX, 131_596_523_520),
+        (QWEN2, 14_315_784_192),
+        (V2_LITE, 15_706_484_224),
+        (KIMI_K2, 1_026_408_232_448),
+    ],
+    ids=["OLMoE-1B-7B", "DBRX", "Qwen1.5-MoE-A2.7B", "DeepSeek-V2-Lite", "Kimi-K2"],
+)
+def test_parameters_are_as_published(config: dict[str, Any], total: int) -> None:
+    assert read(config).parameters == total
+
+
+@pytest.mark.parametrize(
+    ("name", "active"),
+    [
+        ("mixtral-8x7b-v0.1", 12_879_925_248),
+        ("qwen3-30b-a3b", 3_353_032_704),
+        ("deepseek-v3", 37_552_297_472),
+        ("gpt-oss-20b", 4_187_440_704),
+    ],
+)
+def test_a_token_passes_the_experts_that_it_is_sent_to(name: str, active: int) -> None:
+    assert bundled(name).active == active
+
+
+def test_arithmetic_is_that_of_the_chosen_experts() -> None:
+    """6 FLOP per active matrix element and token, the embedding's apart, and attention's."""
+    model = bundled("mixtral-8x7b-v0.1")
+    norms = (2 * 32 + 1) * 4096
+    matrices = model.active - 32000 * 4096 - norms
+    attention = 3 * 32 * 4 * 32 * 128 * 512 / 2
+    assert model.flop_per_sample() == 512 * (6 * matrices + attention)
+
+
+def test_more_experts_to_choose_from_take_no_more_arithmetic() -> None:
+    few, many = (bundled("qwen3-30b-a3b", num_experts=n) for n in (64, 128))
+    router = 48 * 6 * 512 * 64 * 2048
+    assert many.flop_per_sample() - few.flop_per_sample() == router
+
+
+def test_dense_blocks_stand_where_the_file_says() -> None:
+    sparse = [layer.name for layer in read(V2_LITE).layers if layer.experts]
+    assert sparse[0] == "layers.1.experts"
+    assert len(sparse) == 26
+    every = bundled("qwen3-30b-a3b", decoder_sparse_step=2, mlp_only_layers=[1])
+    names = [layer.name for layer in every.layers if layer.experts]
+    assert names[:2] == ["layers.3.experts", "layers.5.experts"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"num_experts_per_tok": 9}, "num_experts_per_tok: 9 of 8 experts"),
+        ({"num_local_experts": 0}, "num_local_experts: 0 is not in 1"),
+        ({"num_local_experts": None}, "num_local_experts: is missing"),
+    ],
+)
+def test_impossible_experts_are_refused(changed: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        bundled("mixtral-8x7b-v0.1", **changed)
