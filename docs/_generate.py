@@ -21,6 +21,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic_core import PydanticUndefined
 
+from dpsim.compile.compression import Compression, Wanted
+from dpsim.compile.routing import Moe
 from dpsim.compile.strategies import TorchVersion
 from dpsim.core import plugins
 from dpsim.core.plugins import Plugin
@@ -38,7 +40,15 @@ from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
+from dpsim.models.section import (
+    Explicit,
+    FromRecord,
+    HuggingFace,
+    LayerSpec,
+    ModelSource,
+    bundled_models,
+)
+from dpsim.models.zoo import zoo_names
 from dpsim.money import price
 from dpsim.money.currency import Priced
 from dpsim.variability import (
@@ -94,6 +104,8 @@ tensor parallelism) are refused where they meet.
 
 #: what the docstrings don't say, as "Record.key"
 MEANING = {
+    "Scenario.compression": "what gradients become before they travel: `fp16`, `{kind: powersgd, "
+    "rank: 2}`",
     "Scenario.title": "name for people; the file's name if empty",
     "Scenario.model": "what is trained",
     "Scenario.cluster": "what it runs on; required, unless there are `sites`",
@@ -108,6 +120,7 @@ MEANING = {
     "Scenario.recompute": "activations computed again in backward to save memory",
     "Scenario.memory": "what is known of how memory is used ([memory](#memory))",
     "Scenario.parallel": "how ranks split layers, stages and samples between them",
+    "Scenario.moe": "how tokens are routed to experts, where `parallel.expert` shares them out",
     "Scenario.schedule": "in what order a pipeline works; left out: `one_f_one_b`",
     "Scenario.stages": (
         "the names of the layers of every stage; or `balanced`: the slowest stage is as fast as "
@@ -175,9 +188,6 @@ MEANING = {
     "CalibrationPoint.accumulation": "`batch.accumulation` of that run, where it was another",
     "Optimizer.kind": "which optimizer",
     "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes",
-    "HuggingFace.huggingface": "a `config.json` below the scenario's folder, or a bundled name",
-    "HuggingFace.sequence_length": "tokens per sequence",
-    "HuggingFace.attention": "`flash`, or `math`: the scores of every pair of tokens are stored",
     "FromRecord.record": "a file of `dpsim measure` below the scenario's folder",
     "FromRecord.times": "left out: `recorded` on the recorded device, else `modelled`",
     "Explicit.layers": "the layers in registration order",
@@ -321,8 +331,9 @@ schedule folds the pipeline to a V.
 """
 
 COMPRESSION = """\
-What `comm_hook` of `ddp` does to a bucket: a name where its defaults do, or `{kind: NAME, …}`.  See
-[how to add one](howto/add-a-compression.md).
+What gradients become before they travel: a name where its defaults do, or `{kind: NAME, …}`; `none`
+is none.  `strategy.comm_hook` of `ddp` says the same.  See [how to compress
+gradients](howto/compress-gradients.md) and [how to add a compression](howto/add-a-compression.md).
 """
 
 JOBS = """\
@@ -341,6 +352,7 @@ SECTIONS = [
     ("optimizer", Optimizer),
     ("compute", sections.Compute),
     ("parallel", sections.Parallel),
+    ("moe", Moe),
     ("host", sections.Host),
     ("input", sections.Input),
     ("memory", MemorySection),
@@ -379,7 +391,7 @@ def page() -> str:
         "One of four kinds, told apart by a key: `huggingface`, `record`, `layers`, or `name` for "
         "a bundled architecture.\n"
     )
-    parts += ["### model: huggingface\n", described(HuggingFace)]
+    parts += [_names_of_models(), "### model: huggingface\n", described(HuggingFace)]
     parts += ["### model: record\n", described(FromRecord)]
     parts += ["### model: layers\n", described(Explicit), "Each entry of `layers`:\n"]
     parts += [described(LayerSpec), *_plugins("model", Plugin("models", "name"))]
@@ -401,6 +413,17 @@ def page() -> str:
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {keys}.\n"]
     parts += ["## Not modelled\n", NOT_MODELLED, "\n".join(map(_missing, missing().items())), ""]
     return "\n".join(parts)
+
+
+def _names_of_models() -> str:
+    """What may stand as `name` beside the architectures."""
+    zoo = ", ".join(f"`{name}`" for name in zoo_names())
+    files = ", ".join(f"`{name}`" for name in bundled_models())
+    return (
+        "`name` may also be one of these, which stand for an architecture with its keys, or "
+        f"for a configuration (`dpsim/models/zoo.yaml`): {zoo}.\n\n"
+        f"Bundled configurations, for `huggingface` or `name`: {files}.\n"
+    )
 
 
 def _missing(entry: tuple[str, Absent]) -> str:
@@ -428,7 +451,7 @@ def table(cls: type) -> str:
     _, texts = docstring(cls)
     for name, field in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
         key = field.alias or name
-        meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name)
+        meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name) or texts.get(key)
         if meaning is None:
             raise KeyError(f"describe {cls.__name__}.{key} in MEANING or in its docstring")
         cells = (f"`{key}`", value_of(hints[name]), default_of(field, hints[name]), meaning)
@@ -440,6 +463,9 @@ def docstring(cls: type) -> tuple[str, dict[str, str]]:
     """Prose, and the texts of lines of the form ``key   text`` with their continuations."""
     prose: list[str] = []
     texts: dict[str, str] = docstring(Recovery)[1] if cls in Recovery.__subclasses__() else {}
+    for base in cls.__mro__[-1:0:-1]:
+        if issubclass(base, Compression):  # whose settings are in part inherited
+            texts |= docstring(base)[1]
     keys: list[str] = []
     for line in inspect.cleandoc(cls.__doc__ or "").replace("``", "`").splitlines():
         entry = re.match(r"(\w+(?:, \w+)*) {2,}(\S.*)", line)
@@ -500,7 +526,8 @@ def _plugin(mark: Plugin) -> str:
     keys = {"variability": "distribution", "backends": "collective", "strategies": "strategy"}
     keys |= {"schedules": "schedule", "compression": "compression", "recoveries": "recovery"}
     key = keys[mark.folder]
-    return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
+    chosen = "`none`, a name or a " if isinstance(mark, type(get_args(Wanted)[1])) else ""
+    return f"{chosen}mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
 
 
 #: what a mark of an annotated type says about its values

@@ -881,7 +881,7 @@ def test_shared_links_are_played_event_by_event_where_that_is_affordable(
     played = shortened.play(case)
     assert played.engine == "event"
     assert shortened.step_time(case) == pytest.approx(played.step_time, rel=1e-12)
-    monkeypatch.setattr("dpsim.predict.player.EVENT_BUDGET", 0.0)
+    monkeypatch.setattr("dpsim.predict.shortened.MOST_SECONDS", 0.0)
     with pytest.raises(SimulationError, match="communicators of fsdp share links"):
         shortened.play(case)
 
@@ -892,7 +892,7 @@ def test_zero_plus_plus_beyond_that_says_that_links_are_not_shared(
     case = point(tmp_path, **HSDP | {"strategy": "ZeRO++", "shard": "ZeRO-3"}).case
     exact = shortened.play(case)
     assert exact.engine == "event"
-    monkeypatch.setattr("dpsim.predict.player.EVENT_BUDGET", 0.0)
+    monkeypatch.setattr("dpsim.predict.shortened.MOST_SECONDS", 0.0)
     unshared = shortened.play(case)
     assert unshared.reason == shortened.NOTE
     assert 0.5 * exact.step_time < unshared.step_time <= exact.step_time

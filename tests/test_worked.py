@@ -28,6 +28,12 @@ STEPS = {
     "fsdp1_prefetch": 0.031,
     "fsdp1_no_prefetch": 0.039,
     "data_parallel": 0.03855,
+    "compression_top_k": 0.1875,
+    "compression_powersgd": 0.0177936,
+    "compression_one_bit": 0.35,
+    "compression_casts": 0.0062,
+    "compression_warm_up_bert": 0.004,
+    "compression_warm_up_squad": 0.004,
     "ddp_fp16_hook": 0.021225,
     "horovod_first_step": 0.023,
     "zero2_paper": 0.152,
@@ -67,6 +73,8 @@ STEPS = {
 }
 #: means of random steps
 SAMPLED = ("slow_rank", "slow_rank_rare")
+#: what workers with clocks of their own do, in tests/test_async_servers.py
+CLOCKED = ("ssp_0", "ssp_1", "ssp_3", "async", "server_backup")
 FASTER_STEPS = {
     "ddp_steady": 0.021225,
     "ddp_first_iteration": 0.0238875,
@@ -80,7 +88,7 @@ def step(name: str, *sets: str) -> float:
 
 
 def test_every_worked_scenario_has_its_number() -> None:
-    known = {*STEPS, *SAMPLED}
+    known = {*STEPS, *SAMPLED, *CLOCKED}
     assert {path.stem for path in (data_folder("scenarios") / "worked").glob("*.yaml")} == known
 
 

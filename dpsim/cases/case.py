@@ -18,6 +18,8 @@ from dpsim.cases.site import Site
 from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
+from dpsim.compile.routing import Moe
+from dpsim.core import plugins
 from dpsim.describe.scenario import Scenario
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
@@ -85,8 +87,12 @@ class Case:
     def programs(self) -> Programs:
         """What every rank issues."""
         s = self.scenario
-        own = (s.strategy, s.optimizer, s.host, s.schedule, s.stages, s.iteration)
-        return self.shared.known(Programs, self.batches, *own, self.backend.ideal)
+        own = (s.strategy, s.optimizer, s.host, s.schedule, s.moe or Moe())
+        backend = self.backend
+        coded = (s.codec, plugins.name_of(backend))
+        return self.shared.known(
+            Programs, self.batches, *own, s.stages, s.iteration, backend.ideal, *coded
+        )
 
     @cached_property
     def transport(self) -> Transport:

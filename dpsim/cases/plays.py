@@ -93,13 +93,18 @@ class Script:
         return min(batches.shares) == max(batches.shares)
 
     def _first_casts(self, iteration: int) -> Callable[[int], Cast]:
-        """The casts of the first iterations, which differ; later ones repeat the fourth, unless
-        workers exchange now and then."""
-        rounds = self._rhythm is not None
-        casts = [
-            self.programs.cast(k + 1) for k in range(iteration if rounds else min(iteration, 4))
-        ]
-        return lambda step: casts[min(step, len(casts) - 1)]
+        """The casts of the first iterations, which differ; later ones repeat the fourth, until
+        gradients are compressed in another way, and unless workers exchange now and then."""
+        apart = self._rhythm is not None
+        codec = self.scenario.compressed
+        found: list[Cast] = []
+        before = None
+        for k in range(1, iteration + 1):
+            now = codec.at(k) if codec else None
+            same = k > 4 and now == before and not apart
+            found.append(found[-1] if same else self.programs.cast(k))
+            before = now
+        return lambda step: found[min(step, len(found) - 1)]
 
     def _costs(self, stretch: Stretch, alike: bool) -> Costs:
         costs = self.transport.costs

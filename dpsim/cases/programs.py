@@ -9,18 +9,22 @@ from typing import Literal
 
 from dpsim.cases.batches import Batches
 from dpsim.compile import host, pipeline
-from dpsim.compile.groups import everyone
-from dpsim.compile.job import Job
+from dpsim.compile.compression import Compression
+from dpsim.compile.groups import Partition, everyone
+from dpsim.compile.job import Coder, Job
 from dpsim.compile.layout import Layout, assign
 from dpsim.compile.program import Cast, Program
+from dpsim.compile.routing import Carrier, Moe, ways
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
 from dpsim.compile.strategies import Strategy
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Host
+from dpsim.machines.devices import Device
 from dpsim.models import Model, split
-from dpsim.models.compute import LayerTime, optimizer_seconds
+from dpsim.models.compute import DEFAULT_EFFICIENCY, LayerTime, optimizer_seconds
+from dpsim.models.expert_split import expert_part
 from dpsim.models.precision import Optimizer
 
 
@@ -28,7 +32,7 @@ from dpsim.models.precision import Optimizer
 class Programs:
     """What ranks do with their batches; under a `toy`, an ideal backend, there is no bookkeeping.
 
-    All else are sections of the scenario.
+    carrier is the backend's name; all else are sections of the scenario.
     """
 
     batches: Batches
@@ -36,9 +40,12 @@ class Programs:
     optimizer: Optimizer
     host: Host
     schedule: Schedule | None
+    moe: Moe
     stages: Literal["balanced"] | tuple[tuple[str, ...], ...] | None
     iteration: int | Literal["steady"]
     toy: bool
+    compression: Compression | None = None
+    carrier: str = ""
 
     @property
     def _model(self) -> Model:
@@ -73,6 +80,10 @@ class Programs:
             local_size=site.gpus and min(site.gpus, site.ranks),
             sites=site.sites,
             elsewhere=_elsewhere(batches.shares),
+            compression=self.compression,
+            coder=None if self.toy or device is None else _coder(device),
+            gpu=device is not None and self.carrier not in ("gloo", "free"),
+            servers=self.carrier == "parameter_server",
         )
 
     def _slowest(self) -> tuple[LayerTime, ...] | None:
@@ -116,7 +127,29 @@ class Programs:
             blocking_sends=pace.parallel.blocking_sends,
             recompute=pace.recompute == "full",
             tables=tuple((a, b, -(-t.elements // mesh.tensor)) for a, b, t in tables),
+            moe=self.moe,
+            routes=self._routes(),
         )
+
+    def _routes(self) -> tuple[tuple[tuple[Carrier, Partition], ...], ...]:
+        """For every pipeline rank what carries tokens to experts; empty where they stay."""
+        mesh, gpus = self.batches.mesh, self.batches.site.gpus
+        if mesh.expert == 1:
+            return ()
+        sparse = [layer for layer in self._model.layers if layer.experts]
+        if not sparse:
+            message = f"{self._model.name} has no experts; 1 is accepted"
+            raise Refused(message, ("parallel", "expert"))
+        for layer in sparse:
+            if layer.experts % mesh.expert:
+                fitting = [n for n in range(1, layer.experts + 1) if layer.experts % n == 0]
+                raise Refused(
+                    f"{layer.experts} experts of {layer.name} do not split over {mesh.expert} "
+                    f"ranks; {', '.join(map(str, fitting))} would",
+                    ("parallel", "expert"),
+                )
+        rows = (mesh.expert_groups(row) for row in range(mesh.pipeline))
+        return tuple(ways(self.moe, groups, gpus, sparse[0].chosen) for groups in rows)
 
     @cached_property
     def stage_job(self) -> Callable[[int, int], Job]:
@@ -124,11 +157,16 @@ class Programs:
         return cache(self._stage_job)
 
     def _stage_job(self, stage: int, samples: int) -> Job:
-        tensor = self.batches.mesh.tensor
+        mesh = self.batches.mesh
         sequence = self.batches.pace.parallel.sequence_parallel
         part = split.stage_of(self._model, self.layout.stages[stage])
-        if tensor > 1:
-            part = split.tensor_part(part, tensor, sequence=sequence)
+        if mesh.expert > 1:
+            experts = max((layer.experts for layer in part.layers), default=0)
+            load = self.moe.load(mesh.expert, experts) if experts else 1.0
+            part = expert_part(part, mesh.expert, load)
+        if mesh.tensor > 1:
+            whole = mesh.expert_tensor < mesh.tensor
+            part = split.tensor_part(part, mesh.tensor, sequence=sequence, whole_experts=whole)
         return replace(self._job(samples, part=part), stage=stage)
 
     # -- casts --------------------------------------------------------------------------------
@@ -180,6 +218,12 @@ class Programs:
         if self.strategy.own_launches:
             kind = name_of(self.strategy)
             raise Refused(f"the host's launches are not modelled for {kind}; leave it out", where)
+
+
+def _coder(device: Device) -> Coder:
+    """How fast a device codes gradients, in fp32 or the slowest dtype that it states."""
+    peak = device.peak.get("fp32") or min(device.peak.values())
+    return Coder(device.memory_bandwidth, peak * DEFAULT_EFFICIENCY, device.launch_overhead)
 
 
 def _recorded_update(model: Model) -> float | None:

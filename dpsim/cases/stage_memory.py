@@ -7,8 +7,10 @@ from itertools import accumulate
 
 from dpsim.cases.case import Case
 from dpsim.compile.schedules import peak_in_flight
+from dpsim.compile.stage_plan import held_jobs
 from dpsim.core.record import Refused
 from dpsim.models import split
+from dpsim.models.expert_split import expert_part
 from dpsim.models.memory import (
     FRAGMENTATION,
     FRAGMENTATION_LAZY,
@@ -66,13 +68,14 @@ def cuts_that_fit(case: Case) -> Iterator[Stages]:
 def _memory(case: Case, items: Sequence[Sequence[int]]) -> tuple[list[float], list[float]]:
     """Running sums over `items`: bytes of states, and bytes that one micro-batch keeps."""
     mesh, scenario, samples = case.mesh, case.scenario, max(case.shares)
-    part = case.model
+    part = expert_part(case.model, mesh.expert) if mesh.expert > 1 else case.model
     if mesh.tensor > 1:
         sequence = scenario.parallel.sequence_parallel
         part = split.tensor_part(part, mesh.tensor, sequence=sequence)
     own = [case.programs.stage_job(stage, samples) for stage in range(mesh.pipeline)]
     parameters = sum(job.model.parameters for job in own)
-    total = sum(sum(scenario.strategy.memory(job).values()) for job in own)
+    held = [part for job in own for part in held_jobs(job, mesh)]
+    total = sum(sum(scenario.strategy.memory(part).values()) for part in held)
     each = total / parameters if parameters else 0.0
     dtype, again = case.precision.compute, scenario.recompute
     eager = case.eager
@@ -80,8 +83,8 @@ def _memory(case: Case, items: Sequence[Sequence[int]]) -> tuple[list[float], li
         samples * sum(kept_bytes(part.layers[i], dtype, again, eager=eager) for i in item)
         for item in items
     ]
-    held = [each * sum(part.layers[i].parameters for i in item) for item in items]
-    return _sums(held), _sums(kept)
+    sizes = [each * sum(part.layers[i].parameters for i in item) for item in items]
+    return _sums(sizes), _sums(kept)
 
 
 def _loss(case: Case) -> float:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from dpsim.compile.groups import Partition
 from dpsim.compile.placement import Axis, Mesh
+from dpsim.compile.routing import Carrier, Moe
 from dpsim.compile.schedules import Act, Schedule
 from dpsim.core.record import Refused
 from dpsim.models import Model, split
@@ -24,6 +26,8 @@ class Layout:
     blocking_sends   a rank goes on only when what it sent has arrived
     recompute  backward computes the forward pass again, and exchanges activations again
     tables     (stage, stage, elements) of tensors tied across two stages
+    moe        how tokens are routed to experts
+    routes     for every pipeline rank what carries tokens to experts on other ranks; empty: none
     """
 
     mesh: Mesh
@@ -33,6 +37,8 @@ class Layout:
     blocking_sends: bool = False
     recompute: bool = False
     tables: tuple[tuple[int, int, int], ...] = ()
+    moe: Moe = field(default_factory=Moe)
+    routes: tuple[tuple[tuple[Carrier, Partition], ...], ...] = ()
 
     def home(self, stage: int) -> int:
         """The pipeline rank that holds `stage`."""

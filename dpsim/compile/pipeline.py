@@ -4,7 +4,8 @@ Execution (docs/assumptions.md).  Every pipeline rank runs its schedule's list s
 What a stage puts out travels to the next stage when the operation that made it has ended, on a
 stream of its own for every pair of stages; a transfer delays its receiver only, unless
 `blocking_sends`.  Ranks that split layers between them exchange activations after each of a
-stage's passes, all of a pass at once: nothing else can run meanwhile.  Gradients are exchanged
+stage's passes, all of a pass at once: nothing else can run meanwhile.  So do ranks that share out
+experts (`dpsim/compile/dispatch.py`), unless `moe: {overlap: true}`.  Gradients are exchanged
 between replicas in the last micro-batch of each stage.  Then all ranks wait for each other (the
 gradient norm and the check for infinities), and the optimizer runs.
 """
@@ -18,6 +19,7 @@ from dpsim.compile.layout import DATA, TENSOR, Layout
 from dpsim.compile.pipeline_rank import Jobs, PipelineRank, backward_stream, forward_stream
 from dpsim.compile.placement import Mesh
 from dpsim.compile.program import Cast, Program
+from dpsim.compile.routing import EXPERT_DATA
 from dpsim.compile.strategies import Strategy
 
 Groups = dict[str, Partition]
@@ -62,6 +64,9 @@ def _groups(layout: Layout) -> Groups:
     for row in range(mesh.pipeline):
         groups[f"{TENSOR}.{row}"] = mesh.tensor_groups(row)
         groups[f"{DATA}.{row}"] = mesh.data_groups(row)
+        if layout.routes:
+            groups[f"{EXPERT_DATA}.{row}"] = mesh.expert_data_groups(row)
+            groups |= {f"{way.group}.{row}": among for way, among in layout.routes[row]}
     for stage in layout.neighbours:
         here, there = layout.home(stage), layout.home(stage + 1)
         groups[forward_stream(stage)] = mesh.pairs(here, there)

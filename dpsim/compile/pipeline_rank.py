@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dpsim.compile.dispatch import Dispatch
 from dpsim.compile.exchange import Leg
 from dpsim.compile.job import Job
-from dpsim.compile.layout import DATA, TENSOR, Layout
+from dpsim.compile.layout import TENSOR, Layout
 from dpsim.compile.program import BARRIER, RECEIVE, SEND, Program
 from dpsim.compile.schedules import Act, spell
+from dpsim.compile.stage_plan import StagePlan, plans_of
 from dpsim.compile.step import Issue
 from dpsim.compile.strategies import Strategy
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
@@ -17,6 +19,8 @@ from dpsim.models import Layer
 
 #: one rank's part of a stage: (stage, samples of its micro-batches) -> Job
 Jobs = Callable[[int, int], Job]
+#: the exchanges of every stage of a rank
+Plans = Mapping[int, tuple[StagePlan, ...]]
 
 
 def forward_stream(stage: int) -> str:
@@ -50,8 +54,10 @@ class PipelineRank:
         self.held = {s: self.jobs(s, self.share) for s in self.layout.held(self.row)}
         first = next(iter(self.held.values()))
         self.issue = Issue(first)
-        self.plans = {s: self.strategy.on_stage(job) for s, job in self.held.items()}
         schedule, mesh = self.layout.schedule, self.layout.mesh
+        self.plans = {s: plans_of(self.strategy, job, mesh) for s, job in self.held.items()}
+        self.dispatch = Dispatch(self.layout, self.row)
+        self.paired = self.dispatch.paired(tuple(acts))
         final = {act.stage: k for k, act in enumerate(acts) if act.kind in ("B", "W")}
         blocks = schedule.blocks(self.row, mesh.pipeline, first.micro_batches)
         listing = spell(acts, schedule.chunks)
@@ -63,11 +69,11 @@ class PipelineRank:
             for _, one, name in named:
                 self._receive_for(one, name)
             for n, one, name in named:
-                self._compute_act(one, name, last=final[one.stage] == n)
+                self._compute_act(one, name, last=final[one.stage] == n, paired=n in self.paired)
             for _, one, name in named:
                 self._send_from(one, name)
         self._end(first)
-        return self.issue.program(self._buckets(), listing)
+        return self.issue.program(_buckets(self.plans), listing)
 
     # -- one operation of the schedule -----------------------------------------------------------
 
@@ -85,16 +91,41 @@ class PipelineRank:
         if act.kind in ("B", "I") and stage > 0:
             self._send(name, backward_stream(stage - 1), stage - 1)
 
-    def _compute_act(self, act: Act, name: str, *, last: bool) -> None:
-        """Compute, and exchange within the tensor group."""
+    def _compute_act(self, act: Act, name: str, *, last: bool, paired: bool) -> None:
+        """Compute, send tokens to experts and back, and exchange within the tensor group."""
         job, stage, forward = self.held[act.stage], act.stage, act.kind == "F"
-        if last and self.layout.mesh.data > 1 and self.plans[stage].messages:
+        if last and any(plan.exchange.messages for plan in self.plans[stage]):
             self._last(act, name, job)
-        else:
+        elif not (paired and self._beside(act, name, job)):
             kind = "forward" if forward else "backward"
             self._compute(name, kind, self._pass_seconds(stage, act.kind))
             if act.kind != "W":
+                for size, count in self.dispatch.sizes(job, range(_size(job)), forward=forward):
+                    self._route(name, size, count)
                 self._exchange(name, job, range(_size(job)), forward=forward)
+
+    def _beside(self, act: Act, name: str, job: Job) -> bool:
+        """A pass whose all-to-alls run beside computing; False where there are none."""
+        seconds = [_seconds(job, i, act.kind) for i in range(_size(job))]
+        told = self.dispatch.beside(job, act, seconds)
+        if told is None:
+            return False
+        kind = "forward" if act.kind == "F" else "backward"
+        self._compute(name, kind, told.outside)
+        for part, (size, count, beside) in zip("em", told.phases, strict=True):
+            start = self.gate or (self.done,)
+            sent = self.dispatch.send(self.issue, name, size, count, start)
+            self._compute(f"{name}.{part}", kind, beside)
+            self.done, self.gate = self.issue.add(f"W.{name}", "wait", after=sent), ()
+        self._exchange(name, job, range(_size(job)), forward=act.kind == "F")
+        return True
+
+    def _route(self, name: str, size: float, count: int = 1) -> None:
+        """All-to-alls of tokens; the compute stream waits for them."""
+        self.gate = self.dispatch.send(self.issue, name, size, count, self.gate or (self.done,))
+        self.done = self.gate[-1]
+        if len(self.gate) > 1:
+            self.done, self.gate = self.issue.add(f"W.{name}", "wait", after=self.gate), ()
 
     def _pass_seconds(self, stage: int, kind: str) -> float:
         """How long `kind` of all layers of a stage takes, of every micro-batch alike [s]."""
@@ -109,24 +140,36 @@ class PipelineRank:
     def _last(self, act: Act, name: str, job: Job) -> None:
         """The last backward of a stage, layer by layer: each message starts when the gradients
         in it are there."""
-        plan = self.plans[act.stage]
         for i in job.model.backward_order():
+            routed = self.dispatch.of_layer(job, job.model.layers[i], forward=False)
+            routed = () if act.kind == "W" else routed
+            for size in routed[:-1]:
+                self._route(f"{name}.{i}", size)
             self._compute(f"{name}.{i}", "backward", _seconds(job, i, act.kind))
             if act.kind != "W":
                 self._exchange(f"{name}.{i}", job, (i,), forward=False)
-            if seconds := job.work_seconds(plan.work_after(i)):
-                self._compute(f"{name}.{i}.copy", "copy", seconds)
+            for plan in self.plans[act.stage]:
+                if seconds := job.work_seconds(plan.exchange.work_after(i)):
+                    self._compute(f"{name}.{i}.copy", "copy", seconds)
             ready = (self.done,)
             self.sent += [
-                self._message(plan.messages[k].legs, k, act.stage, ready)
-                for k in plan.due.get(i, ())
+                self._message(plan, plan.exchange.messages[k].legs, k, act.stage, ready)
+                for plan in self.plans[act.stage]
+                for k in plan.exchange.due.get(i, ())
             ]
+            for size in routed[-1:]:  # gradients of weights are there before the tokens' leave
+                self._route(f"{name}.{i}", size)
 
     def _message(
-        self, legs: Sequence[Leg], number: int | str, stage: int, after: tuple[int, ...]
+        self,
+        plan: StagePlan,
+        legs: Sequence[Leg],
+        number: int | str,
+        stage: int,
+        after: tuple[int, ...],
     ) -> int:
-        group = f"{DATA}.{self.row}"
-        return self.issue.send(legs, f"{number}.{stage}", DATA, after, group=group)
+        named, group = f"{plan.mark}{number}.{stage}", f"{plan.group}.{self.row}"
+        return self.issue.send(legs, named, plan.group, after, group=group)
 
     # -- between ranks ---------------------------------------------------------------------------
 
@@ -185,27 +228,13 @@ class PipelineRank:
             return
         key = (job.stage, layers, forward)
         if key not in self.exchanged:
-            self.exchanged[key] = self._sizes(job, layers, forward=forward)
+            self.exchanged[key] = _sizes(self.layout, job, layers, forward=forward)
         for size, count in self.exchanged[key].items():
             if self.layout.sequence:
                 self._within(f"AG.{name}", "all_gather", size, count)
                 self._within(f"RS.{name}", "reduce_scatter", size, count)
             else:
                 self._within(f"AR.{name}", "all_reduce", size, count)
-
-    def _sizes(self, job: Job, layers: Iterable[int], *, forward: bool) -> dict[float, int]:
-        """Bytes of what these layers exchange in a pass, and how often, of every micro-batch
-        alike."""
-        sizes: dict[float, int] = {}
-        for i in layers:
-            layer = job.model.layers[i]
-            # what keeps all its activations is not computed again: embedding, final norm, head
-            again = self.layout.recompute and layer.activations_full < layer.activations
-            for way in (True,) if forward else (False, True) if again else (False,):
-                size = _exchanged(job, layer, forward=way)
-                if size:
-                    sizes[size] = sizes.get(size, 0) + 1
-        return sizes
 
     def _within(self, name: str, operation: str, size: float, count: int) -> None:
         """Collectives of the tensor group; the compute stream waits for them."""
@@ -222,17 +251,15 @@ class PipelineRank:
         if self.sent:
             self.issue.add("W", "wait", after=(*self.gate, *self.sent))
             self.gate = (self.issue.last,)
-            if back := sum(job.work_seconds(plan.work_back) for plan in self.plans.values()):
+            plans = (plan for own in self.plans.values() for plan in own)
+            if back := sum(job.work_seconds(plan.exchange.work_back) for plan in plans):
                 self._compute("copy.back", "copy", back)
         self._tables(job)
         after = self.gate or (self.issue.last,)
         operation, size = ("all_reduce", 4.0) if job.control else (BARRIER, 0.0)
         self.issue.collective("norm", operation, "world", size, control=True, after=after)
         self.gate = (self.issue.last,)
-        parameters = sum(
-            1.0 / self.plans[s].shards * j.model.parameters for s, j in self.held.items()
-        )
-        self._compute("O", "optimizer", job.update * parameters)
+        self._compute("O", "optimizer", job.update * _updated(self.plans))
         self._gathers()
 
     def _tables(self, job: Job) -> None:
@@ -248,25 +275,15 @@ class PipelineRank:
 
     def _gathers(self) -> None:
         """Collectives behind the optimizer; the next step starts when they have ended."""
-        if self.layout.mesh.data == 1:
-            return
         updated = (self.issue.last,)
         found = [
-            self._message((leg,), "", stage, updated)
-            for stage, plan in self.plans.items()
-            for leg in plan.gathers
+            self._message(plan, (leg,), "", stage, updated)
+            for stage, own in self.plans.items()
+            for plan in own
+            for leg in plan.exchange.gathers
         ]
         if found:
             self.issue.add("W'", "wait", after=tuple(found))
-
-    def _buckets(self) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
-        if self.layout.mesh.data == 1:
-            return ()
-        return tuple(
-            (f"{message.legs[0].name}{k}.{stage}", message.legs[0].bytes, ())
-            for stage, plan in self.plans.items()
-            for k, message in enumerate(plan.messages)
-        )
 
 
 def _size(job: Job) -> int:
@@ -296,3 +313,36 @@ def _exchanged(job: Job, layer: Layer, *, forward: bool) -> float:
         return _bytes(job, layer)
     elements = layer.forward_sum if forward else layer.backward_sum
     return elements * job.samples * working_bytes(job.precision.compute)
+
+
+def _sizes(layout: Layout, job: Job, layers: Iterable[int], *, forward: bool) -> dict[float, int]:
+    """Bytes of what these layers exchange in a pass, and how often, of every micro-batch
+    alike."""
+    sizes: dict[float, int] = {}
+    for i in layers:
+        layer = job.model.layers[i]
+        if layer.experts and layout.mesh.expert_tensor < layout.mesh.tensor:
+            continue  # each has its own experts whole
+        # what keeps all its activations is not computed again: embedding, final norm, head
+        again = layout.recompute and layer.activations_full < layer.activations
+        for way in (True,) if forward else (False, True) if again else (False,):
+            size = _exchanged(job, layer, forward=way)
+            if size:
+                sizes[size] = sizes.get(size, 0) + 1
+    return sizes
+
+
+def _buckets(plans: Plans) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
+    """The messages of all stages, by name, with their bytes."""
+    return tuple(
+        (f"{message.legs[0].name}{plan.mark}{k}.{stage}", message.legs[0].bytes, ())
+        for stage, own in plans.items()
+        for plan in own
+        for k, message in enumerate(plan.exchange.messages)
+    )
+
+
+def _updated(plans: Plans) -> float:
+    """Parameters that the optimizer updates on this rank."""
+    found = (plan for own in plans.values() for plan in own)
+    return sum(1.0 / plan.exchange.shards * plan.job.model.parameters for plan in found)

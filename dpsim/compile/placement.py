@@ -20,12 +20,18 @@ ORDER: tuple[Axis, ...] = ("tensor", "data", "pipeline")
 
 @dataclass(frozen=True)
 class Mesh:
-    """Sizes of the axes, and the order in which ranks run along them."""
+    """Sizes of the axes, and the order in which ranks run along them.
+
+    expert         ranks of a stage that share out experts; they divide those of tensor x data
+    expert_tensor  ranks that split each expert between them: those of a tensor group, or one
+    """
 
     tensor: int = 1
     data: int = 1
     pipeline: int = 1
     order: tuple[Axis, ...] = ORDER
+    expert: int = 1
+    expert_tensor: int = 1
 
     @property
     def ranks(self) -> int:
@@ -39,7 +45,12 @@ class Mesh:
     @property
     def plain(self) -> bool:
         """Whether there is data parallelism only."""
-        return self.tensor == self.pipeline == 1
+        return self.tensor == self.pipeline == self.expert == 1
+
+    @property
+    def expert_data(self) -> int:
+        """Ranks of a stage that hold the same experts."""
+        return self.tensor * self.data // (self.expert * self.expert_tensor)
 
     def size(self, axis: Axis) -> int:
         found: int = getattr(self, axis)
@@ -79,6 +90,26 @@ class Mesh:
         parts = (first + t * self._stride("tensor") for t in range(self.tensor))
         return tuple(self._along("data", rank) for rank in parts)
 
+    def expert_groups(self, pipeline: int) -> Partition:
+        """Ranks of stage row `pipeline` that share out experts, a group for each copy of them."""
+        seats, each = self._seats(pipeline), self.expert * self.expert_tensor
+        places = product(range(0, len(seats), each), range(self.expert_tensor))
+        return tuple(_even(seats[k + t : k + each : self.expert_tensor]) for k, t in places)
+
+    def expert_data_groups(self, pipeline: int) -> Partition:
+        """Ranks of stage row `pipeline` that hold the same experts."""
+        seats, each = self._seats(pipeline), self.expert * self.expert_tensor
+        return tuple(_even(seats[k::each]) for k in range(each))
+
+    def _seats(self, pipeline: int) -> list[int]:
+        """The ranks of a stage row, tensor ranks next to each other (as in
+        megatron/core/parallel_state.py, where experts have their own order "tp-ep-dp-pp")."""
+        return [
+            self.rank(tensor=t, data=d, pipeline=pipeline)
+            for d in range(self.data)
+            for t in range(self.tensor)
+        ]
+
     def pairs(self, source: int, target: int) -> tuple[tuple[int, int], ...]:
         """(sender, receiver) from pipeline rank `source` to `target`, for all other places."""
         here, there = (self.rank(tensor=0, data=0, pipeline=row) for row in (source, target))
@@ -86,3 +117,12 @@ class Mesh:
         places = product(range(self.data), range(self.tensor))
         away = [d * data + t * tensor for d, t in places]
         return tuple((here + by, there + by) for by in away)
+
+
+def _even(ranks: list[int]) -> Ranks:
+    """`ranks` as a range where they are evenly spaced."""
+    if len(ranks) == 1:
+        return range(ranks[0], ranks[0] + 1)
+    step = ranks[1] - ranks[0]
+    found = range(ranks[0], ranks[-1] + step, step)
+    return found if list(found) == ranks else tuple(ranks)

@@ -11,12 +11,15 @@ import numpy as np
 
 from dpsim.backends import Backend, ideal_ones
 from dpsim.backends.curves import file as calibrated
+from dpsim.compile.compression import Compression, Wanted
+from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
-from dpsim.core import plugins, units, unknown, yamlfile
+from dpsim.core import plugins, units, yamlfile
 from dpsim.core.overrides import apply_sets, of_one_kind, parts_of, sweep_changes, with_change
-from dpsim.core.places import as_text, below, data_folder
+from dpsim.core.places import as_text, below
 from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
+from dpsim.describe.bundled import find
 from dpsim.describe.convergence import Training
 from dpsim.describe.sections import (
     Batch,
@@ -32,21 +35,18 @@ from dpsim.describe.sites import SiteEntry, SiteLink, whole_cluster
 from dpsim.life.failures import Failures
 from dpsim.life.recoveries import Recovery
 from dpsim.life.saving import Checkpoint
-from dpsim.machines.machine import machine_names
 from dpsim.models.compute import Recompute
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import ModelSource, dump_model, section_of
+from dpsim.models.section import ModelSource, dump_model
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
 #: sections that say what is run; a measurement belongs to one choice of them
 EXPERIMENT = (
-    "model", "cluster", "collective", "strategy", "batch", "precision", "optimizer", "recompute",
-    "parallel", "schedule", "stages", "host",
+    "model", "cluster", "collective", "compression", "strategy", "batch", "precision", "optimizer",
+    "recompute", "parallel", "moe", "schedule", "stages", "host",
 )  # fmt: skip
-#: characters of a file name beyond which systems refuse it
-LONGEST = 250
 
 
 @record
@@ -60,6 +60,7 @@ class Scenario:
     links: tuple[SiteLink, ...] | None = None
     strategy: Annotated[Strategy, plugins.Plugin("strategies", "kind")]
     collective: Annotated[Backend, plugins.Plugin("backends", "backend")] | None = None
+    compression: Wanted = "none"
     batch: Batch = Batch(per_device=1)
     precision: PrecisionSpec | None = None
     optimizer: Optimizer = Optimizer()
@@ -67,6 +68,7 @@ class Scenario:
     recompute: Recompute = "none"
     memory: MemorySection = MemorySection()
     parallel: Parallel = Parallel()
+    moe: Moe | None = None
     schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()
@@ -106,8 +108,7 @@ class Scenario:
             raise Refused(
                 "measured curves need a machine, and a backend that models it", ("calibration",)
             )
-        if self.collective is not None:
-            self.strategy.accept_backend(plugins.name_of(self.collective))
+        self._check_exchange()
         for key in ("schedule", "stages"):
             if getattr(self, key) is not None and self.parallel.pipeline == 1:
                 raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
@@ -129,6 +130,25 @@ class Scenario:
         }  # fmt: skip
         whole = whole_cluster(self.cluster, self.sites, self.links, given)
         object.__setattr__(self, "cluster", whole)
+
+    def _check_exchange(self) -> None:
+        """The strategy, its collectives and the compression go together."""
+        backend = "" if self.collective is None else plugins.name_of(self.collective)
+        if backend:
+            self.strategy.accept_backend(backend)
+        if self.codec is not None:
+            self.strategy.accept_compression(self.codec)
+            self.codec.accept_backend(backend, ("compression",))
+
+    @property
+    def codec(self) -> Compression | None:
+        """What gradients become before they travel, as the top of the scenario says it."""
+        return self.compression if isinstance(self.compression, Compression) else None
+
+    @property
+    def compressed(self) -> Compression | None:
+        """The same, or what the strategy's own settings say."""
+        return self.codec or self.strategy.compression
 
     def _check_life(self) -> None:
         """What belongs to a run that failures interrupt goes together."""
@@ -349,52 +369,3 @@ def _write_rates(calibrate: Calibrate, data: dict[str, Any]) -> None:
     for rate, mapping in zip(rates, [data, *data.get("points", ())], strict=True):
         if rate is not None:
             mapping["throughput"] = f"{rate[0]!r} {rate[1]}/s"
-
-
-def find(source: str | Path) -> Path:
-    """The file of a path or of a bundled name ("quickstart", "worked/ddp_steady")."""
-    path = Path(source)
-    name, folder = as_text(source), data_folder("scenarios")
-    if not name:
-        raise Refused("'' names no scenario; a path, or a bundled name as quickstart, is accepted")
-    if len(path.name) > LONGEST:
-        raise Refused(f"{name[:60]!r}… is no name of a file")
-    if path.exists() or path.suffix in (".yaml", ".yml", ".json") or ".." in path.parts:
-        return path
-    bundled = folder / f"{name.removeprefix('scenarios/')}.yaml"
-    if not path.is_absolute() and bundled.is_file():
-        return bundled
-    if not path.is_absolute() and (folder / name).is_dir():
-        raise Refused(
-            f"{name!r} is a folder of scenarios ({', '.join(_stems(folder / name))}); "
-            f"`dpsim compare {name}` compares them"
-        )
-    known = _stems(folder)
-    near = unknown.did_you_mean(name, known)
-    if said := _no_scenario(name):
-        raise Refused(f"{name!r} is {said}")
-    if not near and (said := unknown.not_modelled(name)):
-        raise Refused(said)
-    raise Refused(
-        f"no scenario file {name!r}, and no such bundled scenario; {near}{near and ' '}"
-        f"bundled: {', '.join(known)}"
-    )
-
-
-def _no_scenario(name: str) -> str:
-    """What `name` is, and how it is used, where it is something else that there is."""
-    if name.endswith(".py"):
-        return f"no scenario; `dpsim measure --world-size RANKS -- python {name}` records a script"
-    if name in machine_names():
-        way = f"cluster.machine={name}"
-        return (
-            f"a machine: `dpsim run SCENARIO --set {way}` puts a scenario on it, `dpsim compare "
-            f"SCENARIO --vary {way},…` compares it with others"
-        )
-    section = section_of(name)
-    return f"a model: a scenario names it model: {section}" if section else ""
-
-
-def _stems(place: Path) -> list[str]:
-    """Names of the scenarios in folder `place`."""
-    return sorted(file.stem for file in place.glob("*.yaml"))

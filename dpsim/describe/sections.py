@@ -69,12 +69,16 @@ class Cluster:
 
 @record
 class Parallel:
-    """Ranks = tensor x pipeline x data.
+    """Ranks = tensor x pipeline x data.  Experts are shared out among ranks that exist already.
 
     data      replicas of the model; left out: what the ranks leave
     tensor    ranks that split every layer between them (column and row parallel)
     pipeline  ranks that hold the layers one after the other
-    order     along which axis neighbouring ranks lie first, second, last
+    expert    ranks that share out the experts of every layer: they divide tensor x data, or data
+              where tensor ranks split experts too, and multiply nothing
+    expert_tensor  ranks that split each expert between them: tensor, which it is if left out, or 1
+    order     along which axis neighbouring ranks lie first, second, last; `expert` may stand in
+              front of data, which is where it is
     sequence_parallel   the ranks of a tensor group split the sequence too
     blocking_sends      a stage goes on only when what it sent has arrived
     """
@@ -82,20 +86,33 @@ class Parallel:
     tensor: Annotated[int, Check(1, 1024)] = 1
     pipeline: Annotated[int, Check(1, 1024)] = 1
     data: Count | None = None
-    order: tuple[Axis, Axis, Axis] = ("tensor", "data", "pipeline")
+    expert: Annotated[int, Check(1, 65536)] = 1
+    expert_tensor: Annotated[int, Check(1, 1024)] | None = None
+    order: tuple[Axis | Literal["expert"], ...] = ("tensor", "data", "pipeline")
     sequence_parallel: Flag = False
     blocking_sends: Flag = False
 
     def __post_init__(self) -> None:
-        if len(set(self.order)) < 3:
+        if sorted(self._axes) != ["data", "pipeline", "tensor"]:
             raise Refused("names every one of tensor, data and pipeline once", ("order",))
+        found = [k for k, axis in enumerate(self.order) if axis == "expert"]
+        if len(found) > 1 or any(self.order[k + 1 : k + 2] != ("data",) for k in found):
+            raise Refused("experts divide data: name expert once, right before data", ("order",))
+        if self.expert_tensor not in (None, 1, self.tensor):
+            message = f"{self.expert_tensor} is neither 1 nor tensor, {self.tensor}"
+            raise Refused(message, ("expert_tensor",))
         if self.sequence_parallel and self.tensor == 1:
             raise Refused("needs tensor > 1", ("sequence_parallel",))
 
     @property
     def plain(self) -> bool:
         """Whether there is data parallelism only."""
-        return self.tensor == self.pipeline == 1
+        return self.tensor == self.pipeline == self.expert == 1
+
+    @property
+    def _axes(self) -> tuple[Axis, ...]:
+        """The order of the axes that ranks are numbered along."""
+        return tuple(axis for axis in self.order if axis != "expert")
 
     def mesh(self, ranks: int) -> Mesh:
         """The mesh of `ranks` ranks.  Refused, with what would work, where they don't fit."""
@@ -112,7 +129,21 @@ class Parallel:
                 f"data: {ranks // own} would be (or leave data out)",
                 ("parallel", "data"),
             )
-        return Mesh(self.tensor, ranks // own, self.pipeline, self.order)
+        return self._with_experts(ranks // own)
+
+    def _with_experts(self, data: int) -> Mesh:
+        """The mesh of `data` replicas; Refused where experts are not shared out evenly."""
+        split = self.tensor if self.expert_tensor is None else self.expert_tensor
+        room = self.tensor // split * data
+        if room % self.expert:
+            what = "data" if split == self.tensor else "tensor x data"
+            fitting = ", ".join(str(n) for n in range(1, min(room, 4096) + 1) if room % n == 0)
+            raise Refused(
+                f"{self.expert} does not divide {what}, {room}; {fitting} would",
+                ("parallel", "expert"),
+            )
+        axes = (self.tensor, data, self.pipeline, self._axes)
+        return Mesh(*axes, expert=self.expert, expert_tensor=split)
 
 
 @record

@@ -27,6 +27,12 @@ Recompute = Literal["none", "selective", "selective_op", "full"]
 _WINOGRAD = 2.25
 
 
+#: rows that a grouped product of experts computes beside those that it has: each expert's are
+#: padded to whole tiles of 128 rows, by half a tile in the mean (deepseek-ai/DeepGEMM `README.md`,
+#: NVIDIA/cutlass `media/docs/cpp/efficient_gemm.md`: tiles of 128 x 128)
+HALF_TILE = 64
+
+
 @dataclass(frozen=True)
 class LayerTime:
     """Duration of one micro-batch's passes through one layer [s], what bounds them, and the share
@@ -107,9 +113,11 @@ def _layer_time(
             f"layer {layer.name} has no forward and backward time, and there is no machine"
         )
     else:
-        flop, moved = layer.forward_flop * samples, layer.forward_bytes * samples
+        padded = 2.0 * HALF_TILE * layer.parameters if layer.experts else 0.0
+        flop, moved = layer.forward_flop * samples + padded, layer.forward_bytes * samples
         forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels)
-        flop, moved = layer.backward_flop * samples, layer.backward_bytes * samples
+        flop = layer.backward_flop * samples + 2.0 * padded
+        moved = layer.backward_bytes * samples
         backward, _ = roofline.bound(flop, moved, 2 * layer.parameters, 2 * layer.kernels)
     again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0
     if recompute == "selective" and roofline is not None and layer.again_kernels:

@@ -125,17 +125,22 @@ def runs(items: Sequence[list[int]], ends: Sequence[int]) -> list[tuple[int, ...
     return [tuple(i for item in items[a:b] for i in item) for a, b in pairwise([0, *ends])]
 
 
-def tensor_part(model: Model, ranks: int, *, sequence: bool) -> Model:
+def tensor_part(model: Model, ranks: int, *, sequence: bool, whole_experts: bool = False) -> Model:
     """One rank's share of a model whose layers `ranks` ranks split between them.
 
     Matrices are cut along their first or second dimension (column and row parallel; Shoeybi et
     al., arXiv:1909.08053, section 3), vectors are kept whole.  With `sequence` parallelism the
     parts between the matrices are cut along the sequence too (Korthikanti et al.,
-    arXiv:2205.05198, section 4.2.2).
+    arXiv:2205.05198, section 4.2.2).  Tokens go to experts from the rank that has them; with
+    `whole_experts` an expert is not cut, and has the tokens that are sent to it alone.
     """
-    return replace(
-        model, layers=tuple(_tensor_part(layer, ranks, sequence) for layer in model.layers)
-    )
+    layers = []
+    for layer in model.layers:
+        part = _tensor_part(layer, ranks, sequence)
+        if layer.experts and whole_experts:
+            part = replace(part, tensors=layer.tensors, forward_sum=0.0, backward_sum=0.0)
+        layers.append(part)
+    return replace(model, layers=tuple(layers))
 
 
 def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
@@ -167,6 +172,8 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         activations_full=share(layer.activations_full),
         again_flop=layer.again_flop / ranks,
         again_bytes=layer.again_bytes / ranks,
+        routed=layer.routed / ranks,
+        routed_bytes=None if layer.routed_bytes is None else layer.routed_bytes / ranks,
         forward=None if layer.forward is None else layer.forward / ranks,
         backward=None if layer.backward is None else layer.backward / ranks,
     )

@@ -15,6 +15,7 @@ from dpsim.core import told
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
+from dpsim.predict.compressed import compression_gain
 from dpsim.predict.cures import cures, with_spares
 from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
 from dpsim.predict.memory import memory_of
@@ -60,6 +61,7 @@ def _explained(case: Case, played: Played, point: Point) -> Explained:
         critical_path=tuple(Operation.of(span) for span in critical_path(step)),
         what_if=tuple(what_if(case, played.step_time)),
         blame=blame(case, played.step_time),
+        compression=compression_gain(case, point.run.steps if point.run else None),
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dpsim.cases.case import Case
 from dpsim.compile.held import ONCE, Held, Line
+from dpsim.compile.stage_plan import held_jobs
 from dpsim.core.dtypes import working_bytes
 from dpsim.models import Model
 from dpsim.models.memory import (
@@ -126,9 +127,10 @@ def _stage_memory(case: Case, row: int) -> MemoryUse:
     jobs = {stage: case.programs.stage_job(stage, samples) for stage in layout.held(row)}
     states: dict[str, float] = {}
     for job in jobs.values():
-        for name, size in scenario.strategy.memory(job).items():
-            before = states.get(name, 0.0)
-            states[name] = max(before, size) if name in ONCE else before + size
+        for part in held_jobs(job, case.mesh):
+            for name, size in scenario.strategy.memory(part).items():
+                before = states.get(name, 0.0)
+                states[name] = max(before, size) if name in ONCE else before + size
     acts = layout.acts(scenario.batch.accumulation)[row]
     found = []
     for way in _ways(case):

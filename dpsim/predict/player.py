@@ -23,7 +23,7 @@ from dpsim.predict.straight import along
 
 #: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
 #: vectorised engine
-EVENT_BUDGET = 1.75
+EVENT_BUDGET = 0.4
 #: steps of a re-play on the event engine, where anything is random
 FEW = 8
 #: the vectorised engine where the times of steps are all that is asked for

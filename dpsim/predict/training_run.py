@@ -21,6 +21,7 @@ from dpsim.money.items import Bill, bill
 from dpsim.money.price_list import Quote, read_quote
 from dpsim.money.usage import Power, Usage, device_hours, power
 from dpsim.predict import point as parts
+from dpsim.predict.compressed import over_run
 from dpsim.predict.lived import lived, with_cost, with_warm
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Failed, Point, TrainingRun
@@ -137,8 +138,9 @@ def run_of(case: Case, point: Point) -> TrainingRun | None:
     need = needed(training, case.global_batch, case.model.tokens)
     if dealt is not None:
         return _dealt_run(case, point, dealt)
+    whole = need.steps * over_run(case, need.steps, point.step_time_s)
     more = case.scenario.strategy.more_samples(case.job(max(case.shares))) or 1.0
-    ends = (need.steps * seconds for seconds in (point.step_time_s, bounds.low, more * bounds.high))
+    ends = (whole * seconds for seconds in (point.step_time_s, bounds.low, more * bounds.high))
     return _lasting(case, need, *ends)
 
 
@@ -179,6 +181,7 @@ def _dealt_run(case: Case, point: Point, dealt: DealtEpoch) -> TrainingRun:
         seconds = epochs * ((dealt.steps - 1) * time + _last_step(case, dealt, time))
     if steps == 0:
         raise Refused("these epochs do not fill one accumulation", ("batch", "accumulation"))
+    seconds *= over_run(case, steps, time)
     low, high = (
         seconds * (end / time if time > 0 else 1.0)
         for end in (point.interval.low, point.interval.high)

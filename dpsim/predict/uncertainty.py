@@ -19,6 +19,8 @@ input pipeline         loss per doubling inside a node of runs on images, whose 
                        a node share; not where the scenario says that it is no limit
 another batch          per doubling of a rank's samples since the calibrated run, whose kernels then
                        had other shapes
+routing                between what the load of the fullest rank is thought to lie where a router
+                       shares out tokens, times what it multiplies (dpsim/compile/routing.py)
 little known device    per root of the doublings of ranks since the calibrated run, where no runs
                        tell the share of peak that such devices reach in such dtypes
 
@@ -40,6 +42,7 @@ from dpsim.core import plugins
 from dpsim.core.constants import shipped
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
+from dpsim.predict.routing import routing_range
 
 NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
@@ -86,15 +89,24 @@ def interval(
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated, batches)
     causes |= fitted or {}
+    if calibrated_at is None and (loads := routing_range(case, time)) is not None:
+        causes["routing (prior)"] = loads
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         causes["host (prior)"] = _host_range(case, time)
-    if len(played.timeline.durations) > 1 and time > 0:
-        spread = _standard_error(played.timeline.durations, _episode(case)) * Z90 / time
-        causes["sampling"] = (1.0 - spread, 1.0 + spread)
-    if case.scenario.variability.drawn_once and time > 0:
-        causes["which are slow"] = _middle(played.timeline.durations, time)
+    causes |= _drawn(case, played, time)
     low, high = _quadrature(causes)
     return Interval(time * low, time * high, causes)
+
+
+def _drawn(case: Case, played: Played, time: float) -> Causes:
+    """What follows from drawn steps: their number, and what is drawn once for a run."""
+    found: Causes = {}
+    if len(played.timeline.durations) > 1 and time > 0:
+        spread = _standard_error(played.timeline.durations, _episode(case)) * Z90 / time
+        found["sampling"] = (1.0 - spread, 1.0 + spread)
+    if case.scenario.variability.drawn_once and time > 0:
+        found["which are slow"] = _middle(played.timeline.durations, time)
+    return found
 
 
 def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:

@@ -1,0 +1,254 @@
+"""Experts shared out among ranks: who sends what when, how long it takes, what it keeps."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsim.cases.case import Case
+from dpsim.compile.placement import Mesh
+from dpsim.compile.routing import Moe, fullest, ways
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.predict.prediction import Prediction, predict
+
+MIB = 2**20
+
+
+def toy(*, ranks: int = 4, expert: int = 2, **rest: Any) -> dict[str, Any]:
+    """A dense layer of 1 M parameters and one of 8 experts with 8 M, of which tokens take two."""
+    a = {"name": "a", "parameters": 1_000_000, "forward": "1 ms", "backward": "2 ms"}
+    e = {"name": "e", "parameters": 8_000_000, "forward": "2 ms", "backward": "4 ms"}
+    sparse = {"experts": 8, "experts_per_token": 2, "activation": "1 MiB"}
+    return {
+        "model": {"layers": [a, {**e, **sparse}]},
+        "cluster": {"ranks": ranks},
+        "parallel": {"expert": expert},
+        "collective": {"backend": "ideal", "latency": "1 ms", "bandwidth": "10 MiB/ms"},
+        "strategy": {"kind": "ddp"},
+        "optimizer": {"kind": "none"},
+        **rest,
+    }
+
+
+def predicted(data: dict[str, Any]) -> Prediction:
+    return predict(load(data, Path(), "toy"))
+
+
+def case_of(data: dict[str, Any]) -> Case:
+    return Case(load(data, Path(), "toy").points[0], Path())
+
+
+def refusal(data: dict[str, Any]) -> str:
+    with pytest.raises(Refused) as caught:
+        predicted(data)
+    return str(caught.value)
+
+
+def exchanged(data: dict[str, Any], rank: int = 0) -> list[tuple[str, tuple[int, ...], float]]:
+    """(operation, ranks, bytes) of every collective of a rank that moves something, in order."""
+    cast = case_of(data).programs.asked
+    return [
+        (op.operation, tuple(cast.peers(rank, op.group)), op.bytes)
+        for op in cast.program(rank).ops
+        for _ in range(op.repeats)
+        if op.exchanges and not op.control
+    ]
+
+
+# -- a step ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["event", "vectorised"])
+def test_a_step_is_its_passes_four_all_to_alls_and_two_kinds_of_gradients(engine: str) -> None:
+    """Forward 3 ms; each all-to-all 1 ms and 2 MiB; of the gradients only those of the dense layer
+    (4 MB) end after backward."""
+    found = predicted(toy(engine=engine)).step_time_s
+    assert found == pytest.approx(1e-3 * (3 + 4 * 1.2 + 6 + 1 + 4e6 / (10 * MIB)))
+
+
+def test_tokens_leave_and_come_back_and_gradients_have_their_own_groups() -> None:
+    sent = exchanged(toy())
+    tokens = ("all_to_all", (0, 1), 2.0 * MIB)
+    experts = ("all_reduce", (0, 2), 4.0 * 8e6 / 2)
+    dense = ("all_reduce", (0, 1, 2, 3), 4.0 * 1e6)
+    assert sent == [tokens] * 3 + [experts, tokens, dense]
+
+
+def test_experts_held_by_one_rank_each_are_reduced_with_nobody() -> None:
+    sent = Counter(operation for operation, *_ in exchanged(toy(expert=4)))
+    assert sent == {"all_to_all": 4, "all_reduce": 1}
+
+
+def test_without_expert_parallelism_nothing_is_sent_to_experts() -> None:
+    assert {operation for operation, *_ in exchanged(toy(expert=1))} == {"all_reduce"}
+
+
+def test_expert_parallelism_multiplies_nothing() -> None:
+    one, four = (predicted(toy(expert=n)).points[0] for n in (1, 4))
+    assert (one.ranks, one.global_batch) == (four.ranks, four.global_batch)
+
+
+def test_the_distributed_optimizer_shares_states_among_those_that_hold_the_same() -> None:
+    """16-bit parameters: 2 + 2 bytes each, of which rank 0 holds 1 M and 8 M / 2; states 12 bytes
+    and an fp32 copy of gradients 4, over 4 and over 2 ranks."""
+    knobs = {"kind": "megatron", "use_distributed_optimizer": True}
+    data = toy(strategy=knobs, optimizer={"kind": "adam"}, precision={"parameters": "bf16"})
+    expected = 4 * 1e6 + 4 * 4e6 + 16 * (1e6 / 4 + 4e6 / 2)
+    assert predicted(data).points[0].memory.bytes == pytest.approx(expected)
+    scattered = [x for x in exchanged(data) if x[0] == "reduce_scatter"]
+    assert [ranks for _, ranks, _ in scattered] == [(0, 1, 2, 3), (0, 2)]
+
+
+def test_overlap_hides_all_to_alls_beside_another_micro_batch() -> None:
+    """Of the second micro-batch's forward 2 of 2.4 ms of all-to-alls lie beside 3 ms of computing,
+    of the first's backward likewise; the ends stand alone."""
+    apart, beside = (
+        predicted(toy(batch={"accumulation": 2}, moe={"overlap": flag})).step_time_s
+        for flag in (False, True)
+    )
+    assert apart - beside == pytest.approx(1e-3 * (1.2 + 1.0 + 1.2 + 1.2))
+
+
+# -- who is with whom -----------------------------------------------------------------------------
+
+
+def test_experts_divide_data_and_then_tensor_ranks() -> None:
+    """Megatron-LM's orders: tp-ep-dp for experts; 8 ranks, tensor 2."""
+    cut = Mesh(tensor=2, data=4, expert=2, expert_tensor=2)
+    assert [tuple(g) for g in cut.expert_groups(0)] == [(0, 2), (1, 3), (4, 6), (5, 7)]
+    assert [tuple(g) for g in cut.expert_data_groups(0)] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    whole = Mesh(tensor=2, data=4, expert=4, expert_tensor=1)
+    assert [tuple(g) for g in whole.expert_groups(0)] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+    assert [tuple(g) for g in whole.expert_data_groups(0)] == [(0, 4), (1, 5), (2, 6), (3, 7)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"expert": 3}, "3 does not divide data, 4; 1, 2, 4 would"),
+        ({"expert": 2, "expert_tensor": 3}, "3 is neither 1 nor tensor, 1"),
+        ({"expert": 2, "order": ["expert", "tensor", "data", "pipeline"]}, "right before data"),
+    ],
+)
+def test_what_does_not_divide_is_refused(changed: dict[str, Any], said: str) -> None:
+    assert said in refusal(toy(expert=1, parallel=changed))
+
+
+def test_experts_that_do_not_split_are_refused_with_what_would() -> None:
+    said = refusal(toy(ranks=16, expert=16))
+    assert "8 experts of e do not split over 16 ranks; 1, 2, 4, 8 would" in said
+
+
+def test_a_model_without_experts_has_none_to_share_out() -> None:
+    layer = {"name": "a", "parameters": 10, "forward": "1 ms", "backward": "1 ms"}
+    assert "has no experts" in refusal(toy(model={"layers": [layer]}))
+
+
+def test_strategies_that_do_not_know_experts_refuse() -> None:
+    assert "nor with expert parallelism" in refusal(toy(strategy={"kind": "fsdp"}))
+
+
+# -- how tokens are carried -----------------------------------------------------------------------
+
+
+def test_a_token_goes_to_a_node_once() -> None:
+    """8 ranks in nodes of 2: its 8 experts are on 4 (1 - (3/4)^8) nodes in the mean."""
+    groups = (range(8),)
+    (across, between), (inside, near) = ways(Moe(dispatcher="once_per_node"), groups, 2, 8)
+    assert across.share == pytest.approx(4 * (1 - 0.75**8) / 8)
+    assert between == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert (inside.share, near) == (1.0, ((0, 1), (2, 3), (4, 5), (6, 7)))
+
+
+def test_limited_routing_bounds_what_leaves_a_node() -> None:
+    (across, _), _ = ways(Moe(routing_nodes=2), (range(16),), 2, 8)
+    assert across.share == 2 / 8
+    ranks_are_nodes = exchanged(toy(moe={"routing_nodes": 1}))[0]
+    assert ranks_are_nodes == ("all_to_all", (0, 1), 1.0 * MIB)
+
+
+def test_limited_routing_needs_tokens_sent_once() -> None:
+    said = refusal(toy(moe={"dispatcher": "all_to_all", "routing_nodes": 2}))
+    assert "moe.routing_nodes: needs dispatcher: once_per_node" in said
+
+
+# -- how even routers are -------------------------------------------------------------------------
+
+
+def test_all_wait_for_the_fullest_rank() -> None:
+    """Its experts take longer, as their tokens take longer to arrive."""
+    even, uneven = (
+        predicted(toy(moe={"imbalance": x})).step_time_s for x in ("balanced", "dropless")
+    )
+    load = fullest(2, 8, 0.22, 0.5)
+    more = 4 * 2 * MIB / (10 * MIB) + 6
+    assert uneven - even == pytest.approx(1e-3 * more * (load - 1))
+
+
+def test_a_capacity_bounds_the_fullest_rank() -> None:
+    uneven = {"kind": "lognormal", "spread": 2.0}
+    held, free = (
+        predicted(toy(moe={"imbalance": uneven, **more})).step_time_s
+        for more in ({"capacity": 1.25}, {})
+    )
+    even = predicted(toy()).step_time_s
+    assert held - even == pytest.approx(1e-3 * (4 * 2 / 10 + 6) * 0.25)
+    assert free > held
+
+
+def test_more_experts_on_a_rank_are_more_even_together() -> None:
+    loads = [fullest(8, experts, 0.22, 0.5) for experts in (8, 64, 512)]
+    assert loads == sorted(loads, reverse=True)
+    assert fullest(1, 64, 0.22, 0.5) == 1.0
+
+
+def test_how_even_a_router_is_widens_the_interval_by_name() -> None:
+    def ends(moe: dict[str, Any] | None) -> tuple[float, float]:
+        data = toy(moe=moe) if moe else toy()
+        found = predicted(data | {"seed": 0}).points[0]
+        return found.interval.low, found.interval.high
+
+    dropless = predicted(toy(moe={"imbalance": "dropless"})).points[0]
+    low, high = ends({"imbalance": "dropless"})
+    assert low < dropless.step_time_s < high
+    assert "routing (prior)" in dropless.interval.causes
+    exact = predicted(toy(moe={"imbalance": "balanced"})).points[0].step_time_s
+    assert ends({"imbalance": "balanced"}) == (exact, exact)
+
+
+@pytest.mark.parametrize(
+    ("moe", "said"),
+    [
+        ({"imbalance": "even"}, "moe.imbalance: 'even' is not known; balanced, dropless"),
+        ({"capacity": 0.5}, "moe.capacity: 0.5 is not in 1"),
+    ],
+)
+def test_bad_routing_is_refused(moe: dict[str, Any], said: str) -> None:
+    assert said in refusal(toy(moe=moe))
+
+
+# -- torch ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="runs torch")
+@pytest.mark.parametrize(("ranks", "expert"), [(4, 2), (8, 4), (4, 4)])
+def test_collectives_are_those_of_torch(ranks: int, expert: int) -> None:
+    """Two blocks of a dense layer and experts, tokens sent by torch's own all-to-alls, gradients
+    reduced by DDP over all ranks and over those that hold the same experts."""
+    from expert_torch import recorded
+
+    width, tokens, experts, chosen, blocks = 8, 16, 8, 2, 2
+    layers: list[dict[str, Any]] = []
+    for k in range(blocks):
+        dense = {"name": f"a{k}", "parameters": [width * width]}
+        own = {"name": f"e{k}", "parameters": [experts * width * width], "experts": experts}
+        sent = {"experts_per_token": chosen, "activation": f"{tokens * width * 4} B"}
+        times = {"forward": "1 ms", "backward": "1 ms"}
+        layers += [dense | times, own | times | sent]
+    found = exchanged(toy(ranks=ranks, expert=expert, model={"layers": layers}))
+    assert found == recorded(ranks, expert, width, tokens, experts, chosen, blocks)
