@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic_core import PydanticUndefined
 
 from dpsim.compile.compression import Compression, Wanted
+from dpsim.compile.loaders import Decode, DecodeTime, Loader
 from dpsim.compile.routing import Moe
 from dpsim.compile.strategies import TorchVersion
 from dpsim.core import plugins
@@ -38,6 +39,8 @@ from dpsim.describe.sites import SiteEntry, SiteLink
 from dpsim.life.failures import BadNodes, FailureCause, Failures, Interruptions, SharedCause
 from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
+from dpsim.machines.cores import Cores
+from dpsim.machines.storage import Storage
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import (
@@ -127,7 +130,7 @@ MEANING = {
         "can be; left out: equal counts of blocks (or layers)"
     ),
     "Scenario.host": "work of the host",
-    "Scenario.input": "what is known of the loader; left out: images may lose to it (A26)",
+    "Scenario.input": "what feeds the ranks; left out: images may lose to it (A26)",
     "Scenario.variability": "what makes ranks differ from one another",
     "Scenario.iteration": "which iteration is meant; `steady` is the settled sequence of steps",
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
@@ -336,6 +339,12 @@ is none.  `strategy.comm_hook` of `ddp` says the same.  See [how to compress
 gradients](howto/compress-gradients.md) and [how to add a compression](howto/add-a-compression.md).
 """
 
+LOADER = """\
+How a loader makes batches; see [how to say what feeds the ranks](howto/feed-the-ranks.md) and
+[how to add one](howto/add-a-loader.md).  All of them have the keys of the first table; those of one
+alone follow.
+"""
+
 JOBS = """\
 Several jobs on one cluster, in place of the single job's sections: a list, or the name of a file
 below the scenario's folder that holds it.  `dpsim compare` predicts them; other commands take one
@@ -355,6 +364,9 @@ SECTIONS = [
     ("moe", Moe),
     ("host", sections.Host),
     ("input", sections.Input),
+    ("input.decode", Decode),
+    ("input.cores", Cores),
+    ("input.storage", Storage),
     ("memory", MemorySection),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
@@ -399,6 +411,8 @@ def page() -> str:
         parts += [f"## {key}\n", described(cls)]
         if cls is sections.Calibrate:
             parts += ["Each entry of `points`:\n", table(sections.CalibrationPoint)]
+    parts += ["## loader\n", LOADER, table(Loader)]
+    parts += _plugins("loader", Plugin("loaders", "loader"))
     parts += ["## distribution\n", DISTRIBUTION]
     parts += _plugins("distribution", Plugin("variability", "kind"))
     parts += ["## recovery\n", RECOVERY]
@@ -462,9 +476,9 @@ def table(cls: type) -> str:
 def docstring(cls: type) -> tuple[str, dict[str, str]]:
     """Prose, and the texts of lines of the form ``key   text`` with their continuations."""
     prose: list[str] = []
-    texts: dict[str, str] = docstring(Recovery)[1] if cls in Recovery.__subclasses__() else {}
+    texts: dict[str, str] = {}
     for base in cls.__mro__[-1:0:-1]:
-        if issubclass(base, Compression):  # whose settings are in part inherited
+        if issubclass(base, Compression | Recovery | Loader):  # settings are in part inherited
             texts |= docstring(base)[1]
     keys: list[str] = []
     for line in inspect.cleandoc(cls.__doc__ or "").replace("``", "`").splitlines():
@@ -525,6 +539,7 @@ def _plugin(mark: Plugin) -> str:
     known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
     keys = {"variability": "distribution", "backends": "collective", "strategies": "strategy"}
     keys |= {"schedules": "schedule", "compression": "compression", "recoveries": "recovery"}
+    keys |= {"loaders": "loader"}
     key = keys[mark.folder]
     chosen = "`none`, a name or a " if isinstance(mark, type(get_args(Wanted)[1])) else ""
     return f"{chosen}mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
@@ -538,6 +553,10 @@ _MARKS: dict[type, Callable[[Any], str]] = {
     Drawn: lambda mark: f"{mark.unit.interval()}, or a [distribution](#distribution)",
     Priced: lambda mark: f"amount of money, for example `{mark.example}`",
     ModelSource: lambda mark: "mapping, see [model](#model)",
+    sections.InputSource: lambda mark: "mapping, see [input](#input) and [loader](#loader)",
+    DecodeTime: lambda mark: (
+        "time, for example `8 ms`, or a mapping, see [input.decode](#inputdecode)"
+    ),
     Every: lambda mark: "time, for example `20 min`, or `{steps: 500}`, or `best`",
     sections.Rate: lambda mark: (
         "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"

@@ -41,6 +41,8 @@ STEPS = {
     "backup_workers": 1.3,
     "samples_by_speed": 0.08,
     "host_bound": 0.016,
+    "loader_torch": 2.0,
+    "loader_torch_slow_batch": 2.0,
     "epoch_of_ten": 0.021,
     "no_backup_workers": 4.0,
     "mirrored": 0.026775,

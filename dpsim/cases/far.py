@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from dpsim.backends import Backend, Edge, Phase, Plan, Ranks
-from dpsim.collectives import ring_payload
+from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, fixed
 from dpsim.machines.wan import Wan
 from dpsim.play import Costs
 
@@ -99,7 +98,7 @@ class FarCosts(Costs):
         inside = [self._slowest(one, members, size) for one in (before, after)]
         phases = (*inside[0], phase, *inside[1])
         launch = self._costs[0].plan("all_reduce", (0,), 0.0).launch
-        payload = ring_payload(operation, len(ranks), size)
+        payload = fixed(0.0, 0.0, operation, len(ranks), size, "sites").sent
         return Plan(phases, None, "sites", payload, launch)
 
     def _rate(self, hop: tuple[str, str]) -> float:

@@ -12,13 +12,14 @@ import numpy as np
 from dpsim.backends import Backend, ideal_ones
 from dpsim.backends.curves import file as calibrated
 from dpsim.compile.compression import Compression, Wanted
+from dpsim.compile.loaders import Loader
 from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins, units, yamlfile
 from dpsim.core.overrides import apply_sets, of_one_kind, parts_of, sweep_changes, with_change
 from dpsim.core.places import as_text, below
-from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
+from dpsim.core.record import Check, Refused, Text, build, dotted, record
 from dpsim.describe.bundled import find
 from dpsim.describe.convergence import Training
 from dpsim.describe.sections import (
@@ -28,17 +29,19 @@ from dpsim.describe.sections import (
     Compute,
     Host,
     Input,
+    InputSource,
     Parallel,
     Startup,
 )
 from dpsim.describe.sites import SiteEntry, SiteLink, whole_cluster
+from dpsim.describe.written import to_data as to_data
 from dpsim.life.failures import Failures
 from dpsim.life.recoveries import Recovery
 from dpsim.life.saving import Checkpoint
 from dpsim.models.compute import Recompute
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import ModelSource, dump_model
+from dpsim.models.section import ModelSource
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
@@ -72,7 +75,7 @@ class Scenario:
     schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()
-    input: Input | None = None
+    input: Annotated[Loader | Input, InputSource()] | None = None
     variability: Variability = Variability()
     iteration: Literal["steady"] | Annotated[int, Check(1, 10_000)] = "steady"
     engine: Literal["auto", "event", "vectorised"] = "auto"
@@ -120,6 +123,7 @@ class Scenario:
                 "play for so long; parameter_server takes it",
                 ("horizon",),
             )
+        self._check_feed()
         self._check_life()
 
     def _take_sites(self) -> None:
@@ -130,6 +134,21 @@ class Scenario:
         }  # fmt: skip
         whole = whole_cluster(self.cluster, self.sites, self.links, given)
         object.__setattr__(self, "cluster", whole)
+
+    def _check_feed(self) -> None:
+        """Loaders are modelled where ranks wait for each other in every step."""
+        if self.fed and self.iteration != "steady":
+            raise Refused("first iterations are not modelled with a loader", ("iteration",))
+        if self.fed and self.strategy.behaves:
+            message = "loaders are modelled where ranks wait for each other in every step only"
+            raise Refused(f"{message}; limiting: false is accepted", ("input",))
+
+    @property
+    def fed(self) -> bool:
+        """Whether something is known of what feeds the ranks, and it may hold up steps."""
+        return isinstance(self.input, Loader) or (
+            self.input is not None and self.input.rate is not None
+        )
 
     def _check_exchange(self) -> None:
         """The strategy, its collectives and the compression go together."""
@@ -331,41 +350,3 @@ def origins_of(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str])
     """The file and line (or the --set text) that every key comes from."""
     found = {dotted(path): f"{shown}:{line}" for path, line in lines.items() if path}
     return found | {path: f"--set {text}" for path, text in changed.items()}
-
-
-def to_data(scenario: Scenario) -> dict[str, Any]:
-    """`scenario` as plain data that reads back to an equal one."""
-    data: dict[str, Any] = dump(scenario)
-    data["model"] = dump_model(scenario.model)
-    data["strategy"] = _strategy_data(scenario.strategy)
-    if scenario.collective is not None:
-        data["collective"] = {
-            "backend": plugins.name_of(scenario.collective),
-            **dump(scenario.collective),
-        }
-    if scenario.checkpoint is not None and isinstance(scenario.checkpoint.every, float):
-        data["checkpoint"]["every"] = f"{scenario.checkpoint.every!r} s"
-    if scenario.recovery is not None:
-        data["recovery"] = {"kind": plugins.name_of(scenario.recovery), **dump(scenario.recovery)}
-    if scenario.schedule is not None:
-        data["schedule"] = {"kind": plugins.name_of(scenario.schedule), **dump(scenario.schedule)}
-    if scenario.calibrate is not None:
-        _write_rates(scenario.calibrate, data["calibrate"])
-    return data
-
-
-def _strategy_data(strategy: Strategy) -> dict[str, Any]:
-    """`strategy`, and the one inside it, as plain data."""
-    data = {"kind": plugins.name_of(strategy), **dump(strategy)}
-    inner = getattr(strategy, "inner", None)
-    if "inner" in data and isinstance(inner, Strategy):
-        data["inner"] = _strategy_data(inner)
-    return data
-
-
-def _write_rates(calibrate: Calibrate, data: dict[str, Any]) -> None:
-    """Throughputs in `data`, the plain data of `calibrate`, as a file has them."""
-    rates = [calibrate.throughput, *(point.throughput for point in calibrate.points or ())]
-    for rate, mapping in zip(rates, [data, *data.get("points", ())], strict=True):
-        if rate is not None:
-            mapping["throughput"] = f"{rate[0]!r} {rate[1]}/s"

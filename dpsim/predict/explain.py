@@ -18,6 +18,7 @@ from dpsim.predict.blame import affordable, blame, without
 from dpsim.predict.compressed import compression_gain
 from dpsim.predict.cures import cures, with_spares
 from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
+from dpsim.predict.feeding import better_fed
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.point import Failed, Point
@@ -103,6 +104,8 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
         kept = Variant("no recomputation", {"recompute": "none"}).of(case)
         if memory_of(kept).holds:
             yield "no recomputation", _short(kept), 1.0
+    for fed in better_fed(case):
+        yield fed.name, _short(fed.of(case)), 1.0
     yield from _cures(case)
 
 

@@ -139,9 +139,21 @@ def run_of(case: Case, point: Point) -> TrainingRun | None:
     if dealt is not None:
         return _dealt_run(case, point, dealt)
     whole = need.steps * over_run(case, need.steps, point.step_time_s)
+    beside = _between_epochs(case, point, need.steps)
     more = case.scenario.strategy.more_samples(case.job(max(case.shares))) or 1.0
-    ends = (whole * seconds for seconds in (point.step_time_s, bounds.low, more * bounds.high))
+    each = (point.step_time_s, bounds.low, more * bounds.high)
+    ends = (beside + whole * seconds for seconds in each)
     return _lasting(case, need, *ends)
+
+
+def _between_epochs(case: Case, point: Point, steps: int) -> float:
+    """What the beginnings of epochs add to so many steps, where the loader says how long epochs
+    are [s]."""
+    fed = point.input
+    if case.feed is None or fed is None or fed.epoch_s is None:
+        return 0.0
+    each = case.feed.steps_of_epoch or 1
+    return -(-steps // each) * max(fed.epoch_s - each * point.step_time_s, 0.0)
 
 
 def _lasting(case: Case, need: Need, seconds: float, low: float, high: float) -> TrainingRun:
