@@ -72,6 +72,7 @@ STEPS = {
     "local_sgd_4": 2.75,
     "gossip_ring": 9.0,
     "two_sites": 1.381,
+    "frozen": 0.0135,
 }
 #: means of random steps
 SAMPLED = ("slow_rank", "slow_rank_rare")

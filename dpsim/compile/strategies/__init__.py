@@ -247,6 +247,11 @@ class Strategy:
         loss, as far as was published; None where nothing is known."""
         return 1.0
 
+    @property
+    def caveat(self) -> str:
+        """What an answer should say once of this way to train; "": nothing."""
+        return ""
+
     def beside(self, job: Job) -> tuple[Beside, ...]:
         """What the system costs beside its steps."""
         return ()
