@@ -74,6 +74,7 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
     if found is not None and good and (said := above_peak(good[0])):
         yield said
+    yield from (doubt.says for doubt in first.model.doubts)
     low, high = compute_range(first, False)
     slow = found is not None and found.findings
     if found is not None and not (slow or low <= found.scale <= high):
