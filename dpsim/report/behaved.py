@@ -41,9 +41,5 @@ def _busiest(found: Asynchrony) -> list[str]:
     if not shares or max(shares)[0] < 0.01:
         return []
     share, what = max(shares)
-    of = {
-        "works": "the time",
-        "receives": "what its link carries",
-        "sends": "what its link carries",
-    }
-    return [f"The busiest server {what} {percent(min(share, 1.0))} of {of[what]}."]
+    of = "the time" if what == "works" else "what its link carries"
+    return [f"The busiest server {what} {percent(min(share, 1.0))} of {of}."]
