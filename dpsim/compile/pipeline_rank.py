@@ -121,8 +121,9 @@ class PipelineRank:
         return True
 
     def _route(self, name: str, size: float, count: int = 1) -> None:
-        """All-to-alls of tokens; the compute stream waits for them."""
-        self.gate = self.dispatch.send(self.issue, name, size, count, self.gate or (self.done,))
+        """All-to-alls of tokens, behind all that was issued; the compute stream waits for them."""
+        start = (*self.gate, self.done) if self.done >= 0 else self.gate
+        self.gate = self.dispatch.send(self.issue, name, size, count, start)
         self.done = self.gate[-1]
         if len(self.gate) > 1:
             self.done, self.gate = self.issue.add(f"W.{name}", "wait", after=self.gate), ()
