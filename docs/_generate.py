@@ -21,6 +21,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from pydantic_core import PydanticUndefined
 
+from dpsim.compile.compression import Compression, Wanted
+from dpsim.compile.loaders import Decode, DecodeTime, Loader
 from dpsim.compile.routing import Moe
 from dpsim.compile.strategies import TorchVersion
 from dpsim.core import plugins
@@ -36,9 +38,19 @@ from dpsim.describe.sampler import Sampler
 from dpsim.life.failures import BadNodes, FailureCause, Failures, Interruptions, SharedCause
 from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
+from dpsim.machines.cores import Cores
+from dpsim.machines.storage import Storage
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import Explicit, FromRecord, HuggingFace, LayerSpec, ModelSource
+from dpsim.models.section import (
+    Explicit,
+    FromRecord,
+    HuggingFace,
+    LayerSpec,
+    ModelSource,
+    bundled_models,
+)
+from dpsim.models.zoo import zoo_names
 from dpsim.money import price
 from dpsim.money.currency import Priced
 from dpsim.variability import (
@@ -94,6 +106,8 @@ tensor parallelism) are refused where they meet.
 
 #: what the docstrings don't say, as "Record.key"
 MEANING = {
+    "Scenario.compression": "what gradients become before they travel: `fp16`, `{kind: powersgd, "
+    "rank: 2}`",
     "Scenario.title": "name for people; the file's name if empty",
     "Scenario.model": "what is trained",
     "Scenario.cluster": "what it runs on",
@@ -113,7 +127,7 @@ MEANING = {
         "can be; left out: equal counts of blocks (or layers)"
     ),
     "Scenario.host": "work of the host",
-    "Scenario.input": "what is known of the loader; left out: images may lose to it (A26)",
+    "Scenario.input": "what feeds the ranks; left out: images may lose to it (A26)",
     "Scenario.variability": "what makes ranks differ from one another",
     "Scenario.iteration": "which iteration is meant; `steady` is the settled sequence of steps",
     "Scenario.engine": "what plays the programs; `auto` is `event` while its estimated cost is low",
@@ -174,9 +188,6 @@ MEANING = {
     "CalibrationPoint.accumulation": "`batch.accumulation` of that run, where it was another",
     "Optimizer.kind": "which optimizer",
     "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes",
-    "HuggingFace.huggingface": "a `config.json` below the scenario's folder, or a bundled name",
-    "HuggingFace.sequence_length": "tokens per sequence",
-    "HuggingFace.attention": "`flash`, or `math`: the scores of every pair of tokens are stored",
     "FromRecord.record": "a file of `dpsim measure` below the scenario's folder",
     "FromRecord.times": "left out: `recorded` on the recorded device, else `modelled`",
     "Explicit.layers": "the layers in registration order",
@@ -314,8 +325,15 @@ schedule folds the pipeline to a V.
 """
 
 COMPRESSION = """\
-What `comm_hook` of `ddp` does to a bucket: a name where its defaults do, or `{kind: NAME, …}`.  See
-[how to add one](howto/add-a-compression.md).
+What gradients become before they travel: a name where its defaults do, or `{kind: NAME, …}`; `none`
+is none.  `strategy.comm_hook` of `ddp` says the same.  See [how to compress
+gradients](howto/compress-gradients.md) and [how to add a compression](howto/add-a-compression.md).
+"""
+
+LOADER = """\
+How a loader makes batches; see [how to say what feeds the ranks](howto/feed-the-ranks.md) and
+[how to add one](howto/add-a-loader.md).  All of them have the keys of the first table; those of one
+alone follow.
 """
 
 JOBS = """\
@@ -335,6 +353,9 @@ SECTIONS = [
     ("moe", Moe),
     ("host", sections.Host),
     ("input", sections.Input),
+    ("input.decode", Decode),
+    ("input.cores", Cores),
+    ("input.storage", Storage),
     ("memory", MemorySection),
     ("variability", Variability),
     ("variability.random_slow", RandomSlow),
@@ -371,7 +392,7 @@ def page() -> str:
         "One of four kinds, told apart by a key: `huggingface`, `record`, `layers`, or `name` for "
         "a bundled architecture.\n"
     )
-    parts += ["### model: huggingface\n", described(HuggingFace)]
+    parts += [_names_of_models(), "### model: huggingface\n", described(HuggingFace)]
     parts += ["### model: record\n", described(FromRecord)]
     parts += ["### model: layers\n", described(Explicit), "Each entry of `layers`:\n"]
     parts += [described(LayerSpec), *_plugins("model", Plugin("models", "name"))]
@@ -379,6 +400,8 @@ def page() -> str:
         parts += [f"## {key}\n", described(cls)]
         if cls is sections.Calibrate:
             parts += ["Each entry of `points`:\n", table(sections.CalibrationPoint)]
+    parts += ["## loader\n", LOADER, table(Loader)]
+    parts += _plugins("loader", Plugin("loaders", "loader"))
     parts += ["## distribution\n", DISTRIBUTION]
     parts += _plugins("distribution", Plugin("variability", "kind"))
     parts += ["## recovery\n", RECOVERY]
@@ -393,6 +416,17 @@ def page() -> str:
     parts += ["## jobs\n", JOBS, table(JobEntry), f"\nSections of a job: {keys}.\n"]
     parts += ["## Not modelled\n", NOT_MODELLED, "\n".join(map(_missing, missing().items())), ""]
     return "\n".join(parts)
+
+
+def _names_of_models() -> str:
+    """What may stand as `name` beside the architectures."""
+    zoo = ", ".join(f"`{name}`" for name in zoo_names())
+    files = ", ".join(f"`{name}`" for name in bundled_models())
+    return (
+        "`name` may also be one of these, which stand for an architecture with its keys, or "
+        f"for a configuration (`dpsim/models/zoo.yaml`): {zoo}.\n\n"
+        f"Bundled configurations, for `huggingface` or `name`: {files}.\n"
+    )
 
 
 def _missing(entry: tuple[str, Absent]) -> str:
@@ -420,7 +454,7 @@ def table(cls: type) -> str:
     _, texts = docstring(cls)
     for name, field in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
         key = field.alias or name
-        meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name)
+        meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name) or texts.get(key)
         if meaning is None:
             raise KeyError(f"describe {cls.__name__}.{key} in MEANING or in its docstring")
         cells = (f"`{key}`", value_of(hints[name]), default_of(field, hints[name]), meaning)
@@ -431,7 +465,10 @@ def table(cls: type) -> str:
 def docstring(cls: type) -> tuple[str, dict[str, str]]:
     """Prose, and the texts of lines of the form ``key   text`` with their continuations."""
     prose: list[str] = []
-    texts: dict[str, str] = docstring(Recovery)[1] if cls in Recovery.__subclasses__() else {}
+    texts: dict[str, str] = {}
+    for base in cls.__mro__[-1:0:-1]:
+        if issubclass(base, Compression | Recovery | Loader):  # settings are in part inherited
+            texts |= docstring(base)[1]
     keys: list[str] = []
     for line in inspect.cleandoc(cls.__doc__ or "").replace("``", "`").splitlines():
         entry = re.match(r"(\w+(?:, \w+)*) {2,}(\S.*)", line)
@@ -491,8 +528,10 @@ def _plugin(mark: Plugin) -> str:
     known = ", ".join(f"`{name}`" for name in plugins.names(mark.folder))
     keys = {"variability": "distribution", "backends": "collective", "strategies": "strategy"}
     keys |= {"schedules": "schedule", "compression": "compression", "recoveries": "recovery"}
+    keys |= {"loaders": "loader"}
     key = keys[mark.folder]
-    return f"mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
+    chosen = "`none`, a name or a " if isinstance(mark, type(get_args(Wanted)[1])) else ""
+    return f"{chosen}mapping with `{mark.tag}`: {known}; see [{key}](#{key})"
 
 
 #: what a mark of an annotated type says about its values
@@ -503,6 +542,10 @@ _MARKS: dict[type, Callable[[Any], str]] = {
     Drawn: lambda mark: f"{mark.unit.interval()}, or a [distribution](#distribution)",
     Priced: lambda mark: f"amount of money, for example `{mark.example}`",
     ModelSource: lambda mark: "mapping, see [model](#model)",
+    sections.InputSource: lambda mark: "mapping, see [input](#input) and [loader](#loader)",
+    DecodeTime: lambda mark: (
+        "time, for example `8 ms`, or a mapping, see [input.decode](#inputdecode)"
+    ),
     Every: lambda mark: "time, for example `20 min`, or `{steps: 500}`, or `best`",
     sections.Rate: lambda mark: (
         "throughput of samples, images, sequences or tokens, such as `802.9 images/s`"

@@ -33,7 +33,8 @@ KEYS = (
 #: kept where the scenario asks for them
 ASKED = ("steps", "samples", "epochs", "time_to_train_s", "cost_usd", "energy_kwh",
          "time_to_train_ideal_s", "time_to_train_spread_s", "drawn_runs", "goodput", "badput",
-         "interruptions", "clocks", "updates_per_s", "staleness", "wasted")  # fmt: skip
+         "interruptions", "loader_starts", "epoch_s", "clocks", "updates_per_s", "staleness",
+         "wasted")  # fmt: skip
 RELATIVE = 1e-9
 
 

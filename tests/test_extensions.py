@@ -35,6 +35,7 @@ FILES = {
     "strategies": "strategy",
     "compression": "compression",
     "recoveries": "recovery",
+    "loaders": "loader",
     "readers": "reader",
 }
 TOY: dict[str, Any] = {
@@ -122,6 +123,15 @@ def test_a_recovery_is_one_file() -> None:
     )
     lost = [p.points[0]["badput"]["wasted_progress"] for p in (there, here)]
     assert lost[1] < 0.01 * lost[0]
+
+
+@pytest.mark.usefixtures("added")
+def test_a_loader_is_one_file() -> None:
+    """Eight workers, of which three have a slot: 9 s for a batch, one every 3 s."""
+    own = {"loader": "ring_buffer", "workers": 8, "slots": 3, "decode": "9 s"}
+    found = predict(load(TOY | {"strategy": {"kind": "ddp"}, "input": own}, HOWTO, "x"))
+    assert found.document["scenario"]["input"]["slots"] == 3
+    assert found.step_time_s == pytest.approx(3.0)
 
 
 @pytest.mark.usefixtures("added")

@@ -39,7 +39,7 @@ from dpsim.report import canonical_json
 
 BOTTLENECKS = {
     "compute", "memory_bandwidth", "intra_node_network", "inter_node_network", "network_latency",
-    "pipeline_bubble", "stragglers", "data_loading", "host",
+    "pipeline_bubble", "stragglers", "data_loading", "storage", "host",
 }  # fmt: skip
 PARTS = ("compute_s", "exposed_communication_s", "bubble_s", "stall_s")
 #: strategies that decide when to send by the clock: longer work may regroup what they send

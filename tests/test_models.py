@@ -18,7 +18,7 @@ from dpsim.core.record import Refused, build
 from dpsim.models import Model
 from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.models.architectures.vgg16 import VGG16
-from dpsim.models.huggingface import read_config
+from dpsim.models.huggingface import read_config, takes_length
 from dpsim.models.image_layers import linear
 
 CONFIGS = Path(dpsim.models.__file__).parent / "configs"
@@ -44,6 +44,27 @@ COUNTS = {
     "qwen3-30b-a3b": 30_532_122_624,
     "deepseek-v3": 671_026_419_200,
     "gpt-oss-20b": 20_914_757_184,
+    "falcon-40b": 41_303_293_952,
+    "t5-v1_1-xxl": 11_135_332_352,
+    "opt-1.3b": 1_315_758_080,
+    "t5-small": 60_506_624,
+    "t5-base": 222_903_552,
+    "t5-large": 737_668_096,
+    "t5-11b": 11_307_321_344,
+    "falcon-7b": 6_921_720_704,
+    "bloom": 176_247_271_424,
+    "gpt-j-6b": 6_050_882_784,
+    "gpt-neox-20b": 20_554_567_680,
+    "bart-large": 406_291_456,
+    "roberta-large": 355_359_744,
+    "whisper-large-v2": 1_541_384_960,
+    "vit-base-patch16-224": 86_567_656,
+    "clip-vit-large-patch14": 427_616_513,
+    "stable-diffusion-v1.5": 859_520_964,
+    "stable-diffusion-v2.1": 865_910_724,
+    "stable-diffusion-xl": 2_567_463_684,
+    "stable-diffusion-3-medium": 2_028_328_000,
+    "flux.1-dev": 11_901_408_320,
 }
 
 GPT2 = {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 32,
@@ -61,7 +82,8 @@ PHI3 = {**LLAMA, "model_type": "phi3"}
 
 def bundled(name: str, tokens: int = 512) -> Model:
     data = json.loads((CONFIGS / f"{name}.json").read_text())
-    return read_config(data, sequence_length=tokens, name=name)
+    stated = tokens if takes_length(data) else None
+    return read_config(data, sequence_length=stated, name=name)
 
 
 def read(data: dict[str, Any], tokens: int = 32, **changes: Any) -> Model:
@@ -206,7 +228,7 @@ def test_bundled_configuration_counts(name: str) -> None:
     model = bundled(name)
     assert model.parameters == COUNTS[name]
     assert model.parameters == sum(t.elements for layer in model.layers for t in layer.tensors)
-    assert (model.sample, model.tokens, model.dtype) == ("sequence", 512, "fp32")
+    assert (model.sample, model.tokens) in (("sequence", 512), ("sequence", 448), ("image", 1))
     tensors = [tensor.name for layer in model.layers for tensor in layer.tensors]
     assert len(set(tensors)) == len(tensors)
 
@@ -336,7 +358,7 @@ def test_logits_are_kept_in_32_bit() -> None:
 # Refusals
 
 
-@pytest.mark.parametrize("family", ["grok", "t5", "bloom", "falcon", "x" * 500])
+@pytest.mark.parametrize("family", ["grok", "mamba", "rwkv", "jamba", "x" * 500])
 def test_other_families_are_refused_by_name(family: str) -> None:
     with pytest.raises(Refused, match=r"is not modelled.*; known: bert, ") as caught:
         read(LLAMA, model_type=family)

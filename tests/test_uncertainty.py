@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import without_communication
+from dpsim.cases.variant import scaled, without_communication
 from dpsim.core import constants
 from dpsim.core.constants import Constant, shipped
 from dpsim.core.record import Refused
@@ -18,7 +18,7 @@ from dpsim.models.compute import DEFAULT_EFFICIENCY
 from dpsim.predict.player import play
 from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
-from dpsim.predict.uncertainty import REPEATED, compute_range, interval
+from dpsim.predict.uncertainty import REPEATED, SLOW, compute_range, interval
 from dpsim.variability import expected_maximum
 
 FITTED = shipped("training")
@@ -114,7 +114,7 @@ def test_a_loader_that_is_no_limit_leaves_the_interval() -> None:
     assert said.causes == {k: v for k, v in unsaid.causes.items() if k != "input pipeline"}
     assert said.low == unsaid.low
     assert said.high < unsaid.high
-    with pytest.raises(Refused, match=r"input\.limiting: by how much is not modelled"):
+    with pytest.raises(Refused, match=r"input\.limiting: by how much"):
         case(input={"limiting": True})
 
 
@@ -150,12 +150,28 @@ def test_what_lies_far_from_the_calibrated_run_is_less_sure() -> None:
     assert told["another batch"] == pytest.approx((1 / fast, slow))
 
 
-def test_devices_whose_share_of_peak_nobody_tells_are_less_sure() -> None:
-    new = case(cluster={"machine": "dgx-h100", "ranks": 8})
-    causes = interval(new, play(new), 2).causes
-    slow = FITTED["interval.recent.slow"].value
-    assert causes["little known device"][1] == pytest.approx(slow ** math.sqrt(2.0))
-    assert "little known device" not in interval(case(), play(case()), 2).causes
+def test_a_calibrated_step_far_longer_than_predicted_is_less_sure_the_farther_away() -> None:
+    eight, name = bert(8), "slow calibrated run"
+    assert name not in interval(scaled(eight, SLOW), play(eight), 2).causes
+    causes = interval(scaled(eight, SLOW * math.e), play(eight), 2).causes
+    fast, slow = (FITTED[f"interval.level.{end}"].value for end in ("fast", "slow"))
+    way = math.sqrt(2.0)  # two doublings
+    assert causes[name] == pytest.approx((fast**-way, slow**way))
+    assert name not in interval(scaled(eight, SLOW * math.e), play(eight), 8).causes
+    images = scaled(case(), 10.0)  # whose loaders have a cause of their own
+    assert name not in interval(images, play(images), 2).causes
+
+
+def test_uncalibrated_causes_together_never_reach_beyond_the_learned_width_of_whole_steps() -> None:
+    crowded = case(cluster={"machine": "dgx-1v", "ranks": 64, "inter_node_bandwidth": "5 Gbit/s"})
+    for one in (crowded, bert(8)):
+        found = interval(one, played := play(one), None)
+        low, high = compute_range(one, False)
+        assert found.low / played.step_time >= low - 1e-9
+        assert found.high / played.step_time <= high + 1e-9
+    assert interval(crowded, played, None).causes["collectives (prior)"][1] > 1.0
+    reach = interval(crowded, play(crowded), None).high / play(crowded).step_time
+    assert reach == pytest.approx(compute_range(crowded, False)[1])
 
 
 def test_causes_add_in_quadrature_of_their_logarithms() -> None:
@@ -180,9 +196,9 @@ LAYER = {"name": "a", "parameters": 1_000_000, "forward": "1 ms", "backward": "2
     [
         ({"machine": "two-rtx3090", "ranks": 1}, {}, {"run to run"}),
         ({"machine": "two-rtx3090", "ranks": 2}, {},
-         {"run to run", "little known device", "collectives (prior)"}),
+         {"run to run", "collectives (prior)"}),
         ({"machine": "two-rtx3090", "ranks": 2}, {"collective": {"backend": "ideal_ring"}},
-         {"run to run", "little known device"}),
+         {"run to run"}),
         ({"ranks": 2}, {"collective": {"backend": "ideal"}, "calibrate": {"step_time": "9 ms"}},
          {"run to run"}),
         ({"ranks": 2}, {"collective": {"backend": "ideal"}}, set()),

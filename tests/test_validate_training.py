@@ -15,7 +15,7 @@ from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
 from dpsim.accuracy.training.models import choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
-from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row
+from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row, unscored
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
 from dpsim.accuracy.training.validate import validated_training
 from dpsim.cases.case import Case
@@ -578,6 +578,41 @@ def test_a_sweep_of_meshes_is_calibrated_on_one_of_them(tmp_path: Path) -> None:
         assert "links are not shared" in outcome.reason
 
 
+def test_nanotron_all_reduces_in_fp32_and_with_zero_after_backward(tmp_path: Path) -> None:
+    """Both send 4 bytes a parameter; DDP's hook beside backward, ZeRO-1 in one message after it."""
+    words = {"framework": "nanotron (PyTorch)", "precision": "BF16", "model": "Llama 1B"}
+    words |= {"params_m": 1300, "seq_len": 512, "batch_per_gpu": 1, "accelerator": "H100 SXM"}
+    plain, zero = (point(tmp_path, **words, strategy=s).case for s in ("DP", "DP+ZeRO-1"))
+    sent = {}
+    for one in (plain, zero):
+        ops = one.programs.asked.program(0).ops
+        reduced = [op for op in ops if op.operation == "all_reduce" and op.bytes > 8]
+        sent[one] = (sum(op.bytes for op in reduced), len(reduced))
+    assert sent[zero] == (4.0 * zero.model.parameters, 1)
+    assert sent[plain][0] == pytest.approx(4.0 * plain.model.parameters)
+    assert sent[plain][1] > 20
+
+
+def test_low_rank_training_is_not_played_as_training_of_the_whole(tmp_path: Path) -> None:
+    row = row_of(tmp_path, model="llama2_70b_lora", params_m=70000, strategy="DDP")
+    with pytest.raises(Refused, match="LoRA"):
+        measured_case(row)
+
+
+def test_counts_behind_a_flagged_collapse_are_not_scored_until_the_rate_is_back(
+    tmp_path: Path,
+) -> None:
+    head = (*HEAD, "series_id", "throughput_global", "notes")
+    rates = {8: 100, 16: 90, 32: 20, 64: 21, 128: 60}  # per GPU
+    rows = [
+        (*RESNET[:3], n, *RESNET[4:6], r * n, RESNET[7], "s", r * n, "FLAG collapse" * (n == 32))
+        for n, r in rates.items()
+    ]
+    own = read_table(write(tmp_path / "t.csv", rows, head)).rows
+    assert [row.gpus for row in own if unscored(row, own)] == [32, 64]
+    assert unscored(own[3]) == ""  # of a row alone nobody can say
+
+
 def test_linear_scaling_grows_with_the_work(tmp_path: Path) -> None:
     small = point(tmp_path, **GPT)
     deep = point(tmp_path, **GPT | {"model": "GPT h1024 L16"})
@@ -881,7 +916,7 @@ def test_shared_links_are_played_event_by_event_where_that_is_affordable(
     played = shortened.play(case)
     assert played.engine == "event"
     assert shortened.step_time(case) == pytest.approx(played.step_time, rel=1e-12)
-    monkeypatch.setattr("dpsim.predict.player.EVENT_BUDGET", 0.0)
+    monkeypatch.setattr("dpsim.predict.shortened.MOST_SECONDS", 0.0)
     with pytest.raises(SimulationError, match="communicators of fsdp share links"):
         shortened.play(case)
 
@@ -892,7 +927,7 @@ def test_zero_plus_plus_beyond_that_says_that_links_are_not_shared(
     case = point(tmp_path, **HSDP | {"strategy": "ZeRO++", "shard": "ZeRO-3"}).case
     exact = shortened.play(case)
     assert exact.engine == "event"
-    monkeypatch.setattr("dpsim.predict.player.EVENT_BUDGET", 0.0)
+    monkeypatch.setattr("dpsim.predict.shortened.MOST_SECONDS", 0.0)
     unshared = shortened.play(case)
     assert unshared.reason == shortened.NOTE
     assert 0.5 * exact.step_time < unshared.step_time <= exact.step_time

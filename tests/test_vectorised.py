@@ -260,3 +260,28 @@ def test_a_steady_play_that_is_ended_early_is_the_whole_one(seed: int) -> None:
     last = (found.last.spans((0,)), expected.last.spans((0,)))
     for span, other in zip(*last, strict=True):
         assert span[6:] == pytest.approx(other[6:], rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", [10, 18, 21, 28, 31, 45, 394])
+def test_splits_of_many_steps_at_once_are_those_of_each(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The critical ranks of all steps are played again together, from where each began."""
+    from random_plays import play_of as drawn
+
+    from dpsim.play.vectorised import together
+
+    one = drawn(seed)
+
+    def again(name: str) -> Any:
+        """What is drawn for some steps, over and over."""
+        known = getattr(one, name)
+        return known and (lambda step: known(step % one.steps))
+
+    names = ("cast", "factors", "network", "delays")
+    several = replace(one, steps=8, warmup=1, **{name: again(name) for name in names})
+    at_once = vectorised.play(several).splits
+    monkeypatch.setattr(together, "ENOUGH", 9)
+    apart = vectorised.play(several)
+    assert np.array(at_once) == pytest.approx(np.array(apart.splits), rel=1e-9, abs=1e-12)
+    assert apart.last.split() == pytest.approx(np.array(at_once[-1]), rel=1e-9, abs=1e-12)

@@ -22,6 +22,7 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
+from dpsim.predict.uncertainty import SLOW
 
 COVERED = 0.9
 #: what lies outside counts so many times its distance: 2 / (1 - COVERED)
@@ -67,15 +68,13 @@ Widths = tuple[Array, Array]
 def calibrated(rows: Sequence[Row]) -> Causes:
     """The causes of calibrated predictions, as `uncertainty.interval` has them."""
     column = _columns(rows)
-    away = column(lambda r: abs(math.log2(r["ranks"] / r["at"])))
     batch = column(lambda r: abs(math.log2(r["shares"] / r["base_features"]["shares"])))
-    few = column(lambda r: float(not known_class(r)))
     return {
         "run": Cause(*[np.ones(len(rows))] * 2),
         "network": Cause(*_network(rows), (faster, slower), (0.9, 9.0)),
         "images": Cause(*[column(_inside)] * 2, (plain, slower), (0.0, 3.0)),
         "batch": Cause(batch, batch),
-        "recent": Cause(*[few * np.sqrt(away)] * 2),
+        "level": Cause(*[column(_beyond)] * 2),
     }
 
 
@@ -120,13 +119,6 @@ def size_of(row: Row) -> str:
     return f"{row['class']}.{'large' if row['parameters'] > 1e9 else 'small'}"
 
 
-def known_class(row: Row) -> bool:
-    """Whether the share of peak was fitted for such devices and dtypes."""
-    from dpsim.core.constants import shipped
-
-    return f"{row['class']}.efficiency" in shipped("training")
-
-
 def _columns(rows: Sequence[Row]) -> Callable[[Callable[[Row], float]], Array]:
     return lambda of: np.array([of(row) for row in rows], dtype=float)
 
@@ -138,6 +130,14 @@ def _network(rows: Sequence[Row]) -> tuple[Array, Array]:
     ends = np.array([row["network"] for row in rows])
     low, high = NETWORK
     return np.maximum(1 - ends[:, 0], 0) / (1 - low), np.maximum(ends[:, 1] - 1, 0) / (high - 1)
+
+
+def _beyond(row: Row) -> float:
+    """By how much more than `uncertainty.SLOW` times its prediction the calibrated step took, where
+    samples are sequences, times the root of the doublings of ranks."""
+    if row["sample"] != "sequence":
+        return 0.0
+    return math.log(max(row["level"] / SLOW, 1.0)) * abs(math.log2(row["ranks"] / row["at"])) ** 0.5
 
 
 def _inside(row: Row) -> float:
@@ -273,8 +273,8 @@ MEANINGS = {
     "network": "factor on the time of all collectives of a step",
     "images": "loss of runs on images, per doubling inside a node, whose host decodes for all",
     "batch": "factor per doubling of a rank's batch since the calibrated run",
-    "recent": "factor per root of the doublings of ranks since the calibrated run, on devices "
-    "whose share of peak is not fitted",
+    "level": "factor per root of the doublings of ranks and per e-fold by which a calibrated step "
+    f"on sequences took longer than {SLOW:g} times its prediction",
     "known": "factor around uncalibrated compute of kinds known from several sources",
     "any": "factor around the time of a single collective",
     "latency": "factor by the share of its time that is latency, where it is all",

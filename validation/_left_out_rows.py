@@ -121,7 +121,7 @@ def _of_series(rows: Sequence[TrainingRow]) -> list[Known]:
     measured, bare = anchors_of(first, rows), Anchors(None, rows)
     found = []
     for row, played in zip(rows, measured.rows, strict=True):
-        if unscored(row):
+        if unscored(row, rows):
             continue
         own = {
             "row": row.text("row_id") or f"line {row.line}",

@@ -12,14 +12,18 @@ from dpsim.cases.batches import Batches
 from dpsim.cases.behaving import StageSet
 from dpsim.cases.chapters import Chapters
 from dpsim.cases.costs import Transport
+from dpsim.cases.feed import Feed
 from dpsim.cases.plays import Script, Stretch
+from dpsim.cases.preparation import Preparation
 from dpsim.cases.programs import Programs
 from dpsim.cases.site import Site
 from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.job import Job
 from dpsim.compile.placement import Mesh
 from dpsim.compile.routing import Moe
+from dpsim.core import plugins
 from dpsim.describe.scenario import Scenario
+from dpsim.describe.sections import Input
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
@@ -87,8 +91,10 @@ class Case:
         """What every rank issues."""
         s = self.scenario
         own = (s.strategy, s.optimizer, s.host, s.schedule, s.moe or Moe())
+        backend = self.backend
+        coded = (s.codec, plugins.name_of(backend))
         return self.shared.known(
-            Programs, self.batches, *own, s.stages, s.iteration, self.backend.ideal
+            Programs, self.batches, *own, s.stages, s.iteration, backend.ideal, *coded
         )
 
     @cached_property
@@ -96,6 +102,23 @@ class Case:
         """What collectives cost."""
         s = self.scenario
         return self.shared.known(Transport, self.site, s.collective, s.calibration, self.exchange)
+
+    @cached_property
+    def feed(self) -> Feed | None:
+        """What feeds the ranks; None where nothing is known of it, or it is no limit."""
+        s = self.scenario
+        if not s.fed:
+            return None
+        own = (s.input, self.batches, self.machine, s.seed, self.base, self.model.tokens)
+        return Feed(self.shared.known(Preparation, *own))
+
+    @property
+    def hungry(self) -> Case:
+        """This case where nothing holds up its batches."""
+        if self.feed is None:
+            return self
+        free = replace(self.scenario, input=Input(limiting=False))
+        return replace(self, scenario=free)
 
     @cached_property
     def stage_set(self) -> StageSet:

@@ -88,9 +88,16 @@ class Script:
         return min(batches.shares) == max(batches.shares)
 
     def _first_casts(self, iteration: int) -> Callable[[int], Cast]:
-        """The casts of the first iterations, which differ; later ones repeat the fourth."""
-        casts = [self.programs.cast(k + 1) for k in range(min(iteration, 4))]
-        return lambda step: casts[min(step, len(casts) - 1)]
+        """The casts of the first iterations, which differ; later ones repeat the fourth, until
+        gradients are compressed in another way."""
+        codec = self.scenario.compressed
+        found: list[Cast] = []
+        before = None
+        for k in range(1, iteration + 1):
+            now = codec.at(k) if codec else None
+            found.append(found[-1] if k > 4 and now == before else self.programs.cast(k))
+            before = now
+        return lambda step: found[min(step, len(found) - 1)]
 
     def _costs(self, stretch: Stretch, alike: bool) -> Costs:
         costs = self.transport.costs

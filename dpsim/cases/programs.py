@@ -9,8 +9,9 @@ from typing import Literal
 
 from dpsim.cases.batches import Batches
 from dpsim.compile import host, pipeline
+from dpsim.compile.compression import Compression
 from dpsim.compile.groups import Partition, everyone
-from dpsim.compile.job import Job
+from dpsim.compile.job import Coder, Job
 from dpsim.compile.layout import Layout, assign
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.routing import Carrier, Moe, ways
@@ -20,8 +21,9 @@ from dpsim.compile.strategies import Strategy
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Host
+from dpsim.machines.devices import Device
 from dpsim.models import Model, split
-from dpsim.models.compute import LayerTime, optimizer_seconds
+from dpsim.models.compute import DEFAULT_EFFICIENCY, LayerTime, optimizer_seconds
 from dpsim.models.expert_split import expert_part
 from dpsim.models.precision import Optimizer
 
@@ -30,7 +32,7 @@ from dpsim.models.precision import Optimizer
 class Programs:
     """What ranks do with their batches; under a `toy`, an ideal backend, there is no bookkeeping.
 
-    All else are sections of the scenario.
+    carrier is the backend's name; all else are sections of the scenario.
     """
 
     batches: Batches
@@ -42,6 +44,8 @@ class Programs:
     stages: Literal["balanced"] | tuple[tuple[str, ...], ...] | None
     iteration: int | Literal["steady"]
     toy: bool
+    compression: Compression | None = None
+    carrier: str = ""
 
     @property
     def _model(self) -> Model:
@@ -75,6 +79,10 @@ class Programs:
             slowest=None if part is not None else self._slowest(),
             local_size=site.gpus and min(site.gpus, site.ranks),
             elsewhere=_elsewhere(batches.shares),
+            compression=self.compression,
+            coder=None if self.toy or device is None else _coder(device),
+            gpu=device is not None and self.carrier not in ("gloo", "free"),
+            servers=self.carrier == "parameter_server",
         )
 
     def _slowest(self) -> tuple[LayerTime, ...] | None:
@@ -212,6 +220,12 @@ class Programs:
         if self.strategy.own_launches:
             kind = name_of(self.strategy)
             raise Refused(f"the host's launches are not modelled for {kind}; leave it out", where)
+
+
+def _coder(device: Device) -> Coder:
+    """How fast a device codes gradients, in fp32 or the slowest dtype that it states."""
+    peak = device.peak.get("fp32") or min(device.peak.values())
+    return Coder(device.memory_bandwidth, peak * DEFAULT_EFFICIENCY, device.launch_overhead)
 
 
 def _recorded_update(model: Model) -> float | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from dpsim.backends.free import Free
 from dpsim.cases.case import Case
+from dpsim.compile.compression import Compression
 from dpsim.core.record import altered
 
 #: host time of a step that is no time: a fit's rounding, far below what any clock tells [s]
@@ -128,3 +129,10 @@ def with_micro_batches(case: Case, count: int) -> Case:
 def without_communication(case: Case) -> Case:
     """`case` with collectives that take no time."""
     return Variant("free communication", {"collective": Free(), "calibration": None}).of(case)
+
+
+def with_compression(case: Case, compression: Compression | None) -> Case:
+    """`case` with gradients that travel as `compression` has it; None: as they are."""
+    own = case.scenario.strategy.bare
+    changes = {"strategy": own, "compression": compression or "none"}
+    return Variant("other compression", changes).of(case)

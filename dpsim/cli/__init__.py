@@ -30,7 +30,7 @@ _UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 def main() -> NoReturn:
     """Entry point of the `dpsim` command."""
     # a run makes many objects and few cycles: look for those seldom
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(1_000_000, 50, 100)
     code = status()
     if threading.active_count() > 1 or sys.getprofile() or sys.gettrace():
         sys.exit(code)

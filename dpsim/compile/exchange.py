@@ -13,14 +13,21 @@ from typing import NamedTuple
 
 @dataclass(frozen=True)
 class Work:
-    """What a device does for an exchange: `bytes` that it reads and writes once, and `seconds` of
-    anything else."""
+    """What a device does for an exchange: `bytes` that it reads and writes once, `flop` and
+    `kernels` beside that, and `seconds` of anything else."""
 
     bytes: float = 0.0
     seconds: float = 0.0
+    flop: float = 0.0
+    kernels: float = 0.0
 
     def __add__(self, other: Work) -> Work:
-        return Work(self.bytes + other.bytes, self.seconds + other.seconds)
+        return Work(
+            self.bytes + other.bytes,
+            self.seconds + other.seconds,
+            self.flop + other.flop,
+            self.kernels + other.kernels,
+        )
 
 
 class Leg(NamedTuple):
@@ -51,6 +58,7 @@ class Message(NamedTuple):
     gradients  their indices, in the order of registration
     title, bytes  its name and size where buckets are listed [B]; 0: the size of its largest leg
     encode, decode  what the device does before the first leg and after the last
+    blocks  the device goes on only when it has been decoded
     """
 
     layer: int
@@ -60,6 +68,7 @@ class Message(NamedTuple):
     bytes: float = 0.0
     encode: Work = Work()
     decode: Work = Work()
+    blocks: bool = False
 
     @property
     def largest(self) -> float:

@@ -7,14 +7,35 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Work
 from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.many import longest
 from dpsim.models import Model
 from dpsim.models.compute import LayerTime
 from dpsim.models.precision import Optimizer, Precision
 
 #: micro-batches from which on those that exchange nothing are folded into one
 FOLDED = 32
+
+
+class Coder(NamedTuple):
+    """A device that codes gradients: memory bandwidth [B/s], arithmetic [FLOP/s], and the least
+    time that a kernel takes [s]."""
+
+    bandwidth: float
+    flop_rate: float
+    launch: float
+
+    def seconds(self, work: Work) -> float:
+        """Traffic, arithmetic or launches, whichever takes longest (the roofline of
+        `dpsim.models.compute`)."""
+        times = {
+            "memory_bandwidth": 2.0 * work.bytes / self.bandwidth,
+            "compute": work.flop / self.flop_rate,
+            "host": work.kernels * self.launch,
+        }
+        return longest(times)[0]
 
 
 @dataclass(frozen=True)
@@ -34,6 +55,10 @@ class Job:
     stage         the stage of a pipeline that `model` is, counted in forward order
     elsewhere     samples in one micro-batch of all ranks but rank 0, where ranks differ; None: the
                   others have `samples` each
+    compression   what gradients become before they travel; None: nothing
+    coder         how fast gradients are coded; None: as copies are made
+    gpu           whether the device has queues that its host can wait for
+    servers       whether gradients go through parameter servers
     """
 
     model: Model
@@ -51,6 +76,10 @@ class Job:
     local_size: int | None = None
     stage: int = 0
     elsewhere: float | None = None
+    compression: Compression | None = None
+    coder: Coder | None = None
+    gpu: bool = False
+    servers: bool = False
 
     def rounds(self, quiet: bool) -> Iterator[tuple[int, tuple[LayerTime, ...]]]:
         """The micro-batches of a step: number and layer times.
@@ -73,6 +102,12 @@ class Job:
     def work_seconds(self, work: Work) -> float:
         """Time that the device takes for `work`."""
         return self.copy_seconds(work.bytes) + work.seconds
+
+    def coding_seconds(self, work: Work) -> float:
+        """Time that it takes to encode or decode gradients so."""
+        if self.coder is None:
+            return self.work_seconds(work)
+        return self.coder.seconds(work) + work.seconds
 
     def parameter_dtype(self, layer: int) -> str:
         """The dtype of a layer's parameters."""

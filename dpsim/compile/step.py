@@ -181,6 +181,9 @@ class ExchangeStep(StepWalk):
         self.copy(f"{self.encoding}{k}", message.encode)
         after = (*self.trigger(message), *(self.sent[-1:] if self.in_turn else ()))
         self.sent.append(self.issue.send(message.legs, self.number(k), self.exchange.stream, after))
+        if message.blocks:
+            self.issue.add(f"W{self.number(k)}", "wait", after=self.sent[-1:])
+            self.copy(f"D{self.number(k)}", message.decode)
 
     def number(self, k: int) -> str:
         """How traces count message `k`."""
@@ -193,7 +196,8 @@ class ExchangeStep(StepWalk):
     def arrive(self) -> None:
         """Wait for all messages that are under way, and take them apart."""
         for k, message in enumerate(self.exchange.messages):
-            self.copy(f"D{k}", message.decode, after=(self.sent[k],))
+            if not message.blocks:
+                self.copy(f"D{k}", message.decode, after=(self.sent[k],))
         self.issue.add("W", "wait", after=tuple(self.sent))
         self.copy(self.copied_back, Work(self.exchange.copy_back))
         self.sent = []

@@ -148,54 +148,17 @@ class Step:
             )
 
     def split(self) -> Split:
-        """The step's time on the critical rank, by cause.
-
-        Time in which the compute stream works is compute (host-serial work is a stall); idle
-        time is exposed communication while one of the rank's collectives is running or something
-        is sent to it.  What is left is a bubble where it ends with something received or with the
-        stages of a pipeline waiting for each other, and a stall otherwise (the rank waits for a
-        slower one or for the host).
-        """
+        """The step's time on the critical rank, by cause (see `split_of`)."""
         rank = self.critical_rank()
-        program, column = self.cast.program(rank), self.column(rank)
-        low, high = self.origin, column.end[program.end]
-        busy: list[tuple[float, float]] = []
-        stalled: list[tuple[float, float]] = []
-        talking: list[tuple[float, float]] = []
-        into = {_BUSY: busy, _STALLED: stalled, _TALKING: talking}
-        for kind, a, b in zip(_kinds(program), column.start, column.end, strict=True):
-            a, b = max(a, low), min(b, high)
-            if b > a and kind:
-                into[kind].append((a, b))
-        talking += self._lagging(rank, low, high)
-        compute = sum(b - a for a, b in busy)
-        working = _union(busy + stalled)
-        exposed = _length(_minus(_union(talking), working))
-        idle = (high - low) - compute - exposed
-        bubble = 0.0
-        if program.transfers:
-            taken = _union([*working, *talking])
-            bubble = min(_length(_minus(self._bubbles(program, column), taken)), idle)
-        return Split(compute, exposed, bubble, idle - bubble)
+        return split_of(
+            self.cast.program(rank), self.column(rank), self.origin, self.talk_before(rank)
+        )
 
-    def _bubbles(self, program: Program, column: Column) -> list[tuple[float, float]]:
-        """When the compute stream waits for another stage of a pipeline, on one rank."""
-        before, found = self.origin, []
-        for i, op in enumerate(program.ops):
-            if op.stream != COMPUTE:
-                continue
-            start = column.start[i]
-            if start > before and _awaits_stage(program.ops, column.end, i, before):
-                found.append((before, start))
-            before = max(before, column.end[i])
-        return found
-
-    def _lagging(self, rank: int, low: float, high: float) -> list[tuple[float, float]]:
-        """When collectives of the previous step were still running on `rank` in this one."""
-        if self.previous is None or self.previous.talks_until <= low:
+    def talk_before(self, rank: int) -> list[tuple[float, float]]:
+        """When collectives of the previous step ran on `rank`, if any still did in this one."""
+        if self.previous is None or self.previous.talks_until <= self.origin:
             return []
-        cut = ((max(a, low), min(b, high)) for a, b in self.previous.talk(rank))
-        return [(a, b) for a, b in cut if b > a]
+        return self.previous.talk(rank)
 
 
 class Kept(Step):
@@ -280,6 +243,52 @@ class Timeline:
 
     def mean_split(self) -> Split:
         return Split(*(float(x) for x in np.mean(np.array(self.splits), axis=0)))
+
+
+def split_of(
+    program: Program, column: Column, origin: float, before: Sequence[tuple[float, float]]
+) -> Split:
+    """A step's time on the rank of `column`, by cause.
+
+    Time in which the compute stream works is compute (host-serial work is a stall); idle time is
+    exposed communication while one of the rank's collectives is running, of the step `before`
+    too, or something is sent to it.  What is left is a bubble where it ends with something
+    received or with the stages of a pipeline waiting for each other, and a stall otherwise (the
+    rank waits for a slower one or for the host).
+    """
+    low, high = origin, column.end[program.end]
+    busy: list[tuple[float, float]] = []
+    stalled: list[tuple[float, float]] = []
+    talking: list[tuple[float, float]] = []
+    into = {_BUSY: busy, _STALLED: stalled, _TALKING: talking}
+    for kind, a, b in zip(_kinds(program), column.start, column.end, strict=True):
+        a, b = max(a, low), min(b, high)
+        if b > a and kind:
+            into[kind].append((a, b))
+    cut = ((max(a, low), min(b, high)) for a, b in before)
+    talking += [(a, b) for a, b in cut if b > a]
+    compute = sum(b - a for a, b in busy)
+    working = _union(busy + stalled)
+    exposed = _length(_minus(_union(talking), working))
+    idle = (high - low) - compute - exposed
+    bubble = 0.0
+    if program.transfers:
+        taken = _union([*working, *talking])
+        bubble = min(_length(_minus(_bubbles(program, column, origin), taken)), idle)
+    return Split(compute, exposed, bubble, idle - bubble)
+
+
+def _bubbles(program: Program, column: Column, origin: float) -> list[tuple[float, float]]:
+    """When the compute stream waits for another stage of a pipeline, on one rank."""
+    before, found = origin, []
+    for i, op in enumerate(program.ops):
+        if op.stream != COMPUTE:
+            continue
+        start = column.start[i]
+        if start > before and _awaits_stage(program.ops, column.end, i, before):
+            found.append((before, start))
+        before = max(before, column.end[i])
+    return found
 
 
 def _kinds(program: Program) -> Iterator[int]:

@@ -37,6 +37,7 @@ FOLDERS = {
     "strategies": "dpsim.compile.strategies",
     "schedules": "dpsim.compile.schedules",
     "compression": "dpsim.compile.compression",
+    "loaders": "dpsim.compile.loaders",
     "backends": "dpsim.backends",
     "collectives": "dpsim.collectives",
     "fabrics": "dpsim.machines.fabrics",

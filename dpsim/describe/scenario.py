@@ -11,13 +11,15 @@ import numpy as np
 
 from dpsim.backends import Backend, ideal_ones
 from dpsim.backends.curves import file as calibrated
+from dpsim.compile.compression import Compression, Wanted
+from dpsim.compile.loaders import Loader
 from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.overrides import apply_sets, of_one_kind, parts_of, sweep_changes, with_change
 from dpsim.core.places import as_text, below, data_folder
-from dpsim.core.record import Check, Refused, Text, build, dotted, dump, record
+from dpsim.core.record import Check, Refused, Text, build, dotted, record
 from dpsim.describe.convergence import Training
 from dpsim.describe.sections import (
     Batch,
@@ -26,9 +28,11 @@ from dpsim.describe.sections import (
     Compute,
     Host,
     Input,
+    InputSource,
     Parallel,
     Startup,
 )
+from dpsim.describe.written import to_data as to_data
 from dpsim.life.failures import Failures
 from dpsim.life.recoveries import Recovery
 from dpsim.life.saving import Checkpoint
@@ -36,14 +40,14 @@ from dpsim.machines.machine import machine_names
 from dpsim.models.compute import Recompute
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import ModelSource, dump_model, section_of
+from dpsim.models.section import ModelSource, section_of
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
 #: sections that say what is run; a measurement belongs to one choice of them
 EXPERIMENT = (
-    "model", "cluster", "collective", "strategy", "batch", "precision", "optimizer", "recompute",
-    "parallel", "moe", "schedule", "stages", "host",
+    "model", "cluster", "collective", "compression", "strategy", "batch", "precision", "optimizer",
+    "recompute", "parallel", "moe", "schedule", "stages", "host",
 )  # fmt: skip
 #: characters of a file name beyond which systems refuse it
 LONGEST = 250
@@ -58,6 +62,7 @@ class Scenario:
     cluster: Cluster
     strategy: Annotated[Strategy, plugins.Plugin("strategies", "kind")]
     collective: Annotated[Backend, plugins.Plugin("backends", "backend")] | None = None
+    compression: Wanted = "none"
     batch: Batch = Batch(per_device=1)
     precision: PrecisionSpec | None = None
     optimizer: Optimizer = Optimizer()
@@ -69,7 +74,7 @@ class Scenario:
     schedule: Annotated[Schedule, plugins.Plugin("schedules", "kind")] | None = None
     stages: Literal["balanced"] | tuple[tuple[Text, ...], ...] | None = None
     host: Host = Host()
-    input: Input | None = None
+    input: Annotated[Loader | Input, InputSource()] | None = None
     variability: Variability = Variability()
     iteration: Literal["steady"] | Annotated[int, Check(1, 10_000)] = "steady"
     engine: Literal["auto", "event", "vectorised"] = "auto"
@@ -104,8 +109,7 @@ class Scenario:
             raise Refused(
                 "measured curves need a machine, and a backend that models it", ("calibration",)
             )
-        if self.collective is not None:
-            self.strategy.accept_backend(plugins.name_of(self.collective))
+        self._check_exchange()
         for key in ("schedule", "stages"):
             if getattr(self, key) is not None and self.parallel.pipeline == 1:
                 raise Refused("needs parallel: {pipeline: …} of at least 2", (key,))
@@ -117,7 +121,42 @@ class Scenario:
                 "play for so long; parameter_server takes it",
                 ("horizon",),
             )
+        self._check_feed()
         self._check_life()
+
+    def _check_feed(self) -> None:
+        """Loaders are modelled where ranks wait for each other in every step."""
+        if self.fed and self.iteration != "steady":
+            raise Refused("first iterations are not modelled with a loader", ("iteration",))
+        if self.fed and self.strategy.behaves:
+            message = "loaders are modelled where ranks wait for each other in every step only"
+            raise Refused(f"{message}; limiting: false is accepted", ("input",))
+
+    @property
+    def fed(self) -> bool:
+        """Whether something is known of what feeds the ranks, and it may hold up steps."""
+        return isinstance(self.input, Loader) or (
+            self.input is not None and self.input.rate is not None
+        )
+
+    def _check_exchange(self) -> None:
+        """The strategy, its collectives and the compression go together."""
+        backend = "" if self.collective is None else plugins.name_of(self.collective)
+        if backend:
+            self.strategy.accept_backend(backend)
+        if self.codec is not None:
+            self.strategy.accept_compression(self.codec)
+            self.codec.accept_backend(backend, ("compression",))
+
+    @property
+    def codec(self) -> Compression | None:
+        """What gradients become before they travel, as the top of the scenario says it."""
+        return self.compression if isinstance(self.compression, Compression) else None
+
+    @property
+    def compressed(self) -> Compression | None:
+        """The same, or what the strategy's own settings say."""
+        return self.codec or self.strategy.compression
 
     def _check_life(self) -> None:
         """What belongs to a run that failures interrupt goes together."""
@@ -300,35 +339,6 @@ def origins_of(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str])
     """The file and line (or the --set text) that every key comes from."""
     found = {dotted(path): f"{shown}:{line}" for path, line in lines.items() if path}
     return found | {path: f"--set {text}" for path, text in changed.items()}
-
-
-def to_data(scenario: Scenario) -> dict[str, Any]:
-    """`scenario` as plain data that reads back to an equal one."""
-    data: dict[str, Any] = dump(scenario)
-    data["model"] = dump_model(scenario.model)
-    data["strategy"] = {"kind": plugins.name_of(scenario.strategy), **dump(scenario.strategy)}
-    if scenario.collective is not None:
-        data["collective"] = {
-            "backend": plugins.name_of(scenario.collective),
-            **dump(scenario.collective),
-        }
-    if scenario.checkpoint is not None and isinstance(scenario.checkpoint.every, float):
-        data["checkpoint"]["every"] = f"{scenario.checkpoint.every!r} s"
-    if scenario.recovery is not None:
-        data["recovery"] = {"kind": plugins.name_of(scenario.recovery), **dump(scenario.recovery)}
-    if scenario.schedule is not None:
-        data["schedule"] = {"kind": plugins.name_of(scenario.schedule), **dump(scenario.schedule)}
-    if scenario.calibrate is not None:
-        _write_rates(scenario.calibrate, data["calibrate"])
-    return data
-
-
-def _write_rates(calibrate: Calibrate, data: dict[str, Any]) -> None:
-    """Throughputs in `data`, the plain data of `calibrate`, as a file has them."""
-    rates = [calibrate.throughput, *(point.throughput for point in calibrate.points or ())]
-    for rate, mapping in zip(rates, [data, *data.get("points", ())], strict=True):
-        if rate is not None:
-            mapping["throughput"] = f"{rate[0]!r} {rate[1]}/s"
 
 
 def find(source: str | Path) -> Path:

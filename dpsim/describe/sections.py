@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from dpsim.compile.loaders import Loader
 from dpsim.compile.placement import Axis, Mesh
-from dpsim.core import units
+from dpsim.core import plugins, units
 from dpsim.core.marks import Mark
-from dpsim.core.record import Check, Count, Flag, Refused, Text, record
+from dpsim.core.record import Check, Count, Flag, Refused, Text, build, json_schema, record
 from dpsim.describe.uneven import Ranks, disjoint
 from dpsim.machines.devices import NetworkKind
 from dpsim.variability import Number
@@ -18,6 +20,8 @@ from dpsim.variability import Number
 Oversubscription = Annotated[float, units.Unit("1", low=1.0, high=1e4)]
 #: measured points of a calibration; each is played several times
 MOST_POINTS = 64
+#: keys that only a loader has, by which one without its name is told
+_OF_A_LOADER = {"workers", "prefetch", "decode", "sample_bytes", "storage"}
 _OF_A_MACHINE = (
     "nodes", "gpus_per_node", "nics_per_node", "device", "inter_node_bandwidth", "inter_node_kind",
     "inter_node_latency", "oversubscription", "routing", "devices",
@@ -222,25 +226,6 @@ class Host:
                 raise Refused("needs launch, the host time to issue one kernel", (key,))
 
 
-@record
-class Input:
-    """What is known of the input pipeline.
-
-    limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
-              the interval does not count on a loss to them
-    """
-
-    limiting: Flag
-
-    def __post_init__(self) -> None:
-        if self.limiting:
-            message = (
-                "by how much is not modelled; leave it out, and calibrate with a step that was "
-                "measured with the real loader (false is accepted)"
-            )
-            raise Refused(message, ("limiting",))
-
-
 class Rate(Mark):
     """Marks a throughput: "802.9 images/s" becomes (802.9, "images")."""
 
@@ -255,6 +240,50 @@ class Rate(Mark):
 
     def json_schema(self) -> dict[str, Any]:
         return {"type": "string", "examples": ["802.9 images/s"]}
+
+
+@record
+class Input:
+    """What feeds the ranks: a loader and how it works (`loader`), the rate at which it feeds a node
+    (`rate`), or that it is no limit (`limiting: false`).
+
+    limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
+              the interval does not count on a loss to them
+    rate      samples that the loaders of a node make in a second, such as 1070 images/s
+    """
+
+    limiting: Flag | None = None
+    rate: Annotated[tuple[float, str], Rate()] | None = None
+
+    def __post_init__(self) -> None:
+        if self.limiting:
+            message = (
+                "by how much? Say loader or rate, or leave it out and calibrate with a step that "
+                "was measured with the real loader (false is accepted)"
+            )
+            raise Refused(message, ("limiting",))
+        if (self.rate is None) == (self.limiting is None):
+            kinds = ", ".join(plugins.names("loaders"))
+            raise ValueError(f"needs loader (one of {kinds}), rate, or limiting: false")
+
+
+class InputSource(Mark):
+    """Marks what feeds the ranks: a loader where the mapping names one, else an Input."""
+
+    plugin = plugins.Plugin("loaders", "loader")
+
+    def take(self, value: Any, file: bool) -> Loader | Input:
+        if isinstance(value, Loader | Input):
+            return value
+        named = isinstance(value, Mapping) and "loader" in value
+        if named or (isinstance(value, Mapping) and set(value) & _OF_A_LOADER):
+            made: Loader = self.plugin.make(value, file=file)
+            return made
+        return build(Input, value, file=file)
+
+    def json_schema(self) -> dict[str, Any]:
+        options: list[Any] = self.plugin.json_schema()["oneOf"]
+        return {"oneOf": [json_schema(Input), *options]}
 
 
 @record

@@ -13,8 +13,10 @@ from dpsim.core.files import stamp
 from dpsim.core.places import data_folder
 from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.machines.clos import Clos, Routing
+from dpsim.machines.cores import Cores
 from dpsim.machines.devices import PEER_LINKS, Device, Link, NetworkKind
 from dpsim.machines.fabrics import Network, NodeFabric
+from dpsim.machines.storage import Storage
 from dpsim.machines.topology import AS_IT_IS, Crossing, Topology
 
 UpTo1024 = Annotated[int, Check(0, 1024)]
@@ -26,8 +28,9 @@ class Machine:
     """A node type and the network between such nodes.
 
     `gpus_per_node` and `nics_per_node` are the defaults of :meth:`topology`; `host_power` is what a
-    node draws without its devices [W], 0 where unknown; `sources` maps the
-    path of a field ("node.nvlink.bandwidth", or a prefix of it) to the citation of its value.
+    node draws without its devices [W], 0 where unknown, as is its `host_memory` [B]; `cores` are
+    those of a node and `storage` is in each, None where unknown; `sources` maps the path of a
+    field ("node.nvlink.bandwidth", or a prefix of it) to the citation of its value.
     """
 
     name: Text
@@ -36,6 +39,9 @@ class Machine:
     gpus_per_node: Count
     nics_per_node: UpTo1024 = 0
     host_power: units.Watts = 0.0
+    host_memory: units.Bytes = 0.0
+    cores: Cores | None = None
+    storage: Storage | None = None
     node: Annotated[NodeFabric, plugins.Plugin("fabrics", "family")]
     network: Annotated[Network, plugins.Plugin("fabrics", "family")] | None = None
     sources: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -17,10 +17,11 @@ from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, re
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
-from dpsim.models.huggingface import Attention, read_config
+from dpsim.models.huggingface import Attention, kind_of, read_config, takes_length
 from dpsim.models.precision import Stored
 from dpsim.models.recorded import model_of
 from dpsim.models.recording import parse, same_device
+from dpsim.models.zoo import expanded, zoo_names
 
 Parameters = Annotated[int, Check(0, 10**13)]
 
@@ -29,6 +30,8 @@ Parameters = Annotated[int, Check(0, 10**13)]
 class LayerSpec:
     """One explicit layer; durations are per sample, `activation` is what its output sends.
 
+    parameters  their number, or a list of the tensors: of each its number, or its shape as a list
+                (`[[4096, 1024], 1024]`)
     experts            experts that its parameters are of, in equal parts; 0: none.  `forward` and
                        `backward` are then those of the tokens of one sample in all experts that
                        they are sent to
@@ -37,7 +40,7 @@ class LayerSpec:
     """
 
     name: Text
-    parameters: Parameters | tuple[Parameters, ...] = 0
+    parameters: Parameters | tuple[Parameters | tuple[Parameters, ...], ...] = 0
     forward: units.Seconds | None = None
     backward: units.Seconds | None = None
     backward_input: units.Seconds | None = None
@@ -61,14 +64,16 @@ class LayerSpec:
 
     def layer(self) -> Layer:
         given = self.parameters
-        counts = (given,) if isinstance(given, int) else given
+        listed = (given,) if isinstance(given, int) else given
+        shapes: list[tuple[int, ...]]
+        shapes = [(one,) if isinstance(one, int) else one for one in listed]
         backward, share = self.backward, 0.5
         if backward is None:
             backward = (self.backward_input or 0.0) + (self.backward_weight or 0.0)
             share = (self.backward_weight or 0.0) / backward if backward else 0.5
         return Layer(
             name=self.name,
-            tensors=tuple(Tensor(f"t{k}", (count,)) for k, count in enumerate(counts) if count),
+            tensors=tuple(Tensor(f"t{k}", s) for k, s in enumerate(shapes) if all((s, *s))),
             forward=self.forward,
             backward=backward,
             weight_share=share,
@@ -112,14 +117,48 @@ class Explicit:
 class HuggingFace:
     """`huggingface` is a config.json below the scenario's folder, or a bundled name.
 
-    `attention: math` stores the scores of every pair of tokens; `flash` does not.
+    huggingface      a `config.json` (of transformers, or of a model of diffusers) below the
+                     scenario's folder, or a bundled name
+    sequence_length  tokens per sequence; of models of images, of the prompt if there is one, and it
+                     may be left out
+    attention        `flash`, or `math`: the scores of every pair of tokens are stored
+    target_length    tokens of the decoder beside an encoder; left out: as many as the encoder's
+    image_size       pixels along one side, of models of images; left out: the configuration's
+    head             what stands behind an encoder: `encoder` (nothing but its pooler, if it has
+                     one), `mlm`, `pretraining` or `classification`; left out: `encoder`, of images
+                     what the configuration's `architectures` say
     """
 
     huggingface: Text
-    sequence_length: Annotated[int, Check(1, 10_000_000)]
+    sequence_length: Annotated[int, Check(1, 10_000_000)] | None = None
     attention: Attention = "flash"
+    target_length: Annotated[int, Check(1, 10_000_000)] | None = None
+    image_size: Annotated[int, Check(1, 100_000)] | None = None
+    head: Literal["encoder", "mlm", "pretraining", "classification"] | None = None
+
+    def kind(self, base: Path) -> str:
+        """What kind of model it is (dpsim.models.huggingface.kind_of)."""
+        return kind_of(self._data(base))
 
     def model(self, base: Path) -> Model:
+        data = self._data(base)
+        try:
+            return read_config(
+                data,
+                sequence_length=self.sequence_length,
+                name=Path(self.huggingface).stem,
+                attention=self.attention,
+                target_length=self.target_length,
+                image_size=self.image_size,
+                head=self.head,
+            )
+        except Refused as error:
+            own = error.path and error.path[0] in self.__dataclass_fields__
+            if own and getattr(self, str(error.path[0])) is None:  # what the scenario has to say
+                raise
+            raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
+
+    def _data(self, base: Path) -> dict[str, Any]:
         text = _config_text(self.huggingface, base)
         try:
             data = loads(text)
@@ -127,15 +166,7 @@ class HuggingFace:
             raise Refused(f"{self.huggingface} {error}", ("huggingface",)) from None
         if not isinstance(data, dict):
             raise Refused(f"{self.huggingface} holds no JSON object", ("huggingface",))
-        try:
-            return read_config(
-                data,
-                sequence_length=self.sequence_length,
-                name=Path(self.huggingface).stem,
-                attention=self.attention,
-            )
-        except Refused as error:
-            raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
+        return data
 
 
 MAX_RECORD = 200_000_000  # bytes
@@ -194,7 +225,7 @@ def _config_text(name: str, base: Path) -> str:
 
 def section_of(name: str) -> str:
     """How a scenario names the model that dpsim knows as `name`; "" where there is none."""
-    if name in plugins.names("models"):
+    if name in plugins.names("models") or name in zoo_names():
         return f"{{name: {name}}}"
     known = name in bundled_models()
     return f"{{huggingface: {name}, sequence_length: TOKENS}}" if known else ""
@@ -227,6 +258,8 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
         known = section_of(str(data))
         hint = f"; write {known}" if known else ""
         raise Refused(f"needs a mapping with 'huggingface', 'name', 'record' or 'layers'{hint}")
+    if not {"layers", "huggingface", "record"} & data.keys():
+        data = data if data.get("name") in plugins.names("models") else expanded(data)
     if "layers" in data:
         return build(Explicit, data, file=file)
     if "huggingface" in data:
@@ -235,13 +268,23 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
         return build(FromRecord, data, file=file)
     if "name" in data:
         if data["name"] in bundled_models():
-            raise Refused(f"is a configuration; write {section_of(data['name'])}", ("name",))
+            return _configured(data, file=file)
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
     raise Refused(
         "needs 'huggingface' (a config.json), 'name' (resnet50, …), 'record' (of dpsim measure) or "
         "'layers'"
     )
+
+
+def _configured(data: Mapping[str, Any], *, file: bool) -> HuggingFace:
+    """The section of a bundled configuration that is asked for by `name`."""
+    name = data["name"]
+    rest = {key: value for key, value in data.items() if key != "name"}
+    text = "sequence_length" not in rest and takes_length(loads(_config_text(name, Path())))
+    if text:
+        raise Refused(f"is a configuration; write {section_of(name)}", ("name",))
+    return build(HuggingFace, {"huggingface": name, **rest}, file=file)
 
 
 def load(spec: Any, base: Path, device: Device | None = None) -> Model:

@@ -36,6 +36,8 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
   kernels compute masked pairs too: moving a pair's scores takes longer than computing it.  The
   softmax runs in the compute dtype, as Megatron-LM's fused one; one in 32 bit keeps and moves more.
   Keys and values that query heads share are not copied for each of them.
+* Cross-attention: t tokens of a decoder look at all s that an encoder left, so there are t s pairs;
+  q and the output product are of t tokens, k and v of s.
 * Kernels: one for each of the operations above (q/k/v products one or three, gate and up one or
   two, rotary positions and norms of q and k two each); stored scores take two products, a softmax
   and its dropout instead of one; the head has four: product, widening, log-softmax and loss.
@@ -146,6 +148,45 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
     )
 
 
+def cross_attention(
+    block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int, memory: int
+) -> Layer:
+    """Attention of `tokens` tokens of a decoder over `memory` tokens that an encoder left: norm,
+    q from the one and k and v from the other, attention over all pairs, output product, addition.
+    """
+    b, h = block, block.hidden
+    query, key = b.heads * b.head_dim, b.kv_heads * b.head_dim
+    flop = 2.0 * h * (2 * tokens * query + 2 * memory * key) + 4.0 * query * tokens * memory
+    scores_kept, scores_moved = b.scores(memory)
+    each = 2 * h * b.norms + h + query + 2 * query + query + h + 2 * h * b.dropout + 3 * h
+    moved = tokens * (each + scores_moved) + memory * (2 * h + 4 * key)
+    kept = tokens * (h + h * b.norms + 2 * query + 0.5 * h * b.dropout) + 2 * memory * key
+    more = b.stored * (2 + b.score_dropout)
+    return Layer(
+        name=f"{unit}.cross_attention",
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=moved,
+        backward_bytes=2 * moved,
+        kernels=b.norms + 3 + 3 + b.dropout + more,
+        activations=kept + tokens * scores_kept,
+        activations_selective=kept,
+        activations_op=tokens * 2 * query + memory * key,
+        op_flop=2.0 * h * (tokens * query + memory * key),
+        rms=float(tokens * h * b.norms * b.gated),
+        inside=float(tokens * (2 * query + h) + 2 * memory * key),
+        again_flop=4.0 * query * tokens * memory * b.stored,
+        again_bytes=(tokens * (2 * query + scores_moved) + 2 * memory * key) * b.stored,
+        again_kernels=b.stored + more,
+        replicated=tokens * (h + h * b.norms + 0.5 * h * b.dropout),
+        forward_sum=tokens * h,
+        backward_sum=(tokens + memory) * h,
+        output=tokens * h,
+        unit=unit,
+    )
+
+
 def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> Layer:
     """The feed-forward half of a block: norm, matrices, activation, residual addition."""
     b, h, f = block, block.hidden, block.ffn
@@ -188,7 +229,8 @@ def embedding(
 
     `tensors[0]` is the (V, w) token table; a projection of it, and a norm, may be among the others.
     """
-    projections = tuple(tensor for tensor in tensors if "project" in tensor.name)
+    matrices = (tensor for tensor in tensors if len(tensor.shape) == 2)
+    projections = tuple(tensor for tensor in matrices if "project" in tensor.name)
     norm = any("norm" in tensor.name.lower() for tensor in tensors)
     flop = matrix_flop(projections, tokens)
     width = sum(sum(tensor.shape) for tensor in projections)

@@ -22,12 +22,26 @@ def bottleneck(case: Case, played: Played) -> str:
     Time on the path that a quiet machine would not need is the stragglers'; so is a wait that
     nothing on the path explains.
     """
+    if hungry(played):
+        assert played.meal is not None
+        return "storage" if played.meal.limit == "storage" else "data_loading"
     pipeline = played.timeline.last.cast.programs[0].transfers
     sizes = _of_ranks(played) if pipeline else _of_path(case, played)
     largest = max(sizes, key=lambda name: sizes[name])
     if largest == "compute":
         return compute_bound(case)
     return _network_bound(case) if largest == "network" else largest
+
+
+def hungry(played: Played) -> bool:
+    """Whether steps are as long as it takes to feed them: the loader takes longer than they do, or
+    they wait for it longer than for anything else."""
+    meal = played.meal
+    if meal is None or meal.wait <= 0:
+        return False
+    split = played.timeline.mean_split()
+    own = meal.step - meal.wait
+    return meal.period > own or meal.wait > max(split)
 
 
 def _of_path(case: Case, played: Played) -> dict[str, float]:

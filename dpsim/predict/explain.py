@@ -15,8 +15,10 @@ from dpsim.core import told
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch
 from dpsim.predict.blame import affordable, blame, without
+from dpsim.predict.compressed import compression_gain
 from dpsim.predict.cures import cures, with_spares
 from dpsim.predict.explanation import Explained, Explanation, Launched, Operation, WhatIf
+from dpsim.predict.feeding import better_fed
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.point import Failed, Point
@@ -60,6 +62,7 @@ def _explained(case: Case, played: Played, point: Point) -> Explained:
         critical_path=tuple(Operation.of(span) for span in critical_path(step)),
         what_if=tuple(what_if(case, played.step_time)),
         blame=blame(case, played.step_time),
+        compression=compression_gain(case, point.run.steps if point.run else None),
     )
 
 
@@ -101,6 +104,8 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
         kept = Variant("no recomputation", {"recompute": "none"}).of(case)
         if memory_of(kept).holds:
             yield "no recomputation", _short(kept), 1.0
+    for fed in better_fed(case):
+        yield fed.name, _short(fed.of(case)), 1.0
     yield from _cures(case)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from dpsim.compile.timeline import Span
 from dpsim.predict.answer import Answer
 from dpsim.predict.blame import Blame
+from dpsim.predict.compressed import CompressionGain
 from dpsim.predict.document import Keyed, Spread
 from dpsim.predict.point import Failed, Point
 
@@ -61,6 +62,7 @@ class Explained:
     orders          rank -> its operations in issue order
     peak_in_flight  micro-batches whose activations every rank keeps at once
     blame           the loss by cause and by rank
+    compression     what compressing gradients brings; None where they are not
     """
 
     point: Annotated[Point, Spread()]
@@ -72,6 +74,7 @@ class Explained:
     critical_path: tuple[Operation, ...]
     what_if: tuple[WhatIf, ...]
     blame: Blame
+    compression: CompressionGain | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from dpsim.models.memory import MemoryUse
 from dpsim.predict import training_run
 from dpsim.predict.bottleneck import bottleneck
 from dpsim.predict.document import keys_of, to_json
+from dpsim.predict.fed import fed_step
 from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played
@@ -28,6 +29,7 @@ from dpsim.predict.point import (
     Change,
     Chosen,
     Failed,
+    FedStep,
     Interval,
     Memory,
     Parts,
@@ -75,7 +77,7 @@ class Numbers:
 
     @cached_property
     def _durations(self) -> list[float]:
-        return sorted(self.played.timeline.durations)
+        return sorted(self.played.durations)
 
     @property
     def step_p50_s(self) -> float:
@@ -95,8 +97,15 @@ class Numbers:
     @cached_property
     def parts(self) -> Parts:
         """What the step is made of."""
-        split = self.played.timeline.mean_split()
-        return Parts(split.compute, split.exposed_communication, split.bubble, split.stall)
+        split, meal = self.played.timeline.mean_split(), self.played.meal
+        compute = split.compute + (meal.beside if meal else 0.0)
+        stall = split.stall + (meal.wait if meal else 0.0)
+        return Parts(compute, split.exposed_communication, split.bubble, stall)
+
+    @property
+    def input(self) -> FedStep | None:
+        """How steps are fed."""
+        return fed_step(self.case, self.played)
 
     @cached_property
     def sent(self) -> Sent:
@@ -180,7 +189,7 @@ WHOLE = {*HEAD, "engine_reason", "step_time_s", "step_p50_s", "step_p99_s", "thr
 STAGED = (
     "ranks", "nodes", "global_batch", "engine", "engine_reason", "step_time_s", "interval",
     "step_p50_s", "step_p99_s", "throughput_per_s", "throughput_unit", "mfu", "parts", "sent",
-    "memory", "bound_s", "bottleneck", "beside_step", "asynchrony",
+    "memory", "bound_s", "bottleneck", "beside_step", "input", "asynchrony",
 )  # fmt: skip
 #: fields that are added to it, and have no value of their own until then
 LATER = (*RELATIVE[1:], "cost_usd_per_hour")

@@ -9,6 +9,7 @@ from functools import partial
 
 from dpsim.cases.case import Case
 from dpsim.cases.costs import Transport
+from dpsim.cases.feed import Meal
 from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import at_ranks
 from dpsim.compile.timeline import Timeline
@@ -23,7 +24,7 @@ from dpsim.predict.straight import along
 
 #: CPU seconds of event playing, as estimated, that a run may cost before `auto` turns to the
 #: vectorised engine
-EVENT_BUDGET = 1.75
+EVENT_BUDGET = 0.4
 #: steps of a re-play on the event engine, where anything is random
 FEW = 8
 #: the vectorised engine where the times of steps are all that is asked for
@@ -41,6 +42,7 @@ class Played:
     """A timeline, the engine that made it and why that one.
 
     settled  whether it is that of the first play, or nothing could settle
+    meal     its steps as they are fed; None where nothing is known of what feeds them
     acted    how it went, where workers behave
     """
 
@@ -48,11 +50,19 @@ class Played:
     engine: str
     reason: str
     settled: bool = False
+    meal: Meal | None = None
     acted: Acted | None = None
 
     @property
+    def durations(self) -> tuple[float, ...]:
+        """Of the steps [s], waits for batches and all."""
+        return self.meal.durations if self.meal else self.timeline.durations
+
+    @property
     def step_time(self) -> float:
-        return self.acted.step_time if self.acted else self.timeline.step_time
+        if self.acted:
+            return self.acted.step_time
+        return self.meal.step if self.meal else self.timeline.step_time
 
 
 def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Played:
@@ -83,7 +93,18 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
     check_affordable(case, effort, EVENT)
     tried = case.shared.known(Latest, case.transport).take(case)
     timeline = tried or _settle(case.plays(), _event(case))[0]
-    return Played(timeline, wanted, reason)
+    return Played(timeline, wanted, reason, meal=_meal(case, timeline))
+
+
+def _meal(case: Case, timeline: Timeline) -> Meal | None:
+    """The steps of `timeline` as they are fed."""
+    return case.feed.meal(timeline.durations) if case.feed else None
+
+
+def _fed(case: Case, timeline: Timeline) -> float:
+    """The mean step of `timeline`, as it is fed [s]."""
+    meal = _meal(case, timeline)
+    return meal.step if meal else timeline.step_time
 
 
 def _behaving(case: Case) -> Played:
@@ -109,7 +130,7 @@ def _in_one_pass(case: Case, effort: Effort, reason: str, splits: bool) -> Playe
     """`case`, of that effort, played by the vectorised engine; NotApplicable where it cannot be."""
     check_affordable(case, effort, effort.vectorised)
     timeline, first = _settle(case.plays(), partial(vectorised.play, splits=splits))
-    return Played(timeline, "vectorised", reason, first)
+    return Played(timeline, "vectorised", reason, first, _meal(case, timeline))
 
 
 class Tries:
@@ -159,7 +180,7 @@ def step_time(
     if case.scenario.detail != "rounds" and not (tried and tried.shared):
         plays = case.plays(stretch=stretch, quiet=quiet, at_most=at_most)
         try:
-            return _settle(plays, _ends)[0].step_time
+            return _fed(case, _settle(plays, _ends)[0])
         except NotApplicable:
             if tried:
                 tried.shared = True
@@ -167,7 +188,7 @@ def step_time(
     timeline = _settle(plays, _event(case))[0]
     if tried:
         case.shared.known(Latest, case.transport).note(case, timeline)
-    return timeline.step_time
+    return _fed(case, timeline)
 
 
 def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[float]:
@@ -178,7 +199,7 @@ def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[
     """
     if case.scenario.strategy.behaves:
         return [step_time(case, stretch=one) for one in variants]
-    most, time = FEW if case.script.contention else None, played.step_time
+    most, time = FEW if case.script.contention else None, played.timeline.step_time
     known = _own(case, played, most)
     lanes = lanes_of(variants)[len(known) :]
 
@@ -189,9 +210,14 @@ def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[
     try:
         own, *found = (*known, *(along(case, times) or times(case)))
     except NotApplicable:  # one pass cannot follow their order
-        each = (None, *variants)
-        own, *found = (step_time(case, stretch=one, at_most=FEW) for one in each)
-    return [time * value / own if own else value for value in found]
+        each, hungry = (None, *variants), case.hungry
+        own, *found = (step_time(hungry, stretch=one, at_most=FEW) for one in each)
+    found_ = [time * value / own if own else value for value in found]
+    if case.feed is None:
+        return found_
+    durations = played.timeline.durations
+    scaled = ([each * value / time for each in durations] for value in found_)
+    return [case.feed.meal(some).step for some in scaled]
 
 
 def _own(case: Case, played: Played, most: int | None) -> tuple[float, ...]:

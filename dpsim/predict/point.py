@@ -80,6 +80,36 @@ class BesideStep:
 
 
 @dataclass(frozen=True)
+class FedStep:
+    """How the steps of a point are fed.
+
+    input_s          what the loader takes for the batches of a step, left to itself [s]
+    exposed_input_s  what of the step passes without a batch [s]; a part of `stall_s`
+    limit            what the loader would be limited by: workers, cores, storage or its rate
+    starts           of the first steps, from the moment at which the first batch is asked for [s]
+    first_batch_s    until the first step of an epoch [s]; the gap between epochs
+    epoch_s          a whole epoch with its beginning [s]; None where epochs do not end
+    needed_per_s     samples a second and node without which steps would wait
+    reached_per_s    samples a second and node that the loader makes, left to itself
+    cores            of a node that preparing what is needed keeps busy, beside those that train;
+                     None where only a rate is known
+    read             by all nodes, of the storage, in a second [B/s]; read_needed: without waits
+    """
+
+    input_s: float
+    exposed_input_s: float
+    limit: Annotated[str, JsonKey("input_limit")]
+    starts: Annotated[tuple[float, ...], JsonKey("loader_starts")]
+    first_batch_s: float
+    epoch_s: float | None
+    needed_per_s: Annotated[float, JsonKey("input_needed_per_s")]
+    reached_per_s: Annotated[float, JsonKey("input_reached_per_s")]
+    cores: Annotated[float | None, JsonKey("input_cores_per_node")]
+    read: Annotated[float | None, JsonKey("storage_bytes_per_s")]
+    read_needed: Annotated[float | None, JsonKey("storage_needed_bytes_per_s")]
+
+
+@dataclass(frozen=True)
 class TrainingRun:
     """The training run that is asked for, and what it takes."""
 
@@ -287,6 +317,7 @@ class Point(Keyed):
     cost_usd_per_hour: float | None
     bottleneck: str
     beside_step: tuple[BesideStep, ...] = ()
+    input: Annotated[FedStep | None, Spread()] = None
     asynchrony: Annotated[Asynchrony | None, Spread()] = None
     run: Annotated[TrainingRun | None, Spread()] = None
     life: Annotated[WithFailures | None, Spread()] = None

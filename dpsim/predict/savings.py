@@ -13,6 +13,7 @@ from typing import Any
 from dpsim.cases.case import Case
 from dpsim.cases.stage_memory import cuts_that_fit
 from dpsim.cases.variant import Variant
+from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins
 from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Refused
@@ -141,12 +142,24 @@ def _lighter(what: str) -> Saving:
 
     def changes(case: Case) -> Iterator[Variant]:
         for lighter in case.scenario.strategy.lighter(split=not case.mesh.plain):
+            if not _compresses(case, lighter.strategy):
+                continue
             if lighter.what == what and lighter.applies(case.mesh.data):
                 keys = " and ".join(f"{k}: {_flow(v)}" for k, v in lighter.keys.items())
                 cost = "" if what == "system" else lighter.cost
                 yield Variant(keys, {"strategy": lighter.strategy}, cost)
 
     return changes
+
+
+def _compresses(case: Case, strategy: Strategy) -> bool:
+    """Whether `strategy` can compress gradients as `case` does."""
+    codec = case.scenario.codec
+    with suppress(Refused):
+        if codec is not None:
+            strategy.accept_compression(codec)
+        return True
+    return False
 
 
 def _flow(value: object) -> str:
@@ -221,8 +234,10 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
     spec = case.scenario.model
     if not isinstance(spec, HuggingFace):
         return
-    found = []
+    found, alike = [], spec.kind(case.base)
     for name in bundled_models():
+        if replace(spec, huggingface=name).kind(case.base) != alike:
+            continue
         smaller = Variant(name, {"model": replace(spec, huggingface=name)})
         with suppress(Refused, ValueError):
             found.append((smaller.of(case).model.parameters, smaller))

@@ -21,6 +21,7 @@ from dpsim.money.items import Bill, bill
 from dpsim.money.price_list import Quote, read_quote
 from dpsim.money.usage import Power, Usage, device_hours, power
 from dpsim.predict import point as parts
+from dpsim.predict.compressed import over_run
 from dpsim.predict.lived import lived, with_cost, with_warm
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Failed, Point, TrainingRun
@@ -133,8 +134,20 @@ def run_of(case: Case, point: Point) -> TrainingRun | None:
     need = needed(training, case.global_batch, case.model.tokens)
     if dealt is not None:
         return _dealt_run(case, point, dealt)
-    ends = (need.steps * seconds for seconds in (point.step_time_s, bounds.low, bounds.high))
+    whole = need.steps * over_run(case, need.steps, point.step_time_s)
+    beside = _between_epochs(case, point, need.steps)
+    ends = (beside + whole * seconds for seconds in (point.step_time_s, bounds.low, bounds.high))
     return _lasting(case, need, *ends)
+
+
+def _between_epochs(case: Case, point: Point, steps: int) -> float:
+    """What the beginnings of epochs add to so many steps, where the loader says how long epochs
+    are [s]."""
+    fed = point.input
+    if case.feed is None or fed is None or fed.epoch_s is None:
+        return 0.0
+    each = case.feed.steps_of_epoch or 1
+    return -(-steps // each) * max(fed.epoch_s - each * point.step_time_s, 0.0)
 
 
 def _lasting(case: Case, need: Need, seconds: float, low: float, high: float) -> TrainingRun:
@@ -174,6 +187,7 @@ def _dealt_run(case: Case, point: Point, dealt: DealtEpoch) -> TrainingRun:
         seconds = epochs * ((dealt.steps - 1) * time + _last_step(case, dealt, time))
     if steps == 0:
         raise Refused("these epochs do not fill one accumulation", ("batch", "accumulation"))
+    seconds *= over_run(case, steps, time)
     low, high = (
         seconds * (end / time if time > 0 else 1.0)
         for end in (point.interval.low, point.interval.high)

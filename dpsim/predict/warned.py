@@ -223,6 +223,8 @@ def _strategy_notes(cases: Sequence[Case]) -> list[str]:
     """What strategies say of themselves, each sentence once per number of ranks."""
     found: dict[str, None] = {}
     for case in cases:
+        if codec := case.scenario.compressed:
+            found |= dict.fromkeys(f"compression: {text}" for text in codec.notes())
         if case.mesh.plain:
             for text in case.scenario.strategy.notes(case.job(max(case.shares))):
                 found[f"{case.ranks} ranks: {text}"] = None

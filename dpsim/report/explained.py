@@ -23,6 +23,7 @@ from dpsim.report.trace import Traced, trace_file, traced
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from dpsim.predict.compressed import CompressionGain
     from dpsim.predict.explanation import Explained, Explanation, Launched, Operation
     from dpsim.predict.point import Cost
     from dpsim.predict.prediction import Prediction
@@ -81,6 +82,8 @@ def _explain(found: Explained, console: Console) -> None:
         lines.append(f"Critical path (rank {found.critical_rank}): {path}")
     if found.buckets:
         lines.append(_buckets(found.buckets))
+    if found.compression:
+        lines.append(compression_text(found.compression))
     say(console, lines)
     if point.cost:
         console.print(table(*cost_columns(point.cost), left=("item", "basis")))
@@ -92,6 +95,25 @@ def _explain(found: Explained, console: Console) -> None:
     if rows:
         console.print(table(("what if", "step time", "throughput"), rows, left=("what if",)))
     print_blame(found.blame, console)
+
+
+def compression_text(found: CompressionGain) -> str:
+    """Whether compressing pays, and up to which bandwidth."""
+    times = [show(t, "s", 4) for t in (found.step_time_s, found.uncompressed_step_time_s)]
+    gain = found.throughput_gain or 0.0
+    verdict = "wins" if gain > 0 else "loses" if gain < 0 else "brings nothing"
+    said = f"{clean(found.kind)} {verdict} ({signed(gain)}): {times[0]} a step, {times[1]} without"
+    if found.wins_below is None:
+        more = "no bandwidth within 10,000 times this one changes that"
+    else:
+        link = found.wins_below_bandwidth
+        rate = f" ({link * 8 / 1e9:.3g} Gbit/s)" if link else ""
+        more = f"it wins below {found.wins_below:.3g} times this bandwidth{rate}, and loses above"
+    if found.run_speedup is not None:
+        more += f"; with what goes before, a whole run is {found.run_speedup:.3g} times as fast"
+    dense = found.break_even_density
+    share = f"; beyond a density of {dense:.3g} it sends more than dense gradients" if dense else ""
+    return f"{said}; {more}{share}."
 
 
 def cost_columns(cost: Cost) -> Columns:

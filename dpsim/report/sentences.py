@@ -25,6 +25,13 @@ NUMBERS = {
     "host_s": "host time per step",
     "compute": "compute",
 }
+#: what limits a loader
+LIMITS = {
+    "workers": "its workers",
+    "cores": "the cores of a node",
+    "storage": "its storage",
+    "rate": "its rate",
+}
 #: least share of its prior's variance that points took from a number that is worth telling
 TOLD = 0.1
 
@@ -86,7 +93,7 @@ def sentences(answer: Answer) -> list[str]:
     """Why the curve is as it is: bend, law, measured points, engine."""
     found = [*_bend(answer), *_peak(answer), *_law(answer), *_measured(answer)]
     found += [*_training(answer), *lived.sentences(answer), *_epoch(answer)]
-    found += [*_startup(answer), *_beside(answer)]
+    found += [*_startup(answer), *_beside(answer), *_input(answer)]
     return [*found, *_engines(answer)]
 
 
@@ -232,6 +239,24 @@ def _beside(answer: Answer) -> list[str]:
         text += f", at most {duration(cost.at_most_s)}" if cost.at_most_s is not None else ""
         texts.append(f"{cost.name} ({text}) per {cost.per}")
     return [f"Beside the step, on {ranks(last.ranks)}: {'; '.join(texts)}."]
+
+
+def _input(answer: Answer) -> list[str]:
+    """How steps are fed, and what would hold up none, at the largest count."""
+    last = _last(answer, lambda p: p.input)
+    if last is None or (fed := last.input) is None:
+        return []
+    text = (
+        f"The loader takes {duration(fed.input_s)} for the batches of a step on "
+        f"{ranks(last.ranks)}, limited by {LIMITS[fed.limit]}; steps wait "
+        f"{duration(fed.exposed_input_s)}. "
+    )
+    text += f"Steps never wait at {number(fed.needed_per_s)} samples/s a node"
+    if fed.cores is not None:
+        text += f", for which {number(fed.cores)} cores of it prepare samples"
+    if fed.read_needed is not None:
+        text += f" and {show(fed.read_needed, 'B/s')} are read"
+    return [text + "."]
 
 
 def _epoch(answer: Answer) -> list[str]:

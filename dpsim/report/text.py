@@ -28,7 +28,7 @@ _SPLIT = {
     "compute_s": "compute",
     "exposed_communication_s": "exposed communication",
     "bubble_s": "pipeline bubble",
-    "stall_s": "stall (host, or a slower rank)",
+    "stall_s": "stall (host, a slower rank, or no batch)",
 }
 
 

@@ -26,6 +26,8 @@ from dpsim.predict.uncertainty import interval
 
 #: measurements more uncertain than this are reported, not scored [%]
 MAX_UNCERTAINTY = 5.0
+#: what tables flag as a collapse is a rate per GPU below this share of that at the count before
+COLLAPSED = 0.35
 
 
 @dataclass(frozen=True)
@@ -227,16 +229,19 @@ def _predicted(row: TrainingRow, anchors: Anchors) -> TrainingOutcome:
             failure = failure or str(error)
     if not found:
         return TrainingOutcome(row.number, "refused", failure)
-    return _outcome(row, found)
+    return _outcome(row, anchors.rows, found)
 
 
-def _outcome(row: TrainingRow, found: Sequence[PlayedReading]) -> TrainingOutcome:
-    """One outcome out of those under each reading that could be played, the usual one first."""
+def _outcome(
+    row: TrainingRow, rows: Sequence[TrainingRow], found: Sequence[PlayedReading]
+) -> TrainingOutcome:
+    """One outcome of a row of `rows` out of those under each reading that could be played, the
+    usual one first."""
     here, base = found[0].here, found[0].base
     parts = [one.part for one in found]
     time, (low, high) = mixture.point(parts), mixture.bounds(parts)
     ends = sorted((here.value(low), here.value(high)))
-    unfit = unscored(row)
+    unfit = unscored(row, rows)
     notes = [f"not scored: {unfit}"] if unfit else []
     notes += [shortened.NOTE] if found[0].shortened else []
     scored = None if unfit else _scored(here, base, time, (ends[0], ends[1]))
@@ -263,15 +268,30 @@ def _repeated(here: MeasuredCase, base: MeasuredCase | None) -> bool:
     return (here.case.mesh, here.data["batch"]) == (base.case.mesh, base.data["batch"])
 
 
-def unscored(row: TrainingRow) -> str:
-    """Why the error of this row says nothing; empty where it does."""
+def unscored(row: TrainingRow, rows: Sequence[TrainingRow] = ()) -> str:
+    """Why the error of this row of the series `rows` says nothing; empty where it does."""
     if row.text("quality") not in ("A", "B", ""):
         return f"quality {row.text('quality')}"
     if "superlinear" in row.text("notes").lower():
         return "flagged superlinear"
     if (row.get("rel_unc_pct") or 0.0) > MAX_UNCERTAINTY:
         return f"measured to {row.get('rel_unc_pct')} % only"
+    if _fallen(row, rows):
+        return f"still below {COLLAPSED:.0%} of the rate before a flagged collapse"
     return ""
+
+
+def _fallen(row: TrainingRow, rows: Sequence[TrainingRow]) -> bool:
+    """Whether `row` has the rate to which a smaller count of its series fell: a table compares
+    with the count before, and so flags the first of them only."""
+    sound, fell = 0.0, False
+    for one in sorted(rows, key=lambda one: one.gpus):
+        rate = (one.get("throughput_global") or 0.0) / one.gpus
+        fell = fell or "flag collapse" in one.text("notes").lower()
+        if one.number == row.number:
+            return fell and 0.0 < rate < COLLAPSED * sound
+        sound = sound if fell else rate
+    return False
 
 
 def _scored(

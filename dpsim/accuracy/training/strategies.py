@@ -33,7 +33,7 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
     """
     words = vocabulary().strategies
     text = " | ".join(row.text(column) for column in _COLUMNS).lower()
-    refused = meaning(words.refused, text)
+    refused = meaning(words.refused, f"{text} | {row.text('model').lower()}")
     if refused is not None:
         raise Refused(f"{refused} ({row.text('strategy')})")
     data, _ = next(told(words.kinds, text, row.text), ({}, []))

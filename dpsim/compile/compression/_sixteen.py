@@ -7,36 +7,44 @@ hold what was reduced until backward has ended.
 
 from __future__ import annotations
 
-from dpsim.compile.compression import Compression, Payload, Transit, Work
+from dpsim.compile.compression import Payload, Transit, Work
+from dpsim.compile.compression._codec import Codec
 from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.record import record
 
 WIDTH = 2  # bytes of an element that travels
 
 
-class SixteenBit(Compression):
+@record
+class SixteenBit(Codec):
     """One all-reduce of 16-bit elements; what is as narrow already is only divided."""
 
     def transits(self, payload: Payload, ranks: int) -> tuple[Transit, ...]:
         """A cast from S bytes to H moves S + H, the division 2 H; half of what is moved counts as
         read and written once."""
-        wire = _wire(payload)
-        return (Transit("all_reduce", wire, Work(_cast(payload) + wire)),)
+        wire = wire_bytes(payload)
+        return (Transit("all_reduce", wire, Work(cast_bytes(payload) + wire)),)
 
     def decode(self, payload: Payload, ranks: int) -> Work:
         """The cast back."""
-        return Work(_cast(payload))
+        return Work(cast_bytes(payload))
 
     def memory(self, payload: Payload, ranks: int) -> dict[str, float]:
         """What was reduced, where it is no view of the bucket."""
-        wire = _wire(payload)
+        wire = wire_bytes(payload)
         return {"compressed buckets": wire if wire < payload.bytes else 0.0}
 
+    def pushed(self, payload: Payload) -> float | None:
+        return wire_bytes(payload)
 
-def _wire(payload: Payload) -> float:
+
+def wire_bytes(payload: Payload) -> float:
+    """What travels of a bucket [B]."""
     width = DTYPE_BYTES[payload.dtype]
     return payload.bytes * min(WIDTH, width) / width
 
 
-def _cast(payload: Payload) -> float:
-    wire = _wire(payload)
+def cast_bytes(payload: Payload) -> float:
+    """What one cast of a bucket reads and writes once [B]; 0 where nothing is cast."""
+    wire = wire_bytes(payload)
     return (payload.bytes + wire) / 2 if wire < payload.bytes else 0.0

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from dpsim.compile.behaviour import Behaviour, World
+from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.groups import Partition
 from dpsim.compile.held import Held, constant
@@ -143,6 +144,26 @@ class Strategy:
 
     def accept_backend(self, backend: str) -> None:
         """Refuse a library of collectives that the system itself refuses."""
+
+    @property
+    def compression(self) -> Compression | None:
+        """What the system's own settings compress gradients with."""
+        return None
+
+    @property
+    def bare(self) -> Strategy:
+        """The same system without that."""
+        return self
+
+    def accept_compression(self, compression: Compression) -> None:
+        """Refuse what the system's gradients cannot become before they travel (key `compression`
+        at the top)."""
+        raise Refused(
+            f"{plugins.name_of(compression)} is not modelled with {plugins.name_of(self)}; ddp "
+            "takes every compression, horovod fp16, zero fp16 and bf16, and precision.reduce is "
+            "what sharded gradients travel in",
+            ("compression",),
+        )
 
     # -- memory -------------------------------------------------------------------------------
 

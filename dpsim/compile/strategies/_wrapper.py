@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
+from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Exchange
 from dpsim.compile.groups import Partition
 from dpsim.compile.held import Held
@@ -65,6 +66,17 @@ class Wrapper(Strategy):
 
     def accept_backend(self, backend: str) -> None:
         self.inner.accept_backend(backend)
+
+    @property
+    def compression(self) -> Compression | None:
+        return self.inner.compression
+
+    @property
+    def bare(self) -> Strategy:
+        return self if self.compression is None else self.inner.bare
+
+    def accept_compression(self, compression: Compression) -> None:
+        self.inner.accept_compression(compression)
 
     def on_device(self) -> Strategy:
         inner = self.inner.on_device()

@@ -140,7 +140,8 @@ def gathered(knobs: Zero, gradients: Sequence[Gradient]) -> Iterable[tuple[str, 
 
 
 def reduced_bytes(job: Job, gradient: Gradient) -> float:
-    """Gradients travel in `precision.reduce` (DeepSpeed: communication_data_type) or their own
-    dtype."""
-    dtype = job.precision.reduce or gradient.dtype
+    """Gradients travel in `precision.reduce` or as `compression` has it (DeepSpeed:
+    communication_data_type), or in their own dtype."""
+    cast = job.compression.kind if job.compression else None
+    dtype = job.precision.reduce or cast or gradient.dtype
     return float(DTYPE_BYTES[dtype] * gradient.elements)

@@ -22,10 +22,12 @@ torch/nn/modules/_functions.py (forward gathers 2C + 1 statistics of every rank,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Annotated, Literal, NamedTuple
 
-from dpsim.compile.compression import Compression, Hook, Payload, Transit
-from dpsim.compile.exchange import Exchange, Leg, Message, Work
+from dpsim.compile.compressed import coded, payload_of
+from dpsim.compile.compression import Compression, Hook
+from dpsim.compile.exchange import Exchange, Message
 from dpsim.compile.held import Held
 from dpsim.compile.job import Gradient, Job, arrival, copied, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
@@ -48,11 +50,10 @@ CAP_LIST = (2, 13)
 #: coalesced by dtype; torch/nn/parallel/distributed.py, broadcast_bucket_size, and
 #: torch/distributed/utils.py, _sync_module_states, 2.13
 FIRST_MESSAGE = 250 * 1024 * 1024
-#: how traces call the collectives of a bucket
-LETTERS = {
-    "all_reduce": "AR", "all_gather": "AG", "reduce_scatter": "RS", "all_to_all": "A2A",
-    "broadcast": "BC", "reduce": "R",
-}  # fmt: skip
+_ONE_HOOK = (
+    "torch runs the optimizer in backward as a communication hook of its own and takes one hook; "
+    "comm_hook: none is accepted"
+)
 Megabytes = Annotated[float, units.Unit("1", low=0.0, high=1e6, above=True)]
 
 
@@ -62,10 +63,6 @@ class Bucket(NamedTuple):
     tensors: tuple[int, ...]
     bytes: int
     dtype: str
-
-    def payload(self, gradients: Sequence[Gradient]) -> Payload:
-        """What a compression sees of it."""
-        return Payload(tuple(gradients[t].shape for t in self.tensors), self.dtype, self.bytes)
 
 
 @record
@@ -77,8 +74,8 @@ class Ddp(Strategy):
 
     bucket_cap_mb_list  caps in MiB of the first, second, … bucket, in the first iteration too; the
                         last one holds for all further ones (torch 2.13 and later)
-    comm_hook           `fp16` and `bf16` are torch's compressing hooks: gradients travel in 16 bit;
-                        or another compression
+    comm_hook           what compresses gradients, as `compression` at the top says it too: `fp16`
+                        and `bf16` are torch's compressing hooks
     sync_batchnorm      batch normalisation over all ranks (SyncBatchNorm)
     join                inside torch's Join context, for uneven inputs, while all ranks have some
     optimizer_in_backward  a bucket's parameters are updated when it has been reduced
@@ -112,11 +109,7 @@ class Ddp(Strategy):
                 ("backup_workers",),
             )
         if self.optimizer_in_backward and self.comm_hook != "none":
-            raise Refused(
-                "torch runs the optimizer in backward as a communication hook of its own and "
-                "takes one hook; comm_hook: none is accepted",
-                ("comm_hook",),
-            )
+            raise Refused(_ONE_HOOK, ("comm_hook",))
 
     def _accept_list(self, caps: tuple[float, ...]) -> None:
         where = ("bucket_cap_mb_list",)
@@ -134,14 +127,16 @@ class Ddp(Strategy):
         return DdpStep(self, job, iteration).play()
 
     def accept_backend(self, backend: str) -> None:
-        hook = self.comm_hook if isinstance(self.comm_hook, str) else self.comm_hook.kind
-        if hook == "bf16" and backend == "gloo":
+        if self.compression is not None:
+            self.compression.accept_backend(backend, ("strategy", "comm_hook"))
+
+    def accept_compression(self, compression: Compression) -> None:
+        if self.comm_hook != "none":
             raise Refused(
-                "torch takes its bf16 hook only with NCCL 2.10 or XCCL "
-                "(torch/nn/parallel/distributed.py, _check_comm_hook); over gloo fp16 is accepted, "
-                "and sends as much",
-                ("strategy", "comm_hook"),
+                "says the same as strategy.comm_hook; give one of the two", ("compression",)
             )
+        if self.optimizer_in_backward:
+            raise Refused(_ONE_HOOK, ("compression",))
 
     def _accept(self, job: Job) -> None:
         """Refuse what only shows with a job."""
@@ -163,33 +158,45 @@ class Ddp(Strategy):
         """The buckets of the `iteration`-th backward that reduces; DDP wraps the stage of a
         pipeline as a module of its own."""
         gradients = gradients_of(job)
-        found = self.buckets(gradients, job, iteration)
-        late = self.static_graph and iteration == 1
+        codec = self._codec(job, iteration)
+        whole = codec is not None and codec.whole
+        found = self._whole(gradients) if whole else self.buckets(gradients, job, iteration)
+        late = whole or (self.static_graph and iteration == 1)
         layers = due_after(job, gradients, [bucket.tensors for bucket in found], late=late)
         copies = copied(gradients)
         back = 0.0 if self.gradient_as_bucket_view else sum(copies.values())
-        messages = (self._message(k, b, layers[k], gradients, job) for k, b in enumerate(found))
+        messages = (
+            self._message(k, b, layers[k], gradients, job, codec) for k, b in enumerate(found)
+        )
         return Exchange(tuple(messages), COMM, copies, back)
 
+    def _codec(self, job: Job, iteration: int | None) -> Compression | None:
+        """What compresses gradients in `iteration`."""
+        codec = self.compression or job.compression
+        return None if codec is None else codec.at(iteration)
+
     def _message(
-        self, k: int, bucket: Bucket, layer: int, gradients: Sequence[Gradient], job: Job
+        self,
+        k: int,
+        bucket: Bucket,
+        layer: int,
+        gradients: Sequence[Gradient],
+        job: Job,
+        codec: Compression | None,
     ) -> Message:
-        """Bucket `k`: an all-reduce, or what the communication hook makes of it."""
-        transits: tuple[Transit, ...] = (Transit("all_reduce", float(bucket.bytes)),)
-        decode = Work()
-        if self.compression is not None:
-            payload = bucket.payload(gradients)
-            transits = self.compression.transits(payload, job.ranks)
-            decode = self.compression.decode(payload, job.ranks)
-        legs: list[Leg] = []
-        for transit in transits:
-            again = "'" * sum(leg.operation == transit.operation for leg in legs)
-            delay = job.work_seconds(transit.encode) if transit.awaits else None
-            name = LETTERS[transit.operation]
-            legs.append(Leg(name, transit.operation, transit.bytes, tail=again, delay=delay))
-        title = f"{legs[0].name}{k} ({bucket.dtype})"
-        encode = sum((transit.encode for transit in transits if not transit.awaits), Work())
-        return Message(layer, tuple(legs), bucket.tensors, title, bucket.bytes, encode, decode)
+        """Bucket `k`: an all-reduce, or what a compression makes of it."""
+        payload, elements = (
+            payload_of(gradients, bucket.tensors),
+            sum(g.elements for g in gradients),
+        )
+        legs, encode, decode, blocks = coded(codec, payload, job, elements)
+        first = legs[0].name if legs else "AR"
+        title = f"{first}{k} ({bucket.dtype})"
+        return Message(layer, legs, bucket.tensors, title, bucket.bytes, encode, decode, blocks)
+
+    def _whole(self, gradients: Sequence[Gradient]) -> tuple[Bucket, ...]:
+        """All gradients of a dtype as one."""
+        return assign_buckets([(g.dtype, g.bytes) for g in gradients], (), None)
 
     def buckets(
         self, gradients: list[Gradient], job: Job, iteration: int | None
@@ -214,11 +221,16 @@ class Ddp(Strategy):
     @property
     def compression(self) -> Compression | None:
         """What the communication hook does to a bucket."""
+        if self.comm_hook == "none":
+            return None
         if isinstance(self.comm_hook, str):
-            return (
-                None if self.comm_hook == "none" else plugins.find("compression", self.comm_hook)()
-            )
+            found: Compression = plugins.find("compression", self.comm_hook)()
+            return found
         return self.comm_hook
+
+    @property
+    def bare(self) -> Ddp:
+        return replace(self, comm_hook="none")
 
     @property
     def takes_uneven_inputs(self) -> bool:
@@ -252,10 +264,11 @@ class Ddp(Strategy):
         parts = state_bytes(job, 1.0)
         if not self.gradient_as_bucket_view:
             parts["DDP buckets"] = parts["gradients"]
-        if self.compression is not None:
+        if (codec := self._codec(job, None)) is not None:
             gradients = gradients_of(job)
-            for bucket in self.buckets(gradients, job, None):
-                kept = self.compression.memory(bucket.payload(gradients), job.ranks)
+            found = self._whole(gradients) if codec.whole else self.buckets(gradients, job, None)
+            for bucket in found:
+                kept = codec.memory(payload_of(gradients, bucket.tensors), job.ranks)
                 for name, size in kept.items():
                     parts[name] = parts.get(name, 0.0) + size
         return parts

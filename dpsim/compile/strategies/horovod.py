@@ -13,6 +13,8 @@ fusion_buffer_manager.cc; commit 2626dc87, after 0.28) and in its CHANGELOG.md:
   and all that was skipped stay within the threshold; otherwise the response is closed.
 * A response of several tensors is copied into the fusion buffer and out of it; a single tensor is
   reduced in place.  All-reduces run in order on one communicator.
+* `compression: fp16` casts a gradient when it is ready, before it is enqueued, and back after the
+  wait (horovod/torch/compression.py, optimizer.py).
 * `optimizer.step()` waits for all of them.  One process alone registers no hooks.
 * A hierarchical all-reduce (nccl_operations.cc, NCCLHierarchicalAllreduce) reduce-scatters inside
   the node, copies a rank's part to the host, all-reduces it across the nodes with all ranks of the
@@ -28,7 +30,8 @@ from collections.abc import Callable, Sequence
 from math import ceil, log2
 from typing import Annotated, Literal, NamedTuple
 
-from dpsim.compile.exchange import Exchange, Leg, Message
+from dpsim.compile.compression import Compression
+from dpsim.compile.exchange import Exchange, Leg, Message, Work
 from dpsim.compile.groups import Partition, consecutive, fitting, strided
 from dpsim.compile.job import Gradient, Job, arrival, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
@@ -36,6 +39,7 @@ from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies import Strategy, TorchVersion
 from dpsim.compile.strategies._offload import LINK
 from dpsim.core import units
+from dpsim.core.dtypes import DTYPE_BYTES
 from dpsim.core.record import Check, Count, Flag, Refused, record
 
 #: CHANGELOG.md, 0.21.0: cycle time from 5 ms to 1 ms, fusion threshold from 64 MB to 128 MB, and
@@ -98,6 +102,13 @@ class Horovod(Strategy):
     host_latency: units.Seconds = 20e-6
     request_cost: units.Seconds = 1e-6
     pcie_bandwidth: units.BytesPerSecond | None = None
+
+    def accept_compression(self, compression: Compression) -> None:
+        if compression.kind != "fp16":
+            raise Refused(
+                f"Horovod has no {compression.kind}; its hvd.Compression has none and fp16",
+                ("compression",),
+            )
 
     def __post_init__(self) -> None:
         if self.op == "adasum":
@@ -163,10 +174,12 @@ class Horovod(Strategy):
         launches = self.launches(job, iteration)
         groups = [launch.response.tensors for launch in launches]
         layers = due_after(job, gradients_of(job), groups)
+        casts = _casts(job) if launches else {}
         return Exchange(
             tuple(self._message(k, x, layers[k], job) for k, x in enumerate(launches)),
             COMM,
-            copy_back=sum(x.response.copied for x in launches),
+            casts,
+            copy_back=sum(x.response.copied for x in launches) + sum(casts.values()),
         )
 
     def _message(self, k: int, launch: Launch, layer: int, job: Job) -> Message:
@@ -194,7 +207,7 @@ class Horovod(Strategy):
         """
         if job.ranks == 1:
             return ()
-        gradients = gradients_of(job)
+        gradients = _sent(job)
         ready = _ready_times(gradients, job)
         order = arrival(gradients, job)
         if not order:
@@ -255,10 +268,39 @@ class _Step(ExchangeStep):
         self.ended[layer] = self.issue.last
         super().after_backward(layer)
 
+    def copy(self, name: str, work: Work, after: tuple[int, ...] = ()) -> None:
+        """A cast puts off when the layer's gradients are there."""
+        super().copy(name, work, after)
+        if self.ended and not after:
+            self.ended[next(reversed(self.ended))] = self.issue.last
+
     def trigger(self, message: Message) -> tuple[int, ...]:
         """The backward that ends the last gradient of a response."""
         last = max((self.gradients[t].ready for t in message.gradients), key=self.place.__getitem__)
         return (self.ended[last],)
+
+
+def _sent(job: Job) -> list[Gradient]:
+    """The gradients as they are enqueued."""
+    found = gradients_of(job)
+    if job.compression is None:
+        return found
+    return [_narrowed(gradient) for gradient in found]
+
+
+def _narrowed(gradient: Gradient) -> Gradient:
+    size = min(gradient.bytes, gradient.elements * DTYPE_BYTES["fp16"])
+    return gradient if size == gradient.bytes else gradient._replace(bytes=size, dtype="fp16")
+
+
+def _casts(job: Job) -> dict[int, float]:
+    """What casting reads and writes once after each layer's backward [B]."""
+    found: dict[int, float] = {}
+    for gradient, sent in zip(gradients_of(job), _sent(job), strict=True):
+        if sent.bytes < gradient.bytes:
+            moved = (gradient.bytes + sent.bytes) / 2
+            found[gradient.ready] = found.get(gradient.ready, 0.0) + moved
+    return found
 
 
 def _ready_times(gradients: list[Gradient], job: Job) -> list[float]:

@@ -36,6 +36,7 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from dpsim.collectives import ring_payload
+from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Exchange, Leg
 from dpsim.compile.groups import Partition, consecutive, everyone, fitting, strided
 from dpsim.compile.held import Held, constant, gradient_bytes, so_far
@@ -204,6 +205,16 @@ class Zero(Strategy):
             for name, size in gathered(self, found.gradients)
         )
         return Exchange(found.messages(), COMM, found.copies(), gathers=gathers, shards=shards)
+
+    def accept_compression(self, compression: Compression) -> None:
+        """What DeepSpeed calls communication_data_type."""
+        if compression.kind not in ("fp16", "bf16"):
+            raise Refused(
+                f"{compression.kind} is not modelled with zero, and DeepSpeed's 1-bit optimizers "
+                "run without it; fp16 and bf16 (communication_data_type), "
+                "zero_quantized_gradients, or ddp are accepted",
+                ("compression",),
+            )
 
     def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""

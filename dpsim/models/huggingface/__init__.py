@@ -1,11 +1,11 @@
 """Models from Hugging Face `config.json` files: sizes in, layers out.
 
-`read_config` knows the families gpt2, bert, opt, the rotary families llama, mistral, qwen2,
-qwen3, phi3, gemma and gemma2, and with sparse experts mixtral, qwen2_moe, qwen3_moe, olmoe,
-gpt_oss, dbrx, deepseek_v2, deepseek_v3 and kimi_k2; every other family is refused by name.  Tensor
-names, shapes and their registration order follow huggingface/transformers
-`src/transformers/models/FAMILY/modeling_FAMILY.py`.  FLOP, traffic and memory follow the rules in
-`dpsim/models/transformer_layers.py` and `dpsim/models/expert_layers.py`.
+`read_config` knows the families of the table at the end of this module; every other one is refused
+by name.  Tensor names, shapes and their registration order follow huggingface/transformers
+`src/transformers/models/FAMILY/modeling_FAMILY.py`, those of diffusion models
+huggingface/diffusers. FLOP, traffic and memory follow the rules in
+`dpsim/models/transformer_layers.py`, `dpsim/models/expert_layers.py` and
+`dpsim/models/layer_sum.py`.
 
 A block is two layers, ``….attention`` and ``….mlp``, of one unit.  The norm of each half belongs
 to that half and comes after its matrices, as the rotary families register them (GPT-2 registers it
@@ -26,14 +26,24 @@ Parameter counts, with P positions, T token types, L blocks, and h, f, a, k, d, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 from dpsim.core import unknown
 from dpsim.core.record import Refused
 from dpsim.models import Model
-from dpsim.models.huggingface import deepseek, rotary, sparse
+from dpsim.models.huggingface import (
+    decoders,
+    deepseek,
+    encoder_decoder,
+    encoders,
+    joint,
+    rotary,
+    sparse,
+    unet,
+    vision,
+)
 from dpsim.models.huggingface.config import SIZE_LIMIT, Config, whole
 from dpsim.models.huggingface.learned import bert, gpt2, opt
 from dpsim.models.huggingface.tensors import Parts
@@ -45,36 +55,86 @@ Attention = Literal["flash", "math"]
 
 
 def read_config(
-    data: Mapping[str, Any], *, sequence_length: int, name: str, attention: Attention = "flash"
+    data: Mapping[str, Any],
+    *,
+    sequence_length: int | None,
+    name: str,
+    attention: Attention = "flash",
+    target_length: int | None = None,
+    image_size: int | None = None,
+    head: str | None = None,
 ) -> Model:
-    """The model that `data` (a parsed `config.json`) describes, for sequences of that many tokens;
-    `attention: math` stores the scores of every pair of tokens.
+    """The model that `data` (a parsed `config.json`) describes, for sequences of that many tokens,
+    or images of so many pixels along one side; `target_length` tokens for a decoder beside an
+    encoder, `head` behind an encoder; `attention: math` stores the scores of every pair of tokens.
 
-    One sample is one sequence.  Parameters are fp32 unless the trainer says otherwise: the file's
-    `torch_dtype` states how weights were stored and is ignored.  Raises Refused naming the key.
+    One sample is one sequence, or one image.  Parameters are fp32 unless the trainer says
+    otherwise: the file's `torch_dtype` states how weights were stored and is ignored.  Raises
+    Refused naming the key.
     """
     if not isinstance(data, Mapping):
         raise Refused("a model configuration must be a mapping (a JSON object)")
-    tokens = whole(sequence_length, "sequence_length", SIZE_LIMIT)
-    config = Config(data, tokens, stored=attention == "math")
-    layers, order = _FAMILIES[_family(data)](config)
-    return Model(name=name, layers=layers, forward_order=order, sample="sequence", tokens=tokens)
+    sizes = (sequence_length, "sequence_length"), (target_length, "target_length")
+    tokens, target, pixels = (
+        None if size is None else whole(size, key, SIZE_LIMIT)
+        for size, key in (*sizes, (image_size, "image_size"))
+    )
+    family = _family(data)
+    given = {"sequence_length": tokens, "target_length": target, "image_size": pixels, "head": head}
+    _check_use(family, [key for key, value in given.items() if value is not None])
+    config = Config(data, tokens, attention == "math", target, pixels, head)
+    layers, order = _FAMILIES[family](config)
+    image = family in _IMAGES
+    kind, count = ("image", 1) if image else ("sequence", _tokens(family, config))
+    return Model(name=name, layers=layers, forward_order=order, sample=kind, tokens=count)
+
+
+def _tokens(family: str, config: Config) -> int:
+    """Tokens that a sequence counts as."""
+    return encoder_decoder.heard(config) if family == "whisper" else config.tokens
+
+
+def takes_length(data: Mapping[str, Any]) -> bool:
+    """Whether the model that `data` describes needs a `sequence_length` to be known."""
+    return _family(data) not in (*_IMAGES, "whisper")
+
+
+def kind_of(data: Mapping[str, Any]) -> str:
+    """What kind of model `data` describes, as far as one may stand for another: "image", "encoder
+    and decoder", "encoder" or "decoder"."""
+    family = _family(data)
+    if family in _IMAGES:
+        return "image"
+    if family in _USES["target_length"]:
+        return "encoder and decoder"
+    return "encoder" if family in _USES["head"] else "decoder"
+
+
+def _check_use(family: str, given: Sequence[str]) -> None:
+    """Refuse keys that `family` has no use for."""
+    for key in given:
+        users = _USES.get(key)
+        if users is None and family in _WITHOUT_TEXT:
+            raise Refused(f"{family} has samples without tokens", (key,))
+        if users is not None and family not in users:
+            raise Refused(f"{family} has no use for it; it is for {', '.join(users)}", (key,))
 
 
 def _family(data: Mapping[str, Any]) -> str:
     """The model family; BERT files of Google's original key set carry no `model_type`."""
-    family = data.get("model_type")
+    family = data.get("model_type", data.get("_class_name"))  # diffusers names the class
     if family is None and "type_vocab_size" in data and "intermediate_size" in data:
         return "bert"
-    known = ", ".join(sorted(_FAMILIES))
+    known = f"{', '.join(_USUAL)} and {len(_FAMILIES) - len(_USUAL)} more"
     if family is None:
         raise Refused(f"is missing; known: {known}", ("model_type",))
     if not isinstance(family, str):
         raise Refused(f"{str(family)[:60]!r} is not a name; known: {known}", ("model_type",))
     if family not in _FAMILIES:
+        near = unknown.did_you_mean(family, _FAMILIES)
         said = (
             unknown.not_modelled(family)
-            or f"model family {family[:60]!r} is not modelled; {_RECORD}"
+            or f"model family {family[:60]!r} is not modelled; {near}{near and ' '}{_RECORD}"
         )
         raise Refused(f"{said}; known: {known}", ("model_type",))
     return family
@@ -84,8 +144,50 @@ _FAMILIES: dict[str, Callable[[Config], Parts]] = {
     "gpt2": gpt2,
     "bert": bert,
     "opt": opt,
+    "falcon": decoders.falcon,
+    "bloom": decoders.bloom,
+    "gptj": decoders.gptj,
+    "gpt_neox": decoders.gpt_neox,
+    "gpt_neo": decoders.gpt_neo,
+    "mpt": decoders.mpt,
+    "chatglm": decoders.chatglm,
+    "t5": encoder_decoder.t5,
+    "mt5": partial(encoder_decoder.t5, gated=True, tied=False),
+    "umt5": partial(encoder_decoder.t5, gated=True, tied=False, every=True),
+    "bart": encoder_decoder.bart,
+    "mbart": partial(encoder_decoder.bart, final=True),
+    "whisper": encoder_decoder.whisper,
+    "roberta": encoders.roberta,
+    "xlm-roberta": encoders.roberta,
+    "camembert": encoders.roberta,
+    "electra": encoders.electra,
+    "distilbert": encoders.distilbert,
+    "albert": encoders.albert,
+    "deberta-v2": encoders.deberta_v2,
+    "vit": vision.vit,
+    "deit": vision.vit,
+    "clip": vision.clip,
+    "UNet2DConditionModel": unet.unet,
+    "SD3Transformer2DModel": joint.sd3,
+    "FluxTransformer2DModel": joint.flux,
     **{name: partial(rotary.rotary, family) for name, family in rotary.FAMILIES.items()},
     **{name: partial(sparse.sparse, family) for name, family in sparse.FAMILIES.items()},
     "dbrx": sparse.dbrx,
     **{name: partial(deepseek.deepseek, biased) for name, biased in deepseek.FAMILIES.items()},
 }
+
+#: those that are named where another is refused
+_USUAL = ("bert", "gpt2", "llama", "mixtral", "t5", "vit")
+#: those whose samples are images, and those whose samples have no tokens that a scenario states
+_DIFFUSION = ("UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
+_IMAGES = ("vit", "deit", "clip", *_DIFFUSION)
+_WITHOUT_TEXT = ("vit", "deit")
+#: keys of a scenario that only some have a use for
+_USES = {
+    "target_length": ("t5", "mt5", "umt5", "bart", "mbart", "whisper"),
+    "image_size": _IMAGES,
+    "head": (
+        "bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert",
+        "deberta-v2", "vit", "deit",
+    ),
+}  # fmt: skip

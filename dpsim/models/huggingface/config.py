@@ -24,11 +24,32 @@ def whole(value: Any, key: str, high: int) -> int:
 
 @dataclass(frozen=True)
 class Config:
-    """Checked access to a configuration; every complaint names its key."""
+    """Checked access to a configuration; every complaint names its key.
+
+    length   tokens per sequence; None where the scenario does not say
+    target   tokens of what a decoder is given beside an encoder; None: as many
+    image    pixels along one side; None: the configuration's
+    head     what stands behind an encoder; None: what is usual
+    stored   scores of attention are stored (no flash attention)
+    """
 
     data: Mapping[str, Any]
-    tokens: int
+    length: int | None
     stored: bool = False
+    target: int | None = None
+    image: int | None = None
+    head: str | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens per sequence, which models of text cannot do without."""
+        if self.length is None:
+            raise Refused("is missing", ("sequence_length",))
+        return self.length
+
+    @property
+    def target_tokens(self) -> int:
+        return self.tokens if self.target is None else self.target
 
     def size(self, *keys: str, default: int | None = None, high: int = SIZE_LIMIT) -> int:
         """The integer under the first of `keys` (aliases must agree); null counts as absent."""

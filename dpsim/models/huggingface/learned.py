@@ -6,16 +6,9 @@ from collections.abc import Iterator
 
 from dpsim.models import Layer, Tensor
 from dpsim.models.huggingface.config import Config
+from dpsim.models.huggingface.encoders import behind
 from dpsim.models.huggingface.tensors import Parts, linear, norm
-from dpsim.models.transformer_layers import (
-    Block,
-    attention,
-    embedding,
-    final_norm,
-    head,
-    mlp,
-    pooler,
-)
+from dpsim.models.transformer_layers import Block, attention, embedding, final_norm, head, mlp
 
 # GPT-2 -------------------------------------------------------------------------------------------
 
@@ -63,7 +56,7 @@ def _gpt2_block(block: Block, unit: str, tokens: int) -> Iterator[Layer]:
 
 
 def bert(config: Config) -> Parts:
-    """BERT's encoder and pooler (`BertModel`), without the heads of its pre-training tasks."""
+    """BERT's encoder and pooler (`BertModel`), or what `head` says behind it."""
     config.require("position_embedding_type", "absolute")
     config.require("add_cross_attention", False)
     config.require("is_decoder", False)
@@ -85,8 +78,8 @@ def bert(config: Config) -> Parts:
     layers = [embedding("embeddings", h, tables, s, dropout=drop, lookups=3)]
     for i in range(config.layers("num_hidden_layers")):
         layers += _bert_block(block, f"encoder.layer.{i}", s)
-    layers.append(pooler("pooler", h, linear("pooler.dense", h, h)))
-    return tuple(layers), ()
+    last = behind(config, h, "embeddings", h, config.size("vocab_size"), pooled="pooler")
+    return (*layers, *last), ()
 
 
 def _bert_block(block: Block, unit: str, tokens: int) -> Iterator[Layer]:

@@ -16,7 +16,7 @@ otherwise it says so (NotApplicable) and the event engine is the one to ask.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from dpsim.play.vectorised.replay import Replayed
 from dpsim.play.vectorised.role import Role
 from dpsim.play.vectorised.sharing import Sharing
 from dpsim.play.vectorised.slowing import Slowing, Value, earliest
+from dpsim.play.vectorised.together import CriticalRank
+from dpsim.play.vectorised.together import splits as splits_of
 
 Lane = tuple[float, float]
 #: how far, as a share of a step, ranks and streams may be from where they were a step before, where
@@ -57,7 +59,7 @@ def play(
     runs = [_Run(request, lane, programs, sharing=sharing and k == 0)
             for k, lane in enumerate(lanes)]  # fmt: skip
     durations: list[float] = []
-    found: list[Split] = []
+    found: list[Split | CriticalRank] = []
     for number in range(request.steps):
         factors = request.factors(number)
         if not (factors >= 0).all():
@@ -68,9 +70,20 @@ def play(
         if number >= request.warmup:
             durations.append(first.last.duration)
             if splits:
-                found.append(found[-1] if repeated and found else first.last.split())
+                found.append(found[-1] if repeated and found else _critical(request, first.last))
     means = tuple(run.mean for run in runs)
-    return Timeline(tuple(durations), tuple(found), runs[0].last, lanes=means)
+    return Timeline(tuple(durations), _splits(found), runs[0].last, lanes=means)
+
+
+def _critical(request: Play, step: Replayed) -> Split | CriticalRank:
+    """Where the time of `step` went, or what it takes to find out for many steps at once."""
+    return step.split() if request.steady else step.critical()
+
+
+def _splits(found: Sequence[Split | CriticalRank]) -> tuple[Split, ...]:
+    """All of them found out."""
+    known = iter(splits_of([one for one in found if isinstance(one, CriticalRank)]))
+    return tuple(one if isinstance(one, Split) else next(known) for one in found)
 
 
 class _Programs:

@@ -14,6 +14,7 @@ from dpsim.play.vectorised.compiled import Compiled, Playable
 from dpsim.play.vectorised.position import Moment, front
 from dpsim.play.vectorised.role import Role, Span, Start, Watch
 from dpsim.play.vectorised.slowing import Indices, Slowing, Value, at, latest
+from dpsim.play.vectorised.together import CriticalRank, critical
 
 #: ranks that end with the last are told apart by what they computed, as far as they differ
 _MANY = 4096
@@ -73,6 +74,20 @@ class Replayed(Step):
             in_order = (noted[index] for index in range(len(noted)))
             self._columns[rank] = Column(*zip(*in_order, strict=True))
         return self._columns[rank]
+
+    def critical(self) -> CriticalRank:
+        """The critical rank, to be played again with those of other steps."""
+        rank = self.critical_rank()
+        role, column = self.place(rank)
+        spans = self._exchanged[role].items()
+        return critical(
+            self.cast,
+            self._programs[role],
+            self.origin,
+            self._starts[role].of_rank(column),
+            {place: (at(a, column), at(b, column)) for place, (a, b) in spans},
+            self.talk_before(rank),
+        )
 
     def _again(self, role: int, column: int | Indices, watch: Watch) -> None:
         """Play the ranks at `column` of a role again."""

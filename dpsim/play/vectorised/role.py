@@ -55,6 +55,17 @@ class Start(NamedTuple):
         alike = isinstance(self.host, float) and self.streams.alike
         return alike and self.slowing.alike and not self.late
 
+    def of_rank(self, column: Column) -> Start:
+        """That of one rank, or of several."""
+        return Start(
+            at(self.work, column),
+            self.factors.of_rank(column),
+            self.slowing.of_rank(column),
+            at(self.host, column),
+            self.streams.of_rank(column),
+            {index: at(seconds, column) for index, seconds in self.late.items()},
+        )
+
 
 class Role:
     """The state of all ranks of one role, or of some of them that are played again.
@@ -78,11 +89,9 @@ class Role:
     ) -> Start:
         """A step begins, in which all ranks of the role are `together` in every collective or not;
         returns where they are."""
-        work = self.position.now.each
+        work, clock, streams = self.position.now.each, self.slowing.copied(), self.streams.copied()
         plain = {index: one_or_all(seconds) for index, seconds in late.items()}
-        self.start = Start(
-            work, factors, self.slowing.copied(), self.host, self.streams.copied(), plain
-        )
+        self.start = Start(work, factors, clock, self.host, streams, plain)
         few = together and self.start.alike
         if few and not (isinstance(work, float) and isinstance(factors.each, float)):
             kept = front(work, factors.each)
@@ -109,13 +118,15 @@ class Role:
         cls, start: Start, program: Compiled, width: int, column: Column, watch: Watch | None = None
     ) -> Role:
         """The ranks at `column` alone at the begin of a step, to be played again."""
-        role = cls((), width, start.slowing.of_rank(column))
-        role.host = at(start.host, column)
-        role.streams = start.streams.of_rank(column)
+        role = cls((), width, start.slowing)
         role.watch = watch
-        late = {index: at(seconds, column) for index, seconds in start.late.items()}
-        role._begin(program, at(start.work, column), start.factors.of_rank(column), late)
+        role.enter(start.of_rank(column), program)
         return role
+
+    def enter(self, start: Start, program: Compiled) -> None:
+        """Be where `start` says that all ranks are."""
+        self.slowing, self.host, self.streams = start.slowing, start.host, start.streams
+        self._begin(program, start.work, start.factors, start.late)
 
     def replay(self, spans: Mapping[int, Span], column: Column, until: int) -> None:
         """Do the operations before place `until`, with what happened on communicators."""
@@ -145,7 +156,8 @@ class Role:
     def come(self) -> None:
         """The ranks come to an operation on a communicator: `arrival` says when."""
         op, done = self.task.op, self.task.done
-        self._issue(op)
+        if op.issue:
+            self._issue(op)
         found = later(self.host, self.streams.free(op.stream))
         self._fixed = self._awaited(self.task, found)
         self._moments = []
@@ -185,8 +197,7 @@ class Role:
         return found
 
     def _issue(self, op: Op) -> None:
-        if op.issue:
-            self.host = self.host + check_time(op.issue, f"issuing {op.name}")
+        self.host, self._free = self.host + check_time(op.issue, f"issuing {op.name}"), False
 
     def _awaited(self, task: Playable, found: Value) -> Value:
         """`found`, or when the last operation on a communicator that it awaits has ended."""
@@ -199,7 +210,8 @@ class Role:
         """The next operation, on the compute stream."""
         task = self.task
         op = task.op
-        self._issue(op)
+        if op.issue:
+            self._issue(op)
         if not isinstance(self.host, float) or self.host > 0.0:
             self._wait(self.host)
         if task.waits or task.done >= 0:
@@ -215,7 +227,7 @@ class Role:
         if task.kept:
             self._kept[task.number] = self._remembered(task.past)
         if op.blocks_host:
-            self.host = later(self.host, self._time())
+            self.host, self._free = later(self.host, self._time()), False
         if self.watch is not None:
             self.watch(task, ready, ready, self._time())
         self._go_on()
@@ -282,7 +294,7 @@ class Role:
         self.spans[self.next] = begin, end
         self.streams.occupy(op.stream, end)
         if op.blocks_host:
-            self.host = later(self.host, end)
+            self.host, self._free = later(self.host, end), False
         self._go_on()
 
     def _talk(self, op: Op, begin: Value, end: Value) -> None:
@@ -291,7 +303,8 @@ class Role:
         slowing.forget(position.low)
         kept = self._kept[self.task.done] if self.task.done >= 0 else None
         awaited = isinstance(kept, Moment) and kept == position.now
-        if not awaited and earliest(slowing.work(begin)) < position.high:
+        first = self.watch is None  # who is played again was found in order, but for rounding
+        if first and not awaited and earliest(slowing.work(begin)) < position.high:
             done = self._time()
             if np.any(begin < done * (1 - 1e-12)):
                 message = f"{op.name} begins beside a computation that was issued before it"

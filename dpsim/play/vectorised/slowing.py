@@ -11,7 +11,7 @@ ranks is still the latest, for `work` never falls.  Only what ranks have in comm
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 
 import numpy as np
@@ -77,6 +77,32 @@ class Slowing:
         other.alike = self.alike or isinstance(column, int)
         return other
 
+    @staticmethod
+    def stacked(clocks: Sequence[Slowing], join: Callable[[list[Value]], Value]) -> Slowing:
+        """The clocks of single ranks as that of the ranks of one role; `join` makes one value of
+        several."""
+        other = Slowing(clocks[0].contention)
+        other._past = join([clock._past for clock in clocks])
+        most = max(len(clock._live) for clock in clocks)
+        rows = zip(*(clock._padded(most) for clock in clocks), strict=True)
+        other._live = [(join(list(a)), join(list(b)), join(list(c)))
+                       for a, b, c in (zip(*row, strict=True) for row in rows)]  # fmt: skip
+        numbers = (other._past, *(value for stretch in other._live for value in stretch))
+        other.alike = all(isinstance(value, float) for value in numbers)
+        return other
+
+    def since(self, zero: Value, work: Value) -> tuple[Value, Slowing]:
+        """`work`, which is done at `zero`, and this clock, both counted from then on."""
+        other, shift = Slowing(self.contention), zero - self._past
+        other._live = [(a - zero, b - zero, c - shift) for a, b, c in self._live]
+        other.alike = self.alike
+        return work - shift, other
+
+    def _padded(self, size: int) -> list[tuple[Value, Value, Value]]:
+        """The stretches, behind as many empty ones as make `size` of them."""
+        begin, _, before = self._live[0] if self._live else (0.0, 0.0, 0.0)
+        return [(begin, begin, before)] * (size - len(self._live)) + self._live
+
     @property
     def ceased(self) -> float:
         """The work that ranks with one clock have done when nothing moves any more."""
@@ -93,7 +119,7 @@ class Slowing:
 
     def work(self, time: Value) -> Value:
         """What a rank has done by `time`."""
-        if isinstance(time, float) and self.alike:
+        if self.alike and isinstance(time, float):
             return self._work_of(time)
         if self.alike and self._live:
             times, _, lags = self._corners()
@@ -105,7 +131,7 @@ class Slowing:
 
     def time(self, work: Value) -> Value:
         """When a rank has done `work`."""
-        if isinstance(work, float) and self.alike:
+        if self.alike and isinstance(work, float):
             return self._time_of(work)
         if self.alike and self._live:
             _, works, lags = self._corners()
@@ -119,6 +145,13 @@ class Slowing:
     def _work_of(self, time: float, count: int | None = None) -> float:
         """`work` where one clock serves all ranks: only the last stretch begun by then counts, of
         the first `count`."""
+        if time.__class__ is float:
+            for begin, end, before in reversed(self._live):
+                if begin <= time:
+                    since, length = time - begin, end - begin
+                    found = before + since - self._lost * smaller(since, length)  # type: ignore[arg-type]
+                    return found
+            return time - self._past  # type: ignore[return-value]
         many = isinstance(time, Many)
         for place in reversed(range(len(self._live) if count is None else count)):
             begin, end, before = self._live[place]
@@ -135,6 +168,13 @@ class Slowing:
 
     def _time_of(self, work: float, count: int | None = None) -> float:
         """`time` where one clock serves all ranks, as `_work_of`."""
+        if work.__class__ is float:
+            for begin, end, before in reversed(self._live):
+                if before <= work:
+                    beside, most = work - before, self._lost * (end - begin)
+                    found = begin + beside + smaller(self.contention * beside, most)  # type: ignore[arg-type]
+                    return found
+            return work + self._past  # type: ignore[return-value]
         many = isinstance(work, Many)
         for place in reversed(range(len(self._live) if count is None else count)):
             begin, end, before = self._live[place]
@@ -211,7 +251,13 @@ class Slowing:
         while self._live:
             begin, end, before = self._live[0]
             if self.alike:
-                if len(self._live) == 1 or all_above(self._live[1][2], low) is not False:  # type: ignore[arg-type]
+                if len(self._live) == 1:
+                    break
+                following = self._live[1][2]
+                if following.__class__ is float and low.__class__ is float:
+                    if following > low:
+                        break
+                elif all_above(following, low) is not False:  # type: ignore[arg-type]
                     break
             elif not _all(before + (end - begin) / (1.0 + self.contention) <= low):
                 break

@@ -1,0 +1,138 @@
+"""Feed: when the steps of a case can start, as its batches are prepared, and how long they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpsim.cases.preparation import Limit, Preparation, Preparing
+from dpsim.core.arrays import Array
+from dpsim.core.many import Leaked, Many
+from dpsim.play.feeding import Epochs, Fed, feed
+
+#: steps that are played where anything is random; starts that are shown; steps of an epoch up to
+#: which it is played whole
+PLAYED, SHOWN, WHOLE = 400, 16, 20_000
+
+
+@dataclass(frozen=True)
+class Meal:
+    """Steps as they are fed [s].
+
+    durations  from the end of a step to the end of the next, once the loader has settled
+    waits      what of each was spent without a batch
+    starts     of the first steps, from the moment at which the loader is asked for the first batch
+    period     what the loader takes for the batches of a step, left to itself
+    pace       of its threads
+    epoch      a whole epoch with its beginning; None where epochs do not end
+    gap        from an epoch's beginning to its first step
+    beside     what the device that trains prepares in a step
+    """
+
+    durations: tuple[float, ...]
+    waits: tuple[float, ...]
+    starts: tuple[float, ...]
+    period: float
+    limit: Limit
+    pace: Preparing
+    epoch: float | None
+    gap: float
+    beside: float = 0.0
+
+    @property
+    def step(self) -> float:
+        """Mean step [s]."""
+        return math.fsum(self.durations) / len(self.durations)
+
+    @property
+    def wait(self) -> float:
+        """What of it passes without a batch, in the mean [s]."""
+        return math.fsum(self.waits) / len(self.waits)
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What feeds the ranks of a case."""
+
+    made: Preparation
+
+    def meal(self, training: Sequence[float], slower: float = 1.0) -> Meal:
+        """Steps that train for so long each [s], in turn and then from the first again, as they are
+        fed by a loader that takes `slower` times as long."""
+        made = self.made
+        if any(isinstance(one, Many) for one in (*training, *made.numbers)):
+            raise Leaked("a loader is played point by point")
+        beside = made.beside * made.micro
+        own = [one + beside for one in training]
+        pace = made.settled(math.fsum(own) / len(own), slower)
+        skipped, kept = self._span(len(own))
+        fed = self._fed(pace, own, (skipped + kept) * made.micro, None)
+        ends = fed.ends[made.micro - 1 :: made.micro]
+        durations = np.diff(ends[skipped - 1 :]).tolist()
+        busy = [own[k % len(own)] for k in range(skipped, skipped + kept)]
+        waits = tuple(max(a - b, 0.0) for a, b in zip(durations, busy, strict=True))
+        starts, epoch, gap = self._epoch(pace, own)
+        period, limit = made.period(pace), pace.limit
+        return Meal(tuple(durations), waits, starts, period, limit, pace, epoch, gap, beside)
+
+    def _span(self, steps: int) -> tuple[int, int]:
+        """Steps that are played before the loader has settled, and steps that count: whole turns
+        of its lines, and of the steps that were played."""
+        lines = max(self.made.supply.lines, 1)
+        before = 2 * -(-max(self.made.supply.ahead, lines) // self.made.micro) + 8
+        if self.made.factor is not None:
+            return before, steps * -(-PLAYED // steps)
+        turn = math.lcm(lines, max(steps, 1))
+        return before, turn * -(-32 // turn) if turn <= 1024 else max(steps, 4 * lines)
+
+    def _fed(self, pace: Preparing, own: Sequence[float], count: int, since: float | None) -> Fed:
+        """`count` batches, of which the first is asked for at once and workers work after `since`;
+        None: of the settled sequence, where no single batch is slow."""
+        made, known = self.made, dict[int, Array]()
+        training = [own[k // made.micro % len(own)] / made.micro for k in range(count)]
+        slow = {} if since is None else made.slow_batches
+
+        def times(batch: int, number: int) -> Array:
+            if number in slow:
+                return made.equal(slow[number])
+            key = made.kind(batch, number)
+            if key not in known:
+                known[key] = made.times(pace, count, batch, number)
+            return known[key]
+
+        take = made.loader.take if made.loader else 0.0
+        steps = None if since is None else self.steps_of_epoch
+        epochs = Epochs(steps and steps * made.micro, first=since or 0.0)
+        return feed(made.supply, times, training, epochs, take)
+
+    def _epoch(
+        self, pace: Preparing, own: Sequence[float]
+    ) -> tuple[tuple[float, ...], float | None, float]:
+        """The first starts, a whole epoch and the wait at its beginning [s]."""
+        loader = self.made.loader
+        start = loader.start if loader else 0.0
+        steps = self.steps_of_epoch
+        count = min(steps or SHOWN, WHOLE)
+        fed = self._fed(pace, own, count * self.made.micro, start)
+        starts, last = fed.starts[:: self.made.micro], fed.ends[-1]
+        if steps is None:
+            return starts[:SHOWN], None, starts[0]
+        if steps > count:  # the rest goes on as its second half went
+            middle = count // 2
+            last += (
+                (steps - count) * (last - fed.ends[middle * self.made.micro - 1]) / (count - middle)
+            )
+        gap = starts[0] - (start if getattr(loader, "persistent", False) else 0.0)
+        return starts[:SHOWN], last, gap
+
+    @property
+    def steps_of_epoch(self) -> int | None:
+        """Steps of an epoch as DistributedSampler deals it; None where epochs do not end."""
+        samples = self.made.loader.samples if self.made.loader else None
+        if samples is None:
+            return None
+        step = sum(self.made.counts) * self.made.micro
+        return max(-(-samples // step), 1)

@@ -1,0 +1,81 @@
+"""Provisions: what a loader has at hand in a node: cores, memory, and where samples are read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dpsim.compile.loaders import Loader
+from dpsim.core.record import Refused
+from dpsim.machines.cores import Cores
+from dpsim.machines.machine import Machine
+from dpsim.machines.storage import Storage, load_storage
+
+
+@dataclass(frozen=True)
+class Provisions:
+    """What `loader` has at hand on `machine`; without a loader, or a machine, little is known."""
+
+    loader: Loader | None
+    machine: Machine | None
+    base: Path
+
+    @cached_property
+    def storage(self) -> Storage | None:
+        """Where samples are read; None where reading takes no time."""
+        named = self.loader.storage if self.loader else None
+        if isinstance(named, str):
+            try:
+                return self._named(named)
+            except Refused as error:
+                raise Refused(error.message, ("input", "storage")) from None
+        return named
+
+    def _named(self, name: str) -> Storage:
+        if name != "local":
+            return load_storage(name, self.base)
+        found = self.machine.storage if self.machine else None
+        if found is None:
+            which = (
+                f"machine {self.machine.name}" if self.machine else "a cluster without a machine"
+            )
+            raise Refused(f"no local storage of {which} is known; name one, or give its numbers")
+        return found
+
+    @property
+    def cores(self) -> Cores | None:
+        """Of a node; None where they are not known."""
+        own = self.loader.cores if self.loader else None
+        return own or (self.machine.cores if self.machine else None)
+
+    @cached_property
+    def missed(self) -> float:
+        """The share of samples that are read from the storage, not from the cache."""
+        loader = self.loader
+        if loader is None or not loader.cache or loader.epoch == "first":
+            return 1.0
+        size = (loader.samples or 0) * loader.sample_bytes
+        return max(1.0 - loader.cache / size, 0.0)
+
+    def reading(self, nodes: int) -> tuple[float, float]:
+        """What a reader that nobody disturbs waits for a sample [s], and how many samples all
+        readers of `nodes` nodes get a second."""
+        if self.storage is None or self.loader is None or self.missed == 0:
+            return 0.0, math.inf
+        size, requests = self.loader.sample_bytes, self.loader.requests()
+        alone = self.missed * self.storage.seconds(size, requests)
+        return alone, self.storage.rate(size, requests, nodes) / self.missed
+
+    def check_memory(self, loader: Loader, ahead: int, loaders: int) -> None:
+        """Refuse workers of `loaders` loaders, which keep so many samples `ahead`, that the memory
+        of a node does not hold."""
+        have = self.machine.host_memory if self.machine else 0.0
+        need = loaders * (loader.workers * loader.worker_memory + ahead * loader.batch_bytes)
+        if have and need > have:
+            message = (
+                f"{loaders * loader.workers} workers and their batches take {need / 1e9:,.0f} GB "
+                f"of a node, which has {have / 1e9:,.0f} GB"
+            )
+            raise Refused(message, ("input", "workers"))

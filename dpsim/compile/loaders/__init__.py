@@ -1,0 +1,152 @@
+"""The contract of this folder: how a loader makes batches, as data that can be played."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+from dpsim.core import units
+from dpsim.core.marks import Mark
+from dpsim.core.plugins import Plugin
+from dpsim.core.record import Check, Refused, Text, build, json_schema, record
+from dpsim.machines.cores import Cores
+from dpsim.machines.storage import Storage
+from dpsim.variability import Number
+from dpsim.variability.distributions import Distribution
+
+Workers = Annotated[int, Check(0, 4096)]
+#: bytes that a buffered read asks for: TensorFlow reads records through buffers of 256 KiB
+#: (tensorflow/core/kernels/data/tf_record_dataset_op.cc, kDefaultBufferSize); others are alike
+READ = 256 * 1024.0
+
+
+@record
+class Decode:
+    """What preparing a sample takes one core.
+
+    A distribution's keys may stand beside the time: `{mean: 8 ms, kind: lognormal, spread: 0.5}`.
+
+    time    of a sample, which a factor multiplies
+    mean    instead: over all samples, whatever the factor's own mean is
+    factor  how many times as long a sample takes, at random
+    """
+
+    time: units.Seconds | None = None
+    mean: units.Seconds | None = None
+    factor: Annotated[Distribution, Plugin("variability", "kind")] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.time is None) == (self.mean is None):
+            raise ValueError("needs time or mean: '8 ms', or {mean: 8 ms, kind: lognormal, …}")
+
+
+class DecodeTime(Mark):
+    """Marks a time, or one with a distribution: ``{mean: 8 ms, kind: lognormal, spread: 0.5}``."""
+
+    def take(self, value: Any, file: bool) -> Decode:
+        if isinstance(value, Decode):
+            return value
+        if not isinstance(value, Mapping):
+            return build(Decode, {"time": value}, file=file)
+        if "kind" not in value:
+            return build(Decode, value, file=file)
+        own = {key: item for key, item in value.items() if key in ("time", "mean")}
+        rest = {key: item for key, item in value.items() if key not in own}
+        return build(Decode, {**own, "factor": rest}, file=file)
+
+    def json_schema(self) -> dict[str, Any]:
+        time = units.Unit("s").json_schema()
+        nested = json_schema(Decode)
+        flat = {"type": "object", "required": ["kind"], "properties": {"mean": time, "time": time}}
+        return {"anyOf": [time, nested, flat]}
+
+
+@dataclass(frozen=True)
+class Supply:
+    """How batches of one loader come about.
+
+    lines    batches that are made at once, each by a line of its own; 0: who trains makes them
+    helpers  threads that share the samples of a batch
+    barrier  helpers begin a batch together; else they go on with the next one's samples
+    ahead    batches that are asked for before any has been taken
+    ordered  batches are taken in the order in which they were asked for
+    fill     samples that a line reads before its first batch of an epoch: a shuffle buffer
+    """
+
+    lines: int
+    ahead: int
+    helpers: int = 1
+    barrier: bool = False
+    ordered: bool = True
+    fill: int = 0
+
+    @property
+    def threads(self) -> int:
+        """Threads of a loader that prepare samples at once."""
+        return max(self.lines, 1) * self.helpers
+
+
+@record
+class Loader:
+    """A plug-in says how its workers make batches.
+
+    workers       that prepare samples
+    prefetch      batches that are made ahead: see each loader
+    decode        what preparing a sample takes one core: a time, or
+                  `{mean: 8 ms, kind: lognormal, spread: 0.5}` (`time:` is what a factor multiplies)
+    sample_bytes  what is read for a sample
+    storage       where it is read: a storage that comes with dpsim, a file, `local` (the machine's
+                  own), or a mapping; left out: reading takes no time
+    samples       of an epoch, over all ranks; left out: epochs do not end
+    cache         memory of each node that keeps what was read, for later epochs
+    epoch         `later` has the cache filled, `first` reads everything
+    collate       a worker's time for each batch beside its samples
+    take          time of the training process for each batch, before it can start
+    start         until the loader's workers work, at the start of an epoch
+    slow_batches  batches of every rank, counted from 0, that take another time: `{2: 12 s}`
+    cores         of a node; left out: the machine's, and where these are not known no worker waits
+                  for a core
+    training_cores  cores that the process of a rank keeps busy while it trains
+    worker_memory   of each worker; refused where the machine's memory does not hold all
+    batch_bytes     of a prepared sample, of which so many are kept ahead, for that memory
+    """
+
+    tag: ClassVar[str] = "loader"
+    workers: Workers = 0
+    prefetch: Annotated[int, Check(1, 10_000)] = 2
+    decode: Annotated[Decode, DecodeTime()] = Decode(time=0.0)
+    sample_bytes: units.Bytes = 0.0
+    storage: Text | Storage | None = None
+    samples: Annotated[int, Check(1, 10**12)] | None = None
+    cache: units.Bytes = 0.0
+    epoch: Literal["first", "later"] = "later"
+    collate: units.Seconds = 0.0
+    take: units.Seconds = 0.0
+    start: units.Seconds = 0.0
+    slow_batches: dict[Number, units.Seconds] | None = None
+    cores: Cores | None = None
+    training_cores: Annotated[float, units.Unit("1", low=0.0, high=1024.0)] = 1.0
+    worker_memory: units.Bytes = 0.0
+    batch_bytes: units.Bytes = 0.0
+
+    def __post_init__(self) -> None:
+        if self.storage is not None and self.sample_bytes == 0:
+            raise Refused("is missing: how much is read for a sample?", ("sample_bytes",))
+        if self.cache and (self.samples is None or self.storage is None):
+            raise Refused("needs samples and storage, to say what is kept", ("cache",))
+
+    def supply(self, ranks: int) -> Supply:
+        """How batches of one of `ranks` loaders come about."""
+        raise NotImplementedError
+
+    def requests(self) -> float:
+        """Requests to the storage for a sample: a file of its own is one."""
+        return 1.0
+
+    def device_seconds(self) -> float:
+        """What a sample takes the training device beside the model [s]."""
+        return 0.0
+
+
+CONTRACT = Loader

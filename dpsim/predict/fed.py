@@ -1,0 +1,35 @@
+"""Fed: how the steps of a case are fed, and what cores and storage would not hold them up."""
+
+from __future__ import annotations
+
+from dpsim.cases.case import Case
+from dpsim.predict.player import Played
+from dpsim.predict.point import FedStep
+
+
+def fed_step(case: Case, played: Played) -> FedStep | None:
+    """How steps are fed; None where nothing is known of what feeds them."""
+    feed, meal = case.feed, played.meal
+    if feed is None or meal is None:
+        return None
+    made, training = feed.made, meal.step - meal.wait
+    of_node = sum(made.counts[: made.per_node]) * made.micro
+    cores = read = needed = None
+    if made.loader is not None:
+        cores = made.work * made.mean_factor * of_node / training if training else None
+        if made.at_hand.storage is not None:
+            step = sum(made.counts) * made.micro * made.loader.sample_bytes * made.at_hand.missed
+            read, needed = step / meal.step, step / training if training else None
+    return FedStep(
+        input_s=meal.period,
+        exposed_input_s=meal.wait,
+        limit=meal.limit,
+        starts=meal.starts,
+        first_batch_s=meal.gap,
+        epoch_s=meal.epoch,
+        needed_per_s=of_node / training if training else 0.0,
+        reached_per_s=of_node / meal.period if meal.period else 0.0,
+        cores=cores,
+        read=read,
+        read_needed=needed,
+    )

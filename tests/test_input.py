@@ -1,0 +1,345 @@
+"""What feeds the ranks: loaders as they work, cores and storage that they share, rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpsim
+from dpsim.compile.loaders import Supply
+from dpsim.core import plugins
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load, read, to_data
+from dpsim.machines.cores import Cores
+from dpsim.machines.storage import Storage, load_storage, storage_names
+from dpsim.play.feeding import Epochs, feed
+from dpsim.predict.point import Point
+from dpsim.predict.prediction import predict
+
+
+def toy(given: Mapping[str, Any], ranks: int = 1, **more: Any) -> dict[str, Any]:
+    """A step of 2 s that `given` feeds."""
+    layer = {"name": "body", "parameters": 1, "forward": "1 s", "backward": "1 s"}
+    return {
+        "model": {"layers": [layer]},
+        "cluster": {"ranks": ranks},
+        "collective": {"backend": "free"},
+        "strategy": {"kind": "ddp"},
+        "optimizer": {"kind": "none"},
+        "input": dict(given),
+        **more,
+    }
+
+
+def fed(given: Mapping[str, Any], ranks: int = 1, **more: Any) -> Point:
+    """The one point of the toy."""
+    (point,) = predict(toy(given, ranks, **more)).points
+    assert isinstance(point, Point)
+    return point
+
+
+TORCH = {"loader": "torch", "workers": 2, "decode": "3 s"}
+
+
+# -- PyTorch's DataLoader -------------------------------------------------------------------------
+
+
+def test_workers_make_whole_batches_alone_and_hand_them_over_in_order() -> None:
+    shown = fed({**TORCH, "samples": 6}).input
+    assert shown is not None
+    assert shown.starts == pytest.approx((3, 5, 7, 9, 11, 13))
+    assert shown.epoch_s == pytest.approx(15)
+
+
+def test_one_slow_batch_holds_up_those_behind_it() -> None:
+    slow = {**TORCH, "samples": 6, "slow_batches": {2: "12 s"}}
+    in_order, loose = fed(slow).input, fed({**slow, "in_order": False}).input
+    assert in_order is not None
+    assert in_order.starts == pytest.approx((3, 5, 15, 17, 19, 21))
+    assert loose is not None
+    assert loose.starts == pytest.approx((3, 5, 7, 9, 15, 18))  # torch: ids 1, 0, 3, 4, 2, 5
+
+
+@pytest.mark.parametrize(
+    ("workers", "seconds", "step"),
+    [(0, 3.0, 5.0), (1, 3.0, 3.0), (2, 3.0, 2.0), (2, 8.0, 4.0), (3, 8.0, 8 / 3), (8, 3.0, 2.0)],
+)
+def test_a_settled_step_is_the_longer_of_training_and_a_batch_over_the_workers(
+    workers: int, seconds: float, step: float
+) -> None:
+    given = {"loader": "torch", "workers": workers, "decode": f"{seconds} s"}
+    point = fed(given, ranks=2)
+    assert point.step_time_s == pytest.approx(step)
+    assert point.input is not None
+    assert point.input.exposed_input_s == pytest.approx(step - 2.0)
+    parts = point.parts
+    total = parts.compute_s + parts.exposed_communication_s + parts.bubble_s + parts.stall_s
+    assert total == pytest.approx(step)
+    assert (point.bottleneck == "data_loading") == (step > 2.0)
+
+
+def one_by_one(
+    workers: int, prefetch: int, seconds: list[float], step: float, per_rank: int = 1
+) -> list[float]:
+    """Starts of steps of a DataLoader, worker by worker: a queue of its own for each."""
+    queues: list[list[int]] = [[] for _ in range(workers)]
+    free, done, asked, turn, now = [0.0] * workers, {}, {}, 0, 0.0
+    handed = 0
+
+    def hand(at: float) -> None:
+        nonlocal handed, turn
+        if handed < len(seconds):
+            queues[turn].append(handed)
+            asked[handed] = at
+            begin = max(free[turn], at)
+            free[turn] = done[handed] = begin + seconds[handed]
+            handed, turn = handed + 1, (turn + 1) % workers
+
+    for _ in range(workers * prefetch):
+        hand(0.0)
+    starts = []
+    for batch in range(len(seconds)):
+        now = max(now, done[batch])
+        hand(now)
+        starts.append(now)
+        now += step
+    return starts
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_heavy_tails_start_steps_as_an_independent_loop_has_it(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    workers, prefetch = int(chance.integers(1, 6)), int(chance.integers(1, 5))
+    seconds = (chance.pareto(1.5, 60) + 0.1).tolist()
+    step = float(chance.choice([0.1, 0.5, 2.0]))
+    found = feed(
+        Supply(workers, workers * prefetch),
+        lambda batch, number: np.array([seconds[batch]]),
+        [step] * 60,
+        Epochs(),
+    )
+    assert found.starts == pytest.approx(one_by_one(workers, prefetch, seconds, step))
+
+
+def test_ranks_in_step_wait_for_the_slowest_loader() -> None:
+    given = {**TORCH, "decode": {"mean": "3 s", "kind": "lognormal", "spread": 1.0}}
+    alone, many = fed(given), fed(given, ranks=16)
+    assert 2.0 < alone.step_time_s < many.step_time_s
+    assert fed({**given, "workers": 8}, ranks=16).step_time_s < many.step_time_s
+
+
+def test_every_epoch_fills_the_loader_again() -> None:
+    given = {**TORCH, "samples": 6, "start": "4 s"}
+    once, kept = fed(given).input, fed({**given, "persistent": True}).input
+    assert once is not None
+    assert kept is not None
+    assert once.epoch_s == pytest.approx(15 + 4)
+    assert (once.first_batch_s, kept.first_batch_s) == pytest.approx((7, 3))
+
+
+# -- the other loaders ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", plugins.names("loaders"))
+def test_a_loader_takes_no_less_than_training_and_its_own_period(kind: str) -> None:
+    for workers in (1, 2, 7):
+        given = {"loader": kind, "workers": workers, "decode": "1 s"}
+        point = fed(given, ranks=2, batch={"per_device": 4})
+        assert point.input is not None
+        assert point.step_time_s == pytest.approx(max(8.0, point.input.input_s))
+    more = fed({"loader": kind, "workers": 8, "decode": "1 s"}, batch={"per_device": 4})
+    assert more.step_time_s == pytest.approx(8.0)
+
+
+def test_dali_s_threads_begin_batches_together_and_tf_data_s_do_not() -> None:
+    # five samples of 10 s on four threads: two rounds of DALI, 5/4 of one of tf.data
+    given, batch = {"workers": 4, "decode": "10 s"}, {"per_device": 5}
+    dali, tf_data = (
+        fed({"loader": kind, **given}, batch=batch).input for kind in ("dali", "tf_data")
+    )
+    assert dali is not None
+    assert tf_data is not None
+    assert (dali.input_s, tf_data.input_s) == pytest.approx((20.0, 12.5))
+
+
+def test_workers_without_a_shard_do_nothing_and_shuffle_buffers_are_filled_first() -> None:
+    given = {"loader": "streaming", "workers": 8, "decode": "3 s"}
+    few = fed({**given, "shards": 2}).input
+    assert few is not None
+    assert few.input_s == pytest.approx(1.5)
+    buffered = fed({**given, "shuffle": 9}).input
+    assert buffered is not None
+    assert buffered.first_batch_s == pytest.approx(30.0)
+    with pytest.raises(Refused, match=r"input\.shards: 2 shards leave some of 3 ranks"):
+        predict(toy({**given, "shards": 2}, ranks=3)).points  # noqa: B018
+
+
+# -- cores ----------------------------------------------------------------------------------------
+
+
+def test_threads_take_whole_cores_first_and_then_add_a_quarter() -> None:
+    cores = Cores(physical=24)
+    assert [cores.work(n) for n in (8, 24, 48, 400)] == pytest.approx([8, 24, 30, 30])
+
+
+def test_workers_of_a_node_share_its_cores_with_each_other_and_with_training() -> None:
+    given = {
+        "loader": "torch", "workers": 8, "decode": "1 s", "training_cores": 0,
+        "cores": {"physical": 24},
+    }  # fmt: skip
+    sets = ["cluster={machine: dgx-1v, nodes: 2}", "batch.per_device=64"]
+    data = to_data(read("quickstart", sets).scenario)
+    data = {k: v for k, v in data.items() if k not in ("calibrate", "measured", "sweep")}
+    (point,) = predict(load({**data, "input": given}, read("quickstart").base, "x")).points
+    assert isinstance(point, Point)
+    assert point.input is not None
+    # 64 workers of 24 cores with a second thread each: 30 cores' worth, for 8 x 64 samples
+    assert point.step_time_s == pytest.approx(8 * 64 / 30, rel=1e-6)
+    assert point.input.limit == "cores"
+    busier = {**given, "training_cores": 1}
+    (other,) = predict(load({**data, "input": busier}, read("quickstart").base, "x")).points
+    assert isinstance(other, Point)
+    assert other.step_time_s > point.step_time_s
+
+
+# -- storage --------------------------------------------------------------------------------------
+
+LUSTRE = {"kind": "lustre", "bandwidth": "100 MB/s"}
+READING = {"loader": "torch", "workers": 4, "sample_bytes": "100 MB"}
+
+
+def test_all_nodes_share_a_storage_and_each_has_its_own_drive() -> None:
+    for ranks in (1, 4):
+        shared = fed({**READING, "storage": LUSTRE}, ranks=ranks)
+        own = fed({**READING, "storage": {**LUSTRE, "kind": "nvme"}}, ranks=ranks)
+        assert shared.step_time_s == pytest.approx(max(2.0, 1.0 * ranks))
+        assert own.step_time_s == pytest.approx(2.0)
+    assert shared.bottleneck == "storage"
+    assert shared.input is not None
+    assert shared.input.read == pytest.approx(1e8)
+    assert shared.input.read_needed == pytest.approx(2e8)
+
+
+def test_requests_limit_small_files_and_shards_need_fewer() -> None:
+    storage = {"kind": "nfs", "bandwidth": "10 GB/s", "iops": 10, "latency": "1 ms"}
+    given = {"workers": 4, "sample_bytes": "64 KiB", "storage": storage}
+    small = fed({"loader": "torch", **given}, ranks=50)
+    shards = fed({"loader": "webdataset", **given}, ranks=50)
+    assert small.step_time_s == pytest.approx(5.0)
+    assert shards.step_time_s == pytest.approx(2.0)
+
+
+def test_latency_and_requests_at_once_follow_little_s_law() -> None:
+    storage = Storage(kind="object", bandwidth=1e12, latency=0.1, concurrency=20)
+    assert storage.rate(1.0, 1.0, nodes=3) == pytest.approx(200)
+    assert storage.seconds(1e9, 2.0) == pytest.approx(0.2 + 1e-3)
+
+
+def test_a_cache_holds_what_it_holds_from_the_second_epoch_on() -> None:
+    given = {**READING, "storage": LUSTRE, "samples": 100, "cache": "5 GB"}
+    first, later = fed({**given, "epoch": "first"}, ranks=4), fed(given, ranks=4)
+    assert first.step_time_s == pytest.approx(4.0)
+    assert later.step_time_s == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("name", storage_names())
+def test_bundled_storages_have_sources(name: str, tmp_path: Any) -> None:
+    assert load_storage(name, tmp_path).sources["bandwidth"]
+
+
+# -- rates, intervals, causes ---------------------------------------------------------------------
+
+
+def test_a_rate_is_of_a_node_and_holds_it_up() -> None:
+    loaded = read("quickstart", ["input={rate: 1070 images/s}"])
+    points = [p for p in predict(loaded).points if isinstance(p, Point)]
+    assert [p.throughput_per_s for p in points[-3:]] == pytest.approx([1070, 2140, 4280])
+    assert points[-1].bottleneck == "data_loading"
+    assert points[0].throughput_per_s == pytest.approx(802.9, rel=1e-3)
+
+
+def test_what_is_lost_to_the_loader_is_said_and_what_would_help() -> None:
+    shown = predict(toy({**TORCH, "decode": "8 s"}, ranks=2)).explain()["points"][0]
+    assert shown["blame"]["causes"][0] == {
+        "cause": "input", "loss_s": 2.0, "step_time_without_s": 2.0,
+    }  # fmt: skip
+    gains = {each["change"]: each["step_time_s"] for each in shown["what_if"]}
+    assert gains["twice the workers"] == pytest.approx(2.0)
+    assert gains["a loader that is no limit"] == pytest.approx(2.0)
+
+
+def test_both_engines_are_fed_alike() -> None:
+    given = {**TORCH, "decode": {"mean": "3 s", "kind": "gamma", "spread": 0.5}}
+    jitter = {"variability": {"jitter": 0.1, "steps": 50}}
+    event, pass_ = (fed(given, ranks=4, engine=name, **jitter) for name in ("event", "vectorised"))
+    assert event.step_time_s == pytest.approx(pass_.step_time_s, rel=1e-9)
+    assert event.step_time_s > 2.2
+
+
+def test_a_sweep_over_a_loader_is_each_point_alone() -> None:
+    times = [f"{k / 4} s" for k in range(2, 14)]
+    swept = predict({**toy(TORCH), "sweep": {"input.decode": times}}).points
+    alone = [fed({**TORCH, "decode": each}) for each in times]
+    assert [p.step_time_s for p in swept if isinstance(p, Point)] == [p.step_time_s for p in alone]
+
+
+def test_the_beginnings_of_epochs_are_part_of_a_run() -> None:
+    given = {**TORCH, "samples": 6}
+    point = fed(given, training={"epochs": 10, "samples_per_epoch": 6})
+    assert point.run is not None
+    assert point.run.time_s == pytest.approx(10 * 15)
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"rate": "0 images/s"}, r"input\.rate: .*0"),
+        ({"rate": "-5 images/s"}, r"input\.rate: .*no throughput"),
+        ({"limiting": True}, r"input\.limiting: by how much"),
+        ({}, "input: needs loader"),
+        ({"workers": 8}, r"input\.loader: is missing; one of dali, streaming, tf_data"),
+        ({"loader": "petastorm"}, r"input\.loader: no 'petastorm' in loaders"),
+        ({**TORCH, "workers": -1}, r"input\.workers: -1 is not in 0"),
+        ({**TORCH, "samples": 0}, r"input\.samples: 0 is not in 1"),
+        ({**TORCH, "decode": "-1 ms"}, r"input\.decode\.time: "),
+        ({**TORCH, "decode": {"kind": "lognormal", "spread": 1}}, r"input\.decode: needs time"),
+        ({**TORCH, "storage": "nvme"}, r"input\.sample_bytes: is missing"),
+        ({**READING, "storage": "tape"}, r"input\.storage: no storage 'tape'"),
+        ({**READING, "storage": "local"}, r"input\.storage: no local storage of a cluster"),
+        ({"loader": "dali", "decode": "1 ms"}, r"input\.workers: num_threads"),
+        ({**TORCH, "cache": "1 GB"}, r"input\.cache: needs samples and storage"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        predict(load(toy(given), read("quickstart").base, "x")).points  # noqa: B018
+
+
+def test_more_workers_than_the_memory_of_a_node_are_refused() -> None:
+    given = "input={loader: torch, workers: 64, decode: 1 ms, worker_memory: 4 GB}"
+    loaded = read("quickstart", ["cluster={machine: dgx-a100, nodes: 1}", given])
+    with pytest.raises(Refused, match=r"input\.workers: 512 workers .* 2,048 GB of a node"):
+        predict(loaded).points  # noqa: B018
+
+
+def test_a_loader_reads_back_as_it_was_written() -> None:
+    decode = {"mean": "8 ms", "kind": "bernoulli", "probability": 0.02, "factor": 20.0}
+    for given in (
+        {**READING, "storage": LUSTRE, "decode": decode, "slow_batches": {2: "12 s"}},
+        {"loader": "dali", "workers": 8, "gpu_decode": "1 ms"},
+        {"rate": "1070 images/s"},
+        {"limiting": False},
+    ):
+        scenario = load(toy(given), read("quickstart").base, "x").scenario
+        again = load(to_data(scenario), read("quickstart").base, "x").scenario
+        assert again.input == scenario.input
+
+
+def test_the_python_door_takes_loaders_too() -> None:
+    assert dpsim.predict(toy(TORCH)).points[0].step_time_s == pytest.approx(2.0)

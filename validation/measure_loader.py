@@ -1,0 +1,234 @@
+"""Real DataLoaders of PyTorch against `input: {loader: torch}`.
+
+    python validation/measure_loader.py --setups 40 --seed 1
+
+Draws set-ups (workers, prefetch, batch, decode times fixed or heavy-tailed, step, persistent
+workers, epochs), runs each with samples that sleep and steps that sleep, and predicts the time of
+all epochs from what the set-up says and a few numbers of this machine: what a sample, a batch and
+the start of a worker take beside, measured once before with loaders that are none of the set-ups.
+Beside it stands max(step, decode / workers), which knows neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+import dpsim
+from dpsim.core import plugins
+from dpsim.variability.distributions import Distribution
+
+#: floats of a sample
+WIDTH = 1000
+#: seconds that a run should take, roughly
+LONG = 6.0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A loader and what trains on it; times in seconds, `kind` of decode times with its keys."""
+
+    workers: int
+    prefetch: int
+    batch: int
+    decode: float
+    kind: dict[str, Any]
+    step: float
+    persistent: bool
+    epochs: int
+    batches: int
+
+    def factors(self, seed: int) -> np.ndarray:
+        """How many times as long as the mean each sample takes."""
+        count = self.batch * self.batches
+        if not self.kind:
+            return np.ones(count)
+        made = plugins.find("variability", self.kind["kind"])
+        given = {key: value for key, value in self.kind.items() if key != "kind"}
+        factor: Distribution = made(**given)
+        return factor.sample(np.random.default_rng(seed), count) / factor.mean()
+
+
+@dataclass(frozen=True)
+class Own:
+    """What this machine takes beside [s]: for a sample, a worker's batch, a batch that is taken,
+    and per worker and in all at the start of an epoch."""
+
+    sample: float
+    collate: float
+    take: float
+    start: float
+    per_worker: float
+
+
+class Sleeping(Dataset[torch.Tensor]):
+    """Samples that take their time."""
+
+    def __init__(self, seconds: np.ndarray) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self.seconds[index])
+        return torch.zeros(WIDTH)
+
+
+def run(setup: Setup, seconds: np.ndarray) -> list[float]:
+    """The times of every epoch's starts of steps, and of its end, one list after the other [s]."""
+    more: dict[str, Any] = {}
+    if setup.workers:
+        more = {"prefetch_factor": setup.prefetch, "persistent_workers": setup.persistent}
+    loader = DataLoader(
+        Sleeping(seconds), batch_size=setup.batch, num_workers=setup.workers, **more
+    )
+    found = []
+    for _ in range(setup.epochs):
+        begin = time.perf_counter()
+        for _batch in loader:
+            found.append(time.perf_counter() - begin)
+            time.sleep(setup.step)
+        found.append(time.perf_counter() - begin)
+    return found
+
+
+def own(repeat: int = 3) -> Own:
+    """The numbers of this machine, medians over a few runs."""
+    found = [_own_once() for _ in range(repeat)]
+    keys = asdict(found[0])
+    return Own(
+        **{key: statistics.median(float(getattr(one, key)) for one in found) for key in keys}
+    )
+
+
+def _own_once() -> Own:
+    plain = Setup(0, 2, 8, 0.008, {}, 0.0, False, 1, 20)
+    starts = run(plain, np.full(160, 0.008))
+    sample = (starts[-1] / 20 / 8) - 0.008
+    ready = run(Setup(1, 2, 8, 0.0, {}, 0.03, True, 1, 30), np.full(240, 0.0))
+    steps = np.diff(ready[:-1])
+    sleep = statistics.median(_slept(0.03) for _ in range(10))
+    take = max(statistics.median(steps) - sleep, 0.0)
+    busy = run(Setup(1, 4, 1, 0.0, {}, 0.0, True, 1, 200), np.full(200, 0.008))
+    collate = max((busy[-2] - busy[20]) / 179 - (0.008 + sample), 0.0)
+    gaps = {}
+    for workers in (1, 4):
+        twice = run(Setup(workers, 2, 8, 0.0, {}, 0.0, False, 2, 4), np.full(32, 0.01))
+        gaps[workers] = statistics.mean((twice[0], twice[5])) - 8 * (0.01 + sample) - collate
+        gaps[workers] += twice[4] - twice[3]
+    each = max((gaps[4] - gaps[1]) / 3, 0.0)
+    return Own(sample, collate, take, max(gaps[1] - each, 0.0), each)
+
+
+def _slept(seconds: float) -> float:
+    begin = time.perf_counter()
+    time.sleep(seconds)
+    return time.perf_counter() - begin
+
+
+def drawn(chance: random.Random) -> Setup:
+    """A set-up whose run takes about LONG seconds."""
+    workers, batch = chance.randrange(5), chance.choice((4, 8, 16))
+    kinds: list[dict[str, Any]] = [
+        {},
+        {},
+        {"kind": "lognormal", "spread": chance.choice((0.5, 1.0, 2.0))},
+        {"kind": "bernoulli", "probability": 0.02, "factor": 20.0},
+        {"kind": "pareto", "tail_index": 2.5},
+    ]
+    decode = chance.choice((0.004, 0.008, 0.016))
+    made = batch * decode / max(workers, 1)
+    step = made * chance.choice((0.3, 0.6, 0.9, 1.0, 1.1, 1.5, 3.0))
+    epochs, persistent = chance.choice((1, 2, 3)), workers > 0 and chance.random() < 0.5
+    period = step + made if workers == 0 else max(step, made)
+    batches = max(int(LONG / epochs / period), 8)
+    prefetch = chance.choice((1, 2, 4))
+    kind = chance.choice(kinds)
+    return Setup(workers, prefetch, batch, decode, kind, step, persistent, epochs, batches)
+
+
+def predicted(setup: Setup, known: Own) -> float:
+    """What all epochs take [s]."""
+    start = known.start + known.per_worker * setup.workers if setup.workers else 0.0
+    decode: dict[str, Any] = {"mean": f"{setup.decode + known.sample!r} s", **setup.kind}
+    loader: dict[str, Any] = {
+        "loader": "torch", "workers": setup.workers, "prefetch": setup.prefetch, "decode": decode,
+        "samples": setup.batch * setup.batches, "start": f"{start!r} s",
+        "collate": f"{known.collate!r} s" if setup.workers else "0 s",
+        "take": f"{known.take!r} s" if setup.workers else "0 s",
+    }  # fmt: skip
+    if setup.persistent:
+        loader["persistent"] = True
+    body = {"name": "body", "parameters": 1, "forward": f"{setup.step / setup.batch!r} s"}
+    scenario = {
+        "model": {"layers": [{**body, "backward": "0 s"}]},
+        "cluster": {"ranks": 1},
+        "collective": {"backend": "free"},
+        "strategy": {"kind": "ddp"},
+        "optimizer": {"kind": "none"},
+        "batch": {"per_device": setup.batch},
+        "input": loader,
+    }
+    (point,) = dpsim.predict(scenario).points
+    assert point.input is not None
+    assert point.input.epoch_s is not None
+    later = point.input.epoch_s - (start if setup.persistent else 0.0)
+    return point.input.epoch_s + (setup.epochs - 1) * later
+
+
+def simple(setup: Setup) -> float:
+    """The same by max(step, decode / workers), the sum of both without workers [s]."""
+    made = setup.batch * setup.decode
+    step = max(setup.step, made / setup.workers) if setup.workers else setup.step + made
+    return setup.epochs * setup.batches * step
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--setups", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", type=Path, default=None, help="write rows as JSON lines")
+    asked = parser.parse_args()
+    known, chance = own(), random.Random(asked.seed)
+    print({key: f"{value * 1e3:.3g} ms" for key, value in asdict(known).items()})
+    errors, others, lines = [], [], []
+    for number in range(asked.setups):
+        setup = drawn(chance)
+        seconds = setup.decode * setup.factors(chance.randrange(2**31))
+        times = run(setup, seconds)
+        ends = times[setup.batches :: setup.batches + 1]
+        measured, guess = sum(ends), predicted(setup, known)
+        errors.append(abs(guess / measured - 1))
+        others.append(abs(simple(setup) / measured - 1))
+        row = {**asdict(setup), "measured_s": measured, "predicted_s": guess}
+        lines.append(json.dumps(row))
+        print(
+            f"{number:3} workers {setup.workers} x{setup.prefetch} batch {setup.batch:2} "
+            f"{setup.kind.get('kind', 'fixed'):9} epochs {setup.epochs}"
+            f"{' persistent' if setup.persistent else '':11} {measured:7.3f} s "
+            f"{guess / measured - 1:+7.1%}, simple {simple(setup) / measured - 1:+7.1%}",
+            flush=True,
+        )
+    for name, found in (("dpsim", errors), ("simple", others)):
+        ordered = sorted(found)
+        ninth = ordered[min(int(0.9 * len(ordered)), len(ordered) - 1)]
+        print(f"{name}: median {statistics.median(ordered):.1%}, 90th {ninth:.1%}")
+    if asked.o is not None:
+        asked.o.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
