@@ -1,7 +1,8 @@
 """Published steps of models with experts against what dpsim says of them.
 
-    python validation/experts.py TABLE       a table with the columns source, model, hardware, n_gpus,
-                                             strategy, setting, metric, value, note
+    python validation/experts.py TABLE [WORD]     rows that say WORD alone
+
+TABLE has the columns source, model, hardware, n_gpus, strategy, setting, metric, value and note.
 
 It prints: rows of one (model, hardware, dtype, release), calibrated on the first of them; all rows
 uncalibrated, with their interval; runs with and without overlap of all-to-alls, and with balanced
@@ -31,7 +32,6 @@ from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.huggingface import read_config
-from dpsim.predict.prediction import predict
 
 Row = dict[str, str]
 CONFIGS = Path(__file__).parent.parent / "dpsim/models/configs"
@@ -119,18 +119,19 @@ def scenario(row: Row, folder: Path) -> dict[str, Any]:
 
 def measured(row: Row, data: dict[str, Any]) -> float:
     """The step time that a row states [s]."""
-    value, batch = float(row["value"]), data["batch"]["global"]
-    tokens, gpus = data["model"]["sequence_length"], int(row["n_gpus"])
+    value, batch = float(row["value"]), float(data["batch"]["global"])
+    tokens, gpus = int(data["model"]["sequence_length"]), int(row["n_gpus"])
     if row["metric"].startswith("step time"):
         return value
     if row["metric"] == "tokens/s/GPU":
-        return float(batch * tokens / (value * gpus))
+        return batch * tokens / (value * gpus)
     config = model_of(row)[1]
     model = read_config(config, sequence_length=tokens, name="m")
     # Megatron counts all pairs of tokens, masked ones too
-    heads = config["num_attention_heads"] * config.get("head_dim", 128)
-    pairs = 3 * 4 * heads * tokens**2 / 2 * config["num_hidden_layers"]
-    return float(batch * (model.flop_per_sample() + pairs) / (value * 1e12 * gpus))
+    heads = int(config["num_attention_heads"] * config.get("head_dim", 128))
+    pairs = 3 * 4 * heads * tokens**2 / 2 * int(config["num_hidden_layers"])
+    flop: float = model.flop_per_sample() + pairs
+    return batch * flop / (value * 1e12 * gpus)
 
 
 def played(
@@ -174,7 +175,7 @@ def level(row: Row, folder: Path) -> float:
         middle = (low * high) ** 0.5
         long = step_time(Case(case, folder, compute_scale=middle)) > truth
         low, high = (low, middle) if long else (middle, high)
-    return (low * high) ** 0.5
+    return float((low * high) ** 0.5)
 
 
 def told(row: Row, found: tuple[float, float, float, float], kind: str) -> float:
@@ -183,8 +184,9 @@ def told(row: Row, found: tuple[float, float, float, float], kind: str) -> float
     error = now / truth - 1
     inside = "" if kind != "uncalibrated" else "  inside" if low <= truth <= high else "  OUTSIDE"
     ends = f" [{low:.2f} … {high:.2f}]{inside}" if kind == "uncalibrated" else ""
-    what = f"{row['model'][:16]:16} {row['hardware'][:9]:9} {row['n_gpus']:>4} {row['strategy'][:34]:34}"
-    print(f"{kind:12} {what} {truth:7.2f} {now:7.2f} s {error:+7.1%}{ends}  {row['setting'][-40:]}")
+    words = (row["model"][:16], row["hardware"][:9], row["n_gpus"], row["strategy"][:34])
+    what = "{:16} {:9} {:>4} {:34}".format(*words)
+    print(kind, what, f"{truth:7.2f} {now:7.2f} s {error:+7.1%}{ends} ", row["setting"][-40:])
     return error
 
 
@@ -195,13 +197,15 @@ def groups(rows: list[Row]) -> Iterator[list[Row]]:
         release = re.search(r"container [\d.]+|code \S+", f"{row['setting']} {row['note']}")
         dtype = re.search(r"MXFP8|NVFP4|FP8|BF16", row["setting"], re.I)
         key = (row["source"], row["model"], row["hardware"], dtype[0] if dtype else "")
-        found[*key, release[0] if release else ""].append(row)
+        pair = "A/B" if row["source"].startswith("Megatron-Bridge EP overlap") else ""
+        found[*key, release[0] if release else pair].append(row)
     yield from (group for group in found.values() if len(group) > 1)
 
 
 def accepted(rows: list[Row], folder: Path) -> list[Row]:
     """Rows that make a scenario; the others are counted by reason."""
-    kept, reasons = [], defaultdict(int)
+    kept: list[Row] = []
+    reasons: dict[str, int] = defaultdict(int)
     for row in rows:
         try:
             load(scenario(row, folder), folder, "row")
@@ -218,15 +222,14 @@ def summary(errors: list[float], what: str) -> None:
     if errors:
         ordered = sorted(map(abs, errors))
         tail = ordered[min(int(0.9 * len(ordered)), len(ordered) - 1)]
-        print(
-            f"== {what}: {len(ordered)} rows, median {statistics.median(ordered):.1%}, 90th {tail:.1%}\n"
-        )
+        middle = statistics.median(ordered)
+        print(f"== {what}: {len(ordered)} rows, median {middle:.1%}, 90th {tail:.1%}\n")
 
 
 def deep_ep(rows: list[Row]) -> None:
-    """Dispatch and combine of a decoding batch: a constant and the bytes that leave the node at one
+    """Dispatch and combine of a decoding batch: a constant and the bytes that leave the node at a
     rate, (1 - 8 / ranks) of 128 tokens x 8 copies x 7,168 elements, from the second and the last
-    number of ranks; with normal kernels a rate that a node reaches over its NICs, from the first."""
+    number of ranks."""
     for metric, width in (("dispatch latency", 1.03125), ("combine latency", 2.0)):
         own = [r for r in rows if r["source"].startswith("DeepEP V1 low") and r["metric"] == metric]
         points = [(int(r["n_gpus"]), float(r["value"]) * 1e-6) for r in own if int(r["n_gpus"]) > 8]
@@ -239,21 +242,21 @@ def deep_ep(rows: list[Row]) -> None:
         for (n, truth), size in list(zip(points, sizes, strict=True))[1:-1]:
             now = start + slope * size
             errors.append(now / truth - 1)
-            print(
-                f"DeepEP {metric:17} EP{n:<4} {truth * 1e6:6.0f} {now * 1e6:6.0f} us {errors[-1]:+.1%}"
-            )
+            print(f"DeepEP {metric:17} EP{n:<4} {truth * 1e6:6.0f} {now * 1e6:6.0f} us", end=" ")
+            print(f"{errors[-1]:+.1%}")
         summary(errors, f"DeepEP {metric}, from EP{points[0][0]} and EP{points[-1][0]}")
 
 
 def main() -> int:
     with open(sys.argv[1], newline="", encoding="utf-8") as file:
-        table = [row for row in csv.DictReader(file)]
+        table = list(csv.DictReader(file))
     rows = [
         row
         for row in table
         if row["source"].startswith("Megatron")
         and re.search(r"EP ?([2-9]|\d\d)", re.sub(r"HybridEP|DeepEP", "", row["strategy"]))
         and row["metric"] in ("step time", "tokens/s/GPU", "model TFLOP/s/GPU")
+        and all(word in str(row) for word in sys.argv[2:])
     ]
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
