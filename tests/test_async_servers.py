@@ -10,8 +10,11 @@ import pytest
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.predict.document import from_json, to_json
+from dpsim.predict.explanation import Explained
 from dpsim.predict.point import Asynchrony, Point
 from dpsim.predict.prediction import predict
+from dpsim.report.sentences import sentences
 
 
 def point(
@@ -162,16 +165,16 @@ def test_a_server_with_a_lock_serves_one_after_the_other(workers: int) -> None:
 
 def test_servers_on_a_machine_have_nodes_of_their_own_unless_they_share() -> None:
     sets = {
-        "model": {"name": "resnet50"},
-        "cluster": {"machine": "rack-25gbe", "nodes": 4, "gpus_per_node": 1},
+        "cluster": {"machine": "rack-25gbe", "nodes": 2, "gpus_per_node": 1},
         "collective": {"backend": "gloo"},
-        "batch": {"per_device": 32},
-        "optimizer": {"kind": "sgd"},
+        "optimizer": {"kind": "adam"},
+        "horizon": "20 s",
     }
-    apart = point(sets=sets, servers=4)
-    beside = point(sets=sets, servers=4, colocated=True)
-    assert (apart.ranks, apart.nodes) == (4, 4)
-    assert beside.step_time_s < apart.step_time_s  # a quarter stays on the node
+    sizes = [50_000_000] * 2
+    apart = point(sets=sets, servers=2, parameters=sizes)
+    beside = point(sets=sets, servers=2, parameters=sizes, colocated=True)
+    assert (apart.ranks, apart.nodes) == (2, 2)
+    assert beside.step_time_s < apart.step_time_s  # a half stays on the node
     assert apart.interval.low < apart.step_time_s < apart.interval.high
     assert apart.memory.parts.keys().isdisjoint({"optimizer states"})
 
@@ -187,6 +190,7 @@ def test_servers_on_a_machine_have_nodes_of_their_own_unless_they_share() -> Non
         ({"engine": "vectorised"}, {}, "workers decide while they run"),
         ({"detail": "rounds"}, {}, "detail: is not modelled for parameter_server"),
         ({"iteration": 3}, {}, "iteration: is not modelled for parameter_server"),
+        ({"batch": {"global": 4}}, {"mode": "sync", "aggregate": 1}, "give batch.per_device, not"),
         ({"horizon": "0.5 s"}, {}, "no update was made in 0.5 s"),
         ({"horizon": "10 s", "strategy": {"kind": "ddp"}}, {}, "horizon: every step of ddp is"),
         ({"horizon": "1000000000 s"}, {}, "to play; a single play may take"),
@@ -197,3 +201,46 @@ def test_what_does_not_apply_is_refused(
 ) -> None:
     with pytest.raises(Refused, match=said):
         point(sets=sets, **strategy)
+
+
+# -- what other commands make of it ---------------------------------------------------------------
+
+
+def test_an_explanation_says_what_makes_sense_of_workers_apart() -> None:
+    """Operations of the slowest worker's last clock, what-ifs and blame; no one critical path."""
+    found = dpsim.predict("worked/ssp_3").explain().points[0]
+    assert isinstance(found, Explained)
+    assert found.critical_rank == 1
+    assert found.critical_path == ()
+    mine = [one for one in found.operations if one.rank == 1 and one.op == "compute"]
+    assert [(one.start_s, one.end_s) for one in mine] == [(0.0, 2.0)]
+    gains = {one.change: one.step_time_s for one in found.what_if}
+    assert gains["no stragglers"] == pytest.approx(1.0)
+    assert found.blame.causes[0].cause == "slow_ranks[1]"
+
+
+def test_answers_are_read_back_as_they_were_written() -> None:
+    found = dpsim.predict("worked/async").points[0]
+    assert from_json(Point, to_json(found)) == found
+    assert to_json(found)["staleness"]["per_worker"] == [0.5, 1.8]
+
+
+def test_replies_leave_a_server_in_turn_so_that_workers_come_apart() -> None:
+    """Four equal workers at one server over gloo: 50 ms of compute, 11 ms for a message each way.
+    Side by side for ever they would take 50 + 2 x 4 x 11 ms."""
+    sets = {
+        "model": {"layers": [{"name": "body", "parameters": 32_000, "forward": "0 s",
+                              "backward": "50 ms"}]},
+        "cluster": {"machine": "rack-25gbe", "nodes": 4, "gpus_per_node": 1,
+                    "inter_node_bandwidth": "100 Mbit/s"},
+        "collective": {"backend": "gloo"},
+        "compute": {"spread": 0},
+    }  # fmt: skip
+    found = point(sets=sets)
+    assert found.step_time_s == pytest.approx(0.050 + 2 * 0.011, rel=0.03)
+
+
+def test_what_workers_made_of_their_time_is_told_in_a_sentence() -> None:
+    told = " ".join(sentences(dpsim.predict("worked/ssp_1").answer))
+    assert "updated 1.1 times a second; in 10 s workers ended 5 to 6 clocks" in told
+    assert "0.6364 updates old in the mean (2 at 99 %)" in told

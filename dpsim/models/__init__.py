@@ -187,6 +187,21 @@ class Layer:
         return self.parameters * self.chosen // self.experts if self.experts else self.parameters
 
 
+class Doubt(NamedTuple):
+    """Something about a model that nobody knows before it runs.
+
+    cause    its name among the causes of an interval
+    level    the factors between which a step may lie where no step was measured
+    growth   the same where a step of the model was measured at another count of ranks
+    says     the sentence that warns of it
+    """
+
+    cause: str
+    level: tuple[float, float]
+    growth: tuple[float, float]
+    says: str
+
+
 Buckets = tuple[tuple[float, tuple[str, ...]], ...]
 
 
@@ -227,7 +242,7 @@ class Model:
     backward visits them, the last registered first.  `sample` is what one sample is called
     ("image", "sequence"), `tokens` the tokens per sample (1 for images).  `buffers` are the counts
     of non-trainable elements per dtype that DDP broadcasts (BatchNorm).  `recorded` is there where
-    the layers come from a recorded run.
+    the layers come from a recorded run; `doubts` are what widens every interval.
     """
 
     name: Text
@@ -240,6 +255,7 @@ class Model:
     backward: tuple[int, ...] = ()
     arrival: tuple[int, ...] = ()
     recorded: Recorded | None = None
+    doubts: tuple[Doubt, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:

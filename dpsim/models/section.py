@@ -174,6 +174,16 @@ class HuggingFace(Tunable):
         return data
 
 
+class LiveModel:
+    """A model that Python code has made: what `dpsim.from_torch` gives.  No file can say it."""
+
+    def __init__(self, made: Model) -> None:
+        self.made = made
+
+    def __deepcopy__(self, memo: Any) -> LiveModel:
+        return self  # nothing in it changes
+
+
 MAX_RECORD = 200_000_000  # bytes
 
 
@@ -247,7 +257,7 @@ class ModelSource(Mark):
     """Marks the field: which kind of model section it is follows from its keys."""
 
     def take(self, value: Any, file: bool) -> Any:
-        known = isinstance(value, (Explicit, HuggingFace, FromRecord, Architecture))
+        known = isinstance(value, (Explicit, HuggingFace, FromRecord, LiveModel, Architecture))
         return value if known else make(value, file=file)
 
     def json_schema(self) -> dict[str, Any]:
@@ -276,6 +286,8 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
             return _configured(data, file=file)
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
+    if "traced" in data:
+        raise Refused("a torch module is given in Python (dpsim.from_torch), not in a file")
     raise Refused(
         "needs 'huggingface' (a config.json), 'name' (resnet50, …), 'record' (of dpsim measure) or "
         "'layers'"
@@ -297,6 +309,8 @@ def load(spec: Any, base: Path, device: Device | None = None) -> Model:
     try:
         if isinstance(spec, FromRecord):
             return spec.model(base, device)
+        if isinstance(spec, LiveModel):
+            return spec.made
         own: Tunable = spec
         return own.tuned(spec.model() if isinstance(spec, Architecture) else spec.model(base))
     except Refused as error:
@@ -304,6 +318,8 @@ def load(spec: Any, base: Path, device: Device | None = None) -> Model:
 
 
 def dump_model(spec: Any) -> Any:
+    if isinstance(spec, LiveModel):
+        return {"traced": spec.made.name, "parameters": spec.made.parameters}
     plain = dump(spec)
     return {"name": plugins.name_of(spec), **plain} if isinstance(spec, Architecture) else plain
 
