@@ -78,6 +78,7 @@ class Programs:
             update=optimizer_seconds(self.optimizer.kind, 1.0, device) if timed is None else timed,
             slowest=None if part is not None else self._slowest(),
             local_size=site.gpus and min(site.gpus, site.ranks),
+            sites=site.sites,
             elsewhere=_elsewhere(batches.shares),
             compression=self.compression,
             coder=None if self.toy or device is None else _coder(device),
@@ -187,7 +188,8 @@ class Programs:
         programs = tuple(self._program(*part, iteration) for part in parts)
         ranks, one = batches.site.ranks, len(parts) == 1
         roles = (0,) * ranks if one else tuple(parts[part] for part in batches.of_rank)
-        return Cast(programs, roles, {"world": everyone(ranks), **strategy.groups(ranks)})
+        groups = strategy.groups_of(self.job(*batches.parts[0]))
+        return Cast(programs, roles, {"world": everyone(ranks), **groups})
 
     @property
     def asked(self) -> Cast:

@@ -14,7 +14,7 @@ from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platfo
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.servers import servers
-from dpsim.accuracy.training.strategies import date_of, strategy_of, through_servers
+from dpsim.accuracy.training.strategies import compression_of, date_of, strategy_of, through_servers
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import told, vocabulary
 from dpsim.cases.case import Case
@@ -78,11 +78,12 @@ def measured_case(
     notes: list[str] = []
     mesh = mesh_of(row)
     chosen = reading or platform_of(row).readings[0]
-    model = _model(row, mesh, notes)
+    model, strategy = _model(row, mesh, notes), strategy_of(row, notes)
     data: dict[str, Any] = {
         **mesh.data(row, notes),
         "model": model.data,
-        "strategy": strategy_of(row, notes),
+        **compression_of(strategy),
+        "strategy": strategy,
         "cluster": _cluster(row, chosen),
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
@@ -95,10 +96,10 @@ def measured_case(
     loaded = load(data, Path(), row.text("row_id") or f"line {row.line}")
     case = shared(Case(loaded.scenario, Path()), data)
     step_time, time = _measured(row, case)
-    strategy = data["strategy"]["kind"] + mesh.label
+    label = strategy["kind"] + mesh.label
     told_here = tuple(notes)
     return MeasuredCase(
-        row, case, data, step_time, time, strategy, (*told_here, *chosen.notes), told_here
+        row, case, data, step_time, time, label, (*told_here, *chosen.notes), told_here
     )
 
 
