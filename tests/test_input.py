@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read, to_data
 from dpsim.machines.cores import Cores
 from dpsim.machines.storage import Storage, load_storage, storage_names
+from dpsim.measurements.recorder.loaders import measure
+from dpsim.models.timed_loader import parse
 from dpsim.play.feeding import Epochs, feed
 from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
@@ -310,6 +313,46 @@ def test_a_step_of_synthetic_data_sets_the_level_below_the_loader() -> None:
         fed(slow, calibrate={"step_time": "1 s"})
 
 
+LOADER = """
+import time
+
+class Twice:
+    num_workers, prefetch_factor = 0, None
+    def __init__(self):
+        self.passes = 0
+    def __iter__(self):
+        self.passes += 1
+        for _ in range(40):
+            time.sleep(0.012 if self.passes == 1 else 0.004)
+            yield [[0.0] * 4, [1] * 4]
+
+def made():
+    return Twice()
+
+def short():
+    return [[1, 2]] * 3
+"""
+
+
+def test_a_timed_loader_feeds_a_scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of four, three times as long in the first pass, by a loader without workers."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_loader_a.py").write_text(LOADER, encoding="utf-8")
+    said = list(measure(["own_loader_a:made"], tmp_path / "loader.json", 32))
+    assert "batches of 4, 0 workers" in said[0]
+    found = parse((tmp_path / "loader.json").read_text("utf-8"))
+    assert found.cached >= 0.001
+    assert found.cold >= 0.003
+    steps = [
+        predict(load(toy(given, batch={"per_device": 4}), tmp_path, "x")).step_time_s - 8.0
+        for given in ({"record": "loader.json"}, {"record": "loader.json", "epoch": "first"})
+    ]
+    assert steps == pytest.approx([4 * found.cached, 4 * found.cold])
+    with pytest.raises(Refused, match="3 batches; at least 8 are needed"):
+        list(measure(["own_loader_a:short"], tmp_path / "other.json", 32))
+    assert not (tmp_path / "other.json").exists()
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 
@@ -330,6 +373,8 @@ def test_a_step_of_synthetic_data_sets_the_level_below_the_loader() -> None:
         ({**READING, "storage": "tape"}, r"input\.storage: no storage 'tape'"),
         ({**READING, "storage": "local"}, r"input\.storage: no local storage of a cluster"),
         ({"loader": "dali", "decode": "1 ms"}, r"input\.workers: num_threads"),
+        ({"record": "none.json"}, r"input\.record: none\.json: there is no such file"),
+        ({"rate": "5 images/s", "workers": 3}, r"input\.loader: is missing"),
         ({**TORCH, "cache": "1 GB"}, r"input\.cache: needs samples and storage"),
     ],
 )

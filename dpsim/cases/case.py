@@ -16,6 +16,7 @@ from dpsim.cases.feed import Feed
 from dpsim.cases.plays import Script, Stretch
 from dpsim.cases.preparation import Preparation
 from dpsim.cases.programs import Programs
+from dpsim.cases.provisions import fed_by
 from dpsim.cases.site import Site
 from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.job import Job
@@ -109,7 +110,14 @@ class Case:
         s = self.scenario
         if not s.fed:
             return None
-        own = (s.input, self.batches, self.machine, s.seed, self.base, self.model.tokens)
+        own = (
+            fed_by(s.input, self.base),
+            self.batches,
+            self.machine,
+            s.seed,
+            self.base,
+            self.model.tokens,
+        )
         return Feed(self.shared.known(Preparation, *own))
 
     @property

@@ -7,11 +7,35 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from dpsim.compile.loaders import Loader
+from dpsim.compile.loaders import Decode, Loader
+from dpsim.compile.loaders.torch import Torch
+from dpsim.core.files import read_text
+from dpsim.core.places import below
 from dpsim.core.record import Refused
+from dpsim.describe.sections import Input
 from dpsim.machines.cores import Cores
 from dpsim.machines.machine import Machine
 from dpsim.machines.storage import Storage, load_storage
+from dpsim.models.timed_loader import parse
+
+#: bytes of a record
+LARGEST = 1_000_000
+
+
+def fed_by(given: Loader | Input | None, base: Path) -> Loader | Input | None:
+    """`given` with its record read, which is below `base`: that is a DataLoader."""
+    if not isinstance(given, Input) or given.record is None:
+        return given
+    where = ("input", "record")
+    try:
+        found = parse(read_text(below(base, given.record, "input.record"), LARGEST))
+    except Refused as error:
+        raise Refused(f"{given.record}: {error.message}", where) from None
+    except OSError as error:
+        raise Refused(f"{given.record}: {error.strerror}", where) from None
+    workers = found.workers if given.workers is None else given.workers
+    decode = Decode(time=found.seconds(given.epoch))
+    return Torch(workers=workers, prefetch=found.prefetch, decode=decode, start=found.first)
 
 
 @dataclass(frozen=True)

@@ -14,30 +14,53 @@ Command = Annotated[
     list[str],
     argument("python train.py …, python -m package.train …, or module:function.", "-- COMMAND"),
 ]
-World = Annotated[int, option("Ranks that the script sees.", min=1, max=1_048_576)]
+World = Annotated[int | None, option("Ranks that the script sees.", min=1, max=1_048_576)]
 Out = Annotated[Where, out_option("Where to; FILE.yaml plays it.", "FILE.json")]
 Steps = Annotated[int, option("Steps timed with hooks on layers.", min=1, max=1000)]
 Warmup = Annotated[int, option("Iterations before them.", min=3, max=100_000)]
 Machine = Annotated[Text, option("Machine that the scenario names.")]
+Loading = Annotated[
+    bool, option("Time what module:function returns, which yields batches.", name="--input")
+]
 Flops = Annotated[bool, option("Count work in one more step.", name="--flops/--no-flops")]
 
 
 def measure(
     command: Command,
-    world_size: World,
+    world_size: World = None,
     out: Out = None,
     steps: Steps = 10,
     warmup: Warmup = 5,
     machine: Machine = None,
     flops: Flops = True,
+    input_: Loading = False,
 ) -> int:
-    """Run a DDP training script, unchanged, as rank 0 of WORLD_SIZE ranks, and record its steps."""
+    """Run a DDP training script, unchanged, as rank 0 of WORLD_SIZE ranks, and record its steps; or
+    time a loader alone (--input)."""
+    from dpsim.core.record import Refused
     from dpsim.measurements.recorder import files, runner
 
+    if input_:
+        return _loading(command, out, steps)
+    if world_size is None:
+        raise Refused("--world-size is missing: the ranks that the script is to see")
     what = runner.target(command)
     place = out or Path(f"{what.title}.json")
     files.check(place, machine)
     document = runner.run(what, world_size=world_size, steps=steps, warmup=warmup, flops=flops)
     for line in files.said(files.write(document, place, machine), place, machine):
+        typer.echo(line)
+    return 0
+
+
+def _loading(command: list[str], out: Path | None, batches: int) -> int:
+    """Time a loader of `command`, and write its record."""
+    from dpsim.core.record import Refused
+    from dpsim.measurements.recorder import loaders
+
+    place = out or Path("loader.json")
+    if place.suffix != ".json":
+        raise Refused(f"-o {place}: a record's name ends in .json")
+    for line in loaders.measure(command, place, max(batches, 32)):
         typer.echo(line)
     return 0

@@ -146,9 +146,8 @@ class Scenario:
     @property
     def fed(self) -> bool:
         """Whether something is known of what feeds the ranks, and it may hold up steps."""
-        return isinstance(self.input, Loader) or (
-            self.input is not None and self.input.rate is not None
-        )
+        given = self.input
+        return isinstance(given, Loader) or (given is not None and given.feeds)
 
     def _check_exchange(self) -> None:
         """The strategy, its collectives and the compression go together."""

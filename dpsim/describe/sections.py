@@ -244,16 +244,22 @@ class Rate(Mark):
 
 @record
 class Input:
-    """What feeds the ranks: a loader and how it works (`loader`), the rate at which it feeds a node
-    (`rate`), or that it is no limit (`limiting: false`).
+    """What feeds the ranks: a loader and how it works (`loader`), or as it was timed (`record`),
+    the rate at which it feeds a node (`rate`), or that it is no limit (`limiting: false`).
 
     limiting  whether reading and decoding hold up steps; false (synthetic data, a fast loader):
               the interval does not count on a loss to them
     rate      samples that the loaders of a node make in a second, such as 1070 images/s
+    record    a file of `dpsim measure --input` below the scenario's folder
+    workers   of the timed loader, where it has others now
+    epoch     `later` reads from caches, as the second pass did; `first` as the first one
     """
 
     limiting: Flag | None = None
     rate: Annotated[tuple[float, str], Rate()] | None = None
+    record: Text | None = None
+    workers: Annotated[int, Check(0, 4096)] | None = None
+    epoch: Literal["first", "later"] = "later"
 
     def __post_init__(self) -> None:
         if self.limiting:
@@ -262,9 +268,18 @@ class Input:
                 "was measured with the real loader (false is accepted)"
             )
             raise Refused(message, ("limiting",))
-        if (self.rate is None) == (self.limiting is None):
+        given = [one for one in (self.rate, self.limiting, self.record) if one is not None]
+        if len(given) != 1:
             kinds = ", ".join(plugins.names("loaders"))
-            raise ValueError(f"needs loader (one of {kinds}), rate, or limiting: false")
+            raise ValueError(f"needs loader (one of {kinds}), record, rate, or limiting: false")
+        for key, meant in (("workers", self.workers is not None), ("epoch", self.epoch == "first")):
+            if meant and self.record is None:
+                raise Refused("is of a record, or of a loader", (key,))
+
+    @property
+    def feeds(self) -> bool:
+        """Whether it says how fast, so that steps may wait."""
+        return self.limiting is None
 
 
 class InputSource(Mark):
@@ -275,8 +290,8 @@ class InputSource(Mark):
     def take(self, value: Any, file: bool) -> Loader | Input:
         if isinstance(value, Loader | Input):
             return value
-        named = isinstance(value, Mapping) and "loader" in value
-        if named or (isinstance(value, Mapping) and set(value) & _OF_A_LOADER):
+        own = isinstance(value, Mapping) and "record" not in value
+        if own and ("loader" in value or set(value) & _OF_A_LOADER):
             made: Loader = self.plugin.make(value, file=file)
             return made
         return build(Input, value, file=file)
