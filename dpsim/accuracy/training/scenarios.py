@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
+from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.servers import servers
@@ -79,10 +80,12 @@ def measured_case(
     mesh = mesh_of(row)
     chosen = reading or platform_of(row).readings[0]
     model = _model(row, mesh, notes)
+    strategy = strategy_of(row, notes)
     data: dict[str, Any] = {
         **mesh.data(row, notes),
         "model": model.data,
-        "strategy": strategy_of(row, notes),
+        "strategy": strategy,
+        "host": host_of(row, strategy, model, mesh, notes),
         "cluster": _cluster(row, chosen),
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
@@ -95,10 +98,10 @@ def measured_case(
     loaded = load(data, Path(), row.text("row_id") or f"line {row.line}")
     case = shared(Case(loaded.scenario, Path()), data)
     step_time, time = _measured(row, case)
-    strategy = data["strategy"]["kind"] + mesh.label
+    kind = strategy["kind"] + mesh.label
     told_here = tuple(notes)
     return MeasuredCase(
-        row, case, data, step_time, time, strategy, (*told_here, *chosen.notes), told_here
+        row, case, data, step_time, time, kind, (*told_here, *chosen.notes), told_here
     )
 
 
