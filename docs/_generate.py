@@ -40,6 +40,7 @@ from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
 from dpsim.machines.cores import Cores
 from dpsim.machines.storage import Storage
+from dpsim.models.adapters import Adapters
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
 from dpsim.models.section import (
@@ -50,6 +51,7 @@ from dpsim.models.section import (
     ModelSource,
     bundled_models,
 )
+from dpsim.models.tuning import Tunable
 from dpsim.models.zoo import zoo_names
 from dpsim.money import price
 from dpsim.money.currency import Priced
@@ -314,6 +316,11 @@ DISTRIBUTION = """\
 How many times as long a computation takes, as a random number: `{kind: pareto, tail_index: 4}`.
 """
 
+ADAPTERS = """\
+`adapters` of a model; they and `trainable` hold for all models but records, which have the frozen
+parameters of their scripts.  See [how to train a part of a model](howto/adapters.md).
+"""
+
 RECOVERY = """\
 What the job does when something broke; left out: `restart`.  See [how failures are
 described](howto/failures.md) and [how to add one](howto/add-a-recovery.md).
@@ -396,6 +403,7 @@ def page() -> str:
     parts += ["### model: record\n", described(FromRecord)]
     parts += ["### model: layers\n", described(Explicit), "Each entry of `layers`:\n"]
     parts += [described(LayerSpec), *_plugins("model", Plugin("models", "name"))]
+    parts += ["### model: adapters\n", ADAPTERS, described(Adapters)]
     for key, cls in SECTIONS:
         parts += [f"## {key}\n", described(cls)]
         if cls is sections.Calibrate:
@@ -452,7 +460,9 @@ def table(cls: type) -> str:
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
     hints = get_type_hints(cls, include_extras=True)
     _, texts = docstring(cls)
-    for name, field in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
+    fields: Any = cls.__pydantic_fields__  # type: ignore[attr-defined]
+    common = {field.name for field in dataclasses.fields(Tunable)} if cls is not Tunable else ()
+    for name, field in sorted(fields.items(), key=lambda one: one[0] in common):
         key = field.alias or name
         meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name) or texts.get(key)
         if meaning is None:
@@ -467,7 +477,9 @@ def docstring(cls: type) -> tuple[str, dict[str, str]]:
     prose: list[str] = []
     texts: dict[str, str] = {}
     for base in cls.__mro__[-1:0:-1]:
-        if issubclass(base, Compression | Recovery | Loader):  # settings are in part inherited
+        if issubclass(
+            base, Compression | Recovery | Loader | Tunable
+        ):  # settings are in part inherited
             texts |= docstring(base)[1]
     keys: list[str] = []
     for line in inspect.cleandoc(cls.__doc__ or "").replace("``", "`").splitlines():

@@ -14,14 +14,16 @@ from dpsim._version import __version__
 if TYPE_CHECKING:
     from dpsim.core.record import Refused
     from dpsim.describe.scenario import Scenario, read
+    from dpsim.measurements.live import from_torch
     from dpsim.predict.prediction import Prediction, predict
 
-__all__ = ["Prediction", "Refused", "Scenario", "__version__", "predict", "read"]
+__all__ = ["Prediction", "Refused", "Scenario", "__version__", "from_torch", "predict", "read"]
 
 _WHERE = {
     "Prediction": "dpsim.predict.prediction",
     "predict": "dpsim.predict.prediction",
     "Refused": "dpsim.core.record",
+    "from_torch": "dpsim.measurements.live",
     "Scenario": "dpsim.describe.scenario",
     "read": "dpsim.describe.scenario",
 }

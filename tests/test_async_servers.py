@@ -10,6 +10,8 @@ import pytest
 import dpsim
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.predict.document import from_json, to_json
+from dpsim.predict.explanation import Explained
 from dpsim.predict.point import Asynchrony, Point
 from dpsim.predict.prediction import predict
 
@@ -162,16 +164,16 @@ def test_a_server_with_a_lock_serves_one_after_the_other(workers: int) -> None:
 
 def test_servers_on_a_machine_have_nodes_of_their_own_unless_they_share() -> None:
     sets = {
-        "model": {"name": "resnet50"},
-        "cluster": {"machine": "rack-25gbe", "nodes": 4, "gpus_per_node": 1},
+        "cluster": {"machine": "rack-25gbe", "nodes": 2, "gpus_per_node": 1},
         "collective": {"backend": "gloo"},
-        "batch": {"per_device": 32},
-        "optimizer": {"kind": "sgd"},
+        "optimizer": {"kind": "adam"},
+        "horizon": "20 s",
     }
-    apart = point(sets=sets, servers=4)
-    beside = point(sets=sets, servers=4, colocated=True)
-    assert (apart.ranks, apart.nodes) == (4, 4)
-    assert beside.step_time_s < apart.step_time_s  # a quarter stays on the node
+    sizes = [50_000_000] * 2
+    apart = point(sets=sets, servers=2, parameters=sizes)
+    beside = point(sets=sets, servers=2, parameters=sizes, colocated=True)
+    assert (apart.ranks, apart.nodes) == (2, 2)
+    assert beside.step_time_s < apart.step_time_s  # a half stays on the node
     assert apart.interval.low < apart.step_time_s < apart.interval.high
     assert apart.memory.parts.keys().isdisjoint({"optimizer states"})
 
@@ -197,3 +199,40 @@ def test_what_does_not_apply_is_refused(
 ) -> None:
     with pytest.raises(Refused, match=said):
         point(sets=sets, **strategy)
+
+
+# -- what other commands make of it ---------------------------------------------------------------
+
+
+def test_an_explanation_says_what_makes_sense_of_workers_apart() -> None:
+    """Operations of the slowest worker's last clock, what-ifs and blame; no one critical path."""
+    found = dpsim.predict("worked/ssp_3").explain().points[0]
+    assert isinstance(found, Explained)
+    assert found.critical_rank == 1
+    assert found.critical_path == ()
+    mine = [one for one in found.operations if one.rank == 1 and one.op == "compute"]
+    assert [(one.start_s, one.end_s) for one in mine] == [(0.0, 2.0)]
+    gains = {one.change: one.step_time_s for one in found.what_if}
+    assert gains["no stragglers"] == pytest.approx(1.0)
+    assert found.blame.causes[0].cause == "slow_ranks[1]"
+
+
+def test_answers_are_read_back_as_they_were_written() -> None:
+    found = dpsim.predict("worked/async").points[0]
+    assert from_json(Point, to_json(found)) == found
+    assert to_json(found)["staleness"]["per_worker"] == [0.5, 1.8]
+
+
+def test_replies_leave_a_server_in_turn_so_that_workers_come_apart() -> None:
+    """Four equal workers at one server over gloo: 50 ms of compute, 11 ms for a message each way.
+    Side by side for ever they would take 50 + 2 x 4 x 11 ms."""
+    sets = {
+        "model": {"layers": [{"name": "body", "parameters": 32_000, "forward": "0 s",
+                              "backward": "50 ms"}]},
+        "cluster": {"machine": "rack-25gbe", "nodes": 4, "gpus_per_node": 1,
+                    "inter_node_bandwidth": "100 Mbit/s"},
+        "collective": {"backend": "gloo"},
+        "compute": {"spread": 0},
+    }  # fmt: skip
+    found = point(sets=sets)
+    assert found.step_time_s == pytest.approx(0.050 + 2 * 0.011, rel=0.03)

@@ -107,6 +107,22 @@ def test_messages_over_one_cable_share_it_and_ideal_ones_do_not() -> None:
     assert list(apart.noted("end").values()) == pytest.approx([1e-3] * 4)
 
 
+def test_what_leaves_in_turn_leaves_window_by_window() -> None:
+    """1 and 2 MB at 1 GB/s, a window of 1 MB: the short one is through after 1 ms, both after 3;
+    side by side they share, 2 and 3 ms."""
+
+    def behave(world: World) -> Behaviour:
+        yield world.transfer(2, world.rank, 1e6 * (1 + world.rank), "pull", window=windows[0])
+        world.note(end=world.now)
+
+    costs = Cabled(IdealRing(bandwidth=1e9), 0.0, 1e9)
+    windows: list[float | None] = [1e6, None]
+    for ends in ([1e-3, 3e-3], [2e-3, 3e-3]):
+        found = played(behave, servers=1, costs=costs).noted("end")
+        assert list(found.values()) == pytest.approx(ends)
+        del windows[0]
+
+
 def test_a_program_played_inside_a_behaviour_takes_what_it_takes_outside() -> None:
     """DDP's first iteration, from an empty network, on both."""
     knobs, job = Ddp(bucket_cap_mb=4.0), job_of(2)

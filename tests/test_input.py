@@ -165,6 +165,14 @@ def test_dali_s_threads_begin_batches_together_and_tf_data_s_do_not() -> None:
     assert (dali.input_s, tf_data.input_s) == pytest.approx((20.0, 12.5))
 
 
+def test_threads_that_have_no_turn_leave_their_cores_to_the_others() -> None:
+    given = {"loader": "dali", "workers": 4, "decode": "10 s", "training_cores": 0}
+    short = {**given, "cores": {"physical": 2, "threads_per_core": 1}}
+    found = fed(short, batch={"per_device": 5}).input
+    assert found is not None
+    assert found.input_s == pytest.approx(5 * 10 / 2)
+
+
 def test_workers_without_a_shard_do_nothing_and_shuffle_buffers_are_filled_first() -> None:
     given = {"loader": "streaming", "workers": 8, "decode": "3 s"}
     few = fed({**given, "shards": 2}).input
@@ -291,6 +299,15 @@ def test_the_beginnings_of_epochs_are_part_of_a_run() -> None:
     point = fed(given, training={"epochs": 10, "samples_per_epoch": 6})
     assert point.run is not None
     assert point.run.time_s == pytest.approx(10 * 15)
+
+
+def test_a_step_of_synthetic_data_sets_the_level_below_the_loader() -> None:
+    slow = {**TORCH, "decode": "8 s"}
+    measured = {"calibrate": {"step_time": "1 s", "synthetic": True}}
+    point = fed({**TORCH, "decode": "1 s"}, **measured)
+    assert (point.step_time_s, fed(slow, **measured).step_time_s) == pytest.approx((1.0, 4.0))
+    with pytest.raises(Refused, match=r"shorter than what the loader takes .*synthetic: true"):
+        fed(slow, calibrate={"step_time": "1 s"})
 
 
 # -- what is refused ------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ def test_resnet50_agrees_with_torch() -> None:
         with counter:
             net(torch.empty(1, 3, 224, 224)).sum().backward()
     theirs = [(name, tuple(p.shape)) for name, p in net.named_parameters()]
-    assert [tuple(t) for layer in model.layers for t in layer.tensors] == theirs
+    assert [t[:2] for layer in model.layers for t in layer.tensors] == theirs
     assert counter.get_total_flops() == model.flop_per_sample()
     buffers = list(net.buffers())
     assert sum(b.numel() for b in buffers if b.dtype == torch.float32) == 53_120
@@ -305,7 +305,7 @@ def test_tensors_stand_in_registration_order() -> None:
         "mlp.down_proj.weight",
         "post_attention_layernorm.weight",
     ]
-    assert read(GPT2).layers[1].tensors[2] == ("h.0.attn.c_attn.weight", (64, 192))
+    assert read(GPT2).layers[1].tensors[2][:2] == ("h.0.attn.c_attn.weight", (64, 192))
     phi3 = [t.name.split(".")[-2] for t in read(PHI3).layers[1].tensors]
     assert phi3 == ["o_proj", "qkv_proj", "input_layernorm"]
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,10 +37,14 @@ from dpsim.compile.strategies.ddp import Ddp
 from dpsim.compile.strategies.fsdp import Fsdp
 from dpsim.compile.strategies.fsdp1 import Fsdp1
 from dpsim.models import Layer, Model, Tensor
+from dpsim.models.adapters import Adapters
 from dpsim.models.compute import layer_times
 from dpsim.models.precision import Optimizer, Precision
+from dpsim.models.tuning import Tunable
 
 MODELS = 36  # of each framework
+PARTLY = 12  # of each framework that are trained in part
+RANK = 3  # of adapters
 ITERATIONS = 4
 
 
@@ -50,6 +55,8 @@ class Spec:
     head, tail  whether the root has a layer before and after the units
     norms       whether a batch normalisation follows every linear layer; `shared`: whether over
                 all ranks
+    trained     linear layers that are trained, the others are frozen; None: all
+    adapted     linear layers with an adapter; all else is frozen but for `trained`
     """
 
     units: tuple[tuple[int, ...], ...]
@@ -63,6 +70,8 @@ class Spec:
     reduce: str | None = None
     join: bool = False
     shared: bool = False
+    trained: tuple[str, ...] | None = None
+    adapted: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:
@@ -108,6 +117,19 @@ def fake_kernels() -> None:
         setattr(torch, name, kernel)
 
 
+class Adapted(nn.Module):
+    """A linear layer with an adapter, registered as huggingface/peft does."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = base
+        self.lora_A = nn.Linear(base.in_features, RANK, bias=False)
+        self.lora_B = nn.Linear(RANK, base.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base_layer(x) + 2.0 * self.lora_B(self.lora_A(x))
+
+
 class Unit(nn.Module):
     def __init__(self, widths: tuple[int, ...], spec: Spec) -> None:
         super().__init__()
@@ -123,13 +145,20 @@ class Unit(nn.Module):
 
 
 class Net(nn.Module):
-    def __init__(self, spec: Spec, wrap: Callable[[nn.Module], nn.Module] = lambda m: m) -> None:
+    def __init__(self, spec: Spec) -> None:
         super().__init__()
         last = spec.units[-1][-1]
         self.head = nn.Linear(spec.width, spec.width) if spec.head else nn.Identity()
-        make = (Unit(widths, spec) for widths in spec.units)
-        self.units = nn.ModuleList(wrap(unit) for unit in make)
+        self.units = nn.ModuleList(Unit(widths, spec) for widths in spec.units)
         self.tail = nn.Linear(last, last) if spec.tail else nn.Identity()
+        if spec.trained is not None or spec.adapted:
+            self.requires_grad_(False)
+        for name, module in list(self.named_modules()):
+            if name in (spec.trained or ()):
+                module.requires_grad_(True)
+            if name in spec.adapted:
+                parent, _, leaf = name.rpartition(".")
+                setattr(self.get_submodule(parent), leaf, Adapted(module))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.head(x)
@@ -141,20 +170,26 @@ class Net(nn.Module):
 def model_of(spec: Spec) -> Model:
     """The same network in dpsim's words."""
     layers, buffers = [], []
-    net = Net(spec)
-    parts = [("head", "", net.head), *((f"u{k}", f"u{k}", u) for k, u in enumerate(net.units))]
+    net = Net(replace(spec, trained=None, adapted=()))
+    units = ((f"units.{k}", f"units.{k}", u) for k, u in enumerate(net.units))
+    parts = [("head", "", net.head), *units]
     for name, unit, module in [*parts, ("tail", "", net.tail)]:
         leaves = list(module.named_children()) if unit else [("", module)]
         for leaf, inner in leaves:
             tensors = tuple(Tensor(n, tuple(p.shape)) for n, p in inner.named_parameters())
             if tensors:
                 channels = inner.num_features if isinstance(inner, nn.BatchNorm1d) else 0
-                layers.append(Layer(name=f"{name}.{leaf}", tensors=tensors, unit=unit,
-                                    forward=1.0, backward=2.0, batch_norm=channels))  # fmt: skip
+                flop = 2.0 * tensors[0].elements
+                layers.append(Layer(name=f"{name}.{leaf}" if leaf else name, tensors=tensors,
+                                    unit=unit, forward=1.0, backward=2.0, forward_flop=flop,
+                                    batch_norm=channels))  # fmt: skip
             buffers += list(inner.buffers())
     floats = sum(b.numel() for b in buffers if b.is_floating_point())
     counted = (("fp32", floats), ("int64", sum(b.numel() for b in buffers) - floats))
-    return Model(name="random", layers=tuple(layers), buffers=counted if buffers else ())
+    model = Model(name="random", layers=tuple(layers), buffers=counted if buffers else ())
+    patterns = None if spec.trained is None else tuple(re.escape(name) for name in spec.trained)
+    adapters = Adapters(rank=RANK, targets=spec.adapted) if spec.adapted else None
+    return Tunable(trainable=patterns, adapters=adapters).tuned(model)
 
 
 # -- the real frameworks ----------------------------------------------------------------------
@@ -335,9 +370,10 @@ def run_fsdp1(spec: Spec) -> str:
         ),
         **knobs,
     }
-    module = FullyShardedDataParallel(
-        Net(spec, lambda unit: FullyShardedDataParallel(unit, **common)), **common
-    )
+    net = Net(spec)
+    for k, unit in enumerate(net.units):
+        net.units[k] = FullyShardedDataParallel(unit, **common)
+    module = FullyShardedDataParallel(net, **common)
 
     def accumulate(last: bool) -> Any:
         return nullcontext() if last or not quiet else module.no_sync()
@@ -459,6 +495,27 @@ def fsdp1_spec(seed: int, ranks: int) -> Spec:
     )  # fmt: skip
 
 
+def partly(spec: Spec, seed: int) -> Spec:
+    """The same network with an adapter beside some linear layers, or with some of them frozen."""
+    draw = random.Random(seed + 5000)
+    inner = [
+        f"units.{k}.linear{i}" for k, unit in enumerate(spec.units) for i in range(len(unit) - 1)
+    ]
+    outer = ["head"] * spec.head + ["tail"] * spec.tail
+    knobs = {**spec.knobs}
+    knobs.pop("optimizer_in_backward", None)  # torch applies it to all parameters
+    some = tuple(name for name in inner if draw.random() < 0.5) or (inner[-1],)
+    if draw.random() < 0.5:
+        return replace(spec, knobs=knobs, adapted=some)
+    more = tuple(name for name in outer if draw.random() < 0.5)
+    return replace(spec, knobs=knobs, trained=some + more)
+
+
+def flat(spec: Spec) -> Spec:
+    """Torch flattens trained and frozen parameters together only so."""
+    return replace(spec, knobs={**spec.knobs, "use_orig_params": True})
+
+
 def cases() -> Iterator[tuple[str, tuple[str, Spec, int]]]:
     for seed in range(MODELS):
         yield f"ddp-{seed}", ("ddp", ddp_spec(seed), 2)
@@ -466,6 +523,10 @@ def cases() -> Iterator[tuple[str, tuple[str, Spec, int]]]:
         yield f"fsdp1-{seed}", ("fsdp1", fsdp1_spec(seed, 2), 2)
         yield f"fsdp-8-{seed}", ("fsdp", fsdp2_spec(seed + 100, 8), 8)
         yield f"fsdp1-8-{seed}", ("fsdp1", fsdp1_spec(seed + 100, 8), 8)
+    for seed in range(200, 200 + PARTLY):
+        yield f"ddp-partly-{seed}", ("ddp", partly(ddp_spec(seed), seed), 2)
+        yield f"fsdp-partly-{seed}", ("fsdp", partly(fsdp2_spec(seed, 8), seed), 8)
+        yield f"fsdp1-partly-{seed}", ("fsdp1", flat(partly(fsdp1_spec(seed, 2), seed)), 2)
 
 
 CASES = dict(cases())

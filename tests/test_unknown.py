@@ -36,7 +36,6 @@ COMBINED = ["FSDP or Horovod together with tensor or pipeline parallelism"]
         "compression.kind=onebit-lamb",
         "strategy.period=500",
         "parallel.context=2",
-        "model.adapters.rank=16",
         "failures.preemption=1",
         "failures.spot=1",
         "serving.requests=3",
@@ -65,9 +64,11 @@ def test_a_combination_that_is_not_modelled_is_refused_where_it_meets(kind: str,
         predict(loaded)
 
 
-def test_lora_is_refused_in_a_model_of_hugging_face() -> None:
-    with pytest.raises(Refused, match=r"model\.lora_rank: 'lora_rank' is not modelled \(adapters"):
-        read("llama3-8b-h100", ["model.lora_rank=8"])
+def test_other_words_for_adapters_are_known() -> None:
+    for word, key in (("lora_rank", "rank"), ("load_in_4bit", "base_dtype: nf4")):
+        said = rf"model\.{word}: unknown key; did you mean 'adapters' \(with {key}\)\?"
+        with pytest.raises(Refused, match=said):
+            read("llama3-8b-h100", [f"model.{word}=8"])
 
 
 def test_what_has_arrived_is_on_the_list_no_more() -> None:

@@ -5,8 +5,9 @@
 Draws set-ups (workers, prefetch, batch, decode times fixed or heavy-tailed, step, persistent
 workers, epochs), runs each with samples that sleep and steps that sleep, and predicts the time of
 all epochs from what the set-up says and a few numbers of this machine: what a sample, a batch and
-the start of a worker take beside, measured once before with loaders that are none of the set-ups.
-Beside it stands max(step, decode / workers), which knows neither.
+the start of a worker take beside, measured before and after each with loaders that are none of the
+set-ups: what others do on this machine changes them.  Beside it stands max(step, decode / workers),
+which knows none of them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import random
 import statistics
 import sys
+import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,12 +29,13 @@ from torch.utils.data import DataLoader, Dataset
 
 import dpsim
 from dpsim.core import plugins
+from dpsim.describe.scenario import load
 from dpsim.variability.distributions import Distribution
 
 #: floats of a sample
 WIDTH = 1000
 #: seconds that a run should take, roughly
-LONG = 6.0
+LONG = 5.0
 
 
 @dataclass(frozen=True)
@@ -104,25 +107,22 @@ def run(setup: Setup, seconds: np.ndarray) -> list[float]:
     return found
 
 
-def own(repeat: int = 3) -> Own:
-    """The numbers of this machine, medians over a few runs."""
-    found = [_own_once() for _ in range(repeat)]
-    keys = asdict(found[0])
-    return Own(
-        **{key: statistics.median(float(getattr(one, key)) for one in found) for key in keys}
-    )
+def between(one: Own, other: Own) -> Own:
+    """The mean of two measurements."""
+    return Own(**{key: (value + getattr(other, key)) / 2 for key, value in asdict(one).items()})
 
 
-def _own_once() -> Own:
-    plain = Setup(0, 2, 8, 0.008, {}, 0.0, False, 1, 20)
-    starts = run(plain, np.full(160, 0.008))
-    sample = (starts[-1] / 20 / 8) - 0.008
-    ready = run(Setup(1, 2, 8, 0.0, {}, 0.03, True, 1, 30), np.full(240, 0.0))
+def own() -> Own:
+    """The numbers of this machine, as it is now."""
+    plain = Setup(0, 2, 8, 0.008, {}, 0.0, False, 1, 10)
+    starts = run(plain, np.full(80, 0.008))
+    sample = (starts[-1] / 10 / 8) - 0.008
+    ready = run(Setup(1, 2, 8, 0.0, {}, 0.03, True, 1, 20), np.full(160, 0.0))
     steps = np.diff(ready[:-1])
     sleep = statistics.median(_slept(0.03) for _ in range(10))
-    take = max(statistics.median(steps) - sleep, 0.0)
-    busy = run(Setup(1, 4, 1, 0.0, {}, 0.0, True, 1, 200), np.full(200, 0.008))
-    collate = max((busy[-2] - busy[20]) / 179 - (0.008 + sample), 0.0)
+    take = max(float(statistics.median(steps)) - sleep, 0.0)
+    busy = run(Setup(1, 4, 1, 0.0, {}, 0.0, True, 1, 80), np.full(80, 0.008))
+    collate = max((busy[-2] - busy[20]) / 59 - (0.008 + sample), 0.0)
     gaps = {}
     for workers in (1, 4):
         twice = run(Setup(workers, 2, 8, 0.0, {}, 0.0, False, 2, 4), np.full(32, 0.01))
@@ -159,10 +159,16 @@ def drawn(chance: random.Random) -> Setup:
     return Setup(workers, prefetch, batch, decode, kind, step, persistent, epochs, batches)
 
 
-def predicted(setup: Setup, known: Own) -> float:
-    """What all epochs take [s]."""
+def predicted(setup: Setup, known: Own, factors: np.ndarray, place: Path) -> float:
+    """What all epochs take [s], as far as the decode times of the data set say, in no order."""
     start = known.start + known.per_worker * setup.workers if setup.workers else 0.0
-    decode: dict[str, Any] = {"mean": f"{setup.decode + known.sample!r} s", **setup.kind}
+    whole = float(factors.mean()) * setup.decode + known.sample
+    decode: dict[str, Any] = {"mean": f"{whole!r} s"}
+    if setup.kind:
+        rows = (factors * setup.decode + known.sample) / whole
+        text = "\n".join(["factor", *(repr(float(one)) for one in rows)])
+        (place / "decode.csv").write_text(text + "\n", encoding="utf-8")
+        decode |= {"kind": "empirical", "file": "decode.csv"}
     loader: dict[str, Any] = {
         "loader": "torch", "workers": setup.workers, "prefetch": setup.prefetch, "decode": decode,
         "samples": setup.batch * setup.batches, "start": f"{start!r} s",
@@ -181,16 +187,16 @@ def predicted(setup: Setup, known: Own) -> float:
         "batch": {"per_device": setup.batch},
         "input": loader,
     }
-    (point,) = dpsim.predict(scenario).points
+    (point,) = dpsim.predict(load(scenario, place, "set-up")).points
     assert point.input is not None
     assert point.input.epoch_s is not None
     later = point.input.epoch_s - (start if setup.persistent else 0.0)
     return point.input.epoch_s + (setup.epochs - 1) * later
 
 
-def simple(setup: Setup) -> float:
+def simple(setup: Setup, factor: float) -> float:
     """The same by max(step, decode / workers), the sum of both without workers [s]."""
-    made = setup.batch * setup.decode
+    made = setup.batch * setup.decode * factor
     step = max(setup.step, made / setup.workers) if setup.workers else setup.step + made
     return setup.epochs * setup.batches * step
 
@@ -201,24 +207,28 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("-o", type=Path, default=None, help="write rows as JSON lines")
     asked = parser.parse_args()
-    known, chance = own(), random.Random(asked.seed)
-    print({key: f"{value * 1e3:.3g} ms" for key, value in asdict(known).items()})
+    before, chance = own(), random.Random(asked.seed)
     errors, others, lines = [], [], []
+    place = Path(tempfile.mkdtemp())
     for number in range(asked.setups):
         setup = drawn(chance)
-        seconds = setup.decode * setup.factors(chance.randrange(2**31))
+        factors = setup.factors(chance.randrange(2**31))
+        seconds = setup.decode * factors
         times = run(setup, seconds)
+        after = own()
+        known, before = between(before, after), after
         ends = times[setup.batches :: setup.batches + 1]
-        measured, guess = sum(ends), predicted(setup, known)
+        measured, guess = sum(ends), predicted(setup, known, factors, place)
         errors.append(abs(guess / measured - 1))
-        others.append(abs(simple(setup) / measured - 1))
+        guessed = simple(setup, float(factors.mean()))
+        others.append(abs(guessed / measured - 1))
         row = {**asdict(setup), "measured_s": measured, "predicted_s": guess}
         lines.append(json.dumps(row))
         print(
             f"{number:3} workers {setup.workers} x{setup.prefetch} batch {setup.batch:2} "
             f"{setup.kind.get('kind', 'fixed'):9} epochs {setup.epochs}"
             f"{' persistent' if setup.persistent else '':11} {measured:7.3f} s "
-            f"{guess / measured - 1:+7.1%}, simple {simple(setup) / measured - 1:+7.1%}",
+            f"{guess / measured - 1:+7.1%}, simple {guessed / measured - 1:+7.1%}",
             flush=True,
         )
     for name, found in (("dpsim", errors), ("simple", others)):

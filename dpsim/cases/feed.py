@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from dpsim.core.arrays import Array
 from dpsim.core.many import Leaked, Many
 from dpsim.play.feeding import Epochs, Fed, feed
 
+#: epochs over which the mean of a random one is taken
+DRAWN = 16
 #: steps that are played where anything is random; starts that are shown; steps of an epoch up to
 #: which it is played whole
 PLAYED, SHOWN, WHOLE = 400, 16, 20_000
@@ -27,7 +30,7 @@ class Meal:
     starts     of the first steps, from the moment at which the loader is asked for the first batch
     period     what the loader takes for the batches of a step, left to itself
     pace       of its threads
-    epoch      a whole epoch with its beginning; None where epochs do not end
+    epoch      a whole epoch with its beginning, in the mean; None where epochs do not end
     gap        from an epoch's beginning to its first step
     beside     what the device that trains prepares in a step
     """
@@ -88,9 +91,11 @@ class Feed:
         turn = math.lcm(lines, max(steps, 1))
         return before, turn * -(-32 // turn) if turn <= 1024 else max(steps, 4 * lines)
 
-    def _fed(self, pace: Preparing, own: Sequence[float], count: int, since: float | None) -> Fed:
+    def _fed(
+        self, pace: Preparing, own: Sequence[float], count: int, since: float | None, again: int = 0
+    ) -> Fed:
         """`count` batches, of which the first is asked for at once and workers work after `since`;
-        None: of the settled sequence, where no single batch is slow."""
+        None: of the settled sequence, where no single batch is slow.  `again` draws other times."""
         made, known = self.made, dict[int, Array]()
         training = [own[k // made.micro % len(own)] / made.micro for k in range(count)]
         slow = {} if since is None else made.slow_batches
@@ -100,7 +105,7 @@ class Feed:
                 return made.equal(slow[number])
             key = made.kind(batch, number)
             if key not in known:
-                known[key] = made.times(pace, count, batch, number)
+                known[key] = made.times(pace, count, batch, number + again * count)
             return known[key]
 
         take = made.loader.take if made.loader else 0.0
@@ -116,8 +121,10 @@ class Feed:
         start = loader.start if loader else 0.0
         steps = self.steps_of_epoch
         count = min(steps or SHOWN, WHOLE)
-        fed = self._fed(pace, own, count * self.made.micro, start)
-        starts, last = fed.starts[:: self.made.micro], fed.ends[-1]
+        drawn = max(min(DRAWN, WHOLE // count), 1) if self.made.factor and steps else 1
+        each = [self._fed(pace, own, count * self.made.micro, start, k) for k in range(drawn)]
+        fed = each[0]
+        starts, last = fed.starts[:: self.made.micro], fmean(one.ends[-1] for one in each)
         if steps is None:
             return starts[:SHOWN], None, starts[0]
         if steps > count:  # the rest goes on as its second half went

@@ -35,11 +35,13 @@ ROUNDS = 40
 
 class Preparing(NamedTuple):
     """What a sample takes a thread that prepares it, with all others at work [s]; what limits the
-    loader; and the share of that time that is work on a core."""
+    loader; the share of that time that is work on a core; and what it takes where nobody else is
+    at work [s]."""
 
     seconds: float
     limit: Limit
     share: float
+    alone: float
 
 
 @dataclass(frozen=True)
@@ -135,11 +137,11 @@ class Preparation:
         threads = self.per_node * self.supply.threads
         stretch = self._stretch(threads, mean, read, busy)
         alone, floor = mean * stretch + read, threads * self.nodes / most
-        seconds = max(floor, alone) * slower
+        seconds, quiet = max(floor, alone) * slower, (mean + read) * slower
         share = mean * stretch * slower / seconds if seconds else 0.0
         if floor > alone or read > mean * stretch:
-            return Preparing(seconds, "storage", share)
-        return Preparing(seconds, "cores" if stretch > 1.0 + 1e-9 else "workers", share)
+            return Preparing(seconds, "storage", share, quiet)
+        return Preparing(seconds, "cores" if stretch > 1.0 + 1e-9 else "workers", share, quiet)
 
     def _stretch(self, threads: int, work: float, read: float, busy: float) -> float:
         """How many times as long work on a core takes, beside all others of the node."""
@@ -157,11 +159,16 @@ class Preparation:
 
     # -- what a batch takes -------------------------------------------------------------------
 
-    def batch(self, count: Array, pace: float) -> Array:
-        """What batches of `count` samples take a line, each thread having `pace` for a sample."""
+    def batch(self, count: Array, pace: Preparing) -> Array:
+        """What batches of `count` samples take a line at `pace` [s].
+
+        Threads that begin a batch together take turns at its samples; in the last turn some have
+        none, which those that are left use where cores or storage were short."""
         supply = self.supply
-        turns = np.ceil(count / supply.helpers) if supply.barrier else count / supply.helpers
-        return np.asarray(turns * pace)
+        shared = count / supply.helpers * pace.seconds
+        if not supply.barrier:
+            return np.asarray(shared)
+        return np.maximum(np.ceil(count / supply.helpers) * pace.alone, shared)
 
     @cached_property
     def _kinds(self) -> Array:
@@ -194,10 +201,10 @@ class Preparation:
         """What batch `batch` of an epoch, the run's `number`, takes every loader [s]."""
         loader, counts = self.loader, self._kinds
         if loader is None:
-            return self.batch(np.full_like(counts, max(counts)), pace.seconds)
+            return self.batch(np.full_like(counts, max(counts)), pace)
         if self.supply.fill and batch < max(self.supply.lines, 1):
             counts = counts + self.supply.fill
-        usual = self.batch(counts, pace.seconds)
+        usual = self.batch(counts, pace)
         if self.factor is not None:
             off = self._sums(number, played) / self.mean_factor - 1.0
             usual = usual * (1.0 + pace.share * off)
@@ -234,7 +241,7 @@ class Preparation:
         """What the loader takes for the batches of a step in the mean, left to itself [s]."""
         most = np.array([float(max(self.counts))])
         beside, taken = (self.loader.collate, self.loader.take) if self.loader else (0.0, 0.0)
-        each = float(self.batch(most, pace.seconds)[0]) + beside
+        each = float(self.batch(most, pace)[0]) + beside
         return self.micro * (each / max(self.supply.lines, 1) + taken)
 
     @property
@@ -248,7 +255,7 @@ class Preparation:
         assert self.given.rate is not None
         value, unit = self.given.rate
         samples = sum(self.counts[: self.per_node]) * (self.tokens if unit == "tokens" else 1)
-        return Preparing(samples / value / max(self.counts), "rate", 0.0)
+        return Preparing(samples / value / max(self.counts), "rate", 0.0, 0.0)
 
     def settled(self, training: float, slower: float = 1.0) -> Preparing:
         """The pace of threads beside steps that train for so long [s], where each takes `slower`

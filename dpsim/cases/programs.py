@@ -230,7 +230,7 @@ def _recorded_update(model: Model) -> float | None:
     recorded = model.recorded
     if recorded is None or not recorded.timed:
         return None
-    return recorded.after / max(model.parameters, 1)
+    return recorded.after / max(model.trained, 1)
 
 
 def _recorded_wait(model: Model) -> float:

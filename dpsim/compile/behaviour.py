@@ -107,8 +107,14 @@ class World:
         much longer as this worker is slow in its present clock."""
         raise NotImplementedError
 
-    def transfer(self, source: int, target: int, size: float, name: str) -> Occurrence:
-        """`size` bytes from one place to another, over links shared with all other flows."""
+    def transfer(
+        self, source: int, target: int, size: float, name: str, *, window: float | None = None
+    ) -> Occurrence:
+        """`size` bytes from one place to another, over links shared with all other flows.
+
+        window  what `source` sends so leaves it in turn, so many bytes of each message at a time;
+                None: all of its messages share its link
+        """
         raise NotImplementedError
 
     def send(self, to: int, size: float, tag: str, content: Any = None) -> Occurrence:

@@ -38,10 +38,7 @@ def constant(parts: dict[str, float]) -> Held:
 
 def gradient_bytes(job: Job) -> list[float]:
     """Bytes of each layer's gradients, as wide as its parameters."""
-    return [
-        DTYPE_BYTES[job.parameter_dtype(i)] * float(layer.parameters)
-        for i, layer in enumerate(job.model.layers)
-    ]
+    return [job.gradient_bytes(i) for i in range(len(job.model.layers))]
 
 
 def so_far(job: Job, sizes: Line, *, tied: bool = True) -> list[float]:
@@ -49,12 +46,13 @@ def so_far(job: Job, sizes: Line, *, tied: bool = True) -> list[float]:
     fullest before the head's.  With `tied` a tied tensor's gradient is there when the first of its
     users is done."""
     order = list(job.model.backward_order())
+    frozen = [layer.detached for layer in job.model.layers]
     index = {layer.name: i for i, layer in enumerate(job.model.layers)}
     early = list(sizes)
     for i in order if tied else ():
-        if (owner := job.model.layers[i].tied) is not None:
+        if (owner := job.model.layers[i].tied) is not None and not frozen[index[owner]]:
             early[i], early[index[owner]] = early[i] + early[index[owner]], 0.0
-    found = [0.0] * len(order)
+    found = [0.0] * len(frozen)
     for i, total in zip(order, accumulate(early[i] for i in order), strict=True):
         found[i] = total - early[i] if job.model.layers[i].logits else total
     return found
@@ -68,6 +66,7 @@ def temporaries(job: Job, share: float) -> float:
         return 0.0
     wide = job.optimizer.master_weights is not False
     return share * sum(
-        (4.0 if wide else DTYPE_BYTES[job.parameter_dtype(i)]) * layer.parameters
-        for i, layer in enumerate(job.model.layers)
+        (4.0 if wide else DTYPE_BYTES[dtype]) * elements
+        for i in range(len(job.model.layers))
+        for dtype, elements in job.trained(i)
     )

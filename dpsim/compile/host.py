@@ -26,13 +26,15 @@ def issue_times(
 
 def _issue_time(layer: Layer, each: float, recompute: Recompute) -> LayerTime:
     again = 0
+    if layer.detached:
+        return LayerTime(each * layer.kernels, 0.0, "host")
     if (recompute == "full" and layer.activations_full < layer.activations) or (
         recompute == "selective_op" and layer.op_flop
     ):
         again = layer.kernels
     elif recompute == "selective":
         again = layer.again_kernels
-    backward = 2 * layer.kernels + again
+    backward = layer.launched_backward + again
     return LayerTime(each * layer.kernels, each * backward, "host", layer.weight_share)
 
 

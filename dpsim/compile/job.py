@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from math import ceil
 from typing import NamedTuple
 
 from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Work
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES, stored_bytes
 from dpsim.core.many import longest
-from dpsim.models import Model
+from dpsim.models import Model, Tensor
 from dpsim.models.compute import LayerTime
 from dpsim.models.precision import Optimizer, Precision
 
@@ -110,13 +111,27 @@ class Job:
         return self.coder.seconds(work) + work.seconds
 
     def parameter_dtype(self, layer: int) -> str:
-        """The dtype of a layer's parameters."""
+        """The dtype of a layer's parameters, but for those that have one of their own."""
         return self.model.layers[layer].dtype or self.precision.parameters
+
+    def tensor_dtype(self, layer: int, tensor: Tensor) -> str:
+        """What a tensor of a layer is stored in."""
+        return tensor.dtype or self.parameter_dtype(layer)
+
+    def trained(self, layer: int) -> Iterator[tuple[str, int]]:
+        """(dtype, elements) of a layer's parameters that have a gradient."""
+        for dtype, trained, elements in self.model.layers[layer].kinds:
+            if trained:
+                yield dtype or self.parameter_dtype(layer), elements
+
+    def gradient_bytes(self, layer: int) -> float:
+        """Bytes of a layer's gradients, as wide as its parameters."""
+        return float(sum(DTYPE_BYTES[dtype] * n for dtype, n in self.trained(layer)))
 
 
 class Gradient(NamedTuple):
     """One parameter tensor: its layer, name, elements, bytes, dtype, the layer whose backward
-    ends it, and its shape."""
+    ends its gradient, its shape, and whether it has one."""
 
     layer: int
     name: str
@@ -125,27 +140,32 @@ class Gradient(NamedTuple):
     dtype: str
     ready: int
     shape: tuple[int, ...] = ()
+    trained: bool = True
 
 
 def gradients_of(job: Job) -> list[Gradient]:
+    """Every parameter tensor that has a gradient, in registration order."""
+    return [tensor for tensor in parameters_of(job) if tensor.trained]
+
+
+def parameters_of(job: Job) -> list[Gradient]:
     """Every parameter tensor in registration order."""
     known = job.model.kept  # a sweep makes many jobs of one model
     key = "gradients", job.precision.parameters
     if key not in known:
-        known[key] = _gradients_of(job)
+        known[key] = _parameters_of(job)
     return list(known[key])
 
 
-def _gradients_of(job: Job) -> list[Gradient]:
+def _parameters_of(job: Job) -> list[Gradient]:
     final = job.model.ready_after()
     found = []
     for i, layer in enumerate(job.model.layers):
-        dtype = job.parameter_dtype(i)
         for j, tensor in enumerate(layer.tensors):
-            ready = final[i] if j == 0 else i
-            size = tensor.elements * DTYPE_BYTES[dtype]
-            name = f"{layer.name}.{tensor.name}"
-            found.append(Gradient(i, name, tensor.elements, size, dtype, ready, tensor.shape))
+            dtype, count = job.tensor_dtype(i, tensor), tensor.elements
+            size = ceil(count * stored_bytes(dtype))
+            name, ready = f"{layer.name}.{tensor.name}", final[i] if j == 0 else i
+            found.append(Gradient(i, name, count, size, dtype, ready, tensor.shape, tensor.trained))
     return found
 
 
@@ -161,7 +181,9 @@ def arrival(found: Sequence[Gradient], job: Job) -> list[int]:
     """Indices of gradients in the order in which autograd finishes them: as recorded, or by layer
     as backward visits them, inside a layer the last registered first."""
     if job.model.arrival:
-        return list(job.model.arrival)
+        trained = [t for t, tensor in enumerate(parameters_of(job)) if tensor.trained]
+        place = {t: k for k, t in enumerate(trained)}
+        return [place[t] for t in job.model.arrival if t in place]
     position = {layer: place for place, layer in enumerate(job.model.backward_order())}
     return sorted(range(len(found)), key=lambda t: (position[found[t].ready], -t))
 
@@ -185,23 +207,27 @@ def due_after(
 
 
 def state_bytes(job: Job, share: float) -> dict[str, float]:
-    """Parameters, gradients and optimizer states when a device keeps `share` of each.
+    """Parameters, gradients and optimizer states when a device keeps `share` of each; what is
+    frozen has neither gradients nor states.
 
     A parameter kept in 16 bit has an fp32 master copy in the optimizer (mixed-precision Adam:
     2 + 2 + 12 bytes a parameter; Rajbhandari et al., ZeRO, arXiv:1910.02054, section 3.1), unless
     master weights are switched off: then the states are as wide as the parameters.
     """
-    stored = states = 0.0
+    stored = gradients = states = 0.0
     optimizer = job.optimizer
+    masters = optimizer.kind != "none" and optimizer.master_weights is not False
     for i, layer in enumerate(job.model.layers):
-        width = DTYPE_BYTES[job.parameter_dtype(i)]
-        master = width < 4 and optimizer.kind != "none" and optimizer.master_weights is not False
-        stored += width * layer.parameters
-        states += layer.parameters * (
-            4 * (optimizer.states + 1) if master else width * optimizer.states
-        )
+        for dtype, trained, elements in layer.kinds:
+            width = stored_bytes(dtype or job.parameter_dtype(i))
+            stored += width * elements
+            if trained:
+                gradients += width * elements
+                master = masters and width < 4
+                each = 4 * (optimizer.states + 1) if master else width * optimizer.states
+                states += elements * each
     return {
         "parameters": stored * share,
-        "gradients": stored * share,
+        "gradients": gradients * share,
         "optimizer states": states * share,
     }

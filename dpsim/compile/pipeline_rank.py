@@ -345,4 +345,4 @@ def _buckets(plans: Plans) -> tuple[tuple[str, float, tuple[str, ...]], ...]:
 def _updated(plans: Plans) -> float:
     """Parameters that the optimizer updates on this rank."""
     found = (plan for own in plans.values() for plan in own)
-    return sum(1.0 / plan.exchange.shards * plan.job.model.parameters for plan in found)
+    return sum(1.0 / plan.exchange.shards * plan.job.model.trained for plan in found)

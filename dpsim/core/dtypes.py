@@ -4,6 +4,16 @@ from __future__ import annotations
 
 DTYPE_BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 
+#: formats of frozen matrices -> bytes an element.  nf4: 4 bits, a scale of 8 bits for 64 elements
+#: and one of 32 bits for 256 of those (double quantisation; Dettmers et al., arXiv:2305.14314,
+#: section 3: 0.127 bits of scales an element).  int8: the scales of rows are left out
+QUANTISED = {"nf4": (4 + 8 / 64 + 32 / (64 * 256)) / 8, "int8": 1.0}
+
+
+def stored_bytes(dtype: str) -> float:
+    """Bytes of an element of a parameter as it is stored, quantised or not."""
+    return QUANTISED.get(dtype) or DTYPE_BYTES[dtype]
+
 
 def working_bytes(dtype: str) -> int:
     """Bytes of an element between the products that run in `dtype`: fp8 is a format of the

@@ -239,6 +239,14 @@ def taken(given: Given) -> Loaded:
     )
 
 
+def with_model(loaded: Loaded, model: Any) -> Loaded:
+    """`loaded` with another model: a section, or what `dpsim.from_torch` gives."""
+    made = load(
+        {**loaded.data, "model": _plain(model)}, loaded.base, loaded.name, origins=loaded.origins
+    )
+    return replace(made, sets={**loaded.sets, "model": "model=…"})
+
+
 def _plain(value: Any) -> Any:
     """A copy of `value` as a file would give it: numpy's numbers and arrays as Python's own."""
     if isinstance(value, Mapping):

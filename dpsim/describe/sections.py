@@ -322,6 +322,8 @@ class Calibrate:
     One point sets the level of compute and nothing else.  Several fit it by least squares together
     with the host's time per step, the cost of an exchange inside a node and between nodes, and how
     much ranks differ; intervals of other counts follow from how well they fit.
+
+    synthetic  measured with synthetic data, or a loader that was no limit, whatever `input` says
     """
 
     step_time: units.Seconds | None = None
@@ -329,6 +331,7 @@ class Calibrate:
     file: Text | None = None
     ranks: Count | None = None
     points: tuple[CalibrationPoint, ...] | None = None
+    synthetic: Flag = False
 
     def __post_init__(self) -> None:
         ways = (self.step_time, self.throughput, self.file, self.points)

@@ -12,18 +12,38 @@ from math import prod
 from typing import Annotated, Any, NamedTuple
 
 from dpsim.core import units
+from dpsim.core.dtypes import QUANTISED
 from dpsim.core.record import Check, Text, record
 
 
 class Tensor(NamedTuple):
-    """One parameter tensor: its name and shape, in the order of `module.parameters()`."""
+    """One parameter tensor: its name and shape, in the order of `module.parameters()`.
+
+    trained  whether it has a gradient (`requires_grad`)
+    dtype    what it is stored in, where that is not its layer's: also a quantised one
+    """
 
     name: str
     shape: tuple[int, ...]
+    trained: bool = True
+    dtype: str | None = None
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
+
+
+class WeightInput(NamedTuple):
+    """What forward keeps for the gradients of some tensors alone: nothing, where they are frozen.
+
+    elements  per sample
+    tensors   their names
+    whole     every rank keeps it whole where ranks split the layer but not the sequence
+    """
+
+    elements: float
+    tensors: tuple[str, ...]
+    whole: bool = False
 
 
 @record
@@ -66,6 +86,11 @@ class Layer:
     forward, backward  fixed durations per sample [s]; they replace the roofline
     weight_share  share of backward that makes gradients of weights; the rest is for the input
     batch_norm    channels of its batch normalisation; 0: it has none
+    saved         which of `activations` are there for the gradients of weights alone
+    once          elements that its forward moves once a micro-batch, whatever the samples
+    scratch       elements that its forward has beside all else, whatever the samples
+    detached      no gradient reaches it: its backward does not run (`frozen`)
+    backward_kernels   device kernels launched in backward; None: twice `kernels`
     experts       experts that its tensors are of, in equal parts; 0: every token passes all of it
     chosen        experts that a token is sent to
     routed        elements per sample that are sent to one expert, where all were (tokens x width);
@@ -108,6 +133,11 @@ class Layer:
     backward: units.Seconds | None = None
     weight_share: float = 0.5
     batch_norm: Annotated[int, Check(0, 10**9)] = 0
+    saved: tuple[WeightInput, ...] = ()
+    once: float = 0.0
+    scratch: float = 0.0
+    detached: bool = False
+    backward_kernels: Annotated[int, Check(0, 10**9)] | None = None
     experts: Annotated[int, Check(0, 10**6)] = 0
     chosen: Annotated[int, Check(0, 10**6)] = 0
     routed: float = 0.0
@@ -117,10 +147,59 @@ class Layer:
     def parameters(self) -> int:
         return sum(tensor.elements for tensor in self.tensors)
 
+    @cached_property
+    def trained(self) -> int:
+        """Those of its parameters that have a gradient."""
+        return sum(tensor.elements for tensor in self.tensors if tensor.trained)
+
+    @cached_property
+    def kinds(self) -> tuple[tuple[str | None, bool, int], ...]:
+        """(dtype of their own, whether trained, elements) of its tensors, alike ones together."""
+        found: dict[tuple[str | None, bool], int] = {}
+        for tensor in self.tensors:
+            key = tensor.dtype, tensor.trained
+            found[key] = found.get(key, 0) + tensor.elements
+        return tuple((*key, count) for key, count in found.items())
+
+    @property
+    def quantised(self) -> int:
+        """Those of its parameters that are stored quantised."""
+        return sum(count for dtype, _, count in self.kinds if dtype in QUANTISED)
+
+    @property
+    def unpacked(self) -> int:
+        """Elements of the largest of these: one at a time is unpacked."""
+        return max((t.elements for t in self.tensors if t.dtype in QUANTISED), default=0)
+
+    @property
+    def unscaled(self) -> bool:
+        """Whether a norm's weight is frozen."""
+        return any(not t.trained and "norm" in t.name.lower() for t in self.tensors)
+
+    @property
+    def launched_backward(self) -> int:
+        """Device kernels launched in its backward."""
+        return 2 * self.kernels if self.backward_kernels is None else self.backward_kernels
+
     @property
     def active(self) -> int:
         """Parameters that one token passes: of experts those that it is sent to."""
         return self.parameters * self.chosen // self.experts if self.experts else self.parameters
+
+
+class Doubt(NamedTuple):
+    """Something about a model that nobody knows before it runs.
+
+    cause    its name among the causes of an interval
+    level    the factors between which a step may lie where no step was measured
+    growth   the same where a step of the model was measured at another count of ranks
+    says     the sentence that warns of it
+    """
+
+    cause: str
+    level: tuple[float, float]
+    growth: tuple[float, float]
+    says: str
 
 
 Buckets = tuple[tuple[float, tuple[str, ...]], ...]
@@ -163,7 +242,7 @@ class Model:
     backward visits them, the last registered first.  `sample` is what one sample is called
     ("image", "sequence"), `tokens` the tokens per sample (1 for images).  `buffers` are the counts
     of non-trainable elements per dtype that DDP broadcasts (BatchNorm).  `recorded` is there where
-    the layers come from a recorded run.
+    the layers come from a recorded run; `doubts` are what widens every interval.
     """
 
     name: Text
@@ -176,6 +255,7 @@ class Model:
     backward: tuple[int, ...] = ()
     arrival: tuple[int, ...] = ()
     recorded: Recorded | None = None
+    doubts: tuple[Doubt, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.layers:
@@ -201,8 +281,13 @@ class Model:
 
     @cached_property
     def parameters(self) -> int:
-        """Trainable parameters, tied tensors once."""
+        """Parameters, trained or frozen, tied tensors once."""
         return sum(layer.parameters for layer in self.layers)
+
+    @cached_property
+    def trained(self) -> int:
+        """Those of them that have a gradient."""
+        return sum(layer.trained for layer in self.layers)
 
     @cached_property
     def active(self) -> int:
@@ -219,7 +304,9 @@ class Model:
         return sum(layer.forward_flop + layer.backward_flop for layer in self.layers)
 
     def backward_order(self) -> Iterator[int]:
-        return iter(self.backward) if self.backward else reversed(self.forward_order)
+        """The layers that backward visits: all that a gradient reaches."""
+        order = iter(self.backward) if self.backward else reversed(self.forward_order)
+        return (i for i in order if not self.layers[i].detached)
 
     def ready_after(self) -> tuple[int, ...]:
         """For each layer, the layer whose backward makes its gradients final.
@@ -233,5 +320,5 @@ class Model:
         for i, layer in enumerate(self.layers):
             if layer.tied is not None:
                 owner = index[layer.tied]
-                last[owner] = max(last[owner], i, key=lambda k: position[k])
+                last[owner] = max(last[owner], i, key=lambda k: position.get(k, -1))
         return tuple(last)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
+from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, working_bytes
 from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
@@ -102,6 +102,35 @@ class Roofline:
         }
         return longest(times)
 
+    def moving(self, elements: float) -> float:
+        """What reading or writing so many elements of the dtype takes [s]."""
+        return elements * working_bytes(self.dtype) / self.device.memory_bandwidth
+
+    def unpacking(self, layer: Layer) -> float:
+        """What one pass takes to unpack the quantised matrices of a layer [s]: they are read, and
+        written in the dtype, by kernels of their own before each product."""
+        packed = sum(
+            QUANTISED[dtype] * count for dtype, _, count in layer.kinds if dtype in QUANTISED
+        )
+        return packed / self.device.memory_bandwidth + self.moving(layer.quantised)
+
+
+def _rooflined(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, float, str]:
+    """Forward and backward [s], and what bounds them."""
+    padded = 2.0 * HALF_TILE * layer.parameters if layer.experts else 0.0
+    flop, moved = layer.forward_flop * samples + padded, layer.forward_bytes * samples
+    forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels)
+    unpacked = roofline.unpacking(layer)
+    forward += unpacked + roofline.moving(layer.once)
+    if layer.detached:
+        return forward, 0.0, bound
+    touched = layer.parameters + layer.trained  # weights are read, their gradients written
+    share = touched / layer.parameters if layer.parameters else 0.0
+    flop = layer.backward_flop * samples + share * padded
+    moved = layer.backward_bytes * samples
+    backward, _ = roofline.bound(flop, moved, touched, layer.launched_backward)
+    return forward, backward + unpacked, bound
+
 
 def _layer_time(
     layer: Layer, roofline: Roofline | None, samples: float, recompute: Recompute
@@ -113,12 +142,9 @@ def _layer_time(
             f"layer {layer.name} has no forward and backward time, and there is no machine"
         )
     else:
-        padded = 2.0 * HALF_TILE * layer.parameters if layer.experts else 0.0
-        flop, moved = layer.forward_flop * samples + padded, layer.forward_bytes * samples
-        forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels)
-        flop = layer.backward_flop * samples + 2.0 * padded
-        moved = layer.backward_bytes * samples
-        backward, _ = roofline.bound(flop, moved, 2 * layer.parameters, 2 * layer.kernels)
+        forward, backward, bound = _rooflined(layer, roofline, samples)
+    if layer.detached:
+        return LayerTime(forward, 0.0, bound, 0.0)
     again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0
     if recompute == "selective" and roofline is not None and layer.again_kernels:
         flop, moved = layer.again_flop * samples, layer.again_bytes * samples

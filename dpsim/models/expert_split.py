@@ -25,7 +25,7 @@ def _part(layer: Layer, ranks: int, load: float) -> Layer:
         rows = tensor.shape[0] * held // layer.experts
         if tensor.shape[0] % layer.experts:  # a stated number of elements
             rows = -(-tensor.shape[0] // ranks)
-        return Tensor(tensor.name, (rows, *tensor.shape[1:]))
+        return tensor._replace(shape=(rows, *tensor.shape[1:]))
 
     timed = layer.forward is not None and layer.backward is not None
     return replace(

@@ -167,9 +167,11 @@ def footprints(
         forward = narrow + 4.0 * layer.logits * wide
         backward = 8.0 * layer.logits if wide else narrow
         backward += width * layer.inside
-        kept = kept_bytes(layer, dtype, recompute, eager=eager)
-        sizes = [size * samples for size in (rebuilt[i], forward, backward)]
-        found.append(Footprint(_kind(layer), kept * samples, *sizes))
+        kept = kept_bytes(layer, dtype, recompute, eager=eager) * samples
+        unpacked = width * float(layer.unpacked)
+        forward = forward * samples + unpacked + width * layer.scratch
+        backward = backward * samples + unpacked * (not layer.detached)
+        found.append(Footprint(_kind(layer), kept, rebuilt[i] * samples, forward, backward))
     return found
 
 
@@ -211,7 +213,8 @@ def kept_bytes(layer: Layer, dtype: str, recompute: Recompute, *, eager: bool = 
     """Bytes per sample that `layer` keeps from its forward to its backward."""
     width = working_bytes(dtype)
     wide = 4.0 * layer.logits
-    copies = layer.rms * (8.0 - width if width < 4 else 4.0) * eager
+    inputs = 4.0 - width if width < 4 else 0.0  # in 32 bit in place of the dtype
+    copies = layer.rms * (inputs + 4.0 * (not layer.unscaled)) * eager
     if recompute == "full":
         outside = copies * (not layer.unit)
         return (layer.activations_full - 2 * layer.logits) * width + wide + outside

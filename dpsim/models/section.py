@@ -13,7 +13,7 @@ from dpsim.core.files import read_text
 from dpsim.core.jsonfile import loads
 from dpsim.core.marks import Mark
 from dpsim.core.places import below
-from dpsim.core.record import Check, Refused, Text, build, dump, json_schema, record
+from dpsim.core.record import Check, Flag, Refused, Text, build, dump, json_schema, record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures import Architecture
@@ -21,6 +21,7 @@ from dpsim.models.huggingface import Attention, kind_of, read_config, takes_leng
 from dpsim.models.precision import Stored
 from dpsim.models.recorded import model_of
 from dpsim.models.recording import parse, same_device
+from dpsim.models.tuning import Tunable
 from dpsim.models.zoo import expanded, zoo_names
 
 Parameters = Annotated[int, Check(0, 10**13)]
@@ -37,6 +38,7 @@ class LayerSpec:
                        they are sent to
     experts_per_token  how many a token is sent to: so many times `activation` goes to experts, and
                        comes back
+    trainable  false: its parameters are frozen
     """
 
     name: Text
@@ -49,6 +51,7 @@ class LayerSpec:
     dtype: Stored | None = None
     experts: Annotated[int, Check(0, 10**6)] = 0
     experts_per_token: Annotated[int, Check(1, 10**6)] = 1
+    trainable: Flag = True
 
     def __post_init__(self) -> None:
         if self.experts_per_token > max(self.experts, 1):
@@ -73,7 +76,9 @@ class LayerSpec:
             share = (self.backward_weight or 0.0) / backward if backward else 0.5
         return Layer(
             name=self.name,
-            tensors=tuple(Tensor(f"t{k}", s) for k, s in enumerate(shapes) if all((s, *s))),
+            tensors=tuple(
+                Tensor(f"t{k}", s, self.trainable) for k, s in enumerate(shapes) if all((s, *s))
+            ),
             forward=self.forward,
             backward=backward,
             weight_share=share,
@@ -86,7 +91,7 @@ class LayerSpec:
 
 
 @record
-class Explicit:
+class Explicit(Tunable):
     """Layers in registration order; `forward_order` names them as forward visits them."""
 
     layers: tuple[LayerSpec, ...]
@@ -114,7 +119,7 @@ class Explicit:
 
 
 @record
-class HuggingFace:
+class HuggingFace(Tunable):
     """`huggingface` is a config.json below the scenario's folder, or a bundled name.
 
     huggingface      a `config.json` (of transformers, or of a model of diffusers) below the
@@ -167,6 +172,16 @@ class HuggingFace:
         if not isinstance(data, dict):
             raise Refused(f"{self.huggingface} holds no JSON object", ("huggingface",))
         return data
+
+
+class LiveModel:
+    """A model that Python code has made: what `dpsim.from_torch` gives.  No file can say it."""
+
+    def __init__(self, made: Model) -> None:
+        self.made = made
+
+    def __deepcopy__(self, memo: Any) -> LiveModel:
+        return self  # nothing in it changes
 
 
 MAX_RECORD = 200_000_000  # bytes
@@ -242,7 +257,7 @@ class ModelSource(Mark):
     """Marks the field: which kind of model section it is follows from its keys."""
 
     def take(self, value: Any, file: bool) -> Any:
-        known = isinstance(value, (Explicit, HuggingFace, FromRecord, Architecture))
+        known = isinstance(value, (Explicit, HuggingFace, FromRecord, LiveModel, Architecture))
         return value if known else make(value, file=file)
 
     def json_schema(self) -> dict[str, Any]:
@@ -271,6 +286,8 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
             return _configured(data, file=file)
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
+    if "traced" in data:
+        raise Refused("a torch module is given in Python (dpsim.from_torch), not in a file")
     raise Refused(
         "needs 'huggingface' (a config.json), 'name' (resnet50, …), 'record' (of dpsim measure) or "
         "'layers'"
@@ -292,15 +309,17 @@ def load(spec: Any, base: Path, device: Device | None = None) -> Model:
     try:
         if isinstance(spec, FromRecord):
             return spec.model(base, device)
-        if isinstance(spec, Architecture):
-            return spec.model()
-        made: Model = spec.model(base)
-        return made
+        if isinstance(spec, LiveModel):
+            return spec.made
+        own: Tunable = spec
+        return own.tuned(spec.model() if isinstance(spec, Architecture) else spec.model(base))
     except Refused as error:
         raise Refused(error.message, ("model", *error.path)) from None
 
 
 def dump_model(spec: Any) -> Any:
+    if isinstance(spec, LiveModel):
+        return {"traced": spec.made.name, "parameters": spec.made.parameters}
     plain = dump(spec)
     return {"name": plugins.name_of(spec), **plain} if isinstance(spec, Architecture) else plain
 

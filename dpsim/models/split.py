@@ -53,14 +53,16 @@ def _arrival(model: Model, order: Sequence[int]) -> tuple[int, ...]:
 
 
 def shared_tables(model: Model, stages: Sequence[Sequence[int]]) -> list[tuple[int, int, Tensor]]:
-    """(stage of the owner, stage of the user, tensor) of every tensor tied across two stages."""
+    """(stage of the owner, stage of the user, tensor) of every trained tensor that is tied across
+    two stages."""
     home = {i: s for s, indices in enumerate(stages) for i in indices}
     index = {layer.name: i for i, layer in enumerate(model.layers)}
     found = []
     for i, layer in enumerate(model.layers):
         if layer.tied is not None and home[i] != home[index[layer.tied]]:
             owner = model.layers[index[layer.tied]]
-            found += [(home[index[layer.tied]], home[i], t) for t in owner.tensors[:1]]
+            own = [t for t in owner.tensors[:1] if t.trained]
+            found += [(home[index[layer.tied]], home[i], t) for t in own]
     return found
 
 
@@ -172,6 +174,8 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         activations_full=share(layer.activations_full),
         again_flop=layer.again_flop / ranks,
         again_bytes=layer.again_bytes / ranks,
+        once=layer.once / ranks,
+        scratch=layer.scratch / ranks,
         routed=layer.routed / ranks,
         routed_bytes=None if layer.routed_bytes is None else layer.routed_bytes / ranks,
         forward=None if layer.forward is None else layer.forward / ranks,
@@ -186,5 +190,5 @@ def _cut(tensor: Tensor, ranks: int, *, flat: bool) -> Tensor:
         return tensor
     rows = shape[0]
     if rows % ranks and len(shape) > 1 and shape[1] % ranks == 0:
-        return Tensor(tensor.name, (rows, shape[1] // ranks, *shape[2:]))
-    return Tensor(tensor.name, (-(-rows // ranks), *shape[1:]))
+        return tensor._replace(shape=(rows, shape[1] // ranks, *shape[2:]))
+    return tensor._replace(shape=(-(-rows // ranks), *shape[1:]))

@@ -56,15 +56,22 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
 * Torch's own modules (`memory: {kernels: eager}`; `tests/data/memory`) keep silu(gate) of a gated
   feed-forward part too, f elements per token, and of a root-mean-square norm its input and its
   normalised input in 32 bit in place of the input: 6 h bytes per token more at 16 bit, 4 h at 32.
+* What is kept for gradients of weights alone (`saved`): the output of a half's norm for its first
+  products, the activation's for the last one of the feed-forward part (attention's backward needs
+  its own output itself), the head's input for its product.
 * Embedding keeps 8 bytes of token number per token (4 elements) and its mask; the head keeps its
   input and the logits in 32 bit, 2 V elements per token.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from dpsim.models import Layer, Tensor
+from dpsim.models import Layer, Tensor, WeightInput
+
+#: how families call the weight of the product that ends a half
+_LAST = re.compile(r"(^|\.)(o_proj|out_proj|c_proj|output\.dense|down_proj|fc2)\.weight$")
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,7 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
         backward_sum=tokens * h,
         output=tokens * h,
         unit=unit,
+        saved=(WeightInput(tokens * h, _products(tensors, last=False), whole=True),),
     )
 
 
@@ -219,7 +227,17 @@ def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> La
         backward_sum=tokens * h,
         output=tokens * h,
         unit=unit,
+        saved=(
+            WeightInput(tokens * h, _products(tensors, last=False), whole=True),
+            WeightInput(tokens * f, _products(tensors, last=True)),
+        ),
     )
+
+
+def _products(tensors: tuple[Tensor, ...], *, last: bool) -> tuple[str, ...]:
+    """The weights of a half's last product, or of those before it."""
+    names = [tensor.name for tensor in tensors if len(tensor.shape) == 2]
+    return tuple(name for name in names if bool(_LAST.search(name)) == last)
 
 
 def embedding(
@@ -309,6 +327,7 @@ def head(name: str, width: int, vocabulary: int, tokens: int, *, tied: str | Non
         backward_sum=tokens * width,
         output=tokens * vocabulary,
         tied=tied,
+        saved=() if tied else (WeightInput(tokens * width, (f"{name}.weight",), whole=True),),
     )
 
 

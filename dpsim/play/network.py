@@ -205,6 +205,10 @@ class SharedLinks:
                 self._alone |= flow.shape.links
         return self._alone
 
+    def capacity(self, link: Any) -> float:
+        """What a link carries [B/s]."""
+        return self._capacity_of(link)
+
     def number(self, link: Any) -> int:
         """The number of a link here."""
         if link not in self._numbers:

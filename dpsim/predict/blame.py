@@ -215,6 +215,9 @@ def by_rank(case: Case, steps: int, loss: float) -> dict[int | None, float]:
     excess = np.zeros(case.ranks)
     for step in range(2, 2 + (steps if case.scenario.variability.random else 1)):
         factors = factors_of(step) * shares + late
+        if not case.scenario.strategy.waits_for_all:  # every rank is late for itself alone
+            excess += np.maximum(factors - 1.0, 0.0)
+            continue
         slowest = int(factors.argmax())
         excess[slowest] += max(float(factors[slowest]) - 1.0, 0.0)
     total = float(excess.sum())

@@ -114,12 +114,13 @@ def _rate(case: Case, point: Point, some: int, nodes: int) -> float:
 
 
 def state_bytes(case: Case) -> float:
-    """What a checkpoint holds [B]: parameters, their fp32 copies where they are stored in 16 bit,
-    and the optimizer's states in fp32: 14 bytes a parameter in 16 bit with Adam."""
+    """What a checkpoint holds [B]: the parameters that are trained, their fp32 copies where they
+    are stored in 16 bit, and the optimizer's states in fp32: 14 bytes a parameter in 16 bit with
+    Adam."""
     optimizer, stored = case.scenario.optimizer, case.precision.parameters
     width = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}[stored]
     copies = 4 if width == 2 and optimizer.master_weights is not False else 0
-    return float(case.model.parameters * (width + copies + 4 * optimizer.states))
+    return float(case.model.trained * (width + copies + 4 * optimizer.states))
 
 
 def checkpoint_bytes(case: Case, asked: Checkpoint) -> float:

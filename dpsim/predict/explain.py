@@ -59,7 +59,10 @@ def _explained(case: Case, played: Played, point: Point) -> Explained:
         },
         peak_in_flight=tuple(_in_flight(case)),
         buckets=tuple(Launched(*bucket) for bucket in program.buckets),
-        critical_path=tuple(Operation.of(span) for span in critical_path(step)),
+        # workers that do not wait for each other have no one path that a step is made of
+        critical_path=tuple(
+            Operation.of(span) for span in (() if played.acted else critical_path(step))
+        ),
         what_if=tuple(what_if(case, played.step_time)),
         blame=blame(case, played.step_time),
         compression=compression_gain(case, point.run.steps if point.run else None),

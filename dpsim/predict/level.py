@@ -89,6 +89,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
 
     Raises Refused where no level does, or only one beyond what the device's peak explains.
     """
+    first = first.hungry if calibrate.synthetic else first
     points = sorted(_points(first, calibrate))
     cases = [_case(first, calibrate, point) for point in points]
     targets = [_target(case, point) for case, point in zip(cases, points, strict=True)]
@@ -143,6 +144,7 @@ def _alone(case: Case, target: float, play: Callable[[Case], float] | None) -> f
     """
     least, start = ALMOST_NONE if case.scenario.variability.expanded.pauses else 0.0, 1.0
     time = play or partial(step_time, tried=Tries())
+    _check_fed(case, target)
     if play is None and filled(case) is not None:
         with suppress(Refused):
             near = _solve(lambda scale: line_through(scaled(case, scale), time), target, least)
@@ -150,6 +152,19 @@ def _alone(case: Case, target: float, play: Callable[[Case], float] | None) -> f
     scale = _solve(lambda scale: time(scaled(case, scale)), target, least, start)
     _check_peak(scaled(case, scale))
     return scale
+
+
+def _check_fed(case: Case, target: float) -> None:
+    """Refuse a measured step that is shorter than it takes to feed it as `case` is fed."""
+    if case.feed is None:
+        return
+    period = case.feed.made.period(case.feed.made.settled(target))
+    if period > target:
+        raise Refused(
+            f"a step of {target:.4g} s is shorter than what the loader takes for its batches "
+            f"({period:.4g} s); if it was measured with synthetic data, say synthetic: true",
+            ("calibrate",),
+        )
 
 
 def _points(first: Case, calibrate: Calibrate) -> list[MeasuredPoint]:

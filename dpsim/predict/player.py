@@ -198,7 +198,8 @@ def lane_times(case: Case, variants: Sequence[Stretch], played: Played) -> list[
     this leaves the sharing out, and the ratio to the unstretched lane is what counts.
     """
     if case.scenario.strategy.behaves:
-        return [step_time(case, stretch=one) for one in variants]
+        few = [act(case, one, clocks=FEW).step_time for one in (None, *variants)]
+        return [played.step_time * found / few[0] for found in few[1:]]
     most, time = FEW if case.script.contention else None, played.timeline.step_time
     known = _own(case, played, most)
     lanes = lanes_of(variants)[len(known) :]

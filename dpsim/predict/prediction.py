@@ -14,7 +14,7 @@ from dpsim.cases.chapters import Chapters
 from dpsim.core import told
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Given, Loaded, taken, to_data
+from dpsim.describe.scenario import Given, Loaded, taken, to_data, with_model
 from dpsim.predict import shown, training_run
 from dpsim.predict.acted_numbers import numbers_of
 from dpsim.predict.against import measured
@@ -131,6 +131,8 @@ def predict(
     found: Level | None = None,
     tell: told.Told = told.nobody,
     shared: Chapters | None = None,
+    *,
+    model: Any = None,
 ) -> Prediction:
     """The prediction of a scenario: its name, path, plain data, record, or what `dpsim.read` gave.
     A refusal names the file and line at fault.
@@ -138,8 +140,9 @@ def predict(
     found   the level of compute where it is known already: a sweep calibrates once
     tell    is told how many points are done
     shared  what other cases have worked out already
+    model   another model than the scenario's: a section, or what `dpsim.from_torch` gives
     """
-    loaded = taken(given)
+    loaded = taken(given) if model is None else with_model(taken(given), model)
     try:
         return _predict(loaded, found, tell, shared or Chapters())
     except Refused as error:

@@ -26,6 +26,7 @@ slow calibrated run    of models on sequences, per e-fold by which the calibrate
                        since: what made it slow is not in the model and need not scale as compute
 routing                between what the load of the fullest rank is thought to lie where a router
                        shares out tokens, times what it multiplies (dpsim/compile/routing.py)
+stand-in               what a model of that size may do otherwise than equal blocks (`Doubt`)
 little known device    per root of the doublings of ranks since the calibrated run, where no runs
                        tell the share of peak that such devices reach in such dtypes
 
@@ -103,6 +104,7 @@ def interval(
     if case.machine is not None or calibrated_at is not None:
         causes |= _losses(case, calibrated_at, repeated, batches)
     causes = _told(_within(causes, compute_range(case, False)), fitted)
+    causes |= _doubts(case, calibrated_at)
     if calibrated_at is None and (loads := routing_range(case, time)) is not None:
         causes["routing (prior)"] = loads
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
@@ -234,6 +236,16 @@ def _losses(case: Case, calibrated_at: int | None, repeated: bool, batches: floa
     if case.model.sample == "image" and inside and case.scenario.input is None:
         found["input pipeline"] = (1.0, 1.0 + inside * (_width("images.slow") - 1.0))
     return found
+
+
+def _doubts(case: Case, calibrated_at: int | None) -> Causes:
+    """What is not known of the model itself; nothing where its own step was measured."""
+    if calibrated_at == case.ranks:
+        return {}
+    return {
+        doubt.cause: doubt.level if calibrated_at is None else doubt.growth
+        for doubt in case.model.doubts
+    }
 
 
 def _away(case: Case, calibrated_at: int, batches: float | None) -> Causes:

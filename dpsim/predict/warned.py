@@ -43,6 +43,9 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_unfit(outcomes),
         *(unused(good[0]) if good else ()),
         *_strategy_notes(good),
+        *dict.fromkeys(said for case in good if (said := case.scenario.strategy.caveat)),
+        *_unbounded(outcomes),
+        *_unpaid(good),
         *(idle_keys(good[0]) if good else ()),
         *training_run.warnings(cases, points),
         *startup.warnings(good),
@@ -71,6 +74,7 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
     if found is not None and good and (said := above_peak(good[0])):
         yield said
+    yield from (doubt.says for doubt in first.model.doubts)
     low, high = compute_range(first, False)
     slow = found is not None and found.findings
     if found is not None and not (slow or low <= found.scale <= high):
@@ -217,6 +221,29 @@ def _other_stages(case: Case) -> list[str]:
             begins = ", ".join(stage[0] for stage in cut)
             return [f"other stages fit, with {used.total / 1e9:.1f} GB; they begin with {begins}"]
     return []
+
+
+def _unbounded(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Where workers have not come to the end of what they may be ahead yet."""
+    for one in outcomes:
+        acted, strategy = one.played.acted if one.played else None, one.case.scenario.strategy
+        bound = getattr(strategy, "bound", None)
+        if acted is None or bound is None or strategy.waits_for_all or acted.scene.horizon:
+            continue
+        ahead = max(acted.story.clocks) - min(acted.story.clocks)
+        if len(one.case.batches.variation.fixed) and ahead < bound:
+            yield (
+                f"{one.case.ranks} ranks: the fastest worker is {ahead} clocks ahead, and may be "
+                f"{bound}: in the long run it will wait for the slowest; a longer horizon shows it"
+            )
+
+
+def _unpaid(good: Sequence[Case]) -> Iterator[str]:
+    """Servers that no price and no power counts."""
+    for case in good[:1]:
+        asked = case.scenario.price or case.scenario.energy
+        if asked and case.scenario.strategy.behaves and (nodes := case.stage_set.own_nodes):
+            yield f"price and energy are the workers': {nodes} servers come beside them"
 
 
 def _strategy_notes(cases: Sequence[Case]) -> list[str]:

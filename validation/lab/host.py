@@ -2,6 +2,7 @@
 
 curve   time all-reduces of given sizes
 train   steps of real DistributedDataParallel whose compute is sleeping
+serve   clocks of workers, or what a parameter server did for them
 
 It needs torch and numpy only.  Its compute is sleep, so that two cores carry eight hosts.
 """
@@ -19,6 +20,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import serving
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -117,7 +119,8 @@ def serve() -> None:
             timeout=TIMEOUT,
         )  # fmt: skip
         try:
-            answer = {"curve": curve, "train": train}[order["do"]](order)
+            part = {"curve": curve, "train": train, "serve": serving.part}[order["do"]]
+            answer = part(order)
             dist.barrier()
         finally:
             dist.destroy_process_group()

@@ -220,6 +220,11 @@ class Strategy:
         """What an answer should say about this strategy, as sentences."""
         return ()
 
+    @property
+    def caveat(self) -> str:
+        """What an answer should say once of this way to train; "": nothing."""
+        return ""
+
     def beside(self, job: Job) -> tuple[Beside, ...]:
         """What the system costs beside its steps."""
         return ()

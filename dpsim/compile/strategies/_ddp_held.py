@@ -12,7 +12,7 @@ from itertools import accumulate
 
 from dpsim.compile.held import Held, gradient_bytes, so_far, temporaries
 from dpsim.compile.job import Job
-from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
+from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, working_bytes
 
 
 def held(job: Job, parts: dict[str, float], *, views: bool) -> Held:
@@ -41,11 +41,20 @@ def cast_bytes(job: Job) -> list[float]:
     found = []
     for i, layer in enumerate(layers):
         shared = () if layer.tied is None else layers[index[layer.tied]].tensors[:1]
-        own = () if i == job.model.forward_order[0] else layer.tensors
-        cast = [tensor for tensor in (*own, *shared) if len(tensor.shape) > 1]
-        narrower = width < DTYPE_BYTES[job.parameter_dtype(i)]
-        found.append(narrower * width * sum(float(tensor.elements) for tensor in cast))
+        own = () if i == job.model.forward_order[0] or layer.detached else layer.tensors
+        cast = [
+            float(tensor.elements)
+            for tensor in (*own, *shared)
+            if len(tensor.shape) > 1 and _narrowed(job.tensor_dtype(i, tensor), width)
+        ]
+        found.append(width * sum(cast))
     return found
+
+
+def _narrowed(dtype: str, width: int) -> bool:
+    """Whether autocast casts a matrix of this dtype; a quantised one is unpacked where it is
+    used, and not kept."""
+    return dtype not in QUANTISED and width < DTYPE_BYTES[dtype]
 
 
 def _running(job: Job, sizes: list[float]) -> list[float]:

@@ -32,6 +32,7 @@ class Fsdp1Step(UnitStep):
     ahead    units unsharded before they asked
     wanted   units whose backward has yet to ask
     waiting  units whose forward has yet to begin, or whose backward has ended and is not reduced
+    frozen   frozen units whose backward has ended
     entered  units whose backward has begun
     blocked  the compute operation for which the next gather waits
     alive    unsharded units -> the operation that frees them, None: not issued yet
@@ -59,6 +60,7 @@ class Fsdp1Step(UnitStep):
         self.ahead: set[int] = set()
         self.wanted: set[int] = set()
         self.waiting: list[int] = []
+        self.frozen: list[int] = []
         self.entered: set[int] = set()
         self.alive: dict[int, int | None] = {}
         self.peak = 0.0
@@ -129,14 +131,15 @@ class Fsdp1Step(UnitStep):
         """The root first; gathers wait for what was computed before."""
         self._block(self.compute)
         self.passed = 0
-        self.visit()
+        self.visit(self.job.model.forward_order)
         self.waiting = [*self.root, *self.inner]
         for root in self.root:
             self._enter_forward(root)
         super().forward(times)
         for root in self.root:
             self._reshard(root, free=False)
-        self.wanted = set(range(len(self.units)))
+        self.visit(self.job.model.backward_order())
+        self.wanted = {u for u, layers in self.whole.items() if layers or u in self.root}
 
     def before_forward(self, layer: int) -> tuple[int, ...]:
         if (u := self.of.get(layer)) in self.waiting:
@@ -166,9 +169,11 @@ class Fsdp1Step(UnitStep):
 
     def backward(self, times: Sequence[LayerTime]) -> None:
         """Units in the reverse order of forward."""
-        self.visit()
+        self.visit(self.job.model.backward_order())
         self.waiting, self.entered = [], set()
         super().backward(times)
+        self.frozen += [root for root in self.root if not self.units[root].reduce]
+        self._leave_frozen()
         for u in self._younger(-1):
             self._leave_backward(u)
         self.settle()
@@ -178,12 +183,25 @@ class Fsdp1Step(UnitStep):
             self._leave_backward(u)
         for u in self._begun(layer):
             self._enter_backward(u)
+        self._leave_frozen()
         return self._take_awaited()
 
     def after_backward(self, layer: int) -> None:
         u = self.of.get(layer)
-        if u is not None and self.visited(u):
+        if u is None or not self.visited(u):
+            return
+        if self.units[u].reduce:
             self.waiting.append(u)
+        elif u in self.inner:
+            self.frozen.append(u)
+
+    def _leave_frozen(self) -> None:
+        """A frozen unit is resharded by a hook of its input, which stands behind that of the unit
+        that made it, and a frozen root when all is done (_runtime_utils.py,
+        _register_post_backward_reshard_only_hook and _catch_all_reshard)."""
+        for u in self.frozen:
+            self._leave_backward(u)
+        self.frozen = []
 
     def _younger(self, age: int) -> list[int]:
         """Take from `waiting` the units whose views are younger than a layer, the youngest first;
@@ -221,8 +239,8 @@ class Fsdp1Step(UnitStep):
         self._reshard(u, free=sharded and (self.reduces or self.knobs.reshards_after_forward))
         if self.knobs.backward_prefetch == "BACKWARD_POST":
             self._prefetch(self.previous.get(u))
-        if not self.reduces:
-            return
+        if not self.reduces or not self.units[u].reduce:
+            return  # what is frozen has no gradients
         after = self.issue.computed
         if not sharded:
             self.reduced.append(self.all_reduce(u, COMM, after))

@@ -87,7 +87,7 @@ class Fsdp2Step(UnitStep):
     def _begins(self, layer: int) -> int | None:
         """The group whose pass begins with `layer`."""
         g = self.of.get(layer)
-        return g if g is not None and self.left[g] == len(self.units[g].layers) else None
+        return g if g is not None and self.left[g] == self.whole[g] else None
 
     # -- forward ------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Fsdp2Step(UnitStep):
         """Gather group by group, the root's first; each group's gather buffer is given up when
         the next group has been waited for."""
         self.gate = self.issue.last if self.issue.ops else None
-        self.visit()
+        self.visit(self.job.model.forward_order)
         for root in self.root:
             self._enter_forward(root)
         super().forward(times)
@@ -129,7 +129,7 @@ class Fsdp2Step(UnitStep):
 
     def backward(self, times: Sequence[LayerTime]) -> None:
         """Backward in reverse; each group's beginning issues the gather of the next one."""
-        self.visit()
+        self.visit(self.job.model.backward_order())
         self.late = list(self.root)
         for root in self.root:
             self._enter_backward(root)
@@ -165,8 +165,8 @@ class Fsdp2Step(UnitStep):
         """Give the parameters up; copy in and reduce, when few enough older inputs are alive."""
         if self.knobs.reshard_after_backward or self.last:
             self.there.discard(g)
-        if self.knobs.no_sync and not self.last:
-            return
+        if (self.knobs.no_sync and not self.last) or not self.units[g].reduce:
+            return  # what is frozen has no gradients
         while len(self.inputs) >= self.knobs.reduce_scatter_max_input_buffers:
             name = f"wait.{self.label('RS', g)}"
             self.issue.add(name, "wait", after=(self.inputs.pop(0),))

@@ -104,9 +104,9 @@ def _unsharded(job: Job, groups: Sequence[Group]) -> tuple[list[float], list[flo
     and of what waits for the end; and of these its own."""
     own = [0.0] * len(job.model.layers)
     for group in groups:
-        whole = sum(job.model.layers[i].parameters for i in group.layers) or 1
+        whole = sum(job.model.layers[i].trained for i in group.layers) or 1
         for i in group.layers:
-            own[i] = group.gradient * job.model.layers[i].parameters / whole
+            own[i] = group.gradient * job.model.layers[i].trained / whole
     late = {i for group in groups if group.root or group.raw for i in group.layers}
     found = so_far(job, [size if i in late else 0.0 for i, size in enumerate(own)])
     place = {i: at for at, i in enumerate(job.model.backward_order())}

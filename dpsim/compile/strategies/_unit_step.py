@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -34,7 +34,8 @@ class UnitStep(StepWalk):
     root, inner  numbers of the root and of the other units, in forward order
     previous  the unit before each in forward, the root as the last
     there     units whose parameters are gathered
-    left      how many layers of each unit the pass has yet to visit
+    whole     how many layers of each unit the pass visits
+    left      how many of these it has yet to visit
     reduced   reductions that compute has not waited for
     begun     whether anything has been gathered in this step
     hybrid    a part of the ranks shares the parameters
@@ -50,14 +51,18 @@ class UnitStep(StepWalk):
         self.previous = {b: a for a, b in pairwise([*self.inner, *self.root])}
         self.of = {layer: u for u, unit in enumerate(units) for layer in unit.layers}
         self.there: set[int] = set()
+        self.whole: dict[int, int] = {}
         self.left: dict[int, int] = {}
         self.reduced: list[int] = []
         self.begun = False
         self.hybrid = shards < job.ranks
 
-    def visit(self) -> None:
-        """A pass begins: it has yet to visit all layers."""
-        self.left = {u: len(unit.layers) for u, unit in enumerate(self.units)}
+    def visit(self, order: Iterable[int]) -> None:
+        """A pass begins: it has yet to visit the layers of `order`."""
+        self.whole = dict.fromkeys(range(len(self.units)), 0)
+        for u in (self.of[i] for i in order if i in self.of):
+            self.whole[u] += 1
+        self.left = dict(self.whole)
 
     def visited(self, u: int) -> bool:
         """Count a layer of the unit; whether it was the last."""
@@ -110,7 +115,7 @@ class UnitStep(StepWalk):
         job, issue = self.job, self.issue
         if not issue.ops or issue.ops[-1].kind != "wait":
             issue.add("W", "wait")
-        issue.add("O", "optimizer", seconds=job.update * job.model.parameters / self.shards)
+        issue.add("O", "optimizer", seconds=job.update * job.model.trained / self.shards)
         names = [layer.name for layer in job.model.layers]
         return issue.program(
             tuple(

@@ -18,7 +18,7 @@ SHARD, REPLICATE = "shard", "replicate"
 class WrappedUnit:
     """Layers wrapped together, in forward order.
 
-    raw   its input needs no gradient: nothing with parameters comes before it in forward
+    raw   its input needs no gradient: nothing that is trained comes before it in forward
     """
 
     layers: tuple[int, ...]
@@ -34,7 +34,7 @@ def units_of(model: Model) -> tuple[WrappedUnit, ...]:
         layer = model.layers[i]
         members.setdefault(layer.name if explicit else layer.unit, []).append(i)
     found = [(layers, name == "" and not explicit) for name, layers in members.items()]
-    first = next((i for i in model.forward_order if model.layers[i].parameters), None)
+    first = next((i for i in model.forward_order if model.layers[i].trained), None)
     return tuple(
         WrappedUnit(tuple(layers), root, raw=first in layers)
         for layers, root in found

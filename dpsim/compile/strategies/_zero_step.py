@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dpsim.compile.exchange import Message
-from dpsim.compile.job import Job, gradients_of
+from dpsim.compile.job import Job, gradients_of, parameters_of
 from dpsim.compile.program import BARRIER
 from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies._offload import MASTER_BYTES
@@ -37,7 +37,7 @@ class ZeroStep(ExchangeStep):
     def __init__(self, knobs: Zero, job: Job, iteration: int | None) -> None:
         self.knobs, self.iteration = knobs, iteration
         super().__init__(job, knobs.exchange(job, iteration), quiet=knobs.stage == 1)
-        self.gradients = gradients_of(job)
+        self.gradients, self.parameters = gradients_of(job), parameters_of(job)
         self.host = knobs.host(job)
         self.in_turn = self.host is not None  # the copy before it is on the same stream
         self._check_node()
@@ -137,12 +137,12 @@ class ZeroStep(ExchangeStep):
         if self.knobs.as_shipped and job.control:
             self.agree("overflow", 1.0, COMM)
             self.agree("norm", 4.0, COMM)
-        parameters = job.model.parameters / self.exchange.shards
+        parameters = job.model.trained / self.exchange.shards
         if self.host is None:
             issue.add("O", "optimizer", seconds=job.update * parameters)
             return
         issue.add("O", "serial", seconds=self.host.update(job.optimizer.kind, parameters))
-        share = parameters / max(job.model.parameters, 1)
+        share = parameters / max(job.model.trained, 1)
         size = sum(gradient.bytes for gradient in self.gradients) * share
         issue.add("H2D", "serial", seconds=self.host.copy(size))
 
@@ -176,7 +176,7 @@ class _Gathers:
     def _gather(self, parameters: tuple[int, ...]) -> None:
         if not parameters:
             return
-        found = [self.run.gradients[p] for p in parameters]
+        found = [self.run.parameters[p] for p in parameters]
         quantised = self.run.knobs.zero_quantized_weights
         size = sum(min(g.bytes, INT8 * g.elements) if quantised else g.bytes for g in found)
         issue = self.run.issue
@@ -207,5 +207,5 @@ def traced(limits: Limits, job: Job, *, recorded: bool, resident: bool = True) -
     """What is gathered, and when, in one forward and backward of a model."""
     root = len(job.model.layers)
     order = [root, *job.model.forward_order, root, *job.model.backward_order()]
-    elements = [g.elements for g in gradients_of(job)]
+    elements = [p.elements for p in parameters_of(job)]
     return trace(order, _uses(job), elements, limits, recorded=recorded, resident=resident)

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dpsim.compile.exchange import Work
-from dpsim.compile.job import Job, gradients_of, state_bytes
+from dpsim.compile.job import Job, gradients_of, parameters_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import Strategy
@@ -133,10 +133,11 @@ class _Step(StepWalk):
         super().__init__(job, quiet=False)
         self.knobs = knobs
         self.elsewhere = samples_elsewhere(job)
+        self.sent = [(p.dtype, float(p.bytes)) for p in parameters_of(job)]
         self.sizes = [(g.dtype, float(g.bytes)) for g in gradients_of(job)]
 
     def finish(self) -> Program:
-        self.issue.add("O", "optimizer", seconds=self.job.update * self.job.model.parameters)
+        self.issue.add("O", "optimizer", seconds=self.job.update * self.job.model.trained)
         chunks = reduce_chunks(self.sizes)
         return self.issue.program(
             tuple((f"R{k} ({dtype})", size, ()) for k, (dtype, size, _) in enumerate(chunks))
@@ -160,7 +161,7 @@ class _Step(StepWalk):
         if job.ranks == 1:
             return
         sent = []
-        for k, (_, size, tensors) in enumerate(broadcast_chunks(self.sizes)):
+        for k, (_, size, tensors) in enumerate(broadcast_chunks(self.sent)):
             self._flatten(f"flat.{k}.{m}", size, tensors)
             sent.append(self._send(self.label("BC", k), "broadcast", size))
         if job.control:

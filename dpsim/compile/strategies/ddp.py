@@ -29,7 +29,16 @@ from dpsim.compile.compressed import coded, payload_of
 from dpsim.compile.compression import Compression, Hook
 from dpsim.compile.exchange import Exchange, Message
 from dpsim.compile.held import Held
-from dpsim.compile.job import Gradient, Job, arrival, copied, due_after, gradients_of, state_bytes
+from dpsim.compile.job import (
+    Gradient,
+    Job,
+    arrival,
+    copied,
+    due_after,
+    gradients_of,
+    parameters_of,
+    state_bytes,
+)
 from dpsim.compile.program import Program
 from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
 from dpsim.compile.strategies._ddp_held import held
@@ -238,7 +247,7 @@ class Ddp(Strategy):
 
     def first_messages(self, job: Job) -> tuple[int, ...]:
         """What the constructor sends."""
-        sizes = [(g.dtype, g.bytes) for g in gradients_of(job)]
+        sizes = [(p.dtype, p.bytes) for p in parameters_of(job)]
         sizes += [(dtype, n * DTYPE_BYTES.get(dtype, 8)) for dtype, n in job.model.buffers]
         return tuple(bucket.bytes for bucket in assign_buckets(sizes, (FIRST_MESSAGE,), None))
 

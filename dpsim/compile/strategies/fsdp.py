@@ -34,7 +34,7 @@ from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
 from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.models import Tensor
 
@@ -131,7 +131,7 @@ class Fsdp(Strategy):
             return job.precision.reduce
         if tuple(self.torch) >= REDUCE_IN_PARAMETER_DTYPE:
             return job.parameter_dtype(layer)
-        return gather_dtype(job, layer)
+        return narrowed(job, job.parameter_dtype(layer))
 
     def _groups(self, job: Job) -> tuple[Group, ...]:
         """Groups that have parameters, in forward order; the root comes first."""
@@ -141,18 +141,19 @@ class Fsdp(Strategy):
         gather = reduce = gather_padding = reduce_padding = gradient = stored = 0.0
         shards = self.shards(job.ranks)
         for i in unit.layers:
-            own = DTYPE_BYTES[gather_dtype(job, i)]
-            gradient += own * job.model.layers[i].parameters
-            stored += DTYPE_BYTES[job.parameter_dtype(i)] * job.model.layers[i].parameters
+            stored += job.gradient_bytes(i)
             rs = DTYPE_BYTES[self._reduce_dtype(job, i)]
             for tensor in job.model.layers[i].tensors:
+                own = stored_bytes(gather_dtype(job, i, tensor))
                 eight = self.float8_all_gather and not unit.root and _fits_float8(tensor)
                 ag = DTYPE_BYTES["fp8"] if eight else own
                 extra = _padding(tensor, shards) if job.control else 0
                 gather += ag * tensor.elements
-                reduce += rs * tensor.elements
                 gather_padding += ag * extra
-                reduce_padding += rs * extra
+                if tensor.trained:
+                    gradient += own * tensor.elements
+                    reduce += rs * tensor.elements
+                    reduce_padding += rs * extra
         return Group(
             unit.layers, gather, reduce, gather_padding, reduce_padding, unit.root,
             gradient, stored, unit.raw,
@@ -222,15 +223,21 @@ class Fsdp(Strategy):
         return root + max((g.gradient for g in groups if not g.root), default=0.0)
 
 
-def gather_dtype(job: Job, layer: int) -> str:
-    """Parameters travel in the compute dtype where that is narrower than their own.
+def gather_dtype(job: Job, layer: int, tensor: Tensor) -> str:
+    """Parameters travel in the compute dtype where that is narrower than their own, and quantised
+    ones as they are.
 
     With 8-bit matrix products they are cast from 16 bit where they are used: torchao gathers them
     so unless `enable_fsdp_float8_all_gather` is set (pytorch/ao torchao/float8/config.py).
     """
-    compute, own = job.precision.compute, job.parameter_dtype(layer)
-    compute = "bf16" if compute == "fp8" else compute
-    return compute if DTYPE_BYTES[compute] < DTYPE_BYTES[own] else own
+    own = job.tensor_dtype(layer, tensor)
+    return own if own in QUANTISED else narrowed(job, own)
+
+
+def narrowed(job: Job, dtype: str) -> str:
+    """The dtype that parameters of `dtype` are cast to before they travel."""
+    compute = "bf16" if job.precision.compute == "fp8" else job.precision.compute
+    return compute if DTYPE_BYTES[compute] < DTYPE_BYTES[dtype] else dtype
 
 
 def _fits_float8(tensor: Tensor) -> bool:

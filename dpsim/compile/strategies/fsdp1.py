@@ -36,8 +36,8 @@ from dpsim.compile.strategies._fsdp2_step import Group
 from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._unit_step import GatheredUnit
 from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
-from dpsim.compile.strategies.fsdp import gather_dtype
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.compile.strategies.fsdp import narrowed
+from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Flag, Refused, record
 
 FULL = ("FULL_SHARD", "HYBRID_SHARD")
@@ -122,23 +122,40 @@ class Fsdp1(Strategy):
 
     def _flat(self, job: Job, unit: WrappedUnit) -> GatheredUnit:
         """A unit's flat parameter: its tensors one after the other, padded to the shards."""
-        dtypes = {job.parameter_dtype(i) for i in unit.layers if job.model.layers[i].parameters}
-        if len(dtypes) > 1:
-            raise Refused(
-                f"a flat parameter has one dtype; {job.model.layers[unit.layers[0]].name} and "
-                f"others of its unit have {', '.join(sorted(dtypes))}",
-                ("strategy", "kind"),
-            )
-        first = unit.layers[0]
-        width = DTYPE_BYTES[gather_dtype(job, first)]
+        dtype, trained = self._uniform(job, unit)
+        width = DTYPE_BYTES[narrowed(job, dtype)]
         payload = sum(job.model.layers[i].parameters for i in unit.layers)
         elements = self._aligned(job, unit, width) if job.control else payload
         shards = self.shards(job.ranks)
         whole = -(-elements // shards) * shards if job.control else elements
-        reduced = DTYPE_BYTES[job.precision.reduce or gather_dtype(job, first)]
+        reduced = DTYPE_BYTES[job.precision.reduce or narrowed(job, dtype)] * trained
         extra = whole - payload
         sizes = (width * payload, reduced * payload, width * extra, reduced * extra)
         return GatheredUnit(unit.layers, *sizes, unit.root)
+
+    def _uniform(self, job: Job, unit: WrappedUnit) -> tuple[str, bool]:
+        """The dtype of a unit's flat parameter, and whether it has a gradient: if one of its
+        tensors has, autograd makes a whole one, with zeros for what is frozen.  Refused where
+        torch refuses (_flat_param.py, _validate_tensors_to_flatten)."""
+        layers = job.model.layers
+        kinds = [(i, kind) for i in unit.layers for kind in layers[i].kinds]
+        first = layers[unit.layers[0]].name
+        dtypes = {dtype or job.parameter_dtype(i) for i, (dtype, _, _) in kinds}
+        if len(dtypes) > 1 or not dtypes.isdisjoint(QUANTISED):
+            raise Refused(
+                f"a flat parameter has one dtype, and none that is quantised; {first} and others "
+                f"of its unit have {', '.join(sorted(dtypes))}; fsdp is accepted",
+                ("strategy", "kind"),
+            )
+        trained = {one for _, (_, one, _) in kinds}
+        if len(trained) > 1 and not self.use_orig_params:
+            raise Refused(
+                f"{first} and others of its unit have trained and frozen parameters, and "
+                "torch flattens them together only with use_orig_params: true; that, or fsdp, is "
+                "accepted",
+                ("strategy", "use_orig_params"),
+            )
+        return dtypes.pop(), True in trained
 
     def _aligned(self, job: Job, unit: WrappedUnit, width: float) -> int:
         """Elements of a flat parameter, with what aligns each tensor (use_orig_params)."""
@@ -199,6 +216,11 @@ def _group(job: Job, unit: GatheredUnit) -> Group:
     """The same unit with its gradients, as wide as what is gathered, and its stored parameters."""
     sizes = (unit.gather, unit.reduce, unit.gather_padding, unit.reduce_padding)
     stored = sum(
-        DTYPE_BYTES[job.parameter_dtype(i)] * job.model.layers[i].parameters for i in unit.layers
+        stored_bytes(job.tensor_dtype(i, tensor)) * tensor.elements
+        for i in unit.layers
+        for tensor in job.model.layers[i].tensors
     )
-    return Group(unit.layers, *sizes, unit.root, unit.gather, stored, raw=False)
+    trained = bool(unit.reduce)
+    return Group(
+        unit.layers, *sizes, unit.root, unit.gather * trained, stored * trained, raw=False
+    )  # fmt: skip

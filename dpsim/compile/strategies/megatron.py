@@ -201,10 +201,11 @@ class Megatron(Strategy):
         share = 1.0 / self.shards(job.ranks)
         parts = state_bytes(job, 1.0)
         buffer = copies = 0.0
-        for i, layer in enumerate(job.model.layers):
-            width = DTYPE_BYTES[self.gradient_dtype(job.parameter_dtype(i))]
-            buffer += width * layer.parameters
-            copies += 4.0 * layer.parameters if width < 4 else 0.0
+        for i in range(len(job.model.layers)):
+            for dtype, count in job.trained(i):
+                width = DTYPE_BYTES[self.gradient_dtype(dtype)]
+                buffer += width * count
+                copies += 4.0 * count if width < 4 else 0.0
         return {
             "parameters": parts["parameters"],
             "gradients": buffer,
@@ -221,7 +222,7 @@ def _dummies(job: Job) -> float:
     units: dict[str, float] = {}
     for layer in job.model.layers:
         if layer.unit:
-            size = sum(tensor.elements for tensor in layer.tensors if len(tensor.shape) > 1)
+            size = sum(t.elements for t in layer.tensors if t.trained and len(t.shape) > 1)
             units[layer.unit] = units.get(layer.unit, 0.0) + size
     return working_bytes(job.precision.compute) * max(units.values(), default=0.0)
 

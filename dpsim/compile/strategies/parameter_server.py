@@ -38,6 +38,9 @@ from dpsim.models.precision import Optimizer
 
 #: bytes that a server's CPU adds up in a second where a machine is described: as gloo's `reduce`
 ADDED = 10e9
+#: bytes of a message that leave its sender at once, before another's follow: the default receive
+#: buffer of Linux's TCP (kernel documentation, ip-sysctl, tcp_rmem: 131072)
+WINDOW = 128 * 1024.0
 Whole = Annotated[int, Check(0, 1_000_000)]
 Several = Annotated[int, Check(1, 1_048_576)]
 
@@ -128,12 +131,17 @@ class AsyncServers(Strategy):
         for key, mode in (("bound", "ssp"), ("aggregate", "sync")):
             if getattr(self, key) is not None and self.mode != mode:
                 yield f"strategy.{key} changes nothing: it is of mode {mode}"
-        if self.mode != "sync":
-            yield (
-                "throughput is not time to accuracy: stale gradients cost further samples, by no "
-                "law that holds everywhere; of TensorFlow's asynchronous ImageNet runs 50 workers "
-                "reached the best accuracy and more did worse (tensorflow/tensorflow issue 7353)"
-            )
+
+    @property
+    def caveat(self) -> str:
+        if self.mode == "sync":
+            return ""
+        return (
+            "throughput is not time to accuracy: stale gradients cost further samples, by no law "
+            "that holds everywhere; of TensorFlow's asynchronous ImageNet runs, 50 workers (49 "
+            "updates stale) reached the best accuracy, and more did worse "
+            "(tensorflow/tensorflow issue 7353)"
+        )
 
     # -- the behaviour ----------------------------------------------------------------------------
 
@@ -162,10 +170,12 @@ class AsyncServers(Strategy):
             assert self.bound is not None
             while state.clocks[world.rank] - state.slowest > self.bound:
                 yield world.until(state.next_slowest)
+                yield world.wait(0.0)  # whoever let this one go on goes on first
         elif self.mode == "sync":
             extra = max(self.gradients_of_step(world.ranks) - world.ranks, 0)
             while not state.take_token(world.rank, extra):
                 yield world.until(state.next_update)
+                yield world.wait(0.0)
 
     def _pull(self, world: World, state: ServerState) -> Behaviour:
         """All parameters, from all servers at once; the versions that they were read at."""
@@ -175,7 +185,10 @@ class AsyncServers(Strategy):
             yield world.all_of(*(world.transfer(world.rank, k, 0.0, "request") for k in places))
         versions = list(state.versions)
         yield world.all_of(
-            *(world.transfer(world.ranks + k, world.rank, size, "pull") for k, size in parts)
+            *(
+                world.transfer(world.ranks + k, world.rank, s, "pull", window=self._window(world))
+                for k, s in parts
+            )
         )
         return versions
 
@@ -194,6 +207,10 @@ class AsyncServers(Strategy):
         yield world.all_of(*(world.start(one(k, size), "a push") for k, size in parts))
         if self.mode != "sync":
             world.updated(staleness=state.shards.mean(late))
+
+    def _window(self, world: World) -> float | None:
+        """Bytes of a reply that a server hands to its network at once."""
+        return WINDOW if world.job.control else None
 
     def _rate(self, job: Job) -> float | None:
         """Bytes that a server adds up in a second; None: it takes no time."""

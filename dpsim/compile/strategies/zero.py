@@ -40,7 +40,7 @@ from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Exchange, Leg
 from dpsim.compile.groups import Partition, consecutive, everyone, fitting, strided
 from dpsim.compile.held import Held, constant, gradient_bytes, so_far
-from dpsim.compile.job import Job, state_bytes
+from dpsim.compile.job import Job, parameters_of, state_bytes
 from dpsim.compile.program import COMPUTE, Program
 from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.compile.strategies._offload import LINK, MEMORY, OffloadHost
@@ -49,7 +49,7 @@ from dpsim.compile.strategies._zero_exchange import ACROSS, COMM, NODE, SHARD, R
 from dpsim.compile.strategies._zero_settings import STAGE_3, check
 from dpsim.compile.strategies._zero_step import SECONDARY, SELF, ZeroStep, traced
 from dpsim.core import units
-from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.dtypes import DTYPE_BYTES, stored_bytes
 from dpsim.core.record import Count, Flag, Refused, record
 
 BUCKET = 500_000_000  # elements; config.py, reduce_bucket_size
@@ -199,10 +199,11 @@ class Zero(Strategy):
     def exchange(self, job: Job, iteration: int | None) -> Exchange:
         """Reductions of a micro-batch that exchanges; the updated parameters are gathered."""
         shards, found = self.shards(job.ranks), Reductions(self, job)
+        brought = parameters_of(job) if self.stage == 3 else found.gradients
         group = "" if shards == job.ranks else SHARD
         gathers = tuple(
             Leg(f"AG.{name}", "all_gather", size, group=group)
-            for name, size in gathered(self, found.gradients)
+            for name, size in gathered(self, brought)
         )
         return Exchange(found.messages(), COMM, found.copies(), gathers=gathers, shards=shards)
 
@@ -261,8 +262,7 @@ class Zero(Strategy):
             parts |= self._shipped_memory(job, parts)
         if self.stage == 3:
             peak = traced(self.limits, job, recorded=True).peak
-            width = max(DTYPE_BYTES[job.parameter_dtype(i)] for i in range(len(job.model.layers)))
-            parts["gathered parameters"] = float(width * peak)
+            parts["gathered parameters"] = float(_widest(job) * peak)
         if self.zero_hpz_partition_size > 1:
             parts["secondary parameters"] = whole["parameters"] / self.copies(job.ranks)
         if self.offloads:  # the shard's gradients and states are on the host
@@ -287,23 +287,26 @@ class Zero(Strategy):
         stage_1_and_2.py and stage3.py, the estimators of their memory: 2 and 0 + 18/N bytes a
         parameter with fp16 and Adam.
         """
-        widths = [DTYPE_BYTES[job.parameter_dtype(i)] for i in range(len(job.model.layers))]
+        trained = [one for i in range(len(job.model.layers)) for one in job.trained(i)]
+        sizes = [(DTYPE_BYTES[dtype], elements) for dtype, elements in trained]
         found = {}
-        fp32 = sum(
-            4.0 * layer.parameters / self.shards(job.ranks)
-            for width, layer in zip(widths, job.model.layers, strict=True)
-            if width < 4
-        )
+        fp32 = sum(4.0 * count / self.shards(job.ranks) for width, count in sizes if width < 4)
         if self.stage == 3:
-            narrow = sum(
-                width * layer.parameters / job.ranks
-                for width, layer in zip(widths, job.model.layers, strict=True)
-                if width < 4
-            )
+            narrow = sum(width * count / job.ranks for width, count in sizes if width < 4)
             found["gradients"] = parts["gradients"] - narrow + fp32
         elif fp32:
             found["fp32 gradients"] = fp32
         if self.contiguous_gradients:
             buffers = 2 if self.overlaps and self.stage < 3 else 1
-            found["gradient buffers"] = buffers * self.reduce_bucket_size * max(widths)
+            width = max((width for width, _ in sizes), default=0)
+            found["gradient buffers"] = buffers * self.reduce_bucket_size * width
         return found
+
+
+def _widest(job: Job) -> float:
+    """Bytes of an element of the parameters that take most."""
+    return max(
+        stored_bytes(dtype or job.parameter_dtype(i))
+        for i, layer in enumerate(job.model.layers)
+        for dtype, _, _ in layer.kinds
+    )

@@ -7,10 +7,13 @@ keys in a scenario (``model: {name: resnet50, image_size: 224}``) and whose `mod
 
 from __future__ import annotations
 
+from dpsim.core.record import record
 from dpsim.models import Model
+from dpsim.models.tuning import Tunable
 
 
-class Architecture:
+@record
+class Architecture(Tunable):
     """Contract of this folder: a record with `model()`."""
 
     tag = "name"

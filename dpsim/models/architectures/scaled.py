@@ -46,7 +46,7 @@ class Scaled(Architecture):
         """Put what rounding left over into the largest layer."""
         rest = self.parameters - sum(layer.parameters for layer in layers)
         at = max(range(len(layers)), key=lambda k: layers[k].parameters)
-        name, shape = layers[at].tensors[0]
+        name, shape = layers[at].tensors[0][:2]
         tensors = (Tensor(name, (max(shape[0] + rest, 1),)), *layers[at].tensors[1:])
         layers[at] = replace(layers[at], tensors=tensors)
 

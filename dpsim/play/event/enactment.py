@@ -11,11 +11,14 @@ from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
+from dpsim.backends import Plan
+from dpsim.collectives import SEND
 from dpsim.compile.behaviour import NETWORK, SERVER, Behaviour, Mail, Occurrence
 from dpsim.compile.program import Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import check_time
 from dpsim.play.event.actors import Actor
+from dpsim.play.event.departures import Departures, width_of
 from dpsim.play.event.doings import Doings
 from dpsim.play.event.resources import Mailbox, Meetings, Turnstile
 from dpsim.play.event.worlds import PlayedWorld
@@ -36,11 +39,13 @@ def enact(scene: Scene, *, max_events: int = MAX_EVENTS) -> Chronicle:
 class _Flow(Passage):
     """Bytes under way; what it takes beyond `alone` seconds is the doing of other flows."""
 
-    def __init__(self, arrival: Occurrence, alone: float, begin: float) -> None:
-        self.arrival, self.alone, self.begin = arrival, alone, begin
+    def __init__(
+        self, arrival: Occurrence, alone: float, begin: float, now: Callable[[], float]
+    ) -> None:
+        self.arrival, self.alone, self.begin, self._now = arrival, alone, begin, now
 
     def over(self) -> None:
-        taken = self._clock.now - self.begin
+        taken = self._now() - self.begin
         alone = min(self.alone, taken)
         self.arrival.spent = {NETWORK: alone, SERVER: taken - alone}
         self.arrival.happen()
@@ -59,7 +64,8 @@ class Enactment:
         self.meetings = Meetings()
         self.gates: dict[str, Turnstile] = {}
         self.memory: dict[Any, Any] = {}
-        self._parts: dict[tuple[int, int, float], tuple[Parts, float]] = {}
+        self.departures = [Departures(self.clock, self.links) for _ in scene.seats]
+        self._plans: dict[tuple[int, int, float], tuple[Plan, Parts, int]] = {}
         self.actors: list[Actor] = []
         self._behind = scene.ranks if scene.horizon is None else -1
         self.draws, self.factors = cache(scene.draws), cache(scene.factors)
@@ -143,8 +149,11 @@ class Enactment:
         self.clock.at(time, lambda _: found.happen())
         return found
 
-    def transfer(self, source: int, target: int, size: float, name: str) -> Occurrence:
-        """Bytes from one place to another."""
+    def transfer(
+        self, source: int, target: int, size: float, name: str, window: float | None = None
+    ) -> Occurrence:
+        """Bytes from one place to another, in turn with others of `source` where there is a
+        window."""
         places = len(self.scene.seats)
         if not (0 <= source < places and 0 <= target < places):
             raise SimulationError(f"{name} from {source} to {target}: there are {places} places")
@@ -154,19 +163,23 @@ class Enactment:
         self.story.sent[source] += size
         self.story.came[target] += size
         found.then(lambda _: self.doings.add(source, target, name, size, began, self.now()))
-        made, alone = self._plan(self.scene.seats[source], self.scene.seats[target], size)
-        _Flow(found, alone, began).carry_out(self.clock, self.links, began, made)
+        plan, made, width = self._plan(self.scene.seats[source], self.scene.seats[target], size)
+        flow = _Flow(found, plan.seconds, began, self.now)
+        if window is None or not plan.phases:
+            flow.carry_out(self.clock, self.links, began, made)
+        else:
+            self.departures[source].add(plan, width, window, flow.over)
         return found
 
-    def _plan(self, source: int, target: int, size: float) -> tuple[Parts, float]:
+    def _plan(self, source: int, target: int, size: float) -> tuple[Plan, Parts, int]:
+        """How a message goes, and how many like it fill its sender's link."""
         key = source, target, size
-        if key not in self._parts:
-            if source == target:  # within one host
-                self._parts[key] = (0.0, 0.0, ()), 0.0
-            else:
-                plan = self.scene.costs.plan("send", (source, target), size)
-                self._parts[key] = parts(plan, self.links), plan.seconds
-        return self._parts[key]
+        if key not in self._plans:
+            plan = Plan((), None, "none", 0.0)  # within one host
+            if source != target:
+                plan = self.scene.costs.plan(SEND, (source, target), size)
+            self._plans[key] = plan, parts(plan, self.links), width_of(plan, self.links)
+        return self._plans[key]
 
     def place(self, number: int) -> str:
         """A place in words."""
@@ -185,7 +198,7 @@ class Enactment:
             plan = self.scene.costs.of(op, seats)
             for one in meeting.group:
                 self.story.sent[one] += plan.sent
-            flow = _Flow(meeting.over, plan.seconds, self.now())
+            flow = _Flow(meeting.over, plan.seconds, self.now(), self.now)
             flow.carry_out(self.clock, self.links, self.now(), parts(plan, self.links))
             meeting.over.then(partial(self._met, meeting.group, op, self.now()))
         return meeting.over

@@ -51,8 +51,10 @@ class PlayedWorld(World):
         self._of.clock.at(end, over)
         return found
 
-    def transfer(self, source: int, target: int, size: float, name: str) -> Occurrence:
-        return self._of.transfer(source, target, size, name)
+    def transfer(
+        self, source: int, target: int, size: float, name: str, *, window: float | None = None
+    ) -> Occurrence:
+        return self._of.transfer(source, target, size, name, window)
 
     def send(self, to: int, size: float, tag: str, content: Any = None) -> Occurrence:
         found = self._of.transfer(self.rank, to, size, tag)

@@ -1,0 +1,83 @@
+"""Departures: messages that leave a host in turn, a window of each at a time.
+
+What a host sends to several others waits in one queue before its network card.  A sender of TCP
+puts a window of each message there at once, so a message that fits into it leaves before those that
+were handed over later, and long ones share the card window by window.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from dpsim.backends import Plan
+from dpsim.play.network import Clock, FlowShape, SharedLinks
+
+#: windows of a message that leave one by one; those of longer ones are larger
+PIECES = 8
+
+
+class Departures:
+    """The queue of one host; so many messages leave at once as the receivers' links are slower."""
+
+    def __init__(self, clock: Clock, links: SharedLinks) -> None:
+        self._clock, self._links = clock, links
+        self._queue: deque[tuple[list[FlowShape], int, Callable[[], None]]] = deque()
+        self._leaving = 0
+
+    def add(self, plan: Plan, width: int, window: float, over: Callable[[], None]) -> None:
+        """A message, which joins the queue when its latencies have passed; `width` such messages
+        fill the host's link."""
+        waits = [p.latency if p.loads else p.latency + p.seconds for p in plan.phases]
+        shapes: list[FlowShape] = []
+        for phase in plan.phases:
+            pieces = min(max(math.ceil(phase.size / window), 1), PIECES)
+            each = phase.seconds / pieces, phase.size / pieces
+            shape = self._links.shape(phase.loads, *each) if phase.loads else None
+            shapes += [shape] * pieces if shape else []
+
+        def join(_: object) -> None:
+            self._queue.append((shapes, width, over))
+            self._next()
+
+        self._clock.at(self._clock.now + plan.launch + max(sum(waits), 0.0), join)
+
+    def _next(self) -> None:
+        while self._queue and self._leaving < self._queue[0][1]:
+            shapes, width, over = self._queue.popleft()
+            if not shapes:
+                over()
+                continue
+            self._leaving += 1
+            self._links.start(shapes[0], self._left(shapes[1:], width, over))
+
+    def _left(
+        self, rest: Sequence[FlowShape], width: int, over: Callable[[], None]
+    ) -> Callable[[object], None]:
+        """A piece is through: the rest of its message goes behind all others."""
+
+        def through(_: object) -> None:
+            self._leaving -= 1
+            if rest:
+                self._queue.append((list(rest), width, over))
+            else:
+                over()
+            self._next()
+
+        return through
+
+
+def width_of(plan: Plan, links: SharedLinks) -> int:
+    """How many messages like that of `plan` fill the links by which it leaves its host."""
+    for phase in plan.phases:
+        if phase.loads and phase.seconds > 0:
+            most = max(phase.loads.values())
+            room = [
+                links.capacity(edge) * most / load
+                for edge, load in phase.loads.items()
+                if load > 0 and edge[0][0] == "nic" and edge[1][0] == "leaf"
+            ]
+            pace = phase.size / phase.seconds
+            return max(int(min(room, default=pace) / pace * (1.0 + 1e-9)), 1)
+    return 1

@@ -1,0 +1,193 @@
+"""Live torch modules and stand-ins: what is counted on the meta device, and what is not known."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import dpsim
+from dpsim.core.record import Refused
+from dpsim.models import Model
+from dpsim.models.architectures.uniform import GROWTH, LEVEL
+from dpsim.models.named import load_named
+from dpsim.models.section import load, make
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+UNIFORM = {"name": "uniform", "parameters": 12e9, "blocks": 40, "flop_per_sample": "80 TFLOP"}
+#: eight A100; the model is missing
+RUN = {"cluster": {"machine": "dgx-a100", "ranks": 8}, "strategy": {"kind": "ddp", "torch": "2.13"}}
+
+
+def tower() -> Any:
+    """Two blocks, of which the second is registered first, and a tied head."""
+
+    class Tower(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(50, 16)
+            self.late, self.early = nn.Linear(16, 16), nn.Linear(16, 16)
+            self.head = nn.Linear(16, 50, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.late(self.early(self.table(x)).relu()))
+
+    return Tower()
+
+
+def tokens() -> Any:
+    return torch.zeros(3, 7, dtype=torch.long)
+
+
+def traced(module: Any, *inputs: Any, **more: Any) -> Model:
+    return dpsim.from_torch(module, *inputs, **more).made
+
+
+def uniform(**changed: Any) -> Model:
+    return load(make({**UNIFORM, **changed}, file=True), None)  # type: ignore[arg-type]
+
+
+def test_parameters_stand_as_registered_and_layers_run_as_called() -> None:
+    module = tower()
+    model = traced(module, tokens())
+    found = [tuple(t.shape) for layer in model.layers for t in layer.tensors]
+    assert found == [tuple(p.shape) for p in module.parameters()]
+    assert model.parameters == sum(p.numel() for p in module.parameters())
+    order = [model.layers[i].name for i in model.forward_order]
+    assert order == ["table", "early", "late", "head"]
+    assert (model.sample, model.tokens) == ("sequence", 7)
+    assert model.arrival[-1] == 0  # the tied table collects gradients until the very end
+
+
+def test_flop_are_those_of_torch_s_own_counter_per_sample() -> None:
+    flop_counter = pytest.importorskip("torch.utils.flop_counter")
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    net, x = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(4, 6, 16)
+    with flop_counter.FlopCounterMode(display=False) as counter:
+        net(x).sum().backward()
+    assert 4 * traced(net, x).flop_per_sample() == counter.get_total_flops() > 0
+
+
+def test_a_traced_resnet_is_the_one_that_has_a_name() -> None:
+    from test_models import torch_resnet50
+
+    with torch.device("meta"):
+        net = torch_resnet50(nn)
+        found = traced(net, torch.empty(2, 3, 224, 224))
+    known = load_named("resnet50", 1)
+    assert found.parameters == known.parameters
+    assert found.flop_per_sample() == known.flop_per_sample()
+    assert (found.sample, found.buffers) == ("image", known.buffers)
+    kept = [sum(layer.activations for layer in model.layers) for model in (found, known)]
+    assert kept[0] == pytest.approx(kept[1], rel=0.01)
+
+
+def test_a_module_is_left_as_it_was() -> None:
+    module = tower().eval()
+    before = {name: p.clone() for name, p in module.named_parameters()}
+    traced(module, tokens())
+    assert not module.training
+    assert all(torch.equal(p, before[name]) for name, p in module.named_parameters())
+    assert all(p.grad is None and p.device.type == "cpu" for p in module.parameters())
+    assert not module.early._forward_hooks
+
+
+def test_a_trace_stands_as_the_model_of_a_scenario() -> None:
+    given = dpsim.from_torch(tower(), tokens(), name="tower")
+    own = dpsim.predict({"model": given, **RUN})
+    assert own.document["scenario"]["model"] == {"traced": "tower", "parameters": 1344}
+    other = dpsim.predict({"model": {"name": "alexnet"}, **RUN}, model=given)
+    assert other.step_time_s == own.step_time_s
+    with pytest.raises(Refused, match=r"given in Python \(dpsim.from_torch\)"):
+        dpsim.predict(json.loads(json.dumps(own.document["scenario"])))
+
+
+class Reader(nn.Module):  # type: ignore[misc, name-defined]
+    """Looks at its data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x) if x.sum() > 0 else x
+
+
+def half_frozen() -> Any:
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    module[0].requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "says"),
+    [
+        (3, (), "a int is no torch.nn.Module"),
+        (nn.Linear(4, 4), (), "gets no tensor"),
+        (nn.Linear(4, 4), (torch.randn(2, 5),), "does not train on the meta device.*dpsim measure"),
+        (Reader(), (torch.randn(2, 4),), "does not train on the meta device"),
+        (half_frozen(), (torch.randn(2, 4),), "some parameters are frozen"),
+        (nn.ReLU(), (torch.randn(2, 4),), "nothing that the module returns depends"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused(module: Any, inputs: Any, says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        dpsim.from_torch(module, *inputs)
+
+
+# Stand-ins
+
+
+def test_a_stand_in_has_the_parameters_and_flop_that_are_stated() -> None:
+    model = uniform(parameters=12_000_000_007.0)
+    assert model.parameters == 12_000_000_007
+    assert model.flop_per_sample() == pytest.approx(80e12)
+    assert len({layer.unit for layer in model.layers}) == 40
+    sizes = [layer.parameters for layer in model.layers]
+    assert max(sizes) - min(sizes) == 12_000_000_007 % 40
+
+
+def test_a_stand_in_of_a_transformer_s_size_works_like_one() -> None:
+    blocks = [layer for layer in load_named("gpt2-xl", 1024).layers if layer.unit]
+    like = uniform(
+        parameters=float(sum(layer.parameters for layer in blocks)), blocks=48,
+        flop_per_sample=f"{sum(x.forward_flop + x.backward_flop for x in blocks)!r} FLOP",
+    )  # fmt: skip
+    for key in ("activations", "forward_bytes", "kernels"):
+        theirs = sum(getattr(layer, key) for layer in blocks)
+        assert sum(getattr(layer, key) for layer in like.layers) == pytest.approx(theirs, rel=0.3)
+
+
+def test_an_answer_says_that_it_rests_on_a_stand_in() -> None:
+    plain = dpsim.predict({"model": UNIFORM, **RUN})
+    point = plain.document["points"][0]
+    assert tuple(plain.outcomes[0].point.interval.causes["stand-in"]) == LEVEL  # type: ignore[union-attr]
+    assert any("a stand-in of 40 equal blocks" in text for text in plain.warnings)
+    assert point["step_time_high_s"] > LEVEL[1] * point["step_time_s"]
+
+
+def test_where_its_own_step_was_measured_a_stand_in_is_as_good_as_any() -> None:
+    measured = {"step_time": "12 s", "ranks": 8}
+    document = {"model": UNIFORM, **RUN, "calibrate": measured, "sweep": {"cluster.ranks": [8, 16]}}
+    here, there = (one.point.interval.causes for one in dpsim.predict(document).outcomes)  # type: ignore[union-attr]
+    assert "stand-in" not in here
+    assert tuple(there["stand-in"]) == GROWTH
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"parameters": 1.5}, "1.5 is not a whole number"),
+        ({"parameters": 100.0}, "100 are too few for 40 blocks"),
+        ({"flop_per_sample": 80}, "has no unit"),
+        ({"flop_per_sample": "0 FLOP"}, "no work"),
+        ({"flop_per_sample": None}, "flop_per_sample"),
+    ],
+)
+def test_a_stand_in_without_a_size_is_refused(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(Refused, match=says):
+        uniform(**changed)
