@@ -35,6 +35,7 @@ from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
 from dpsim.describe.sampler import Sampler
+from dpsim.describe.sites import SiteEntry, SiteLink
 from dpsim.life.failures import BadNodes, FailureCause, Failures, Interruptions, SharedCause
 from dpsim.life.recoveries import Recovery, Repair, Spares
 from dpsim.life.saving import Checkpoint, Every
@@ -112,7 +113,9 @@ MEANING = {
     "rank: 2}`",
     "Scenario.title": "name for people; the file's name if empty",
     "Scenario.model": "what is trained",
-    "Scenario.cluster": "what it runs on",
+    "Scenario.cluster": "what it runs on; required, unless there are `sites`",
+    "Scenario.sites": "clusters far apart, in place of `cluster`",
+    "Scenario.links": "what joins the sites",
     "Scenario.strategy": "which data-parallel system, with its own knobs",
     "Scenario.collective": "who carries out collectives; with a machine `nccl` if left out",
     "Scenario.batch": "how many samples make a step",
@@ -311,6 +314,12 @@ MEANING = {
     "IdealRing.latency": "per message",
     "IdealRing.bandwidth": "of a rank, one way; left out: infinite",
 }
+#: a site is a cluster with a name
+MEANING |= {
+    key.replace("Cluster.", "SiteEntry."): text
+    for key, text in MEANING.items()
+    if key.startswith("Cluster.")
+} | {"SiteEntry.name": "what links call it", "SiteEntry.devices": "not for sites"}
 
 DISTRIBUTION = """\
 How many times as long a computation takes, as a random number: `{kind: pareto, tail_index: 4}`.
@@ -352,6 +361,8 @@ what is outside `jobs` is shared.  See [how to choose a cluster](howto/choose-a-
 
 SECTIONS = [
     ("cluster", sections.Cluster),
+    ("sites", SiteEntry),
+    ("links", SiteLink),
     ("batch", sections.Batch),
     ("precision", PrecisionSpec),
     ("optimizer", Optimizer),

@@ -34,7 +34,7 @@ KEYS = (
 ASKED = ("steps", "samples", "epochs", "time_to_train_s", "cost_usd", "energy_kwh",
          "time_to_train_ideal_s", "time_to_train_spread_s", "drawn_runs", "goodput", "badput",
          "interruptions", "loader_starts", "epoch_s", "clocks", "updates_per_s", "staleness",
-         "wasted")  # fmt: skip
+         "wasted", "utilisation")  # fmt: skip
 RELATIVE = 1e-9
 
 

@@ -17,7 +17,8 @@ from dpsim.core import yamlfile
 from dpsim.core.overrides import apply_sets, sweep_changes
 from dpsim.core.places import data_folder
 from dpsim.core.record import Refused
-from dpsim.describe.scenario import Loaded, find, load, read, to_data
+from dpsim.describe.bundled import find
+from dpsim.describe.scenario import Loaded, load, read, to_data
 from dpsim.predict.prediction import predict
 from dpsim.report import canonical_json
 

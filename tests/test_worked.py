@@ -62,9 +62,22 @@ STEPS = {
     "pipeline_1f1b_latency": 0.0346,
     "pipeline_interleaved2_latency": 0.0299,
     "pipeline_interleaved_p2m4": 0.0135,
+    "diloco_every_step": 8.0,
+    "diloco_500": 1.014,
+    "diloco_wan_1": 16.05,
+    "diloco_wan_100": 0.21,
+    "streaming_wan": 0.185,
+    "streaming_wan_fp4": 0.065,
+    "streaming_wan_fp4_tau8": 0.05,
+    "local_sgd_4": 2.75,
+    "gossip_ring": 9.0,
+    "two_sites": 1.381,
+    "frozen": 0.0135,
 }
 #: means of random steps
 SAMPLED = ("slow_rank", "slow_rank_rare")
+#: what workers with clocks of their own do, in tests/test_async_servers.py
+CLOCKED = ("ssp_0", "ssp_1", "ssp_3", "async", "server_backup")
 FASTER_STEPS = {
     "ddp_steady": 0.021225,
     "ddp_first_iteration": 0.0238875,
@@ -78,7 +91,7 @@ def step(name: str, *sets: str) -> float:
 
 
 def test_every_worked_scenario_has_its_number() -> None:
-    known = {*STEPS, *SAMPLED}
+    known = {*STEPS, *SAMPLED, *CLOCKED}
     assert {path.stem for path in (data_folder("scenarios") / "worked").glob("*.yaml")} == known
 
 

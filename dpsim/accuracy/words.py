@@ -77,7 +77,7 @@ def told(
         if not found or not rule.beside.search(text) or (rule.unless and rule.unless.search(text)):
             continue
         if all(words.search(column(name).lower()) for name, words in rule.columns.items()):
-            named = {key: int(value) for key, value in found.groupdict().items()}
+            named = {key: int(value) for key, value in found.groupdict().items() if value}
             yield {**rule.keys, **named}, [rule.note] if rule.note else []
 
 
@@ -323,6 +323,7 @@ class StrategyWords:
     weights: Words
     copies: Words
     gradients: Words
+    compressions: tuple[KeyRule, ...]
     hook: Words
     compressed: Words
     uncompressed: Words

@@ -85,8 +85,9 @@ class Plan:
         stages = None if self.stages is None else _Moved(self.stages, move)
         return replace(self, phases=phases, stages=stages)
 
-    def repeated(self, times: int) -> Plan:
-        """The same collective `times` times, one after the other; its rounds are not kept."""
+    def repeated(self, times: float) -> Plan:
+        """The same collective `times` times, one after the other; its rounds are not kept.  A
+        fraction is the part of it that falls to a step."""
         phases = tuple(
             replace(
                 phase,

@@ -60,7 +60,7 @@ class Case:
         """The machine and the nodes of it that are used."""
         s = self.scenario
         drawn = s.seed if s.cluster.routing == "ecmp" else 0
-        return self.shared.known(Site, s.cluster, drawn, self.base)
+        return self.shared.known(Site, s.cluster, drawn, self.base, s.sites, s.links)
 
     @cached_property
     def work(self) -> ModelWork:
@@ -72,7 +72,7 @@ class Case:
     def pace(self) -> Pace:
         """The devices of ranks and how long they take for layers."""
         s, site = self.scenario, self.site
-        where = (site.ranks, site.gpus, site.device, site.cluster.devices, site.base)
+        where = (site.ranks, site.gpus, site.device, site.devices, site.base, site.sizes)
         seats = self.shared.known(Seats, *where)
         launched = s.host.launch is not None
         own = (s.compute, s.parallel, s.recompute, launched, self.compute_scale)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +10,7 @@ from dpsim.backends import Backend, Plan, Ranks
 from dpsim.backends.curves import MeasuredCurve
 from dpsim.backends.curves.file import Calibration, find
 from dpsim.backends.nccl import Nccl
+from dpsim.cases.far import FarCosts
 from dpsim.cases.site import Site
 from dpsim.core.record import Refused
 from dpsim.play import Costs
@@ -46,6 +47,8 @@ class Transport:
     def costs(self) -> Costs:
         """Plans of collectives, each made once."""
         topology = self.site.topology
+        if self.site.parts:
+            return self._far
         if topology is not None and topology.ranks > 1:
             topology.require_connected()
         if self.calibration is None or topology is None:
@@ -54,6 +57,13 @@ class Transport:
         for curve in self.calibration.curves:
             self._check_link(curve)
         return MeasuredCosts(self.backend, topology, self.calibration.curves, self.site.group)
+
+    @property
+    def _far(self) -> Costs:
+        """Over several sites; each plans for itself what it does inside."""
+        site = self.site
+        own = [replace(self, site=part).costs for part in site.parts]
+        return FarCosts(self.backend, own, site.sizes, site.wan)
 
     def _check_link(self, curve: MeasuredCurve) -> None:
         """Refused where `curve` crossed other links between nodes than this site has: it was

@@ -16,6 +16,7 @@ from dpsim.cases.programs import Programs
 from dpsim.cases.work import fitted
 from dpsim.compile import pipeline
 from dpsim.compile.program import Cast
+from dpsim.compile.strategies import Folded, Rhythm
 from dpsim.core.arrays import Array
 from dpsim.core.places import below
 from dpsim.core.plugins import name_of
@@ -28,6 +29,10 @@ from dpsim.variability import expected_slowest
 
 #: steps of a deterministic run; the period has settled if the last two agree
 _SETTLING = (4, 16, 64)
+#: steps that are played at least, of programs that stand for many
+LEAST = 8
+#: steps at most of which the factors are drawn, of those that a played step stands for
+DRAWN = 1000
 #: step -> multiplier of every rank's compute
 Factors = Callable[[int], Array]
 
@@ -59,7 +64,7 @@ class Script:
         mesh, programs = self.batches.mesh, self.programs
         alike = self._alike and (quiet or not variability.varies)
         factors, costs = self._factors(stretch, quiet, alike), self._costs(stretch, alike)
-        slow, network = self.contention, _calm if quiet else self.batches.variation.network
+        slow, network = self.contention, _calm if quiet else self._network
         if iteration != "steady":
             cast = self._first_casts(iteration)
             late = self._late(cast, quiet)
@@ -68,7 +73,7 @@ class Script:
         steady = pipeline.players(steady, mesh) if alike else steady
         late = self._late(lambda _: steady, quiet)
         if variability.random and not quiet:
-            steps = min(variability.steps, at_most or variability.steps)
+            steps = self._rounds(min(variability.steps, at_most or variability.steps))
             return [Play(lambda _: steady, costs, steps + 2, 2, factors, slow, network, late)]
         spans = [(n, n // 2) for n in _SETTLING]
         if not mesh.plain:  # all ranks wait for each other: steps hardly overlap
@@ -89,13 +94,15 @@ class Script:
 
     def _first_casts(self, iteration: int) -> Callable[[int], Cast]:
         """The casts of the first iterations, which differ; later ones repeat the fourth, until
-        gradients are compressed in another way."""
+        gradients are compressed in another way, and unless workers exchange now and then."""
+        apart = self._rhythm is not None
         codec = self.scenario.compressed
         found: list[Cast] = []
         before = None
         for k in range(1, iteration + 1):
             now = codec.at(k) if codec else None
-            found.append(found[-1] if k > 4 and now == before else self.programs.cast(k))
+            same = k > 4 and now == before and not apart
+            found.append(found[-1] if same else self.programs.cast(k))
             before = now
         return lambda step: found[min(step, len(found) - 1)]
 
@@ -118,6 +125,8 @@ class Script:
         said, where = self.scenario.variability.delays, ("variability", "delays")
         if said is None:
             return None
+        if self._folded.steps > 1:
+            raise Refused("single delays are not modelled in rounds of local steps", where)
         if self.scenario.strategy.backup_workers:
             raise Refused("single delays are not modelled beside backup workers", where)
         return Delayed(said.made(lambda name: below(self.batches.site.base, name, ".".join(where))))
@@ -131,9 +140,48 @@ class Script:
         def each(step: int) -> Array:
             if quiet or alike:
                 return ones * scale
-            return self.batches.variation.factors(step, scale, busy)
+            return self._drawn(step, scale, busy)
 
         return each if quiet else self._counted(each)
+
+    @cached_property
+    def _folded(self) -> Folded:
+        """What a played step stands for."""
+        programs = self.programs
+        steady = self.batches.mesh.plain and self.scenario.iteration == "steady"
+        job = programs.job(*self.batches.parts[0]) if steady else None
+        return Folded() if job is None else self.scenario.strategy.folded(job)
+
+    @property
+    def _rhythm(self) -> Rhythm | None:
+        """When workers exchange; None where they do in every step."""
+        if not self.batches.mesh.plain:
+            return None
+        return self.scenario.strategy.rounds(self.programs.job(*self.batches.parts[0]))
+
+    def _rounds(self, steps: int) -> int:
+        """As many played steps as stand for `steps`; a few at least."""
+        folded = self._folded.steps
+        return steps if folded == 1 else max(-(-steps // folded), min(steps, LEAST))
+
+    def _network(self, step: int) -> float:
+        """How many times as long bytes between nodes take in a played step."""
+        many, network = self._folded.steps, self.batches.variation.network
+        drawn = range(step * many, (step + 1) * many, -(-many // DRAWN))
+        return sum(network(k) for k in drawn) / len(drawn)
+
+    def _drawn(self, step: int, scale: float, busy: Array | None) -> Array:
+        """The factors of a played step: the mean of those that it stands for, in each of which the
+        slowest of the ranks that wait for each other counts."""
+        variation, folded = self.batches.variation, self._folded
+        if folded.steps == 1 or not self.scenario.variability.random:
+            return variation.factors(step, scale, busy)
+        first, total = step * folded.steps, np.zeros(self.batches.site.ranks)
+        drawn = range(first, first + folded.steps, -(-folded.steps // DRAWN))
+        for k in drawn:
+            each = variation.factors(k, scale, busy).reshape(-1, folded.together)
+            total += np.repeat(each.max(axis=1), folded.together)
+        return np.asarray(total / len(drawn))
 
     @property
     def _busy(self) -> Array:

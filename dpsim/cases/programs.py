@@ -78,6 +78,7 @@ class Programs:
             update=optimizer_seconds(self.optimizer.kind, 1.0, device) if timed is None else timed,
             slowest=None if part is not None else self._slowest(),
             local_size=site.gpus and min(site.gpus, site.ranks),
+            sites=site.sites,
             elsewhere=_elsewhere(batches.shares),
             compression=self.compression,
             coder=None if self.toy or device is None else _coder(device),
@@ -114,7 +115,7 @@ class Programs:
             message = f"{model.name} is not split: tensor parallelism is modelled for transformers"
             raise Refused(message, ("parallel", "tensor"))
         schedule = self.schedule or OneFOneB()
-        times = pace.times(max(self.batches.shares))
+        times = pace.times(max(self.batches.shares), self._with_own_experts(model))
         costs = [time.forward + time.backward for time in times]
         stages = assign(model, costs, mesh.pipeline * schedule.chunks, self.stages)
         tables = split.shared_tables(model, stages)
@@ -158,15 +159,19 @@ class Programs:
     def _stage_job(self, stage: int, samples: int) -> Job:
         mesh = self.batches.mesh
         sequence = self.batches.pace.parallel.sequence_parallel
-        part = split.stage_of(self._model, self.layout.stages[stage])
-        if mesh.expert > 1:
-            experts = max((layer.experts for layer in part.layers), default=0)
-            load = self.moe.load(mesh.expert, experts) if experts else 1.0
-            part = expert_part(part, mesh.expert, load)
+        part = self._with_own_experts(split.stage_of(self._model, self.layout.stages[stage]))
         if mesh.tensor > 1:
             whole = mesh.expert_tensor < mesh.tensor
             part = split.tensor_part(part, mesh.tensor, sequence=sequence, whole_experts=whole)
         return replace(self._job(samples, part=part), stage=stage)
+
+    def _with_own_experts(self, part: Model) -> Model:
+        """`part` with the experts that one rank has of it."""
+        ranks = self.batches.mesh.expert
+        experts = max((layer.experts for layer in part.layers), default=0)
+        if ranks == 1 or not experts:
+            return part
+        return expert_part(part, ranks, self.moe.load(ranks, experts))
 
     # -- casts --------------------------------------------------------------------------------
 
@@ -183,7 +188,8 @@ class Programs:
         programs = tuple(self._program(*part, iteration) for part in parts)
         ranks, one = batches.site.ranks, len(parts) == 1
         roles = (0,) * ranks if one else tuple(parts[part] for part in batches.of_rank)
-        return Cast(programs, roles, {"world": everyone(ranks), **strategy.groups(ranks)})
+        groups = strategy.groups_of(self.job(*batches.parts[0]))
+        return Cast(programs, roles, {"world": everyone(ranks), **groups})
 
     @property
     def asked(self) -> Cast:

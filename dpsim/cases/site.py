@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,9 +13,11 @@ from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused
 from dpsim.describe.sections import Cluster
+from dpsim.describe.sites import SiteEntry, SiteLink
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine, load_device, load_machine
 from dpsim.machines.topology import Topology
+from dpsim.machines.wan import Wan
 
 #: ranks of a machine: as many as `cluster.ranks` may be.  Plans of collectives over all take some
 #: 3.5 kB a node and 20 us of a processor (nvls_tree over 131,072 nodes of DGX H100: 0.45 GB
@@ -26,11 +29,44 @@ _Found = TypeVar("_Found")
 @dataclass(frozen=True)
 class Site:
     """The machine of a cluster and the nodes of it that are used; `seed` draws which flows
-    collide."""
+    collide.  Of several `places`, which `links` join, the machine is the first one's."""
 
     cluster: Cluster
     seed: int
     base: Path
+    places: tuple[SiteEntry, ...] | None = None
+    links: tuple[SiteLink, ...] | None = None
+
+    @cached_property
+    def parts(self) -> tuple[Site, ...]:
+        """A site for each of the places; none where there is one cluster."""
+        return tuple(Site(place, self.seed, self.base) for place in self.places or ())
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Ranks of each of them.  Refused where their nodes are not alike."""
+        gpus = [part.gpus for part in self.parts]
+        if len(set(gpus)) > 1:
+            said = f"nodes of {' and '.join(map(str, gpus))} devices; accepted: of one number"
+            raise Refused(said, ("sites",))
+        return tuple(part.ranks for part in self.parts)
+
+    @cached_property
+    def wan(self) -> Wan:
+        """What joins the places."""
+        trunks = {link.between: link.trunk for link in self.links or ()}
+        return Wan([place.name for place in self.places or ()], trunks)
+
+    @cached_property
+    def devices(self) -> Mapping[str, str | Device] | None:
+        """Ranks with another device than the machine's own, or its name."""
+        if not self.parts or self.machine is None:
+            return self.cluster.devices
+        found: dict[str, str | Device] = {}
+        for start, part in zip(accumulate((0, *self.sizes)), self.parts, strict=False):
+            if part.device is not None and part.device != self.device:
+                found[f"{start}-{start + part.ranks - 1}"] = part.device
+        return found or None
 
     @cached_property
     def machine(self) -> Machine | None:
@@ -54,6 +90,8 @@ class Site:
         """Links and routes; Refused where there are more than MOST_RANKS ranks."""
         if self.machine is None:
             return None
+        if self.parts:
+            return self.parts[0].topology
         ranks, nodes = self.asked
         if ranks > MOST_RANKS:
             per_node = self.cluster.gpus_per_node or self.machine.gpus_per_node
@@ -101,11 +139,15 @@ class Site:
     @property
     def ranks(self) -> int:
         """How many ranks train."""
+        if self.parts:
+            return sum(self.sizes)
         return self.topology.ranks if self.topology else self.cluster.ranks or 1
 
     @property
     def nodes(self) -> int | None:
         """How many nodes they are on; None without a machine."""
+        if self.parts and self.machine is not None:
+            return sum(part.nodes or 0 for part in self.parts)
         return self.topology.nodes if self.topology else None
 
     @property

@@ -109,11 +109,12 @@ def batched(case: Case, sizes: Mapping[str, int]) -> Case:
 
 
 def at_ranks(case: Case, ranks: int) -> Case:
-    """`case` on `ranks` ranks."""
+    """`case` on `ranks` ranks, of one cluster."""
     if case.ranks == ranks:
         return case
     cluster = replace(case.scenario.cluster, nodes=None, ranks=ranks)
-    return Variant(f"{ranks} ranks", {"cluster": cluster}).of(case)
+    changes = {"cluster": cluster, "sites": None, "links": None}
+    return Variant(f"{ranks} ranks", changes).of(case)
 
 
 def with_micro_batches(case: Case, count: int) -> Case:

@@ -32,15 +32,17 @@ class Seats:
 
     gpus     devices of a node; None where there are no nodes
     device   the machine's own; None where ranks alone are given
-    devices  ranks that have another one, by the scenario's name of it
+    devices  ranks that have another one, or the scenario's name of it
     base     the folder of the scenario's files
+    sites    ranks of every site, where there are several
     """
 
     ranks: int
     gpus: int | None
     device: Device | None
-    devices: Mapping[str, str] | None
+    devices: Mapping[str, str | Device] | None
     base: Path
+    sites: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,9 @@ class Pace:
             )
         return tuple(found)
 
-    def _named(self, name: str) -> Device:
+    def _named(self, name: str | Device) -> Device:
+        if isinstance(name, Device):
+            return name
         return named(self.site.base, "devices", name, load_device)
 
     @cached_property

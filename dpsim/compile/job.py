@@ -53,6 +53,7 @@ class Job:
     slowest       `times` on the slowest rank, which decides what all ranks do together; None:
                   they are `times`
     local_size    ranks on one node; None: all of them
+    sites         ranks of every place, where they are at several far apart
     stage         the stage of a pipeline that `model` is, counted in forward order
     elsewhere     samples in one micro-batch of all ranks but rank 0, where ranks differ; None: the
                   others have `samples` each
@@ -75,6 +76,7 @@ class Job:
     update: float = 0.0
     slowest: tuple[LayerTime, ...] | None = None
     local_size: int | None = None
+    sites: tuple[int, ...] = ()
     stage: int = 0
     elsewhere: float | None = None
     compression: Compression | None = None

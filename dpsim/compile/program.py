@@ -45,7 +45,8 @@ class Op(NamedTuple):
     after_step waits for the previous step's end too (an all-gather of updated parameters)
     issue      host time to issue it [s]
     blocks_host  the host waits for its end
-    repeats    a collective is carried out so many times, one after the other
+    repeats    a collective is carried out so many times, one after the other; in a program that
+               stands for many steps, so many times a step
     """
 
     name: str
@@ -62,7 +63,7 @@ class Op(NamedTuple):
     after_step: bool = False
     issue: float = 0.0
     blocks_host: bool = False
-    repeats: int = 1
+    repeats: float = 1
 
     @property
     def on_device(self) -> bool:

@@ -16,10 +16,11 @@ from dpsim.compile.loaders import Loader
 from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
-from dpsim.core import plugins, units, unknown, yamlfile
+from dpsim.core import plugins, units, yamlfile
 from dpsim.core.overrides import apply_sets, of_one_kind, parts_of, sweep_changes, with_change
-from dpsim.core.places import as_text, below, data_folder
+from dpsim.core.places import as_text, below
 from dpsim.core.record import Check, Refused, Text, build, dotted, record
+from dpsim.describe.bundled import find
 from dpsim.describe.convergence import Training
 from dpsim.describe.sections import (
     Batch,
@@ -32,15 +33,15 @@ from dpsim.describe.sections import (
     Parallel,
     Startup,
 )
+from dpsim.describe.sites import SiteEntry, SiteLink, whole_cluster
 from dpsim.describe.written import to_data as to_data
 from dpsim.life.failures import Failures
 from dpsim.life.recoveries import Recovery
 from dpsim.life.saving import Checkpoint
-from dpsim.machines.machine import machine_names
 from dpsim.models.compute import Recompute
 from dpsim.models.memory import MemorySection
 from dpsim.models.precision import Optimizer, PrecisionSpec
-from dpsim.models.section import ModelSource, section_of
+from dpsim.models.section import ModelSource
 from dpsim.money.price import Energy, Price
 from dpsim.variability import Variability
 
@@ -49,8 +50,6 @@ EXPERIMENT = (
     "model", "cluster", "collective", "compression", "strategy", "batch", "precision", "optimizer",
     "recompute", "parallel", "moe", "schedule", "stages", "host",
 )  # fmt: skip
-#: characters of a file name beyond which systems refuse it
-LONGEST = 250
 
 
 @record
@@ -59,7 +58,9 @@ class Scenario:
 
     title: Text = ""
     model: Annotated[Any, ModelSource()]
-    cluster: Cluster
+    cluster: Cluster = None  # type: ignore[assignment]  # required, unless there are sites
+    sites: tuple[SiteEntry, ...] | None = None
+    links: tuple[SiteLink, ...] | None = None
     strategy: Annotated[Strategy, plugins.Plugin("strategies", "kind")]
     collective: Annotated[Backend, plugins.Plugin("backends", "backend")] | None = None
     compression: Wanted = "none"
@@ -94,6 +95,7 @@ class Scenario:
     recovery: Annotated[Recovery, plugins.Plugin("recoveries", "kind")] | None = None
 
     def __post_init__(self) -> None:
+        self._take_sites()
         if self.batch.per_device is None and self.batch.global_ is None:
             object.__setattr__(
                 self, "batch", Batch(per_device=1, accumulation=self.batch.accumulation)
@@ -123,6 +125,15 @@ class Scenario:
             )
         self._check_feed()
         self._check_life()
+
+    def _take_sites(self) -> None:
+        """The cluster that several sites are together."""
+        given = {
+            "parallel": not self.parallel.plain, "detail": self.detail == "rounds",
+            "calibration": self.calibration is not None,
+        }  # fmt: skip
+        whole = whole_cluster(self.cluster, self.sites, self.links, given)
+        object.__setattr__(self, "cluster", whole)
 
     def _check_feed(self) -> None:
         """Loaders are modelled where ranks wait for each other in every step."""
@@ -347,52 +358,3 @@ def origins_of(shown: str, lines: Mapping[Any, int], changed: Mapping[str, str])
     """The file and line (or the --set text) that every key comes from."""
     found = {dotted(path): f"{shown}:{line}" for path, line in lines.items() if path}
     return found | {path: f"--set {text}" for path, text in changed.items()}
-
-
-def find(source: str | Path) -> Path:
-    """The file of a path or of a bundled name ("quickstart", "worked/ddp_steady")."""
-    path = Path(source)
-    name, folder = as_text(source), data_folder("scenarios")
-    if not name:
-        raise Refused("'' names no scenario; a path, or a bundled name as quickstart, is accepted")
-    if len(path.name) > LONGEST:
-        raise Refused(f"{name[:60]!r}… is no name of a file")
-    if path.exists() or path.suffix in (".yaml", ".yml", ".json") or ".." in path.parts:
-        return path
-    bundled = folder / f"{name.removeprefix('scenarios/')}.yaml"
-    if not path.is_absolute() and bundled.is_file():
-        return bundled
-    if not path.is_absolute() and (folder / name).is_dir():
-        raise Refused(
-            f"{name!r} is a folder of scenarios ({', '.join(_stems(folder / name))}); "
-            f"`dpsim compare {name}` compares them"
-        )
-    known = _stems(folder)
-    near = unknown.did_you_mean(name, known)
-    if said := _no_scenario(name):
-        raise Refused(f"{name!r} is {said}")
-    if not near and (said := unknown.not_modelled(name)):
-        raise Refused(said)
-    raise Refused(
-        f"no scenario file {name!r}, and no such bundled scenario; {near}{near and ' '}"
-        f"bundled: {', '.join(known)}"
-    )
-
-
-def _no_scenario(name: str) -> str:
-    """What `name` is, and how it is used, where it is something else that there is."""
-    if name.endswith(".py"):
-        return f"no scenario; `dpsim measure --world-size RANKS -- python {name}` records a script"
-    if name in machine_names():
-        way = f"cluster.machine={name}"
-        return (
-            f"a machine: `dpsim run SCENARIO --set {way}` puts a scenario on it, `dpsim compare "
-            f"SCENARIO --vary {way},…` compares it with others"
-        )
-    section = section_of(name)
-    return f"a model: a scenario names it model: {section}" if section else ""
-
-
-def _stems(place: Path) -> list[str]:
-    """Names of the scenarios in folder `place`."""
-    return sorted(file.stem for file in place.glob("*.yaml"))

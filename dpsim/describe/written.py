@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dpsim.compile.loaders import Loader
+from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins
 from dpsim.core.record import dump
 from dpsim.describe.sections import Calibrate
@@ -18,7 +19,7 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
     """`scenario` as plain data that reads back to an equal one."""
     data: dict[str, Any] = dump(scenario)
     data["model"] = dump_model(scenario.model)
-    data["strategy"] = {"kind": plugins.name_of(scenario.strategy), **dump(scenario.strategy)}
+    data["strategy"] = _strategy_data(scenario.strategy)
     if scenario.collective is not None:
         data["collective"] = {
             "backend": plugins.name_of(scenario.collective),
@@ -42,6 +43,15 @@ def to_data(scenario: Scenario) -> dict[str, Any]:
 def shown_rate(rate: tuple[float, str]) -> str:
     """A throughput as a file has it."""
     return f"{rate[0]!r} {rate[1]}/s"
+
+
+def _strategy_data(strategy: Strategy) -> dict[str, Any]:
+    """`strategy`, and the one inside it, as plain data."""
+    data = {"kind": plugins.name_of(strategy), **dump(strategy)}
+    inner = getattr(strategy, "inner", None)
+    if "inner" in data and isinstance(inner, Strategy):
+        data["inner"] = _strategy_data(inner)
+    return data
 
 
 def _write_rates(calibrate: Calibrate, data: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ class Money(str):
 
     @property
     def number(self) -> Decimal:
-        """Its number, per hour, per kWh or outright, in `currency`."""
+        """Its number, per hour, per kWh GB or outright, in `currency`."""
         found = _TEXT.fullmatch(self)
         assert found is not None
         return Decimal(found[1]) * _KWH.get(found[3] or "", Decimal(1))
@@ -76,7 +76,8 @@ class Money(str):
 
 @dataclass(frozen=True)
 class Priced(Mark):
-    """Marks a field as an amount of money: "h" per hour, "kWh" per energy, "" outright."""
+    """Marks a field as an amount of money: "h" per hour, "kWh" per energy, "GB" per 1e9 bytes, ""
+    outright."""
 
     per: str = ""
 
@@ -87,7 +88,8 @@ class Priced(Mark):
 
     @property
     def example(self) -> str:
-        return {"h": "2.10 usd/h", "kWh": "0.12 usd/kWh", "": "250000 usd"}[self.per]
+        known = {"h": "2.10 usd/h", "kWh": "0.12 usd/kWh", "GB": "0.02 usd/GB", "": "250000 usd"}
+        return known[self.per]
 
     def take(self, value: Any, file: bool) -> Money:
         """`value` as Money; ValueError says what would be accepted."""
@@ -97,7 +99,7 @@ class Priced(Mark):
         if found is None:
             wrong = not_a_number(str(value), "an amount with a currency")
             raise ValueError(f"{wrong}; write for example {self.example!r}")
-        known = {"h": (None, "h"), "kWh": tuple(_KWH), "": (None,)}[self.per]
+        known = {"h": (None, "h"), "kWh": tuple(_KWH), "GB": ("GB",), "": (None,)}[self.per]
         if found[3] not in known:
             raise ValueError(f"{str(value)!r}: write for example {self.example!r}")
         if Decimal(found[1]) > MOST:

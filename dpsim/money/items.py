@@ -22,7 +22,8 @@ from dpsim.money.usage import HOUR, Usage, power
 YEAR = Decimal(8760)
 MONTH = YEAR / 12
 
-Name = Literal["devices", "network", "storage", "device energy", "host energy", "cooling"]
+Name = Literal["devices", "network", "storage", "device energy", "host energy", "cooling",
+               "traffic"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def bill(price: Price | None, energy: Energy | None, usage: Usage, quote: Quote 
     hours = YEAR
     if price is not None:
         items.append(_devices(price, usage, quote))
-        items += [*_network(price, usage), *_storage(price, usage)]
+        items += [*_network(price, usage), *_storage(price, usage), *usage_items(usage)]
         if price.purchase is not None:
             hours = YEAR * decimal(price.purchase.utilisation)
     if energy is not None and energy.price is not None:
@@ -166,6 +167,12 @@ def _storage(price: Price, usage: Usage) -> Iterator[LineItem]:
         total += terabytes * usd(storage.per_tb_month, price.rates) / MONTH
         texts.append(f"{units.show(storage.size, 'B')} x {storage.per_tb_month} per TB and month")
     yield LineItem("storage", total, "; ".join(texts))
+
+
+def usage_items(usage: Usage) -> Iterator[LineItem]:
+    """What crosses priced links."""
+    if usage.traffic:
+        yield LineItem("traffic", usage.traffic, usage.traffic_basis)
 
 
 def _energy(energy: Energy, usage: Usage) -> list[LineItem]:

@@ -22,6 +22,7 @@ class Usage:
     busy     share of the time in which the devices compute
     busy_watts, idle_watts  of a device that computes, and of one that waits [W]; `host_watts` of
              a node without its devices [W]; None where unknown
+    traffic  dollars an hour for what crosses links between sites, and how they come about
     """
 
     devices: int
@@ -32,6 +33,8 @@ class Usage:
     busy_watts: float | None = None
     idle_watts: float | None = None
     host_watts: float | None = None
+    traffic: Decimal = Decimal(0)
+    traffic_basis: str = ""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ WAITING = Plan((), None, BARRIER, 0.0)
 
 def leaves_node(edge: Edge) -> bool:
     """Whether a link leads out of a node."""
-    return bool({vertex[0] for vertex in edge} & {"nic", "leaf", "spine"})
+    return bool({vertex[0] for vertex in edge} & {"nic", "leaf", "spine", "wan"})
 
 
 class NotApplicable(Exception):
@@ -51,7 +51,7 @@ class Costs:
         self._plans: dict[_Asked, Plan] = {}
         self._first: dict[Hashable, tuple[Ranks, int, Plan]] = {}
         self._slowed: dict[tuple[int, float], tuple[Plan, Plan]] = {}
-        self._repeated: dict[tuple[str, Ranks, float, int], Plan] = {}
+        self._repeated: dict[tuple[str, Ranks, float, float], Plan] = {}
 
     @property
     def concurrency(self) -> int:

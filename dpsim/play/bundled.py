@@ -40,7 +40,7 @@ class BundledCosts(Costs):
     def __init__(self, costs: Costs, groups: Mapping[str, Sequence[Ranks]]) -> None:
         super().__init__(costs.backend, costs.topology)
         self._costs, self._groups = costs, groups
-        self._bundles: dict[tuple[str, str, float, int], Plan] = {}
+        self._bundles: dict[tuple[str, str, float, float], Plan] = {}
         self._places: dict[str, tuple[Hashable, int] | None] = {}
         self._alike: dict[Hashable, tuple[Ranks, int, Plan]] = {}
 

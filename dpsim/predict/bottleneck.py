@@ -97,14 +97,22 @@ def _network_bound(case: Case) -> str:
 
 def network_sizes(plans: Iterable[Plan], topology: Topology | None) -> dict[str, float]:
     """Seconds of collectives by what takes them: latency, links inside nodes, or between them."""
-    sizes = {"network_latency": 0.0, "intra_node_network": 0.0, "inter_node_network": 0.0}
+    sizes = {
+        "network_latency": 0.0, "intra_node_network": 0.0, "inter_node_network": 0.0, "wan": 0.0,
+    }  # fmt: skip
     for plan in plans:
-        sizes["network_latency"] += plan.launch + sum(phase.latency for phase in plan.phases)
+        sizes["network_latency"] += plan.launch
         for phase in plan.phases:
             edge = slowest_link(phase, topology)  # a toy's one network joins nodes
-            outside = edge is None or leaves_node(edge)
-            sizes["inter_node_network" if outside else "intra_node_network"] += phase.seconds
+            far = edge is not None and edge[0][0] == "wan"  # whose latency is its own too
+            sizes["wan" if far else "network_latency"] += phase.latency
+            sizes["wan" if far else _place(edge)] += phase.seconds
     return sizes
+
+
+def _place(edge: Edge | None) -> str:
+    outside = edge is None or leaves_node(edge)
+    return "inter_node_network" if outside else "intra_node_network"
 
 
 def slowest_link(phase: Phase, topology: Topology | None) -> Edge | None:

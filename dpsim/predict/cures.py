@@ -35,8 +35,8 @@ def cures(case: Case) -> Iterator[Variant]:
 
 def slowest_node(case: Case) -> range | None:
     """The ranks of the node with the slowest rank; None where no node is slower than another."""
-    if not case.mesh.plain or case.ranks == 1 or case.script.delays:
-        return None  # delays are of ranks by number, and those behind a node move up
+    if not case.mesh.plain or case.ranks == 1 or case.script.delays or case.scenario.sites:
+        return None  # delays are of ranks by number, and those behind a node move up; sites too
     seconds, size = case.batches.slowness(sum(case.shares) / case.ranks), _size(case)
     nodes = [range(start, min(start + size, case.ranks)) for start in range(0, case.ranks, size)]
     worst = [float(seconds[node.start : node.stop].max()) for node in nodes]

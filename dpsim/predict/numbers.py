@@ -31,12 +31,14 @@ from dpsim.predict.point import (
     Failed,
     FedStep,
     Interval,
+    LocalRound,
     Memory,
     Parts,
     Point,
     Sent,
 )
 from dpsim.predict.recorded import measured_at
+from dpsim.predict.rounds import round_of
 from dpsim.predict.startup import startup_of
 from dpsim.predict.uncertainty import interval
 
@@ -144,6 +146,11 @@ class Numbers:
         return tuple(_beside(self.case))
 
     @cached_property
+    def round(self) -> LocalRound | None:
+        """The round that the step is the mean of."""
+        return round_of(self.case, self.played, self.parts)
+
+    @cached_property
     def point(self) -> Point:
         """All of them, which are not compared with those of any other case yet."""
         own: dict[str, Any] = {name: getattr(self, name) for name in STAGED}
@@ -189,7 +196,7 @@ WHOLE = {*HEAD, "engine_reason", "step_time_s", "step_p50_s", "step_p99_s", "thr
 STAGED = (
     "ranks", "nodes", "global_batch", "engine", "engine_reason", "step_time_s", "interval",
     "step_p50_s", "step_p99_s", "throughput_per_s", "throughput_unit", "mfu", "parts", "sent",
-    "memory", "bound_s", "bottleneck", "beside_step", "input", "asynchrony",
+    "memory", "bound_s", "bottleneck", "beside_step", "input", "asynchrony", "round",
 )  # fmt: skip
 #: fields that are added to it, and have no value of their own until then
 LATER = (*RELATIVE[1:], "cost_usd_per_hour")

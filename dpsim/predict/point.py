@@ -234,6 +234,23 @@ class StartupTime:
 
 
 @dataclass(frozen=True)
+class Period:
+    """A round of local steps: how many there are, and what each takes [s]."""
+
+    steps: int
+    step_times_s: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class LocalRound:
+    """What a step is the mean of, where workers train apart; `utilisation` is the share of compute
+    in it."""
+
+    period: Period
+    utilisation: float
+
+
+@dataclass(frozen=True)
 class Staleness:
     """How many updates others made while a gradient was computed, over all gradients that counted;
     per_worker: in the mean over each worker's, None of one that brought none."""
@@ -318,6 +335,7 @@ class Point(Keyed):
     bottleneck: str
     beside_step: tuple[BesideStep, ...] = ()
     input: Annotated[FedStep | None, Spread()] = None
+    round: Annotated[LocalRound | None, Spread()] = None
     asynchrony: Annotated[Asynchrony | None, Spread()] = None
     run: Annotated[TrainingRun | None, Spread()] = None
     life: Annotated[WithFailures | None, Spread()] = None

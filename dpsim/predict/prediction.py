@@ -223,5 +223,7 @@ def _held_constant(loaded: Loaded) -> str:
 
 def _apart_from_ranks(case: Case) -> str:
     """The scenario without its number of ranks: equal for all points of a scaling curve."""
+    if case.scenario.sites is not None:
+        return repr(case.scenario)
     cluster = dataclasses.replace(case.scenario.cluster, ranks=1, nodes=None)
     return repr(dataclasses.replace(case.scenario, cluster=cluster))

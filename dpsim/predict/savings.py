@@ -99,7 +99,7 @@ def _sequence(case: Case) -> Iterator[Variant]:
 
 def _tensor(case: Case) -> Iterator[Variant]:
     """Layers split over the GPUs of a node, and as many fewer replicas of the same batch."""
-    gpus = case.topology.gpus if case.topology else 1
+    gpus = case.topology.gpus if case.topology and not case.scenario.sites else 1
     for factor in (2, 4, 8):
         tensor = case.scenario.parallel.tensor * factor
         if tensor <= gpus and gpus % tensor == 0:
@@ -108,7 +108,7 @@ def _tensor(case: Case) -> Iterator[Variant]:
 
 def _pipeline(case: Case) -> Iterator[Variant]:
     """Layers spread over more ranks, and as many fewer replicas of the same batch."""
-    for factor in (2, 4, 8, 16):
+    for factor in () if case.scenario.sites else (2, 4, 8, 16):
         yield from _split(case, "pipeline", case.scenario.parallel.pipeline * factor, factor)
 
 
@@ -207,7 +207,7 @@ def _more_ranks(case: Case) -> Iterator[Variant]:
     cluster = case.scenario.cluster
     if not case.scenario.strategy.sharded or case.machine is None:
         return
-    if not case.mesh.plain:
+    if not case.mesh.plain or case.scenario.sites is not None:
         return
     for factor in (2, 4, 8, 16, 32, 64, 128, 256):
         ranks = case.ranks * factor

@@ -25,6 +25,7 @@ from dpsim.predict.compressed import over_run
 from dpsim.predict.lived import lived, with_cost, with_warm
 from dpsim.predict.player import step_time
 from dpsim.predict.point import Failed, Point, TrainingRun
+from dpsim.predict.traffic import charged
 
 
 def check(case: Case) -> None:
@@ -78,8 +79,8 @@ def _machine_use(case: Case, busy: float) -> Usage:
 
     return Usage(
         devices=case.ranks,
-        nodes=topology.nodes,
-        nics=topology.nodes * topology.nics,
+        nodes=case.nodes,
+        nics=(case.nodes or 0) * topology.nics,
         busy=busy,
         busy_watts=watts(energy.device_power if energy else None, device.power),
         idle_watts=watts(energy.idle_power if energy else None, device.idle_power),
@@ -112,7 +113,9 @@ def cost_of(case: Case, point: Point) -> Bill | None:
     price, energy = case.scenario.price, case.scenario.energy
     if price is None and (energy is None or energy.price is None):
         return None
-    return bill(price, energy, usage_of(case, busy_share(point)), quote_of(case))
+    crossing, basis = charged(case, point.step_time_s)
+    use = replace(usage_of(case, busy_share(point)), traffic=crossing, traffic_basis=basis)
+    return bill(price, energy, use, quote_of(case))
 
 
 def power_of(case: Case, point: Point) -> Power | None:
@@ -125,7 +128,8 @@ def power_of(case: Case, point: Point) -> Power | None:
 def run_of(case: Case, point: Point) -> TrainingRun | None:
     """The training run of `point`; None where none is asked for.
 
-    Its interval is that of the step time; that of how many steps are needed is not known.
+    Its interval is that of the step time; that of how many steps are needed is not known, but for
+    an upper bound where workers train apart.
     """
     training, bounds = case.scenario.training, point.interval
     if training is None:
@@ -136,7 +140,9 @@ def run_of(case: Case, point: Point) -> TrainingRun | None:
         return _dealt_run(case, point, dealt)
     whole = need.steps * over_run(case, need.steps, point.step_time_s)
     beside = _between_epochs(case, point, need.steps)
-    ends = (beside + whole * seconds for seconds in (point.step_time_s, bounds.low, bounds.high))
+    more = case.scenario.strategy.more_samples(case.job(max(case.shares))) or 1.0
+    each = (point.step_time_s, bounds.low, more * bounds.high)
+    ends = (beside + whole * seconds for seconds in each)
     return _lasting(case, need, *ends)
 
 

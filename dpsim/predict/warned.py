@@ -136,7 +136,7 @@ def _nobody_late(good: Sequence[Case]) -> Iterator[str]:
 def _foreign(good: Sequence[Case]) -> Iterator[str]:
     """Where ranks have another device than the links that they are played with."""
     case = good[0] if good else None
-    if case is None or case.machine is None or case.topology is None:
+    if case is None or case.machine is None or case.topology is None or case.scenario.sites:
         return
     for device in case.pace.kinds[1:]:
         found = device and case.machine.foreign_links(device, case.topology.gpus)

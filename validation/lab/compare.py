@@ -51,6 +51,11 @@ def rows(folder: Path) -> list[Row]:
     return found
 
 
+def _by_compression(found: list[Row]) -> dict[str, list[Row]]:
+    kinds = sorted({r.config.compression["kind"] for r in found if r.config.compression})
+    return {k: [r for r in found if (r.config.compression or {}).get("kind") == k] for k in kinds}
+
+
 def summary(found: list[Row]) -> list[tuple[str, int, float, float, float]]:
     """(subset, count, median, 90th percentile, worst) of the absolute errors."""
     subsets = {
@@ -58,6 +63,7 @@ def summary(found: list[Row]) -> list[tuple[str, int, float, float, float]]:
         "neither": [r for r in found if not (r.config.straggler or r.config.slow_link)],
         "straggler": [r for r in found if r.config.straggler],
         "slow link": [r for r in found if r.config.slow_link],
+        **_by_compression(found),
         "jitter": [r for r in found if r.config.jitter],
     }
     result = []

@@ -48,6 +48,7 @@ class Ranges:
     straggler, slow_link, jitter   factor on one rank's compute, factor on one host's rate,
                     standard deviation of a factor per rank and step; each is present with the
                     probability in `shares`, or not at all (None)
+    compressions    kinds of compression, each as likely; none of them: gradients travel whole
     """
 
     hosts: Span = Span(2, 8)
@@ -62,6 +63,7 @@ class Ranges:
     slow_link: Span | None = Span(0.3, 0.8)
     jitter: Span | None = Span(0.01, 0.1)
     shares: tuple[float, float, float] = (0.5, 0.35, 0.35)
+    compressions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class Configuration:
     layers     (parameters, forward, backward) in registration order
     straggler  rank -> factor on its compute; slow_link  host -> rate of its link
     jitter     standard deviation of the factor per rank and step
+    compression  keys of a scenario's `compression`; None: gradients travel whole
     """
 
     seed: int
@@ -84,6 +87,7 @@ class Configuration:
     jitter: float = 0.0
     warmup: int = 3
     steps: int = 10
+    compression: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -116,6 +120,7 @@ def draw(seed: int, number: int, ranges: Ranges) -> Configuration:
         )
     ]
     straggler, slow_link, jitter = chosen
+    where = {} if straggler is None else {int(draws.integers(hosts)): round(straggler, 3)}
     return Configuration(
         seed=seed,
         number=number,
@@ -123,11 +128,32 @@ def draw(seed: int, number: int, ranges: Ranges) -> Configuration:
         rate=rate,
         layers=layers,
         bucket_cap_mb=cap,
-        straggler={} if straggler is None else {int(draws.integers(hosts)): round(straggler, 3)},
+        straggler=where,
         slow_link={} if slow_link is None else {int(draws.integers(hosts)): slow_link * rate},
         jitter=round(jitter or 0.0, 4),
         steps=20 if jitter else 10,
+        warmup=5 if ranges.compressions else 3,
+        compression=_compression(np.random.default_rng([seed, number, 1]), ranges),
     )
+
+
+def _compression(draws: np.random.Generator, ranges: Ranges) -> dict[str, Any] | None:
+    """Of draws of its own, so that all else is as without."""
+    if not ranges.compressions:
+        return None
+    kind = ranges.compressions[int(draws.integers(len(ranges.compressions)))]
+    more: dict[str, dict[str, Any]] = {
+        "powersgd": {"rank": int(draws.integers(1, 5)), "start_iteration": 2},
+        "top_k": {"density": round(float(draws.uniform(0.005, 0.1)), 4)},
+        "int8": {"exchange": "all_gather"},
+    }
+    return {"kind": kind, **more.get(kind, {})}
+
+
+def matrix(count: int) -> tuple[int, int]:
+    """The shape of a layer of about `count` parameters, as host.shape has it."""
+    rows = math.isqrt(count)
+    return rows, count // rows
 
 
 def _cap(

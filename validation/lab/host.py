@@ -1,7 +1,9 @@
 """One host of the lab: obeys one JSON line after the other on its standard input.
 
 curve   time all-reduces of given sizes
-train   steps of real DistributedDataParallel whose compute is sleeping
+memory  time passes over memory
+train   steps of real DistributedDataParallel whose compute is sleeping, with a hook where one is
+        asked for
 serve   clocks of workers, or what a parameter server did for them
 
 It needs torch and numpy only.  Its compute is sleep, so that two cores carry eight hosts.
@@ -12,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import signal
 import sys
@@ -44,13 +47,20 @@ class Slept(torch.autograd.Function):
         return grads[0], layer.gradient, None
 
 
+def shape(count: int) -> tuple[int, int]:
+    """The matrix nearest to a square of no more than `count` elements, as draw.matrix has it."""
+    rows = math.isqrt(count)
+    return rows, count // rows
+
+
 class SleepLayer(nn.Module):
     """`count` parameters; `factor` stretches the sleeps of the current step."""
 
     def __init__(self, count: int, forward_time: float, backward_time: float) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(count))
-        self.gradient = torch.ones(count)
+        rows, columns = shape(count)
+        self.weight = nn.Parameter(torch.zeros(rows, columns))
+        self.gradient = torch.randn(rows, columns)
         self.forward_time, self.backward_time = forward_time, backward_time
         self.factor = 1.0
 
@@ -77,12 +87,27 @@ def curve(order: dict[str, Any]) -> dict[str, Any]:
     return {"seconds": found}
 
 
+def memory(order: dict[str, Any]) -> dict[str, Any]:
+    """Seconds of adding one array of `size` bytes to another: three passes."""
+    one, other = torch.ones(order["size"] // 4), torch.ones(order["size"] // 4)
+    times = []
+    for _ in range(order["repeats"] + 1):
+        start = time.perf_counter()
+        one.add_(other)
+        times.append(time.perf_counter() - start)
+    return {"seconds": times[1:]}
+
+
 def train(order: dict[str, Any]) -> dict[str, Any]:
     """Duration of every measured step on this rank [s]."""
     layers = [SleepLayer(*layer) for layer in order["layers"]]
     model = nn.parallel.DistributedDataParallel(
         nn.Sequential(*layers), bucket_cap_mb=order["bucket_cap_mb"], gradient_as_bucket_view=True
     )
+    if order.get("compression"):
+        import hooks
+
+        hooks.register(model, order["compression"])
     draws = np.random.default_rng([order["seed"], order["rank"]])
     x = torch.ones(1, requires_grad=True)
     ends = []
@@ -119,8 +144,8 @@ def serve() -> None:
             timeout=TIMEOUT,
         )  # fmt: skip
         try:
-            part = {"curve": curve, "train": train, "serve": serving.part}[order["do"]]
-            answer = part(order)
+            parts = {"curve": curve, "memory": memory, "train": train, "serve": serving.part}
+            answer = parts[order["do"]](order)
             dist.barrier()
         finally:
             dist.destroy_process_group()

@@ -101,6 +101,7 @@ def measure(switch: network.Switch, hosts: Hosts, config: Configuration) -> dict
         "bucket_cap_mb": config.bucket_cap_mb,
         "warmup": config.warmup,
         "seed": config.seed,
+        "compression": config.compression,
     }
     alone = {"factor": config.straggler.get(0, 1.0), "jitter": 0.0, "steps": 8}
     [single] = hosts.ask([{**order, **alone}])
@@ -136,7 +137,9 @@ def run(configs: list[Configuration], folder: Path) -> None:
     with network.Switch(most) as switch, Hosts(switch, sys.executable) as hosts:
         lab = about(switch, hosts)
         curve = {**measure_curve(switch, hosts), "lab": lab}
+        copies = hosts.ask([{"do": "memory", "size": predict.PASSES, "repeats": 30}])
         fitted = predict.fit(curve)
+        fitted["memory"] = predict.memory(copies[0]["seconds"])
         _write(folder / "curve.json", {**curve, "fitted": fitted})
         print(f"two hosts: latency {fitted['latency'] * 1e3:.3f} ms a message, "
               f"{fitted['efficiency']:.4f} of the links' rate")  # fmt: skip
@@ -182,6 +185,7 @@ def arguments(words: list[str] | None) -> argparse.Namespace:
     add("--cap", default="any", help="bucket_cap_mb: a number, default, or any")
     for name in ("straggler", "slow-link", "jitter"):
         add(f"--{name}", default="any", help="some (any), none (none), or all: a range of factors")
+    add("--compression", default="", help="kinds to draw from: fp16,powersgd,top_k,int8")
     add("--seed", type=int, default=1)
     add("--configurations", type=int, default=10)
     add("-o", "--output", type=Path, default=Path("out/lab"))
@@ -216,7 +220,7 @@ def _ranges(found: argparse.Namespace, own: Ranges) -> Ranges:
     return dataclasses.replace(
         own, hosts=found.hosts, rate=found.rate, layers=found.layers, compute=found.compute,
         ratio=found.ratio, usual=usual, cap=cap, shares=(shares[0], shares[1], shares[2]),
-        **chances,
+        compressions=tuple(filter(None, found.compression.split(","))), **chances,
     )  # fmt: skip
 
 

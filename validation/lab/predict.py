@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 import yaml
-from draw import Configuration
+from draw import Configuration, matrix
 
 import dpsim
 
 #: sizes of the curve [B]: small ones show the latency, large ones the efficiency
 SMALL = (64, 1024, 4096)
 LARGE = (1 << 20, 1 << 21, 1 << 22)
+#: bytes of the arrays whose sum is timed
+PASSES = 1 << 22
 SOURCE = "the lab's own setting"
 FREE = "not looked at: far above the network's rate, or not used"
 
@@ -37,7 +39,12 @@ def fit(curve: dict[str, Any]) -> dict[str, float]:
     return {"latency": small / 2, "efficiency": min(1.0, 1.0 / (float(slope) * curve["rate"]))}
 
 
-def machine(config: Configuration) -> dict[str, Any]:
+def memory(seconds: list[float]) -> float:
+    """Bytes a second of a pass: three of them add one array to another."""
+    return 3 * PASSES / statistics.median(seconds)
+
+
+def machine(config: Configuration, fitted: dict[str, float]) -> dict[str, Any]:
     """The machine file: hosts with one NIC each on one switch."""
     network: dict[str, Any] = {
         "family": "star",
@@ -54,7 +61,7 @@ def machine(config: Configuration) -> dict[str, Any]:
             "name": "sleeping host",
             "peak": {"fp32": "100 GFLOP/s"},
             "memory": "4 GB",
-            "memory_bandwidth": "10 GB/s",
+            "memory_bandwidth": f"{fitted.get('memory', 10e9)!r} B/s",
             "launch_overhead": "0 s",
         },
         "gpus_per_node": 1,
@@ -83,7 +90,12 @@ def scenario(config: Configuration, fitted: dict[str, float], single: float) -> 
         "title": f"lab {config.name}",
         "model": {
             "layers": [
-                {"name": f"l{k}", "parameters": n, "forward": f"{f!r} s", "backward": f"{b!r} s"}
+                {
+                    "name": f"l{k}",
+                    "parameters": [list(matrix(n))],
+                    "forward": f"{f!r} s",
+                    "backward": f"{b!r} s",
+                }
                 for k, (n, f, b) in enumerate(config.layers)
             ]
         },
@@ -98,6 +110,8 @@ def scenario(config: Configuration, fitted: dict[str, float], single: float) -> 
         "calibrate": {"step_time": f"{single!r} s", "ranks": 1},
         "seed": config.seed,
     }
+    if config.compression:
+        data["compression"] = config.compression
     return {**data, "variability": variability} if variability else data
 
 
@@ -105,7 +119,7 @@ def write(folder: Path, config: Configuration, fitted: dict[str, float], single:
     """Write both files; the scenario's path."""
     path = folder / f"{config.name}.yaml"
     for file, data in (
-        (folder / f"{config.name}.machine.yaml", machine(config)),
+        (folder / f"{config.name}.machine.yaml", machine(config, fitted)),
         (path, scenario(config, fitted, single)),
     ):
         file.write_text(yaml.safe_dump(data, sort_keys=False, width=100), encoding="utf-8")

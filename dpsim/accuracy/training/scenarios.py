@@ -15,7 +15,7 @@ from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.servers import servers
-from dpsim.accuracy.training.strategies import date_of, strategy_of, through_servers
+from dpsim.accuracy.training.strategies import compression_of, date_of, strategy_of, through_servers
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import told, vocabulary
 from dpsim.cases.case import Case
@@ -79,11 +79,11 @@ def measured_case(
     notes: list[str] = []
     mesh = mesh_of(row)
     chosen = reading or platform_of(row).readings[0]
-    model = _model(row, mesh, notes)
-    strategy = strategy_of(row, notes)
+    model, strategy = _model(row, mesh, notes), strategy_of(row, notes)
     data: dict[str, Any] = {
         **mesh.data(row, notes),
         "model": model.data,
+        **compression_of(strategy),
         "strategy": strategy,
         "host": host_of(row, strategy, model, mesh, notes),
         "cluster": _cluster(row, chosen),
@@ -98,10 +98,10 @@ def measured_case(
     loaded = load(data, Path(), row.text("row_id") or f"line {row.line}")
     case = shared(Case(loaded.scenario, Path()), data)
     step_time, time = _measured(row, case)
-    kind = strategy["kind"] + mesh.label
+    label = strategy["kind"] + mesh.label
     told_here = tuple(notes)
     return MeasuredCase(
-        row, case, data, step_time, time, kind, (*told_here, *chosen.notes), told_here
+        row, case, data, step_time, time, label, (*told_here, *chosen.notes), told_here
     )
 
 

@@ -47,7 +47,7 @@ def strategy_of(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
     for keys, more in told(words.switches.get(kind, ()), text, row.text):
         data |= keys
         notes += more
-    _compress(data, text, row)
+    _compress(data, text, row, notes)
     return data
 
 
@@ -143,16 +143,30 @@ def date_of(row: TrainingRow) -> str:
     return row.text("source_commit_date")[:7]
 
 
-def _compress(data: dict[str, Any], text: str, row: TrainingRow) -> None:
-    """DDP's compressing hooks.  What else is compressed is refused, never played whole."""
+def compression_of(strategy: dict[str, Any]) -> dict[str, Any]:
+    """The `compression:` section that `strategy_of` found, taken out of its `strategy`."""
+    return {key: strategy.pop(key) for key in ("compression",) if key in strategy}
+
+
+def _compress(data: dict[str, Any], text: str, row: TrainingRow, notes: list[str]) -> None:
+    """What gradients become.  What is not known is refused, never played whole."""
     words, column = vocabulary().strategies, row.text("compression").lower()
     hook, named = words.hook.search(text), words.compressed.search(column)
     unsaid = words.uncompressed.search(column) is not None
-    if unsaid and not hook:
+    coded, said = next(told(words.compressions, text, row.text), ({}, []))
+    if unsaid and not hook and not coded:
         return
     if "zero_quantized_weights" in data or "zero_quantized_gradients" in data:
         return
-    if data["kind"] != "ddp" or not (hook or named):
+    if coded and data["kind"] == "ddp":
+        data["comm_hook"] = coded
+        notes += said
+        return
+    sixteen = (hook and (hook[1] or hook[2])) or (named and named[1])
+    if data["kind"] == "horovod" and sixteen == "fp16":
+        data["compression"] = sixteen
+        return
+    if data["kind"] != "ddp" or not sixteen:
         what = "a communication hook" if unsaid else column
         raise Refused(f"compressed communication is not modelled ({what[:40]} with {data['kind']})")
-    data["comm_hook"] = (hook and (hook[1] or hook[2])) or (named and named[1])
+    data["comm_hook"] = sixteen

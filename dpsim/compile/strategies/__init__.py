@@ -21,15 +21,16 @@ from dpsim.compile.groups import Partition
 from dpsim.compile.held import Held, constant
 from dpsim.compile.job import Job, due_after, gradients_of, state_bytes
 from dpsim.compile.program import Program
+from dpsim.compile.rhythm import Rhythm
 from dpsim.compile.step import ExchangeStep, Issue, StepWalk
 from dpsim.compile.strategies._answers import check_answers
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 
 __all__ = [
-    "TORCH", "Beside", "Exchange", "ExchangeStep", "Issue", "Job", "Leg", "Lighter", "Message",
-    "Program", "StepWalk", "Strategy", "Torch", "TorchVersion", "Work", "due_after", "gradients_of",
-    "state_bytes",
+    "TORCH", "Beside", "Exchange", "ExchangeStep", "Folded", "Issue", "Job", "Leg", "Lighter",
+    "Message", "Program", "Rhythm", "StepWalk", "Strategy", "Torch", "TorchVersion", "Work",
+    "due_after", "gradients_of", "state_bytes",
 ]  # fmt: skip
 
 
@@ -68,6 +69,14 @@ class Lighter(NamedTuple):
         return replicas > 1 or self.what in ("buckets", "offloaded")
 
 
+class Folded(NamedTuple):
+    """What one played step stands for: so many `steps`, in each of which as many consecutive ranks
+    as are `together` wait for each other."""
+
+    steps: int = 1
+    together: int = 1
+
+
 class Strategy:
     """Contract of this folder.
 
@@ -97,6 +106,19 @@ class Strategy:
     def groups(self, ranks: int) -> dict[str, Partition]:
         """Groups of ranks beside "world" that collectives name: each a partition of the ranks."""
         return {}
+
+    def groups_of(self, job: Job) -> dict[str, Partition]:
+        """The same, where they follow from more than the number of ranks."""
+        return self.groups(job.ranks)
+
+    def folded(self, job: Job) -> Folded:
+        """How many steps the program of the steady state stands for."""
+        return Folded()
+
+    def rounds(self, job: Job) -> Rhythm | None:
+        """The round of which the program of the steady state is the mean step; None: there is
+        none."""
+        return None
 
     # -- where ranks decide while they run ---------------------------------------------------
 
@@ -219,6 +241,11 @@ class Strategy:
     def notes(self, job: Job) -> tuple[str, ...]:
         """What an answer should say about this strategy, as sentences."""
         return ()
+
+    def more_samples(self, job: Job) -> float | None:
+        """How many times as many samples as synchronous training it needs at most for the same
+        loss, as far as was published; None where nothing is known."""
+        return 1.0
 
     @property
     def caveat(self) -> str:

@@ -237,7 +237,7 @@ def _meetings(cast: Cast, name: str) -> dict[int, Meeting]:
     return found
 
 
-def _what(op: Op) -> tuple[str, float, int]:
+def _what(op: Op) -> tuple[str, float, float]:
     """What all ranks of a collective have to agree on."""
     return op.operation, op.bytes, op.repeats
 

@@ -1,0 +1,74 @@
+"""Post-local SGD: DDP at first, then local steps with averages now and then.
+
+Lin et al., arXiv:1808.07217.  As torch does it (torch/distributed/algorithms/ddp_comm_hooks/
+post_localSGD_hook.py and torch/distributed/optim/post_localSGD_optimizer.py, 2.13): DDP's gradients
+are reduced over all ranks in the first `start_local_sgd_iter` iterations, afterwards over the ranks
+of a node (the subgroup) or, without `post_local_gradient_allreduce`, not at all; behind the
+optimizer `PeriodicModelAverager` averages all parameters every `period` steps.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from dpsim.compile.job import Job
+from dpsim.compile.program import Program
+from dpsim.compile.strategies import Rhythm
+from dpsim.compile.strategies._rounds import Trade, single_step
+from dpsim.compile.strategies._workers import Inner, Workers
+from dpsim.compile.strategies.ddp import Ddp
+from dpsim.compile.strategies.local_sgd import TOUCHED
+from dpsim.core.record import Check, Count, Flag, record
+
+
+@record
+class PostLocalSgd(Workers):
+    """torch's post_localSGD hook with its averager; the steady state is behind the start.
+
+    period                 steps of a round
+    warmup_steps           of the averager: the first steps, after which nothing is averaged
+    start_local_sgd_iter   iterations of plain DDP before (torch's start_localSGD_iter)
+    post_local_gradient_allreduce  gradients are reduced inside a worker
+    workers                groups that go apart; left out: the sites, where there are several, else
+                           the nodes; torch's subgroups
+    inner                  how gradients are reduced; left out: ddp
+    """
+
+    period: Annotated[int, Check(1, 100_000)] = 1
+    warmup_steps: Annotated[int, Check(0, 10**9)] = 0
+    start_local_sgd_iter: Annotated[int, Check(0, 10**9)] = 0
+    post_local_gradient_allreduce: Flag = True
+    workers: Count | None = None
+    inner: Inner | None = None
+
+    def size(self, job: Job) -> int:
+        """Ranks that reduce gradients together: those of a node, unless `workers` says."""
+        if not self.post_local_gradient_allreduce:
+            return 1
+        if self.workers is None and not job.sites and job.local_size is not None:
+            return job.local_size if job.ranks % job.local_size == 0 else super().size(job)
+        return super().size(job)
+
+    @property
+    def rhythm(self) -> Rhythm:
+        return Rhythm(self.period)
+
+    def trade(self, job: Job) -> Trade:
+        return self.averaged(job, TOUCHED)
+
+    def kept(self, job: Job, parameters: float) -> dict[str, float]:
+        """The averager's buffer."""
+        return {"averaged parameters": parameters}
+
+    def program(self, job: Job, iteration: int | None) -> Program:
+        """The mean step of a round; of the first iterations plain DDP."""
+        if iteration is None or iteration > self.start_local_sgd_iter:
+            return super().program(job, iteration)
+        plain = (self.inner or Ddp()).program(job, iteration)
+        averaged = job.ranks > self.size(job) and self.averages(iteration)
+        return single_step(job, plain, self.trade(job), inside=False) if averaged else plain
+
+    def averages(self, iteration: int) -> bool:
+        """Whether the parameters are averaged after `iteration` (1, 2, …): torch counts from 0."""
+        done = iteration - 1 - self.warmup_steps
+        return done >= 0 and done % self.period == 0

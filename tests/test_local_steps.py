@@ -1,0 +1,206 @@
+"""Workers that train apart: what a round takes, what is sent and kept, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpsim
+from dpsim.cases.case import Case
+from dpsim.compile.rhythm import Rhythm
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import taken
+
+STEP, SIZE = 0.05, 2e9  # s, B
+
+
+def toy(ranks: int = 2, **more: Any) -> dict[str, Any]:
+    """`ranks` ranks of a model of 2 GB on links of 1 Gbit/s; a step computes for 50 ms."""
+    body = {"name": "body", "parameters": 10**9, "forward": "0 s", "backward": "50 ms"}
+    return {
+        "model": {"dtype": "bf16", "layers": [body]},
+        "cluster": {"ranks": ranks},
+        "collective": {"backend": "ideal_ring", "latency": "0 s", "bandwidth": "1 Gbit/s"},
+        "optimizer": {"kind": "none"},
+        **more,
+    }
+
+
+def point(ranks: int = 2, **more: Any) -> Any:
+    return dpsim.predict(toy(ranks, **more)).points[0]
+
+
+def diloco(**knobs: Any) -> dict[str, Any]:
+    return {"kind": "diloco", **knobs}
+
+
+def by_hand(period: int, fragments: int, delay: int, seconds: float) -> float:
+    """A round step by step: a fragment leaves when the link is free and has to be there `delay`
+    steps later; the mean of a late one of many rounds."""
+    now, free, due, ends = 0.0, 0.0, {}, []
+    for step in range(1, 12 * period + 1):
+        now += STEP
+        if (step * fragments) % period == 0:
+            free = max(free, now) + seconds
+            due[step + delay] = free
+        now = max(now, due.pop(step, 0.0))
+        if step % period == 0:
+            ends.append(now)
+    return (ends[-1] - ends[-5]) / 4 / period
+
+
+@pytest.mark.parametrize("engine", ["event", "vectorised"])
+@pytest.mark.parametrize(
+    ("period", "fragments", "delay", "bits"),
+    [
+        (1, 1, 0, 16),
+        (100, 10, 5, 16),
+        (60, 6, 3, 4),
+        (40, 4, 10, 8),
+        (40, 4, 17, 16),
+        (30, 3, 29, 4),
+    ],
+)
+def test_a_round_s_mean_step_is_that_of_the_round_played_step_by_step(
+    period: int, fragments: int, delay: int, bits: int, engine: str
+) -> None:
+    dtype = {16: "bf16", 8: "int8", 4: "fp4"}[bits]
+    knobs = {"period": period, "fragments": fragments, "delay": delay, "outer_dtype": dtype}
+    found = point(strategy=diloco(**knobs), engine=engine)
+    seconds = SIZE * bits / 16 / fragments / 0.125e9
+    assert found.step_time_s == pytest.approx(by_hand(period, fragments, delay, seconds), rel=1e-9)
+    assert found.round.utilisation == pytest.approx(STEP / found.step_time_s, rel=1e-9)
+    times = found.round.period.step_times_s
+    assert (len(times), np.mean(times)) == (period, pytest.approx(found.step_time_s))
+
+
+def test_each_step_of_a_round_takes_what_it_waits_for() -> None:
+    times = Rhythm(10, 2, 3).step_times(1.0, 1.4)
+    assert times == pytest.approx((1, 1, 3, 1, 1, 1, 1, 3, 1, 1))
+
+
+def test_with_a_period_of_one_a_step_is_the_plain_one_and_its_exchange() -> None:
+    """Two workers of four ranks: DDP inside, then half of 2 GB a rank's share, then gathered."""
+    inner = point(4, strategy={"kind": "ddp"}).step_time_s
+    whole = point(8, strategy={"kind": "local_sgd", "workers": 2, "inner": {"kind": "ddp"}})
+    everyone = 2 * 7 / 8 * SIZE / 0.125e9  # torch averages over all ranks
+    assert whole.step_time_s == pytest.approx(inner + everyone, rel=1e-9)
+    shared = point(8, strategy=diloco(period=1, workers=2, inner={"kind": "ddp"}))
+    exchange = (SIZE / 4 + 3 / 4 * SIZE) / 0.125e9
+    assert shared.step_time_s == pytest.approx(inner + exchange, rel=1e-9)
+
+
+def test_a_round_without_end_is_a_worker_alone() -> None:
+    alone = point(4, strategy={"kind": "fsdp"}).step_time_s
+    apart = point(8, strategy=diloco(period=100_000, workers=2, inner={"kind": "fsdp"}))
+    assert apart.step_time_s == pytest.approx(alone, rel=1e-3)
+    assert apart.sent.payload == pytest.approx(
+        point(4, strategy={"kind": "fsdp"}).sent.payload, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_gossip_takes_as_long_on_many_workers_as_on_two(overlap: bool) -> None:
+    pair = {"kind": "gossip", "neighbours": 1, "overlap": overlap}
+    times = [point(ranks, strategy=pair).step_time_s for ranks in (2, 16)]
+    assert times == pytest.approx([16.0 if overlap else 16.05] * 2, rel=1e-9)
+    assert point(16, strategy={"kind": "gossip"}).step_time_s == pytest.approx(32.05, rel=1e-9)
+
+
+def test_jitter_averages_over_a_round() -> None:
+    """A round waits for the largest of sums, not for the sum of the largest: nested periods are no
+    slower, and 25 steps leave a fifth of the spread."""
+    varied = {"collective": {"backend": "free"}, "variability": {"jitter": 0.1, "steps": 2000}}
+    times = [
+        point(8, strategy={"kind": "local_sgd", "period": period}, **varied).step_time_s
+        for period in (1, 5, 25)
+    ]
+    assert times[0] > times[1] > times[2] > STEP
+    largest = 1.4236  # mean of the largest of eight normal numbers (Harter 1961)
+    assert times == pytest.approx(
+        [STEP * (1 + 0.1 * largest / n) for n in (1, 5**0.5, 5)], rel=4e-3
+    )
+
+
+def test_ranks_of_a_worker_wait_for_each_other_in_every_step() -> None:
+    varied = {"collective": {"backend": "free"}, "variability": {"jitter": 0.1, "steps": 2000}}
+    plain = point(8, strategy={"kind": "ddp"}, **varied).step_time_s
+    split = diloco(period=50, workers=1, inner={"kind": "ddp"})
+    assert point(8, strategy=split, **varied).step_time_s == pytest.approx(plain, rel=4e-3)
+
+
+def test_outer_states_and_buffers_are_counted() -> None:
+    plain = point(strategy={"kind": "ddp"}).memory
+    full = point(strategy=diloco(fragments=10, outer_dtype="fp4", error_feedback=True)).memory
+    assert full.parts["outer parameters"] == full.parts["outer momentum"] == SIZE
+    assert full.parts["error feedback"] == SIZE
+    assert full.parts["fragments under way"] == SIZE / 4 / 10
+    host = point(strategy=diloco(outer_states="host")).memory
+    assert "outer momentum" not in host.parts
+    assert host.bytes < full.bytes + plain.bytes
+
+
+def test_post_local_sgd_begins_as_ddp_and_counts_as_torch_does() -> None:
+    """torch's averager counts steps from 0: with a warm-up of 2 and a period of 3 it averages after
+    the third, the sixth, … iteration."""
+    knobs = {"kind": "post_local_sgd", "period": 3, "warmup_steps": 2, "start_local_sgd_iter": 2,
+             "workers": 2}  # fmt: skip
+    plain, inner = (point(n, strategy={"kind": "ddp"}).step_time_s for n in (4, 2))
+    average = 2 * 3 / 4 * SIZE / 0.125e9
+    found = [point(4, strategy=knobs, iteration=k).step_time_s for k in (2, 3, 4, 6)]
+    assert found == pytest.approx([plain, inner + average, inner, inner + average], rel=1e-9)
+    steady = point(4, strategy=knobs).step_time_s
+    assert steady == pytest.approx(inner + average / 3, rel=1e-9)
+
+
+def test_time_to_train_counts_on_the_samples_that_are_known() -> None:
+    """Published losses bound the samples; where there are none, a warning says so."""
+    asked = {"training": {"samples": 1e6}}
+    short, long = (
+        dpsim.predict(toy(strategy=diloco(period=period), **asked)) for period in (100, 500)
+    )
+    run = short.points[0].run
+    assert run is not None
+    assert run.high_s / run.time_s == pytest.approx(1.1425, rel=1e-3)
+    assert any("up to 14% more samples" in said for said in short.warnings)
+    assert any("no published table" in said for said in long.warnings)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "strategy", "said"),
+    [
+        (2, diloco(period=10, fragments=11), r"11 fragments do not leave within 10 steps"),
+        (2, diloco(period=10, delay=11), r"would leave again before it is there"),
+        (2, diloco(framework="torchft", period=100, fragments=10, delay=10), r"at most 9"),
+        (2, diloco(framework="torchft", period=500, fragments=8), r"that 8 fragments divide"),
+        (6, diloco(workers=4), r"6 ranks do not split into 4 equal workers"),
+        (4, diloco(inner={"kind": "fsdp"}), r"which of 4 ranks train together"),
+        (4, diloco(inner={"kind": "local_sgd"}), r"workers are split once"),
+        (3, {"kind": "gossip"}, r"3 workers do not pair up"),
+        (2, diloco(outer_dtype="fp3"), r"outer_dtype"),
+    ],
+)
+def test_what_cannot_be_is_refused(ranks: int, strategy: dict[str, Any], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        point(ranks, strategy=strategy)
+
+
+def test_maxtext_overlaps_nothing_and_a_scenario_reads_back() -> None:
+    streamed = diloco(period=100, fragments=10, delay=5, inner={"kind": "ddp"}, workers=2)
+    waiting = point(strategy={**streamed, "framework": "maxtext"}).step_time_s
+    assert waiting == pytest.approx(point(strategy=diloco(period=100)).step_time_s, rel=1e-9)
+    answer = dpsim.predict(toy(strategy=streamed)).document
+    assert answer["scenario"]["strategy"] == {**streamed}
+    again = dpsim.predict(answer["scenario"]).document
+    assert again["points"] == answer["points"]
+
+
+def test_a_period_of_500_is_as_cheap_as_one_of_5() -> None:
+    counts = []
+    for period in (5, 500):
+        one = taken(toy(strategy=diloco(period=period)))
+        case = Case(one.scenario, one.base)
+        counts.append(len(case.programs.cast(None).programs[0].ops) * case.plays()[0].steps)
+    assert counts[0] == counts[1]
