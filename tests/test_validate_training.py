@@ -13,6 +13,7 @@ import pytest
 
 from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
+from dpsim.accuracy.training.hosts import COPY
 from dpsim.accuracy.training.models import choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
 from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row, unscored
@@ -600,6 +601,9 @@ def test_nanotron_all_reduces_in_fp32_and_with_zero_after_backward(tmp_path: Pat
         reduced = [op for op in ops if op.operation == "all_reduce" and op.bytes > 8]
         sent[one] = (sum(op.bytes for op in reduced), len(reduced))
     assert sent[zero] == (4.0 * zero.model.parameters, 1)
+    # gathered parameters are copied out one by one, of every replica: 8 ranks, 6 tensors a block
+    assert zero.scenario.host.serial == pytest.approx(8 * (6 * 24 + 3) * COPY)
+    assert plain.scenario.host.serial == 0.0
     assert sent[plain][0] == pytest.approx(4.0 * plain.model.parameters)
     assert sent[plain][1] > 20
 

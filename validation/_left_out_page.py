@@ -35,8 +35,8 @@ too; in brackets are means over sources or machines. The tables hold the publish
 that do not ship; `recent` has H100 and newer, nearly all of it of a shared cluster (`PLAYBOOK`)
 whose rates fall without a reason, and which is left out of *uncalibrated*, by its name. Where its
 table flags such a fall, larger counts that are still below 35 % of the rate before it are not
-scored either (40 of 550, two to sixty times too slow; with them the scores are 4.09 and 3.94: no
-interval says that a cluster breaks).
+scored either (40 of 550, two to sixty times too slow; with them own scores were 4 % above the
+constant's: no interval says that a cluster breaks).
 *Uncalibrated* widths are learned as factors on whole steps, beyond which what ships never reaches:
 [A25](../docs/assumptions.md) has figures of that.
 

@@ -311,6 +311,7 @@ class StrategyWords:
     switches: dict[str, tuple[KeyRule, ...]]
     torch: Words
     deepspeed: Words
+    copies_out: Words
     no_overlap: Words
     servers: Words
     hierarchical: Words

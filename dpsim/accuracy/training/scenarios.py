@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
+from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
 from dpsim.accuracy.training.servers import servers
@@ -84,6 +85,7 @@ def measured_case(
         "model": model.data,
         **compression_of(strategy),
         "strategy": strategy,
+        "host": host_of(row, strategy, model, mesh, notes),
         "cluster": _cluster(row, chosen),
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),

@@ -1,0 +1,47 @@
+"""From a row of a table of training runs to the `host:` section of a scenario."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from dpsim.accuracy.training.mesh import RowMesh
+from dpsim.accuracy.training.models import ModelChoice
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.words import vocabulary
+
+#: time to take a slice of a tensor and to copy it, of each rank and tensor [s]: measured on a CPU
+#: with torch 2.13, slices of eight elements, 256 ranks and 99 tensors (5.8 us)
+COPY = 6e-6
+#: tensors of a block (query, key and value; output; gate and up; down; two norms) and beside them
+#: (embedding, norm, head): huggingface/nanotron at 0e0a27ea, src/nanotron/models/llama.py
+OF_BLOCK, BESIDE = 6, 3
+
+
+def host_of(
+    row: TrainingRow, strategy: dict[str, Any], model: ModelChoice, mesh: RowMesh, notes: list[str]
+) -> dict[str, Any]:
+    """The `host:` section of `row`, empty where nothing is known; appends to `notes` what is told.
+
+    After its update nanotron's ZeRO-1 gathers all parameters in one buffer and takes them out of it
+    one by one, for every replica, in Python (same repository, src/nanotron/distributed.py,
+    all_gather_coalesced): replicas x tensors of the stage x `COPY` seconds.
+    """
+    text = row.text("framework").lower()
+    sharded = strategy["kind"] == "zero" and vocabulary().strategies.copies_out.search(text)
+    if not sharded or not model.language or mesh.replicas == 1:
+        return {}
+    tensors = OF_BLOCK * _blocks(model) / mesh.pipeline + BESIDE
+    seconds = mesh.replicas * tensors * COPY
+    notes.append(f"the host copies gathered parameters out in {seconds:.2g} s")
+    return {"serial": f"{seconds!r} s"}
+
+
+def _blocks(model: ModelChoice) -> int:
+    """Blocks of a decoder, which a named one has in its configuration."""
+    if "blocks" in model.data:
+        return int(model.data["blocks"])
+    path = resources.files("dpsim.models") / "configs" / f"{model.data['huggingface']}.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return int(found.get("num_hidden_layers") or found["n_layer"])
