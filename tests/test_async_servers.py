@@ -14,6 +14,7 @@ from dpsim.predict.document import from_json, to_json
 from dpsim.predict.explanation import Explained
 from dpsim.predict.point import Asynchrony, Point
 from dpsim.predict.prediction import predict
+from dpsim.report.sentences import sentences
 
 
 def point(
@@ -189,6 +190,7 @@ def test_servers_on_a_machine_have_nodes_of_their_own_unless_they_share() -> Non
         ({"engine": "vectorised"}, {}, "workers decide while they run"),
         ({"detail": "rounds"}, {}, "detail: is not modelled for parameter_server"),
         ({"iteration": 3}, {}, "iteration: is not modelled for parameter_server"),
+        ({"batch": {"global": 4}}, {"mode": "sync", "aggregate": 1}, "give batch.per_device, not"),
         ({"horizon": "0.5 s"}, {}, "no update was made in 0.5 s"),
         ({"horizon": "10 s", "strategy": {"kind": "ddp"}}, {}, "horizon: every step of ddp is"),
         ({"horizon": "1000000000 s"}, {}, "to play; a single play may take"),
@@ -236,3 +238,9 @@ def test_replies_leave_a_server_in_turn_so_that_workers_come_apart() -> None:
     }  # fmt: skip
     found = point(sets=sets)
     assert found.step_time_s == pytest.approx(0.050 + 2 * 0.011, rel=0.03)
+
+
+def test_what_workers_made_of_their_time_is_told_in_a_sentence() -> None:
+    told = " ".join(sentences(dpsim.predict("worked/ssp_1").answer))
+    assert "updated 1.1 times a second; in 10 s workers ended 5 to 6 clocks" in told
+    assert "0.6364 updates old in the mean (2 at 99 %)" in told

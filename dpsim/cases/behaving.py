@@ -138,6 +138,10 @@ class StageSet:
         if not self.batches.mesh.plain:
             raise Refused(f"{name} is not modelled with tensor or pipeline parallelism",
                           ("parallel",))  # fmt: skip
+        ranks, batch = self.batches.site.ranks, scenario.batch
+        if scenario.strategy.gradients_of_step(ranks) != ranks and batch.global_ is not None:
+            said = "an update does not take one gradient of every worker; give batch.per_device"
+            raise Refused(f"{said}, not global", ("batch", "global"))
         for key, asked in (
             ("iteration", scenario.iteration != "steady"),
             ("detail", scenario.detail == "rounds"),

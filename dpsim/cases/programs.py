@@ -115,7 +115,7 @@ class Programs:
             message = f"{model.name} is not split: tensor parallelism is modelled for transformers"
             raise Refused(message, ("parallel", "tensor"))
         schedule = self.schedule or OneFOneB()
-        times = pace.times(max(self.batches.shares))
+        times = pace.times(max(self.batches.shares), self._with_own_experts(model))
         costs = [time.forward + time.backward for time in times]
         stages = assign(model, costs, mesh.pipeline * schedule.chunks, self.stages)
         tables = split.shared_tables(model, stages)
@@ -159,15 +159,19 @@ class Programs:
     def _stage_job(self, stage: int, samples: int) -> Job:
         mesh = self.batches.mesh
         sequence = self.batches.pace.parallel.sequence_parallel
-        part = split.stage_of(self._model, self.layout.stages[stage])
-        if mesh.expert > 1:
-            experts = max((layer.experts for layer in part.layers), default=0)
-            load = self.moe.load(mesh.expert, experts) if experts else 1.0
-            part = expert_part(part, mesh.expert, load)
+        part = self._with_own_experts(split.stage_of(self._model, self.layout.stages[stage]))
         if mesh.tensor > 1:
             whole = mesh.expert_tensor < mesh.tensor
             part = split.tensor_part(part, mesh.tensor, sequence=sequence, whole_experts=whole)
         return replace(self._job(samples, part=part), stage=stage)
+
+    def _with_own_experts(self, part: Model) -> Model:
+        """`part` with the experts that one rank has of it."""
+        ranks = self.batches.mesh.expert
+        experts = max((layer.experts for layer in part.layers), default=0)
+        if ranks == 1 or not experts:
+            return part
+        return expert_part(part, ranks, self.moe.load(ranks, experts))
 
     # -- casts --------------------------------------------------------------------------------
 

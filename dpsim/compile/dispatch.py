@@ -107,4 +107,6 @@ class Dispatch:
         )
         first, second = sizes[0][0], sizes[0][1]
         many = sum(len(sent) for sent in sizes) // 2
-        return HiddenPass(sum(seconds) - own - near, ((first, many, own), (second, many, near)))
+        pairs = zip(seconds, layers, strict=True)
+        outside = sum(s for s, layer in pairs if layer.unit not in units)
+        return HiddenPass(outside, ((first, many, own), (second, many, near)))

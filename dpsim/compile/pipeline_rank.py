@@ -108,9 +108,9 @@ class PipelineRank:
         """A pass whose all-to-alls run beside computing; False where there are none."""
         seconds = [_seconds(job, i, act.kind) for i in range(_size(job))]
         told = self.dispatch.beside(job, act, seconds)
+        kind = "forward" if act.kind == "F" else "backward"
         if told is None:
             return False
-        kind = "forward" if act.kind == "F" else "backward"
         self._compute(name, kind, told.outside)
         for part, (size, count, beside) in zip("em", told.phases, strict=True):
             start = self.gate or (self.done,)
@@ -121,8 +121,9 @@ class PipelineRank:
         return True
 
     def _route(self, name: str, size: float, count: int = 1) -> None:
-        """All-to-alls of tokens; the compute stream waits for them."""
-        self.gate = self.dispatch.send(self.issue, name, size, count, self.gate or (self.done,))
+        """All-to-alls of tokens, behind all that was issued; the compute stream waits for them."""
+        start = self.gate + (self.done,) * (self.done >= 0)
+        self.gate = self.dispatch.send(self.issue, name, size, count, start)
         self.done = self.gate[-1]
         if len(self.gate) > 1:
             self.done, self.gate = self.issue.add(f"W.{name}", "wait", after=self.gate), ()
@@ -141,8 +142,8 @@ class PipelineRank:
         """The last backward of a stage, layer by layer: each message starts when the gradients
         in it are there."""
         for i in job.model.backward_order():
-            routed = self.dispatch.of_layer(job, job.model.layers[i], forward=False)
-            routed = () if act.kind == "W" else routed
+            own = job.model.layers[i]
+            routed = () if act.kind == "W" else self.dispatch.of_layer(job, own, forward=False)
             for size in routed[:-1]:
                 self._route(f"{name}.{i}", size)
             self._compute(f"{name}.{i}", "backward", _seconds(job, i, act.kind))
@@ -151,9 +152,8 @@ class PipelineRank:
             for plan in self.plans[act.stage]:
                 if seconds := job.work_seconds(plan.exchange.work_after(i)):
                     self._compute(f"{name}.{i}.copy", "copy", seconds)
-            ready = (self.done,)
             self.sent += [
-                self._message(plan, plan.exchange.messages[k].legs, k, act.stage, ready)
+                self._message(plan, plan.exchange.messages[k].legs, k, act.stage, (self.done,))
                 for plan in self.plans[act.stage]
                 for k in plan.exchange.due.get(i, ())
             ]
@@ -168,8 +168,8 @@ class PipelineRank:
         stage: int,
         after: tuple[int, ...],
     ) -> int:
-        named, group = f"{plan.mark}{number}.{stage}", f"{plan.group}.{self.row}"
-        return self.issue.send(legs, named, plan.group, after, group=group)
+        group = f"{plan.group}.{self.row}"
+        return self.issue.send(legs, f"{plan.mark}{number}.{stage}", plan.group, after, group=group)
 
     # -- between ranks ---------------------------------------------------------------------------
 

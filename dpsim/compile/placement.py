@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from math import gcd
 from typing import Literal
 
 from dpsim.collectives import Ranks
@@ -41,6 +42,13 @@ class Mesh:
     def replica(self) -> int:
         """Ranks that hold the model once."""
         return self.tensor * self.pipeline
+
+    @property
+    def least(self) -> int:
+        """The fewest ranks that such a mesh has, with as many that share out experts."""
+        if self.expert == 1:
+            return self.replica
+        return self.replica * (self.expert // gcd(self.expert, self.tensor // self.expert_tensor))
 
     @property
     def plain(self) -> bool:

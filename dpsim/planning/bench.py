@@ -182,7 +182,7 @@ def bench_of(loaded: Loaded, relative_to: str | None = None) -> Bench:
     if relative_to is not None:
         base = {**at, **_change(relative_to)}
     elif loaded.scenario.sweep is None:
-        base = {"cluster.ranks": first.mesh.replica}
+        base = {"cluster.ranks": first.mesh.least}
     bench = Bench(unswept, at, base)
     if relative_to is not None:
         _accept(bench, relative_to)

@@ -286,7 +286,7 @@ def _efficiency(case: Case, point: Point) -> float | None:
     """Throughput per rank over that of the smallest machine that holds one replica; None where
     that has no number (backup workers, say)."""
     try:
-        least = case.mesh.tensor * case.mesh.pipeline
+        least = case.mesh.least
         if case.ranks == least:
             return 1.0
         alone = at_ranks(case, least)

@@ -107,7 +107,7 @@ def _smaller(too: _Too) -> Iterator[str]:
     """Cases with less of something that are accepted, in words."""
     case = too.case
     batch, varied = case.scenario.batch, case.scenario.variability
-    unit = math.lcm(case.mesh.replica, case.site.gpus or 1)
+    unit = math.lcm(case.mesh.least, case.site.gpus or 1)
     sizes = range(unit, case.ranks, unit)
     if found := too.less(case.ranks, sizes, lambda n: too.of(at_ranks(case, n))):
         yield f"{found:,} ranks"

@@ -104,7 +104,7 @@ def _rate(case: Case, point: Point, some: int, nodes: int) -> float:
     """Samples a second on `some` of the job's nodes."""
     if some == nodes:
         return case.global_batch / point.step_time_s
-    own = case.mesh.tensor * case.mesh.pipeline
+    own = case.mesh.least
     ranks = case.ranks * some // nodes // own * own
     if ranks == 0:
         said = f"{some} of {nodes} nodes do not hold a replica of the model"

@@ -11,10 +11,12 @@ import numpy as np
 
 from dpsim.cases.case import Case
 from dpsim.core.arrays import Array
+from dpsim.core.poisson import interval
+from dpsim.core.record import Refused
 from dpsim.life.abreast import live
 from dpsim.life.best import best_interval
 from dpsim.life.course import Course, Lives
-from dpsim.life.failures import PRESETS
+from dpsim.life.failures import PRESETS, Interruptions
 from dpsim.life.history import Life, life_of
 from dpsim.life.recoveries import Setting
 from dpsim.life.saving import daly, young
@@ -25,6 +27,8 @@ from dpsim.predict.point import Point, RunCost, Saved, TrainingRun, WithFailures
 #: half the width of a 90 % interval, in standard deviations
 _NORMAL = NormalDist()
 _HALF = _NORMAL.inv_cdf(0.95)
+#: interruptions that were counted below which a rate is hardly known
+FEW = 10
 
 
 def lived(
@@ -42,7 +46,7 @@ def lived(
         course = best_interval(course, point.step_time_s, failures.runs)
     drawn = live(course, failures.runs)
     times, mean = drawn.times, float(drawn.times.mean())
-    low, high = _ends(point, times)
+    low, high = _ends(point, times, _rate_known(case, course, mean))
     run = replace(ideal, time_s=mean, low_s=low, high_s=high,
                   device_hours=float(device_hours(case.ranks, mean)))  # fmt: skip
     return run, _summary(case, point, ideal, course, drawn)
@@ -86,17 +90,39 @@ def with_cost(
 # -- the answer -----------------------------------------------------------------------------------
 
 
-def _ends(point: Point, times: Array) -> tuple[float, float]:
-    """The 90 % interval of a run: that of the step time and that of what is drawn, which have
-    nothing to do with each other, so their logarithms' squares add up."""
+def _rate_known(case: Case, course: Course, mean: float) -> tuple[float, float]:
+    """By what factors runs are shorter and longer, in the mean, at the ends of the rate of
+    interruptions where that was counted: a count tells a rate within its Poisson interval."""
+    failures = case.scenario.failures
+    counted = failures.expanded.interruptions if failures else None
+    if failures is None or counted is None:
+        return 1.0, 1.0
+    found = []
+    for end in interval(counted.count):
+        longer = {"interruptions": counted.count / end}
+        each = (one._replace(mtbf=one.mtbf * longer.get(one.name, 1.0)) for one in course.hazards)
+        other = replace(course, hazards=tuple(each))
+        try:
+            check(other)
+        except Refused:  # at that rate it would have no end; `warnings` tells of few counts
+            found.append(1.0)
+        else:
+            found.append(float(live(other, failures.runs).times.mean()) / mean)
+    return min(found[0], 1.0), max(found[1], 1.0)
+
+
+def _ends(point: Point, times: Array, rate: tuple[float, float]) -> tuple[float, float]:
+    """The 90 % interval of a run: that of the step time, that of what is drawn, and that of the
+    `rate` of interruptions.  They have nothing to do with each other, so their logarithms' squares
+    add up."""
     mean = float(times.mean())
     bounds, step = point.interval, point.step_time_s
     ends = []
-    for share, end in ((0.05, bounds.low), (0.95, bounds.high)):
+    for share, end, counted in ((0.05, bounds.low, rate[0]), (0.95, bounds.high, rate[1])):
         drawn = math.log(float(np.quantile(times, share)) / mean)
         known = math.log(end / step) if end > 0 else 0.0
         sign = -1.0 if share < 0.5 else 1.0
-        ends.append(mean * math.exp(sign * math.hypot(drawn, known)))
+        ends.append(mean * math.exp(sign * math.hypot(drawn, known, math.log(counted))))
     return ends[0], ends[1]
 
 
@@ -179,6 +205,7 @@ def warnings(cases: Sequence[Case]) -> list[str]:
         if failures.preset:
             source = PRESETS[failures.preset].source
             found.append(f"failures: {source}; the same rate is taken here")
+        found += _thin(failures.expanded.interruptions)
         if case.scenario.recovery is None or case.scenario.recovery.repair is None:
             found.append("failures: a broken node's place is taken at once; see recovery.spares")
         if case.nodes != 1 and _goes_on_with_fewer(case):
@@ -190,6 +217,17 @@ def warnings(cases: Sequence[Case]) -> list[str]:
         if case.scenario.startup is None:
             found.append("failures: going on takes no start-up; say what it takes in startup")
     return list(dict.fromkeys(found))
+
+
+def _thin(counted: Interruptions | None) -> list[str]:
+    """That a rate is hardly known."""
+    if counted is None or counted.count >= FEW:
+        return []
+    low, high = interval(counted.count)
+    return [
+        f"failures: {counted.count} interruptions tell a rate within a factor of {high / low:.1f}: "
+        "count longer, or take a published rate"
+    ]
 
 
 def _goes_on_with_fewer(case: Case) -> bool:

@@ -242,7 +242,7 @@ def cross_check(case: Case) -> None:
     """Play a few steps of `case` on both engines; EnginesDisagree if they don't agree to 1e-9.
 
     A case of more than 64 ranks is checked on 8 of them, or on one replica of the model."""
-    few = max(8 // case.mesh.replica, 1) * case.mesh.replica
+    few = max(8 // case.mesh.least, 1) * case.mesh.least
     case = at_ranks(case, few) if case.ranks > 64 > few else case
     try:
         request = case.plays()[0]

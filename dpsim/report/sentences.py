@@ -12,7 +12,7 @@ from dpsim.predict.answer import Advice, Answer, NoLaws
 from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
 from dpsim.predict.point import Point, TrainingRun, computed
-from dpsim.report import lived
+from dpsim.report import behaved, lived
 from dpsim.report.points import interval, rate, settings
 from dpsim.report.text import PARTS, between, clean, duration, number, percent, ranks, signed
 
@@ -93,7 +93,7 @@ def sentences(answer: Answer) -> list[str]:
     """Why the curve is as it is: bend, law, measured points, engine."""
     found = [*_bend(answer), *_peak(answer), *_law(answer), *_measured(answer)]
     found += [*_training(answer), *lived.sentences(answer), *_epoch(answer)]
-    found += [*_startup(answer), *_beside(answer), *_input(answer)]
+    found += [*_startup(answer), *_beside(answer), *_input(answer), *behaved.sentences(answer)]
     return [*found, *_engines(answer)]
 
 

@@ -1,0 +1,293 @@
+"""Published steps of models with experts against what dpsim says of them.
+
+    python validation/experts.py TABLE [WORD]     rows that say WORD alone
+
+TABLE has the columns source, model, hardware, n_gpus, strategy, setting, metric, value and note.
+
+It prints: rows of one (model, hardware, dtype, release), calibrated on the first of them; all rows
+uncalibrated, with their interval; runs with and without overlap of all-to-alls, and with balanced
+and free routing, calibrated on the former; and DeepEP's rates by the number of ranks, from two of
+them.  Nothing is fitted, and the table is only read.
+
+What rows do not say is taken as: distributed optimizer with overlapped reductions; tokens sent to a
+node once (DeepEP, HybridEP), unless a row says alltoall; routing balanced, unless it says dropless;
+stages cut by time; no recomputation, unless it says full.  Rows of context parallelism, hybrid
+state-space models and other precisions are refused, and counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dpsim.core.errors import SimulationError
+from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.models.huggingface import read_config
+
+Row = dict[str, str]
+CONFIGS = Path(__file__).parent.parent / "dpsim/models/configs"
+#: public configurations of models that are not bundled, by what differs from one that is
+_QWEN = {"hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64}
+_KIMI = {"n_routed_experts": 384, "num_attention_heads": 64, "first_k_dense_replace": 1}
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "deepseekv3": ("deepseek-v3", {}),
+    "gptoss120b": ("gpt-oss-20b", {"num_hidden_layers": 36, "num_local_experts": 128}),
+    "kimik2": ("deepseek-v3", {**_KIMI, "vocab_size": 163840}),
+    "qwen330ba3b": ("qwen3-30b-a3b", {}),
+    "qwen3235b": ("qwen3-30b-a3b", {**_QWEN, "moe_intermediate_size": 1536}),
+}
+#: machines, and how many GPUs of a node are used
+MACHINES = {
+    "GB300": ("gb300-nvl72", 64),
+    "GB200": ("gb200-nvl72", 64),
+    "B300": ("dgx-b300", 8),
+    "B200": ("dgx-b200", 8),
+    "H100": ("dgx-h100", 8),
+}
+
+
+def number(row: Row, name: str, default: int | None = None) -> int:
+    """What follows `name` in a row's words."""
+    found = re.search(rf"\b{name} ?(\d+)", f"{row['strategy']} {row['setting']}")
+    if found is None and default is None:
+        raise Refused(f"no {name} is said")
+    return int(found[1]) if found else int(default or 0)
+
+
+def model_of(row: Row) -> tuple[str, dict[str, Any]]:
+    """The configuration of a row's model, and its name."""
+    name = re.sub(r"[^a-z0-9]", "", re.sub(r"\(.*?\)", "", row["model"]).lower())
+    name = {"qwen3235ba22b": "qwen3235b"}.get(name, name)
+    if name not in MODELS:
+        raise Refused(f"{row['model']} is not modelled")
+    base, changed = MODELS[name]
+    return name, json.loads((CONFIGS / f"{base}.json").read_text()) | changed
+
+
+def scenario(row: Row, folder: Path) -> dict[str, Any]:
+    """A row as a scenario; Refused where it is none."""
+    name, config = model_of(row)
+    (folder / f"{name}.json").write_text(json.dumps(config))
+    words = f"{row['strategy']} {row['setting']} {row['note']}".lower()
+    gpus, pipeline, tensor = int(row["n_gpus"]), number(row, "PP", 1), number(row, "TP", 1)
+    expert, chunks = number(row, "EP"), number(row, "VPP?", 1)
+    if number(row, "CP", 1) > 1:
+        raise Refused("context parallelism is not modelled")
+    dtype = next((d for d in ("nvfp4", "fp8", "bf16") if d in words), "")
+    if dtype not in ("fp8", "bf16") or "mtp" in row["model"].lower():
+        raise Refused("a precision, or a part, that is not modelled")
+    machine, used = next(MACHINES[key] for key in MACHINES if key in row["hardware"])
+    replicas, batch = gpus // (tensor * pipeline), number(row, "GBS")
+    micro = batch // (replicas * number(row, "MBS", 1))
+    free = "dropless" in row["note"].lower() or "(dropless)" in row["model"]
+    moe: dict[str, Any] = {"imbalance": "dropless" if free else "balanced"}
+    moe["dispatcher"] = "all_to_all" if re.search(r"alltoall|\ba2a\b", words) else "once_per_node"
+    moe["overlap"] = (
+        "overlap" in words and "no ep overlap" not in words and "overlap off" not in words
+    )
+    data: dict[str, Any] = {
+        "model": {"huggingface": f"{name}.json", "sequence_length": number(row, "seq", 4096)},
+        "cluster": {"machine": machine, "ranks": gpus, "gpus_per_node": min(used, gpus)},
+        "strategy": {
+            "kind": "megatron", "use_distributed_optimizer": True, "overlap_grad_reduce": True
+        },
+        "parallel": {"tensor": tensor, "pipeline": pipeline, "expert": expert},
+        "moe": moe,
+        "batch": {"global": batch, "accumulation": micro},
+        "precision": {"parameters": "bf16", "compute": dtype},
+        "recompute": "full" if "recompute full" in words else "none",
+    }  # fmt: skip
+    if tensor > 1:
+        data["parallel"] |= {"sequence_parallel": True, "expert_tensor": 1}
+    if pipeline > 1:
+        data["stages"] = "balanced"
+        fits = chunks > 1 and micro % pipeline == 0 and pipeline * chunks <= 61
+        data["schedule"] = (
+            {"kind": "interleaved_1f1b", "chunks": chunks} if fits else {"kind": "one_f_one_b"}
+        )
+    return data
+
+
+def measured(row: Row, data: dict[str, Any]) -> float:
+    """The step time that a row states [s]."""
+    value, batch = float(row["value"]), float(data["batch"]["global"])
+    tokens, gpus = int(data["model"]["sequence_length"]), int(row["n_gpus"])
+    if row["metric"].startswith("step time"):
+        return value
+    if row["metric"] == "tokens/s/GPU":
+        return batch * tokens / (value * gpus)
+    config = model_of(row)[1]
+    model = read_config(config, sequence_length=tokens, name="m")
+    # Megatron counts all pairs of tokens, masked ones too
+    heads = int(config["num_attention_heads"] * config.get("head_dim", 128))
+    pairs = 3 * 4 * heads * tokens**2 / 2 * int(config["num_hidden_layers"])
+    flop: float = model.flop_per_sample() + pairs
+    return batch * flop / (value * 1e12 * gpus)
+
+
+def played(
+    row: Row, folder: Path, calibrated: tuple[Row, float] | None = None
+) -> tuple[float, float, float, float]:
+    """(measured, predicted, low, high) [s]; `calibrated` on another row."""
+    data = scenario(row, folder)
+    truth = measured(row, data)
+    data["engine"] = "auto"
+    if calibrated is not None:
+        scale = calibrated[1]
+        first = load(data, folder, "row")
+        from dpsim.cases.case import Case
+        from dpsim.predict.shortened import step_time
+
+        found = step_time(Case(first.points[0], folder, compute_scale=scale))
+        return truth, found, found, found
+    return truth, *_shown(data, folder)
+
+
+def _shown(data: dict[str, Any], folder: Path) -> tuple[float, float, float]:
+    from dpsim.cases.case import Case
+    from dpsim.predict.shortened import lane_times, play
+    from dpsim.predict.uncertainty import interval
+
+    case = Case(load(data, folder, "row").points[0], folder)
+    own = play(case, splits=False)
+    ends = interval(case, own, None, lane_times)
+    return own.step_time, ends.low, ends.high
+
+
+def level(row: Row, folder: Path) -> float:
+    """By what the computing of `row` has to be multiplied to take as long as measured."""
+    from dpsim.cases.case import Case
+    from dpsim.predict.shortened import step_time
+
+    data = scenario(row, folder)
+    case, truth = load(data, folder, "row").points[0], measured(row, data)
+    low, high = 0.02, 50.0
+    for _ in range(24):
+        middle = (low * high) ** 0.5
+        long = step_time(Case(case, folder, compute_scale=middle)) > truth
+        low, high = (low, middle) if long else (middle, high)
+    return float((low * high) ** 0.5)
+
+
+def told(row: Row, found: tuple[float, float, float, float], kind: str) -> float:
+    """Print a line; returns the error."""
+    truth, now, low, high = found
+    error = now / truth - 1
+    inside = "" if kind != "uncalibrated" else "  inside" if low <= truth <= high else "  OUTSIDE"
+    ends = f" [{low:.2f} … {high:.2f}]{inside}" if kind == "uncalibrated" else ""
+    words = (row["model"][:16], row["hardware"][:9], row["n_gpus"], row["strategy"][:34])
+    what = "{:16} {:9} {:>4} {:34}".format(*words)
+    print(kind, what, f"{truth:7.2f} {now:7.2f} s {error:+7.1%}{ends} ", row["setting"][-40:])
+    return error
+
+
+def groups(rows: list[Row]) -> Iterator[list[Row]]:
+    """Rows of one model, hardware, dtype and release, where there are several."""
+    found: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        release = re.search(r"container [\d.]+|code \S+", f"{row['setting']} {row['note']}")
+        dtype = re.search(r"MXFP8|NVFP4|FP8|BF16", row["setting"], re.I)
+        key = (row["source"], row["model"], row["hardware"], dtype[0] if dtype else "")
+        pair = "A/B" if row["source"].startswith("Megatron-Bridge EP overlap") else ""
+        found[*key, release[0] if release else pair].append(row)
+    yield from (group for group in found.values() if len(group) > 1)
+
+
+def accepted(rows: list[Row], folder: Path) -> list[Row]:
+    """Rows that make a scenario; the others are counted by reason."""
+    kept: list[Row] = []
+    reasons: dict[str, int] = defaultdict(int)
+    for row in rows:
+        try:
+            load(scenario(row, folder), folder, "row")
+            kept.append(row)
+        except (Refused, KeyError) as error:
+            reasons[str(error)[:70]] += 1
+    for reason, count in sorted(reasons.items()):
+        print(f"refused {count:4}: {reason}")
+    return kept
+
+
+def summary(errors: list[float], what: str) -> None:
+    """Median and 90th percentile of absolute errors."""
+    if errors:
+        ordered = sorted(map(abs, errors))
+        tail = ordered[min(int(0.9 * len(ordered)), len(ordered) - 1)]
+        middle = statistics.median(ordered)
+        print(f"== {what}: {len(ordered)} rows, median {middle:.1%}, 90th {tail:.1%}\n")
+
+
+def deep_ep(rows: list[Row]) -> None:
+    """Dispatch and combine of a decoding batch: a constant and the bytes that leave the node at a
+    rate, (1 - 8 / ranks) of 128 tokens x 8 copies x 7,168 elements, from the second and the last
+    number of ranks."""
+    for metric, width in (("dispatch latency", 1.03125), ("combine latency", 2.0)):
+        own = [r for r in rows if r["source"].startswith("DeepEP V1 low") and r["metric"] == metric]
+        points = [(int(r["n_gpus"]), float(r["value"]) * 1e-6) for r in own if int(r["n_gpus"]) > 8]
+        if len(points) < 3:
+            continue
+        sizes = [(1 - 8 / n) * 128 * 8 * 7168 * width for n, _ in points]
+        slope = (points[-1][1] - points[0][1]) / (sizes[-1] - sizes[0])
+        start = points[0][1] - slope * sizes[0]
+        errors = []
+        for (n, truth), size in list(zip(points, sizes, strict=True))[1:-1]:
+            now = start + slope * size
+            errors.append(now / truth - 1)
+            print(f"DeepEP {metric:17} EP{n:<4} {truth * 1e6:6.0f} {now * 1e6:6.0f} us", end=" ")
+            print(f"{errors[-1]:+.1%}")
+        summary(errors, f"DeepEP {metric}, from EP{points[0][0]} and EP{points[-1][0]}")
+
+
+def main() -> int:
+    with open(sys.argv[1], newline="", encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    rows = [
+        row
+        for row in table
+        if row["source"].startswith("Megatron")
+        and re.search(r"EP ?([2-9]|\d\d)", re.sub(r"HybridEP|DeepEP", "", row["strategy"]))
+        and row["metric"] in ("step time", "tokens/s/GPU", "model TFLOP/s/GPU")
+        and all(word in str(row) for word in sys.argv[2:])
+    ]
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        rows = accepted(rows, folder)
+        _score(rows, folder)
+    deep_ep(table)
+    return 0
+
+
+def _score(rows: list[Row], folder: Path) -> None:
+    errors = []
+    for group in groups(rows):
+        try:
+            scale = level(group[0], folder)
+            for row in group[1:]:
+                errors.append(told(row, played(row, folder, (group[0], scale)), "calibrated"))
+        except (Refused, SimulationError) as error:
+            print(f"refused: {str(error)[:100]}")
+    summary(errors, "calibrated on one row of (model, hardware, dtype, release)")
+    errors, inside = [], 0
+    for row in rows:
+        try:
+            found = played(row, folder)
+        except (Refused, SimulationError) as error:
+            print(f"refused: {row['model']} {row['strategy']}: {str(error)[:100]}")
+            continue
+        errors.append(told(row, found, "uncalibrated"))
+        inside += found[2] <= found[0] <= found[3]
+    summary(errors, "uncalibrated")
+    print(f"inside their interval: {inside} of {len(errors)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
