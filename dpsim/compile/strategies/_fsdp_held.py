@@ -4,8 +4,8 @@ torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py and _fsdp_collectives.p
 order in which the host allocates:
 
 * In forward a group's gather buffer stays beside its unsharded parameters until the next group has
-  been waited for, the root's until the first one has; the root's parameters stay until the end.  One
-  rank alone has copies too, and no buffers.
+  been waited for, the root's until the first one has; the root's parameters stay until the end.
+  One rank alone has copies too, and no buffers.
 * In backward the buffer is given up when it has been copied out; that of the group before is there
   already, prefetched.  The inputs of as many earlier reduce-scatters as may be alive, this group's
   unsharded gradients, and the shards that have been reduced so far.
