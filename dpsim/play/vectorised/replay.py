@@ -131,7 +131,7 @@ class Replayed(Step):
             return members[int(columns[0])]
         busy = self._busy(role, columns)
         most = columns[busy >= float(busy.max()) * (1 - SAME)]
-        return min(members[k] for k in most.tolist())
+        return int(min(members[k] for k in most.tolist()))
 
     def last_ranks(self) -> list[tuple[int, float]]:
         roles = range(len(self.cast.programs))
