@@ -104,7 +104,7 @@ def test_an_update_counts_gradients_and_not_workers(aggregate: int, times: float
 def test_from_one_queue_fast_workers_take_the_tokens_of_slow_ones(
     times: tuple[float, ...], aggregate: int, own: float, queue: float, wasted: float
 ) -> None:
-    """By hand: one FIFO queue (TensorFlow's SyncReplicasOptimizer), and a token each (Chen et al.)."""
+    """By hand: a FIFO queue (TensorFlow's SyncReplicasOptimizer), or a token each (Chen et al.)."""
     slow = {rank: factor for rank, factor in enumerate(times) if factor != 1.0}
     found = {
         tokens: point(len(times), mode="sync", aggregate=aggregate, tokens=tokens, slow=slow)
