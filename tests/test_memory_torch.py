@@ -13,12 +13,14 @@ from dpsim.compile.job import Job
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins
 from dpsim.models import Model
+from dpsim.models.adapters import Adapters
 from dpsim.models.architectures.resnet50 import ResNet50
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import LayerTime
 from dpsim.models.huggingface import read_config
 from dpsim.models.memory import footprints
 from dpsim.models.precision import Optimizer, Precision
+from dpsim.models.tuning import Tunable
 from dpsim.predict.memory import at_peak
 
 RECORDED = json.loads((Path(__file__).parent / "data/memory/torch.json").read_text())
@@ -46,6 +48,13 @@ def model_of(dims: dict[str, Any]) -> Model:
     return read_config(config, sequence_length=length, name="recorded", attention="flash")
 
 
+def tuned(case: dict[str, Any]) -> Model:
+    """The model, and its adapters."""
+    asked = {k: v for k, v in case.get("adapters", {}).items() if k != "bytes"}
+    adapters = Adapters(**asked) if asked else None
+    return Tunable(adapters=adapters).tuned(model_of(case["model"]))
+
+
 def strategy_of(case: dict[str, Any]) -> Strategy:
     knobs = {"stage": 1, "as_shipped": False} if case["strategy"] == "zero" else {}
     made: Strategy = plugins.find("strategies", case["strategy"])(**knobs, **case.get("knobs", {}))
@@ -53,12 +62,13 @@ def strategy_of(case: dict[str, Any]) -> Strategy:
 
 
 def predicted(case: dict[str, Any]) -> dict[str, float]:
-    model, precision = model_of(case["model"]), PRECISION[case["precision"]]
+    model, precision = tuned(case), PRECISION[case["precision"]]
     pure = precision.parameters == "bf16"
     optimizer = Optimizer(kind=case["optimizer"], master_weights=False if pure else None)
     times = tuple(LayerTime(1e-3, 2e-3, "compute") for _ in model.layers)
     rounds = case.get("accumulation", 1)
-    job = Job(model, RECORDED["ranks"], times, rounds, case["samples"], precision, optimizer)
+    ranks = case.get("ranks", RECORDED["ranks"])
+    job = Job(model, ranks, times, rounds, case["samples"], precision, optimizer)
     again = case.get("recompute", "none")
     layers = footprints(model, case["samples"], precision.compute, again, eager=True)
     return at_peak(model, strategy_of(case).held(job), layers)

@@ -14,6 +14,7 @@ import argparse
 import gc
 import json
 import sys
+from collections import OrderedDict
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import (
     FullyShardedDataParallel,
     MixedPrecision,
@@ -38,6 +39,7 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+from torch.utils.hooks import RemovableHandle
 
 FILE = Path(__file__).resolve().parent.parent / "tests/data/memory/torch.json"
 RANKS = 8
@@ -176,6 +178,56 @@ class ResNet50(nn.Module):
         return self.head(functional.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+# -- adapters -------------------------------------------------------------------------------------
+
+
+class Unpacked(torch.autograd.Function):
+    """A product with a matrix that is stored in few bytes: it is unpacked, in either pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, packed: torch.Tensor, shape: Any) -> torch.Tensor:
+        ctx.save_for_backward(packed)
+        ctx.shape = shape
+        return functional.linear(x, x.new_zeros(shape))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient @ gradient.new_zeros(ctx.shape), None, None
+
+
+class Adapted(nn.Module):
+    """A frozen linear layer, packed into so many bytes an element or as it is, and its adapter."""
+
+    def __init__(self, base: nn.Linear, rank: int, packed: float | None) -> None:
+        super().__init__()
+        self.shape, self.packed = tuple(base.weight.shape), packed is not None
+        stored = base.weight.detach()
+        if packed is not None:
+            stored = torch.zeros(round(packed * base.weight.numel()), dtype=torch.uint8)
+        self.base = nn.Parameter(stored, requires_grad=False)
+        low = {"bias": False, "dtype": base.weight.dtype}
+        self.lora_A = nn.Linear(self.shape[1], rank, **low)
+        self.lora_B = nn.Linear(rank, self.shape[0], **low)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.packed:
+            out = Unpacked.apply(x, self.base, self.shape)
+        else:
+            out = functional.linear(x, self.base)
+        return out + self.lora_B(self.lora_A(x)) * 2.0
+
+
+def adapted(model: nn.Module, adapters: dict[str, Any]) -> None:
+    """Freeze a model, and put adapters beside the matrices of its blocks."""
+    model.requires_grad_(False)
+    for block in model.blocks:
+        for name, module in list(block.named_modules()):
+            if isinstance(module, nn.Linear):
+                parent, _, leaf = name.rpartition(".")
+                made = Adapted(module, adapters["rank"], adapters.get("bytes"))
+                setattr(block.get_submodule(parent), leaf, made)
+
+
 # -- strategies -----------------------------------------------------------------------------------
 
 
@@ -247,7 +299,7 @@ def optimizer_of(model: nn.Module, case: dict[str, Any]) -> Any:
     rest = {**rest, "lr": 1e-3, "foreach": case.get("foreach", True)}
     if case["strategy"] == "zero":
         return ZeroRedundancyOptimizer(model.parameters(), optimizer_class=cls, **rest)
-    return cls(model.parameters(), **rest)
+    return cls([p for p in model.parameters() if p.requires_grad], **rest)
 
 
 def step(
@@ -273,6 +325,19 @@ def step(
             quiet.__exit__(None, None, None)
     optimizer.step()
     optimizer.zero_grad()
+
+
+def hooked(register: Any) -> Any:
+    """MemTracker hooks into the gradients of all parameters; frozen ones have none."""
+
+    def tried(tensor: torch.Tensor, hook: Any) -> Any:
+        return register(tensor, hook) if tensor.requires_grad else RemovableHandle(OrderedDict())
+
+    return tried
+
+
+for _name in ("register_hook", "register_post_accumulate_grad_hook"):
+    setattr(torch.Tensor, _name, hooked(getattr(torch.Tensor, _name)))
 
 
 def recorded(case: dict[str, Any]) -> dict[str, Any]:
@@ -303,12 +368,17 @@ def made(case: dict[str, Any]) -> tuple[nn.Module, Any]:
         model: nn.Module = ResNet50()
         batch = (torch.randn(n, 3, 224, 224), torch.zeros(n, dtype=torch.long))
     else:
+        fake = "adapters" in case and case["precision"] == "bf16"  # fakes are not converted
+        torch.set_default_dtype(torch.bfloat16 if fake else torch.float32)
         model = Language(m)
+        torch.set_default_dtype(torch.float32)
         ids = torch.zeros(n, m["sequence_length"], dtype=torch.long)
         batch = (ids, ids.clone())
-    if case["precision"] == "bf16":
+    if case["precision"] == "bf16" and "adapters" not in case:
         model = model.bfloat16()
         batch = tuple(x.bfloat16() if x.is_floating_point() else x for x in batch)
+    if "adapters" in case:
+        adapted(model, case["adapters"])
     recomputed(model, case.get("recompute", "none"))
     return wrapped(model, case), batch
 
@@ -320,6 +390,10 @@ LLAMA = {"family": "llama", **SMALL, "kv_heads": 2, "feed_forward": 704, "vocabu
 GPT = {"family": "gpt2", **SMALL, "feed_forward": 1024, "vocabulary": 8192}
 WIDE = {**LLAMA, "hidden": 512, "heads": 8, "kv_heads": 2, "feed_forward": 1408, "blocks": 4}
 IMAGES = {"family": "resnet50"}
+LLAMA_8B = {"family": "llama", "hidden": 4096, "blocks": 3, "heads": 32, "kv_heads": 8,
+            "sequence_length": 1024, "feed_forward": 14336, "vocabulary": 128256}  # fmt: skip
+#: 4 bits, scales of 8 bits for 64 elements, scales of 32 bits for 256 of these
+NF4 = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
 
 def cases() -> list[dict[str, Any]]:
@@ -359,6 +433,16 @@ def cases() -> list[dict[str, Any]]:
     add("resnet50 ddp fp32", IMAGES, "ddp", samples=8, optimizer="momentum")
     add("resnet50 ddp bf16", IMAGES, "ddp", samples=8, optimizer="momentum", precision="bf16")
     add("resnet50 fsdp fp32", IMAGES, "fsdp", samples=8, optimizer="momentum")
+    low = {"rank": 16, "targets": "all-linear"}
+    for ranks in (1, 2, 4, 8):
+        rest = {"ranks": ranks, "samples": 1, "precision": "bf16"}
+        packed = {**low, "base_dtype": "nf4", "bytes": NF4}
+        full = {**rest, "recompute": "full"}
+        add(f"8b lora fsdp x{ranks}", LLAMA_8B, "fsdp", adapters=low, **full)
+        add(f"8b qlora fsdp x{ranks}", LLAMA_8B, "fsdp", adapters=packed, **full)
+    add("8b qlora fsdp x1 kept", LLAMA_8B, "fsdp", adapters=packed, **{**rest, "ranks": 1})
+    add("wide lora fsdp bf16", WIDE, "fsdp", adapters=low, precision="bf16")
+    add("llama lora ddp fp32", LLAMA, "ddp", adapters=low)
     return found
 
 
@@ -372,7 +456,8 @@ def main() -> int:
     done = []
     for case in cases():
         if args.only in case["name"]:
-            done.append({**case, **recorded({**case, "mesh": mesh})})
+            own = mesh if "ranks" not in case else DeviceMesh("cpu", range(case["ranks"]))
+            done.append({**case, **recorded({**case, "mesh": own})})
             print(f"{case['name']:32} {done[-1]['peak_bytes'] / 1e6:10.2f} MB", file=sys.stderr)
     if not args.only:
         source = {"torch": torch.__version__, "program": "validation/record_memory.py"}

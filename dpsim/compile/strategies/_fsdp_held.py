@@ -4,7 +4,8 @@ torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py and _fsdp_collectives.p
 order in which the host allocates:
 
 * In forward a group's gather buffer stays beside its unsharded parameters until the next group has
-  been waited for; the root's parameters stay until the end.
+  been waited for, the root's until the first one has; the root's parameters stay until the end.
+  One rank alone has copies too, and no buffers.
 * In backward the buffer is given up when it has been copied out; that of the group before is there
   already, prefetched.  The inputs of as many earlier reduce-scatters as may be alive, this group's
   unsharded gradients, and the shards that have been reduced so far.
@@ -38,6 +39,7 @@ class Sharding:
     waits     gradients are reduced in the last micro-batch only
     inputs    inputs of earlier reduce-scatters that may be alive
     buffers   gathers have buffers of their own
+    alone     one rank that shares with nobody gathers too
     """
 
     shards: int
@@ -46,6 +48,7 @@ class Sharding:
     waits: bool
     inputs: int = 1
     buffers: bool = True
+    alone: bool = False
 
 
 def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, float]) -> Held:
@@ -63,10 +66,10 @@ def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, floa
             always[UNSHARDED] = sum(max(g.gradient, g.reduce) for g in groups)
         else:
             backward[UNSHARDED], made = _unsharded(job, groups)
-        gathered, backward[GATHERED] = _gathered(how, job, groups)
         backward[INPUTS] = _inputs(how, job, groups)
-    else:
-        gathered = [0.0] * len(sums)
+    gathered = [0.0] * len(sums)
+    if how.shards > 1 or how.alone:
+        gathered, backward[GATHERED] = _gathered(how, job, groups)
     if (extra := temporaries(job, 1.0 / how.shards)) > 0:
         late["optimizer temporaries"] = extra
     return Held(always, {GATHERED: gathered}, backward, late, made)
@@ -84,6 +87,8 @@ def _gathered(how: Sharding, job: Job, groups: Sequence[Group]) -> tuple[list[fl
     met = -1
     for i in job.model.forward_order:
         g = of.get(i)
+        if g in (None, 0) and met <= 0:  # the root's buffer, until the first group is there
+            forward[i] += root * how.buffers
         if g is None:  # the root's own layers
             loss = bool(job.model.layers[i].logits)
             forward[i] += whole or how.after * before

@@ -204,7 +204,8 @@ class Fsdp(Strategy):
         stays = fewer is None or (many and not self.reshard_after_backward)
         after = 1.0 if stays else 1.0 / fewer if fewer and fewer < shards else 0.0
         alive = self.reduce_scatter_max_input_buffers
-        how = Sharding(shards, after, stays and many, many and self.no_sync, alive)
+        shared, waits = shards > 1, many and self.no_sync
+        how = Sharding(shards, after, stays and many, waits, alive, buffers=shared, alone=True)
         return held(how, job, self._groups(job), parts)
 
     def _kept(self, job: Job, sizes: list[float], shards: int) -> float:

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from dpsim.compile.program import Cast
-from dpsim.compile.timeline import LATE, Column, Step
+from dpsim.compile.timeline import LATE, SAME, Column, Step
 from dpsim.core.arrays import Array
 from dpsim.play.vectorised.compiled import Compiled, Playable
 from dpsim.play.vectorised.position import Moment, front
@@ -118,6 +118,20 @@ class Replayed(Step):
         return tuple(
             np.array([getattr(self.column(rank), name) for rank in ranks]).T for ranks in members
         )
+
+    def critical_rank(self) -> int:
+        """As that of any step, of all ranks at once."""
+        roles = range(len(self.cast.programs))
+        last = {role: columns for role in roles if len(columns := self._last_columns(role))}
+        if len(last) > 1:
+            return super().critical_rank()
+        ((role, columns),) = last.items()
+        members = self.cast.members(role)
+        if len(columns) == 1:
+            return members[int(columns[0])]
+        busy = self._busy(role, columns)
+        most = columns[busy >= float(busy.max()) * (1 - SAME)]
+        return int(min(members[k] for k in most.tolist()))
 
     def last_ranks(self) -> list[tuple[int, float]]:
         roles = range(len(self.cast.programs))
