@@ -109,6 +109,21 @@ def test_gossip_takes_as_long_on_many_workers_as_on_two(overlap: bool) -> None:
     assert point(16, strategy={"kind": "gossip"}).step_time_s == pytest.approx(32.05, rel=1e-9)
 
 
+@pytest.mark.parametrize("backend", ["ideal", "ideal_ring"])
+@pytest.mark.parametrize(("ranks", "seconds"), [(2, 2.1), (4, 3.2), (8, 3.2)])
+def test_a_neighbour_costs_a_latency_and_all_parameters_once(
+    backend: str, ranks: int, seconds: float
+) -> None:
+    """1 s of compute, then 0.1 s + 1 GB at 1 GB/s for each neighbour."""
+    body = {"name": "body", "parameters": 250_000_000, "forward": "0 s", "backward": "1 s"}
+    found = point(
+        ranks, model={"dtype": "fp32", "layers": [body]}, strategy={"kind": "gossip"},
+        collective={"backend": backend, "latency": "100 ms", "bandwidth": "1 GB/s"},
+    )  # fmt: skip
+    assert found.step_time_s == pytest.approx(seconds, rel=1e-9)
+    assert found["bytes_sent_per_rank"] == pytest.approx(min(ranks - 1, 2) * 1e9)
+
+
 def test_jitter_averages_over_a_round() -> None:
     """A round waits for the largest of sums, not for the sum of the largest: nested periods are no
     slower, and 25 steps leave a fifth of the spread."""
@@ -190,9 +205,10 @@ def test_of_two_workers_each_has_one_neighbour_s_parameters(ranks: int, copies: 
 def test_nodes_are_workers_only_where_ranks_fill_them(strategy: dict[str, Any]) -> None:
     """As torch's new_subgroups stops there; 12 ranks in two workers are what is asked for."""
     for ranks in (12, 20):
+        one = taken(on_nodes(ranks, strategy))
+        programs = Case(one.scenario, one.base).programs
         with pytest.raises(Refused, match=rf"{ranks} ranks do not fill nodes of 8.* workers"):
-            one = taken(on_nodes(ranks, strategy))
-            Case(one.scenario, one.base).programs.cast(None)
+            programs.cast(None)
     for ranks, workers, said in ((16, 2, {}), (4, 1, {}), (12, 2, {"workers": 2})):
         one = taken(on_nodes(ranks, {**strategy, **said}))
         job = Case(one.scenario, one.base).job(1)
@@ -247,12 +263,15 @@ def test_time_to_train_counts_on_the_samples_that_are_known() -> None:
         (6, diloco(workers=4), r"6 ranks do not split into 4 equal workers"),
         (4, diloco(inner={"kind": "fsdp"}), r"which of 4 ranks train together"),
         (4, {"kind": "post_local_sgd"}, r"which of 4 ranks train together"),
-        (4, {"kind": "post_local_sgd", "workers": 2, "post_local_gradient_allreduce": False},
-         r"strategy.workers: without post_local_gradient_allreduce nobody reduces"),
+        (
+            4,
+            {"kind": "post_local_sgd", "workers": 2, "post_local_gradient_allreduce": False},
+            r"strategy.workers: without post_local_gradient_allreduce nobody reduces",
+        ),
         (4, diloco(inner={"kind": "local_sgd"}), r"workers are split once"),
         (3, {"kind": "gossip"}, r"3 workers do not pair up"),
         (2, diloco(outer_dtype="fp3"), r"outer_dtype"),
-    ],  # fmt: skip
+    ],
 )
 def test_what_cannot_be_is_refused(ranks: int, strategy: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused, match=said):

@@ -99,11 +99,11 @@ class Workers(Strategy):
         if job.ranks == 1:
             return 1
         if job.local_size is None:
-            said = f"which of {job.ranks} ranks train together? Without nodes or sites say how many "
-            raise Refused(said + "workers there are", ("strategy", "workers"))
+            said = f"which of {job.ranks} ranks train together? Without nodes or sites say how"
+            raise Refused(f"{said} many workers there are", ("strategy", "workers"))
         if job.ranks % job.local_size:
-            said = f"{job.ranks} ranks do not fill nodes of {job.local_size}, so nodes are no equal "
-            raise Refused(said + "workers; say how many there are", ("strategy", "workers"))
+            said = f"{job.ranks} ranks do not fill nodes of {job.local_size}, so nodes are no"
+            raise Refused(f"{said} equal workers; say how many there are", ("strategy", "workers"))
         return job.ranks // job.local_size
 
     def _of_sites(self, job: Job) -> int:
