@@ -84,6 +84,7 @@ class Programs:
             coder=None if self.toy or device is None else _coder(device),
             gpu=device is not None and self.carrier not in ("gloo", "free"),
             servers=self.carrier == "parameter_server",
+            whole=self.carrier == "ideal" and not site.sites,
         )
 
     def _slowest(self) -> tuple[LayerTime, ...] | None:

@@ -12,11 +12,13 @@ and the ranks that hold them take as many.  Two ways (NVIDIA/Megatron-LM
   arXiv:2412.19437, section 2.1.2).
 
 What nobody knows beforehand is how evenly the router chooses.  `balanced`: every expert has its
-share.  Otherwise all ranks wait for the fullest one.  `dropless` stands for a router that was
-trained to balance: the busiest expert of 64 had 1.72 and 1.52 times its share in two models
-(MaxVio of 0.72 and 0.52; Wang et al., arXiv:2408.15664, table 2), which a lognormal load of
-standard deviation 0.22 gives (0.18 to 0.25 for each alone).  How far the experts of one rank are
-busy together nobody has published; half of the variance is taken as theirs in common.
+share.  Otherwise all ranks wait for the fullest one.  `dropless` stands for a router that an
+auxiliary loss was to balance: over a whole set of data, the busiest expert had 1.72 and 1.52 times
+its share in two models, and 1.04 times where a bias balanced it (MaxVio of 0.72, 0.52 and 0.04;
+Wang et al., arXiv:2408.15664, table 2).  Taken as those of 64 experts, a lognormal load of standard
+deviation 0.22 gives the former (0.18 to 0.25 for each alone), one of 0.017 the latter.  How far the
+experts of one rank are busy together nobody has published; half of the variance is taken as theirs
+in common.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ EXPERT, EXPERT_DATA = "expert", "expert data"
 #: standard deviation of an expert's load over its mean, and the share of the variance that the
 #: experts of a rank have in common
 SPREAD, COMMON = 0.22, 0.5
-#: the same at the ends of what is thought possible: experts as even as the more even of the two
-#: models, each for itself; and, in single micro-batches, which are less even than a whole run,
-#: three times as uneven and all of a rank together
-EVEN, UNEVEN = (0.18, 0.0), (0.66, 1.0)
+#: the same at the ends of what is thought possible: experts as even as those that a bias balances,
+#: each for itself; and, in single micro-batches, which are less even than a whole run, three times
+#: as uneven and all of a rank together (assumed)
+EVEN, UNEVEN = (0.017, 0.0), (0.66, 1.0)
 Width = Literal["fp32", "bf16", "fp16", "fp8"]
 
 

@@ -49,7 +49,7 @@ from dpsim.core import plugins
 from dpsim.core.constants import shipped
 from dpsim.predict.player import Played, lane_times
 from dpsim.predict.point import Causes, Interval
-from dpsim.predict.routing import routing_range
+from dpsim.predict.routing import causes_of_experts
 
 NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
@@ -108,8 +108,8 @@ def interval(
         causes |= _losses(case, calibrated_at, repeated, batches)
     causes = _told(_within(causes, compute_range(case, False)), fitted)
     causes |= _doubts(case, calibrated_at)
-    if calibrated_at is None and (loads := routing_range(case, time)) is not None:
-        causes["routing (prior)"] = loads
+    if calibrated_at is None:
+        causes |= causes_of_experts(case, time)
     if case.scenario.strategy.on_device() is not case.scenario.strategy and time > 0:
         causes["host (prior)"] = _host_range(case, time)
     if time > 0:
