@@ -15,7 +15,7 @@ from dpsim.predict.prediction import predict
 
 #: 14 workers take longer than training does and hand their batches over in bursts
 LOADER = {"loader": "torch", "workers": 14, "decode": "10 s"}
-DRAWN = {**LOADER, "decode": {"mean": "10 s", "kind": "lognormal", "spread": 0.5}}
+DRAWN = {**LOADER, "decode": {"mean": "10 s", "kind": "lognormal", "spread": 0.05}}
 
 
 def fed(given: Mapping[str, Any], seed: int = 0, **layer: str) -> Point:
@@ -51,17 +51,16 @@ def test_sampling_of_fed_steps_is_how_far_other_seeds_lie() -> None:
     assert 0.5 < said / spread < 4.0
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_training_faster_does_not_lengthen_steps_that_wait_for_random_batches(seed: int) -> None:
-    usual, fast = fed(DRAWN, seed), fed(DRAWN, seed, backward="0.25 s")
-    noise = usual.interval.causes["sampling"][1] - 1.0
-    assert fast.step_time_s / usual.step_time_s - 1.0 < noise / 2
+def test_training_faster_does_not_lengthen_steps_that_wait_for_random_batches() -> None:
+    given = {**DRAWN, "decode": {"mean": "10 s", "kind": "lognormal", "spread": 1e-6}}
+    usual, fast = fed(given), fed(given, backward="0.1 s")
+    assert (usual.step_time_s, fast.step_time_s) == pytest.approx((40 / 14, 40 / 14), rel=1e-5)
 
 
 def test_so_long_a_queue_is_followed_or_refused_before_it_is_played() -> None:
-    long = {**LOADER, "workers": 4096, "prefetch": 10_000, "samples": 10**9}
-    assert fed({**long, "decode": "10000 s"}).step_time_s == pytest.approx(40_000 / 4096)
-    with pytest.raises(Refused, match=r"input: .* 40,960,000 ahead would take about"):
+    long = {**LOADER, "workers": 512, "prefetch": 10_000}
+    assert fed({**long, "decode": "1000 s"}).step_time_s == pytest.approx(4_000 / 512)
+    with pytest.raises(Refused, match=r"input: .* 5,120,000 ahead would take about"):
         fed({**long, "in_order": False})
     with pytest.raises(Refused, match=r"input: .* batches of 2 loaders .*less prefetch"):
         fed({**long, "decode": DRAWN["decode"]})
@@ -69,4 +68,4 @@ def test_so_long_a_queue_is_followed_or_refused_before_it_is_played() -> None:
 
 def test_the_memory_of_a_dgx_a100_is_that_of_systems_with_its_gpus() -> None:
     machine = load_machine("dgx-a100")
-    assert (machine.device, machine.host_memory) == ("a100-sxm-80gb", 2e12)
+    assert (machine.device.memory, machine.host_memory) == (80 * 2**30, 2e12)

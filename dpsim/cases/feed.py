@@ -97,7 +97,7 @@ class Feed:
 
     @property
     def turn(self) -> int:
-        """Steps after which every line of a loader has its turn at the beginning of a step again."""
+        """Steps after which each line of a loader has its turn again where a step begins."""
         lines = max(self.made.supply.lines, 1)
         return lines // math.gcd(lines, self.made.micro)
 
