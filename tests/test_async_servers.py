@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import dpsim
+from dpsim.compile.timeline import remainder
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.predict.document import from_json, to_json
@@ -284,3 +285,10 @@ def test_what_workers_made_of_their_time_is_told_in_a_sentence() -> None:
     told = " ".join(sentences(dpsim.predict("worked/ssp_1").answer))
     assert "updated 1.1 times a second; in 10 s workers ended 5 to 6 clocks" in told
     assert "0.6364 updates old in the mean (2 at 99 %)" in told
+
+
+def test_no_part_of_a_step_is_less_than_nothing_by_rounding() -> None:
+    """0.3 - (0.1 + 0.2) is -6e-17 in binary; what is missing by more is shown as it is."""
+    assert remainder(0.3, 0.1 + 0.2) == 0.0
+    assert remainder(0.3, 0.2) == pytest.approx(0.1)
+    assert remainder(0.3, 0.4) == pytest.approx(-0.1)

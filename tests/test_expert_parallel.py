@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 import dpsim.models
 from dpsim.cases.case import Case
 from dpsim.compile.placement import Mesh
-from dpsim.compile.routing import SPREAD, Moe, fullest, ways
+from dpsim.compile.routing import SPREAD, Moe, fullest, nodes_reached, ways
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.predict.advice import _both
 from dpsim.predict.prediction import Prediction, predict
 
 MIB = 2**20
@@ -161,19 +163,42 @@ def test_strategies_that_do_not_know_experts_refuse() -> None:
 
 
 def test_a_token_goes_to_a_node_once() -> None:
-    """8 ranks in nodes of 2: its 8 experts are on 4 (1 - (3/4)^8) nodes in the mean."""
+    """8 ranks in nodes of 2: a node has none of its 8 of 128 experts with C(96, 8) / C(128, 8)."""
     groups = (range(8),)
-    (across, between), (inside, near) = ways(Moe(dispatcher="once_per_node"), groups, 2, 8)
-    assert across.share == pytest.approx(4 * (1 - 0.75**8) / 8)
+    (across, between), (inside, near) = ways(Moe(dispatcher="once_per_node"), groups, 2, 8, 128)
+    assert across.share == pytest.approx(4 * (1 - comb(96, 8) / comb(128, 8)) / 8)
     assert between == ((0, 2, 4, 6), (1, 3, 5, 7))
     assert (inside.share, near) == (1.0, ((0, 1), (2, 3), (4, 5), (6, 7)))
 
 
 def test_limited_routing_bounds_what_leaves_a_node() -> None:
-    (across, _), _ = ways(Moe(routing_nodes=2), (range(16),), 2, 8)
+    (across, _), _ = ways(Moe(routing_nodes=2), (range(16),), 2, 8, 128)
     assert across.share == 2 / 8
     ranks_are_nodes = exchanged(toy(moe={"routing_nodes": 1}))[0]
     assert ranks_are_nodes == ("all_to_all", (0, 1), 1.0 * MIB)
+
+
+def test_a_limit_that_binds_nothing_changes_nothing() -> None:
+    assert nodes_reached(8, 4, 16, limit=8) == nodes_reached(8, 4, 16)
+    assert nodes_reached(8, 8, 256, limit=7) == nodes_reached(8, 8, 256)  # 5.3 in the mean
+    assert nodes_reached(4, 4, 4) == 4.0  # distinct experts, one a node
+
+
+def test_what_explicit_layers_send_has_no_dtype() -> None:
+    assert "leave it out" in refusal(toy(moe={"dispatch_dtype": "fp8"}))
+
+
+def test_advice_passes_over_what_leaves_too_few_replicas_for_experts() -> None:
+    """Of pairs of changes the first may be one that cannot be made."""
+
+    class Refusing:
+        def of(self, _: object) -> object:
+            raise Refused("8 does not divide data, 4", ("parallel", "expert"))
+
+    def first(_: object) -> Any:
+        yield Refusing()
+
+    assert list(_both(None, first, first)) == []  # type: ignore[arg-type]
 
 
 def test_limited_routing_needs_tokens_sent_once() -> None:

@@ -156,10 +156,10 @@ class Carrier:
 
 
 def ways(
-    moe: Moe, groups: Partition, gpus: int | None, chosen: int
+    moe: Moe, groups: Partition, gpus: int | None, chosen: int, experts: int
 ) -> tuple[tuple[Carrier, Partition], ...]:
     """What carries a dispatch among `groups` of ranks, in nodes of `gpus` ranks (None: of one), for
-    tokens that are sent to `chosen` experts.  A single way where nodes make no difference."""
+    tokens that are sent to `chosen` of `experts`.  A single way where nodes make no difference."""
     straight = ((Carrier(EXPERT, 1.0), groups),)
     if not moe.once:
         return straight
@@ -173,15 +173,27 @@ def ways(
         )
     if nodes == 1:
         return straight
-    reached = nodes * (1.0 - (1.0 - 1.0 / nodes) ** chosen)
-    if moe.routing_nodes is not None:
-        reached = float(min(chosen, moe.routing_nodes, nodes))
+    reached = nodes_reached(nodes, chosen, experts, moe.routing_nodes)
     across = tuple(tuple(column) for one in split for column in zip(*one, strict=True))
     found = [(Carrier(f"{EXPERT} nodes", reached / chosen), across)]
     if each > 1:
         inside = tuple(tuple(part) for one in split for part in one)
         found.append((Carrier(f"{EXPERT} inside", 1.0), inside))
     return tuple(found)
+
+
+def nodes_reached(nodes: int, chosen: int, experts: int, limit: int | None = None) -> float:
+    """Nodes that hold one of the `chosen` experts of a token, in the mean, where all of `experts`
+    are as likely and nodes hold equally many: a token's experts are distinct, so a node has none of
+    them with probability C(E - E/M, k) / C(E, k).  A router that is held to `limit` nodes reaches
+    that many, or as many as it has experts; one that binds nothing changes nothing.
+
+    >>> nodes_reached(2, 1, 4), nodes_reached(4, 4, 4), round(nodes_reached(8, 4, 16), 3)
+    (1.0, 4.0, 3.6)
+    """
+    away = math.comb(experts - experts // nodes, chosen) / math.comb(experts, chosen)
+    free = nodes * (1.0 - away)
+    return free if limit is None or limit >= nodes else min(float(min(chosen, limit)), free)
 
 
 def _by_node(group: Sequence[int], gpus: int) -> list[list[int]]:
