@@ -249,7 +249,7 @@ VALUES: list[Case] = [
     ("model null", {"model": ""}, "model", "needs a mapping"),
     ("model text", {"model": "resnet50"}, "model", "needs a mapping"),
     ("model empty", {"model": "{}"}, "model", "'layers'"),
-    ("architecture", {"model": "{name: resnet51}"}, "model.name", "did you mean 'resnet50'?"),
+    ("architecture", {"model": "{name: resnet51}"}, "model.name", "did you mean 'resnet'?"),
     ("architecture without machine", {"model": "{name: resnet50}"}, "", "machine"),
     ("jobs", {"jobs": "[]"}, "jobs", "dpsim compare"),
     ("training key", {"training": "{epoch: 1}"}, "training.epoch", "did you mean 'epochs'?"),
@@ -353,8 +353,8 @@ MORE: list[Case] = [
     (
         "order short",
         FOUR | {"parallel": "{pipeline: 2, order: [data]}"},
-        "parallel.order[1]",
-        "is missing",
+        "parallel.order",
+        "names every one of tensor, data and pipeline once",
     ),
     (
         "sequence without tensor",
@@ -1251,7 +1251,7 @@ CONFIGS = [
     ("a list", "[]", "holds no JSON object"),
     ("deep", "[" * 100_000, "is nested too deeply"),
     ("no family", "{}", "model_type"),
-    ("other family", '{"model_type": "clip"}', "clip"),
+    ("other family", '{"model_type": "mamba"}', "mamba"),
     ("no sizes", '{"model_type": "llama"}', "c.json"),
     ("size 0", '{"model_type": "gpt2", "n_embd": 0, "n_layer": 1, "n_head": 1}', "n_embd"),
     ("size NaN", '{"model_type": "gpt2", "n_embd": NaN, "n_layer": 1, "n_head": 1}', "holds NaN"),
