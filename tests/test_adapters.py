@@ -93,6 +93,8 @@ def test_patterns_train_whole_parts_of_names_beside_the_adapters() -> None:
         ({"trainable": ["nothing"]}, r"model\.trainable\[0\]: 'nothing' matches no parameter"),
         ({"trainable": ["("]}, r"model\.trainable\[0\]: '\(' is no regular expression"),
         ({"trainable": []}, r"model\.trainable: an empty list"),
+        *(({"trainable": [endless]}, r"model\.trainable\[0\]: .* may never be done")
+          for endless in ("(a+)+$", "(?:p|p){1,99}x", "p?" * 40, ".*" * 20 + "x", "(p|p)" * 30)),
         ({"adapters": {"rank": 8, "targets": ["x_proj"]}},
          r"adapters\.targets: no matrix product is called 'x_proj'; there are q_proj, k_proj"),
         ({"adapters": {"rank": 8, "targets": ["embed_tokens"]}}, "no matrix product is called"),

@@ -10,6 +10,7 @@ import pytest
 
 import dpsim
 from dpsim.compile.strategies._server_state import placed
+from dpsim.compile.timeline import remainder
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.predict.document import from_json, to_json
@@ -34,6 +35,7 @@ def point(
         "variability": {"slow_ranks": slow or {}},
         **(sets or {}),
     }
+    data = {key: value for key, value in data.items() if value is not None}
     found = predict(load(data, Path(), "toy")).points[0]
     assert isinstance(found, Point)
     return found
@@ -89,6 +91,36 @@ def test_an_update_counts_gradients_and_not_workers(aggregate: int, times: float
     assert found.step_time_s == pytest.approx(times)
     assert found.global_batch == aggregate
     assert found.throughput_per_s == pytest.approx(aggregate / times)
+
+
+@pytest.mark.parametrize(
+    ("times", "aggregate", "own", "queue", "wasted"),
+    [
+        # the queue brings updates after 1.2, 2.4, 4.2, 5.7, 7.2 s: of the tokens of the first two a
+        # fast worker takes the slow one's, and of four gradients one then comes too late
+        ((1.0, 1.1, 1.2, 9.0), 3, 1.2, 1.5, 0.25),
+        # the contract of backups is that of tokens of one's own
+        ((1.0, 1.1, 1.2, 1.3, 4.0), 4, 1.3, 1.53, 0.2),
+        ((1.0, 1.4, 1.9, 2.6), 4, 2.6, 2.6, 0.0),  # nothing to drop where all are needed
+    ],
+)
+def test_from_one_queue_fast_workers_take_the_tokens_of_slow_ones(
+    times: tuple[float, ...], aggregate: int, own: float, queue: float, wasted: float
+) -> None:
+    """By hand: a FIFO queue (TensorFlow's SyncReplicasOptimizer), or a token each (Chen et al.)."""
+    slow = {rank: factor for rank, factor in enumerate(times) if factor != 1.0}
+    found = {
+        tokens: point(len(times), mode="sync", aggregate=aggregate, tokens=tokens, slow=slow)
+        for tokens in ("own", "queue")
+    }
+    assert found["own"].step_time_s == pytest.approx(own)
+    assert found["queue"].step_time_s == pytest.approx(queue, rel=2e-3)
+    assert told(found["queue"]).wasted == pytest.approx(wasted, abs=2e-3)
+    early = point(
+        len(times), mode="sync", aggregate=aggregate, tokens="queue", slow=slow,
+        sets={"horizon": "5 s"},
+    )  # fmt: skip
+    assert early["updates_per_s"] * 5 == {9.0: 3, 4.0: 3, 2.6: 1}[times[-1]]
 
 
 def test_nobody_is_faster_for_waiting_more() -> None:
@@ -238,6 +270,15 @@ def test_servers_on_a_machine_have_nodes_of_their_own_unless_they_share() -> Non
         ({"engine": "vectorised"}, {}, "workers decide while they run"),
         ({"detail": "rounds"}, {}, "detail: is not modelled for parameter_server"),
         ({"iteration": 3}, {}, "iteration: is not modelled for parameter_server"),
+        (
+            {
+                "cluster": None,
+                "sites": [{"name": "a", "ranks": 1}, {"name": "b", "ranks": 1}],
+                "links": [{"between": ["a", "b"], "bandwidth": "1 Gbit/s"}],
+            },
+            {},
+            "sites: the messages of parameter_server are not modelled over several sites",
+        ),
         ({"batch": {"global": 4}}, {"mode": "sync", "aggregate": 1}, "give batch.per_device, not"),
         ({"horizon": "0.5 s"}, {}, "no update was made in 0.5 s"),
         ({"horizon": "10 s", "strategy": {"kind": "ddp"}}, {}, "horizon: every step of ddp is"),
@@ -304,3 +345,10 @@ def test_more_gradients_than_workers_are_told_of() -> None:
     }
     told = " ".join(predict(load(data, Path(), "toy")).warnings)
     assert "strategy.aggregate 3 is more than there are workers, 2" in told
+
+
+def test_no_part_of_a_step_is_less_than_nothing_by_rounding() -> None:
+    """0.3 - (0.1 + 0.2) is -6e-17 in binary; what is missing by more is shown as it is."""
+    assert remainder(0.3, 0.1 + 0.2) == 0.0
+    assert remainder(0.3, 0.2) == pytest.approx(0.1)
+    assert remainder(0.3, 0.4) == pytest.approx(-0.1)

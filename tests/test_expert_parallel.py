@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
+import json
 from collections import Counter
+from math import comb
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import dpsim.models
 from dpsim.cases.case import Case
 from dpsim.compile.placement import Mesh
-from dpsim.compile.routing import Moe, fullest, ways
+from dpsim.compile.routing import SPREAD, Moe, fullest, nodes_reached, ways
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.predict.advice import _both
 from dpsim.predict.prediction import Prediction, predict
 
 MIB = 2**20
+CONFIGS = Path(dpsim.models.__file__).parent / "configs"
+#: what torch itself sends (`validation/record_experts.py`; importing torch takes seconds)
+RECORDED = json.loads((Path(__file__).parent / "data/experts/torch.json").read_text())
 
 
 def toy(*, ranks: int = 4, expert: int = 2, **rest: Any) -> dict[str, Any]:
@@ -157,19 +163,42 @@ def test_strategies_that_do_not_know_experts_refuse() -> None:
 
 
 def test_a_token_goes_to_a_node_once() -> None:
-    """8 ranks in nodes of 2: its 8 experts are on 4 (1 - (3/4)^8) nodes in the mean."""
+    """8 ranks in nodes of 2: a node has none of its 8 of 128 experts with C(96, 8) / C(128, 8)."""
     groups = (range(8),)
-    (across, between), (inside, near) = ways(Moe(dispatcher="once_per_node"), groups, 2, 8)
-    assert across.share == pytest.approx(4 * (1 - 0.75**8) / 8)
+    (across, between), (inside, near) = ways(Moe(dispatcher="once_per_node"), groups, 2, 8, 128)
+    assert across.share == pytest.approx(4 * (1 - comb(96, 8) / comb(128, 8)) / 8)
     assert between == ((0, 2, 4, 6), (1, 3, 5, 7))
     assert (inside.share, near) == (1.0, ((0, 1), (2, 3), (4, 5), (6, 7)))
 
 
 def test_limited_routing_bounds_what_leaves_a_node() -> None:
-    (across, _), _ = ways(Moe(routing_nodes=2), (range(16),), 2, 8)
+    (across, _), _ = ways(Moe(routing_nodes=2), (range(16),), 2, 8, 128)
     assert across.share == 2 / 8
     ranks_are_nodes = exchanged(toy(moe={"routing_nodes": 1}))[0]
     assert ranks_are_nodes == ("all_to_all", (0, 1), 1.0 * MIB)
+
+
+def test_a_limit_that_binds_nothing_changes_nothing() -> None:
+    assert nodes_reached(8, 4, 16, limit=8) == nodes_reached(8, 4, 16)
+    assert nodes_reached(8, 8, 256, limit=7) == nodes_reached(8, 8, 256)  # 5.3 in the mean
+    assert nodes_reached(4, 4, 4) == 4.0  # distinct experts, one a node
+
+
+def test_what_explicit_layers_send_has_no_dtype() -> None:
+    assert "leave it out" in refusal(toy(moe={"dispatch_dtype": "fp8"}))
+
+
+def test_advice_passes_over_what_leaves_too_few_replicas_for_experts() -> None:
+    """Of pairs of changes the first may be one that cannot be made."""
+
+    class Refusing:
+        def of(self, _: object) -> object:
+            raise Refused("8 does not divide data, 4", ("parallel", "expert"))
+
+    def first(_: object) -> Any:
+        yield Refusing()
+
+    assert list(_both(None, first, first)) == []  # type: ignore[arg-type]
 
 
 def test_limited_routing_needs_tokens_sent_once() -> None:
@@ -221,6 +250,34 @@ def test_how_even_a_router_is_widens_the_interval_by_name() -> None:
     assert ends({"imbalance": "balanced"}) == (exact, exact)
 
 
+def test_routers_are_as_even_as_published_ones() -> None:
+    """Wang et al., arXiv:2408.15664, table 2: the busiest expert has 1.52 and 1.72 times its share
+    with an auxiliary loss, 1.04 times with a bias."""
+    assert 1.52 < fullest(64, 64, SPREAD, 0.0) < 1.72
+    assert Moe(imbalance="dropless").ends(64, 64)[0] == pytest.approx(1.04, abs=0.005)
+
+
+@pytest.mark.parametrize(("experts", "behind"), [(128, True), (16, False)])
+def test_many_small_experts_widen_the_interval_by_name(
+    tmp_path: Path, experts: int, behind: bool
+) -> None:
+    """Upwards, and by no more than a layer's 22.82 / 12.41."""
+    config = json.loads((CONFIGS / "qwen3-30b-a3b.json").read_text())
+    config |= {"num_hidden_layers": 1, "num_experts": experts}
+    (tmp_path / "model.json").write_text(json.dumps(config))
+    data = {
+        "model": {"huggingface": "model.json", "sequence_length": 4096},
+        "cluster": {"machine": "dgx-h100", "nodes": 1},
+        "strategy": {"kind": "ddp"},
+        "parallel": {"expert": 8},
+        "batch": {"per_device": 1},
+    }
+    causes = predict(load(data, tmp_path, "small")).points[0].interval.causes
+    assert ("small experts (prior)" in causes) == behind
+    low, high = causes.get("small experts (prior)", (1.0, 1.1))
+    assert low == 1.0 < high < 22.82 / 12.41
+
+
 @pytest.mark.parametrize(
     ("moe", "said"),
     [
@@ -235,20 +292,20 @@ def test_bad_routing_is_refused(moe: dict[str, Any], said: str) -> None:
 # -- torch ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="runs torch")
-@pytest.mark.parametrize(("ranks", "expert"), [(4, 2), (8, 4), (4, 4)])
-def test_collectives_are_those_of_torch(ranks: int, expert: int) -> None:
+@pytest.mark.parametrize("world", RECORDED["worlds"], ids=lambda w: f"{w['ranks']}-{w['expert']}")
+def test_collectives_are_those_of_torch(world: dict[str, Any]) -> None:
     """Two blocks of a dense layer and experts, tokens sent by torch's own all-to-alls, gradients
     reduced by DDP over all ranks and over those that hold the same experts."""
-    from expert_torch import recorded
-
-    width, tokens, experts, chosen, blocks = 8, 16, 8, 2, 2
+    shape = RECORDED["shape"]
+    width, experts = shape["width"], shape["experts"]
     layers: list[dict[str, Any]] = []
-    for k in range(blocks):
+    for k in range(shape["blocks"]):
         dense = {"name": f"a{k}", "parameters": [width * width]}
         own = {"name": f"e{k}", "parameters": [experts * width * width], "experts": experts}
-        sent = {"experts_per_token": chosen, "activation": f"{tokens * width * 4} B"}
+        elements = shape["tokens"] * width
+        sent = {"experts_per_token": shape["chosen"], "activation": f"{elements * 4} B"}
         times = {"forward": "1 ms", "backward": "1 ms"}
         layers += [dense | times, own | times | sent]
-    found = exchanged(toy(ranks=ranks, expert=expert, model={"layers": layers}))
-    assert found == recorded(ranks, expert, width, tokens, experts, chosen, blocks)
+    data = toy(ranks=world["ranks"], expert=world["expert"], model={"layers": layers})
+    found = [[operation, list(ranks), size] for operation, ranks, size in exchanged(data)]
+    assert found == world["sent"]

@@ -78,7 +78,8 @@ def test_without_numbers_of_devices_only_the_jobs_own_causes_are_sections(tmp_pa
     told = found(tmp_path, TABLE)
     assert list(told.sections["failures"]) == ["software"]
     assert any("--over" in note for note in told.seen.notes)
-    assert any("--devices" in note for note in told.seen.notes)
+    assert any("section: gpu, nic (3 of 4 incidents)" in note and "--devices" in note
+               for note in told.seen.notes)  # fmt: skip
 
 
 def test_slurms_accounting_counts_node_failures_over_node_time(tmp_path: Path) -> None:
@@ -90,6 +91,12 @@ def test_slurms_accounting_counts_node_failures_over_node_time(tmp_path: Path) -
     assert rates["preempted"].count == 1
     assert "preempted" not in str(told.sections)
     assert all(rate.thin for rate in told.rates)
+
+
+@pytest.mark.parametrize("limit", ["TIMEOUT", "DEADLINE"])
+def test_a_limit_that_somebody_set_is_no_failure(tmp_path: Path, limit: str) -> None:
+    told = found(tmp_path, SACCT.replace("OUT_OF_MEMORY", limit))
+    assert {rate.cause: rate.count for rate in told.rates}["software"] == 0
 
 
 def test_the_log_of_ml_goodput_measurement_tells_restarts(tmp_path: Path) -> None:
@@ -111,6 +118,10 @@ def test_the_log_of_ml_goodput_measurement_tells_restarts(tmp_path: Path) -> Non
     [
         ("time,what\n1,gpu\n", "has no column 'cause'"),
         ("time,cause\nyesterday,gpu\n", "2: time: 'yesterday' is no time"),
+        ("time,cause\n5,gpu\n1e300,gpu\n", "3: time: '1e300' is not in the years 1970 to 2099"),
+        ("time,cause\n2999-01-01T00:00:00,gpu\n", "2: time: '2999-01-01T00:00:00' is not in the"),
+        ("time,cause\n-5,\n", "2: time: '-5' is not in the years"),
+        ("time,cause\nnan,\n", "2: time: 'nan' is not in the years"),
         ("time,cause\n5,\n", "2: cause: is empty"),
         ("time,cause\n5,gpu\n5,nic\n", "say with --over"),
         ("JobID|State|Start\n1|FAILED|x\n", "lacks End; use sacct --parsable2"),

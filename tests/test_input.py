@@ -21,6 +21,7 @@ from dpsim.models.timed_loader import parse
 from dpsim.play.feeding import Epochs, feed
 from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
+from dpsim.report.sentences import sentences
 
 
 def toy(given: Mapping[str, Any], ranks: int = 1, **more: Any) -> dict[str, Any]:
@@ -84,10 +85,22 @@ def test_a_settled_step_is_the_longer_of_training_and_a_batch_over_the_workers(
     assert (point.bottleneck == "data_loading") == (step > 2.0)
 
 
+@pytest.mark.parametrize("kind", ["torch", "tf_data", "dali"])
+@pytest.mark.parametrize(("prefetch", "takes"), [(1, 1.0), (2, 1.0), (2, 3.0)])
+def test_a_settled_step_is_the_longer_of_the_loader_s_own_time_and_taking_with_training(
+    kind: str, prefetch: int, takes: float
+) -> None:
+    given = {"loader": kind, "workers": 2, "prefetch": prefetch, "decode": "9 s"}
+    point = fed({**given, "take": f"{takes} s"})
+    assert point.input is not None
+    assert point.step_time_s == pytest.approx(max(point.input.input_s, takes + 2.0))
+
+
 def one_by_one(
-    workers: int, prefetch: int, seconds: list[float], step: float, per_rank: int = 1
+    workers: int, prefetch: int, seconds: list[float], step: float, take: float
 ) -> list[float]:
-    """Starts of steps of a DataLoader, worker by worker: a queue of its own for each."""
+    """Starts of steps of a DataLoader, worker by worker: a queue of its own for each, and another
+    batch is asked for once one has been taken, which takes `take`."""
     queues: list[list[int]] = [[] for _ in range(workers)]
     free, done, asked, turn, now = [0.0] * workers, {}, {}, 0, 0.0
     handed = 0
@@ -105,7 +118,7 @@ def one_by_one(
         hand(0.0)
     starts = []
     for batch in range(len(seconds)):
-        now = max(now, done[batch])
+        now = max(now, done[batch]) + take
         hand(now)
         starts.append(now)
         now += step
@@ -117,14 +130,23 @@ def test_heavy_tails_start_steps_as_an_independent_loop_has_it(seed: int) -> Non
     chance = np.random.default_rng(seed)
     workers, prefetch = int(chance.integers(1, 6)), int(chance.integers(1, 5))
     seconds = (chance.pareto(1.5, 60) + 0.1).tolist()
-    step = float(chance.choice([0.1, 0.5, 2.0]))
+    step, take = float(chance.choice([0.1, 0.5, 2.0])), float(chance.choice([0.0, 0.3]))
     found = feed(
         Supply(workers, workers * prefetch),
         lambda batch, number: np.array([seconds[batch]]),
         [step] * 60,
         Epochs(),
+        take,
     )
-    assert found.starts == pytest.approx(one_by_one(workers, prefetch, seconds, step))
+    assert found.starts == pytest.approx(one_by_one(workers, prefetch, seconds, step, take))
+
+
+def test_a_worker_that_is_asked_for_one_batch_waits_until_the_last_has_been_taken() -> None:
+    given = {"loader": "torch", "workers": 1, "prefetch": 1, "decode": "3 s", "take": "1 s"}
+    ordered, loose = fed(given).input, fed({**given, "in_order": False}).input
+    assert ordered is not None
+    assert loose is not None
+    assert ordered.starts[:4] == loose.starts[:4] == pytest.approx((4, 8, 12, 16))
 
 
 def test_ranks_in_step_wait_for_the_slowest_loader() -> None:
@@ -280,6 +302,17 @@ def test_what_is_lost_to_the_loader_is_said_and_what_would_help() -> None:
     gains = {each["change"]: each["step_time_s"] for each in shown["what_if"]}
     assert gains["twice the workers"] == pytest.approx(2.0)
     assert gains["a loader that is no limit"] == pytest.approx(2.0)
+
+
+def test_a_wait_for_batches_is_told_from_uneven_work_beyond_the_law() -> None:
+    """Three samples on two ranks: two of 2 s on one of them, 3 s by the law, and batches of 12 s
+    from two workers every 6 s."""
+    given = toy({**TORCH, "decode": "6 s"}, ranks=2, batch={"global": 3})
+    shown = predict({**given, "sweep": {"cluster.ranks": [1, 2]}})
+    gap = shown.document["laws"]["amdahl"]["gap"]
+    assert (gap["input_s"], gap["load_s"]) == pytest.approx((2.0, 1.0))
+    (law,) = (one for one in sentences(shown.answer) if "law" in one)
+    assert law.endswith("waits for batches 2 s, uneven or less efficient work per rank 1 s.")
 
 
 def test_both_engines_are_fed_alike() -> None:

@@ -109,6 +109,21 @@ def test_gossip_takes_as_long_on_many_workers_as_on_two(overlap: bool) -> None:
     assert point(16, strategy={"kind": "gossip"}).step_time_s == pytest.approx(32.05, rel=1e-9)
 
 
+@pytest.mark.parametrize("backend", ["ideal", "ideal_ring"])
+@pytest.mark.parametrize(("ranks", "seconds"), [(2, 2.1), (4, 3.2), (8, 3.2)])
+def test_a_neighbour_costs_a_latency_and_all_parameters_once(
+    backend: str, ranks: int, seconds: float
+) -> None:
+    """1 s of compute, then 0.1 s + 1 GB at 1 GB/s for each neighbour."""
+    body = {"name": "body", "parameters": 250_000_000, "forward": "0 s", "backward": "1 s"}
+    found = point(
+        ranks, model={"dtype": "fp32", "layers": [body]}, strategy={"kind": "gossip"},
+        collective={"backend": backend, "latency": "100 ms", "bandwidth": "1 GB/s"},
+    )  # fmt: skip
+    assert found.step_time_s == pytest.approx(seconds, rel=1e-9)
+    assert found["bytes_sent_per_rank"] == pytest.approx(min(ranks - 1, 2) * 1e9)
+
+
 def test_jitter_averages_over_a_round() -> None:
     """A round waits for the largest of sums, not for the sum of the largest: nested periods are no
     slower, and 25 steps leave a fifth of the spread."""

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import dpsim
+from dpsim.cases.variant import without_communication
 from dpsim.core.record import Refused
 from dpsim.machines.wan import Trunk, Wan
+from dpsim.predict.player import step_time
 
 SLOW = {"between": ["a", "b"], "bandwidth": "1 Gbit/s", "latency": "20 ms"}
 
@@ -137,3 +139,18 @@ def test_neither_cluster_nor_sites_is_refused() -> None:
     del data["sites"], data["links"]
     with pytest.raises(Refused, match="cluster"):
         dpsim.predict(data)
+
+
+def test_traffic_is_on_the_bill_where_nothing_else_has_a_price() -> None:
+    found = dpsim.predict(apart(links=[{**SLOW, "price": "0.02 usd/GB"}])).points[0]
+    assert found.cost is not None
+    assert [item.name for item in found.cost.items] == ["traffic"]
+    assert found.cost.usd_per_step == pytest.approx(2 * 2.0 * 0.02)
+
+
+def test_free_communication_is_free_between_sites_too() -> None:
+    """One second of compute is left, and all else is lost to communication."""
+    point = dpsim.predict(apart(collective={"backend": "free"})).points[0]
+    assert point.step_time_s == pytest.approx(1.0)
+    case = dpsim.predict(apart()).outcomes[0].case
+    assert step_time(without_communication(case)) == pytest.approx(1.0)

@@ -6,8 +6,9 @@ TABLE has the columns source, model, hardware, n_gpus, strategy, setting, metric
 
 It prints: rows of one (model, hardware, dtype, release), calibrated on the first of them; all rows
 uncalibrated, with their interval; runs with and without overlap of all-to-alls, and with balanced
-and free routing, calibrated on the former; and DeepEP's rates by the number of ranks, from two of
-them.  Nothing is fitted, and the table is only read.
+and free routing, calibrated on the former; DeepEP's rates by the number of ranks, from two of
+them; and the GPU-hours of DeepSeek-V3's training (scenarios/deepseek-v3-h800.yaml with the batch of
+nearly all of it).  Nothing is fitted, and the table is only read.
 
 What rows do not say is taken as: distributed optimizer with overlapped reductions; tokens sent to a
 node once (DeepEP, HybridEP), unless a row says alltoall; routing balanced, unless it says dropless;
@@ -28,13 +29,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.huggingface import read_config
 
 Row = dict[str, str]
-CONFIGS = Path(__file__).parent.parent / "dpsim/models/configs"
+ROOT = Path(__file__).parent.parent
+CONFIGS, SCENARIOS = ROOT / "dpsim/models/configs", ROOT / "scenarios"
 #: public configurations of models that are not bundled, by what differs from one that is
 _QWEN = {"hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64}
 _KIMI = {"n_routed_experts": 384, "num_attention_heads": 64, "first_k_dense_replace": 1}
@@ -247,6 +251,29 @@ def deep_ep(rows: list[Row]) -> None:
         summary(errors, f"DeepEP {metric}, from EP{points[0][0]} and EP{points[-1][0]}")
 
 
+#: DeepSeek-AI, arXiv:2412.19437, table 1 and section 4.2: H800 GPU-hours of pre-training, its
+#: tokens, and sequences of a step
+HOURS, TOKENS, SEQUENCES = 2.664e6, 14.8e12, 15360
+
+
+def deepseek() -> None:
+    """GPU-hours of DeepSeek-V3's training on 2,048 H800, as if all steps had its largest batch."""
+    import dpsim
+
+    data = yaml.safe_load((SCENARIOS / "deepseek-v3-h800.yaml").read_text(encoding="utf-8"))
+    few = data["batch"]["global"] // data["batch"]["accumulation"]
+    data["batch"] = {"global": SEQUENCES, "accumulation": SEQUENCES // few}
+    point = dpsim.predict(data).points[0]
+    steps = TOKENS / (SEQUENCES * data["model"]["sequence_length"])
+    own, low, high = (
+        time * point.ranks * steps / 3600
+        for time in (point.step_time_s, point.interval.low, point.interval.high)
+    )
+    inside = "inside" if low <= HOURS <= high else "OUTSIDE"
+    print(f"DeepSeek-V3: {point.step_time_s:.2f} s a step; {own / 1e6:.2f} M GPU-hours", end=" ")
+    print(f"[{low / 1e6:.2f} … {high / 1e6:.2f}], published {HOURS / 1e6:.3f}: {inside}")
+
+
 def main() -> int:
     with open(sys.argv[1], newline="", encoding="utf-8") as file:
         table = list(csv.DictReader(file))
@@ -263,6 +290,8 @@ def main() -> int:
         rows = accepted(rows, folder)
         _score(rows, folder)
     deep_ep(table)
+    if len(sys.argv) == 2:
+        deepseek()
     return 0
 
 

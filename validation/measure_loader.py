@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import sys
@@ -222,7 +223,8 @@ def main() -> int:
         errors.append(abs(guess / measured - 1))
         guessed = simple(setup, float(factors.mean()))
         others.append(abs(guessed / measured - 1))
-        row = {**asdict(setup), "measured_s": measured, "predicted_s": guess}
+        row = {**asdict(setup), "measured_s": measured, "predicted_s": guess, **asdict(known)}
+        row["load"] = os.getloadavg()[0]
         lines.append(json.dumps(row))
         print(
             f"{number:3} workers {setup.workers} x{setup.prefetch} batch {setup.batch:2} "
@@ -231,6 +233,8 @@ def main() -> int:
             f"{guess / measured - 1:+7.1%}, simple {guessed / measured - 1:+7.1%}",
             flush=True,
         )
+    mean = statistics.mean(float(json.loads(line)["load"]) for line in lines)
+    print(f"{os.cpu_count()} processors, a load of {mean:.1f} in the mean")
     for name, found in (("dpsim", errors), ("simple", others)):
         ordered = sorted(found)
         ninth = ordered[min(int(0.9 * len(ordered)), len(ordered) - 1)]

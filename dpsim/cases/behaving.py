@@ -138,6 +138,9 @@ class StageSet:
         if not self.batches.mesh.plain:
             raise Refused(f"{name} is not modelled with tensor or pipeline parallelism",
                           ("parallel",))  # fmt: skip
+        if scenario.sites is not None:
+            said = f"the messages of {name} are not modelled over several sites"
+            raise Refused(f"{said}; give one cluster, or another strategy", ("sites",))
         ranks, batch = self.batches.site.ranks, scenario.batch
         if scenario.strategy.gradients_of_step(ranks) != ranks and batch.global_ is not None:
             said = "an update does not take one gradient of every worker; give batch.per_device"

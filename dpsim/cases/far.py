@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from dpsim.backends import Backend, Edge, Phase, Plan, Ranks, fixed
+from dpsim.backends.free import Free
 from dpsim.machines.wan import Wan
 from dpsim.play import Costs
 
@@ -55,6 +56,8 @@ class FarCosts(Costs):
         return found
 
     def _planned(self, operation: str, ranks: Ranks, size: float) -> Plan:
+        if isinstance(self.backend, Free):  # between sites no less than inside one
+            return self.backend.plan(operation, ranks, size, None)
         members = self.members(ranks)
         if len(members) == 1:
             site, own = next(iter(members.items()))

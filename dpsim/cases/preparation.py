@@ -238,11 +238,17 @@ class Preparation:
         return min(batch, max(self.supply.lines, 1)) if self.supply.fill else 0
 
     def period(self, pace: Preparing) -> float:
-        """What the loader takes for the batches of a step in the mean, left to itself [s]."""
+        """What the loader takes for the batches of a step in the mean, left to itself [s].
+
+        Lines work at once, the training process takes batches one by one, and of so many that are
+        asked for ahead each is asked for when the one that many before it has been taken."""
         most = np.array([float(max(self.counts))])
         beside, taken = (self.loader.collate, self.loader.take) if self.loader else (0.0, 0.0)
         each = float(self.batch(most, pace)[0]) + beside
-        return self.micro * (each / max(self.supply.lines, 1) + taken)
+        lines, ahead = self.supply.lines, self.supply.ahead
+        if lines == 0:
+            return self.micro * (each + taken)
+        return self.micro * max(each / lines, (each + taken) / ahead, taken)
 
     @property
     def beside(self) -> float:

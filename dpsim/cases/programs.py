@@ -84,6 +84,7 @@ class Programs:
             coder=None if self.toy or device is None else _coder(device),
             gpu=device is not None and self.carrier not in ("gloo", "free"),
             servers=self.carrier == "parameter_server",
+            whole=self.carrier == "ideal" and not site.sites,
         )
 
     def _slowest(self) -> tuple[LayerTime, ...] | None:
@@ -148,8 +149,12 @@ class Programs:
                     f"ranks; {', '.join(map(str, fitting))} would",
                     ("parallel", "expert"),
                 )
+        first = sparse[0]
+        if self.moe.dispatch_dtype and first.routed_bytes is not None:
+            message = "explicit layers say what they send in `activation`; leave it out"
+            raise Refused(message, ("moe", "dispatch_dtype"))
         rows = (mesh.expert_groups(row) for row in range(mesh.pipeline))
-        return tuple(ways(self.moe, groups, gpus, sparse[0].chosen) for groups in rows)
+        return tuple(ways(self.moe, groups, gpus, first.chosen, first.experts) for groups in rows)
 
     @cached_property
     def stage_job(self) -> Callable[[int, int], Job]:

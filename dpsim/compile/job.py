@@ -61,6 +61,7 @@ class Job:
     coder         how fast gradients are coded; None: as copies are made
     gpu           whether the device has queues that its host can wait for
     servers       whether gradients go through parameter servers
+    whole         whether a collective costs all its bytes, however few each rank sends (`ideal`)
     """
 
     model: Model
@@ -83,6 +84,7 @@ class Job:
     coder: Coder | None = None
     gpu: bool = False
     servers: bool = False
+    whole: bool = False
 
     def rounds(self, quiet: bool) -> Iterator[tuple[int, tuple[LayerTime, ...]]]:
         """The micro-batches of a step: number and layer times.

@@ -12,11 +12,13 @@ and the ranks that hold them take as many.  Two ways (NVIDIA/Megatron-LM
   arXiv:2412.19437, section 2.1.2).
 
 What nobody knows beforehand is how evenly the router chooses.  `balanced`: every expert has its
-share.  Otherwise all ranks wait for the fullest one.  `dropless` stands for a router that was
-trained to balance: the busiest expert of 64 had 1.72 and 1.52 times its share in two models
-(MaxVio of 0.72 and 0.52; Wang et al., arXiv:2408.15664, table 2), which a lognormal load of
-standard deviation 0.22 gives (0.18 to 0.25 for each alone).  How far the experts of one rank are
-busy together nobody has published; half of the variance is taken as theirs in common.
+share.  Otherwise all ranks wait for the fullest one.  `dropless` stands for a router that an
+auxiliary loss was to balance: over a whole set of data, the busiest expert had 1.72 and 1.52 times
+its share in two models, and 1.04 times where a bias balanced it (MaxVio of 0.72, 0.52 and 0.04;
+Wang et al., arXiv:2408.15664, table 2).  Taken as those of 64 experts, a lognormal load of standard
+deviation 0.22 gives the former (0.18 to 0.25 for each alone), one of 0.017 the latter.  How far the
+experts of one rank are busy together nobody has published; half of the variance is taken as theirs
+in common.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ EXPERT, EXPERT_DATA = "expert", "expert data"
 #: standard deviation of an expert's load over its mean, and the share of the variance that the
 #: experts of a rank have in common
 SPREAD, COMMON = 0.22, 0.5
-#: the same at the ends of what is thought possible: experts as even as the more even of the two
-#: models, each for itself; and, in single micro-batches, which are less even than a whole run,
-#: three times as uneven and all of a rank together
-EVEN, UNEVEN = (0.18, 0.0), (0.66, 1.0)
+#: the same at the ends of what is thought possible: experts as even as those that a bias balances,
+#: each for itself; and, in single micro-batches, which are less even than a whole run, three times
+#: as uneven and all of a rank together (assumed)
+EVEN, UNEVEN = (0.017, 0.0), (0.66, 1.0)
 Width = Literal["fp32", "bf16", "fp16", "fp8"]
 
 
@@ -154,10 +156,10 @@ class Carrier:
 
 
 def ways(
-    moe: Moe, groups: Partition, gpus: int | None, chosen: int
+    moe: Moe, groups: Partition, gpus: int | None, chosen: int, experts: int
 ) -> tuple[tuple[Carrier, Partition], ...]:
     """What carries a dispatch among `groups` of ranks, in nodes of `gpus` ranks (None: of one), for
-    tokens that are sent to `chosen` experts.  A single way where nodes make no difference."""
+    tokens that are sent to `chosen` of `experts`.  A single way where nodes make no difference."""
     straight = ((Carrier(EXPERT, 1.0), groups),)
     if not moe.once:
         return straight
@@ -171,15 +173,27 @@ def ways(
         )
     if nodes == 1:
         return straight
-    reached = nodes * (1.0 - (1.0 - 1.0 / nodes) ** chosen)
-    if moe.routing_nodes is not None:
-        reached = float(min(chosen, moe.routing_nodes, nodes))
+    reached = nodes_reached(nodes, chosen, experts, moe.routing_nodes)
     across = tuple(tuple(column) for one in split for column in zip(*one, strict=True))
     found = [(Carrier(f"{EXPERT} nodes", reached / chosen), across)]
     if each > 1:
         inside = tuple(tuple(part) for one in split for part in one)
         found.append((Carrier(f"{EXPERT} inside", 1.0), inside))
     return tuple(found)
+
+
+def nodes_reached(nodes: int, chosen: int, experts: int, limit: int | None = None) -> float:
+    """Nodes that hold one of the `chosen` experts of a token, in the mean, where all of `experts`
+    are as likely and nodes hold equally many: a token's experts are distinct, so a node has none of
+    them with probability C(E - E/M, k) / C(E, k).  A router that is held to `limit` nodes reaches
+    that many, or as many as it has experts; one that binds nothing changes nothing.
+
+    >>> nodes_reached(2, 1, 4), nodes_reached(4, 4, 4), round(nodes_reached(8, 4, 16), 3)
+    (1.0, 4.0, 3.6)
+    """
+    away = math.comb(experts - experts // nodes, chosen) / math.comb(experts, chosen)
+    free = nodes * (1.0 - away)
+    return free if limit is None or limit >= nodes else min(float(min(chosen, limit)), free)
 
 
 def _by_node(group: Sequence[int], gpus: int) -> list[list[int]]:

@@ -245,6 +245,13 @@ class Timeline:
         return Split(*(float(x) for x in np.mean(np.array(self.splits), axis=0)))
 
 
+def remainder(whole: float, parts: float, clock: float = 0.0) -> float:
+    """What `parts` leave of `whole`; no less than nothing by rounding, of times that a `clock` at
+    most as large tells."""
+    rest = whole - parts
+    return 0.0 if -LATE * max(whole, clock) <= rest < 0.0 else rest
+
+
 def split_of(
     program: Program, column: Column, origin: float, before: Sequence[tuple[float, float]]
 ) -> Split:
@@ -270,7 +277,7 @@ def split_of(
     compute = sum(b - a for a, b in busy)
     working = _union(busy + stalled)
     exposed = _length(_minus(_union(talking), working))
-    idle = (high - low) - compute - exposed
+    idle = remainder(high - low, compute + exposed, abs(high))
     bubble = 0.0
     if program.transfers:
         taken = _union([*working, *talking])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from math import comb, inf
 
 from dpsim.core.record import Refused
 from dpsim.models import Layer, Model, Tensor
@@ -18,6 +19,11 @@ from dpsim.models.adapters import is_adapter
 from dpsim.models.weights import full_name, is_weight, owned, product_elements, product_flop
 
 LONGEST = 500  # characters of a pattern
+MOST_TRIES = 1e7  # ways to match a name: some 0.1 s of a processor
+#: what counts in a regular expression: escapes and classes are skipped as a whole
+_TOKENS = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?|\)?(?:[*+?]|\{\d*,?\d*\})[?+]?|[()|]", re.DOTALL
+)
 
 
 def selected(model: Model, patterns: Sequence[str]) -> Model:
@@ -27,12 +33,13 @@ def selected(model: Model, patterns: Sequence[str]) -> Model:
     name.  Raises Refused for one that is none, or matches nothing.
     """
     matched: set[tuple[int, int]] = set()
+    names = [full_name(la, t) for la in model.layers for t in la.tensors]
+    longest = max(map(len, (*names, *(la.name for la in model.layers))), default=0)
     for k, pattern in enumerate(patterns):
-        own = set(_matches(model, _compiled(pattern, k)))
+        own = set(_matches(model, _compiled(pattern, k, longest)))
         if not own:
-            first = [full_name(la, t) for la in model.layers for t in la.tensors][:3]
             said = f"{pattern[:60]!r} matches no parameter and no layer; a pattern is for whole"
-            raise Refused(f"{said} parts of names such as {', '.join(first)}", ("trainable", k))
+            raise Refused(f"{said} parts of names such as {', '.join(names[:3])}", ("trainable", k))
         matched |= own
     adapted = any(is_adapter(t) for layer in model.layers for t in layer.tensors)
     layers = []
@@ -45,14 +52,44 @@ def selected(model: Model, patterns: Sequence[str]) -> Model:
     return replace(model, layers=tuple(layers))
 
 
-def _compiled(pattern: str, k: int) -> re.Pattern[str]:
+def _compiled(pattern: str, k: int, longest: int) -> re.Pattern[str]:
     where = ("trainable", k)
     if len(pattern) > LONGEST:
         raise Refused(f"a pattern has at most {LONGEST} characters", where)
     try:
-        return re.compile(rf"(?:^|\.)(?:{pattern})(?:$|\.)")
+        found = re.compile(rf"(?:^|\.)(?:{pattern})(?:$|\.)")
     except re.error as error:
         raise Refused(f"{pattern[:60]!r} is no regular expression: {error}", where) from None
+    if _tries(pattern, longest) > MOST_TRIES:
+        raise Refused(
+            f"{pattern[:60]!r} can match in so many ways that it may never be done; repeat single "
+            "characters only, no groups, a few times (.*norm.*)", where,
+        )  # fmt: skip
+    return found
+
+
+def _tries(pattern: str, longest: int) -> float:
+    """At most so many ways to match a name of `longest` characters, all of which `re` tries where
+    the last part does not fit; infinite where a group is repeated.
+
+    k repeats end at one of C(longest + k, k) sets of places; what is optional doubles the ways, and
+    a group of n alternatives has n times as many.
+    """
+    repeats, ways, bars = 0, 1.0, [0]
+    for token in (found.group() for found in _TOKENS.finditer(pattern)):
+        if token.startswith(")"):
+            ways *= 1 + (bars.pop() if len(bars) > 1 else 0)
+            if token[1:2] not in ("", "?"):
+                return inf
+        if token in ("(", "(?"):
+            bars.append(0)
+        elif token == "|":
+            bars[-1] += 1
+        elif token in ("?", "??", "?+", ")?", ")??", ")?+"):
+            ways *= 2
+        elif token[0] in "*+{":
+            repeats += 1
+    return ways * (1 + bars[0]) * comb(longest + repeats, repeats)
 
 
 def _matches(model: Model, pattern: re.Pattern[str]) -> list[tuple[int, int]]:

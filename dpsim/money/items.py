@@ -81,9 +81,10 @@ def bill(price: Price | None, energy: Energy | None, usage: Usage, quote: Quote 
     hours = YEAR
     if price is not None:
         items.append(_devices(price, usage, quote))
-        items += [*_network(price, usage), *_storage(price, usage), *usage_items(usage)]
+        items += [*_network(price, usage), *_storage(price, usage)]
         if price.purchase is not None:
             hours = YEAR * decimal(price.purchase.utilisation)
+    items += usage_items(usage)
     if energy is not None and energy.price is not None:
         items += _energy(energy, usage)
     return Bill(tuple(items), hours, quote)

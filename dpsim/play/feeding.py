@@ -5,11 +5,13 @@ and that from when an earlier one was taken.  With batches in order that is a ma
 
     asked(k) = taken(k - ahead), or the epoch's start
     done(k)  = max(asked(k), done(k - lines)) + seconds(k)
-    taken(k) = max(wanted(k), done(k))
+    taken(k) = max(wanted(k), done(k)) + take
 
-where a batch is wanted when the one before it has been trained on.  A step starts when all ranks
-have their batch.  All loaders go along in one pass, as arrays.  Out of order each loader is
-followed event by event.
+where a batch is wanted when the one before it has been trained on, and `take` is what taking one
+takes who trains: PyTorch's loader asks for another batch after that (torch 2.13, `_next_data` of
+torch/utils/data/dataloader.py: `_get_data`, then `_process_data`, which asks).  A step starts
+when all ranks have their batch.  All loaders go along in one pass, as arrays.  Out of order each
+loader is followed event by event.
 """
 
 from __future__ import annotations
@@ -55,10 +57,11 @@ class Epochs:
 
 
 class _Lines:
-    """The lines of all loaders in one epoch, in order; they work from `since` on."""
+    """The lines of all loaders in one epoch, in order; they work from `since` on, and taking a
+    batch takes `take`."""
 
-    def __init__(self, supply: Supply, since: float) -> None:
-        self.supply, self.since = supply, since
+    def __init__(self, supply: Supply, since: float, take: float) -> None:
+        self.supply, self.since, self.taking = supply, since, take
         self.done: deque[Array] = deque(maxlen=supply.lines)
         self.taken: deque[Array] = deque(maxlen=supply.ahead)
 
@@ -69,7 +72,7 @@ class _Lines:
         asked = self.taken[0] if full else np.full_like(seconds, self.since)
         done = (np.maximum(asked, self.done[0]) if free else asked) + seconds
         self.done.append(done)
-        taken = np.maximum(wanted, done)
+        taken = np.maximum(wanted, done) + self.taking
         self.taken.append(taken)
         return taken
 
@@ -78,16 +81,24 @@ class _Inline(_Lines):
     """Batches that who trains makes when they are wanted."""
 
     def take(self, wanted: float, seconds: Array) -> Array:
-        return max(wanted, self.since) + seconds
+        return max(wanted, self.since) + seconds + self.taking
 
 
 class _Loose:
-    """The lines of one loader, of which whichever is ready first is taken."""
+    """The lines of one loader, of which whichever is ready first is taken.
+
+    span  when they begin to work, and what taking a batch takes [s]
+    """
 
     def __init__(
-        self, supply: Supply, since: float, seconds: Callable[[int], float], last: int | None
+        self,
+        supply: Supply,
+        span: tuple[float, float],
+        seconds: Callable[[int], float],
+        last: int | None,
     ) -> None:
-        self.most, self.last = supply.ahead // supply.lines, last
+        (since, self.taking), self.last = span, last
+        self.most = supply.ahead // supply.lines
         self.free, self.load = [since] * supply.lines, [0] * supply.lines
         self.seconds, self.next, self.turn = seconds, 0, 0
         self.ready: list[tuple[float, int, int]] = []
@@ -111,7 +122,7 @@ class _Loose:
         """When the batch that is ready first has been handed over."""
         done, _, line = heapq.heappop(self.ready)
         self.load[line] -= 1
-        now = max(wanted, done)
+        now = max(wanted, done) + self.taking
         self._ask(now)
         return now
 
@@ -120,7 +131,11 @@ class _LooseLines:
     """The loose lines of all loaders in one epoch."""
 
     def __init__(
-        self, supply: Supply, since: float, times: Callable[[int], Array], last: int | None
+        self,
+        supply: Supply,
+        span: tuple[float, float],
+        times: Callable[[int], Array],
+        last: int | None,
     ) -> None:
         known: list[Array] = []
 
@@ -130,7 +145,7 @@ class _LooseLines:
             return float(known[batch][loader])
 
         count = len(times(0))
-        self.each = [_Loose(supply, since, partial(seconds, one), last) for one in range(count)]
+        self.each = [_Loose(supply, span, partial(seconds, one), last) for one in range(count)]
 
     def take(self, wanted: float, _: Array) -> Array:
         return np.array([one.take(wanted) for one in self.each])
@@ -144,13 +159,14 @@ def feed(
     times  of the loaders' batches; take: the time of who trains for each batch, before its start
     """
     starts, ends, end = [], [], 0.0
-    lines: _Lines | _LooseLines = _Lines(supply, 0.0)
+    lines: _Lines | _LooseLines = _Lines(supply, 0.0, take)
     for number, seconds in enumerate(training):
         batch = number % epochs.batches if epochs.batches else number
         if batch == 0:
-            lines = _epoch(supply, end, epochs, times, number)
+            since = end + (epochs.again if number else epochs.first)
+            lines = _epoch(supply, (since, take), epochs, times, number)
         ready = lines.take(end, times(batch, number))
-        start = float(ready.max()) + take
+        start = float(ready.max())
         end = start + seconds
         starts.append(start)
         ends.append(end)
@@ -158,16 +174,15 @@ def feed(
 
 
 def _epoch(
-    supply: Supply, now: float, epochs: Epochs, times: Times, number: int
+    supply: Supply, span: tuple[float, float], epochs: Epochs, times: Times, number: int
 ) -> _Lines | _LooseLines:
-    """The lines as an epoch begins `now`, with the run's batch `number`."""
-    since = now + (epochs.again if number else epochs.first)
+    """The lines of an epoch that begins with the run's batch `number`; `span` as of `_Loose`."""
     if supply.lines == 0:
-        return _Inline(supply, since)
+        return _Inline(supply, *span)
     if supply.ordered:
-        return _Lines(supply, since)
+        return _Lines(supply, *span)
     own = partial(_later, times, number)
-    return _LooseLines(supply, since, own, epochs.batches)
+    return _LooseLines(supply, span, own, epochs.batches)
 
 
 def _later(times: Times, number: int, batch: int) -> Array:

@@ -11,7 +11,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
 from dpsim.compile.behaviour import COMPUTING, NETWORK, SERVER
 from dpsim.compile.program import Cast
-from dpsim.compile.timeline import Span, Split, Step, Timeline
+from dpsim.compile.timeline import Span, Split, Step, Timeline, remainder
 from dpsim.core.record import Refused
 from dpsim.play.event.enactment import enact
 from dpsim.play.scene import Chronicle, Scene, Update
@@ -126,10 +126,8 @@ class Acted:
         """The mean worker's part of a step, by what it spent it on [s]."""
         share, time = self.story.share, self.step_time
         talk = share(NETWORK) + share(SERVER)
-        return Split(
-            share(COMPUTING) * time, talk * time, 0.0,
-            (1.0 - share(COMPUTING) - talk) * time,
-        )  # fmt: skip
+        idle = remainder(1.0, share(COMPUTING) + talk)
+        return Split(share(COMPUTING) * time, talk * time, 0.0, idle * time)
 
     @property
     def timeline(self) -> Timeline:

@@ -100,9 +100,16 @@ def _first_that_fits(case: Case, variants: Iterable[Variant]) -> tuple[Variant, 
 
 
 def _both(case: Case, first: Saving, second: Saving) -> Iterator[Variant]:
-    """The second change of what the first one made; where both set a key, the second counts."""
+    """The second change of what the first one made; where both set a key, the second counts.
+
+    A first one that cannot be made, as one that leaves too few replicas for experts, is passed
+    over."""
     for a in first(case):
-        for b in second(a.of(case)):
+        try:
+            after = tuple(second(a.of(case)))
+        except (Refused, ValueError):
+            continue
+        for b in after:
             cost = "; ".join(text for text in dict.fromkeys((a.cost, b.cost)) if text)
             later = b.name.split(_AND)
             names = {text.partition(":")[0] for text in later}

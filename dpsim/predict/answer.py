@@ -20,6 +20,7 @@ class Gap:
     communication_s: float
     jitter_s: float
     bubble_s: float
+    input_s: float
     load_s: float
 
 

@@ -243,8 +243,8 @@ class Period:
 
 @dataclass(frozen=True)
 class LocalRound:
-    """What a step is the mean of, where workers train apart; `utilisation` is the share of compute
-    in it."""
+    """What a step is the mean of, where workers train apart, and of no other strategy;
+    `utilisation` is the share of compute in it."""
 
     period: Period
     utilisation: float
@@ -288,7 +288,8 @@ class Asynchrony:
     played_s       how long was played
     updates_per_s  updates of the parameters
     wasted         share of all gradients that were dropped
-    staleness      None where no gradient was an update by itself
+    staleness      None where no gradient was an update by itself: with `mode: sync`, which drops
+                   stale ones
     spent          shares of the workers' time, by what it went to
     """
 

@@ -1,9 +1,32 @@
-"""What is not known of a router: how full the fullest rank will be."""
+"""What is not known of a router, how full the fullest rank will be; and of many small experts, how
+far their kernels and the host that launches them fall behind.
+
+Small products and the host are what NVIDIA names as the wall of computing of such models
+(Megatron-Bridge, `docs/training/moe-optimization.md`, "Small expert GEMMs + host overhead").  How
+much that is no source says as a rule.  A layer with 32, 64 and 128 experts (2,048 wide, experts of
+768, 8 to a token: the same arithmetic) took 22.82, 15.52 and 12.41 ms on eight H100
+(marin-community/marin, issue 4311, Megatron-LM with DeepEP), so up to 1.84 times as long; and
+without a second sorting of tokens a step reached 95 TFLOP/s in place of 82
+(NVIDIA/Megatron-LM, pull request 7204).
+"""
 
 from __future__ import annotations
 
 from dpsim.cases.case import Case
 from dpsim.compile.routing import EXPERT, Moe
+
+#: experts from which on a layer has many, and how many times as long these may take: the least
+#: number, and the slowest over the fastest, of layers of equal arithmetic (above)
+MANY, BEHIND = 32, 22.82 / 12.41
+
+
+def causes_of_experts(case: Case, time: float) -> dict[str, tuple[float, float]]:
+    """By what factors an uncalibrated step of `time` may be off for its experts, by cause."""
+    found = {
+        "routing (prior)": routing_range(case, time),
+        "small experts (prior)": experts_range(case, time),
+    }
+    return {cause: ends for cause, ends in found.items() if ends is not None}
 
 
 def routing_range(case: Case, time: float) -> tuple[float, float] | None:
@@ -24,16 +47,32 @@ def routing_range(case: Case, time: float) -> tuple[float, float] | None:
     return min(low, 1.0), max(high, 1.0)
 
 
-def _loaded(case: Case, row: int) -> float:
-    """Seconds of a step of pipeline rank `row` that are in proportion to the load."""
+def experts_range(case: Case, time: float) -> tuple[float, float] | None:
+    """By what factors a step of `time` may be off because its experts are many and small; None
+    where they are few, or their durations are stated."""
+    derived = (layer.experts for layer in case.model.layers if layer.forward is None)
+    most = max(derived, default=0)
+    if case.machine is None or most < MANY or time <= 0:
+        return None
+    computed = max(_computed(case, row) for row in range(case.mesh.pipeline))
+    return 1.0, 1.0 + min(computed / time, 1.0) * (BEHIND - 1.0)
+
+
+def _computed(case: Case, row: int) -> float:
+    """Seconds of a step in which pipeline rank `row` computes experts."""
     layout, samples = case.programs.layout, max(case.shares)
     jobs = [case.programs.stage_job(stage, samples) for stage in layout.held(row)]
-    computed = sum(
+    return sum(
         job.micro_batches * (time.forward + time.backward)
         for job in jobs
         for layer, time in zip(job.model.layers, job.times, strict=True)
         if layer.experts
     )
+
+
+def _loaded(case: Case, row: int) -> float:
+    """Seconds of a step of pipeline rank `row` that are in proportion to the load."""
+    layout, computed = case.programs.layout, _computed(case, row)
     if layout.moe.overlap:
         return computed
     cast = case.programs.asked

@@ -32,6 +32,16 @@ def _flash(case: Case) -> Iterator[Variant]:
         yield Variant("model.attention: flash", {"model": changed})
 
 
+def _quantised(case: Case) -> Iterator[Variant]:
+    """The frozen base below adapters in 4 bit, as QLoRA has it."""
+    spec = case.scenario.model
+    adapters = getattr(spec, "adapters", None)
+    if adapters is not None and adapters.base_dtype != "nf4":
+        changed = replace(spec, adapters=replace(adapters, base_dtype="nf4"))
+        cost = "the base is unpacked for every product, and rounded"
+        yield Variant("model.adapters.base_dtype: nf4", {"model": changed}, cost)
+
+
 def _recompute(case: Case) -> Iterator[Variant]:
     if case.scenario.recompute == "none" and any(x.again_kernels for x in case.model.layers):
         cost = "attention scores once more"
@@ -251,6 +261,7 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
 SAVINGS: tuple[Saving, ...] = (
     _lighter("buckets"),
     _flash,
+    _quantised,
     _stages,
     _recompute,
     _sequence,

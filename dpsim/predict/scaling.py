@@ -7,8 +7,9 @@ import math
 from collections.abc import Sequence
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import at_ranks, without_communication
+from dpsim.cases.variant import Variant, at_ranks, without_communication
 from dpsim.core.record import Refused
+from dpsim.describe.sections import Input
 from dpsim.predict import answer
 from dpsim.predict.answer import Beyond, Gap, Laws, NoLaws
 from dpsim.predict.laws import amdahl, fit_usl, karp_flatt
@@ -67,14 +68,18 @@ def _compute(case: Case, *, fixed_only: bool = False) -> tuple[float, float]:
 def gap(case: Case, time: float, base: Baseline) -> Gap:
     """Step time beyond the law's, split into causes that sum to it.
 
-    Causes are taken away one after the other (communication, then jitter); what is left over the
-    law is load: uneven shares, and work that shrinks less than the batch does.
+    Causes are taken away one after the other (communication, jitter, waits for batches); what is
+    left over the law is load: uneven shares, and work that shrinks less than the batch does.
     """
     silent = without_communication(case)
     free = step_time(silent)
     calm = step_time(silent, quiet=True)
+    supplied = calm
+    if case.feed is not None:
+        unlimited = Variant("a loader that is no limit", {"input": Input(limiting=False)})
+        supplied = step_time(unlimited.of(silent), quiet=True)
     law = base.ideal(case.ranks, weak=case.scenario.batch.weak)
-    return Gap(time - free, free - calm, 0.0, calm - law)
+    return Gap(time - free, free - calm, 0.0, calm - supplied, supplied - law)
 
 
 def laws(

@@ -111,7 +111,9 @@ def cost_of(case: Case, point: Point) -> Bill | None:
     Raises Refused, by name, where a price or a power is not known.
     """
     price, energy = case.scenario.price, case.scenario.energy
-    if price is None and (energy is None or energy.price is None):
+    links = case.scenario.links or ()
+    tolled = any(link.price is not None for link in links)
+    if price is None and (energy is None or energy.price is None) and not tolled:
         return None
     crossing, basis = charged(case, point.step_time_s)
     use = replace(usage_of(case, busy_share(point)), traffic=crossing, traffic_basis=basis)

@@ -21,6 +21,7 @@ PARTS = {
     "communication": "communication",
     "jitter": "stragglers",
     "bubble": "pipeline bubbles",
+    "input": "waits for batches",
     "load": "uneven or less efficient work per rank",
     "serial": "work that ranks do not share out",
 }

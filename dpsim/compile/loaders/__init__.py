@@ -102,7 +102,8 @@ class Loader:
     cache         memory of each node that keeps what was read, for later epochs
     epoch         `later` has the cache filled, `first` reads everything
     collate       a worker's time for each batch beside its samples
-    take          time of the training process for each batch, before it can start
+    take          time of the training process for each batch, before it can start, and before
+                  another is asked for
     start         until the loader's workers work, at the start of an epoch
     slow_batches  batches of every rank, counted from 0, that take another time: `{2: 12 s}`
     cores         of a node; left out: the machine's, and where these are not known no worker waits

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,13 +55,16 @@ class ServerState:
     versions  updates that every shard has seen
     step      updates that were made of several gradients together
     clocks    that every worker has ended
+    tokens    of the queue, each the step that it is of; those at the start are of step 0
     """
 
-    def __init__(self, workers: int, shards: Shards) -> None:
+    def __init__(self, workers: int, shards: Shards, released: int = 0) -> None:
+        """`released`: tokens that every update puts into the queue."""
         self.shards, self.clocks = shards, [0] * workers
         self.versions = [0] * len(shards.bytes)
         self.step = self._collected = self._extra = 0
         self._given = [-1] * workers
+        self.tokens, self._released = deque([0] * released), released
         self.next_update = Occurrence("the next update")
         self.next_slowest = Occurrence("the slowest worker")
 
@@ -101,5 +105,6 @@ class ServerState:
         """The parameters are updated: all tokens are new."""
         self.step, self._collected, self._extra = self.step + 1, 0, 0
         self.versions = [now + 1 for now in self.versions]
+        self.tokens.extend([self.step] * self._released)
         made, self.next_update = self.next_update, Occurrence("the next update")
         made.happen()

@@ -2,7 +2,8 @@
 
 Decentralised parallel SGD (Lian et al., arXiv:1705.09056) on a ring, or in fixed pairs: every
 worker sends its parameters to each neighbour and takes the mean of what it has and gets.  An
-exchange takes as long on a thousand workers as on two.
+exchange takes as long on a thousand workers as on two: for each neighbour a latency and the bytes
+of all parameters over the bandwidth, both ways at once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ PAIRS = ("neighbours", "other neighbours")
 
 @record
 class Gossip(Workers):
-    """Local steps with exchanges between neighbours.
+    """Local steps with exchanges between neighbours, of an even number of workers: a ring of an odd
+    number does not split into pairs.
 
     neighbours  1: fixed pairs; 2: those on both sides of a ring, one after the other
     period      steps from one exchange to the next
@@ -44,19 +46,22 @@ class Gossip(Workers):
         return Rhythm(self.period, 1, int(self.overlap))
 
     def trade(self, job: Job) -> Trade:
-        """In each pair, both parts gathered: each sends its own and gets the other's."""
+        """In each pair, both parts gathered: each sends its own and gets the other's.  Where that
+        would cost as much as both parts after each other, it is what a pair's mean costs."""
         self._accept(job)
         own = self.share(job, None)
         count = job.ranks // self.size(job)
         groups = PAIRS[: min(self.neighbours, count - 1)]
         gathered = own * self.size(job) if self.replicated(job) else 0.0
         after = Work((2 + len(groups)) / 2 * own)
+        if job.whole:
+            return Trade(own, "all_reduce", groups, gathered, after=after)
         return Trade(2.0 * own, "all_gather", groups, gathered, after=after)
 
     def _accept(self, job: Job) -> None:
         count = job.ranks // self.size(job)
         if count > 1 and count % 2:
-            said = f"{count} workers do not pair up; an even number is accepted"
+            said = f"{count} workers do not pair up, on a ring either; an even number is accepted"
             raise Refused(said, ("strategy", "workers"))
 
     def groups_of(self, job: Job) -> dict[str, Partition]:

@@ -11,8 +11,11 @@ Rules read in tensorflow/tensorflow (2.21):
   update is dropped.  An update releases max(workers, aggregate) tokens, and a worker needs one to
   go on; so where `aggregate` is more than there are workers, fast ones give several.
 
-Here every worker has a token of its own, and those beyond go to who comes first: TensorFlow's one
-queue lets fast workers take the tokens of slow ones, and drops what they then compute.
+`tokens: queue` is that one queue, first in, first out, with as many tokens of step 0 at the start:
+fast workers take the tokens of slow ones, so one may give two gradients of an update, and what is
+computed for an old token is dropped.  With `tokens: own` every worker has one of its own in each
+step, and those beyond go to who comes first: the fastest `aggregate` workers give one each, and the
+others are backups (Chen et al., Revisiting Distributed Synchronous SGD, arXiv:1604.00981).
 
 Stale synchronous: a worker that has ended c clocks goes on while c minus the fewest that any has
 ended is no more than `bound` (Ho et al., More Effective Distributed ML via a Stale Synchronous
@@ -56,6 +59,9 @@ class AsyncServers(Strategy):
               is an update, and nobody waits; ssp: the same, and who is too far ahead waits
     bound     of ssp: clocks that a worker may be ahead of the slowest
     aggregate  of sync: gradients of an update; left out: as many as there are workers
+    tokens    of sync: own: a worker gives one gradient of an update, and more only where
+              `aggregate` is more than there are workers; queue: TensorFlow's, from which fast
+              workers take the tokens of slow ones and give several
     colocated  a server is on the node of a worker; otherwise on a node of its own
     max_shards, min_shard_bytes  a variable is cut along its first axis into its bytes over
               min_shard_bytes, rounded up, and into max_shards at most; servers get them in turn
@@ -70,6 +76,7 @@ class AsyncServers(Strategy):
     mode: Literal["sync", "async", "ssp"] = "async"
     bound: Whole | None = None
     aggregate: Several | None = None
+    tokens: Literal["own", "queue"] = "own"
     colocated: Flag = False
     max_shards: Several = 1
     min_shard_bytes: units.Bytes = 256 * 1024.0
@@ -144,6 +151,8 @@ class AsyncServers(Strategy):
         for key, mode in (("bound", "ssp"), ("aggregate", "sync")):
             if getattr(self, key) is not None and self.mode != mode:
                 yield f"strategy.{key} changes nothing: it is of mode {mode}"
+        if self.tokens == "queue" and self.mode != "sync":
+            yield "strategy.tokens changes nothing: it is of mode sync"
 
     @property
     def caveat(self) -> str:
@@ -160,13 +169,14 @@ class AsyncServers(Strategy):
 
     def behave(self, world: World) -> Behaviour:
         """Clock after clock: may I, pull, compute, push."""
-        state = world.common(lambda: ServerState(world.ranks, self.shards(world.job)))
+        state = world.common(
+            lambda: ServerState(world.ranks, self.shards(world.job), self._released(world.ranks))
+        )
         ops = self.program(world.job, None).ops
         scaled = sum(op.seconds for op in ops if op.scales)
         fixed = sum(op.seconds for op in ops if not op.scales)
         while True:
-            yield from self._admission(world, state)
-            read = state.step
+            read = yield from self._admission(world, state)
             versions = yield from self._pull(world, state)
             if fixed:
                 yield world.compute(fixed, "host", scales=False)
@@ -177,18 +187,28 @@ class AsyncServers(Strategy):
             world.tick()
             state.ended(world.rank)
 
+    def _released(self, ranks: int) -> int:
+        """Tokens that an update puts into the queue."""
+        return max(ranks, self.gradients_of_step(ranks)) if self.tokens == "queue" else 0
+
     def _admission(self, world: World, state: ServerState) -> Behaviour:
-        """Until this worker may begin a clock."""
+        """Until this worker may begin a clock; the step that its gradient is for."""
         if self.mode == "ssp":
             assert self.bound is not None
             while state.clocks[world.rank] - state.slowest > self.bound:
                 yield world.until(state.next_slowest)
                 yield world.wait(0.0)  # whoever let this one go on goes on first
+        elif self.mode == "sync" and self.tokens == "queue":
+            while not state.tokens:
+                yield world.until(state.next_update)
+                yield world.wait(0.0)
+            return state.tokens.popleft()
         elif self.mode == "sync":
             extra = max(self.gradients_of_step(world.ranks) - world.ranks, 0)
             while not state.take_token(world.rank, extra):
                 yield world.until(state.next_update)
                 yield world.wait(0.0)
+        return state.step
 
     def _pull(self, world: World, state: ServerState) -> Behaviour:
         """All parameters, from all servers at once; the versions that they were read at."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +11,8 @@ from dpsim.core.units import show
 
 #: counts below which an interval is so wide that the rate is hardly known
 THIN = 5
+#: 2100-01-01 in seconds since 1970
+_LATEST = datetime(2100, 1, 1, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class CountedRate:
 
 
 def moment(text: str) -> float:
-    """Seconds since 1970 of an ISO 8601 time or of a number of seconds; ValueError otherwise."""
+    """Seconds since 1970 of an ISO 8601 time or of a number of seconds; ValueError otherwise,
+    and for times before 1970 or after 2099, which are slips."""
     try:
         found = float(text)
     except ValueError:
@@ -86,8 +88,8 @@ def moment(text: str) -> float:
             wanted = "write 2026-03-01T12:30:00, or seconds"
             raise ValueError(f"{text[:40]!r} is no time; {wanted}") from None
         found = (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(found):
-        raise ValueError(f"{text[:40]!r} is no finite time")
+    if not 0.0 <= found < _LATEST:  # nor where it is no number
+        raise ValueError(f"{text[:40]!r} is not in the years 1970 to 2099")
     return found
 
 

@@ -1,7 +1,8 @@
 """Slurm's accounting: ``sacct --parsable2 --format=JobID,State,Start,End,NNodes``.
 
 States as Slurm has them (slurm.schedmd.com/sacct.html, "JOB STATE CODES"): NODE_FAIL and BOOT_FAIL
-are nodes' failures, FAILED and OUT_OF_MEMORY the job's own; PREEMPTED was taken away.
+are nodes' failures, FAILED and OUT_OF_MEMORY the job's own; PREEMPTED was taken away.  TIMEOUT and
+DEADLINE are limits that somebody set, and no failures.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dpsim.measurements.incidents.counted import CountedRate, Exposure, Seen, mo
 _NEEDED = ("JobID", "State", "Start", "End")
 _COUNTS = ("NNodes", "AllocNodes", "ReqNodes")
 _OF_NODES = ("NODE_FAIL", "BOOT_FAIL")
-_OWN = ("FAILED", "OUT_OF_MEMORY", "DEADLINE")
+_OWN = ("FAILED", "OUT_OF_MEMORY")
 #: text that stands for no time
 _NONE = ("", "Unknown", "None", "N/A")
 

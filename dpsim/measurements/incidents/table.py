@@ -39,7 +39,10 @@ def read(text: str, name: str, observed: Exposure) -> tuple[float, list[CountedR
         others = {"interruptions": whole}
         rates = [rate if rate.section else replace(rate, section=others) for rate in rates]
     elif rest:
-        notes.append("without --devices (and --nodes) the rates below are of the whole job")
+        gone = ", ".join(rate.cause for rate in rates if not rate.section)
+        notes.append(f"left out of the scenario's section: {gone} ({rest:,} of {len(times):,} "
+                     "incidents); their rates are of the whole job, and give --devices (for host "
+                     "and node --nodes) to have them there")  # fmt: skip
     return over, rates, Seen(notes=tuple(notes))
 
 

@@ -1,7 +1,14 @@
-"""Records torch's own collectives of a small model with experts, as rank 0 of a world that answers
-at once."""
+"""Record torch's own collectives of a small model with experts, as rank 0 of a world that answers
+at once: two blocks of a dense layer and experts, tokens sent by torch's all-to-alls, gradients
+reduced by DDP over all ranks and over those that hold the same experts.
 
+    python validation/record_experts.py tests/data/experts/torch.json
+"""
+
+import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -108,3 +115,27 @@ def recorded(
         return notes.found
     finally:
         dist.destroy_process_group()
+
+
+#: (ranks, of which so many share out experts) of the worlds that are recorded
+WORLDS = ((4, 2), (8, 4), (4, 4))
+SHAPE = {"width": 8, "tokens": 16, "experts": 8, "chosen": 2, "blocks": 2}
+
+
+def main() -> int:
+    worlds = [
+        {"ranks": ranks, "expert": expert, "sent": recorded(ranks, expert, **SHAPE)}
+        for ranks, expert in WORLDS
+    ]
+    found = {
+        "torch": torch.__version__,
+        "program": "validation/record_experts.py",
+        "shape": SHAPE,
+        "worlds": worlds,
+    }
+    Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
