@@ -280,11 +280,20 @@ def test_servers_on_a_machine_have_nodes_of_their_own_unless_they_share() -> Non
             "sites: the messages of parameter_server are not modelled over several sites",
         ),
         ({"batch": {"global": 4}}, {"mode": "sync", "aggregate": 1}, "give batch.per_device, not"),
+        (
+            {
+                "model": {"layers": [{"name": "e", "parameters": 8, "forward": "0 s",
+                                      "backward": "1 s", "experts": 2, "experts_per_token": 1}]},
+                "parallel": {"expert": 2},
+            },
+            {},
+            "not modelled with tensor, pipeline or expert parallelism",
+        ),
         ({"horizon": "0.5 s"}, {}, "no update was made in 0.5 s"),
         ({"horizon": "10 s", "strategy": {"kind": "ddp"}}, {}, "horizon: every step of ddp is"),
         ({"horizon": "1000000000 s"}, {}, "to play; a single play may take"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_apply_is_refused(
     sets: dict[str, Any], strategy: dict[str, Any], said: str
 ) -> None:

@@ -157,6 +157,76 @@ def test_outer_states_and_buffers_are_counted() -> None:
     assert host.bytes < full.bytes + plain.bytes
 
 
+def partly_frozen(inner: dict[str, Any] | None, **strategy: Any) -> Any:
+    """Two workers of four ranks; of the model's 2 GB an eighth is trained."""
+    base = {"name": "base", "parameters": 7 * 125 * 10**6, "trainable": False}
+    layers = [{**base, "forward": "0 s", "backward": "25 ms"},
+              {"name": "adapter", "parameters": 125 * 10**6, "forward": "0 s",
+               "backward": "25 ms"}]  # fmt: skip
+    whole = {"workers": 2, "inner": inner, **strategy}
+    return point(8, model={"dtype": "bf16", "layers": layers}, strategy=whole)
+
+
+@pytest.mark.parametrize(("inner", "share"), [("ddp", 1), ("fsdp", 4)])
+def test_frozen_parameters_are_neither_exchanged_nor_kept_for_it(inner: str, share: int) -> None:
+    """A worker's ranks share adapters out with what they adapt, or all hold both."""
+    full, kind = SIZE / 8 / share, {"kind": inner}
+    outer = partly_frozen(kind, **diloco(error_feedback=True)).memory.parts
+    kept = [outer[f"outer {name}"] for name in ("parameters", "momentum")]
+    assert [*kept, outer["error feedback"], outer["fragments under way"]] == pytest.approx(
+        [full, full, full, SIZE / 8 / 4], rel=1e-9
+    )
+    averaged = partly_frozen(kind, kind="local_sgd").memory
+    assert averaged.parts["averaged parameters"] == pytest.approx(full, rel=1e-9)
+
+
+@pytest.mark.parametrize("inner", ["ddp", "fsdp"])
+def test_a_base_in_shards_is_not_taken_for_adapters_in_full(inner: str) -> None:
+    """Whole adapters are averaged over all eight ranks, their shards over the two peers."""
+    often, never = (
+        partly_frozen({"kind": inner}, kind="local_sgd", period=period).sent.payload
+        for period in (1, 100_000)
+    )
+    average = 2 * 7 / 8 * SIZE / 8 if inner == "ddp" else 2 * 1 / 2 * SIZE / 8 / 4
+    assert often - never == pytest.approx(average, rel=1e-4)
+
+
+@pytest.mark.parametrize(("ranks", "copies"), [(2, 1), (4, 2)])
+def test_of_two_workers_each_has_one_neighbour_s_parameters(ranks: int, copies: int) -> None:
+    parts = point(ranks, strategy={"kind": "gossip", "neighbours": 2}).memory.parts
+    assert parts["neighbours' parameters"] == copies * SIZE
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [{"kind": "post_local_sgd"}, {"kind": "local_sgd", "inner": {"kind": "ddp"}}],
+    ids=["post_local_sgd", "inner"],
+)
+def test_nodes_are_workers_only_where_ranks_fill_them(strategy: dict[str, Any]) -> None:
+    """As torch's new_subgroups stops there; 12 ranks in two workers are what is asked for."""
+    for ranks in (12, 20):
+        one = taken(on_nodes(ranks, strategy))
+        programs = Case(one.scenario, one.base).programs
+        with pytest.raises(Refused, match=rf"{ranks} ranks do not fill nodes of 8.* workers"):
+            programs.cast(None)
+    for ranks, workers, said in ((16, 2, {}), (4, 1, {}), (12, 2, {"workers": 2})):
+        one = taken(on_nodes(ranks, {**strategy, **said}))
+        job = Case(one.scenario, one.base).job(1)
+        assert job.ranks // one.scenario.strategy.size(job) == workers
+
+
+def on_nodes(ranks: int, strategy: dict[str, Any]) -> dict[str, Any]:
+    """`ranks` ranks of the toy on nodes of eight."""
+    cluster = {"machine": "dgx-h100", "ranks": ranks}
+    return {"model": toy()["model"], "cluster": cluster, "strategy": strategy}
+
+
+def test_without_gradients_that_are_reduced_every_rank_goes_apart() -> None:
+    knobs = {"kind": "post_local_sgd", "post_local_gradient_allreduce": False, "period": 4}
+    found = point(8, strategy=knobs).step_time_s
+    assert found == pytest.approx(STEP + 2 * 7 / 8 * SIZE / 0.125e9 / 4, rel=1e-9)
+
+
 def test_post_local_sgd_begins_as_ddp_and_counts_as_torch_does() -> None:
     """torch's averager counts steps from 0: with a warm-up of 2 and a period of 3 it averages after
     the third, the sixth, … iteration."""
@@ -192,6 +262,12 @@ def test_time_to_train_counts_on_the_samples_that_are_known() -> None:
         (2, diloco(framework="torchft", period=500, fragments=8), r"that 8 fragments divide"),
         (6, diloco(workers=4), r"6 ranks do not split into 4 equal workers"),
         (4, diloco(inner={"kind": "fsdp"}), r"which of 4 ranks train together"),
+        (4, {"kind": "post_local_sgd"}, r"which of 4 ranks train together"),
+        (
+            4,
+            {"kind": "post_local_sgd", "workers": 2, "post_local_gradient_allreduce": False},
+            r"strategy.workers: without post_local_gradient_allreduce nobody reduces",
+        ),
         (4, diloco(inner={"kind": "local_sgd"}), r"workers are split once"),
         (3, {"kind": "gossip"}, r"3 workers do not pair up"),
         (2, diloco(outer_dtype="fp3"), r"outer_dtype"),

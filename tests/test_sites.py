@@ -119,6 +119,8 @@ def test_what_crosses_priced_links_is_on_the_bill() -> None:
         ({"links": [SLOW, {**SLOW, "between": ["b", "a"]}]}, "joined already"),
         ({"links": [{**SLOW, "between": ["a", "a"]}]}, "joins a site with itself"),
         ({"cluster": {"ranks": 3}}, "sites are clusters of their own"),
+        ({"links": [{**SLOW, "between": ["a", "b", "a"]}]},
+         r"links\[0\]\.between: 3 entries where 2 are needed"),
         ({"detail": "rounds"}, "detail: is not modelled over several sites"),
         ({"sites": [{"name": "a", "ranks": 2}] * 2}, "second site of the name"),
         (

@@ -136,7 +136,7 @@ class StageSet:
                 )
             raise Refused(f"{backend} {said}", ("collective", "backend"))
         if not self.batches.mesh.plain:
-            raise Refused(f"{name} is not modelled with tensor or pipeline parallelism",
+            raise Refused(f"{name} is not modelled with tensor, pipeline or expert parallelism",
                           ("parallel",))  # fmt: skip
         if scenario.sites is not None:
             said = f"the messages of {name} are not modelled over several sites"

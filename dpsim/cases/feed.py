@@ -12,6 +12,7 @@ import numpy as np
 from dpsim.cases.preparation import Limit, Preparation, Preparing
 from dpsim.core.arrays import Array
 from dpsim.core.many import Leaked, Many
+from dpsim.core.record import Refused
 from dpsim.play.feeding import Epochs, Fed, feed
 
 #: epochs over which the mean of a random one is taken
@@ -19,6 +20,18 @@ DRAWN = 16
 #: steps that are played where anything is random; starts that are shown; steps of an epoch up to
 #: which it is played whole
 PLAYED, SHOWN, WHOLE = 400, 16, 20_000
+#: turns of a loader's lines that are played at least where anything is random, so that their means
+#: tell how far they scatter; steps beyond which neither these are nor whole turns of what was
+#: played before
+TURNS, LONGEST = 16, 2048
+#: turns of the lines in which a queue settles where nothing is random, however long it is
+SETTLED = 8
+#: seconds that feeding once may take, as estimated; a point is fed some ten times
+LIMIT = 30.0
+#: what feeding takes on a core of a server [s]: a batch; each loader beside it; where batches are
+#: taken out of order, each loader's every batch, and each line that is looked at for it
+#: (measured: an EPYC core of 2024, Python 3.11)
+BATCH, BESIDE, LOOSE, LOOK = 5e-6, 1.5e-7, 4e-6, 1e-7
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,7 @@ class Feed:
         made = self.made
         if any(isinstance(one, Many) for one in (*training, *made.numbers)):
             raise Leaked("a loader is played point by point")
+        self._check(len(training))
         beside = made.beside * made.micro
         own = [one + beside for one in training]
         pace = made.settled(math.fsum(own) / len(own), slower)
@@ -81,15 +95,53 @@ class Feed:
         period, limit = made.period(pace), pace.limit
         return Meal(tuple(durations), waits, starts, period, limit, pace, epoch, gap, beside)
 
+    @property
+    def turn(self) -> int:
+        """Steps after which each line of a loader has its turn again where a step begins."""
+        lines = max(self.made.supply.lines, 1)
+        return lines // math.gcd(lines, self.made.micro)
+
     def _span(self, steps: int) -> tuple[int, int]:
         """Steps that are played before the loader has settled, and steps that count: whole turns
-        of its lines, and of the steps that were played."""
+        of its lines, for batches come in bursts of a turn, and of the steps that were played."""
         lines = max(self.made.supply.lines, 1)
-        before = 2 * -(-max(self.made.supply.ahead, lines) // self.made.micro) + 8
-        if self.made.factor is not None:
-            return before, steps * -(-PLAYED // steps)
-        turn = math.lcm(lines, max(steps, 1))
-        return before, turn * -(-32 // turn) if turn <= 1024 else max(steps, 4 * lines)
+        ahead = max(self.made.supply.ahead, lines)
+        if steps == 1 and self.made.factor is None:  # queues neither fill nor empty by chance
+            ahead = min(ahead, SETTLED * lines)
+        before = 2 * -(-ahead // self.made.micro) + 8
+        least = 32 if self.made.factor is None else max(PLAYED, min(TURNS * self.turn, LONGEST))
+        together = math.lcm(self.turn, max(steps, 1))
+        if together <= max(LONGEST, steps):
+            return before, together * -(-least // together)
+        return before, self.turn * -(-max(least, steps) // self.turn)
+
+    def _check(self, steps: int) -> None:
+        """Refuse what would take too long to feed, before any batch is made."""
+        made, supply = self.made, self.made.supply
+        batches = (sum(self._span(steps)) + self._counted * self._drawn) * made.micro
+        if supply.lines and not supply.ordered:
+            each = LOOSE + LOOK * supply.lines
+            seconds = (batches + supply.ahead * (1 + self._drawn)) * made.loaders * each
+        else:
+            seconds = batches * (BATCH + BESIDE * made.loaders)
+        if seconds > LIMIT:
+            raise Refused(
+                f"following {batches:,} batches of {made.loaders:,} loaders that keep "
+                f"{supply.ahead:,} ahead would take about {seconds:,.0f} s (it may take "
+                f"{LIMIT:.0f} s); fewer workers, less prefetch or less accumulation would do",
+                ("input",),
+            )
+
+    @property
+    def _counted(self) -> int:
+        """Steps of an epoch that are played."""
+        return min(self.steps_of_epoch or SHOWN, WHOLE)
+
+    @property
+    def _drawn(self) -> int:
+        """Epochs that are played."""
+        several = self.made.factor is not None and self.steps_of_epoch is not None
+        return max(min(DRAWN, WHOLE // self._counted), 1) if several else 1
 
     def _fed(
         self, pace: Preparing, own: Sequence[float], count: int, since: float | None, again: int = 0
@@ -120,9 +172,8 @@ class Feed:
         loader = self.made.loader
         start = loader.start if loader else 0.0
         steps = self.steps_of_epoch
-        count = min(steps or SHOWN, WHOLE)
-        drawn = max(min(DRAWN, WHOLE // count), 1) if self.made.factor and steps else 1
-        each = [self._fed(pace, own, count * self.made.micro, start, k) for k in range(drawn)]
+        count, drawn = self._counted, range(self._drawn)
+        each = [self._fed(pace, own, count * self.made.micro, start, k) for k in drawn]
         fed = each[0]
         starts, last = fed.starts[:: self.made.micro], fmean(one.ends[-1] for one in each)
         if steps is None:

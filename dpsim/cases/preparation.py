@@ -170,6 +170,11 @@ class Preparation:
             return np.asarray(shared)
         return np.maximum(np.ceil(count / supply.helpers) * pace.alone, shared)
 
+    @property
+    def loaders(self) -> int:
+        """Loaders that differ, each of which is followed."""
+        return len(self._kinds)
+
     @cached_property
     def _kinds(self) -> Array:
         """The batches of loaders that differ: all of them where anything is random."""

@@ -214,6 +214,8 @@ def _sentence(cls: type, complaint: Any) -> str:
         return "is missing"
     if kind == "literal_error":
         return _none_of(value, str(complaint["ctx"].get("expected", "")))
+    if kind == "too_long":  # of a tuple, whose length is fixed
+        return f"{len(value)} entries where {complaint['ctx']['max_length']} are needed"
     if kind in _NEEDED:
         keys = sorted(_fields_at(cls, place)) if kind in _RECORDS and place else []
         hint = f"; its keys: {', '.join(keys)}" if keys else ""

@@ -67,6 +67,9 @@ _COMPUTE, _SLOW_RUN = "compute (prior)", "slow calibrated run"
 #: of 76 set-ups of validation/measure_loader.py lie within where a load of at most 7 was on two
 #: processors.  Of a measured rate, as of other repeated runs
 LOADER, RATE = (0.87, 1.15), (0.97, 1.03)
+#: groups of steps that are fed from whose means it is told how far the mean scatters: fewer would
+#: say little of that, and more would leave neighbours that depend on each other
+GROUPS = 10
 #: the least factor of a cause: nothing is infinitely surprising
 _LEAST = 1e-3
 
@@ -122,12 +125,18 @@ def _drawn(case: Case, played: Played, calibrated_at: int | None) -> Causes:
     if case.feed is not None and (case.machine or calibrated_at is not None):
         found["loader"] = _feeding_range(case.feed, played)
     time, durations = played.step_time, played.durations
-    if len(durations) > 1:
-        spread = _standard_error(durations, _episode(case)) * Z90 / time
+    if len(durations) > 1 and _random(case):
+        spread = _standard_error(durations, _episode(case, len(durations))) * Z90 / time
         found["sampling"] = (1.0 - spread, 1.0 + spread)
     if case.scenario.variability.drawn_once:
         found["which are slow"] = _middle(durations, time)
     return found
+
+
+def _random(case: Case) -> bool:
+    """Whether steps that differ were drawn; those that a loader feeds in bursts need not be."""
+    drawn = case.scenario.variability.random
+    return drawn or case.feed is None or case.feed.made.factor is not None
 
 
 def efficiency_interval(first: Causes, point: Causes) -> tuple[float, float]:
@@ -286,11 +295,17 @@ def _middle(durations: tuple[float, ...], time: float) -> tuple[float, float]:
     return min(ordered[beyond] / time, 1.0), max(ordered[-1 - beyond] / time, 1.0)
 
 
-def _episode(case: Case) -> int:
-    """Steps that share the draws of co-tenants or links: the most of any cause; 1 without."""
+def _episode(case: Case, steps: int) -> int:
+    """Of so many steps, those that share the draws of co-tenants or links: the most of any cause; 1
+    without.  Steps of a turn of a loader's lines come in a burst, and what one begins late the next
+    makes up for: as many whole turns as leave `GROUPS` groups go together."""
     whole = case.scenario.variability.expanded
     causes = (getattr(whole, name, None) for name in ("co_tenant", "link_episodes"))
-    return max((cause.episode for cause in causes if cause), default=1)
+    longest = max((cause.episode for cause in causes if cause), default=1)
+    if case.feed is None:
+        return longest
+    turn = case.feed.turn
+    return turn * max(-(-longest // turn), steps // (GROUPS * turn))
 
 
 def _standard_error(values: tuple[float, ...], together: int = 1) -> float:

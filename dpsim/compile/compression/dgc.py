@@ -58,7 +58,10 @@ class Dgc(SparseCodec):
         return self.scattered(payload, ranks, self._split(payload)[1])
 
     def memory(self, payload: Payload, ranks: int) -> dict[str, float]:
-        return {"momentum and velocity": 2.0 * payload.bytes}
+        """Gathered elements are most in the first stage of the warm-up."""
+        most = self._with(self.density ** (1 / ROOT)) if self.warm_up_steps else self
+        gathered = ranks * self.sent(payload, most._split(payload)[1])
+        return {"momentum and velocity": 2.0 * payload.bytes, "gathered elements": gathered}
 
     def pushed(self, payload: Payload) -> float | None:
         vectors, count = self._split(payload)

@@ -106,7 +106,7 @@ def _gathered(how: Sharding, job: Job, groups: Sequence[Group]) -> tuple[list[fl
 
 def _unsharded(job: Job, groups: Sequence[Group]) -> tuple[list[float], list[float]]:
     """Gradients that are not reduced yet when a layer's backward ends: those of its group so far,
-    and of what waits for the end; and of these its own."""
+    and of what waits for the end; and of these its own.  Below all that trains there is none."""
     own = [0.0] * len(job.model.layers)
     for group in groups:
         whole = sum(job.model.layers[i].trained for i in group.layers) or 1
@@ -118,7 +118,7 @@ def _unsharded(job: Job, groups: Sequence[Group]) -> tuple[list[float], list[flo
     for group in groups:
         if not (group.root or group.raw):
             total = 0.0
-            for i in sorted(group.layers, key=place.__getitem__):
+            for i in sorted(place.keys() & set(group.layers), key=place.__getitem__):
                 total += own[i]
                 found[i] += total
     return found, own

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from dpsim.compile.exchange import Exchange, Work
 from dpsim.compile.groups import Partition, consecutive, strided
 from dpsim.compile.held import Held, constant
-from dpsim.compile.job import Job, gradients_of, state_bytes
+from dpsim.compile.job import Job, gradients_of, parameters_of, state_bytes
 from dpsim.compile.program import Program
 from dpsim.compile.rhythm import Rhythm
 from dpsim.compile.step import ExchangeStep
@@ -70,7 +70,8 @@ class Workers(Strategy):
         raise NotImplementedError
 
     def kept(self, job: Job, parameters: float) -> dict[str, float]:
-        """What a rank keeps for the exchange [B]; `parameters` are those that it holds."""
+        """What a rank keeps for the exchange [B]; `parameters` are those that it holds and trains:
+        frozen ones are the same on all workers, and nobody exchanges them."""
         raise NotImplementedError
 
     # -- who is a worker ------------------------------------------------------------------------
@@ -92,9 +93,18 @@ class Workers(Strategy):
             return self._of_sites(job)
         if self.inner is None:
             return job.ranks
-        if job.local_size is None or job.ranks == 1:
-            return 1 if job.ranks == 1 else self._unsaid(job)
-        return max(job.ranks // job.local_size, 1)
+        return self._of_nodes(job)
+
+    def _of_nodes(self, job: Job) -> int:
+        if job.ranks == 1:
+            return 1
+        if job.local_size is None:
+            said = f"which of {job.ranks} ranks train together? Without nodes or sites say how"
+            raise Refused(f"{said} many workers there are", ("strategy", "workers"))
+        if job.ranks % job.local_size:
+            said = f"{job.ranks} ranks do not fill nodes of {job.local_size}, so nodes are no"
+            raise Refused(f"{said} equal workers; say how many there are", ("strategy", "workers"))
+        return job.ranks // job.local_size
 
     def _of_sites(self, job: Job) -> int:
         if len(set(job.sites)) > 1:
@@ -102,13 +112,6 @@ class Workers(Strategy):
             said = f"sites of {sizes} ranks are no equal workers; say how many there are"
             raise Refused(said, ("strategy", "workers"))
         return len(job.sites)
-
-    def _unsaid(self, job: Job) -> int:
-        raise Refused(
-            f"which of {job.ranks} ranks train together by `inner`? Without nodes or sites say how "
-            "many workers there are",
-            ("strategy", "workers"),
-        )
 
     def inner_job(self, job: Job) -> Job:
         """The job of a worker's ranks."""
@@ -180,14 +183,20 @@ class Workers(Strategy):
     def memory(self, job: Job) -> dict[str, float]:
         """What the inner strategy keeps, and what the exchange needs."""
         parts = self._own_memory(job)
-        return {**parts, **self.kept(job, parts["parameters"])}
+        return {**parts, **self._for_exchange(job, parts)}
 
     def held(self, job: Job) -> Held:
         """As the inner strategy holds it; what the exchange needs is always there."""
         parts = self._own_memory(job)
         alone = self.inner is None and self.size(job) == 1
         found = constant(parts) if alone else self.system(job).held(self.inner_job(job))
-        return replace(found, always={**found.always, **self.kept(job, parts["parameters"])})
+        return replace(found, always={**found.always, **self._for_exchange(job, parts)})
+
+    def _for_exchange(self, job: Job, parts: dict[str, float]) -> dict[str, float]:
+        """`kept`, of which what the inner strategy keeps are `parts` [B]: frozen parameters are
+        sharded or replicated as trained ones are."""
+        trained, whole = (sum(p.bytes for p in of(job)) for of in (gradients_of, parameters_of))
+        return self.kept(job, parts["parameters"] * (trained / whole if whole else 1.0))
 
     def _own_memory(self, job: Job) -> dict[str, float]:
         own = self.inner_job(job)
@@ -245,7 +254,7 @@ class Workers(Strategy):
         """Whether each rank of a worker holds all parameters."""
         if self.size(job) == 1:
             return False
-        whole = sum(g.bytes for g in gradients_of(job))
+        whole = sum(p.bytes for p in parameters_of(job))
         held = self.system(job).memory(self.inner_job(job))["parameters"]
         return held > 0.75 * whole
 

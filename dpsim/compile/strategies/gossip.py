@@ -78,5 +78,6 @@ class Gossip(Workers):
         return found
 
     def kept(self, job: Job, parameters: float) -> dict[str, float]:
-        """What the neighbours sent."""
-        return {"neighbours' parameters": self.neighbours * parameters}
+        """What the neighbours sent: of two workers each has one."""
+        count = min(self.neighbours, job.ranks // self.size(job) - 1)
+        return {"neighbours' parameters": count * parameters}

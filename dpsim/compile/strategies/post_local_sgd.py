@@ -18,7 +18,7 @@ from dpsim.compile.strategies._rounds import Trade, single_step
 from dpsim.compile.strategies._workers import Inner, Workers
 from dpsim.compile.strategies.ddp import Ddp
 from dpsim.compile.strategies.local_sgd import TOUCHED
-from dpsim.core.record import Check, Count, Flag, record
+from dpsim.core.record import Check, Count, Flag, Refused, record
 
 
 @record
@@ -28,7 +28,7 @@ class PostLocalSgd(Workers):
     period                 steps of a round
     warmup_steps           of the averager: the first steps, after which nothing is averaged
     start_local_sgd_iter   iterations of plain DDP before (torch's start_localSGD_iter)
-    post_local_gradient_allreduce  gradients are reduced inside a worker
+    post_local_gradient_allreduce  gradients are reduced inside a worker; else every rank is one
     workers                groups that go apart; left out: the sites, where there are several, else
                            the nodes; torch's subgroups
     inner                  how gradients are reduced; left out: ddp
@@ -41,13 +41,22 @@ class PostLocalSgd(Workers):
     workers: Count | None = None
     inner: Inner | None = None
 
-    def size(self, job: Job) -> int:
-        """Ranks that reduce gradients together: those of a node, unless `workers` says."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.workers is not None and not self.post_local_gradient_allreduce:
+            raise Refused(
+                "without post_local_gradient_allreduce nobody reduces gradients, and every rank "
+                "goes apart; leave one of the two out",
+                ("workers",),
+            )
+
+    def _count(self, job: Job) -> int:
+        """Groups that reduce gradients together: as many as there are nodes, where neither
+        `workers` nor sites say; torch's new_subgroups stops where ranks do not fill nodes too."""
         if not self.post_local_gradient_allreduce:
-            return 1
-        if self.workers is None and not job.sites and job.local_size is not None:
-            return job.local_size if job.ranks % job.local_size == 0 else super().size(job)
-        return super().size(job)
+            return job.ranks
+        said = self.workers is not None or bool(job.sites)
+        return super()._count(job) if said else self._of_nodes(job)
 
     @property
     def rhythm(self) -> Rhythm:
