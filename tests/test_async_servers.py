@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dpsim
+from dpsim.compile.strategies._server_state import placed
 from dpsim.compile.timeline import remainder
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
@@ -183,6 +185,52 @@ def test_a_variable_that_is_cut_has_no_hot_spot() -> None:
     assert cut.step_time_s < 0.5 * whole.step_time_s
 
 
+@pytest.mark.parametrize(
+    ("size", "shape", "most", "shards"),
+    [
+        (24, [6, 1], 2, 2),  # the two examples of sharded_variable_test.py
+        (24, [6, 1], 10, 6),
+        (40, [2, 5], 4, 2),  # no more than the first axis has
+        (26, [13], 4, 4),
+        (6, [3], 4, 2),  # rounded up
+    ],
+)
+def test_a_variable_is_cut_as_tensorflow_cuts_it(
+    size: int, shape: list[int], most: int, shards: int
+) -> None:
+    held = placed([(size, shape)], 16, most, 4.0).bytes
+    rows = [part / size * shape[0] for part in held if part]
+    assert len(rows) == shards
+    assert sum(rows) == pytest.approx(shape[0])
+    assert rows == pytest.approx([round(row) for row in rows])
+
+
+def test_a_single_worker_s_own_link_is_not_the_servers_doing() -> None:
+    """Four shards that share its link."""
+    found = point(1, sets=CABLE, parameters=[250_000_000], servers=4, max_shards=4)
+    assert told(found).spent["server"] == 0.0
+    assert found.bottleneck != "server"
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.05])
+def test_more_bandwidth_slows_nobody_down(jitter: float) -> None:
+    """Where a server's host, and not the network, is what its replies share."""
+    took = []
+    for bandwidth in (50, 150, 400) if not jitter else (150, 400):
+        sets = {
+            "model": {"layers": [{"name": "body", "parameters": 138_000_000, "forward": "0 s",
+                                  "backward": "338 ms"}]},
+            "cluster": {"machine": "rack-10gbe", "ranks": 8,
+                        "inter_node_bandwidth": f"{bandwidth} Gbit/s"},
+            "collective": {"backend": "nccl"},
+            "variability": {"jitter": jitter, "steps": 12} if jitter else {},
+            "compute": {"spread": 0},
+        }  # fmt: skip
+        took.append(point(sets=sets, mode="async").step_time_s)
+    assert all(more <= 1.01 * less for less, more in pairwise(took)), took
+    assert took[-1] < 0.338 + 2.1 * 0.0923 + 0.0552 + 0.1
+
+
 @pytest.mark.parametrize("workers", [2, 4, 8])
 def test_a_server_with_a_lock_serves_one_after_the_other(workers: int) -> None:
     """One second of compute, half of one at the server: 1.5 s until it is saturated."""
@@ -294,6 +342,18 @@ def test_what_workers_made_of_their_time_is_told_in_a_sentence() -> None:
     told = " ".join(sentences(dpsim.predict("worked/ssp_1").answer))
     assert "updated 1.1 times a second; in 10 s workers ended 5 to 6 clocks" in told
     assert "0.6364 updates old in the mean (2 at 99 %)" in told
+
+
+def test_more_gradients_than_workers_are_told_of() -> None:
+    given = {"kind": "parameter_server", "mode": "sync", "aggregate": 3}
+    data = {
+        "model": {"layers": [{"name": "a", "parameters": 1, "forward": "0 s", "backward": "1 s"}]},
+        "cluster": {"ranks": 2},
+        "collective": {"backend": "free"},
+        "strategy": given,
+    }
+    told = " ".join(predict(load(data, Path(), "toy")).warnings)
+    assert "strategy.aggregate 3 is more than there are workers, 2" in told
 
 
 def test_no_part_of_a_step_is_less_than_nothing_by_rounding() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,14 +27,24 @@ class Shards:
         return sum(self.bytes[k] * number for k, number in numbers.items()) / (total or 1.0)
 
 
-def placed(sizes: Sequence[float], servers: int, most: int, least: float) -> Shards:
-    """Variables of `sizes` bytes, each cut into at most `most` shards of at least `least` bytes, on
-    servers in turn."""
+def placed(
+    variables: Sequence[tuple[float, Sequence[int]]], servers: int, most: int, least: float
+) -> Shards:
+    """Variables of so many bytes and of such a shape, cut along their first axis, on servers in
+    turn.
+
+    TensorFlow's MinSizePartitioner is min_max_variable_partitioner of
+    tensorflow/python/ops/partitioned_variables.py: max(1, min(first axis, `most`, bytes / `least`
+    rounded up)) shards, so that the smallest may lie below `least`; whole rows, the first shards
+    one more.  Where a model says only how many elements a tensor has, they are its first axis.
+    """
     held, turn = [0.0] * servers, 0
-    for size in sizes:
-        count = max(1, min(most, int(size // least) if least else most))
-        for _ in range(count):
-            held[turn % servers] += size / count
+    for size, shape in variables:
+        rows = shape[0] if shape else 1
+        count = max(1, min(rows, most, math.ceil(size / least) if least else most))
+        for k in range(count):
+            part = (rows // count + (k < rows % count)) / rows if rows else 1.0 / count
+            held[turn % servers] += size * part
             turn += 1
     return Shards(tuple(held))
 

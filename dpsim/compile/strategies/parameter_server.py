@@ -3,9 +3,9 @@
 Rules read in tensorflow/tensorflow (2.21):
 
 * tensorflow/python/distribute/parameter_server_strategy_v2.py: variables are placed on the servers
-  in turn.  MinSizePartitioner (sharded_variable.py) cuts a variable into as many shards as leave
-  each at least `min_shard_bytes`, at most `max_shards`; by default it cuts nothing, so that a large
-  variable is a hot spot.  Every worker reads all variables and pushes all gradients by itself.
+  in turn.  MinSizePartitioner (sharded_variable.py) cuts a variable along its first axis (see
+  `placed`), into at most `max_shards`; by default it cuts nothing, so that a large variable is a
+  hot spot.  Every worker reads all variables and pushes all gradients by itself.
 * tensorflow/python/training/sync_replicas_optimizer.py: an update takes the first `aggregate`
   gradients that are fresh, whoever they are from; one whose parameters were read before the last
   update is dropped.  An update releases max(workers, aggregate) tokens, and a worker needs one to
@@ -44,6 +44,8 @@ ADDED = 10e9
 #: bytes of a message that leave its sender at once, before another's follow: the default receive
 #: buffer of Linux's TCP (kernel documentation, ip-sysctl, tcp_rmem: 131072)
 WINDOW = 128 * 1024.0
+#: bytes of the longest messages of a server that were measured (validation/lab/README.md)
+LONG = 1.8e6
 Whole = Annotated[int, Check(0, 1_000_000)]
 Several = Annotated[int, Check(1, 1_048_576)]
 
@@ -61,8 +63,8 @@ class AsyncServers(Strategy):
               `aggregate` is more than there are workers; queue: TensorFlow's, from which fast
               workers take the tokens of slow ones and give several
     colocated  a server is on the node of a worker; otherwise on a node of its own
-    max_shards, min_shard_bytes  into how many shards a variable is cut at most, and how small these
-              may be; servers get them in turn
+    max_shards, min_shard_bytes  a variable is cut along its first axis into its bytes over
+              min_shard_bytes, rounded up, and into max_shards at most; servers get them in turn
     lock      shard: a server works on one push after the other; none: on all at once
     threads   pushes that a server works on at once; left out: all
     apply     bytes of gradients that a server adds up in a second; left out: 10 GB/s on a
@@ -119,8 +121,8 @@ class AsyncServers(Strategy):
 
     def shards(self, job: Job) -> Shards:
         """The bytes of every server."""
-        sizes = [float(gradient.bytes) for gradient in gradients_of(job)]
-        return placed(sizes, self.servers, self.max_shards, self.min_shard_bytes)
+        every = [(float(one.bytes), one.shape or (one.elements,)) for one in gradients_of(job)]
+        return placed(every, self.servers, self.max_shards, self.min_shard_bytes)
 
     def held_by_servers(self, job: Job) -> tuple[float, ...]:
         return self.shards(job).bytes
@@ -134,6 +136,17 @@ class AsyncServers(Strategy):
             yield (
                 f"the busiest of {self.servers} servers holds {shards.largest:.0%} of all bytes: "
                 "variables are not cut; strategy.max_shards cuts them"
+            )
+            if self.mode == "async" and shards.largest * sum(shards.bytes) > LONG:
+                yield (
+                    "equal workers may stay together at the busiest server, which then receives "
+                    "and sends in turn and never both: up to twice as slow as where they come "
+                    "apart, and slower than one server; no message as long was measured"
+                )
+        if self.mode == "sync" and (self.aggregate or 0) > job.ranks:
+            yield (
+                f"strategy.aggregate {self.aggregate} is more than there are workers, {job.ranks}: "
+                "an update waits until some have given several gradients"
             )
         for key, mode in (("bound", "ssp"), ("aggregate", "sync")):
             if getattr(self, key) is not None and self.mode != mode:

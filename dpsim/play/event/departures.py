@@ -16,19 +16,26 @@ from dpsim.play.network import Clock, FlowShape, SharedLinks
 
 #: windows of a message that leave one by one; those of longer ones are larger
 PIECES = 8
+#: kinds of vertices that are outside the nodes
+OUTSIDE = "leaf", "spine"
 
 
 class Departures:
-    """The queue of one host; so many messages leave at once as the receivers' links are slower."""
+    """The queue of one host.
+
+    A piece keeps the host's links busy for as long as its bytes take there, and the next one leaves
+    then, though the first is under way for longer where its own pace is lower: so replies neither
+    leave a link idle nor share it in pairs that stay together for ever.
+    """
 
     def __init__(self, clock: Clock, links: SharedLinks) -> None:
         self._clock, self._links = clock, links
-        self._queue: deque[tuple[list[FlowShape], int, Callable[[], None]]] = deque()
-        self._leaving = 0
+        self._queue: deque[tuple[list[FlowShape], float, Callable[[], None]]] = deque()
+        self._leaving, self._free = 0, 0.0
 
-    def add(self, plan: Plan, width: int, window: float, over: Callable[[], None]) -> None:
+    def add(self, plan: Plan, width: float, window: float, over: Callable[[], None]) -> None:
         """A message, which joins the queue when its latencies have passed; `width` such messages
-        fill the host's link."""
+        fill the host's links."""
         waits = [p.latency if p.loads else p.latency + p.seconds for p in plan.phases]
         shapes: list[FlowShape] = []
         for phase in plan.phases:
@@ -43,17 +50,23 @@ class Departures:
 
         self._clock.at(self._clock.now + plan.launch + max(sum(waits), 0.0), join)
 
-    def _next(self) -> None:
-        while self._queue and self._leaving < self._queue[0][1]:
-            shapes, width, over = self._queue.popleft()
+    def _next(self, _: object = None) -> None:
+        while self._queue:
+            shapes, width, over = self._queue[0]
+            if self._leaving >= math.ceil(width) or self._clock.now < self._free:
+                return
+            self._queue.popleft()
             if not shapes:
                 over()
                 continue
             self._leaving += 1
+            if width > 1.0:
+                self._free = self._clock.now + shapes[0].size / shapes[0].pace / width
+                self._clock.at(self._free, self._next)
             self._links.start(shapes[0], self._left(shapes[1:], width, over))
 
     def _left(
-        self, rest: Sequence[FlowShape], width: int, over: Callable[[], None]
+        self, rest: Sequence[FlowShape], width: float, over: Callable[[], None]
     ) -> Callable[[object], None]:
         """A piece is through: the rest of its message goes behind all others."""
 
@@ -68,16 +81,18 @@ class Departures:
         return through
 
 
-def width_of(plan: Plan, links: SharedLinks) -> int:
-    """How many messages like that of `plan` fill the links by which it leaves its host."""
+def width_of(plan: Plan, links: SharedLinks) -> float:
+    """How many messages like that of `plan` fill the narrowest link by which it leaves its host:
+    1 where one does, or where it is known to cross none."""
     for phase in plan.phases:
         if phase.loads and phase.seconds > 0:
-            most = max(phase.loads.values())
+            most, pace = max(phase.loads.values()), phase.size / phase.seconds
+            host = next((a[1:2] for a, b in phase.loads if a[0] == "nic" and b[0] in OUTSIDE), ())
             room = [
                 links.capacity(edge) * most / load
                 for edge, load in phase.loads.items()
-                if load > 0 and edge[0][0] == "nic" and edge[1][0] == "leaf"
+                if load > 0 and edge[0][0] not in OUTSIDE and edge[0][1:2] == host
             ]
-            pace = phase.size / phase.seconds
-            return max(int(min(room, default=pace) / pace * (1.0 + 1e-9)), 1)
-    return 1
+            width = min(room, default=pace) / pace
+            return width if width > 1.0 + 1e-9 else 1.0
+    return 1.0

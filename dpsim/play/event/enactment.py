@@ -65,7 +65,7 @@ class Enactment:
         self.gates: dict[str, Turnstile] = {}
         self.memory: dict[Any, Any] = {}
         self.departures = [Departures(self.clock, self.links) for _ in scene.seats]
-        self._plans: dict[tuple[int, int, float], tuple[Plan, Parts, int]] = {}
+        self._plans: dict[tuple[int, int, float], tuple[Plan, Parts, float]] = {}
         self.actors: list[Actor] = []
         self._behind = scene.ranks if scene.horizon is None else -1
         self.draws, self.factors = cache(scene.draws), cache(scene.factors)
@@ -164,15 +164,17 @@ class Enactment:
         self.story.came[target] += size
         found.then(lambda _: self.doings.add(source, target, name, size, began, self.now()))
         plan, made, width = self._plan(self.scene.seats[source], self.scene.seats[target], size)
-        flow = _Flow(found, plan.seconds, began, self.now)
+        # one worker has no others: what shares its link is its own
+        alone = plan.seconds if self.scene.ranks > 1 else float("inf")
+        flow = _Flow(found, alone, began, self.now)
         if window is None or not plan.phases:
             flow.carry_out(self.clock, self.links, began, made)
         else:
             self.departures[source].add(plan, width, window, flow.over)
         return found
 
-    def _plan(self, source: int, target: int, size: float) -> tuple[Plan, Parts, int]:
-        """How a message goes, and how many like it fill its sender's link."""
+    def _plan(self, source: int, target: int, size: float) -> tuple[Plan, Parts, float]:
+        """How a message goes, and how many like it fill its sender's links."""
         key = source, target, size
         if key not in self._plans:
             plan = Plan((), None, "none", 0.0)  # within one host
