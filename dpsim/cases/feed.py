@@ -30,7 +30,7 @@ SETTLED = 8
 LIMIT = 30.0
 #: what feeding takes on a core of a server [s]: a batch; each loader beside it; where batches are
 #: taken out of order, each loader's every batch, and each line that is looked at for it
-#: (measured: an EPYC core of 2024, Python 3.11)
+#: (measured: a core of an x86-64 machine of 2 cores, Python 3.11)
 BATCH, BESIDE, LOOSE, LOOK = 5e-6, 1.5e-7, 4e-6, 1e-7
 
 
