@@ -70,7 +70,7 @@ def test_commands_are_listed_in_the_order_in_which_they_are_needed(cli) -> None:
     listed = re.findall(r"^  ([a-z-]+)  ", cli("--help")[1].partition("Commands:")[2], re.MULTILINE)
     assert listed == [
         "run", "sweep", "plan", "explain", "compare", "collective", "check", "check-nccl",
-        "calibrate", "import", "measure", "show", "schema", "stragglers", "validate",
+        "calibrate", "import", "measure", "show", "schema", "stragglers", "incidents", "validate",
     ]  # fmt: skip
 
 

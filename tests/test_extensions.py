@@ -203,9 +203,8 @@ def test_a_fabric_is_one_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", plugins.names("strategies"))
 def test_parts_of_a_step_add_up(kind: str) -> None:
     sweep = {"cluster.ranks": [1, 2, 8], "batch.accumulation": [1, 3]}
-    check_points(
-        predict(load(TOY | {"strategy": {"kind": kind}, "sweep": sweep}, HOWTO, "x")).points
-    )
+    strategy = {"kind": kind} | ({"workers": 1} if kind == "post_local_sgd" else {})
+    check_points(predict(load(TOY | {"strategy": strategy, "sweep": sweep}, HOWTO, "x")).points)
 
 
 def check_points(points: list[dict[str, Any]]) -> None:

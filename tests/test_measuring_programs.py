@@ -547,7 +547,9 @@ def test_a_huge_record_is_refused_unread(collectives: Record, tmp_path: Path) ->
 def test_the_wheel_holds_both_programs_and_what_they_import() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     build = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    wanted = {path.name for path in PROGRAMS.glob("measure_*.py")}
+    programs = PROGRAMS.glob("measure_*.py")
+    # what measures to compare with dpsim itself runs in a checkout
+    wanted = {path.name for path in programs if "import dpsim" not in path.read_text()}
     for name in tuple(wanted):
         text = (PROGRAMS / name).read_text()
         wanted |= {f"{found}.py" for found in re.findall(r"^(?:import|from) (_\w+)", text, re.M)}

@@ -102,7 +102,9 @@ def test_a_file_name_that_is_no_text_is_written_with_question_marks(tmp_path: Pa
 
 
 def test_the_package_lists_what_it_offers() -> None:
-    assert dir(dpsim) == ["Prediction", "Refused", "Scenario", "__version__", "predict", "read"]
+    assert dir(dpsim) == [
+        "Prediction", "Refused", "Scenario", "__version__", "from_torch", "predict", "read",
+    ]  # fmt: skip
     assert all(getattr(dpsim, name) for name in dir(dpsim))
     assert (Path(dpsim.__file__).parent / "py.typed").is_file()
 
