@@ -76,6 +76,7 @@ STEPS = {
     "streaming_wan_fp4_tau8": 0.05,
     "local_sgd_4": 2.75,
     "gossip_ring": 9.0,
+    "gossip_exponential": 13.0,
     "zero_redundancy": 19.0,
     "context_ring": 0.00785,
     "context_ulysses": 0.0104,

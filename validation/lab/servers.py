@@ -149,7 +149,7 @@ def write(folder: Path, config: Served, fitted: dict[str, float]) -> Path:
     }  # fmt: skip
     path = folder / f"{config.name}.yaml"
     for file, content in (
-        (folder / f"{config.name}.machine.yaml", predict.machine(link)), (path, data),
+        (folder / f"{config.name}.machine.yaml", predict.machine(link, fitted)), (path, data),
     ):  # fmt: skip
         file.write_text(yaml.safe_dump(content, sort_keys=False, width=100), encoding="utf-8")
     return path
