@@ -89,7 +89,7 @@ STEPS = {
 #: means of random steps
 SAMPLED = ("slow_rank", "slow_rank_rare")
 #: what workers with clocks of their own do, in tests/test_async_servers.py
-CLOCKED = ("ssp_0", "ssp_1", "ssp_3", "async", "server_backup")
+CLOCKED = ("ssp_0", "ssp_1", "ssp_3", "async", "server_backup", "servers_two_sites")
 FASTER_STEPS = {
     "ddp_steady": 0.021225,
     "ddp_first_iteration": 0.0238875,
