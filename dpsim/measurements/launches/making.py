@@ -30,8 +30,9 @@ _MODES = ("default", "max-autotune-no-cudagraphs", *_CAPTURING)
 _OPTIMIZERS: dict[str, tuple[str, object]] = {
     "adamw_torch": ("adam", "foreach"), "adamw_torch_fused": ("adam", True),
     "adamw_apex_fused": ("adam", True), "adamw_hf": ("adam", "for_loop"), "adamw": ("adam", None),
-    "adam": ("adam", None), "lamb": ("adam", None), "sgd": ("sgd", None), "momentum": ("momentum", None),
-    "adagrad": ("momentum", None), "rmsprop": ("momentum", None), "lion": ("momentum", None),
+    "adam": ("adam", None), "lamb": ("adam", None), "sgd": ("sgd", None),
+    "momentum": ("momentum", None), "adagrad": ("momentum", None), "rmsprop": ("momentum", None),
+    "lion": ("momentum", None),
     "lion_32bit": ("momentum", None), "muon": ("momentum", None),
 }  # fmt: skip
 _FOREACH = "torch's default on GPUs"

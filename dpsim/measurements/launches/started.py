@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from dpsim.core.record import Refused
 from dpsim.measurements.launches import accelerated, making, megatron
 from dpsim.measurements.launches.arguments import Invoked
 from dpsim.measurements.launches.draft import Draft
@@ -64,14 +65,18 @@ class Started:
                 return name, found[name]
         return None
 
-    def number(self, names: Sequence[str], *, own: bool = False) -> tuple[int, str, int] | None:
-        """The same as a whole number, with how it was said and its line."""
+    def number(
+        self, names: Sequence[str], *, own: bool = False, least: int = 1
+    ) -> tuple[int, str, int] | None:
+        """The same as a whole number, with how it was said and its line; Refused below `least`."""
         found = self.flag(names, own=own)
         if found is None:
             return None
         name, value = found
         line, said = self.where(name), f"{self.command.spelt.get(name, name)} {value}"
         if re.fullmatch(r"\d{1,9}", value):
+            if int(value) < least:
+                raise Refused(f"line {line}: {said}: less than {least}")
             return int(value), said, line
         self.draft.ignore(said, _UNKNOWN, line)
         self.draft.find(f"{said}: {_UNKNOWN}; set the key that it is for")
@@ -149,8 +154,10 @@ class Started:
         sharding = self.flag(("sharding_strategy", "fsdp"))
         if config or self.command.launcher == "deepspeed":
             name = config[1] if config else "a file of its own"
-            stage = self.number(("zero_stage",))
-            if stage:
+            stage = self.number(("zero_stage",), least=0)
+            if stage and not stage[0]:
+                draft.take("strategy", {"kind": "ddp"}, stage[1], stage[2])
+            elif stage:
                 draft.take("strategy", {"kind": "zero", "stage": stage[0]}, stage[1], stage[2])
             else:
                 draft.assume("strategy", {"kind": "zero", "stage": 1}, "DeepSpeed", line)
