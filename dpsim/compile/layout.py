@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from dpsim.compile.context import Splitting
@@ -11,6 +11,7 @@ from dpsim.compile.groups import Partition
 from dpsim.compile.placement import Axis, Mesh
 from dpsim.compile.routing import Carrier, Moe
 from dpsim.compile.schedules import Act, Schedule
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.models import Model, split
 

@@ -3,7 +3,7 @@ other ranks hold."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsim.compile.exchange import Exchange
 from dpsim.compile.job import Job
@@ -11,6 +11,7 @@ from dpsim.compile.layout import DATA
 from dpsim.compile.placement import Mesh
 from dpsim.compile.routing import EXPERT_DATA
 from dpsim.compile.strategies import Strategy
+from dpsim.core.lean import dataclass
 from dpsim.models.expert_split import apart
 
 

@@ -89,24 +89,40 @@ def _init(cls: Any) -> Callable[..., None]:
 
 
 def _compiled(cls: Any) -> Any:
-    """The standard library's ``__init__`` of dataclass `cls`, from a class with its fields."""
-    fields = [
-        (
-            one.name,
-            Any,
-            dataclasses.field(
-                default=one.default, default_factory=one.default_factory, init=one.init,
-                kw_only=one.kw_only,
-            ),
-        )
-        for one in dataclasses.fields(cls)
-    ]  # fmt: skip
-    told = {"__post_init__": None} if hasattr(cls, "__post_init__") else {}
-    twin: Any = dataclasses.make_dataclass(
-        cls.__name__, fields, namespace=told, repr=False, eq=False, frozen=True
-    )
-    twin.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    return twin.__init__
+    """The ``__init__`` of frozen dataclass `cls`, as the standard library writes it."""
+    fields = dataclasses.fields(cls)
+    names: dict[str, Any] = {"_put": object.__setattr__, "_unset": dataclasses.MISSING}
+    taken, body = ["self"], ["pass"]
+    named: list[str] = []
+    for one in fields:
+        value = one.name
+        if one.default_factory is not dataclasses.MISSING:
+            names[f"_made_{one.name}"] = one.default_factory
+            value = f"_made_{one.name}()"
+            if one.init:
+                value += f" if {one.name} is _unset else {one.name}"
+        elif not one.init:
+            continue  # the class has its default, if there is one
+        if one.init:
+            (named if one.kw_only else taken).append(_parameter(one, names))
+        body.append(f"_put(self, {one.name!r}, {value})")
+    if hasattr(cls, "__post_init__"):
+        body.append("self.__post_init__()")
+    shown = ", ".join(taken + ["*"] * bool(named) + named)
+    exec(f"def __init__({shown}):\n " + "\n ".join(body), names)
+    made = names["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    return made
+
+
+def _parameter(one: dataclasses.Field[Any], names: dict[str, Any]) -> str:
+    """How ``__init__`` takes field `one`; its default becomes one of `names`."""
+    if one.default_factory is not dataclasses.MISSING:
+        return f"{one.name}=_unset"
+    if one.default is dataclasses.MISSING:
+        return one.name
+    names[f"_default_{one.name}"] = one.default
+    return f"{one.name}=_default_{one.name}"
 
 
 @contextlib.contextmanager

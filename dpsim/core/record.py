@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import (
     Annotated,
     Any,
@@ -42,10 +43,8 @@ from dpsim.core.refusals import dotted as dotted
 from dpsim.core.units import Unit, decimal, exact
 
 T = TypeVar("T")
-
-
-#: records whose schema is being made
-_BEING_MADE: list[type] = []
+#: the record whose schema is being made; None: where records in fields are to be told whole
+_MADE: ContextVar[type | None] = ContextVar("made", default=None)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -74,7 +73,7 @@ def record(cls: type[T]) -> type[T]:
 def _schema_of(cls: type, source: Any, handler: Any) -> Any:
     """What checks a value of record `cls`: its fields where it is being made, and else what calls
     for that when there is a value."""
-    if cls in _BEING_MADE or not _BEING_MADE:
+    if _MADE.get() in (None, cls):
         return handler(source)
 
     def validate(value: Any, info: Any) -> Any:
@@ -183,11 +182,11 @@ def _adapter_of(cls: type) -> TypeAdapter[Any]:
 @contextlib.contextmanager
 def _making(cls: type) -> Iterator[None]:
     """While what checks `cls` is being made."""
-    _BEING_MADE.append(cls)
+    token = _MADE.set(cls)
     try:
         yield
     finally:
-        _BEING_MADE.remove(cls)
+        _MADE.reset(token)
 
 
 def json_schema(cls: type) -> dict[str, Any]:

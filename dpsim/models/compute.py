@@ -11,10 +11,11 @@ kernel + bytes of all others / (0.8 x memory bandwidth), with the same floor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, working_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model

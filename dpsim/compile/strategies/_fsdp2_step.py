@@ -8,12 +8,12 @@ of all-gathers have been made to wait.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dpsim.compile.job import Job
 from dpsim.compile.strategies._unit_step import GatheredUnit, UnitStep
 from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.lean import dataclass
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:

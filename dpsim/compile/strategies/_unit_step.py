@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from dpsim.compile.exchange import Leg
@@ -11,6 +10,7 @@ from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies._units import REPLICATE, SHARD
+from dpsim.core.lean import dataclass
 
 
 @dataclass(frozen=True)

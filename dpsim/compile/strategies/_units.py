@@ -6,9 +6,8 @@ every layer is a unit and the root holds nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsim.compile.groups import Partition, consecutive, fitting, strided
+from dpsim.core.lean import dataclass
 from dpsim.models import Model
 
 SHARD, REPLICATE = "shard", "replicate"
