@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from heapq import heappush
+from heapq import heappop, heappush
 from math import inf
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import simpy
 
 from dpsim.backends import Plan
+from dpsim.core.errors import SimulationError
 from dpsim.machines.loads import Loads
 from dpsim.play.fairness import SAME_LEVEL, fair_rates
 
@@ -28,21 +30,29 @@ from dpsim.play.fairness import SAME_LEVEL, fair_rates
 _SAME_INSTANT = 1e-13
 
 Act = Callable[[Any], None]
+_NORMAL = simpy.events.NORMAL
 
 
-class Alarm(simpy.Event):
-    """Calls `act` when it goes off: one entry in SimPy's queue, where a process takes three."""
+class Alarm:
+    """Calls `act` when it goes off: an entry in SimPy's queue, where a process takes three, and of
+    an event no more than what SimPy looks at when it goes off."""
 
+    __slots__ = ("callbacks",)
     _ok = True
-    _value = None
 
-    def __init__(self, env: simpy.Environment, act: Act) -> None:
-        self.env = env
-        self.callbacks = [act]
+    def __init__(self, act: Act) -> None:
+        self.callbacks: tuple[Act, ...] = (act,)
 
     def call_off(self) -> None:
         """Nothing happens when it goes off."""
-        self.callbacks = []
+        self.callbacks = ()
+
+
+def alarm(env: simpy.Environment, act: Act, delay: float = 0.0) -> Alarm:
+    """Call `act` after `delay` [s]."""
+    found = Alarm(act)
+    env.schedule(found, delay=delay)  # type: ignore[arg-type]
+    return found
 
 
 class Clock(simpy.Environment):
@@ -51,15 +61,40 @@ class Clock(simpy.Environment):
     `busy` is SimPy's queue: true while anything is left to happen.
     """
 
+    #: SimPy's own is a Python function; much asks for the time
+    now = property(attrgetter("_now"))
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: list[Any] = self._queue
+
     @property
     def busy(self) -> Sequence[object]:
         return self._queue
 
     def at(self, time: float, act: Act) -> Alarm:
         """Call `act` at `time` [s], which must not be past."""
-        alarm = Alarm(self, act)
-        heappush(self._queue, (time, simpy.events.NORMAL, next(self._eid), alarm))
+        alarm = Alarm(act)
+        heappush(self._entries, (time, _NORMAL, next(self._eid), alarm))
         return alarm
+
+    def drain(self, most: int, at_once: int) -> int:
+        """Let everything happen, as `run` does where there are alarms alone; returns how many went
+        off, `most` and one if there are more.
+
+        Raises SimulationError where more than `at_once` go off while time stands still."""
+        queue, at, events, same = self._entries, -1.0, 0, 0
+        while queue and events <= most:
+            time, _, _, alarm = heappop(queue)
+            self._now, events, same = time, events + 1, same + 1
+            if time != at:
+                at, same = time, 0
+            elif same > at_once:
+                stuck = f"time stands still at {at} s: {same:,} events at one instant"
+                raise SimulationError(stuck)
+            for act in alarm.callbacks or ():
+                act(alarm)
+        return events
 
 
 class FlowShape:
@@ -102,8 +137,7 @@ class _Flow:
         env = links.env
         self.links, self.shape, self.then = links, shape, then
         self.left, self.rate, self.since = shape.size, shape.pace, env.now
-        self.alarm: Alarm | None = Alarm(env, self.end)
-        env.schedule(self.alarm, delay=shape.size / shape.pace)
+        self.alarm: Alarm | None = alarm(env, self.end, shape.size / shape.pace)
 
     def end(self, _: object) -> None:
         self.links.end(self)
@@ -243,7 +277,7 @@ class SharedLinks:
         """Work out the rates once, after everything that happens at this instant."""
         if not self._pending:
             self._pending = True
-            self.env.schedule(Alarm(self.env, self._plan))
+            alarm(self.env, self._plan)
 
     def _plan(self, _: object) -> None:
         """Set the rates of the flows on full links, and of those that no longer are.
@@ -259,8 +293,7 @@ class SharedLinks:
         for flow in before:
             if flow not in slowed:
                 flow.rate = flow.shape.pace
-                flow.alarm = Alarm(self.env, flow.end)
-                self.env.schedule(flow.alarm, delay=max(flow.left / flow.rate, 0.0))
+                flow.alarm = alarm(self.env, flow.end, max(flow.left / flow.rate, 0.0))
         self._slow_down()
 
     def _slow_down(self) -> None:
@@ -281,8 +314,7 @@ class SharedLinks:
                 flow.alarm = None
             flow.rate = rate
             first = min(first, flow.left / rate)
-        self._wake = Alarm(self.env, self._woken)
-        self.env.schedule(self._wake, delay=max(first, 0.0))
+        self._wake = alarm(self.env, self._woken, max(first, 0.0))
 
     def _limits(self, flow: _Flow, place: int) -> dict[Any, float]:
         """How often it crosses full links; its own pace is a limit too: a sender slower than its
@@ -393,6 +425,6 @@ def together(plans: Sequence[Plan], capacity: Callable[[Any], float]) -> tuple[f
 
 
 __all__ = [
-    "Act", "Alarm", "Clock", "FlowShape", "Parts", "Passage", "SharedLinks", "fair_rates", "parts",
-    "together",
+    "Act", "Alarm", "Clock", "FlowShape", "Parts", "Passage", "SharedLinks", "alarm",
+    "fair_rates", "parts", "together",
 ]  # fmt: skip
