@@ -21,6 +21,7 @@ from dpsim.compile.program import COMPUTE
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play
+from dpsim.play.clock import Clock
 from dpsim.play.event.contention import Contention
 from dpsim.play.event.deadlock import deadlock
 from dpsim.play.event.exchanges import Rendezvous
@@ -38,7 +39,6 @@ from dpsim.play.event.score import (
 )  # fmt: skip
 from dpsim.play.event.steps import Steps
 from dpsim.play.event.workers import NOTHING, SPECIAL, Worker, enlist
-from dpsim.play.network import Clock
 
 MAX_EVENTS = 200_000_000
 

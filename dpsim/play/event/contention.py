@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from dpsim.play.clock import Alarm, Clock
 from dpsim.play.event.workers import Worker
-from dpsim.play.network import Alarm, Clock
 
 #: is called with a worker whose work has ended, and when [s]
 Worked = Callable[[Worker, float], None]
