@@ -200,6 +200,7 @@ class NetworkWords:
     two_ports: Words
     kinds: tuple[NamedFabric, ...]
     generations: tuple[NamedRate, ...]
+    running: Words
     usual: dict[NetworkKind, float]
     line_rates: tuple[float, ...]
     ethernet_rates: tuple[float, ...]
