@@ -295,7 +295,9 @@ def _several(gbits: float, read: LinkPhrase) -> bool:
     times = gbits / read.nominal if read.nominal else 1.0
     whole = times > 1.01 and math.isclose(times, round(times), rel_tol=0.01)
     of_one = read.rate is not None and read.rate.of in (GPU, NIC)
-    return whole and not (of_one or read.times) and (read.count is None or read.count == round(times))
+    return (
+        whole and not (of_one or read.times) and (read.count is None or read.count == round(times))
+    )
 
 
 def _split(whole: float, read: LinkPhrase, usual: float, limit: int, notes: list[str]) -> int:
