@@ -368,6 +368,7 @@ class Vocabulary:
     precision: tuple[KeyRule, ...]
     input: tuple[KeyRule, ...]
     recompute: tuple[KeyRule, ...]
+    execution: tuple[KeyRule, ...]
     nccl: NcclVersions
     collectives: CollectiveWords
 

@@ -93,7 +93,8 @@ def measured_case(
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
         "optimizer": {"kind": "adam" if model.language else "momentum"},
-        **next(told(vocabulary().recompute, row.text("act_ckpt").lower()))[0],
+        **next(told(vocabulary().recompute, row.text("act_ckpt").lower(), row.text))[0],
+        **_execution(row, model),
         **_input(row),
         "collective": _collective(row, chosen, notes),
         "engine": "vectorised",
@@ -131,6 +132,14 @@ def _input(row: TrainingRow) -> dict[str, Any]:
     """What feeds the ranks, where the row says it."""
     found = next(told(vocabulary().input, row.text("task").lower()), None)
     return {"input": found[0]} if found else {}
+
+
+def _execution(row: TrainingRow, model: ModelChoice) -> dict[str, Any]:
+    """How kernels are made, where the row's words say it and the model's are known."""
+    if not model.language or "huggingface" not in model.data:
+        return {}
+    found = next(told(vocabulary().execution, row.text("strategy_detail").lower(), row.text), None)
+    return {"execution": found[0]} if found else {}
 
 
 # -- the sections of a scenario -------------------------------------------------------------------
