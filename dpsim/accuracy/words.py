@@ -375,10 +375,7 @@ class Vocabulary:
 
 @cache
 def vocabulary() -> Vocabulary:
-    """The shipped words.
-
-    Raises FileRefused where the file is not right.
-    """
+    """The shipped words.  Raises FileRefused where the file is not right."""
     path = Path(__file__).with_name("words.yaml")
     data, lines = yamlfile.load(path, path.name)
     terms: dict[str, str] = {}
