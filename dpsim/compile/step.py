@@ -46,7 +46,7 @@ class Issue:
             done = self.collective(
                 name, leg.operation, leg.stream or stream, leg.bytes, padding=leg.padding,
                 after=ready if leg.delay is None else after, delay=leg.delay or 0.0, root=leg.root,
-                **{**rest, **own},
+                repeats=leg.repeats, **{**rest, **own},
             )  # fmt: skip
             after = (done,)
         return self.last

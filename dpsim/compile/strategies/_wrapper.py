@@ -12,7 +12,7 @@ from dpsim.compile.held import Held
 from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
-from dpsim.compile.strategies import Beside, Strategy
+from dpsim.compile.strategies import Beside, Folded, Rhythm, Strategy
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 
@@ -61,6 +61,12 @@ class Wrapper(Strategy):
 
     def groups(self, ranks: int) -> dict[str, Partition]:
         return self.inner.groups(ranks)
+
+    def folded(self, job: Job) -> Folded:
+        return self.inner.folded(job)
+
+    def rounds(self, job: Job) -> Rhythm | None:
+        return self.inner.rounds(job)
 
     def on_stage(self, job: Job) -> Exchange:
         return self.inner.on_stage(job)
