@@ -127,8 +127,11 @@ class Splitting:
     def _bytes(self, work: AttentionWork, samples: float, width: int) -> tuple[float, float]:
         """Bytes of queries, and of keys and values, of a rank."""
         each = samples * (width if work.width is None else work.width)
-        copies = self.way.copied_keys and work.key_heads
-        keys = 2.0 * work.queries if copies else work.keys
+        keys = work.keys
+        if self.way.copied_keys and work.key_heads:
+            # where more ranks split heads than there are of keys, queries of fewer share one
+            copies = keys * work.heads / work.key_heads
+            keys = max(keys, min(copies, 2.0 * work.queries))
         return each * work.queries, each * keys
 
     def forward(self, work: AttentionWork, samples: float, seconds: float, width: int) -> Posts:

@@ -4,8 +4,9 @@ In fp8 the products with a block's weights run in 8 bits, and nothing else does:
 pairs of tokens, embeddings and the head stay in 16 (NVIDIA/TransformerEngine; pytorch/torchtitan
 `torchtitan/components/quantization/float8.py`, whose filter leaves `output` out).  Every operand is
 scaled by its largest element and cast before its product: it is read twice and written once, by
-kernels of their own.  Forward casts the inputs of products and their weights, backward the
-gradients of their outputs; what neighbours share (q, k and v; gate and up) is cast once.
+kernels of their own.  Forward casts the inputs of products, backward the gradients of their
+outputs; what neighbours share (q, k and v; gate and up) is cast once.  Weights are cast once a
+step, whatever its micro-batches, which is left out.
 """
 
 from __future__ import annotations
@@ -44,4 +45,4 @@ def cast_elements(layer: Layer, samples: float) -> tuple[float, float]:
     ins = [(prod(shape[:-2]), shape[-1]) for shape in matrices]
     inputs = sum(count * width for count, width in [*set(ins[:-1]), ins[-1]])
     outputs = sum(prod(shape[:-1]) for shape in matrices)
-    return tokens * inputs + weights, (0.0 if layer.detached else tokens * outputs)
+    return tokens * inputs, (0.0 if layer.detached else tokens * outputs)
