@@ -257,9 +257,8 @@ class _Played:
             if pause and (many := _cycles(self, taken, speed, rate)):
                 yield from _skip(self, many, taken, speed, rate)
                 self.saved, taken = self.saved + many, taken + many
-            goal = (taken + 1) * each
-            if goal > total - TIE * each:  # what lies at the end is not saved any more
-                goal = total
+            goal = (taken + 1) * each  # what lies at the end is not saved any more
+            goal = total if goal > total - TIE * each else goal
             pace = 0.0 if pause else speed / (1.0 + saving.slowdown) if write else speed
             left = pause or min(write or NEVER, (goal - self.done) / pace)
             due, begin, before = self._due(rate), self.env.now, self.done
