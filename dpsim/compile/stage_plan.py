@@ -41,7 +41,8 @@ def held_jobs(job: Job, mesh: Mesh) -> tuple[Job, ...]:
     first = replace(job, model=outside)
     if not own.parameters:
         return (first,)
-    return first, replace(job, model=own, ranks=mesh.expert_data)
+    copies = job.ranks // mesh.holders  # of the whole model, in as many pipelines
+    return first, replace(job, model=own, ranks=copies * mesh.expert_data)
 
 
 def plans_of(strategy: Strategy, job: Job, mesh: Mesh) -> tuple[StagePlan, ...]:
