@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+#: what `dpsim run` of a machine that is bundled does without
+NOT_FOR_A_RUN = ["matplotlib", "networkx", "pandas", "scipy", "torch"]
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -52,3 +54,14 @@ def test_a_toy_needs_no_graphs_and_draws_no_pictures() -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     assert said(code) == "[]"
+
+
+def test_a_bundled_run_loads_nothing_that_it_does_not_need() -> None:
+    """The command users meet first: no graphs, pools of processes, logs or other engines' pages."""
+    code = (
+        "import contextlib, io, sys; sys.argv = ['dpsim', 'run', 'quickstart']\n"
+        "from dpsim.cli import status\n"
+        "with contextlib.redirect_stdout(io.StringIO()): code = status()\n"
+        f"print(code, sorted(set({NOT_FOR_A_RUN}) & set(sys.modules)))"
+    )
+    assert said(code) == "0 []"

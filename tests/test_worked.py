@@ -31,6 +31,7 @@ STEPS = {
     "compression_top_k": 0.1875,
     "compression_powersgd": 0.0177936,
     "compression_one_bit": 0.35,
+    "zero_one_adam": 1.0375,
     "compression_casts": 0.0062,
     "compression_warm_up_bert": 0.004,
     "compression_warm_up_squad": 0.004,

@@ -24,7 +24,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsim.accuracy.denials import affirmed, in_use
-from dpsim.accuracy.words import NetworkWords, first, meaning, vocabulary
+from dpsim.accuracy.rules import first, meaning
+from dpsim.accuracy.words import NetworkWords, vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from dpsim.accuracy.grammar import GPU, NIC, NODE, LinkPhrase, chosen, networks
 from dpsim.accuracy.questions import Inquiry, Option
-from dpsim.accuracy.words import first, vocabulary
+from dpsim.accuracy.rules import first
+from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.fabrics.explicit import ExplicitNode

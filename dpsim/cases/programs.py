@@ -93,6 +93,7 @@ class Programs:
             gpu=device is not None and self.carrier not in ("gloo", "free"),
             servers=self.carrier == "parameter_server",
             whole=self.carrier == "ideal" and not site.sites,
+            expert_ranks=batches.mesh.expert_ranks,
         )
 
     def _update(self, model: Model, device: Device | None) -> UpdateCost:
@@ -241,8 +242,7 @@ class Programs:
     @property
     def asked(self) -> Cast:
         """The cast of the step that the scenario asks for, rank by rank."""
-        iteration = self.iteration
-        return self.cast(None if iteration == "steady" else iteration)
+        return self.cast(None if self.iteration == "steady" else self.iteration)
 
     def _program(self, samples: int, kind: int, iteration: int | None) -> Program:
         """What ranks with so many samples on this kind of device issue, and what that costs their

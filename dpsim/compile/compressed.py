@@ -37,7 +37,8 @@ def payload_of(gradients: Sequence[Gradient], tensors: Sequence[int]) -> Payload
 
 
 def coded(codec: Compression | None, payload: Payload, job: Job, elements: int) -> Coded:
-    """What travels in place of an all-reduce of `payload`; the model has so many `elements`.
+    """What travels in place of an all-reduce of `payload`; the model has so many `elements`.  Of an
+    exchange that comes once in several steps, what a step has of it on average.
 
     Raises Refused where gradients go through parameter servers that cannot add it up.
     """
@@ -47,15 +48,15 @@ def coded(codec: Compression | None, payload: Payload, job: Job, elements: int) 
     decode = codec.decode(payload, job.ranks)
     if job.servers:
         transits = (_pushed(codec, payload, transits),)
-    stated, share = codec.stated, payload.elements / max(elements, 1)
+    stated, share, often = codec.stated, payload.elements / max(elements, 1), 1 / codec.period
     encode = sum((t.encode for t in transits if not t.awaits), Work())
     if stated.encode is not None:
         encode = Work(seconds=stated.encode * share)
         transits = tuple(t._replace(encode=Work()) for t in transits)
     if stated.decode is not None:
         decode = Work(seconds=stated.decode * share)
-    before, after = (Work(seconds=job.coding_seconds(work)) for work in (encode, decode))
-    return Coded(_legs(transits, job), before, after, codec.blocks and job.gpu)
+    before, after = (Work(seconds=job.coding_seconds(one) * often) for one in (encode, decode))
+    return Coded(_legs(transits, job, often), before, after, codec.blocks and job.gpu)
 
 
 def _pushed(codec: Compression, payload: Payload, transits: tuple[Transit, ...]) -> Transit:
@@ -70,11 +71,11 @@ def _pushed(codec: Compression, payload: Payload, transits: tuple[Transit, ...])
     return Transit("all_reduce", size, sum((t.encode for t in transits), Work()))
 
 
-def _legs(transits: Sequence[Transit], job: Job) -> tuple[Leg, ...]:
+def _legs(transits: Sequence[Transit], job: Job, often: float = 1) -> tuple[Leg, ...]:
     legs: list[Leg] = []
     for transit in transits:
         again = "'" * sum(leg.operation == transit.operation for leg in legs)
-        delay = job.coding_seconds(transit.encode) if transit.awaits else None
-        name = LETTERS[transit.operation]
-        legs.append(Leg(name, transit.operation, transit.bytes, tail=again, delay=delay))
+        delay = job.coding_seconds(transit.encode) * often if transit.awaits else None
+        name, size = LETTERS[transit.operation], transit.bytes
+        legs.append(Leg(name, transit.operation, size, tail=again, delay=delay, repeats=often))
     return tuple(legs)

@@ -39,6 +39,7 @@ class Leg(NamedTuple):
     stream, group  communicator and ranks, where they are not those of the exchange
     root        the place in its group of the rank that a broadcast comes from
     delay       from the end of the leg before it to its start [s]; None: it does not wait for that
+    repeats     so many times a step, in a program that stands for several
     """
 
     name: str
@@ -50,6 +51,7 @@ class Leg(NamedTuple):
     group: str = ""
     delay: float | None = 0.0
     root: int = 0
+    repeats: float = 1
 
 
 class Message(NamedTuple):

@@ -82,8 +82,14 @@ class Layout:
 
     def placed(self, job: Job, stage: int) -> Job:
         """`job` as that of `stage`: where micro-batches pass it, and who holds its parameters."""
-        holders = job.ranks * self.schedule.pipes
-        return replace(job, stage=stage % self.along, stages=self.along, ranks=holders)
+        copies, experts = self.schedule.pipes, job.expert_ranks
+        return replace(
+            job,
+            stage=stage % self.along,
+            stages=self.along,
+            ranks=job.ranks * copies,
+            expert_ranks=experts and experts * copies,
+        )
 
     def first_home(self, stage: int) -> int:
         """The pipeline rank that holds the first copy of `stage`, which its replicas are named

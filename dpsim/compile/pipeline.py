@@ -68,7 +68,19 @@ def _shared(layout: Layout, strategy: Strategy, job: Job) -> Groups:
             found[f"{name}.{row}"] = tuple(
                 _among(own, group) for own in replicas for group in partition
             )
+    for name, partition in _of_experts(strategy, job).items():
+        for row in range(layout.mesh.pipeline):
+            replicas = layout.replicas(row, layout.mesh.expert_data_groups)
+            found[f"expert {name}.{row}"] = tuple(
+                _among(own, group) for own in replicas for group in partition
+            )
     return found
+
+
+def _of_experts(strategy: Strategy, job: Job) -> Groups:
+    """What the strategy names of the ranks that hold the same experts."""
+    sparse = (part for part in job.parts if part.holders is not None)
+    return next((strategy.expert_groups(part) for part in sparse), {})
 
 
 def _among(ranks: Ranks, places: Ranks) -> Ranks:

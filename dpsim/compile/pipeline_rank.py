@@ -34,7 +34,7 @@ class PipelineRank(StageRank):
         first = next(iter(self.held.values()))
         self.issue = Issue(first)
         schedule, mesh = self.layout.schedule, self.layout.mesh
-        self.plans = {s: plans_of(self.strategy, job, mesh) for s, job in self.held.items()}
+        self.plans = {s: plans_of(self.strategy, job) for s, job in self.held.items()}
         self.dispatch = Dispatch(self.layout, self.row)
         self.paired = self.dispatch.paired(tuple(acts))
         final = {act.stage: k for k, act in enumerate(acts) if act.kind in ("B", "W")}

@@ -73,6 +73,11 @@ class Mesh:
         """Ranks of a stage that hold the same experts."""
         return self.tensor * self.holders // (self.expert * self.expert_tensor)
 
+    @property
+    def expert_ranks(self) -> int | None:
+        """The same, where experts are shared out; None: every rank has all of them."""
+        return self.expert_data if self.expert > 1 else None
+
     @cached_property
     def axes(self) -> tuple[Axis, ...]:
         """All axes, in the order along which ranks are numbered."""

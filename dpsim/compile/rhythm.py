@@ -11,11 +11,13 @@ class Rhythm(NamedTuple):
     period     steps of a round
     fragments  exchanged in it, one by one
     delay      steps after which a fragment has to be there
+    outside    operations on the device, by name, that are the exchange's and of no inner step
     """
 
     period: int
     fragments: int = 1
     delay: int = 0
+    outside: tuple[str, ...] = ("delta", "W.outer", "outer")
 
     @property
     def stretch(self) -> float:

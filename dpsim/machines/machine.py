@@ -78,8 +78,12 @@ class Machine:
     @property
     def _wired(self) -> bool:
         """Whether devices of one node are joined by links of their own."""
-        edges: Any = self.topology(1).graph.edges(data="link")
-        return any(a[0] == "gpu" and link.kind in PEER_LINKS for a, _, link in edges)
+        topology = self.topology(1)
+        topology.require_connected()
+        edges = topology.first_node.edges
+        return any(
+            a[0] == "gpu" and data["link"].kind in PEER_LINKS for (a, _), data in edges.items()
+        )
 
     def _nics(self, gpus: int) -> int:
         """NICs of a node of which `gpus` GPUs are used."""

@@ -13,6 +13,7 @@ from dpsim.core.record import Refused
 from dpsim.machines.cables import Cables
 from dpsim.machines.devices import Link
 from dpsim.machines.fabrics import Edge, Network, NodeFabric, Vertex
+from dpsim.machines.wiring import Wiring
 
 _OUTSIDE = ("leaf", "spine")
 Found = TypeVar("Found")
@@ -97,17 +98,27 @@ class Topology:
     @cached_property
     def graph(self) -> nx.DiGraph[Vertex]:
         """The whole machine.  Refused where a pair of its GPUs cannot reach each other."""
-        graph = self._built(self.nodes)
-        _require_connected(graph)
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
+        self._build(graph, self.nodes)
+        _require_connected(Wiring.of(graph))
         return graph
 
-    def _built(self, nodes: int) -> nx.DiGraph[Vertex]:
-        graph: nx.DiGraph[Vertex] = nx.DiGraph()
+    def _build(self, graph: nx.DiGraph[Vertex], nodes: int) -> None:
         for number in range(nodes):
             self._build_node(graph, number)
         if self._network is not None and nodes > 1:
             self._network.build(graph, nodes, self.nics)
-        return graph
+
+    def _wiring(self, build: Callable[[Any], None]) -> Wiring:
+        """What `build` puts into a graph.  Fabrics of other packages get one of NetworkX, of which
+        they may ask anything."""
+        fabrics = (self.fabric, self._network)
+        if all(f is None or type(f).__module__.startswith("dpsim.") for f in fabrics):
+            build(made := Wiring())
+            return made
+        graph: nx.DiGraph[Vertex] = nx.DiGraph()
+        build(graph)
+        return Wiring.of(graph)
 
     def require_connected(self) -> None:
         """Refused where a pair of its GPUs cannot reach each other: where cables are laid by rule
@@ -115,7 +126,8 @@ class Topology:
         if self.nodes > 1 and self.cables is None:
             _ = self.graph
         else:
-            _require_connected(self._built(min(self.nodes, 2)))
+            nodes = min(self.nodes, 2)
+            _require_connected(self._wiring(lambda graph: self._build(graph, nodes)))
 
     @cached_property
     def cables(self) -> Cables | None:
@@ -160,10 +172,8 @@ class Topology:
         if a[0] in _OUTSIDE or b[0] in _OUTSIDE:
             if self.cables is not None:
                 return self.cables.link(edge)
-            found: Link = self._wired.edges[edge]["link"]
-        else:
-            found = self._first_node.edges[moved(edge, 0)]["link"]
-        return found
+            return self._wired.link(edge)
+        return self.first_node.link(moved(edge, 0))
 
     def route(self, source: int, target: int) -> tuple[Edge, ...]:
         """The edges that a message from rank `source` to rank `target` crosses, in order.
@@ -218,22 +228,21 @@ class Topology:
             raise Refused(str(error), ("cluster", "gpus_per_node")) from None
 
     @cached_property
-    def _first_node(self) -> nx.DiGraph[Vertex]:
-        graph: nx.DiGraph[Vertex] = nx.DiGraph()
-        self._build_node(graph, 0)
-        return graph
+    def first_node(self) -> Wiring:
+        """What is inside node 0."""
+        return self._wiring(lambda graph: self._build_node(graph, 0))
 
     @cached_property
     def sockets(self) -> tuple[int, ...]:
         """The CPU sockets of a node, by number; none where the machine file names none."""
-        return tuple(sorted(v[2] for v in self._first_node if v[0] == "socket"))
+        return tuple(sorted(v[2] for v in self.first_node if v[0] == "socket"))
 
     @cached_property
-    def _wired(self) -> nx.DiGraph[Vertex]:
-        graph: nx.DiGraph[Vertex] = nx.DiGraph()
-        if self._network is not None and self.nodes > 1:
-            self._network.build(graph, self.nodes, self.nics)
-        return graph
+    def _wired(self) -> Wiring:
+        network = self._network
+        if network is None or self.nodes == 1:
+            return Wiring()
+        return self._wiring(lambda graph: network.build(graph, self.nodes, self.nics))
 
     @cached_property
     def _nics(self) -> tuple[int, ...]:
@@ -243,45 +252,40 @@ class Topology:
         """The edges from `source` to `target`, both vertices of node 0 (see `route`)."""
 
         def find() -> tuple[Edge, ...]:
-            graph = self._first_node
+            wiring = self.first_node
             path = self.fabric.path(source, target, self.gpus, self.nics)
-            path = path or _relayed(graph, source, target) or _shortest(graph, source, target)
+            path = path or _relayed(wiring, source, target) or _shortest(wiring, source, target)
             return tuple(pairwise(path))
 
         return self.once(("inside", source, target), find)
 
 
-def _relayed(graph: nx.DiGraph[Vertex], source: Vertex, target: Vertex) -> list[Vertex] | None:
+def _relayed(wiring: Wiring, source: Vertex, target: Vertex) -> list[Vertex] | None:
     """Two wires through a third GPU, where no wire joins the two GPUs: the widest such way.
 
     NCCL takes these too (path type NVB, NVIDIA/nccl 2.30.7 src/graph/paths.cc).
     """
-    if (source[0], target[0]) != ("gpu", "gpu") or graph.has_edge(source, target):
+    if (source[0], target[0]) != ("gpu", "gpu") or wiring.has_edge(source, target):
         return None
 
     def width(middle: Vertex) -> float:
-        ends: list[Link] = [graph.edges[e]["link"] for e in ((source, middle), (middle, target))]
-        return min(link.bandwidth for link in ends)
+        return min(wiring.link(e).bandwidth for e in ((source, middle), (middle, target)))
 
-    between = [v for v in graph.successors(source) if v[0] == "gpu" and graph.has_edge(v, target)]
+    between = [v for v in wiring.successors(source) if v[0] == "gpu" and wiring.has_edge(v, target)]
     return [source, max(between, key=width), target] if between else None
 
 
-def _shortest(graph: nx.DiGraph[Vertex], source: Vertex, target: Vertex) -> list[Vertex]:
+def _shortest(wiring: Wiring, source: Vertex, target: Vertex) -> list[Vertex]:
     """Fewest hops, then the widest, never through another GPU or NIC."""
-    inner = nx.subgraph_view(
-        graph, filter_node=lambda v: v in (source, target) or v[0] not in ("gpu", "nic")
-    )
-    try:
-        path: list[Vertex] = nx.shortest_path(inner, source, target, weight=_weight)
-    except nx.NetworkXNoPath:
-        raise Refused(f"{source} cannot reach {target}", ("cluster", "machine")) from None
+    path = wiring.shortest(source, target, lambda v: v[0] not in ("gpu", "nic"), _weight)
+    if path is None:
+        raise Refused(f"{source} cannot reach {target}", ("cluster", "machine"))
     return path
 
 
-def _weight(_u: Vertex, _v: Vertex, data: dict[str, Link]) -> float:
+def _weight(link: Link) -> float:
     """One per hop, plus a term far below one that prefers the wider of equally short paths."""
-    return 1.0 + 1e3 / data["link"].bandwidth
+    return 1.0 + 1e3 / link.bandwidth
 
 
 def moved(edge: Edge, node: int) -> Edge:
@@ -290,10 +294,9 @@ def moved(edge: Edge, node: int) -> Edge:
     return (a[0], node, *a[2:]), (b[0], node, *b[2:])
 
 
-def _require_connected(graph: nx.DiGraph[Vertex]) -> None:
-    gpus = [v for v, data in graph.nodes(data=True) if data["kind"] == "gpu"]
-    reached = nx.descendants(graph, gpus[0]) | {gpus[0]}
-    reaching = nx.ancestors(graph, gpus[0]) | {gpus[0]}
+def _require_connected(wiring: Wiring) -> None:
+    gpus = [v for v, data in wiring.nodes.items() if data["kind"] == "gpu"]
+    reached, reaching = wiring.reached(gpus[0]), wiring.reached(gpus[0], back=True)
     for gpu in gpus:
         if gpu not in reached or gpu not in reaching:
             message = f"{gpus[0]} and {gpu} are not connected both ways"

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
+from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
+from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.servers import servers
 from dpsim.accuracy.training.strategies import compression_of, date_of, strategy_of, through_servers
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.accuracy.words import told, vocabulary
+from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
@@ -81,7 +83,7 @@ def measured_case(
         raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
     notes: list[str] = []
     mesh = mesh_of(row)
-    chosen = reading or platform_of(row).readings[0]
+    row = told_by(row, chosen := reading or platform_of(row).readings[0])
     model, strategy = _model(row, mesh, notes), strategy_of(row, notes)
     data: dict[str, Any] = {
         **mesh.data(row, notes),
@@ -243,6 +245,7 @@ def platform_of(row: TrainingRow) -> Platform:
         nodes=int(nodes) if nodes else -(-gpus // per_node),
         ranks=gpus,
     )
+    found = Platform(with_run(row, found.readings))
     if stated:
         return found
     assumed = f"{per_node} GPUs a node are assumed"

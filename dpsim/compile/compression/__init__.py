@@ -3,8 +3,8 @@
 Contract.  A plug-in module of this folder holds one `Compression`: a record whose fields are its
 knobs.  `transits` says which collectives take the place of a bucket's all-reduce, with what the
 device does before each, and `decode` what it does after the last; `memory` says what it keeps.
-What else is asked of it has a default: whether it begins later (`phases`), what workers push
-through servers (`pushed`), what an answer says of it (`notes`).
+What else is asked of it has a default: whether it begins later (`phases`) or leaves out steps
+(`period`), what workers push through servers (`pushed`), what an answer says of it (`notes`).
 """
 
 from __future__ import annotations
@@ -127,6 +127,12 @@ class Compression:
 
     def accept_backend(self, backend: str, where: tuple[str, ...]) -> None:
         """Refuse, at key `where`, a library of collectives that it cannot use."""
+
+    @property
+    def period(self) -> int:
+        """Steps from one exchange to the next, each with what `transits` says; those in between
+        exchange nothing.  More than one goes together with `whole`."""
+        return 1
 
     @property
     def stated(self) -> Stated:

@@ -12,7 +12,7 @@ from dpsim.compile.held import Held
 from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
-from dpsim.compile.strategies import Beside, Strategy
+from dpsim.compile.strategies import Beside, Folded, Rhythm, Strategy
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 
@@ -62,6 +62,15 @@ class Wrapper(Strategy):
     def groups(self, ranks: int) -> dict[str, Partition]:
         return self.inner.groups(ranks)
 
+    def expert_groups(self, job: Job) -> dict[str, Partition]:
+        return self.inner.expert_groups(job)
+
+    def folded(self, job: Job) -> Folded:
+        return self.inner.folded(job)
+
+    def rounds(self, job: Job) -> Rhythm | None:
+        return self.inner.rounds(job)
+
     def on_stage(self, job: Job) -> Exchange:
         return self.inner.on_stage(job)
 
@@ -95,6 +104,10 @@ class Wrapper(Strategy):
     @property
     def fused_kernels(self) -> bool:
         return self.inner.fused_kernels
+
+    @property
+    def shares_experts(self) -> bool:
+        return self.inner.shares_experts
 
     @property
     def torch_attention(self) -> bool:

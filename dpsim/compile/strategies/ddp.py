@@ -40,7 +40,7 @@ from dpsim.compile.job import (
     state_bytes,
 )
 from dpsim.compile.program import Program
-from dpsim.compile.strategies import TORCH, Lighter, Strategy, Torch
+from dpsim.compile.strategies import TORCH, Folded, Lighter, Rhythm, Strategy, Torch
 from dpsim.compile.strategies._ddp_held import held
 from dpsim.compile.strategies._ddp_step import DdpStep
 from dpsim.core import plugins, units
@@ -184,6 +184,20 @@ class Ddp(Strategy):
         """What compresses gradients in `iteration`."""
         codec = self.compression or job.compression
         return None if codec is None else codec.at(iteration)
+
+    def folded(self, job: Job) -> Folded:
+        """Of rounds of local steps, those of a round."""
+        found = self.rounds(job)
+        return Folded() if found is None else Folded(found.period)
+
+    def rounds(self, job: Job) -> Rhythm | None:
+        """Where a compression leaves out steps."""
+        codec = self._codec(job, None)
+        if codec is None or codec.period == 1 or job.ranks == 1:
+            return None
+        count = len(self._whole(gradients_of(job)))
+        coding = (f"{letter}{k}" for k in range(count) for letter in "HD")
+        return Rhythm(codec.period, outside=("W", *coding))
 
     def _message(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AliasChoices, Field
 
@@ -15,6 +15,7 @@ from dpsim.core.record import Refused, Text, record
 from dpsim.machines.devices import Link, LinkKind
 from dpsim.machines.fabrics import NodeFabric, Vertex
 from dpsim.machines.wire import add, wire
+from dpsim.machines.wiring import Wiring
 
 _NAME = re.compile(r"^(gpu|nic|nvswitch|pcie|socket|sw)(0|[1-9]\d{0,3})$")
 
@@ -72,9 +73,9 @@ class ExplicitNode(NodeFabric):
     def _require_connected(self) -> None:
         if not self._count("gpu"):
             raise Refused("no GPU; the first is called gpu0", ("vertices",))
-        graph: nx.DiGraph[Vertex] = nx.DiGraph()
-        self.build(graph, 0, self._count("gpu"), self._count("nic"))
-        reached = nx.descendants(graph, ("gpu", 0, 0)) | {("gpu", 0, 0)}
+        wiring: Any = Wiring()
+        self.build(wiring, 0, self._count("gpu"), self._count("nic"))
+        reached = wiring.reached(("gpu", 0, 0))
         for index, name in enumerate(self.vertices):
             if vertex(name) not in reached:
                 raise Refused(f"{name} is not connected to gpu0", _at(index))
@@ -116,12 +117,12 @@ def _require_unique(names: tuple[str, ...]) -> None:
 @lru_cache(maxsize=64)
 def _nearest(fabric: ExplicitNode, gpus: int, nics: int) -> tuple[int, ...]:
     """For every GPU the NIC fewest hops away; among equals in blocks of equal size."""
-    graph: nx.DiGraph[Vertex] = nx.DiGraph()
-    fabric.build(graph, 0, gpus, nics)
+    wiring: Any = Wiring()
+    fabric.build(wiring, 0, gpus, nics)
     result = []
     for gpu in range(gpus):
-        hops = nx.single_source_shortest_path_length(graph, ("gpu", 0, gpu))
-        far = [hops.get(("nic", 0, nic), len(graph)) for nic in range(nics)]
+        hops = wiring.reached(("gpu", 0, gpu))
+        far = [hops.get(("nic", 0, nic), len(wiring.nodes)) for nic in range(nics)]
         near = [nic for nic in range(nics) if far[nic] == min(far)]
         result.append(near[gpu * len(near) // gpus])
     return tuple(result)
