@@ -326,16 +326,14 @@ class Vocabulary:
     precision: tuple[KeyRule, ...]
     input: tuple[KeyRule, ...]
     recompute: tuple[KeyRule, ...]
+    execution: tuple[KeyRule, ...]
     nccl: NcclVersions
     collectives: CollectiveWords
 
 
 @cache
 def vocabulary() -> Vocabulary:
-    """The shipped words.
-
-    Raises FileRefused where the file is not right.
-    """
+    """The shipped words.  Raises FileRefused where the file is not right."""
     path = Path(__file__).with_name("words.yaml")
     data, lines = yamlfile.load(path, path.name)
     terms: dict[str, str] = {}
