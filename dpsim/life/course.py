@@ -28,8 +28,8 @@ LABELS = (
  MAINTENANCE) = range(len(LABELS))  # fmt: skip
 #: what a job answers to, as numbers; `ON`: it goes on
 BEGIN, FAILURE, SWAP, GROWTH, LOST, ON, PREEMPTED, MAINTAINED, REPLACED, CORRUPT = range(10)
-#: those after which a warm node may take a place
-BROKEN = (FAILURE, LOST, PREEMPTED, REPLACED, CORRUPT)
+#: whether a warm node may take a place after each of them
+BROKEN = np.isin(np.arange(10), (FAILURE, LOST, PREEMPTED, REPLACED, CORRUPT))
 
 
 @dataclass(frozen=True)
