@@ -110,6 +110,13 @@ def test_a_cluster_keeps_the_node_of_its_machine() -> None:
     assert "oversubscription: 1 (the file doesn't count cables" in said(account, "assumed")
 
 
+def test_a_node_has_as_many_nics_as_it_has_cables() -> None:
+    account = bring("ibnetdiscover-hdr-superbench.txt", machine="dgx-h100")
+    assert account.document is not None
+    assert account.document["nics_per_node"] == 1  # one HCA in every host of the file
+    assert "nics_per_node: 1 (1 cable a node; dgx-h100 has 8)" in said(account, "taken")
+
+
 @pytest.mark.parametrize(
     ("name", "wanted", "words"),
     [

@@ -10,7 +10,8 @@ import pytest
 
 from dpsim.cli.app import app
 from dpsim.core.record import Refused
-from dpsim.core.yamlfile import loads
+from dpsim.core.yamlfile import dump_yaml, loads
+from dpsim.machines.exchange import machine_graph, write_graph
 from dpsim.machines.machine import load_machine
 from dpsim.measurements.importing import (
     import_machine,
@@ -23,6 +24,7 @@ from dpsim.measurements.importing import (
 from dpsim.measurements.importing.combine import Imported
 from dpsim.measurements.importing.facts import Facts
 from dpsim.measurements.importing.pci_ids import DEVICES
+from dpsim.measurements.kinds import Wishes, account_of
 
 DATA = Path(__file__).parent / "data" / "topology"
 CPU = 'arch="x86_64" vendor="GenuineIntel" familyid="6" modelid="143"'
@@ -713,3 +715,30 @@ def test_a_refusal_leaves_no_file(tmp_path: Path) -> None:
 def test_a_machine_is_named_after_its_file() -> None:
     assert name_for(Path("my rack.yaml")) == "my-rack"
     assert name_for(Path("---.yaml")) == name_for(None) == "imported"
+
+
+# --- graphs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".graphml", ".json"])
+def test_a_graph_of_alike_nodes_becomes_the_machine_that_it_was_drawn_of(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"nodes{suffix}"
+    write_graph(machine_graph("dgx-1v", 2), path)
+    account = account_of(path, Wishes(machine="dgx-1v", name="mine"))
+    assert account.makes == "machine"
+    (tmp_path / "mine.yaml").write_text(dump_yaml(account.document), "utf-8")
+    one, other = load_machine(str(tmp_path / "mine.yaml")), load_machine("dgx-1v")
+    assert (one.gpus_per_node, one.device) == (other.gpus_per_node, other.device)
+    wires = [each.topology(1).graph.edges(data="link") for each in (one, other)]
+    mine, drawn = (sorted((link.bandwidth, link.kind) for _, _, link in each) for each in wires)
+    assert mine == drawn
+
+
+def test_a_graph_whose_nodes_differ_is_refused(tmp_path: Path) -> None:
+    graph = machine_graph("dgx-1v", 2)
+    graph["node1/gpu0"]["node1/gpu1"]["bandwidth_bytes_per_s"] /= 2
+    write_graph(graph, tmp_path / "nodes.json")
+    with pytest.raises(Refused, match="node0 and node1 differ"):
+        account_of(tmp_path / "nodes.json", Wishes())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.measurements import brought
 from dpsim.measurements.kinds import Account, Wishes
@@ -94,3 +95,57 @@ def test_every_flag_is_told(tmp_path: Path) -> None:
     text = told(bring(tmp_path, SHAPE + " ".join(f"--{flag}" for flag in flags)))
     for flag in flags:
         assert flag.split()[0] in text, flag
+
+
+# -- how kernels are made -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flags", "path", "value"),
+    [
+        ("--torch_compile", "execution", {"compile": True}),
+        ("--torch_compile_mode reduce-overhead", "execution",
+         {"compile": True, "cuda_graphs": True}),
+        ("--torch_compile True --torch_compile_backend cudagraphs", "execution",
+         {"compile": False, "cuda_graphs": True}),
+        ("--torch_compile False", "execution", None),
+        ("--attn_implementation flash_attention_2", "model.attention", "flash"),
+        ("--attn_implementation flash_attention_3 --torch_compile", "model.attention", "flash3"),
+        ("--optim adamw_torch_fused", "optimizer", {"kind": "adam", "fused": True}),
+        ("--optim adamw_torch", "optimizer", {"kind": "adam", "fused": "foreach"}),
+        ("--optim adafactor", "optimizer", {"kind": "adam"}),
+        ("--tf32 true", "precision.compute", "tf32"),
+        ("--tf32 true --bf16 true", "precision.compute", "bf16"),
+        ("--ddp_bucket_cap_mb 50", "strategy.bucket_cap_mb", 50),
+    ],
+)  # fmt: skip
+def test_the_trainer_s_words_of_kernels_are_keys(
+    flags: str, path: str, value: object, tmp_path: Path
+) -> None:
+    account = bring(tmp_path, TRAINER + flags, model="llama-3-8b")
+    assert key(account, path) == value
+
+
+def test_accelerate_s_compiler_is_a_key_where_kernels_are_counted(tmp_path: Path) -> None:
+    text = (
+        "distributed_type: MULTI_GPU\nnum_processes: 8\ndynamo_config:\n"
+        "  dynamo_backend: INDUCTOR\n  dynamo_mode: max-autotune\n"
+    )
+    graphs = {"compile": True, "cuda_graphs": True}
+    assert key(bring(tmp_path, text, "a.yaml", "llama-3-8b"), "execution") == graphs
+    other = bring(tmp_path, text, "a.yaml", "resnet50")
+    assert key(other, "execution") == {"cuda_graphs": True}
+    assert "not for this model" in "".join(other.findings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "distributed_type: MULTI_GPU\nnum_processes: 0\n",
+        '{"zero_optimization": {"stage": 2}, "gradient_accumulation_steps": 0}',
+        TRAINER.replace("8", "0"),
+    ],
+)
+def test_a_count_of_zero_is_not_taken_for_unsaid(text: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="less than 1"):
+        bring(tmp_path, text, model="resnet50")

@@ -92,6 +92,10 @@ def test_a_file_can_go_to_standard_output(cli, tmp_path: Path) -> None:  # type:
     assert cli("calibrate", "steps.csv", "--ranks", "1", "-o", "made.yaml")[0] == 0
     code, out, err = cli("calibrate", "steps.csv", "--ranks", "1", "-o", "-")
     assert (code, out, err) == (0, (tmp_path / "made.yaml").read_text(), "")
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node 8 train.py\n")
+    asked = ("import", "run.sh", "--model", "resnet50", "--machine", "dgx-1v", "-o")
+    assert cli(*asked, "mine.yaml")[0] == 0
+    assert cli(*asked, "-") == (0, (tmp_path / "mine.yaml").read_text(), "")
 
 
 # -- how much is said -----------------------------------------------------------------------------
@@ -113,6 +117,8 @@ def test_quiet_leaves_the_exit_code_the_document_and_errors(cli, tmp_path: Path)
     assert cli(*grid, "--quiet") == (0, "", "")
     assert len(json.loads(cli(*grid, "-q", "--json")[1])["points"]) == 2
     assert cli("run", "nothing-such", "-q")[0] == 2
+    assert cli("show", "dgx-1v", "-q", "-o", "node.graphml") == (0, "", "")
+    assert (tmp_path / "node.graphml").exists()
     assert "Weak scaling" in cli("run", "toy.yaml")[1]  # it does not outlast its command
 
 

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from dpsim.cli.answers import answer
 from dpsim.cli.completion import things
+from dpsim.cli.manners import STANDARD
 from dpsim.cli.options import Json, Where, argument, option, out_option
+from dpsim.core.silence import no_answers
 
 PLACE = 110
 Thing = Annotated[
@@ -37,16 +39,17 @@ def show(
     out: Out = None,
 ) -> int:
     """Print a table of THING; a machine is also drawn to a picture, or written as a graph."""
+    from dpsim.report import console
     from dpsim.report.things import show_thing, write_machine
     from dpsim.report.things_document import document
 
-    if not json:
-        answer(json, lambda: None, lambda console: show_thing(
-            thing, console, nodes=nodes, sequence_length=sequence_length, out=out
-        ))  # fmt: skip
+    if out == STANDARD:
+        json, out = True, None
+    if not json and not no_answers():
+        show_thing(thing, console(), nodes=nodes, sequence_length=sequence_length, out=out)
         return 0
     said = document(thing, sequence_length)
     if out is not None:
         write_machine(thing, nodes, out)
-    answer(json, lambda: said, lambda console: None)
+    answer(json, lambda: said, lambda _: None)
     return 0

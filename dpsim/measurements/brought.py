@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dpsim.core.files import STANDARD
 from dpsim.core.outputs import write_files
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import dump_yaml
@@ -54,7 +55,7 @@ def save(account: Account, out: Path) -> None:
     if account.document is None:
         raise Refused(f"--out {out}: nothing to write follows from {account.file} ({account.kind})"
                       + (f"; {account.advice}" if account.advice else ""))  # fmt: skip
-    if out.suffix not in (".yaml", ".yml"):
+    if out != STANDARD and out.suffix not in (".yaml", ".yml"):
         raise Refused(f"--out {out}: the name ends in .yaml")
     write_files({out: text_made(account).encode()})
 

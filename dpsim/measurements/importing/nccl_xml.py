@@ -58,7 +58,7 @@ class Element:
 
 
 def claims(text: str) -> bool:
-    return text.lstrip().startswith("<")
+    return text.lstrip().startswith("<") and "<graphml" not in text[:4096]
 
 
 def read(path: Path) -> Facts:

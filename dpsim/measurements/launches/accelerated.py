@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpsim.core.record import Refused
-from dpsim.measurements.launches import zero
+from dpsim.measurements.launches import making, zero
 from dpsim.measurements.launches.draft import Draft
-from dpsim.measurements.launches.values import Where, section, truth, whole
+from dpsim.measurements.launches.values import Where, count, section, truth, whole
 
 _TYPES = {"MULTI_GPU": "multi_gpu", "FSDP": "fsdp", "DEEPSPEED": "deepspeed", "NO": "multi_gpu"}
 _START = "how processes find one another"
@@ -58,7 +58,7 @@ def fill(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
     _cluster(draft, data, where)
     _precision(draft, data, where)
     {"fsdp": _fsdp, "deepspeed": _deepspeed}.get(kind, _nothing)(draft, data, where)
-    steps = whole(data.get("gradient_accumulation_steps"), "gradient_accumulation_steps")
+    steps = count(data.get("gradient_accumulation_steps"), "gradient_accumulation_steps")
     if steps and draft.get("batch.accumulation") is None:
         line = where("gradient_accumulation_steps")
         draft.take("batch.accumulation", steps, f"gradient_accumulation_steps: {steps}", line)
@@ -73,8 +73,8 @@ def _nothing(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
 
 def _cluster(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
     """`num_processes` counts those of all machines together."""
-    ranks = whole(data.get("num_processes"), "num_processes")
-    nodes = whole(data.get("num_machines"), "num_machines") or 0
+    ranks = count(data.get("num_processes"), "num_processes")
+    nodes = count(data.get("num_machines"), "num_machines") or 0
     line = where("num_processes")
     if str(data.get("distributed_type")).upper() == "NO":
         at = where("distributed_type")
@@ -106,7 +106,7 @@ def _precision(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
 
 def _fsdp(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
     config = section(data, "fsdp_config")
-    version = whole(config.get("fsdp_version"), "fsdp_version") or 1
+    version = count(config.get("fsdp_version"), "fsdp_version") or 1
     line = where("fsdp_version")
     if "fsdp_version" in config:
         draft.take("strategy.fsdp_version", version, f"fsdp_version: {version}", line)
@@ -171,7 +171,7 @@ def _deepspeed(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
 def _deepspeed_key(draft: Draft, key: str, value: Any, line: int) -> None:
     said, steps = f"{key}: {str(value)[:60]}", "gradient_accumulation_steps"
     if key == steps:
-        if number := whole(value, steps):
+        if number := count(value, steps):
             draft.take("batch.accumulation", number, said, line)
     elif key in ("offload_optimizer_device", "offload_param_device"):
         name = key.removesuffix("_device")
@@ -191,9 +191,12 @@ def _rest(draft: Draft, data: Mapping[str, Any], where: Where, kind: str) -> Non
             _parallelism(draft, value, where)
         elif key == "use_cpu" and truth(value):
             draft.find("use_cpu: true: dpsim's machines have GPUs or TPUs")
-        elif str(key).startswith(("dynamo", "fp8")) and value and truth(value) is not False:
-            draft.ignore(said, "what a compiler or fp8 recipe does is set with host and precision",
-                         line)  # fmt: skip
+        elif key == "dynamo_config" and isinstance(value, Mapping):
+            making.dynamo(draft, value, where("dynamo_backend") or line)
+        elif key == "dynamo_backend":
+            making.dynamo(draft, {"backend": value}, line)
+        elif str(key).startswith("fp8") and value and truth(value) is not False:
+            draft.ignore(said, "what an fp8 recipe does is set with precision", line)
         else:
             draft.ignore(said, _SILENT.get(str(key), "not of this run, or no key that dpsim knows"),
                          line)  # fmt: skip
@@ -202,7 +205,7 @@ def _rest(draft: Draft, data: Mapping[str, Any], where: Where, kind: str) -> Non
 def _parallelism(draft: Draft, value: Mapping[str, Any], where: Where) -> None:
     """Sizes of a mesh: shards and replicas of FSDP, tensor and context ranks."""
     sizes = {
-        str(key).removeprefix("parallelism_config_").removesuffix("_size"): whole(size, str(key))
+        str(key).removeprefix("parallelism_config_").removesuffix("_size"): count(size, str(key))
         or 1
         for key, size in value.items()
         if str(key).endswith("_size")

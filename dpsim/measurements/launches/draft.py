@@ -30,6 +30,7 @@ class Draft:
         self.entries: list[Entry] = []
         self.findings: list[str] = []
         self.tokens: int | None = None
+        self.attention: tuple[str, str, int] | None = None
 
     def take(self, path: str, value: Any, said: str, line: int = 0) -> None:
         """Set the key `path` ("batch.per_device"), which the file says with `said`."""
@@ -71,6 +72,7 @@ class Draft:
         """The scenario with its model and its machine, named where nobody has."""
         if self.get("model") is None:
             self._model()
+        self._kernels()
         if self.get("cluster.machine") is None:
             machine = self.wanted.machine
             if machine:
@@ -82,7 +84,7 @@ class Draft:
             self.assume("cluster.nodes", 1, "the file doesn't say how many")
         if self.get("batch") is None:
             self.assume("batch.per_device", 1, "the file doesn't say how large a batch is")
-        document = {key: self.document[key] for key in _ORDER if key in self.document}
+        document = {key: self.document[key] for key in _ORDER if self.document.get(key)}
         cluster = document["cluster"]
         document["cluster"] = {"machine": cluster["machine"], **cluster}
         return Account(self.file, self.kind, capped(self.entries), "scenario", document,
@@ -99,6 +101,23 @@ class Draft:
             self.take("model", dict(data), "--model")
         else:
             self.named(asked, "--model")
+
+    def _kernels(self) -> None:
+        """Attention's kernel and the compiler, which are counted for transformers only."""
+        model = self.get("model")
+        counted = "huggingface" in model or model.get("name") in ("transformer", NO_MODEL)
+        if not counted:
+            for path in ("execution.compile", "model.attention"):
+                said = self.attention if path == "model.attention" else self.get(path)
+                if said is not None:
+                    self.find(f"{path}: kernels are counted for transformers, not for this model")
+            self.document.get("execution", {}).pop("compile", None)
+            self.entries = [e for e in self.entries if not e.text.startswith("execution.compile")]
+        elif self.attention is not None:
+            kind, said, line = self.attention
+            self.take("model.attention", kind, said, line)
+            if kind == "flash3" and self.get("execution.compile") is None:
+                self.assume("execution.compile", False, f"{said}: counted kernel by kernel", line)
 
     def named(self, name: str, said: str, line: int = 0) -> None:
         """The model that is a bundled one, or a configuration's file."""

@@ -30,6 +30,7 @@ _SUBSTITUTION = re.compile(r"\$\((?!\()[^()]*\)|`[^`]*`")
 _DIRECTIVE = re.compile(r"^#(?:SBATCH|PBS|BSUB)\s+(.*)$")
 _OPENS = re.compile(r"^(if|for|while|until|case|select)\b|^(function\s+\w+|\w+\s*\(\))\s*\{?$")
 _CLOSES = re.compile(r"^(fi|done|esac)\b|^\}")
+_SIGN = re.compile("[\"'#]")
 _TERM = re.compile(r"\s*(\d{1,12})\s*|\s*([-+*/])\s*")
 
 
@@ -155,53 +156,62 @@ def _logical(text: str, script: ShellText) -> list[tuple[str, int]]:
     """Lines without comments, those that go on joined: behind a backslash, inside quotes or
     inside the parentheses of an array."""
     found: list[tuple[str, int]] = []
-    held, start = "", 0
+    held, start = _Held(), 0
     for number, raw in enumerate(text.splitlines(), 1):
         if directive := _DIRECTIVE.match(raw):
             _directive(script, directive[1], number)
-        bare = _uncommented(raw, held)
-        start = start if held else number
-        more = bare.endswith("\\")
-        held += (
-            bare.removesuffix("\\").strip() if not held else " " + bare.removesuffix("\\").strip()
-        )
-        if more or _open(held):
+        start = start if held.parts else number
+        more = held.add(raw)
+        if more or held.open:
             continue
-        if held.strip():
-            found.append((held.strip(), start))
-        held = ""
-    return [*found, *([(held.strip(), start)] if held.strip() else [])]
+        if joined := held.text:
+            found.append((joined, start))
+        held = _Held()
+    return [*found, *([(held.text, start)] if held.text else [])]
 
 
-def _uncommented(line: str, held: str) -> str:
-    """`line` up to a comment: a # at its start or behind a blank, outside of quotes."""
-    quote = "" if not held else _open_quote(held)
-    for place, letter in enumerate(line):
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-        elif letter == "#" and (not place or line[place - 1].isspace()):
-            return line[:place].rstrip()
-    return line.rstrip()
+@dataclass
+class _Held:
+    """A logical line while it grows.  What is open is counted as lines come, never anew: a quote
+    may be as long as the file.
 
+    quote  the quote that is open, "" where none is
+    depth  parentheses that are open
+    array  whether they are those of an array that is assigned
+    """
 
-def _open_quote(text: str) -> str:
-    quote = ""
-    for letter in text:
-        if quote:
-            quote = "" if letter == quote else quote
-        elif letter in "\"'":
-            quote = letter
-    return quote
+    parts: list[str] = field(default_factory=list)
+    quote: str = ""
+    depth: int = 0
+    array: bool = False
 
+    @property
+    def text(self) -> str:
+        return " ".join(self.parts).strip()
 
-def _open(held: str) -> bool:
-    """Whether a quote, or the list of an array, is still open."""
-    if _open_quote(held):
-        return True
-    found = _ASSIGN.match(held)
-    return bool(found and found[3].startswith("(") and held.count("(") > held.count(")"))
+    @property
+    def open(self) -> bool:
+        """Whether a quote, or the list of an array, is still open."""
+        return bool(self.quote) or (self.array and self.depth > 0)
+
+    def add(self, line: str) -> bool:
+        """Take a line up to its comment (a # at its start or behind a blank, outside of quotes);
+        whether it ends in a backslash."""
+        end = len(line)
+        for found in _SIGN.finditer(line):
+            place, letter = found.start(), found[0]
+            if letter == "#" and not self.quote and (not place or line[place - 1].isspace()):
+                end = place
+                break
+            if letter in "\"'":
+                self.quote = "" if letter == self.quote else self.quote or letter
+        bare = line[:end].rstrip()
+        if not self.parts:
+            assigned = _ASSIGN.match(bare.strip())
+            self.array = bool(assigned and assigned[3].startswith("("))
+        self.depth += bare.count("(") - bare.count(")")
+        self.parts.append(bare.removesuffix("\\").strip())
+        return bare.endswith("\\")
 
 
 def _directive(script: ShellText, text: str, number: int) -> None:

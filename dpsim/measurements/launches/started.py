@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dpsim.measurements.launches import accelerated, megatron
+from dpsim.core.record import Refused
+from dpsim.measurements.launches import accelerated, making, megatron
 from dpsim.measurements.launches.arguments import Invoked
 from dpsim.measurements.launches.draft import Draft
 from dpsim.measurements.launches.shell import ShellText
@@ -30,12 +31,15 @@ _CONFIGS = ("deepspeed", "deepspeed_config", "ds_config", "config_file")
 _FSDP = {"full": "FULL_SHARD", "full_shard": "FULL_SHARD", "shard_grad_op": "SHARD_GRAD_OP",
          "hybrid": "HYBRID_SHARD", "hybrid_shard": "HYBRID_SHARD", "no_shard": "NO_SHARD",
          "hybrid_full_shard": "HYBRID_SHARD"}  # fmt: skip
+#: a flag where it stands in a line
+_FLAG = re.compile(r"(?<![^\s\"'(=])--?([A-Za-z][^\s=\"')]*)")
 _UNKNOWN = "the value is not in the file (the caller, another program or an if gives it)"
 #: what flags that change nothing here are for, by their names
 _WHY = (
     ("how processes find one another", re.compile(
         r"rdzv|master|node_rank|standalone|machine_rank|main_process|^H$|hostfile|container|role"
         r"|monitor|max_restarts|use_env|^l$|redirects|tee")),
+    ("how samples are read; the key input is for it", re.compile(r"^dataloader|^num_workers$")),
     ("where data, checkpoints and logs are", re.compile(
         r"_path$|_file$|_dir$|^save|^load|log|tensorboard|wandb|report_to|checkpoint_|tokenizer"
         r"|dataset|^split$|^data|cache|^output|_output$|resume")),
@@ -61,18 +65,27 @@ class Started:
                 return name, found[name]
         return None
 
-    def number(self, names: Sequence[str], *, own: bool = False) -> tuple[int, str, int] | None:
-        """The same as a whole number, with how it was said and its line."""
+    def number(
+        self, names: Sequence[str], *, own: bool = False, least: int = 1
+    ) -> tuple[int, str, int] | None:
+        """The same as a whole number, with how it was said and its line; Refused below `least`."""
         found = self.flag(names, own=own)
         if found is None:
             return None
         name, value = found
         line, said = self.where(name), f"{self.command.spelt.get(name, name)} {value}"
         if re.fullmatch(r"\d{1,9}", value):
+            if int(value) < least:
+                raise Refused(f"line {line}: {said}: less than {least}")
             return int(value), said, line
         self.draft.ignore(said, _UNKNOWN, line)
         self.draft.find(f"{said}: {_UNKNOWN}; set the key that it is for")
         return None
+
+    def told(self, found: tuple[str, str]) -> tuple[str, int]:
+        """How a flag was said, and its line."""
+        name, value = found
+        return f"{self.command.spelt.get(name, name)} {value}".strip()[:100], self.where(name)
 
     def fill(self) -> None:
         """Everything that the command says."""
@@ -84,6 +97,7 @@ class Started:
             self._strategy()
             self._batch()
             self._model()
+            making.fill(self)
         for name, value in {**self.command.own, **self.command.given}.items():
             if name not in self.used:
                 why = next((said for said, what in _WHY if what.search(name)), "no key of dpsim's")
@@ -140,8 +154,10 @@ class Started:
         sharding = self.flag(("sharding_strategy", "fsdp"))
         if config or self.command.launcher == "deepspeed":
             name = config[1] if config else "a file of its own"
-            stage = self.number(("zero_stage",))
-            if stage:
+            stage = self.number(("zero_stage",), least=0)
+            if stage and not stage[0]:
+                draft.take("strategy", {"kind": "ddp"}, stage[1], stage[2])
+            elif stage:
                 draft.take("strategy", {"kind": "zero", "stage": stage[0]}, stage[1], stage[2])
             else:
                 draft.assume("strategy", {"kind": "zero", "stage": 1}, "DeepSpeed", line)
@@ -181,7 +197,10 @@ class Started:
             inside = {key: value for key, value in own.items() if key.startswith(prefix)}
             data[f"{kind.lower()}_config"] = inside
             self.used |= set(inside)
-        self.used |= {"mixed_precision", *names, *_NODES, *_ALL}
+        words = {key: value for key, value in own.items() if key.startswith("dynamo_")}
+        if words:
+            data["dynamo_config"] = words
+        self.used |= {"mixed_precision", *words, *names, *_NODES, *_ALL}
         if file := self.flag(("config_file",), own=True):
             self.draft.find(f"accelerate's configuration is in {file[1][:80]}: dpsim import reads "
                             "that file too; what is said there is not taken here")  # fmt: skip
@@ -225,11 +244,16 @@ class Flags:
     """On which line a flag stands."""
 
     def __init__(self, text: str) -> None:
-        self._lines = text.splitlines()
+        self._lines: dict[str, int] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.lstrip().startswith("#"):
+                for found in _FLAG.finditer(line):
+                    self._lines.setdefault(_flat(found[1]), number)
 
     def __call__(self, name: str) -> int:
-        found = re.compile(rf"(^|[\s\"'(=])--?{re.sub('_', '[-_]', re.escape(name))}([\s=\"')]|$)")
-        for number, line in enumerate(self._lines, 1):
-            if found.search(line) and not line.lstrip().startswith("#"):
-                return number
-        return 0
+        """The first line that has the flag `name`; 0 where none has."""
+        return self._lines.get(_flat(name), 0)
+
+
+def _flat(name: str) -> str:
+    return name.replace("-", "_")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from dpsim.core.record import Refused
 
 AUTO = "auto"
+_KEY = re.compile(r"(?<![^\s{,\"'])[\"']?([^\s{,\"':]+)[\"']?\s*:")
 
 
 def whole(value: Any, what: str) -> int | None:
@@ -22,6 +24,14 @@ def whole(value: Any, what: str) -> int | None:
     except (TypeError, ValueError, OverflowError):
         raise Refused(f"{what}: {str(value)[:40]!r} is no whole number") from None
     return int(number)
+
+
+def count(value: Any, what: str) -> int | None:
+    """The same of something that there is at least one of; Refused for 0."""
+    found = whole(value, what)
+    if found == 0:
+        raise Refused(f"{what}: 0 is less than 1")
+    return found
 
 
 def truth(value: Any) -> bool | None:
@@ -48,16 +58,16 @@ class Where:
     """On which line a key of a JSON or YAML text stands."""
 
     def __init__(self, text: str) -> None:
-        self._lines = text.splitlines()
+        self._lines: dict[str, list[int]] = {}
+        for number, line in enumerate(text.splitlines(), 1):
+            for found in _KEY.finditer(line):
+                self._lines.setdefault(found[1], []).append(number)
 
     def __call__(self, key: str, under: str = "") -> int:
         """The line of `key`, of the first one behind `under`; 0 where it is not found."""
-        start = self._first(under, 0) if under else 0
-        return self._first(key, max(start - 1, 0))
+        return self._first(key, self._first(under, 1) if under else 1)
 
     def _first(self, key: str, start: int) -> int:
-        found = re.compile(rf"(^|[\s{{,\"'])\"?{re.escape(key)}\"?\s*:")
-        for number in range(start, len(self._lines)):
-            if found.search(self._lines[number]):
-                return number + 1
-        return 0
+        lines = self._lines.get(key, [])
+        place = bisect.bisect_left(lines, start)
+        return lines[place] if place < len(lines) else 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from dpsim.core.record import Refused
 from dpsim.measurements.launches.draft import Draft
-from dpsim.measurements.launches.values import AUTO, Where, section, truth, whole
+from dpsim.measurements.launches.values import AUTO, Where, count, section, truth, whole
 
 #: keys of `zero_optimization` that are keys of `strategy`
 _SAME = (
@@ -151,7 +151,7 @@ def _offload(draft: Draft, name: str, value: Any, line: int, at: str) -> None:
 def _batch(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
     """Samples of a step: DeepSpeed's three numbers, of which two give the third."""
     names = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
-    micro, steps, total = (whole(data.get(name), name) for name in names)
+    micro, steps, total = (count(data.get(name), name) for name in names)
     line = {name: where(name) for name in names}
     if steps:
         draft.take("batch.accumulation", steps, f"{names[1]}: {steps}", line[names[1]])

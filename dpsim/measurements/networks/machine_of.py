@@ -176,20 +176,19 @@ def _cable(cabling: Cabling, like: Machine) -> tuple[dict[str, Any], list[Entry]
 def _document(
     file: str, cabling: Cabling, like: Machine, network: dict[str, Any], name: str
 ) -> tuple[dict[str, Any], list[Entry]]:
-    """The machine file: the node of `like`, the network of the file."""
-    plugs = Counter(node for nodes in cabling.leaves.values() for node in nodes)
-    nics, told = like.nics_per_node, [Entry("assumed", f"nodes: as {like.name}")]
-    if cabling.counted and plugs:
-        counted = int(usual(plugs.values()))
-        if counted != nics:
-            told.append(Entry("ignored",
-                              f"{many(counted, 'cable')} a node, and {like.name} has {nics} NICs "
-                              f"(cluster.nics_per_node: {counted} takes them)"))  # fmt: skip
+    """The machine file: the node of `like` with as many NICs as nodes have cables, the network of
+    the file."""
+    told = [Entry("assumed", f"nodes: as {like.name}")]
+    nics = _cables(cabling) or like.nics_per_node
+    if nics != like.nics_per_node:
+        said = f"nics_per_node: {nics} ({many(nics, 'cable')} a node; {like.name} has "
+        told.append(Entry("taken", f"{said}{like.nics_per_node})"))
     data = {key: value for key, value in dump(like).items() if key not in ("node", "network")}
     data |= {
         "name": name or "imported",
         "description": f"Network imported from {file}; nodes as {like.name}"[:300],
         "node": {"family": plugins.name_of(like.node), **dump(like.node)},
+        "nics_per_node": nics,
         "network": network,
     }
     own = file_of(like.device)
@@ -201,4 +200,16 @@ def _document(
     }
     source = f"{file} ({cabling.format}), {like.name} where it is silent"
     data["sources"] = {**kept, "network": source}
+    if nics != like.nics_per_node:
+        data["sources"]["nics_per_node"] = f"{file} ({cabling.format}): cables of most nodes"
     return data, told
+
+
+def _cables(cabling: Cabling) -> int:
+    """How many cables most nodes have; 0 where the file doesn't count them, or names no node."""
+    if not cabling.counted:
+        return 0
+    plugs = Counter(
+        node for nodes in cabling.leaves.values() for node in nodes if node not in cabling.nameless
+    )
+    return int(usual(plugs.values())) if plugs else 0
