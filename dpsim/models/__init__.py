@@ -107,6 +107,7 @@ class Layer:
     rms           elements per sample that root-mean-square norms write, which torch's own module
                   computes in 32 bit, operation by operation
     inside        elements per sample of the gradients that its backward has at most at a time
+    inside_bytes  bytes per sample that it has beside these, where they are stated in bytes
     logits        elements per sample that a loss follows; `activations` counts them in 32 bit
     fp8_saves     bytes per sample by which fp8 keeps less than bf16: inputs of products that
                   nothing else keeps
@@ -163,6 +164,7 @@ class Layer:
     eager_op: float = 0.0
     rms: float = 0.0
     inside: float = 0.0
+    inside_bytes: float = 0.0
     logits: float = 0.0
     fp8_saves: float = 0.0
     fp8_replicated: float = 0.0

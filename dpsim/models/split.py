@@ -169,6 +169,7 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         activations_selective=share(layer.activations_selective),
         activations_op=share(layer.activations_op),
         inside=layer.inside / ranks,
+        inside_bytes=layer.inside_bytes / ranks,
         eager=layer.eager / ranks,
         eager_op=layer.eager_op if not sequence else layer.eager_op / ranks,
         rms=layer.rms / (ranks if sequence else 1),
