@@ -53,6 +53,8 @@ class Kernels(NamedTuple):
     moved, moved_back    elements per sample that kernels move which are neither products nor flash
                          attention, in forward and in backward
     products             elements per sample that those two move in forward (backward: twice)
+    weights              elements that are moved once a micro-batch in either pass
+    autocast             the same where autocast casts at each product; None: not counted
     """
 
     forward: int
@@ -60,6 +62,8 @@ class Kernels(NamedTuple):
     moved: float
     moved_back: float
     products: float
+    weights: float = 0.0
+    autocast: Kernels | None = None
 
 
 class AttentionWork(NamedTuple):
@@ -129,6 +133,7 @@ class Layer:
     batch_norm    channels of its batch normalisation; 0: it has none
     saved         which of `activations` are there for the gradients of weights alone
     once          elements that its forward moves once a micro-batch, whatever the samples
+    cast_weights  elements that kernels move once a micro-batch in either pass, whatever the samples
     scratch       elements that its forward has beside all else, whatever the samples
     detached      no gradient reaches it: its backward does not run (`frozen`)
     backward_kernels   device kernels launched in backward; None: twice `kernels`
@@ -186,6 +191,7 @@ class Layer:
     batch_norm: Annotated[int, Check(0, 10**9)] = 0
     saved: tuple[WeightInput, ...] = ()
     once: float = 0.0
+    cast_weights: float = 0.0
     scratch: float = 0.0
     detached: bool = False
     backward_kernels: Annotated[int, Check(0, 10**9)] | None = None
