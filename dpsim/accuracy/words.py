@@ -200,6 +200,7 @@ class NetworkWords:
     two_ports: Words
     kinds: tuple[NamedFabric, ...]
     generations: tuple[NamedRate, ...]
+    running: Words
     usual: dict[NetworkKind, float]
     line_rates: tuple[float, ...]
     ethernet_rates: tuple[float, ...]
@@ -325,16 +326,14 @@ class Vocabulary:
     precision: tuple[KeyRule, ...]
     input: tuple[KeyRule, ...]
     recompute: tuple[KeyRule, ...]
+    execution: tuple[KeyRule, ...]
     nccl: NcclVersions
     collectives: CollectiveWords
 
 
 @cache
 def vocabulary() -> Vocabulary:
-    """The shipped words.
-
-    Raises FileRefused where the file is not right.
-    """
+    """The shipped words.  Raises FileRefused where the file is not right."""
     path = Path(__file__).with_name("words.yaml")
     data, lines = yamlfile.load(path, path.name)
     terms: dict[str, str] = {}

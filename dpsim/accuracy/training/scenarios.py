@@ -95,7 +95,7 @@ def measured_case(
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
         "optimizer": {"kind": "adam" if model.language else "momentum"},
-        **next(told(vocabulary().recompute, row.text("act_ckpt").lower()))[0],
+        **_execution(row, model),
         **_input(row),
         "collective": _collective(row, chosen, notes),
         "engine": "vectorised",
@@ -133,6 +133,16 @@ def _input(row: TrainingRow) -> dict[str, Any]:
     """What feeds the ranks, where the row says it."""
     found = next(told(vocabulary().input, row.text("task").lower()), None)
     return {"input": found[0]} if found else {}
+
+
+def _execution(row: TrainingRow, model: ModelChoice) -> dict[str, Any]:
+    """What is computed again, and how kernels are made, where words say it and the model's are
+    known."""
+    words, said = vocabulary(), row.text("strategy_detail").lower()
+    again = next(told(words.recompute, row.text("act_ckpt").lower(), row.text))[0]
+    found = next(told(words.execution, said, row.text), None)
+    known = found and model.language and "huggingface" in model.data
+    return {**again, "execution": found[0]} if found and known else again
 
 
 # -- the sections of a scenario -------------------------------------------------------------------
