@@ -18,7 +18,7 @@ PAGES = (
 _COMMAND = re.compile(r"^(?:\$ )?(dpsim .*)$")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 #: a block that is a file: its first line is a comment with the name
-_FILE = re.compile(r"# ([\w./-]+\.(?:yaml|csv|json|txt))\n")
+_FILE = re.compile(r"# ([\w./-]+\.(?:yaml|csv|json|txt|py))\n")
 
 
 class Shown(NamedTuple):
