@@ -140,14 +140,26 @@ class TrainingRun:
 
 
 @dataclass(frozen=True)
+class SavedLevel:
+    """Checkpoints to one place: memory, peer or storage; the rest as of `Saved`."""
+
+    to: str
+    every_s: float
+    steps: int
+    pause_s: float
+    write_s: float
+
+
+@dataclass(frozen=True)
 class Saved:
-    """The checkpoints of a run.
+    """The checkpoints of a run; of several levels those of the finest that outlives a node.
 
     every_s    of steps between two of them; `steps` as many
     bytes      None where how long writing takes was given
     pause_s    for which steps stand still; write_s: until the checkpoint is of use
     young_s    Young's interval for what one costs and the first mean time between failures
     daly_s     Daly's of higher order
+    levels     all of them, finest first, where there are several
     """
 
     every_s: float
@@ -158,6 +170,7 @@ class Saved:
     restore_s: float
     young_s: float
     daly_s: float
+    levels: tuple[SavedLevel, ...] = ()
 
 
 @dataclass(frozen=True)

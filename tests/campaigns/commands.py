@@ -49,7 +49,8 @@ WRITTEN = {
     "times.csv": "rank,step,seconds\n" + _STEPS,
     "steps.csv": "step,seconds\n" + "".join(f"{k},{0.1 + 0.001 * (k % 7)}\n" for k in range(40)),
     "mine.yaml": "model: {name: resnet50}\ncluster: {machine: dgx-h100, nodes: 1}\n" + _JOB,
-    "resnet50.yaml": "model: {name: resnet50}\ncluster: {machine: dgx-h100, nodes: 1}\n" + _JOB
+    "resnet50.yaml": "model: {name: resnet50}\ncluster: {machine: dgx-h100, nodes: 1}\n"
+    + _JOB
     + "training: {epochs: 90, dataset: 1281167}\nprice: {per_device_hour: 2.5 usd}\n",
     "jobs.txt": "JobID|State|Start|End|NNodes\n1|NODE_FAIL|2026-01-01T00:00:00|2026-01-02T00:00:00"
     "|4\n2|COMPLETED|2026-01-02T00:00:00|2026-01-04T00:00:00|4\n",
