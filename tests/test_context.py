@@ -80,6 +80,16 @@ def test_a_gather_collects_keys_and_values_twice_and_scatters_their_gradients() 
     ]
 
 
+@pytest.mark.parametrize("kind", ["ring", "all_gather"])
+def test_copied_keys_are_as_wide_as_queries(kind: str) -> None:
+    """Eight heads of queries share four of keys, so copies are twice as many."""
+    shared, copied = (
+        exchanged(toy(context={"kind": kind, "copied_keys": copies}, strategy=MEGATRON))
+        for copies in (False, True)
+    )
+    assert copied == [(name, ranks, 2 * size, times) for name, ranks, size, times in shared]
+
+
 @pytest.mark.parametrize("run", json.loads((DATA / "orders.json").read_text())["runs"], ids=str)
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "fsdp1", "zero_redundancy_optimizer"])
 def test_torchs_strategies_send_what_torch_sends(run: dict[str, Any], strategy: str) -> None:

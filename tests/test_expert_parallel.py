@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 
 import dpsim.models
+from dpsim.compile.job import Job
+from dpsim.compile.layout import Layout
+from dpsim.compile.pipeline import cast
 from dpsim.compile.placement import Mesh
 from dpsim.compile.routing import SPREAD, Moe, fullest, nodes_reached, ways
+from dpsim.compile.schedules.one_f_one_b import OneFOneB
+from dpsim.compile.strategies.fsdp import Fsdp
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.models import Layer, Model, Tensor
+from dpsim.models.compute import LayerTime
+from dpsim.models.precision import Optimizer, Precision
 from dpsim.predict.advice import _both
 from dpsim.predict.prediction import predict
 from tests.asked import case_of, predicted, refusal
@@ -142,7 +150,81 @@ def test_a_model_without_experts_has_none_to_share_out() -> None:
 
 
 def test_strategies_that_do_not_know_experts_refuse() -> None:
-    assert "sharing out experts is modelled with ddp" in refusal(toy(strategy={"kind": "fsdp"}))
+    said = refusal(toy(strategy={"kind": "fsdp1"}))
+    assert "sharing out experts is not modelled with fsdp1; 1 is accepted, or ddp, fsdp" in said
+
+
+def timed(strategy: dict[str, Any], **rest: Any) -> list[tuple[str, tuple[int, ...], float]]:
+    return exchanged(toy(ranks=8, expert=4, strategy=strategy, **rest))
+
+
+def test_fsdp_shares_experts_among_those_that_hold_the_same() -> None:
+    """8 ranks, of which 4 share out 8 experts: two ranks hold the same 2 M parameters."""
+    everyone, same, tokens = tuple(range(8)), (0, 4), ("all_to_all", (0, 1, 2, 3), 2.0 * MIB)
+    dense, sparse = ("all_gather", everyone, 4e6), ("all_gather", same, 8e6)
+    forward = [dense, sparse, tokens, tokens]
+    backward = [sparse, dense, tokens, tokens, ("reduce_scatter", same, 8e6)]
+    assert timed({"kind": "fsdp"}) == [*forward, *backward, ("reduce_scatter", everyone, 4e6)]
+
+
+def test_hybrid_sharding_reduces_the_shards_of_experts_among_their_replicas() -> None:
+    sent = timed({"kind": "fsdp", "shard": 4})
+    reduced = [x for x in sent if x[0] in ("reduce_scatter", "all_reduce") and len(x[1]) > 1]
+    dense = [("reduce_scatter", (0, 1, 2, 3), 4e6), ("all_reduce", (0, 4), 1e6)]
+    assert reduced == [("all_reduce", (0, 4), 8e6), *dense]
+    said = refusal(toy(ranks=8, expert=4, strategy={"kind": "fsdp", "shard": 2}))
+    assert "strategy.shard: 2 ranks that share the parameters do not hold every expert" in said
+
+
+@pytest.mark.parametrize("engine", ["event", "vectorised"])
+def test_a_step_of_sharded_experts_is_its_chain(engine: str) -> None:
+    """On `ideal` an exchange takes 1 ms and S / (10 MiB/ms): the dense layer's gather, behind it
+    the experts', beside the dense layer's forward; all-to-alls of 2 MiB, forward, all-to-alls,
+    backward.  Gathers of backward are ahead of need, and of the reduce-scatters the dense layer's
+    alone stands behind all."""
+    found = predicted(toy(ranks=8, expert=4, strategy={"kind": "fsdp"}, engine=engine)).step_time_s
+    dense, sparse = (1 + size / (10 * MIB) for size in (4e6, 8e6))
+    forward, backward = dense + sparse + 2 * 1.2 + 2, 2 * 1.2 + 4 + 2
+    assert found == pytest.approx(1e-3 * (forward + backward + dense))
+
+
+@pytest.mark.parametrize(("stage", "flushed"), [(2, 1), (3, 2)])
+def test_deepspeed_reduces_experts_by_themselves(stage: int, flushed: int) -> None:
+    """Stage 2 has one bucket, of which each part is reduced on its own; stage 3 two."""
+    sent = timed({"kind": "zero", "stage": stage})
+    operation = {2: "all_reduce", 3: "reduce_scatter"}[stage]
+    reduced = [x for x in sent if x[0] == operation and x[1] != (0, 1, 2, 3)]
+    assert reduced == [(operation, (0, 4), 8e6), (operation, tuple(range(8)), 4e6)]
+    gathered = [x[1:] for x in sent if x[0] == "all_gather"]
+    assert ((0, 4), 8e6) in gathered
+    assert ((0, 1, 2, 3, 4, 5, 6, 7), 4e6) in gathered
+    case = case_of(toy(ranks=8, expert=4, strategy={"kind": "zero", "stage": stage}))
+    ops = case.programs.asked.program(0).ops
+    assert len({op.name.partition(".")[0] for op in ops if op.operation == operation}) == flushed
+
+
+def test_deepspeed_does_not_run_hpz_with_experts() -> None:
+    knobs = {"kind": "zero", "stage": 3, "zero_hpz_partition_size": 2}
+    assert "does not run hpZ" in refusal(toy(strategy=knobs))
+
+
+@pytest.mark.parametrize(
+    "strategy", [{"kind": "fsdp"}, {"kind": "zero", "stage": 3, "as_shipped": False}]
+)
+def test_a_shard_of_experts_is_that_of_those_that_hold_the_same(strategy: dict[str, Any]) -> None:
+    """fp32 with Adam's two states: 12 bytes beside gradients of 1/8 of 1 M and 1/2 of 2 M."""
+    data = toy(ranks=8, expert=4, strategy=strategy, optimizer={"kind": "adam"})
+    parts = predicted(data).points[0].memory.parts
+    states = parts["parameters"] + parts["optimizer states"]
+    assert states == pytest.approx(12 * (1e6 / 8 + 2e6 / 2))
+    assert parts["gathered parameters"] >= 4 * 2e6
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "zero"])
+def test_overlap_is_refused_where_every_pass_gathers(kind: str) -> None:
+    strategy = {"kind": kind, **({"stage": 3} if kind == "zero" else {})}
+    said = refusal(toy(strategy=strategy, batch={"accumulation": 2}, moe={"overlap": True}))
+    assert "moe.overlap: beside the computing of another micro-batch is modelled with ddp" in said
 
 
 # -- how tokens are carried -----------------------------------------------------------------------
@@ -303,3 +385,52 @@ def test_collectives_are_those_of_torch(world: dict[str, Any]) -> None:
     data = toy(ranks=world["ranks"], expert=world["expert"], model={"layers": layers})
     found = [[operation, list(ranks), size] for operation, ranks, size in exchanged(data)]
     assert found == world["sent"]
+
+
+# -- sharded experts ------------------------------------------------------------------------------
+
+SHARDED = json.loads((Path(__file__).parent / "data/experts/fsdp.json").read_text())
+
+
+def sharded(world: dict[str, Any]) -> list[list[Any]]:
+    """What dpsim says of a world of `validation/record_expert_shards.py`, in its words."""
+    shape, ranks, expert = SHARDED["shape"], world["ranks"], world["expert"]
+    width, experts, many = shape["width"], shape["experts"], world.get("accumulation", 1)
+    square = Tensor("weight", (width, width))
+    sent = float(shape["tokens"] * width)
+    layers = [Layer(name="head", tensors=(square,))]
+    for k in range(shape["blocks"]):
+        unit = f"blocks.{k}"
+        layers.append(Layer(name=f"{unit}.dense", tensors=(square,), unit=unit))
+        cubic = (Tensor("experts", (experts // expert, width, width)),)
+        layers.append(
+            Layer(name=f"{unit}.experts", tensors=cubic, unit=unit, routed=sent,
+                  experts=experts // expert, chosen=shape["chosen"])
+        )  # fmt: skip
+    layers.append(Layer(name="tail", tensors=(square,)))
+    mesh = Mesh(data=ranks, expert=expert)
+    groups = ways(Moe(), mesh.expert_groups(0), None, shape["chosen"], experts)
+    layout = Layout(mesh, OneFOneB(), (tuple(range(len(layers))),), routes=(groups,))
+    job = Job(
+        Model(name="recorded", layers=tuple(layers)), ranks,
+        (LayerTime(1.0, 2.0, "compute"),) * len(layers), many, 1,
+        Precision(compute=world.get("compute", "fp32"), reduce=world.get("reduce")),
+        Optimizer(kind="none"), expert_ranks=mesh.expert_data,
+    )  # fmt: skip
+    knobs = {key: world[key] for key in ("shard", "reshard_after_forward") if key in world}
+    found = cast(layout, Fsdp(**knobs), (1,) * ranks, lambda stage, samples: job)
+    return [
+        [op.operation, list(found.peers(0, op.group)), op.bytes]
+        for op in found.program(0).ops
+        for _ in range(op.repeats)
+        if op.exchanges and not op.control and len(found.peers(0, op.group)) > 1
+    ]
+
+
+@pytest.mark.parametrize(
+    "world", SHARDED["worlds"], ids=lambda w: "-".join(list(w)[2:-1]) or "plain"
+)
+def test_sharded_experts_exchange_what_torch_does_in_its_order(world: dict[str, Any]) -> None:
+    """FSDP2 as torchtitan wraps blocks with experts: over all ranks what is outside experts, over
+    those that hold the same ones the experts, hybrid sharding and accumulation too."""
+    assert sharded(world) == world["sent"]

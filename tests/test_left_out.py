@@ -70,6 +70,19 @@ def test_refused_rows_are_charged_what_linear_scaling_misses(rows: list[dict[str
     assert figures["charged_mean"] == pytest.approx((figures["median"] + 1.96) / 2)
 
 
+def test_nothing_is_learned_of_what_readings_explain() -> None:
+    """Where the readings of a row lie as far apart as it is off, no other width is needed."""
+    logs = np.array([0.5, -0.5] * 6)
+    groups = np.repeat(["a", "b", "c"], 4)
+    one, apart = np.ones(len(logs)), np.full(len(logs), 0.6)
+    causes = {"any": Cause(one, one), "readings": Cause(apart, apart, given=True)}
+    found = _fit_intervals.learned(causes, logs, groups)
+    assert [side[1] for side in found.widths] == [1.0, 1.0]
+    assert max(side[0] for side in found.widths) < 0.05
+    assert found.below == pytest.approx(0.6, abs=0.01)
+    assert "readings.slow" not in _fit_intervals.constants(causes, found, "", 12)
+
+
 def test_what_is_judged_has_no_part_in_its_own_width() -> None:
     """Of three groups one is ten times as far off: its own interval is that of the other two,
     widened by what these need, and no wider for the group being far off."""

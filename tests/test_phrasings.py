@@ -183,6 +183,7 @@ REFUSED: list[tuple[str, int, str, str]] = [
     ("RTX 2080 Ti / 1080 Ti", 8, "", "several accelerators"),
     ("A100 40GB or 80GB", 8, "", "several sizes"),
     ("A100 40/80GB", 8, "", "several sizes"),
+    ("NVIDIA A100-40/80", 8, "", "several sizes"),
     ("A100 SXM or PCIe", 8, "", "alternatives"),
     ("H100 (MIG 3g.40gb)", 8, "", "a part of a GPU"),
     ("1/2 A100", 8, "", "a part of a GPU"),

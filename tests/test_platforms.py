@@ -329,6 +329,10 @@ def test_every_kind_of_network_has_words(text: str, kind: str) -> None:
         ("RoCE v2 over 100GbE, 2 ports", 2, 100), ("Slingshot 11, 4 NICs (200 Gb/s each)", 4, 200),
         ("Gigabit Ethernet", 1, 1), ("10 Gigabit Ethernet", 1, 10), ("EFA 3200 Gbps", 8, 400),
         ("EFA 400 Gbps", 4, 100), ("Mellanox ConnectX-5 100Gb", 1, 100), ("800 Gb/s", 2, 400),
+        ("8x HDR running at EDR", 8, 100), ("4x ConnectX-7 configured as HDR InfiniBand", 4, 200),
+        ("2x200 Gb/s ConnectX-6 Dx", 2, 200), ("8 x 25 GB/s NICs", 8, 200),
+        ("200 GB/s (8 x 25 GB/s) InfiniBand", 8, 200), ("4x 200 GB/s InfiniBand", 4, 200),
+        ("8 InfiniBand NICs, 2 Tb/s", 8, 200), ("a3-megagpu-8g, 1,800 Gbps TCPXO", 8, 200),
     ],
 )  # fmt: skip
 def test_counts_and_line_rates_are_read_from_the_text(text: str, nics: int, gbits: float) -> None:

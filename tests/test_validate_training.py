@@ -15,7 +15,7 @@ from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
 from dpsim.accuracy.training.hosts import COPY
 from dpsim.accuracy.training.models import choose_model
-from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case
+from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
 from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row, unscored
 from dpsim.accuracy.training.table import TrainingRow, TrainingTable, read_table
 from dpsim.accuracy.training.validate import validated_training
@@ -897,6 +897,49 @@ def test_padded_texts_beyond_the_peak_are_played_without_their_padding(tmp_path:
     assert anchor_of(table.rows[0], table.rows).beyond_peak
     strange = replace(table.rows[0], cells=table.rows[0].cells | {"precision": "need beyond peak"})
     assert not anchor_of(strange, table.rows).beyond_peak
+
+
+BERT = {"model": "BERT-Large", "batch_per_gpu": 32, "seq_len": 512, "value": 1600.0,
+        "unit": "sequences/s", "accelerator": "NVIDIA H100-SXM5-80GB"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "answers"),
+    [
+        ({"precision": "bf16 mixed"}, [{"padding": "padded"}, {"padding": "left_out"}]),
+        ({"precision": "bf16 mixed", "padding": "all"}, [{}]),
+        ({"precision": "bf16 mixed", "seq_len": 128}, [{}]),
+        ({"precision": "bf16 mixed", "task": "SQuAD fine-tuning"}, [{}]),
+        ({"precision": "bf16 mixed", "framework": "TensorFlow 1.15"}, [{}]),
+        ({"precision": "AMP (default, not logged)", "padding": "all"},
+         [{"precision": "half"}, {"precision": "fp8"}]),
+        ({"precision": "AMP (default, not logged)", "padding": "all",
+          "accelerator": "NVIDIA A100-SXM4-80GB"}, [{}]),
+    ],
+)  # fmt: skip
+def test_what_a_row_leaves_open_of_its_run_is_a_question(
+    tmp_path: Path, changes: dict[str, Any], answers: list[dict[str, str]]
+) -> None:
+    found = platform_of(row_of(tmp_path, **BERT | changes)).readings
+    assert [{q: a.name for q, a in one.answers.items()} for one in found] == answers
+    assert sum(one.weight for one in found) == pytest.approx(1.0)
+
+
+def test_a_run_is_predicted_between_its_readings(tmp_path: Path) -> None:
+    """Uncalibrated, the middle of padded texts and of texts without padding, each alone."""
+    rows = [BERT | {"precision": "bf16 mixed", "padding": text} for text in ("", "all", "left out")]
+    cells = [dict(zip(HEAD, RESNET, strict=True)) | row for row in rows]
+    path = write(tmp_path / "t.csv", [tuple(c.values()) for c in cells], tuple(cells[0]))
+    told = validated_training(path, calibrate="none").predictions()
+    both, padded, packed = (float(row["predicted"]) for row in told)
+    assert packed > 1.8 * padded
+    assert both == pytest.approx(math.sqrt(padded * packed))
+    assert "or texts without padding (50%)" in told[0]["machine"]
+    # calibrated, both say nearly the same of the next count
+    pair = [{**cells[0], "total_gpus": 4, "value": 2000}, cells[0]]
+    path = write(tmp_path / "c.csv", [tuple(c.values()) for c in pair], tuple(pair[0]))
+    (row,) = [r for r in validated_training(path).predictions() if r["status"] == "predicted"]
+    assert float(row["predicted"]) == pytest.approx(4000, rel=0.1)
 
 
 def test_a_row_is_predicted_alike_whatever_came_before_it(tmp_path: Path) -> None:

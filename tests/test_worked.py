@@ -62,6 +62,8 @@ STEPS = {
     "pipeline_interleaved2": 0.0285,
     "pipeline_interleaved4": 0.02625,
     "pipeline_zb1p": 0.027,
+    "pipeline_zb2p": 0.027,
+    "pipeline_dualpipe": 0.026,
     "pipeline_zb1p_uneven": 0.0282,
     "pipeline_gpipe_latency": 0.0336,
     "pipeline_1f1b_latency": 0.0346,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -53,12 +53,14 @@ def faster(known: Array, width: float) -> Array:
 @dataclass(frozen=True)
 class Cause:
     """One cause: what is known of it row by row, below and above, and how a width becomes a share
-    of the logarithm.  `most` bounds the width; 0: the cause has no such side."""
+    of the logarithm.  `most` bounds the width; 0: the cause has no such side.  One that is `given`
+    is known whole, with a width of 1: nothing is learned of it."""
 
     below: Array
     above: Array
     shapes: tuple[Shape, Shape] = (plain, plain)
     most: tuple[float, float] = (3.0, 3.0)
+    given: bool = False
 
 
 Causes = Mapping[str, Cause]
@@ -75,6 +77,7 @@ def calibrated(rows: Sequence[Row]) -> Causes:
         "images": Cause(*[column(_inside)] * 2, (plain, slower), (0.0, 3.0)),
         "batch": Cause(batch, batch),
         "level": Cause(*[column(_beyond)] * 2),
+        "readings": _readings(rows),
     }
 
 
@@ -82,7 +85,14 @@ def uncalibrated(rows: Sequence[Row], sources: Mapping[str, set[str]]) -> Causes
     """Those of uncalibrated ones; `sources` of each kind of device, dtype and size."""
     column = _columns(rows)
     few = column(lambda r: float(len(sources[size_of(r)] - {r["source"]}) < KNOWN - 1))
-    return {"known": Cause(1.0 - few, 1.0 - few), "few": Cause(few, few)}
+    known = {"known": Cause(1.0 - few, 1.0 - few), "few": Cause(few, few)}
+    return known | {"readings": _readings(rows)}
+
+
+def _readings(rows: Sequence[Row]) -> Cause:
+    """How far apart the readings of rows lie: their mixture is as wide without any other cause."""
+    ends = np.array([row.get("readings", (0.0, 0.0)) for row in rows])
+    return Cause(ends[:, 0], ends[:, 1], given=True)
 
 
 def collectives(rows: Sequence[Row]) -> Causes:
@@ -182,9 +192,9 @@ def _side(causes: Causes, beyond: Array, weights: Array, side: int) -> Array:
         outside = _ROUND * np.logaddexp(0.0, (beyond - half) / _ROUND)
         return float((weights * (half + OUTSIDE * outside)).sum())
 
-    most = [cause.most[side] for cause in causes.values()]
-    start = np.array([min(0.2, end) for end in most])
-    found = minimize(loss, start, bounds=[(0.0, end) for end in most], method="L-BFGS-B")
+    ends = [(1.0, 1.0) if c.given else (0.0, c.most[side]) for c in causes.values()]
+    start = np.clip(0.2, *np.transpose(ends))
+    found = minimize(loss, start, bounds=ends, method="L-BFGS-B")
     widths: Array = found.x
     return widths
 
@@ -245,7 +255,7 @@ def _factor(needed: Array, weights: Array) -> float:
 def chosen(causes: Causes, rows: Array) -> dict[str, Cause]:
     """The causes of some rows."""
     return {
-        name: Cause(cause.below[rows], cause.above[rows], cause.shapes, cause.most)
+        name: replace(cause, below=cause.below[rows], above=cause.above[rows])
         for name, cause in causes.items()
     }
 
@@ -289,7 +299,7 @@ def constants(causes: Causes, found: Learned, told: str, n: int) -> dict[str, Co
     made = {}
     for place, (name, cause) in enumerate(causes.items()):
         for side, end in enumerate(("fast", "slow")):
-            if cause.most[side]:
+            if cause.most[side] and not cause.given:
                 width = float(found.widths[side][place]) * found.factor
                 value = width if cause.shapes[side] is not plain else math.exp(width)
                 scale = value if cause.shapes[side] is plain else 1.0

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,8 @@ NETWORK = (0.7, 1.6)
 #: error that a refused row is charged at least
 CHARGED = 0.5
 
+#: the interval of a reading that is looked at without its own
+_SURE = 0.999
 Known = dict[str, Any]
 
 
@@ -164,7 +167,16 @@ def _predicted(row: TrainingRow, anchors: Anchors) -> Known:
         usual = usual or (anchor, here, case, played)
     if usual is None:
         raise Refused(failure)
-    return _known(*usual, mixture.point(parts))
+    return {**_known(*usual, mixture.point(parts)), "readings": _apart(parts)}
+
+
+def _apart(parts: Sequence[MixturePart]) -> list[float]:
+    """How far readings alone reach below and above their middle, as logarithms."""
+    if len(parts) == 1:
+        return [0.0, 0.0]
+    bare = [replace(part, low=part.value * _SURE, high=part.value / _SURE) for part in parts]
+    ends = mixture.bounds(bare)
+    return [abs(math.log(end / mixture.point(parts))) for end in ends]
 
 
 def _known(anchor: Anchor, here: MeasuredCase, case: Case, played: Played, time: float) -> Known:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from dpsim.accuracy.denials import require_one
 from dpsim.accuracy.questions import Inquiry, Option
-from dpsim.accuracy.words import Board, Family, first, meaning, vocabulary
+from dpsim.accuracy.rules import first, meaning
+from dpsim.accuracy.words import Board, Family, vocabulary
 from dpsim.core.record import Refused
 
 #: forms of a board

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from dpsim.accuracy.words import Family, meaning, vocabulary
+from dpsim.accuracy.rules import meaning
+from dpsim.accuracy.words import Family, vocabulary
 from dpsim.core.record import Refused
 
 #: what is left where RDMA, or RoCE, is said not to be in use

@@ -24,7 +24,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsim.accuracy.denials import affirmed, in_use
-from dpsim.accuracy.words import NetworkWords, first, meaning, vocabulary
+from dpsim.accuracy.rules import first, meaning
+from dpsim.accuracy.words import NetworkWords, vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 
@@ -115,7 +116,9 @@ class LinkPhrase:
         if rate is None or rate.of or not self.count or self.each_gpu or rate.gbits in known:
             return self
         alike = any(math.isclose(rate.gbits / self.count, each, rel_tol=1e-3) for each in known)
-        return replace(self, rate=replace(rate, of=NODE)) if alike and not self.times else self
+        beyond = rate.gbits > max(known)  # what no NIC has, several have
+        node = (alike or beyond) and self.count > 1 and not self.times
+        return replace(self, rate=replace(rate, of=NODE)) if node else self
 
 
 def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -245,7 +248,8 @@ def _product(found: LinkPhrase, part: str) -> LinkPhrase:
     """`found` with its rate as the node's where `part` makes it a product, too: 400G (2x200G)."""
     rate, count = found.rate, found.count
     for told in _PRODUCT.finditer(part):
-        each, whole = float(told[2]), rate.gbits if rate and not rate.of else 0.0
+        unit = 8.0 if rate and rate.bytes else 1.0
+        each, whole = unit * float(told[2]), rate.gbits if rate and not rate.of else 0.0
         if int(told[1]) == count and math.isclose(each * count, whole, rel_tol=1e-3):
             return replace(found, rate=LinkRate(whole, NODE))
     return found
@@ -257,7 +261,8 @@ def _facts(text: str) -> LinkPhrase:
     text = words.gigabit.sub(lambda found: f"{found[1] or 1} GbE", text)
     low = text.lower()
     named = first(words.kinds, low)
-    generation = first(words.generations, low)
+    *_, at = words.running.split(low)
+    generation = first(words.generations, at) or first(words.generations, low)
     rate, rest = _rate(_without(text, words.lanes, "inside"), words)
     for read in (*(e.words for e in words.generations), words.names, *_narrow(words)):
         rest = _without(rest, read, "net")

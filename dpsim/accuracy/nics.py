@@ -8,7 +8,8 @@ from typing import Any
 
 from dpsim.accuracy.grammar import GPU, NIC, NODE, LinkPhrase, chosen, networks
 from dpsim.accuracy.questions import Inquiry, Option
-from dpsim.accuracy.words import first, vocabulary
+from dpsim.accuracy.rules import first
+from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 from dpsim.machines.devices import NetworkKind
 from dpsim.machines.fabrics.explicit import ExplicitNode
@@ -101,7 +102,9 @@ def nics_of(
     if whole is None:
         whole = _whole(read, Usual(own, usual), gpus, kind, told.asked and not told.named, asked)
     kind = _rdma(kind, read, told, whole, notes)
-    nics = _split(whole, read, usual, _limit(machine), notes)
+    platform = told.named and kind == own.kind and read.count is None
+    each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
+    nics = _split(whole, read, each, most, notes)
     rate, known = whole / nics, vocabulary().network.line_rates
     if told.total is None and not any(math.isclose(rate, each) for each in known):
         rate = max((r for r in known if r < rate), default=rate)
@@ -129,10 +132,19 @@ def _read(told: NetworkText, gpus: int, notes: list[str]) -> LinkPhrase:
     rate, nominal = found.rate, found.nominal
     if told.share > 1 and rate and rate.of == NODE:
         found = replace(found, rate=replace(rate, gbits=rate.gbits * told.share))
-    if rate and rate.bytes and nominal and math.isclose(rate.gbits / 8, nominal, rel_tol=0.05):
-        notes.append(f"Bytes per second are taken for bits: one NIC has {nominal:g} Gbit/s.")
+    if rate and rate.bytes and _bits(rate.gbits, nominal, found):
+        notes.append(f"Bytes per second are taken for bits: a NIC has {rate.gbits / 8:g} Gbit/s.")
         return replace(found, rate=replace(rate, gbits=rate.gbits / 8, bytes=False))
     return found
+
+
+def _bits(gbits: float, nominal: float | None, read: LinkPhrase) -> bool:
+    """Whether a rate in bytes is eight times that of the generation named, or, as one of several
+    NICs, eight times a line rate and beyond every one."""
+    if nominal:
+        return math.isclose(gbits / 8, nominal, rel_tol=0.05)
+    known = vocabulary().network.line_rates
+    return read.times and gbits > max(known) and gbits / 8 in known
 
 
 def _settled(read: LinkPhrase, told: NetworkText, asked: Inquiry) -> LinkPhrase:
@@ -285,7 +297,9 @@ def _several(gbits: float, read: LinkPhrase) -> bool:
     times = gbits / read.nominal if read.nominal else 1.0
     whole = times > 1.01 and math.isclose(times, round(times), rel_tol=0.01)
     of_one = read.rate is not None and read.rate.of in (GPU, NIC)
-    return whole and not of_one and (read.count is None or read.count == round(times))
+    return (
+        whole and not (of_one or read.times) and (read.count is None or read.count == round(times))
+    )
 
 
 def _split(whole: float, read: LinkPhrase, usual: float, limit: int, notes: list[str]) -> int:

@@ -18,7 +18,8 @@ from dpsim.accuracy.denials import require_plain
 from dpsim.accuracy.grammar import networks, sides
 from dpsim.accuracy.nics import NetworkText, fabric_whole, nics_of
 from dpsim.accuracy.questions import Inquiry, Option, explored
-from dpsim.accuracy.words import Board, Family, WiredNode, meaning, vocabulary
+from dpsim.accuracy.rules import meaning
+from dpsim.accuracy.words import Board, Family, WiredNode, vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
@@ -37,12 +38,14 @@ class MachineReading:
     notes    what was inferred and is not stated, one plain sentence each
     weight   how probable this reading is; those of a text add up to 1
     answers  to the questions that the text leaves open, by question
+    cells    columns of a row that tell the run as this reading has it (`training.openings`)
     """
 
     cluster: dict[str, Any]
     notes: tuple[str, ...]
     weight: float = 1.0
     answers: Mapping[str, Option] = field(default_factory=dict)
+    cells: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:

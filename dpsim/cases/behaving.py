@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +15,7 @@ from dpsim.cases.plays import Stretch
 from dpsim.cases.programs import Programs
 from dpsim.cases.work import fitted
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario

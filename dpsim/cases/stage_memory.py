@@ -7,7 +7,6 @@ from itertools import accumulate
 
 from dpsim.cases.case import Case
 from dpsim.compile.schedules import peak_in_flight
-from dpsim.compile.stage_plan import held_jobs
 from dpsim.core.record import Refused
 from dpsim.models import split
 from dpsim.models.expert_split import expert_part
@@ -76,7 +75,7 @@ def _memory(case: Case, items: Sequence[Sequence[int]]) -> tuple[list[float], li
         part = split.tensor_part(part, mesh.tensor, sequence=sequence)
     own = [case.programs.stage_job(stage, samples) for stage in range(mesh.pipeline)]
     parameters = sum(job.model.parameters for job in own)
-    held = [part for job in own for part in held_jobs(job, mesh)]
+    held = [part for job in own for part in job.parts]
     total = sum(sum(scenario.strategy.memory(part).values()) for part in held)
     each = total / parameters if parameters else 0.0
     dtype, again = case.precision.compute, scenario.recompute

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from dpsim.cases.chapters import Chapters
 from dpsim.cases.site import named
 from dpsim.core.constants import shipped
 from dpsim.core.dtypes import dtype_class
+from dpsim.core.lean import dataclass
 from dpsim.core.many import Many, added
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Compute, Parallel
@@ -22,6 +23,7 @@ from dpsim.machines.devices import Device
 from dpsim.machines.machine import load_device
 from dpsim.models import Model
 from dpsim.models.compute import DEFAULT_EFFICIENCY, LayerTime, Recompute, layer_times
+from dpsim.models.eight_bits import PRODUCTS_SHARE
 from dpsim.models.execution import HALF, PRODUCTS, Execution, executed, floor_of
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.section import load
@@ -204,9 +206,11 @@ class Pace:
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
         half = self.work.precision.compute in HALF
+        eight = PRODUCTS_SHARE if self.work.precision.compute == "fp8" else 1.0
         if self.work.execution.kernelwise and half and device.generation in PRODUCTS:
-            return PRODUCTS[device.generation]
-        return fitted(f"{self._class_of(device)}.efficiency", device) or DEFAULT_EFFICIENCY
+            return PRODUCTS[device.generation] * eight
+        found = fitted(f"{self._class_of(device)}.efficiency", device)
+        return found or DEFAULT_EFFICIENCY * eight
 
     @property
     def device_class(self) -> str:

@@ -33,14 +33,15 @@ experimental/_context_parallel/_attention.py (`rotate_method` "alltoall" and "al
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 
 from dpsim.collectives import SHIFT
 from dpsim.compile.groups import Partition
 from dpsim.compile.job import Job
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
-from dpsim.core.record import Count, Refused, record
+from dpsim.core.lean import dataclass
+from dpsim.core.record import Count, Flag, Refused, record
 from dpsim.models import AttentionWork, Layer, Model
 from dpsim.models.context_split import context_part
 
@@ -60,11 +61,15 @@ class Context:
     balance  `head_tail`: each rank has a stretch from either end of a sequence, so that causal work
              is equal; `none`: one stretch, and all wait for the last rank
     inside   neighbours of `hierarchical`; left out: those of a node, as far as heads divide
+    copied_keys  heads of queries that share keys and values have a copy each, which goes round
+             too, as in models that repeat them before attention (pytorch/torchtitan at 9dec370,
+             `torchtitan/models/llama/model.py`, repeat_kv)
     """
 
     kind: ContextKind = "ring"
     balance: Literal["head_tail", "none"] = "head_tail"
     inside: Count | None = None
+    copied_keys: Flag = False
 
     def __post_init__(self) -> None:
         if self.inside is not None and self.kind != "hierarchical":
@@ -120,9 +125,19 @@ class Splitting:
 
     # -- what they exchange ---------------------------------------------------------------------
 
+    def _bytes(self, work: AttentionWork, samples: float, width: int) -> tuple[float, float]:
+        """Bytes of queries, and of keys and values, of a rank."""
+        each = samples * (width if work.width is None else work.width)
+        keys = work.keys
+        if self.way.copied_keys and work.key_heads:
+            # where more ranks split heads than there are of keys, queries of fewer share one
+            copies = keys * work.heads / work.key_heads
+            keys = max(keys, min(copies, 2.0 * work.queries))
+        return each * work.queries, each * keys
+
     def forward(self, work: AttentionWork, samples: float, seconds: float, width: int) -> Posts:
         """Of a layer's pass that takes `seconds`, elements being `width` bytes wide."""
-        queries, keys = _bytes(work, samples, width)
+        queries, keys = self._bytes(work, samples, width)
         if self.way.kind == "all_gather" and self.torch:
             first = seconds * work.share * self._first(work)
             return (ContextPost("all_gather", CONTEXT, self.ranks * keys, 1, first),)
@@ -136,7 +151,7 @@ class Splitting:
 
     def backward(self, work: AttentionWork, samples: float, seconds: float, width: int) -> Posts:
         """The same of its backward."""
-        queries, keys = _bytes(work, samples, width)
+        queries, keys = self._bytes(work, samples, width)
         if self.torch and self.way.kind in ("ring", "all_gather"):
             return self._torch_backward(work, keys, seconds * work.share, width)
         if self.way.kind == "all_gather":
@@ -202,12 +217,6 @@ class Splitting:
 
 
 Posts = tuple[ContextPost, ...]
-
-
-def _bytes(work: AttentionWork, samples: float, width: int) -> tuple[float, float]:
-    """Bytes of queries, and of keys and values, of a rank."""
-    each = samples * (width if work.width is None else work.width)
-    return each * work.queries, each * work.keys
 
 
 def splitting(

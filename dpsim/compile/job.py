@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
@@ -11,9 +11,11 @@ from typing import NamedTuple
 from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Work
 from dpsim.core.dtypes import DTYPE_BYTES, stored_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.many import longest
 from dpsim.models import Model, Tensor
 from dpsim.models.compute import LayerTime
+from dpsim.models.expert_split import apart
 from dpsim.models.precision import Optimizer, Precision
 
 #: micro-batches from which on those that exchange nothing are folded into one
@@ -64,6 +66,9 @@ class Job:
     gpu           whether the device has queues that its host can wait for
     servers       whether gradients go through parameter servers
     whole         whether a collective costs all its bytes, however few each rank sends (`ideal`)
+    expert_ranks  ranks that hold the same experts, where experts are shared out; None: as `ranks`
+    holders       where `model` is experts alone, the ranks that hold the same of all else; None:
+                  it is not
     """
 
     model: Model
@@ -89,6 +94,27 @@ class Job:
     gpu: bool = False
     servers: bool = False
     whole: bool = False
+    expert_ranks: int | None = None
+    holders: int | None = None
+
+    def elsewhere_held(self, layer: int) -> bool:
+        """Whether the parameters of a layer are those of experts that other ranks do not have."""
+        return self.expert_ranks is not None and self.model.layers[layer].experts > 0
+
+    @property
+    def parts(self) -> tuple[Job, ...]:
+        """The job by who holds the same parameters: all of it, or, where experts are shared out,
+        what is outside experts and the experts, if there are any."""
+        if self.expert_ranks is None:
+            return (self,)
+        outside, own = apart(self.model)
+        first = replace(self, model=outside, expert_ranks=None)
+        if not own.parameters:
+            return (first,)
+        sparse = replace(
+            self, model=own, ranks=self.expert_ranks, expert_ranks=None, holders=self.ranks
+        )
+        return first, sparse
 
     def rounds(self, quiet: bool) -> Iterator[tuple[int, tuple[LayerTime, ...]]]:
         """The micro-batches of a step: number and layer times.
@@ -216,6 +242,15 @@ def due_after(
     if late:
         places = [len(order) - 1] * len(groups)
     return [order[place] for place in (accumulate(places, max) if in_turn else places)]
+
+
+def summed(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Bytes by name, of all `parts` together."""
+    found: dict[str, float] = {}
+    for part in parts:
+        for name, size in part.items():
+            found[name] = found.get(name, 0.0) + size
+    return found
 
 
 def state_bytes(job: Job, share: float) -> dict[str, float]:

@@ -3,15 +3,12 @@ other ranks hold."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from dpsim.compile.exchange import Exchange
 from dpsim.compile.job import Job
 from dpsim.compile.layout import DATA
-from dpsim.compile.placement import Mesh
 from dpsim.compile.routing import EXPERT_DATA
 from dpsim.compile.strategies import Strategy
-from dpsim.models.expert_split import apart
+from dpsim.core.lean import dataclass
 
 
 @dataclass(frozen=True)
@@ -32,22 +29,10 @@ class StagePlan:
         return "e" if self.group == EXPERT_DATA else ""
 
 
-def held_jobs(job: Job, mesh: Mesh) -> tuple[Job, ...]:
-    """`job`, one rank's part of a stage, by who holds the same parameters: all of it, or, where
-    experts are shared out, what is outside experts and the experts."""
-    if mesh.expert == 1:
-        return (job,)
-    outside, own = apart(job.model)
-    first = replace(job, model=outside)
-    if not own.parameters:
-        return (first,)
-    return first, replace(job, model=own, ranks=mesh.expert_data)
-
-
-def plans_of(strategy: Strategy, job: Job, mesh: Mesh) -> tuple[StagePlan, ...]:
+def plans_of(strategy: Strategy, job: Job) -> tuple[StagePlan, ...]:
     """The exchanges of a stage; Refused where the strategy does not know stages."""
     found = []
-    for part, group in zip(held_jobs(job, mesh), (DATA, EXPERT_DATA), strict=False):
+    for part, group in zip(job.parts, (DATA, EXPERT_DATA), strict=False):
         exchange = strategy.on_stage(part)
         found.append(StagePlan(part, exchange if part.ranks > 1 else Exchange(), group))
     return tuple(found)

@@ -84,7 +84,9 @@ class StepWalk:
     m       the micro-batch that is being issued
     act     what a schedule calls the pass that is being issued; "": there is none
     kept    a stage's backward has kept gradients of one before it
-    behind  what is done right behind every layer's pass, of (layer, whether it is forward)
+    leading what is done right before every layer's pass, once its parameters are there, of (layer,
+            whether it is forward)
+    behind  what is done right behind every layer's pass, of the same
     summed  what sums gradients of tensors that every rank of a tensor group has whole but of which
             each has seen a part of the sequence, of (name, bytes of one, how many)
     """
@@ -95,6 +97,7 @@ class StepWalk:
         self.m = 0
         self.act = ""
         self.kept = False
+        self.leading: Callable[[int, bool], None] = _nothing
         self.behind: Callable[[int, bool], None] = _nothing
         self.summed: Callable[[str, float, int], None] = _nothing
 
@@ -123,6 +126,7 @@ class StepWalk:
         """The forward of a micro-batch."""
         for i in self.job.model.forward_order:
             after = self.before_forward(i)
+            self.leading(i, True)
             self.issue.add(self.label("F", i), "forward", seconds=times[i].forward, after=after)
             self.behind(i, True)
             self.after_forward(i)
@@ -131,6 +135,7 @@ class StepWalk:
         """The backward of a micro-batch."""
         for i in self.job.model.backward_order():
             after = self.before_backward(i)
+            self.leading(i, False)
             self.issue.add(self.label("B", i), "backward", seconds=times[i].backward, after=after)
             self.behind(i, False)
             self.after_backward(i)

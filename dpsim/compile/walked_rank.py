@@ -26,6 +26,7 @@ from dpsim.compile.pipeline_rank import PipelineRank
 from dpsim.compile.program import COMPUTE, Program
 from dpsim.compile.schedules import Act
 from dpsim.compile.step import Issue, StepWalk
+from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.models.compute import LayerTime
 
@@ -73,14 +74,25 @@ class WalkedRank(PipelineRank):
 
     def program(self, acts: Sequence[Act]) -> Program:
         if self.layout.mesh.expert > 1:
-            raise Refused(
-                "sharing out experts is modelled with ddp, zero (stage 1) and megatron only; 1 is "
-                "accepted",
-                ("parallel", "expert"),
-            )
+            self._accept_experts()
         self.acts = tuple(acts)
         found = super().program(acts)
         return found if self._piped else replace(found, listing="")
+
+    def _accept_experts(self) -> None:
+        """Refuse what is not modelled where experts are shared out."""
+        if not self.strategy.shares_experts:
+            raise Refused(
+                f"sharing out experts is not modelled with {name_of(self.strategy)}; 1 is "
+                "accepted, or ddp, fsdp, zero and megatron",
+                ("parallel", "expert"),
+            )
+        if self.layout.moe.overlap:
+            raise Refused(
+                "beside the computing of another micro-batch is modelled with ddp, zero (stage 1) "
+                "and megatron; false is accepted",
+                ("moe", "overlap"),
+            )
 
     @property
     def _piped(self) -> bool:
@@ -94,10 +106,28 @@ class WalkedRank(PipelineRank):
             mark = f"@{stage}" if job.stages > 1 else ""
             walk.issue = StageIssue(self.issue, self.row, mark)
             walk.behind = lambda layer, forward: self._passed(walk, layer, forward=forward)
+            if self.layout.routes:
+                walk.leading = lambda layer, forward: self._dispatched(walk, layer, forward=forward)
             if self.layout.sequence:
                 walk.summed = lambda name, size, count: self._summed(walk, name, size, count)
             self.walks[stage] = walk
         return self.walks[stage]
+
+    def _dispatched(self, walk: StepWalk, layer: int, *, forward: bool) -> None:
+        """Send tokens to the experts of a layer, or gradients of what came back; where backward
+        computes again, forward's come first."""
+        own = walk.job.model.layers[layer]
+        sizes = self.dispatch.of_layer(walk.job, own, forward=forward)[:-1]
+        self._tokens(walk, layer, sizes, forward=forward)
+
+    def _tokens(self, walk: StepWalk, layer: int, sizes: Sequence[float], *, forward: bool) -> None:
+        """All-to-alls behind what was computed; compute waits for them."""
+        issue = walk.issue
+        assert isinstance(issue, StageIssue)
+        for size in sizes:
+            self.done, self.gate = next(iter(issue.computed), -1), issue.gate
+            self._route(walk.label("F" if forward else "B", layer), size)
+            issue.gate = self.gate
 
     def _passed(self, walk: StepWalk, layer: int, *, forward: bool) -> None:
         """Exchange behind a layer's pass, within the group that splits sequences, beside its
@@ -116,6 +146,8 @@ class WalkedRank(PipelineRank):
                 self.gate = ()
         self._exchange(name, walk.job, (layer,), forward=forward)
         issue.gate = self.gate
+        sizes = self.dispatch.of_layer(walk.job, walk.job.model.layers[layer], forward=forward)
+        self._tokens(walk, layer, sizes[-1:], forward=forward)
 
     def _summed(self, walk: StepWalk, name: str, size: float, count: int) -> None:
         """Sum gradients within the tensor group, once compute has made them."""

@@ -7,17 +7,21 @@ CACM 52(4), 2009); the third is the floor that makes small layers launch-bound.
 Where it is said how kernels are made (dpsim/models/execution.py), they run one after the other:
 t = max(FLOP of products / (peak x efficiency), their bytes / memory bandwidth) + attention's own
 kernel + bytes of all others / (0.8 x memory bandwidth), with the same floor.
+
+Products in 8 bits cast their operands first, and all else stays in 16 (dpsim/models/eight_bits.py).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, working_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
+from dpsim.models.eight_bits import CAST_BYTES, cast_elements, is_cast, rest_of
 
 #: share of the dense peak that large training kernels reach when nothing has been measured.
 #: MegaScale (arXiv:2402.15627) trains at 55 % MFU and PaLM (arXiv:2204.02311) at 46 %, whole step
@@ -90,8 +94,14 @@ def layer_times(
     """
     if device is not None and not floor:
         device = replace(device, launch_overhead=0.0)
-    roofline = Roofline(device, dtype, efficiency) if device is not None else None
-    return tuple(_layer_time(layer, roofline, samples, recompute) for layer in model.layers)
+    if device is None:
+        return tuple(_layer_time(layer, None, samples, recompute) for layer in model.layers)
+    rest = Roofline(device, rest_of(dtype), efficiency)
+    eight = Roofline(device, dtype, efficiency)
+    return tuple(
+        _layer_time(layer, eight if is_cast(layer, dtype) else rest, samples, recompute)
+        for layer in model.layers
+    )
 
 
 def beyond_peak(model: Model, dtype: str) -> float:
@@ -113,12 +123,13 @@ class Roofline:
     efficiency: float
 
     def bound(
-        self, flop: float, elements: float, parameters: float, kernels: int
+        self, flop: float, elements: float, parameters: float, kernels: int, pairs: float = 0.0
     ) -> tuple[float, str]:
-        """What one pass takes [s], and what bounds it."""
+        """What one pass takes [s], and what bounds it; `pairs` of the FLOP are attention's."""
         moved = elements * working_bytes(self.dtype) + parameters * DTYPE_BYTES[self.dtype]
+        attention = pairs * (self.peak / self.peak_of_rest - 1.0)
         times = {
-            "compute": flop / (self.device.peak_for(self.dtype) * self.efficiency),
+            "compute": (flop + attention) / (self.peak * self.efficiency),
             "memory_bandwidth": moved / self.device.memory_bandwidth,
             "host": kernels * self.device.launch_overhead,
         }
@@ -126,10 +137,10 @@ class Roofline:
 
     def one_by_one(self, own: PassWork, parameters: float, kernels: int) -> tuple[float, str]:
         """What one pass takes whose kernels run one after the other [s], and what bounds it."""
-        peak, width = self.device.peak_for(self.dtype), working_bytes(self.dtype)
+        peak, width = self.peak, working_bytes(self.dtype)
         moved = own.products * width + parameters * DTYPE_BYTES[self.dtype]
         share = self.efficiency if own.pace is None else own.pace
-        attention = own.pairs / (peak * share) if share else 0.0
+        attention = own.pairs / (self.peak_of_rest * share) if share else 0.0
         busy, bound = longest(
             {
                 "compute": (own.flop - own.pairs) / (peak * self.efficiency),
@@ -140,6 +151,24 @@ class Roofline:
         bound = longest({bound: busy + attention, "memory_bandwidth": streamed})[1]
         launches = kernels * self.device.launch_overhead
         return longest({bound: busy + attention + streamed, "host": launches})
+
+    @property
+    def peak(self) -> float:
+        """What products could reach [FLOP/s]."""
+        return self.device.peak_for(self.dtype)
+
+    @property
+    def peak_of_rest(self) -> float:
+        """What attention could reach [FLOP/s]."""
+        return self.device.peak_for(rest_of(self.dtype))
+
+    def casts(self, layer: Layer, samples: float) -> tuple[float, float]:
+        """What forward and backward take to cast operands to 8 bits [s]."""
+        if self.dtype == rest_of(self.dtype):
+            return 0.0, 0.0
+        each = CAST_BYTES / self.device.memory_bandwidth
+        ahead, back = cast_elements(layer, samples)
+        return ahead * each, back * each
 
     def moving(self, elements: float) -> float:
         """What reading or writing so many elements of the dtype takes [s]."""
@@ -156,11 +185,20 @@ class Roofline:
 
 def _rooflined(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, float, str]:
     """Forward and backward [s], and what bounds them."""
+    ahead, back = roofline.casts(layer, samples)
     if layer.streamed is not None:
-        return _one_by_one(layer, roofline, samples, layer.streamed)
+        forward, backward, bound = _one_by_one(layer, roofline, samples, layer.streamed)
+    else:
+        forward, backward, bound = _at_once(layer, roofline, samples)
+    return forward + ahead, backward + back, bound
+
+
+def _at_once(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, float, str]:
+    """The same of a layer whose kernels are not known."""
     padded = 2.0 * HALF_TILE * layer.parameters if layer.experts else 0.0
     flop, moved = layer.forward_flop * samples + padded, layer.forward_bytes * samples
-    forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels)
+    pairs = layer.pairs * samples
+    forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels, pairs)
     unpacked = roofline.unpacking(layer)
     forward += unpacked + roofline.moving(layer.once)
     if layer.detached:
@@ -169,7 +207,7 @@ def _rooflined(layer: Layer, roofline: Roofline, samples: float) -> tuple[float,
     share = touched / layer.parameters if layer.parameters else 0.0
     flop = layer.backward_flop * samples + share * padded
     moved = layer.backward_bytes * samples
-    backward, _ = roofline.bound(flop, moved, touched, layer.launched_backward)
+    backward, _ = roofline.bound(flop, moved, touched, layer.launched_backward, 2 * pairs)
     return forward, backward + unpacked, bound
 
 
@@ -212,7 +250,7 @@ def _layer_time(
     again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0
     if recompute == "selective" and roofline is not None and layer.again_kernels:
         flop, moved = layer.again_flop * samples, layer.again_bytes * samples
-        again, _ = roofline.bound(flop, moved, 0, layer.again_kernels)
+        again, _ = roofline.bound(flop, moved, 0, layer.again_kernels, flop)
     if recompute == "selective_op" and roofline is not None and layer.op_flop:
         flop, moved = layer.op_flop * samples, layer.forward_bytes * samples
         again, _ = roofline.bound(flop, moved, layer.parameters, layer.kernels)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from heapq import heappush
 from math import inf
 from typing import Any
 
@@ -21,45 +20,12 @@ import simpy
 
 from dpsim.backends import Plan
 from dpsim.machines.loads import Loads
+from dpsim.play.clock import Act, Alarm, Clock, alarm
 from dpsim.play.fairness import SAME_LEVEL, fair_rates
 
 #: flows whose remaining time is below this share of their own length end now: without it, equal
 #: flows would end one rounding error apart and multiply events
 _SAME_INSTANT = 1e-13
-
-Act = Callable[[Any], None]
-
-
-class Alarm(simpy.Event):
-    """Calls `act` when it goes off: one entry in SimPy's queue, where a process takes three."""
-
-    _ok = True
-    _value = None
-
-    def __init__(self, env: simpy.Environment, act: Act) -> None:
-        self.env = env
-        self.callbacks = [act]
-
-    def call_off(self) -> None:
-        """Nothing happens when it goes off."""
-        self.callbacks = []
-
-
-class Clock(simpy.Environment):
-    """An environment whose alarms can be set to a time, to the bit.
-
-    `busy` is SimPy's queue: true while anything is left to happen.
-    """
-
-    @property
-    def busy(self) -> Sequence[object]:
-        return self._queue
-
-    def at(self, time: float, act: Act) -> Alarm:
-        """Call `act` at `time` [s], which must not be past."""
-        alarm = Alarm(self, act)
-        heappush(self._queue, (time, simpy.events.NORMAL, next(self._eid), alarm))
-        return alarm
 
 
 class FlowShape:
@@ -102,8 +68,7 @@ class _Flow:
         env = links.env
         self.links, self.shape, self.then = links, shape, then
         self.left, self.rate, self.since = shape.size, shape.pace, env.now
-        self.alarm: Alarm | None = Alarm(env, self.end)
-        env.schedule(self.alarm, delay=shape.size / shape.pace)
+        self.alarm: Alarm | None = alarm(env, self.end, shape.size / shape.pace)
 
     def end(self, _: object) -> None:
         self.links.end(self)
@@ -243,7 +208,7 @@ class SharedLinks:
         """Work out the rates once, after everything that happens at this instant."""
         if not self._pending:
             self._pending = True
-            self.env.schedule(Alarm(self.env, self._plan))
+            alarm(self.env, self._plan)
 
     def _plan(self, _: object) -> None:
         """Set the rates of the flows on full links, and of those that no longer are.
@@ -259,8 +224,7 @@ class SharedLinks:
         for flow in before:
             if flow not in slowed:
                 flow.rate = flow.shape.pace
-                flow.alarm = Alarm(self.env, flow.end)
-                self.env.schedule(flow.alarm, delay=max(flow.left / flow.rate, 0.0))
+                flow.alarm = alarm(self.env, flow.end, max(flow.left / flow.rate, 0.0))
         self._slow_down()
 
     def _slow_down(self) -> None:
@@ -281,8 +245,7 @@ class SharedLinks:
                 flow.alarm = None
             flow.rate = rate
             first = min(first, flow.left / rate)
-        self._wake = Alarm(self.env, self._woken)
-        self.env.schedule(self._wake, delay=max(first, 0.0))
+        self._wake = alarm(self.env, self._woken, max(first, 0.0))
 
     def _limits(self, flow: _Flow, place: int) -> dict[Any, float]:
         """How often it crosses full links; its own pace is a limit too: a sender slower than its
@@ -393,6 +356,5 @@ def together(plans: Sequence[Plan], capacity: Callable[[Any], float]) -> tuple[f
 
 
 __all__ = [
-    "Act", "Alarm", "Clock", "FlowShape", "Parts", "Passage", "SharedLinks", "fair_rates", "parts",
-    "together",
+    "FlowShape", "Parts", "Passage", "SharedLinks", "fair_rates", "parts", "together",
 ]  # fmt: skip

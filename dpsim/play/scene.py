@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from dpsim.compile.behaviour import CAUSES, Behaviour, World
 from dpsim.compile.job import Job
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.play import Costs
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from dpsim.backends import Edge, Phase, Plan, Topology, link_seconds
 from dpsim.cases.case import Case
 from dpsim.compile.critical import critical_path
+from dpsim.compile.program import Cast
 from dpsim.play import leaves_node
 from dpsim.predict.player import Played, step_time
 
@@ -31,7 +32,7 @@ def bottleneck(case: Case, played: Played) -> str:
     sizes = _of_ranks(played) if pipeline else _of_path(case, played)
     largest = max(sizes, key=lambda name: sizes[name])
     if largest == "compute":
-        return compute_bound(case)
+        return compute_bound(case, _cast(case, played))
     return _network_bound(case) if largest == "network" else largest
 
 
@@ -79,16 +80,25 @@ def _of_ranks(played: Played) -> dict[str, float]:
     }
 
 
-def compute_bound(case: Case) -> str:
+def _cast(case: Case, played: Played) -> Cast | None:
+    """What was played, where its updates and copies are those of the case's own step, which may be
+    longer: where none of them is part of a micro-batch."""
+    if case.mesh.plain or case.scenario.strategy.stage_walk(case.job(max(case.shares))):
+        return None
+    return played.timeline.last.cast
+
+
+def compute_bound(case: Case, cast: Cast | None = None) -> str:
     """Which side of the roofline most of a rank's time lies on: that of layers, of every
-    micro-batch, and updates and copies, which stream through memory."""
+    micro-batch, and updates and copies, which stream through memory, as they are in `cast` (left
+    out: the case's own step)."""
     seconds: dict[str, float] = {}
     job = case.job(max(case.shares))
     for time in job.times:
         each = (time.forward + time.backward) * job.micro_batches
         seconds[time.bound] = seconds.get(time.bound, 0.0) + each
     if case.device is not None:
-        ops = case.programs.asked.program(0).ops
+        ops = (cast or case.programs.asked).program(0).ops
         streamed = sum(op.seconds for op in ops if op.kind in _STREAM)
         seconds["memory_bandwidth"] = seconds.get("memory_bandwidth", 0.0) + streamed
     return max(seconds, key=lambda name: seconds[name])

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from dpsim.cases.case import Case
 from dpsim.compile.held import ONCE, Held, Line
 from dpsim.compile.job import Job
-from dpsim.compile.stage_plan import held_jobs
 from dpsim.core.dtypes import working_bytes
 from dpsim.models import Model
 from dpsim.models.memory import (
@@ -36,9 +35,10 @@ class Instant(NamedTuple):
 def memory_of(case: Case) -> MemoryUse:
     """Memory of the busiest rank."""
     samples = max(case.shares)
-    if case.mesh.tensor > 1 and case.mesh.pipeline == 1:
+    mesh, strategy = case.mesh, case.scenario.strategy
+    if mesh.pipeline == 1 and (mesh.tensor > 1 or (mesh.expert > 1 and strategy.shares_experts)):
         job = case.programs.stage_job(0, samples)
-        if case.scenario.strategy.stage_walk(job) is not None:
+        if strategy.stage_walk(job) is not None:
             return _memory_of(case, job, 0)
     if not case.mesh.plain:
         found = (_stage_memory(case, row) for row in range(case.mesh.pipeline))
@@ -134,7 +134,7 @@ def _stage_memory(case: Case, row: int) -> MemoryUse:
     jobs = {stage: case.programs.stage_job(stage, samples) for stage in layout.held(row)}
     states: dict[str, float] = {}
     for job in jobs.values():
-        for part in held_jobs(job, case.mesh):
+        for part in job.parts:
             for name, size in scenario.strategy.memory(part).items():
                 before = states.get(name, 0.0)
                 states[name] = max(before, size) if name in ONCE else before + size

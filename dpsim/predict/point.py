@@ -7,10 +7,10 @@ except inside the small records whose keys stand among those of their point.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
+from dpsim.core.lean import dataclass
 from dpsim.describe.sampler import DealtEpoch
 from dpsim.models.memory import FITTING as FITTING
 from dpsim.models.memory import UNFIT as UNFIT

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
@@ -27,7 +28,7 @@ from dpsim.play import NotApplicable, vectorised
 from dpsim.predict import player
 from dpsim.predict.level import Level
 from dpsim.predict.level import level as solved
-from dpsim.predict.player import EngineRefused, Played
+from dpsim.predict.player import EngineRefused, Played, Tries
 from dpsim.predict.straight import Ends, line
 
 #: how far a third short step may lie off the line through the first two, relatively
@@ -38,9 +39,9 @@ MOST_SECONDS = 1.75
 NOTE = "links are not shared between communicators"
 
 
-def step_time(case: Case) -> float:
-    """The step time of `case` [s]."""
-    return play(case, splits=False).step_time
+def step_time(case: Case, tried: Tries | None = None) -> float:
+    """The step time of `case` [s], as `play` has it."""
+    return play(case, splits=False, tried=tried).step_time
 
 
 def level(case: Case, calibrate: Calibrate) -> Level:
@@ -55,17 +56,24 @@ def level(case: Case, calibrate: Calibrate) -> Level:
             own = scaled(case, found.scale)
             if _straight(own, ends, _lines(own, ends, splits=False)):
                 return found
-    return solved(case, calibrate, step_time)
+    return solved(case, calibrate, partial(step_time, tried=Tries()))
 
 
-def play(case: Case, *, splits: bool = True) -> Played:
-    """`case` played; without `splits` nothing need say what its step is made of."""
+def play(case: Case, *, splits: bool = True, tried: Tries | None = None) -> Played:
+    """`case` played; without `splits` nothing need say what its step is made of.
+
+    tried  what tries of this case at other levels have shown
+    """
     if not case.mesh.plain:
         timeline, straight = _timeline(case, splits)
         return Played(timeline, "vectorised", NOTE, straight)
+    if tried and tried.shared:
+        return _shared(case)
     try:
         return player.play(case, splits=splits)
     except EngineRefused:  # the vectorised engine does not share links
+        if tried:
+            tried.shared = True
         return _shared(case)
 
 
@@ -154,8 +162,19 @@ def _short(case: Case) -> Ends | None:
     """Micro-batches of three short steps; None where the step is no longer than they are."""
     stages, count = case.mesh.pipeline, case.scenario.batch.accumulation
     unit = max(stages, 4)
-    ends = unit // 2, unit, unit + unit // 2
-    return ends if count > ends[2] + unit else None
+    for ends in ((unit // 2, unit, unit + unit // 2), (2 * unit, 4 * unit, 3 * unit)):
+        if count > max(ends) + unit and all(_taken(case, number) for number in ends):
+            return ends
+    return None
+
+
+def _taken(case: Case, count: int) -> bool:
+    """Whether the schedule of `case` takes so many micro-batches."""
+    try:
+        case.programs.layout.schedule.refuse(case.mesh.pipeline, count)
+    except Refused:
+        return False
+    return True
 
 
 def _played(

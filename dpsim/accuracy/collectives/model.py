@@ -16,7 +16,8 @@ from dpsim.accuracy import mixture
 from dpsim.accuracy.collectives.table import CollectiveRow, StatedMachine
 from dpsim.accuracy.described import described
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
-from dpsim.accuracy.words import meaning, vocabulary
+from dpsim.accuracy.rules import meaning
+from dpsim.accuracy.words import vocabulary
 from dpsim.core import plugins, told
 from dpsim.core.processes import pool
 from dpsim.core.record import Refused, build

@@ -22,6 +22,7 @@ class RowMesh:
     """Ranks along the axes of a row's mesh; `corrected` where column dp contradicts the others.
 
     sequence, beside   tensor ranks split sequences too, and exchange beside computing
+    torch              it is one of torchtitan's
     cut                the batch of a replica is cut into a micro-batch for every stage, and blocks
                        into stages as evenly as they go
     """
@@ -34,6 +35,7 @@ class RowMesh:
     sequence: bool = False
     beside: bool = False
     cut: bool = False
+    torch: bool = False
 
     @property
     def label(self) -> str:
@@ -53,7 +55,7 @@ class RowMesh:
             }  # fmt: skip
         if self.context > 1:
             found["parallel"]["context"] = self.context
-            notes.append("keys and values are assumed to go round a ring")
+            found |= self._attending(notes)
         if self.pipeline > 1:
             found["schedule"] = _schedule(row, notes)
             if self.cut:
@@ -64,6 +66,16 @@ class RowMesh:
                 f"{self.tensor * self.pipeline * self.context}"
             )
         return found
+
+    def _attending(self, notes: list[str]) -> dict[str, Any]:
+        """The section `context`.  torchtitan gathers keys and values unless told otherwise, of as
+        many heads as queries have (pytorch/torchtitan at 9dec370, `torchtitan/config_manager.py`,
+        context_parallel_rotate_method, and `models/llama/model.py`, repeat_kv)."""
+        if self.torch:
+            notes.append("keys and values are gathered, a copy for each head of queries")
+            return {"context": {"kind": "all_gather", "copied_keys": True}}
+        notes.append("keys and values are assumed to go round a ring")
+        return {}
 
     def micro_batches(self, row: TrainingRow) -> int | None:
         """Micro-batches of a step where `grad_accum` does not say it; None where nothing does.
@@ -109,7 +121,8 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     cut = bool(words.torch_mesh.search(said))
     sequence = bool(beside) or cut
     own = RowMesh(tensor, pipeline, replicas, corrected, context)
-    return replace(own, sequence=sequence, beside=bool(beside), cut=cut and pipeline > 1)
+    split = cut and pipeline > 1
+    return replace(own, sequence=sequence, beside=bool(beside), cut=split, torch=cut)
 
 
 def _schedule(row: TrainingRow, notes: list[str]) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from dpsim.accuracy.words import told, vocabulary
+from dpsim.accuracy.rules import told
+from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
 
 #: usual proportions of decoders: parameters without embeddings, width, blocks (Brown et al.,

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
+from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
+from dpsim.accuracy.training.openings import told_by, with_run
 from dpsim.accuracy.training.servers import servers
 from dpsim.accuracy.training.strategies import compression_of, date_of, strategy_of, through_servers
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.accuracy.words import told, vocabulary
+from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
@@ -81,7 +83,7 @@ def measured_case(
         raise Refused(f"{column}: {row.text(column)[:60]!r} is not one number")
     notes: list[str] = []
     mesh = mesh_of(row)
-    chosen = reading or platform_of(row).readings[0]
+    row = told_by(row, chosen := reading or platform_of(row).readings[0])
     model, strategy = _model(row, mesh, notes), strategy_of(row, notes)
     data: dict[str, Any] = {
         **mesh.data(row, notes),
@@ -93,7 +95,7 @@ def measured_case(
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
         "optimizer": {"kind": "adam" if model.language else "momentum"},
-        **next(told(vocabulary().recompute, row.text("act_ckpt").lower()))[0],
+        **_execution(row, model),
         **_input(row),
         "collective": _collective(row, chosen, notes),
         "engine": "vectorised",
@@ -131,6 +133,16 @@ def _input(row: TrainingRow) -> dict[str, Any]:
     """What feeds the ranks, where the row says it."""
     found = next(told(vocabulary().input, row.text("task").lower()), None)
     return {"input": found[0]} if found else {}
+
+
+def _execution(row: TrainingRow, model: ModelChoice) -> dict[str, Any]:
+    """What is computed again, and how kernels are made, where words say it and the model's are
+    known."""
+    words, said = vocabulary(), row.text("strategy_detail").lower()
+    again = next(told(words.recompute, row.text("act_ckpt").lower(), row.text))[0]
+    found = next(told(words.execution, said, row.text), None)
+    known = found and model.language and "huggingface" in model.data
+    return {**again, "execution": found[0]} if found and known else again
 
 
 # -- the sections of a scenario -------------------------------------------------------------------
@@ -243,6 +255,7 @@ def platform_of(row: TrainingRow) -> Platform:
         nodes=int(nodes) if nodes else -(-gpus // per_node),
         ranks=gpus,
     )
+    found = Platform(with_run(row, found.readings))
     if stated:
         return found
     assumed = f"{per_node} GPUs a node are assumed"

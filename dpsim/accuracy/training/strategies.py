@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from dpsim.accuracy.rules import meaning, told
 from dpsim.accuracy.training.table import TrainingRow
-from dpsim.accuracy.words import meaning, told, vocabulary
+from dpsim.accuracy.words import vocabulary
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 

@@ -120,6 +120,10 @@ class Strategy:
         none."""
         return None
 
+    def expert_groups(self, job: Job) -> dict[str, Partition]:
+        """The same of the ranks that hold the same experts, where `job` is experts alone."""
+        return {}
+
     # -- where ranks decide while they run ---------------------------------------------------
 
     @property
@@ -214,6 +218,11 @@ class Strategy:
     @property
     def sharded(self) -> bool:
         """Whether a device keeps less where there are more ranks."""
+        return False
+
+    @property
+    def shares_experts(self) -> bool:
+        """Whether a system that does something in every pass knows experts that are shared out."""
         return False
 
     @property

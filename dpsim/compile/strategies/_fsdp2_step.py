@@ -2,18 +2,21 @@
 
 The rules are those of `dpsim/compile/strategies/fsdp.py`.  What is played is the host: it visits
 the groups of a forward and backward, knows which parameters are gathered, and for what the streams
-of all-gathers have been made to wait.
+of all-gathers have been made to wait.  Where experts are shared out a unit has two groups, which
+come and go together; gathers of both run one after the other, and so do reduce-scatters, for torch
+issues each kind on one stream (_fsdp_param_group.py, FSDPCommContext).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dpsim.compile.job import Job
 from dpsim.compile.strategies._unit_step import GatheredUnit, UnitStep
 from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.lean import dataclass
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:
@@ -41,29 +44,55 @@ class Fsdp2Step(UnitStep):
     """Issues the operations of one step.
 
     coming    group -> its gather, issued ahead and not waited for yet
+    members   the groups of a unit, by the first of them, which `of` names
+    following the unit after each in forward, the root before all, where the host gathers ahead of
+              need: it waits for counts of tokens where ranks send them to experts
     gate      the compute operation that the next gather has to wait for
     held      the copy-out whose gather buffer the next group's wait will give up (forward)
     parted    group whose parameters are shared by fewer ranks since forward -> the copy that did so
     inputs    reduce-scatters whose inputs are alive, the oldest first
     late      groups that are reduced when backward has ended
+    before    the last gather and the last reduce-scatter
     piped     the job is a stage of a pipeline
     """
 
     word = "group"
 
     def __init__(self, knobs: Fsdp, job: Job, groups: tuple[Group, ...]) -> None:
-        super().__init__(job, groups, knobs.shards(job.ranks))
+        super().__init__(job, groups, knobs.sharing(job))
         self.knobs = knobs
         self.raw = {g for g, group in enumerate(groups) if group.raw}
         self.piped = job.stages > 1
-        self.fewer = knobs.kept_by(self.shards, piped=self.piped)
-        self.of = {layer: g for layer, g in self.of.items() if g in self.inner}
+        self._meet(groups)
         self.parted: dict[int, int] = {}
         self.coming: dict[int, int] = {}
+        self.before: dict[str, int] = {}
         self.gate: int | None = None
         self.held: int | None = None
         self.inputs: list[int] = []
         self.late: list[int] = []
+
+    def _meet(self, groups: Sequence[Group]) -> None:
+        """Note which groups come and go together, and in what order."""
+        found: dict[tuple[int, ...], list[int]] = {}
+        for g in self.inner:
+            found.setdefault(groups[g].layers, []).append(g)
+        self.members = {one[0]: tuple(one) for one in found.values()}
+        self.members |= {root: (root,) for root in self.root}
+        firsts = [one[0] for one in found.values()]
+        self.of = {layer: one for one in firsts for layer in groups[one].layers}
+        self.previous = {b: a for a, b in pairwise([*firsts, *self.root])}
+        ahead = self.job.expert_ranks is not None
+        self.following = dict(pairwise([*self.root, *firsts])) if ahead else {}
+
+    def _fewer(self, g: int) -> int | None:
+        """How many ranks share a group's parameters between forward and backward; None: none."""
+        return self.knobs.kept_by(self.shared_by(g).shards, piped=self.piped)
+
+    def _in_turn(self, kind: str, g: int, after: tuple[int, ...]) -> tuple[int, ...]:
+        """`after`, and the one before of its kind, where they are on several communicators."""
+        several = self.job.expert_ranks is not None and kind in self.before
+        return (*after, self.before[kind]) if several else after
 
     # -- gathering ----------------------------------------------------------------------------
 
@@ -75,8 +104,9 @@ class Fsdp2Step(UnitStep):
         if parted:  # operations of one stream: the later one ends later
             self.gate = max(self.parted.pop(g), self.gate or 0)
         stream, group = (COMM_AFTER, AFTER) if parted else (COMM, "")
-        after = () if self.gate is None else (self.gate,)
+        after = self._in_turn("AG", g, () if self.gate is None else (self.gate,))
         self.coming[g] = self.all_gather(g, stream, after, again=again, group=group)
+        self.before["AG"] = self.coming[g]
 
     def _wait(self, g: int, *, again: bool) -> int | None:
         """Compute waits for a gather and copies it out; returns the copy-out."""
@@ -110,23 +140,29 @@ class Fsdp2Step(UnitStep):
             self._enter_forward(g)
         return ()
 
-    def _enter_forward(self, g: int) -> None:
-        self._gather(g, again=False)
-        copied = self._wait(g, again=False)
-        if copied is not None:
-            if self.held is not None:
-                self.gate = self.held
-            self.held = copied
+    def _enter_forward(self, first: int) -> None:
+        for g in self.members[first]:
+            self._gather(g, again=False)
+            copied = self._wait(g, again=False)
+            if copied is not None:
+                if self.held is not None:
+                    self.gate = self.held
+                self.held = copied
+        for g in self.members.get(self.following.get(first, -1), ()):
+            self._gather(g, again=False)
 
     def after_forward(self, layer: int) -> None:
         """Behind a group, give its parameters up, or all but a larger shard of them."""
-        g = self.of.get(layer)
-        if g is None or not self.visited(g) or self.fewer is None:
+        first = self.of.get(layer)
+        if first is None or not self.visited(first):
             return
-        self.there.discard(g)
-        if self.fewer < self.shards:
-            seconds = self.job.copy_seconds(self.units[g].gather / self.fewer)
-            self.parted[g] = self.issue.add(self.label("CP", g), "copy", seconds=seconds)
+        for g in self.members[first]:
+            if (fewer := self._fewer(g)) is None:
+                continue
+            self.there.discard(g)
+            if fewer < self.shared_by(g).shards:
+                seconds = self.job.copy_seconds(self.units[g].gather / fewer)
+                self.parted[g] = self.issue.add(self.label("CP", g), "copy", seconds=seconds)
 
     # -- backward -----------------------------------------------------------------------------
 
@@ -149,20 +185,22 @@ class Fsdp2Step(UnitStep):
         return ()
 
     def after_backward(self, layer: int) -> None:
-        g = self.of.get(layer)
-        if g is not None and self.visited(g):
-            if g in self.raw:
-                self.late.append(g)
-            else:
-                self._leave_backward(g)
+        first = self.of.get(layer)
+        if first is not None and self.visited(first):
+            for g in reversed(self.members[first]):
+                if g in self.raw:
+                    self.late.append(g)
+                else:
+                    self._leave_backward(g)
 
-    def _enter_backward(self, g: int) -> None:
-        self._gather(g, again=True)
-        copied = self._wait(g, again=True)
-        if copied is not None:
-            self.gate = copied
-        if g in self.previous:
-            self._gather(self.previous[g], again=True)
+    def _enter_backward(self, first: int) -> None:
+        for g in self.members[first]:
+            self._gather(g, again=True)
+            copied = self._wait(g, again=True)
+            if copied is not None:
+                self.gate = copied
+        for g in reversed(self.members.get(self.previous.get(first, -1), ())):
+            self._gather(g, again=True)
 
     def _leave_backward(self, g: int) -> None:
         """Give the parameters up; copy in and reduce, when few enough older inputs are alive.  On a
@@ -179,13 +217,16 @@ class Fsdp2Step(UnitStep):
             return  # what is frozen has no gradients
         for size, count in self._vectors(g).items():
             self.summed(self.label("SG", g), size, count)
-        while len(self.inputs) >= self.knobs.reduce_scatter_max_input_buffers:
+        most = self.knobs.reduce_scatter_max_input_buffers
+        last = self.of.get(self.units[g].layers[0], g)
+        while g == self.members[last][-1] and len(self.inputs) >= most:
             name = f"wait.{self.label('RS', g)}"
             self.issue.add(name, "wait", after=(self.inputs.pop(0),))
         seconds = self.job.copy_seconds(self.units[g].reduce)
         ready = self.issue.add(f"CI{g}", "copy", seconds=seconds)
         stream = COMM_RS if self.knobs.separate_reduce_scatter_group else COMM
-        reduced = self.reduce_scatter(g, stream, (ready,))
+        reduced = self.reduce_scatter(g, stream, self._in_turn("RS", g, (ready,)))
+        self.before["RS"] = reduced
         self.inputs.append(reduced)
         if self.shards < self.job.ranks and (self.last or not self.knobs.all_reduce_in_last):
             reduced = self.all_reduce(g, COMM_AR, (reduced,))
@@ -198,7 +239,7 @@ class Fsdp2Step(UnitStep):
         several = self.job.micro_batches > 1 and self.knobs.no_sync
         kept = self.kept if self.piped else several
         found: dict[float, int] = {}
-        for i in self.units[g].layers:
+        for i in self.units[g].own:
             layer = self.job.model.layers[i]
             for tensor in layer.tensors if layer.forward is None else ():  # flat ones are cut
                 if tensor.trained and len(tensor.shape) == 1:
@@ -214,7 +255,8 @@ class Fsdp2Step(UnitStep):
         if not self.piped or kind == "W":
             return kind == "W"
         whole = len(self.there) == len(self.units)
-        return whole and (kind != "F" or self.fewer is None)
+        stays = all(self._fewer(g) is None for g in self.inner)
+        return whole and (kind != "F" or stays)
 
     def bring(self) -> None:
         """Gather all groups, the root's first (UNSHARD)."""

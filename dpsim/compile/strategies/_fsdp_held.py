@@ -20,11 +20,12 @@ root has not begun, and nothing has been prefetched.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from dpsim.compile.held import Held, Line, so_far, temporaries
 from dpsim.compile.job import Job
 from dpsim.compile.strategies._fsdp2_step import Group
+from dpsim.core.lean import dataclass
 
 GATHERED, UNSHARDED, INPUTS = "gathered parameters", "unsharded gradients", "reduce-scatter inputs"
 
@@ -58,7 +59,8 @@ def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, floa
     sums, first = [0.0] * len(job.model.layers), job.model.forward_order[0]
     for group in groups:
         place = first if group.root or group.raw else group.layers[0]
-        sums[place] += group.stored / how.shards
+        sums[place] += group.stored / (group.sharers.shards if group.sharers else how.shards)
+    groups = _together(groups)
     late["gradients"] = always.pop("gradients")
     backward["gradients"] = so_far(job, sums, tied=False)
     if how.shards > 1:
@@ -73,6 +75,24 @@ def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, floa
     if (extra := temporaries(job, 1.0 / how.shards)) > 0:
         late["optimizer temporaries"] = extra
     return Held(always, {GATHERED: gathered}, backward, late, made)
+
+
+def _together(groups: Sequence[Group]) -> list[Group]:
+    """Groups that come and go together as one."""
+    found: dict[tuple[int, ...], Group] = {}
+    for group in groups:
+        before = found.get(group.layers)
+        found[group.layers] = (
+            group
+            if before is None
+            else replace(
+                group,
+                gather=before.gather + group.gather,
+                reduce=before.reduce + group.reduce,
+                gradient=before.gradient + group.gradient,
+            )
+        )
+    return list(found.values())
 
 
 def _gathered(how: Sharding, job: Job, groups: Sequence[Group]) -> tuple[list[float], list[float]]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import field
 from itertools import pairwise
 
 from dpsim.compile.exchange import Leg
 from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
-from dpsim.compile.strategies._units import REPLICATE, SHARD
+from dpsim.compile.strategies._units import REPLICATE, SHARD, Sharers
+from dpsim.core.lean import dataclass
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class GatheredUnit:
     """A unit as it travels: its layers in forward order, and bytes (padding apart).
 
     gather, reduce  of its parameters in the dtype that is gathered, and in the one that is reduced
+    sharers         who shares it, where they are not those of the whole step
+    own             the layers whose parameters these are, where others visit the unit too
     """
 
     layers: tuple[int, ...]
@@ -26,6 +29,8 @@ class GatheredUnit:
     gather_padding: float
     reduce_padding: float
     root: bool
+    sharers: Sharers | None = field(default=None, kw_only=True)
+    own: tuple[int, ...] = field(default=(), kw_only=True)
 
 
 class UnitStep(StepWalk):
@@ -39,6 +44,7 @@ class UnitStep(StepWalk):
     reduced   reductions that compute has not waited for
     begun     whether anything has been gathered in this step
     hybrid    a part of the ranks shares the parameters
+    sharers   who shares the parameters of a unit that does not say so
     """
 
     word = "unit"  # how listings call them
@@ -50,6 +56,7 @@ class UnitStep(StepWalk):
         self.inner = [u for u, unit in enumerate(units) if not unit.root]
         self.previous = {b: a for a, b in pairwise([*self.inner, *self.root])}
         self.of = {layer: u for u, unit in enumerate(units) for layer in unit.layers}
+        self.sharers = Sharers(job.ranks, shards)
         self.there: set[int] = set()
         self.whole: dict[int, int] = {}
         self.left: dict[int, int] = {}
@@ -75,31 +82,35 @@ class UnitStep(StepWalk):
         self, u: int, stream: str, after: tuple[int, ...], *, again: bool, group: str = ""
     ) -> int:
         """Of a unit's parameters, `again` in backward."""
-        unit, first = self.units[u], not self.begun
+        unit, first, who = self.units[u], not self.begun, self.shared_by(u)
         self.begun = True
         name = self.label("AG", u) + ("'" if again else "")
         size, padding = unit.gather + unit.gather_padding, unit.gather_padding
-        leg = Leg(name, "all_gather", size, padding, group=group or self._sharing)
-        return self.issue.send((leg,), "", stream, after, after_step=first)
+        sharing = who.named(group) if group else self._sharing(u)
+        leg = Leg(name, "all_gather", size, padding, group=sharing)
+        return self.issue.send((leg,), "", who.stream(stream), after, after_step=first)
 
     def reduce_scatter(self, u: int, stream: str, after: tuple[int, ...]) -> int:
         """Of a unit's gradients."""
         unit, name = self.units[u], self.label("RS", u)
         size, padding = unit.reduce + unit.reduce_padding, unit.reduce_padding
-        leg = Leg(name, "reduce_scatter", size, padding, group=self._sharing)
-        return self.issue.send((leg,), "", stream, after)
+        leg = Leg(name, "reduce_scatter", size, padding, group=self._sharing(u))
+        return self.issue.send((leg,), "", self.shared_by(u).stream(stream), after)
 
     def all_reduce(self, u: int, stream: str, after: tuple[int, ...]) -> int:
         """Of a shard's gradients, over the replicas; of all where nothing is sharded."""
-        unit, name = self.units[u], self.label("AR", u)
-        padding = unit.reduce_padding / self.shards
-        group = REPLICATE if self.hybrid else ""
-        leg = Leg(name, "all_reduce", unit.reduce / self.shards + padding, padding, group=group)
-        return self.issue.send((leg,), "", stream, after)
+        unit, name, who = self.units[u], self.label("AR", u), self.shared_by(u)
+        padding = unit.reduce_padding / who.shards
+        group = who.named(REPLICATE if self.hybrid else "")
+        leg = Leg(name, "all_reduce", unit.reduce / who.shards + padding, padding, group=group)
+        return self.issue.send((leg,), "", who.stream(stream), after)
 
-    @property
-    def _sharing(self) -> str:
-        return SHARD if self.hybrid else ""
+    def shared_by(self, u: int) -> Sharers:
+        """Who shares a unit's parameters."""
+        return self.units[u].sharers or self.sharers
+
+    def _sharing(self, u: int) -> str:
+        return self.shared_by(u).named(SHARD if self.hybrid else "")
 
     # -- ends ---------------------------------------------------------------------------------
 

@@ -6,12 +6,33 @@ every layer is a unit and the root holds nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dpsim.compile.groups import Partition, consecutive, fitting, strided
+from dpsim.compile.routing import EXPERT_DATA
+from dpsim.core.lean import dataclass
 from dpsim.models import Model
 
 SHARD, REPLICATE = "shard", "replicate"
+
+
+class Sharers(NamedTuple):
+    """Who shares the parameters of a unit: so many `ranks` hold the same ones, `shards` of them a
+    part each; `experts`: they are those of experts that other ranks do not have."""
+
+    ranks: int
+    shards: int
+    experts: bool = False
+
+    def named(self, group: str) -> str:
+        """Their own name for a group of ranks, "" for all of them."""
+        if not self.experts:
+            return group
+        return f"expert {group}" if group else EXPERT_DATA
+
+    def stream(self, communicator: str) -> str:
+        """Their own name for a communicator."""
+        return f"{communicator}.experts" if self.experts else communicator
 
 
 @dataclass(frozen=True)

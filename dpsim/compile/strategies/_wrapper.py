@@ -62,6 +62,9 @@ class Wrapper(Strategy):
     def groups(self, ranks: int) -> dict[str, Partition]:
         return self.inner.groups(ranks)
 
+    def expert_groups(self, job: Job) -> dict[str, Partition]:
+        return self.inner.expert_groups(job)
+
     def folded(self, job: Job) -> Folded:
         return self.inner.folded(job)
 
@@ -101,6 +104,10 @@ class Wrapper(Strategy):
     @property
     def fused_kernels(self) -> bool:
         return self.inner.fused_kernels
+
+    @property
+    def shares_experts(self) -> bool:
+        return self.inner.shares_experts
 
     @property
     def torch_attention(self) -> bool:

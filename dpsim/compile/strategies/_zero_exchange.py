@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from dpsim.compile.exchange import Leg, Message
 from dpsim.compile.job import Gradient, Job, arrival, copied, gradients_of
+from dpsim.compile.routing import EXPERT_DATA
 from dpsim.compile.strategies._zero3 import persistent
 from dpsim.core.dtypes import DTYPE_BYTES
 
@@ -44,13 +45,21 @@ class Reductions:
         gradients, last = self.gradients, list(self.job.model.backward_order())[-1]
         order = range(len(gradients)) if self.late else arrival(gradients, self.job)
         found = []
-        for bucket in assign_buckets(gradients, order, self.knobs.reduce_bucket_size):
+        for bucket in assign_buckets(gradients, order, self.knobs.reduce_bucket_size, self.apart):
             by = None if self.late else bucket.flushed_by
             size = sum(reduced_bytes(self.job, gradients[g]) for g in bucket.gradients)
             layer = last if by is None else gradients[by].ready
             legs = tuple(self._legs(bucket))
             found.append(Message(layer, legs, bucket.gradients, bytes=size))
         return tuple(found)
+
+    @property
+    def apart(self) -> set[int]:
+        """Gradients that fill buckets of their own: in stage 3 those of experts that other ranks do
+        not have (stage3.py, reduce_independent_p_g_buckets_and_remove_grads)."""
+        if self.knobs.stage < 3:
+            return set()
+        return {g for g, one in enumerate(self.gradients) if self.job.elsewhere_held(one.layer)}
 
     def copies(self) -> dict[int, float]:
         """Gradients copied into a contiguous buffer after each layer's backward [B]."""
@@ -65,14 +74,23 @@ class Reductions:
         scatter = self.knobs.stage == 3 or not self.knobs.as_shipped
         quantised = [g for g in bucket.gradients if self._quantised(self.gradients[g])]
         plain = [g for g in bucket.gradients if g not in quantised]
-        if plain:
-            name, operation = ("RS", "reduce_scatter") if scatter else ("AR", "all_reduce")
-            size = sum(reduced_bytes(self.job, self.gradients[g]) for g in plain)
-            yield Leg(name, operation, size)
+        name, operation = ("RS", "reduce_scatter") if scatter else ("AR", "all_reduce")
+        for group, members in self._by_group(plain).items():
+            size = sum(reduced_bytes(self.job, self.gradients[g]) for g in members)
+            yield Leg(name, operation, size, group=group, tail=".experts" if group else "")
         if quantised:
             size = INT4 * sum(self.gradients[g].elements for g in quantised)
             for group, share in ((NODE, 1), (ACROSS, self.knobs.node(self.job.ranks))):
                 yield Leg("A2A", "all_to_all", size / share, tail=f".{group}", group=group)
+
+    def _by_group(self, members: Iterable[int]) -> dict[str, list[int]]:
+        """Gradients of a bucket by the ranks that reduce them, as they come (stage_1_and_2.py,
+        average_tensor)."""
+        found: dict[str, list[int]] = {}
+        for g in members:
+            experts = self.job.elsewhere_held(self.gradients[g].layer)
+            found.setdefault(EXPERT_DATA if experts else "", []).append(g)
+        return found
 
     def _reduces(self, bucket: ZeroBucket) -> Iterator[Leg]:
         """One reduce per rank that owns a part of the bucket, in the order of their parts."""
@@ -106,12 +124,16 @@ class Reductions:
 
 
 def assign_buckets(
-    gradients: Sequence[Gradient], order: Iterable[int], capacity: float
+    gradients: Sequence[Gradient],
+    order: Iterable[int],
+    capacity: float,
+    apart: Collection[int] = (),
 ) -> tuple[ZeroBucket, ...]:
     """Buckets over `gradients` arriving in `order`, one open per dtype.
 
     A gradient that does not fit into `capacity` elements flushes the bucket before it is added; one
-    larger than that is alone.
+    larger than that is alone.  So does one that is `apart` where the bucket's are not, and the
+    other way round.
     """
     open_: dict[str, list[int]] = {}
     filled: dict[str, int] = {}
@@ -119,7 +141,8 @@ def assign_buckets(
     for index in order:
         gradient = gradients[index]
         members = open_.setdefault(gradient.dtype, [])
-        if members and filled[gradient.dtype] + gradient.elements > capacity:
+        full = members and filled[gradient.dtype] + gradient.elements > capacity
+        if full or (members and (members[-1] in apart) != (index in apart)):
             found.append(ZeroBucket(tuple(members), index))
             members.clear()
         filled[gradient.dtype] = gradient.elements + (filled[gradient.dtype] if members else 0)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dpsim.compile.exchange import Message
 from dpsim.compile.job import Job, gradients_of, parameters_of
 from dpsim.compile.program import BARRIER
+from dpsim.compile.routing import EXPERT_DATA
 from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies._offload import MASTER_BYTES
 from dpsim.compile.strategies._zero3 import Limits, VisitTrace, trace
@@ -176,14 +177,22 @@ class _Gathers:
     def _gather(self, parameters: tuple[int, ...]) -> None:
         if not parameters:
             return
+        by_group: dict[str, list[int]] = {}  # (partition_parameters.py, all_gather_coalesced)
+        for p in parameters:
+            experts = self.run.job.elsewhere_held(self.run.parameters[p].layer)
+            by_group.setdefault(EXPERT_DATA if experts else self.group, []).append(p)
+        for group, members in by_group.items():
+            self._gather_among(group, members)
+
+    def _gather_among(self, group: str, parameters: Sequence[int]) -> None:
+        """One all-gather of parameters that the ranks of `group` share."""
         found = [self.run.parameters[p] for p in parameters]
         quantised = self.run.knobs.zero_quantized_weights
         size = sum(min(g.bytes, INT8 * g.elements) if quantised else g.bytes for g in found)
-        issue = self.run.issue
         first = self.run.m == 0 and self.count == 0
         name = self.run.label("AG", self.count)
-        gathered = issue.collective(
-            name, "all_gather", COMM, size, after_step=first, group=self.group
+        gathered = self.run.issue.collective(
+            name, "all_gather", COMM, size, after_step=first, group=group
         )
         self.by.update(dict.fromkeys(parameters, gathered))
         self.count += 1

@@ -18,6 +18,11 @@ a root group for what no unit holds:
   a communicator of its own.
 * Resharding to fewer ranks: after forward a rank copies its larger shard; backward gathers over
   those ranks only, on their communicator.
+* Experts that are shared out are a second group of their unit, over the ranks that hold the same
+  ones, and units are gathered one ahead explicitly (pytorch/torchtitan b5bcd76c
+  torchtitan/distributed/fsdp.py, apply_fsdp_to_decoder): the last group of a unit is reduced first,
+  and waits alone for earlier reduce-scatters.  Where there are more ranks than experts, they are
+  split along the second dimension.
 """
 
 from __future__ import annotations
@@ -28,13 +33,13 @@ from typing import Annotated
 
 from dpsim.compile.groups import Partition, consecutive
 from dpsim.compile.held import Held
-from dpsim.compile.job import Job, state_bytes
+from dpsim.compile.job import Job, state_bytes, summed
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import TORCH, Exchange, Lighter, Strategy, Torch
 from dpsim.compile.strategies._fsdp2_step import AFTER, Fsdp2Step, Group
 from dpsim.compile.strategies._fsdp_held import Sharding, held
-from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
+from dpsim.compile.strategies._units import Sharers, WrappedUnit, hybrid, shards_of, units_of
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.models import Tensor
@@ -70,6 +75,7 @@ class Fsdp(Strategy):
 
     sharded = True
     torch_attention = True
+    shares_experts = True
     torch: Torch = TORCH
     reshard_after_forward: Flag | Count | None = None
     separate_reduce_scatter_group: Flag = False
@@ -86,6 +92,20 @@ class Fsdp(Strategy):
             raise Refused(f"changes nothing; it needs {need}", ("all_reduce_in_last",))
 
     # -- groups of ranks ----------------------------------------------------------------------
+
+    def sharing(self, job: Job) -> int:
+        """How many ranks share the parameters of `job`; of experts those of the same ranks that
+        hold the same ones."""
+        if job.holders is None:
+            return self.shards(job.ranks)
+        size = self.shards(job.holders) * job.ranks
+        if size % job.holders:
+            raise Refused(
+                f"{self.shards(job.holders)} ranks that share the parameters do not hold every "
+                "expert as often: experts are shared out among them; a multiple is accepted",
+                ("strategy", "shard"),
+            )
+        return size // job.holders
 
     def shards(self, ranks: int) -> int:
         """How many ranks share the parameters."""
@@ -110,7 +130,13 @@ class Fsdp(Strategy):
 
     def groups(self, ranks: int) -> dict[str, Partition]:
         """Groups of hybrid sharding, and of resharding to fewer ranks."""
-        size = self.shards(ranks)
+        return self._among(self.shards(ranks), ranks)
+
+    def expert_groups(self, job: Job) -> dict[str, Partition]:
+        return self._among(self.sharing(job), job.ranks)
+
+    def _among(self, size: int, ranks: int) -> dict[str, Partition]:
+        """The same of `ranks` of which so many share the parameters."""
         found = hybrid(size, ranks)
         kept = self.kept_by(size)
         if kept is not None and kept < size:
@@ -137,7 +163,7 @@ class Fsdp(Strategy):
 
     def on_stage(self, job: Job) -> Exchange:
         """Nothing beside what every pass does."""
-        return Exchange(shards=self.shards(job.ranks))
+        return Exchange(shards=self.sharing(job))
 
     def _reduce_dtype(self, job: Job, layer: int) -> str:
         if job.precision.reduce is not None:
@@ -154,12 +180,18 @@ class Fsdp(Strategy):
         return gather_dtype(job, layer, tensor)
 
     def _groups(self, job: Job) -> tuple[Group, ...]:
-        """Groups that have parameters, in forward order; the root comes first."""
-        return tuple(self._group(job, unit) for unit in units_of(job.model))
+        """Groups that have parameters, in forward order; the root comes first, and experts that
+        are shared out behind all else of their unit."""
+        return tuple(
+            self._group(part, unit)
+            for unit in units_of(job.model)
+            for part in job.parts
+            if any(part.model.layers[i].parameters for i in unit.layers)
+        )
 
     def _group(self, job: Job, unit: WrappedUnit) -> Group:
         gather = reduce = gather_padding = reduce_padding = gradient = stored = 0.0
-        shards = self.shards(job.ranks)
+        shards = self.sharing(job)
         for i in unit.layers:
             stored += job.gradient_bytes(i)
             rs = DTYPE_BYTES[self._reduce_dtype(job, i)]
@@ -167,7 +199,8 @@ class Fsdp(Strategy):
                 own = stored_bytes(gather_dtype(job, i, tensor))
                 eight = self.float8_all_gather and not unit.root and _fits_float8(tensor)
                 ag = DTYPE_BYTES["fp8"] if eight else own
-                extra = _padding(tensor, shards) if job.control else 0
+                experts = job.model.layers[i].experts if job.holders else 0
+                extra = _padding(tensor, shards, experts) if job.control else 0
                 gather += ag * tensor.elements
                 gather_padding += ag * extra
                 if tensor.trained:
@@ -177,6 +210,8 @@ class Fsdp(Strategy):
         return Group(
             unit.layers, gather, reduce, gather_padding, reduce_padding, unit.root,
             gradient, stored, unit.raw,
+            sharers=Sharers(job.ranks, shards, experts=job.holders is not None),
+            own=tuple(i for i in unit.layers if job.model.layers[i].parameters),
         )  # fmt: skip
 
     # -- memory -------------------------------------------------------------------------------
@@ -199,8 +234,10 @@ class Fsdp(Strategy):
         """Shards, and the transient buffers at their largest: the root gathered throughout, two
         gather outputs and two unsharded groups beside it, the root's and one group's unsharded
         gradients, and the inputs of the last reduce-scatters."""
+        if len(job.parts) > 1:
+            return summed(self.memory(part) for part in job.parts)
         groups = self._groups(job)
-        shards = self.shards(job.ranks)
+        shards = self.sharing(job)
         parts = state_bytes(job, 1.0 / shards)
         sizes = sorted((g.gather for g in groups if not g.root), reverse=True) or [0.0]
         root = sum(g.gather for g in groups if g.root)
@@ -216,7 +253,7 @@ class Fsdp(Strategy):
         return parts
 
     def held(self, job: Job) -> Held:
-        parts = state_bytes(job, 1.0 / self.shards(job.ranks))
+        parts = summed(state_bytes(part, 1.0 / self.sharing(part)) for part in job.parts)
         if "all-reduce inputs" in (all_ := self.memory(job)):
             parts["all-reduce inputs"] = all_["all-reduce inputs"]
         shards = self.shards(job.ranks)
@@ -267,7 +304,10 @@ def _fits_float8(tensor: Tensor) -> bool:
     return len(tensor.shape) == 2 and all(size % FLOAT8_MULTIPLE == 0 for size in tensor.shape)
 
 
-def _padding(tensor: Tensor, ranks: int) -> int:
-    """Elements added so that dimension 0 splits evenly over the ranks."""
+def _padding(tensor: Tensor, ranks: int, experts: int = 0) -> int:
+    """Elements added so that dimension 0 splits evenly over the ranks; of so many `experts`, where
+    there are fewer of them, dimension 1."""
+    if len(tensor.shape) > 1 and 0 < experts < ranks:
+        return (-tensor.shape[1]) % ranks * tensor.shape[0] * prod(tensor.shape[2:])
     rows = tensor.shape[0] if tensor.shape else 1
     return (-rows) % ranks * prod(tensor.shape[1:])

@@ -22,6 +22,9 @@ stage3.py, partitioned_param_coordinator.py; commit edaa7221):
   gathered in int8; hpZ gathers in backward within groups of `zero_hpz_partition_size`; quantised
   gradients of matrices are exchanged in int4 by an all-to-all inside the node, reduced, and by
   another one between the nodes, and those of vectors are reduce-scattered as they are.
+* Experts that are shared out (AutoEP; runtime/engine.py, _validate_zero3_moe_compatibility) belong
+  to the ranks that hold the same ones.  Stage 2 reduces a bucket's share of them on its own, stage
+  3 flushes a bucket where they begin and end, and gathers them by themselves; hpZ is refused.
 * With a pipeline only stage 1 runs (runtime/pipe/engine.py refuses ZeRO-2 and 3); every stage has
   its own buckets and gathers.  What a flush waits for inside backward, with `overlap_comm`, is left
   out there: a message starts when its gradients are there and the one before it has ended.
@@ -40,17 +43,17 @@ from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Exchange, Leg
 from dpsim.compile.groups import Partition, consecutive, everyone, fitting, strided
 from dpsim.compile.held import Held, constant, gradient_bytes, so_far
-from dpsim.compile.job import Job, parameters_of, state_bytes
+from dpsim.compile.job import Job, parameters_of
 from dpsim.compile.program import COMPUTE, Program
 from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.compile.strategies._offload import LINK, MEMORY, OffloadHost
 from dpsim.compile.strategies._zero3 import Limits
 from dpsim.compile.strategies._zero_exchange import ACROSS, COMM, NODE, SHARD, Reductions, gathered
+from dpsim.compile.strategies._zero_memory import kept
 from dpsim.compile.strategies._zero_settings import STAGE_3, check
-from dpsim.compile.strategies._zero_step import SECONDARY, SELF, ZeroStep, traced
+from dpsim.compile.strategies._zero_step import SECONDARY, SELF, ZeroStep
 from dpsim.core import units
-from dpsim.core.dtypes import DTYPE_BYTES, stored_bytes
 from dpsim.core.record import Count, Flag, Refused, record
 
 BUCKET = 500_000_000  # elements; config.py, reduce_bucket_size
@@ -72,6 +75,7 @@ class Zero(Strategy):
     """
 
     sharded = True
+    shares_experts = True
 
     stage: Literal[1, 2, 3] = 1
     as_shipped: Flag = True
@@ -241,6 +245,11 @@ class Zero(Strategy):
         if not self.use_multi_rank_bucket_allreduce:
             message = f"one reduce per owning rank is not modelled {where}; true is accepted"
             raise Refused(message, ("strategy", "use_multi_rank_bucket_allreduce"))
+        if self.zero_hpz_partition_size > 1 and (job.expert_ranks or job.holders):
+            raise Refused(
+                "DeepSpeed does not run hpZ where experts are shared out; 1 is accepted",
+                ("strategy", "zero_hpz_partition_size"),
+            )
         if self.offloads:
             message = f"offloading is not modelled {where}; none is accepted"
             raise Refused(message, ("strategy", "offload_optimizer"))
@@ -260,62 +269,17 @@ class Zero(Strategy):
         return True
 
     def memory(self, job: Job) -> dict[str, float]:
-        """States by stage; DeepSpeed's fp32 copy of the gradients' shard and its buffers."""
-        whole, shard = state_bytes(job, 1.0), state_bytes(job, 1.0 / self.shards(job.ranks))
-        parts = {
-            "parameters": (shard if self.stage == 3 else whole)["parameters"],
-            "gradients": (shard if self.stage >= 2 else whole)["gradients"],
-            "optimizer states": shard["optimizer states"],
-        }
-        if self.as_shipped:
-            parts |= self._shipped_memory(job, parts)
-        if self.stage == 3:
-            peak = traced(self.limits, job, recorded=True).peak
-            parts["gathered parameters"] = float(_widest(job) * peak)
-        if self.zero_hpz_partition_size > 1:
-            parts["secondary parameters"] = whole["parameters"] / self.copies(job.ranks)
-        if self.offloads:  # the shard's gradients and states are on the host
-            gone = ["optimizer states", "fp32 gradients", *["gradients"] * (self.stage >= 2)]
-            parts = {name: value for name, value in parts.items() if name not in gone}
-        return parts
+        return kept(self, job)
 
     def held(self, job: Job) -> Held:
         """The paper's has gradients as backward makes them; DeepSpeed's stay in its buffers."""
         parts = self.memory(job)
         if self.as_shipped or job.micro_batches > 1:
             return constant(parts)
-        share = 1.0 / self.shards(job.ranks) if self.stage >= 2 else 1.0
         late = {"gradients": parts.pop("gradients")}
-        made = so_far(job, [share * size for size in gradient_bytes(job)])
+        sizes = [0.0] * len(job.model.layers)
+        for part in job.parts:
+            share = 1.0 / self.shards(part.ranks) if self.stage >= 2 else 1.0
+            sizes = [a + share * b for a, b in zip(sizes, gradient_bytes(part), strict=True)]
+        made = so_far(job, sizes)
         return Held(parts, backward={"gradients": made}, update=late)
-
-    def _shipped_memory(self, job: Job, parts: dict[str, float]) -> dict[str, float]:
-        """The step needs the shard's gradients in fp32 where parameters are narrower (stage 3
-        keeps them so); the contiguous buffer exists twice where stages 1 and 2 overlap.
-
-        stage_1_and_2.py and stage3.py, the estimators of their memory: 2 and 0 + 18/N bytes a
-        parameter with fp16 and Adam.
-        """
-        trained = [one for i in range(len(job.model.layers)) for one in job.trained(i)]
-        sizes = [(DTYPE_BYTES[dtype], elements) for dtype, elements in trained]
-        found = {}
-        fp32 = sum(4.0 * count / self.shards(job.ranks) for width, count in sizes if width < 4)
-        if self.stage == 3:
-            narrow = sum(width * count / job.ranks for width, count in sizes if width < 4)
-            found["gradients"] = parts["gradients"] - narrow + fp32
-        elif fp32:
-            found["fp32 gradients"] = fp32
-        if self.contiguous_gradients:
-            buffers = 2 if self.overlaps and self.stage < 3 else 1
-            width = max((width for width, _ in sizes), default=0)
-            found["gradient buffers"] = buffers * self.reduce_bucket_size * width
-        return found
-
-
-def _widest(job: Job) -> float:
-    """Bytes of an element of the parameters that take most."""
-    return max(
-        stored_bytes(dtype or job.parameter_dtype(i))
-        for i, layer in enumerate(job.model.layers)
-        for dtype, _, _ in layer.kinds
-    )

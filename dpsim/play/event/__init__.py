@@ -21,6 +21,7 @@ from dpsim.compile.program import COMPUTE
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play
+from dpsim.play.clock import Clock
 from dpsim.play.event.contention import Contention
 from dpsim.play.event.deadlock import deadlock
 from dpsim.play.event.exchanges import Rendezvous
@@ -38,7 +39,6 @@ from dpsim.play.event.score import (
 )  # fmt: skip
 from dpsim.play.event.steps import Steps
 from dpsim.play.event.workers import NOTHING, SPECIAL, Worker, enlist
-from dpsim.play.network import Clock
 
 MAX_EVENTS = 200_000_000
 
@@ -69,7 +69,7 @@ class _Run:
         ensemble = Ensemble(request, casts)
         self.compute = ensemble.streams[COMPUTE]
         players = ensemble.players()
-        self.contention = Contention(self.clock, request.contention, len(players), self._ended)
+        self.contention = Contention(self.clock, request.contention, len(players), self._worked)
         self.exchanges = Rendezvous(
             self.clock, request, detail == "rounds", self.contention, self._ended
         )
@@ -94,22 +94,9 @@ class _Run:
 
     def _drain(self) -> int:
         """Run until nothing is left to happen, within the limits; returns how many events."""
-        clock, at, events, same = self.clock, -1.0, 0, 0
-        ceiling = 10_000 + 200 * self.operations
-        while clock.busy:
-            clock.step()
-            events += 1
-            now = clock.now
-            same = same + 1 if now == at else 0
-            at = now
-            if events > self.max_events:
-                raise SimulationError(
-                    f"more than {self.max_events:,} events; use engine: vectorised"
-                )
-            if same > ceiling:
-                raise SimulationError(
-                    f"time stands still at {at} s: {same:,} events at one instant"
-                )
+        events = self.clock.drain(self.max_events, 10_000 + 200 * self.operations)
+        if events > self.max_events:
+            raise SimulationError(f"more than {self.max_events:,} events; use engine: vectorised")
         return events
 
     # -- walking ----------------------------------------------------------------------------------
@@ -179,19 +166,32 @@ class _Run:
                     other.player.awake += 1
                     todo.append(other)
 
+    def _worked(self, worker: Worker, end: float) -> None:
+        """The work that `worker` is at, which began when it was ready, ended at `end`."""
+        index, _, _, _, _, heard, _, _ = worker.cues[worker.place]
+        readies, starts, ends = worker.times
+        readies[index] = starts[index] = worker.ready
+        ends[index] = worker.free = end
+        worker.place += 1
+        self.todo.append(worker)
+        if heard:
+            self._tell(worker, index, heard)
+        if not self.walking:
+            self._walk()
+
     def _ended(self, workers: Sequence[Worker], start: float, end: float) -> None:
         """The cues that `workers` are at ran from `start` to `end`."""
         todo = self.todo
         for worker in workers:
-            cue, (readies, starts, ends) = worker.cues[worker.place], worker.times
-            index = cue.place
+            index, _, _, _, _, heard, _, _ = worker.cues[worker.place]
+            readies, starts, ends = worker.times
             readies[index], starts[index] = worker.ready, start
             ends[index] = worker.free = end
             worker.meets = None
             worker.place += 1
             todo.append(worker)
-            if cue.heard:
-                self._tell(worker, index, cue.heard)
+            if heard:
+                self._tell(worker, index, heard)
         if not self.walking:
             self._walk()
 
@@ -203,7 +203,7 @@ class _Run:
         if worker.player.awake > 1 and seconds:
             self.contention.work(worker, seconds)
         else:  # its other streams wait for what comes now or later
-            self._ended((worker,), worker.ready, worker.ready + seconds)
+            self._worked(worker, worker.ready + seconds)
 
     def _issue(self, worker: Worker, cue: Cue) -> None:
         """The host issues an operation."""

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from dpsim.play.event.workers import Ended, Worker
-from dpsim.play.network import Alarm, Clock
+from dpsim.play.clock import Alarm, Clock
+from dpsim.play.event.workers import Worker
+
+#: is called with a worker whose work has ended, and when [s]
+Worked = Callable[[Worker, float], None]
 
 
 class Labour:
     """Work of a player under way: `left` seconds of it alone at time `began`, going on `pace` times
     as slowly since."""
 
-    __slots__ = ("alarm", "began", "clock", "ended", "left", "pace", "slow", "talking", "worker")
+    __slots__ = ("alarm", "began", "clock", "left", "pace", "slow", "talking", "worked", "worker")
 
-    def __init__(self, clock: Clock, slow: float, ended: Ended) -> None:
-        self.clock, self.slow, self.ended = clock, slow, ended
+    def __init__(self, clock: Clock, slow: float, worked: Worked) -> None:
+        self.clock, self.slow, self.worked = clock, slow, worked
         self.talking = 0
         self.alarm: Alarm | None = None
         self.left, self.began, self.pace = 0.0, 0.0, 1.0
@@ -35,7 +38,7 @@ class Labour:
             self.start()
         else:
             self.alarm = None
-            self.ended((self.worker,), self.worker.ready, now)
+            self.worked(self.worker, now)
 
     def change(self) -> None:
         """Go on at another pace, if it is another."""
@@ -49,12 +52,12 @@ class Labour:
 
 class Contention:
     """How computing goes on while collectives move bytes of its rank: 1 + `contention` times as
-    slowly.  `ended` is called with the worker whose work has ended."""
+    slowly.  `worked` is told whose work has ended."""
 
-    def __init__(self, clock: Clock, contention: float, players: int, ended: Ended) -> None:
+    def __init__(self, clock: Clock, contention: float, players: int, worked: Worked) -> None:
         self.clock = clock
         players = players if contention else 0
-        self.labours = [Labour(clock, 1.0 + contention, ended) for _ in range(players)]
+        self.labours = [Labour(clock, 1.0 + contention, worked) for _ in range(players)]
         self._changed: dict[Labour, None] = {}
 
     def talk(self, group: Iterable[Worker], change: int) -> None:

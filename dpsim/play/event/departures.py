@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from dpsim.backends import Plan
-from dpsim.play.network import Clock, FlowShape, SharedLinks
+from dpsim.play.clock import Clock
+from dpsim.play.network import FlowShape, SharedLinks
 
 #: windows of a message that leave one by one; those of longer ones are larger
 PIECES = 8

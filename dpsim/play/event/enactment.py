@@ -17,12 +17,13 @@ from dpsim.compile.behaviour import NETWORK, SERVER, Behaviour, Mail, Occurrence
 from dpsim.compile.program import Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import check_time
+from dpsim.play.clock import Clock
 from dpsim.play.event.actors import Actor
 from dpsim.play.event.departures import Departures, width_of
 from dpsim.play.event.doings import Doings
 from dpsim.play.event.resources import Mailbox, Meetings, Turnstile
 from dpsim.play.event.worlds import PlayedWorld
-from dpsim.play.network import Clock, Parts, Passage, SharedLinks, parts
+from dpsim.play.network import Parts, Passage, SharedLinks, parts
 from dpsim.play.scene import Chronicle, Scene
 
 MAX_EVENTS = 20_000_000

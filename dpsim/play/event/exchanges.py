@@ -15,11 +15,12 @@ from dpsim.backends import Plan
 from dpsim.compile.program import COPY_IN, Op
 from dpsim.core.errors import SimulationError
 from dpsim.play import Play, check_time
+from dpsim.play.clock import Clock
 from dpsim.play.event.contention import Contention
 from dpsim.play.event.rounds import Rounds
 from dpsim.play.event.score import Cue
 from dpsim.play.event.workers import Ended, Worker
-from dpsim.play.network import Clock, Parts, Passage, SharedLinks, parts
+from dpsim.play.network import Parts, Passage, SharedLinks, parts
 
 
 class Assembly(Passage):

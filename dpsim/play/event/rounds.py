@@ -9,7 +9,8 @@ from functools import partial
 from dpsim.backends import Plan, Transfer
 from dpsim.collectives import Stage
 from dpsim.play import Costs
-from dpsim.play.network import Clock, FlowShape, SharedLinks
+from dpsim.play.clock import Clock
+from dpsim.play.network import FlowShape, SharedLinks
 
 Over = Callable[[], None]
 
