@@ -23,7 +23,8 @@ from dpsim.life.recoveries import Setting
 from dpsim.life.saving import Checkpoint, daly, young
 from dpsim.money.usage import Usage, device_hours
 from dpsim.predict.course import between_evaluations, check, checkpoint_bytes, course_of
-from dpsim.predict.point import Point, RunCost, Saved, SavedLevel, TrainingRun, WithFailures
+from dpsim.predict.point import Point, RunCost, TrainingRun, WithFailures
+from dpsim.predict.saved import Saved, SavedLevel
 
 #: half the width of a 90 % interval, in standard deviations
 _NORMAL = NormalDist()
