@@ -240,8 +240,7 @@ class Period:
 
 @dataclass(frozen=True)
 class LocalRound:
-    """What a step is the mean of, where workers train apart, and of no other strategy;
-    `utilisation` is the share of compute in it."""
+    """What a step is the mean of, where steps are local; `utilisation` is its share of compute."""
 
     period: Period
     utilisation: float
@@ -267,7 +266,7 @@ class ServerUse:
               where all are worked on at once
     wait_s    what a push waits for it in the mean [s]
     received, sent  share of what its link carries that comes to it and that it sends; None on a
-              network that carries any amount
+              network that carries any amount, and over several sites
     """
 
     bytes: float
@@ -285,9 +284,9 @@ class Asynchrony:
     played_s       how long was played
     updates_per_s  updates of the parameters
     wasted         share of all gradients that were dropped
-    staleness      None where no gradient was an update by itself: with `mode: sync`, which drops
-                   stale ones
+    staleness      None where no gradient was an update by itself: `mode: sync` drops stale ones
     spent          shares of the workers' time, by what it went to
+    crossing_bytes_per_s  over each link between sites, from one to the other; None: one site
     """
 
     clocks: tuple[int, ...]
@@ -298,6 +297,7 @@ class Asynchrony:
     staleness: Staleness | None = None
     servers: tuple[ServerUse, ...] = ()
     notes: dict[str, dict[str, float]] | None = None
+    crossing_bytes_per_s: dict[str, dict[str, float]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
