@@ -26,7 +26,7 @@ from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Act
 from dpsim.core import plugins
 from dpsim.describe.scenario import Scenario
-from dpsim.describe.sections import Input
+from dpsim.describe.sections import Input, unlimited
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
@@ -130,8 +130,15 @@ class Case:
         """This case where nothing holds up its batches."""
         if self.feed is None:
             return self
-        free = replace(self.scenario, input=Input(limiting=False))
+        free = replace(self.scenario, input=unlimited(self.scenario.input))
         return replace(self, scenario=free)
+
+    @property
+    def synthetic(self) -> Case:
+        """This case with data that are made on the devices: neither loaded nor copied."""
+        if self.scenario.input is None:
+            return self
+        return replace(self, scenario=replace(self.scenario, input=Input(limiting=False)))
 
     @cached_property
     def stage_set(self) -> StageSet:
