@@ -270,15 +270,6 @@ def test_servers_on_a_machine_have_nodes_of_their_own_unless_they_share() -> Non
         ({"engine": "vectorised"}, {}, "workers decide while they run"),
         ({"detail": "rounds"}, {}, "detail: is not modelled for parameter_server"),
         ({"iteration": 3}, {}, "iteration: is not modelled for parameter_server"),
-        (
-            {
-                "cluster": None,
-                "sites": [{"name": "a", "ranks": 1}, {"name": "b", "ranks": 1}],
-                "links": [{"between": ["a", "b"], "bandwidth": "1 Gbit/s"}],
-            },
-            {},
-            "sites: the messages of parameter_server are not modelled over several sites",
-        ),
         ({"batch": {"global": 4}}, {"mode": "sync", "aggregate": 1}, "give batch.per_device, not"),
         (
             {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from dpsim.compile.placement import Mesh
 from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Act
 from dpsim.core import plugins
+from dpsim.core.lean import dataclass
 from dpsim.describe.scenario import Scenario
 from dpsim.describe.sections import Input, unlimited
 from dpsim.machines.devices import Device

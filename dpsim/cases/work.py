@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from dpsim.cases.chapters import Chapters
 from dpsim.cases.site import named
 from dpsim.core.constants import shipped
 from dpsim.core.dtypes import dtype_class
+from dpsim.core.lean import dataclass
 from dpsim.core.many import Many, added
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Compute, Parallel

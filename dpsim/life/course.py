@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.life.failures import Hazard
 from dpsim.life.halts import Halt, Halts
 from dpsim.life.recoveries import Outage, Repair, Spares

@@ -8,13 +8,13 @@ multiples of their intervals there, so what a stretch takes is a sum over kinds.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 
 #: what is this near to a stop is at it: of the finest interval, and of where it is
 _TIE, _ROUNDING = 1e-9, 1e-14

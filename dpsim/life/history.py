@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.life import draws
 from dpsim.life.course import (

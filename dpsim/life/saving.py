@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from dpsim.core import units
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.marks import Mark
 from dpsim.core.record import Check, Refused, build, record
 

@@ -13,10 +13,11 @@ Products in 8 bits cast their operands first, and all else stays in 16 (dpsim/mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, working_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model

@@ -40,8 +40,8 @@ Source: huggingface/transformers `models/llama/modeling_llama.py`, `models/gpt2/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from dpsim.core.lean import dataclass
 from dpsim.models import Kernels, Tensor
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from dpsim.core import units
 from dpsim.core.dtypes import working_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.record import record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model

@@ -27,6 +27,7 @@ from typing import (
 )
 
 from dpsim.core import unknown
+from dpsim.core.fields import alias_of
 from dpsim.core.marks import Mark
 from dpsim.core.overrides import INSTEAD, parts_of
 from dpsim.core.record import Check, Refused
@@ -242,8 +243,7 @@ def _find(scenario: Scenario, key: str, shown: str) -> tuple[Any, Any, int]:
 def _keys(value: Any) -> Iterator[tuple[str, str]]:
     """(key in files, name of the field) of a record."""
     for field in dataclasses.fields(value):
-        known = getattr(type(value), "__pydantic_fields__", {}).get(field.name)
-        yield getattr(known, "alias", None) or field.name, field.name
+        yield alias_of(type(value), field.name), field.name
 
 
 def _marks(hint: Any) -> Iterator[Mark]:

@@ -7,10 +7,10 @@ except inside the small records whose keys stand among those of their point.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
+from dpsim.core.lean import dataclass
 from dpsim.describe.sampler import DealtEpoch
 from dpsim.models.memory import FITTING as FITTING
 from dpsim.models.memory import UNFIT as UNFIT
@@ -260,8 +260,7 @@ class Period:
 
 @dataclass(frozen=True)
 class LocalRound:
-    """What a step is the mean of, where workers train apart, and of no other strategy;
-    `utilisation` is the share of compute in it."""
+    """What a step is the mean of, where steps are local; `utilisation` is its share of compute."""
 
     period: Period
     utilisation: float
@@ -287,7 +286,7 @@ class ServerUse:
               where all are worked on at once
     wait_s    what a push waits for it in the mean [s]
     received, sent  share of what its link carries that comes to it and that it sends; None on a
-              network that carries any amount
+              network that carries any amount, and over several sites
     """
 
     bytes: float
@@ -305,9 +304,9 @@ class Asynchrony:
     played_s       how long was played
     updates_per_s  updates of the parameters
     wasted         share of all gradients that were dropped
-    staleness      None where no gradient was an update by itself: with `mode: sync`, which drops
-                   stale ones
+    staleness      None where no gradient was an update by itself: `mode: sync` drops stale ones
     spent          shares of the workers' time, by what it went to
+    crossing_bytes_per_s  over each link between sites, from one to the other; None: one site
     """
 
     clocks: tuple[int, ...]
@@ -318,6 +317,7 @@ class Asynchrony:
     staleness: Staleness | None = None
     servers: tuple[ServerUse, ...] = ()
     notes: dict[str, dict[str, float]] | None = None
+    crossing_bytes_per_s: dict[str, dict[str, float]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ What else is asked of it has a default: whether it begins later (`phases`) or le
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf, prod
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -18,6 +17,7 @@ from pydantic_core import PydanticKnownError
 
 from dpsim.compile.exchange import Work
 from dpsim.core import plugins
+from dpsim.core.lean import dataclass
 
 __all__ = ["Compression", "Hook", "Payload", "Prelude", "Stated", "Transit", "Wanted", "Work"]
 
