@@ -18,6 +18,7 @@ from dpsim.cases.preparation import Preparation
 from dpsim.cases.programs import Programs
 from dpsim.cases.provisions import fed_by
 from dpsim.cases.site import Site
+from dpsim.cases.unlimited import unlimited
 from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.context import Context
 from dpsim.compile.job import Job
@@ -27,7 +28,7 @@ from dpsim.compile.schedules import Act
 from dpsim.core import plugins
 from dpsim.core.lean import dataclass
 from dpsim.describe.scenario import Scenario
-from dpsim.describe.sections import Input, unlimited
+from dpsim.describe.sections import Input
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology

@@ -303,11 +303,6 @@ class Input:
         return self.limiting is None
 
 
-def unlimited(given: Loader | Input | None) -> Input:
-    """A loader that is no limit; batches are copied to the devices as `given` says."""
-    return Input(limiting=False, copy=None if given is None else given.copy)
-
-
 class InputSource(Mark):
     """Marks what feeds the ranks: a loader where the mapping names one, else an Input."""
 

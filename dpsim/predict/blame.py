@@ -19,9 +19,10 @@ from math import factorial
 import numpy as np
 
 from dpsim.cases.case import Case
+from dpsim.cases.unlimited import unlimited
 from dpsim.cases.variant import Variant, without_communication
 from dpsim.core.arrays import Array
-from dpsim.describe.sections import Host, unlimited
+from dpsim.describe.sections import Host
 from dpsim.play import NotApplicable, vectorised
 from dpsim.predict.player import step_time
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from dpsim.cases.case import Case
+from dpsim.cases.unlimited import unlimited
 from dpsim.cases.variant import Variant
 from dpsim.compile.loaders import Loader
 from dpsim.compile.loaders.torch import Torch
 from dpsim.compile.loaders.webdataset import Webdataset
-from dpsim.describe.sections import unlimited
 from dpsim.machines.storage import Storage
 
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 
 from dpsim.cases.case import Case
+from dpsim.cases.unlimited import unlimited
 from dpsim.cases.variant import Variant, at_ranks, without_communication
 from dpsim.core.record import Refused
-from dpsim.describe.sections import unlimited
 from dpsim.predict import answer
 from dpsim.predict.answer import Beyond, Gap, Laws, NoLaws
 from dpsim.predict.laws import amdahl, fit_usl, karp_flatt
