@@ -71,7 +71,8 @@ class Case:
     def work(self) -> ModelWork:
         """The model and its dtypes."""
         s = self.scenario
-        own = (s.model, s.precision, self.base, self.site.device, s.execution)
+        made = s.execution, s.strategy.autocasts
+        own = (s.model, s.precision, self.base, self.site.device, *made)
         return self.shared.known(ModelWork, *own)
 
     @cached_property

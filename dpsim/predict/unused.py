@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dpsim.cases.case import Case
 from dpsim.core import plugins
@@ -27,3 +28,17 @@ def unused(case: Case) -> Iterator[str]:
         yield "context changes nothing: no ranks split sequences (parallel.context is 1)"
     if scenario.compute.efficiency is not None and all(one.forward is not None for one in layers):
         yield "compute.efficiency changes nothing: the durations of layers are given"
+    if scenario.execution.cuda_graphs and scenario.host.launch is None and not _quicker(case):
+        yield (
+            "execution.cuda_graphs changes nothing: no layer and no update is held up by launches "
+            "(host.launch plays them one by one)"
+        )
+
+
+def _quicker(case: Case) -> bool:
+    """Whether captured graphs make any layer or the update quicker."""
+    scenario, samples = case.scenario, max(case.shares)
+    plain = replace(scenario, execution=replace(scenario.execution, cuda_graphs=False))
+    jobs = (one.job(samples) for one in (case, Case(plain, case.base)))
+    one, other = ((job.times, job.least_update) for job in jobs)
+    return one != other

@@ -294,6 +294,12 @@ class Strategy:
         return False
 
     @property
+    def autocasts(self) -> bool:
+        """Whether layers compute in 16 bit with parameters of 32 by autocast, product by product;
+        else whole modules are cast."""
+        return not (self.casts_gradients or self.fused_kernels)
+
+    @property
     def own_launches(self) -> bool:
         """Whether the host's launches are in its program already, or follow a rule of its own."""
         return False
