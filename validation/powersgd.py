@@ -3,9 +3,9 @@
     python validation/powersgd.py
 
 plays pytorch/pytorch issue 74148 (ResNet-50 on ImageNet, V100, two to a node, torch's hook, "the
-lowest bandwidth is 3Gbit"): speed-ups over one GPU of 3.5, 5.23 and 5.46 on 4, 6 and 8.  Rank, batch
-and dtype are not stated: the hook's rank 1, fp32 and the 128 images a device that torch's ImageNet
-example has on two GPUs are assumed; what others would make of it is printed behind.
+lowest bandwidth is 3Gbit"): speed-ups over one GPU of 3.5, 5.23 and 5.46 on 4, 6 and 8.  Rank,
+batch and dtype are not stated: the hook's rank 1, fp32 and the 128 images a device that torch's
+ImageNet example has on two GPUs are assumed; what others would make of it is printed behind.
 """
 
 from __future__ import annotations
