@@ -85,10 +85,7 @@ def read_config(
         for size, key in (*sizes, (image_size, "image_size"))
     )
     family = _family(data)
-    given = {
-        "sequence_length": tokens, "target_length": target, "image_size": pixels, "head": head,
-        "multi_token": multi_token or None,
-    }  # fmt: skip
+    given = dict(zip(_GIVEN, (tokens, target, pixels, head, multi_token or None), strict=True))
     _check_use(family, [key for key, value in given.items() if value is not None])
     wide = attention == "eager"
     config = Config(data, tokens, attention in STORED, target, pixels, head, wide, multi_token)
@@ -193,7 +190,8 @@ _USUAL = ("bert", "gpt2", "llama", "mixtral", "t5", "vit")
 _DIFFUSION = ("UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
 _IMAGES = ("vit", "deit", "clip", *_DIFFUSION)
 _WITHOUT_TEXT = ("vit", "deit")
-#: keys of a scenario that only some have a use for
+#: keys of a scenario beside the file, and which of them only some have a use for
+_GIVEN = ("sequence_length", "target_length", "image_size", "head", "multi_token")
 _USES = {
     "target_length": ("t5", "mt5", "umt5", "bart", "mbart", "whisper"),
     "image_size": _IMAGES,
