@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, cached_property
 from typing import Literal
 
@@ -20,6 +20,7 @@ from dpsim.compile.routing import Carrier, Moe, ways
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
 from dpsim.compile.strategies import Strategy
+from dpsim.core.lean import dataclass
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Host

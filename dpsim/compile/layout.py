@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from dpsim.compile.context import Splitting
@@ -13,6 +13,7 @@ from dpsim.compile.job import Job
 from dpsim.compile.placement import Axis, Mesh, evenly
 from dpsim.compile.routing import Carrier, Moe
 from dpsim.compile.schedules import Act, Schedule
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.models import Model, Tensor, split
 

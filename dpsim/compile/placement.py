@@ -9,7 +9,6 @@ together sum gradients (there the group "dp_cp").
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import gcd
@@ -17,6 +16,7 @@ from typing import Literal
 
 from dpsim.collectives import Ranks
 from dpsim.compile.groups import Partition
+from dpsim.core.lean import dataclass
 
 Axis = Literal["tensor", "context", "data", "pipeline"]
 ORDER: tuple[Axis, ...] = ("tensor", "context", "data", "pipeline")

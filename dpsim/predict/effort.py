@@ -6,11 +6,10 @@ Every constant of an engine's appetite is here, to be set again where engines ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsim.cases.case import Case
 from dpsim.cases.variant import with_micro_batches
 from dpsim.compile.program import Cast
+from dpsim.core.lean import dataclass
 
 #: micro-batches of a step beyond which operations are counted on two shorter steps
 COUNTED = 64

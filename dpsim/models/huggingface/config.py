@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 
 SIZE_LIMIT = 10**7
@@ -32,6 +33,7 @@ class Config:
     head     what stands behind an encoder; None: what is usual
     stored   scores of attention are stored (no flash attention)
     wide     and their softmax is one of torch's, in 32 bit
+    ahead    modules that predict further tokens are trained too
     """
 
     data: Mapping[str, Any]
@@ -41,6 +43,7 @@ class Config:
     image: int | None = None
     head: str | None = None
     wide: bool = False
+    ahead: bool = False
 
     @property
     def tokens(self) -> int:
