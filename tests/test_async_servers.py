@@ -349,6 +349,6 @@ def test_more_gradients_than_workers_are_told_of() -> None:
 
 def test_no_part_of_a_step_is_less_than_nothing_by_rounding() -> None:
     """0.3 - (0.1 + 0.2) is -6e-17 in binary; what is missing by more is shown as it is."""
-    assert remainder(0.3, 0.1 + 0.2) == 0.0
+    assert remainder(0.3, 0.1 + 0.2) == remainder(0.1 + 0.2, 0.3) == 0.0
     assert remainder(0.3, 0.2) == pytest.approx(0.1)
     assert remainder(0.3, 0.4) == pytest.approx(-0.1)

@@ -179,6 +179,15 @@ def test_what_cannot_be_reached_is_missed_by_so_much_and_something_binds() -> No
     assert answer.infeasible["binds"] == "compute"
 
 
+@pytest.mark.parametrize(("batches", "said"), [("8,64", False), ("8,1024", True)])
+def test_a_value_that_does_not_fit_says_so_in_its_line(batches: str, said: bool) -> None:
+    loaded = scenario(RACK)
+    found = asked(loaded, f"batch.per_device={batches}", "throughput_per_s>=300")
+    told = answer_text(document(loaded, bench_of(loaded), found))
+    assert told[0].startswith(f"batch.per_device must be at least {batches[2:]}")
+    assert ("does not fit in memory" in told[0]) == said
+
+
 def test_several_requirements_hold_together() -> None:
     one = found_in(asked(scenario(RING), "collective.bandwidth", "efficiency>=0.9"))
     both = found_in(

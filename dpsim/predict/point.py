@@ -17,6 +17,7 @@ from dpsim.models.memory import UNFIT as UNFIT
 from dpsim.models.memory import Fits as Fits
 from dpsim.money.currency import rounded
 from dpsim.predict.document import JsonKey, Keyed, Spread
+from dpsim.predict.saved import Saved
 
 #: causes -> step time at their two ends, relative to the predicted one
 Causes = dict[str, tuple[float, float]]
@@ -137,27 +138,6 @@ class TrainingRun:
     low_s: Annotated[float, JsonKey("time_to_train_low_s")]
     high_s: Annotated[float, JsonKey("time_to_train_high_s")]
     device_hours: float
-
-
-@dataclass(frozen=True)
-class Saved:
-    """The checkpoints of a run.
-
-    every_s    of steps between two of them; `steps` as many
-    bytes      None where how long writing takes was given
-    pause_s    for which steps stand still; write_s: until the checkpoint is of use
-    young_s    Young's interval for what one costs and the first mean time between failures
-    daly_s     Daly's of higher order
-    """
-
-    every_s: float
-    steps: int
-    bytes: float | None
-    pause_s: float
-    write_s: float
-    restore_s: float
-    young_s: float
-    daly_s: float
 
 
 @dataclass(frozen=True)
