@@ -212,11 +212,13 @@ def _tune_text(document: Document) -> list[str]:
     if gain is None:
         return [text + "."]
     lines = [f"{text}; {_gain_text(answer)} over now."]
-    same = answer["same_batch"]
-    if same is not None:
-        lines.append(
-            f"At the present global batch: {setting_text(same['set'])}, {_gain_text(same)}."
-        )
+    for key, what in (
+        ("same_batch", "At the present global batch"),
+        ("same_learning", "Of those that are published to learn alike"),
+    ):
+        same = answer[key]
+        if same is not None:
+            lines.append(f"{what}: {setting_text(same['set'])}, {_gain_text(same)}.")
     return lines
 
 
