@@ -123,9 +123,7 @@ class Programs:
     def layout(self) -> Layout:
         """How the model is spread over the mesh.  Raises Refused where it cannot be."""
         mesh, model, pace = self.batches.mesh, self._model, self.batches.pace
-        if self.host.launch is not None:
-            message = "is not modelled with tensor or pipeline parallelism; leave it out"
-            raise Refused(message, ("host", "launch"))
+        self._check_shared_launches()
         if self.iteration != "steady":
             message = "first iterations are not modelled with tensor or pipeline parallelism"
             raise Refused(message, ("iteration",))
@@ -274,6 +272,18 @@ class Programs:
             raise Refused(message, ("input", "copy"))
         samples = max(self.batches.shares) * self.batches.batch.accumulation
         return copies.with_copy(program, self.copied, samples)
+
+    def _check_shared_launches(self) -> None:
+        """Refuse what is not known of the host where ranks share a model."""
+        told = self.host
+        if told.captured or told.waits:
+            message = "is not modelled with tensor or pipeline parallelism; leave it out"
+            raise Refused(message, ("host", "captured" if told.captured else "waits"))
+        if told.launch is not None:
+            self._check_launches()
+            if any(layer.forward is not None for layer in self._model.layers):
+                message = "the layers state their durations, launches and all; leave it out"
+                raise Refused(message, ("host", "launch"))
 
     def _check_launches(self) -> None:
         """Refuse where launches are not modelled, or are in the durations already."""
