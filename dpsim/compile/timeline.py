@@ -265,10 +265,10 @@ class Timeline:
 
 
 def remainder(whole: float, parts: float, clock: float = 0.0) -> float:
-    """What `parts` leave of `whole`; no less than nothing by rounding, of times that a `clock` at
+    """What `parts` leave of `whole`; nothing where that is rounding, of times that a `clock` at
     most as large tells."""
     rest = whole - parts
-    return 0.0 if -LATE * max(whole, clock) <= rest < 0.0 else rest
+    return 0.0 if abs(rest) <= LATE * max(whole, clock) else rest
 
 
 def split_of(

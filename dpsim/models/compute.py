@@ -219,7 +219,7 @@ def _one_by_one(
     pairs, unpacked = layer.pairs * samples, roofline.unpacking(layer)
     ahead = PassWork(
         layer.forward_flop * samples, pairs, pace[0], layer.forward_bytes * samples,
-        streamed[0] * samples,
+        streamed[0] * samples + layer.cast_weights,
     )  # fmt: skip
     forward, bound = roofline.one_by_one(ahead, layer.parameters, layer.kernels)
     forward += unpacked + roofline.moving(layer.once)
@@ -227,7 +227,7 @@ def _one_by_one(
         return forward, 0.0, bound
     back = PassWork(
         layer.backward_flop * samples, 2 * pairs, pace[1], layer.backward_bytes * samples,
-        streamed[1] * samples,
+        streamed[1] * samples + layer.cast_weights,
     )  # fmt: skip
     touched = layer.parameters + layer.trained
     backward, _ = roofline.one_by_one(back, touched, layer.launched_backward)

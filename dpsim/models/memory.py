@@ -166,7 +166,7 @@ def footprints(
         narrow = width * layer.logits if width < 4 else 0.0
         forward = narrow + 4.0 * layer.logits * wide
         backward = 8.0 * layer.logits if wide else narrow
-        backward += width * layer.inside
+        backward += width * layer.inside + layer.inside_bytes
         kept = kept_bytes(layer, dtype, recompute, eager=eager) * samples
         unpacked = width * float(layer.unpacked)
         forward = forward * samples + unpacked + width * layer.scratch

@@ -193,7 +193,8 @@ def unit_in(text: str) -> str:
 def choices(hint: Any) -> tuple[Any, ...]:
     """The values of a key that takes one of a few: names, or true and false."""
     found: list[Any] = []
-    for part, _ in _parts(hint):
+    for part, marks in _parts(hint):
+        found += [way for mark in marks if isinstance(mark, Mark) for way in mark.ways]
         if part is bool:
             found += [False, True]
         elif get_origin(part) is Literal:

@@ -93,6 +93,7 @@ class Chronicle:
     wasted    gradients of every worker that were dropped, by when [s]
     spent     seconds of every worker, by cause; `computed` those of its device
     sent      bytes that every place has sent, and `came` that have come to it [B]
+    moved     bytes from one place to another [B]
     holdings  what was held, by name
     notes     what workers noted
     doings    the latest things that workers did
@@ -109,6 +110,7 @@ class Chronicle:
     computed: list[float] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
     came: list[float] = field(default_factory=list)
+    moved: dict[tuple[int, int], float] = field(default_factory=dict)
     holdings: dict[str, Holding] = field(default_factory=dict)
     notes: list[dict[str, float]] = field(default_factory=list)
     doings: list[Doing] = field(default_factory=list)

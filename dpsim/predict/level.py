@@ -90,7 +90,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
 
     Raises Refused where no level does, or only one beyond what the device's peak explains.
     """
-    first = first.hungry if calibrate.synthetic else first
+    first = first.synthetic if calibrate.synthetic else first
     points = sorted(_points(first, calibrate))
     cases = [_case(first, calibrate, point) for point in points]
     targets = [_target(case, point) for case, point in zip(cases, points, strict=True)]

@@ -23,7 +23,8 @@ from dpsim.life.recoveries import Setting
 from dpsim.life.saving import Checkpoint, daly, young
 from dpsim.money.usage import Usage, device_hours
 from dpsim.predict.course import between_evaluations, check, checkpoint_bytes, course_of
-from dpsim.predict.point import Point, RunCost, Saved, TrainingRun, WithFailures
+from dpsim.predict.point import Point, RunCost, TrainingRun, WithFailures
+from dpsim.predict.saved import Saved, SavedLevel
 
 #: half the width of a 90 % interval, in standard deviations
 _NORMAL = NormalDist()
@@ -204,7 +205,14 @@ def _saved(case: Case, point: Point, course: Course, mtti: float) -> Saved | Non
         restore_s=_restore(course),
         young_s=young(saving.cost, mtti),
         daly_s=daly(saving.cost, mtti),
-    )
+        levels=tuple(
+            SavedLevel(
+                part.to, one.interval, round(one.interval / point.step_time_s), one.pause,
+                one.pause + one.write,
+            )
+            for part, one in zip(asked.parts, course.levels, strict=True)
+        ) if len(course.levels) > 1 else (),
+    )  # fmt: skip
 
 
 def _restore(course: Course) -> float:

@@ -121,6 +121,12 @@ class Compression:
         such share."""
         return None
 
+    @property
+    def learns_alike(self) -> bool:
+        """Whether it is published to learn from as many samples as gradients that travel whole, at
+        its settings; `notes` says where."""
+        return False
+
     def notes(self) -> tuple[str, ...]:
         """What is published about its effect on learning, as sentences."""
         return ()
@@ -157,6 +163,11 @@ class _Named(plugins.Plugin):
 @dataclass(frozen=True)
 class _Wanted(_Named):
     """The same, or `none`."""
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """None, and each as its defaults have it."""
+        return ("none", *plugins.names(self.folder))
 
     def take(self, value: Any, file: bool) -> Any:
         return value if value == "none" else super().take(value, file)
