@@ -121,7 +121,7 @@ class StragglersAnswer:
 
 
 @dataclass(frozen=True)
-class CountedRate:
+class IncidentRate:
     """Incidents of one cause over an exposure, and the mean time between them with its ends."""
 
     cause: str
@@ -140,7 +140,7 @@ class IncidentsAnswer:
 
     kind: str
     over_s: float
-    rates: tuple[CountedRate, ...]
+    rates: tuple[IncidentRate, ...]
     measured: Mapping[str, Any]
     sections: Mapping[str, Any]
     notes: tuple[str, ...]

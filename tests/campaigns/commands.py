@@ -116,7 +116,8 @@ def _environment(home: Path) -> dict[str, str]:
     """As in an activated virtual environment, at `home`, in a task of Slurm's that has a core."""
     here = os.environ["PATH"]
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{here}",
-            "HOME": str(home), "SHELL": "/bin/bash", "SLURM_ARRAY_TASK_ID": "1", "SLURM_CPUS_PER_TASK": "1"}  # fmt: skip
+            "HOME": str(home), "SHELL": "/bin/bash", "SLURM_ARRAY_TASK_ID": "1",
+            "SLURM_CPUS_PER_TASK": "1"}  # fmt: skip
 
 
 def _inputs(words: list[str]) -> list[str]:
