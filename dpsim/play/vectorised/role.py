@@ -209,6 +209,15 @@ class Role:
     def compute(self) -> None:
         """The next operation, on the compute stream."""
         task = self.task
+        hosted = not isinstance(self.host, float) or self.host > 0.0
+        if task.alone and not (hosted or self.late or self.watch):
+            self.position.work(task.seconds)
+        else:
+            self._perform(task)
+        self._go_on()
+
+    def _perform(self, task: Playable) -> None:
+        """That, with all that may be about it."""
         op = task.op
         if op.issue:
             self._issue(op)
@@ -218,7 +227,7 @@ class Role:
             self._wait(self._ready(task))
         position = self.position
         ready = self._time() if self.watch is not None else 0.0
-        if op.scales:
+        if task.scales:
             position.work(task.seconds)
         elif task.seconds:
             self._spend(task.seconds)
@@ -230,7 +239,6 @@ class Role:
             self.host, self._free = later(self.host, self._time()), False
         if self.watch is not None:
             self.watch(task, ready, ready, self._time())
-        self._go_on()
 
     def _wait(self, until: Value) -> None:
         """Do nothing before `until`.  Where a few ranks go ahead, all wait for the same: if nobody
