@@ -29,6 +29,7 @@ from dpsim.compile.routing import Moe
 from dpsim.compile.strategies import TorchVersion
 from dpsim.compile.strategies.ddp import Ddp
 from dpsim.core import plugins
+from dpsim.core.fields import field_infos
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Check
 from dpsim.core.units import Unit, show
@@ -510,7 +511,7 @@ def table(cls: type) -> str:
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
     hints = get_type_hints(cls, include_extras=True)
     _, texts = docstring(cls)
-    fields: Any = cls.__pydantic_fields__  # type: ignore[attr-defined]
+    fields = field_infos(cls)
     common = {field.name for field in dataclasses.fields(Tunable)} if cls is not Tunable else ()
     for name, field in sorted(fields.items(), key=lambda one: one[0] in common):
         key = field.alias or name

@@ -18,7 +18,7 @@ PAGES = (
 _COMMAND = re.compile(r"^(?:\$ )?(dpsim .*)$")
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 #: a block that is a file: its first line is a comment with the name
-_FILE = re.compile(r"# ([\w./-]+\.(?:yaml|csv|json|txt))\n")
+_FILE = re.compile(r"# ([\w./-]+\.(?:yaml|csv|json|txt|py))\n")
 
 
 class Shown(NamedTuple):
@@ -56,6 +56,9 @@ def _commands(block: str) -> Iterator[str]:
 
 
 def files(page: Path) -> dict[str, str]:
-    """The files that a page gives as blocks."""
+    """The files that a page gives as blocks; a table has no comments, so not the one with its
+    name."""
     blocks = (block for _, block in _BLOCK.findall(page.read_text("utf-8")))
-    return {name[1]: block for block in blocks if (name := _FILE.match(block))}
+    named = ((found[1], block) for block in blocks if (found := _FILE.match(block)))
+    bare = (".csv", ".txt", ".json")
+    return {k: text.partition("\n")[2] if k.endswith(bare) else text for k, text in named}

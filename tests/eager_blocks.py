@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
@@ -43,6 +44,35 @@ class Dispatched(TorchDispatchMode):
     def moved(self) -> int:
         """Bytes of all that is neither a product nor flash attention."""
         return sum(size for name, size in self.ops if not name.startswith(PRODUCTS))
+
+
+class Autocast(TorchFunctionMode):
+    """What torch.autocast does on CUDA with 16 bit, where there is none: pytorch/pytorch
+    aten/src/ATen/autocast_mode.h (2.13), AT_FORALL_LOWER_PRECISION_FP and AT_FORALL_FP32, as far as
+    the blocks go.  Parameters are cast once."""
+
+    narrow = (nn.functional.linear, torch.matmul, torch.Tensor.matmul)
+    wide = (nn.functional.layer_norm, torch.pow, torch.Tensor.pow, torch.rsqrt)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: dict[int, torch.Tensor] = {}
+
+    def _narrowed(self, x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or x.dtype != torch.float32:
+            return x
+        if not isinstance(x, nn.Parameter):
+            return x.to(torch.bfloat16)
+        if id(x) not in self.known:
+            self.known[id(x)] = x.to(torch.bfloat16)
+        return self.known[id(x)]
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in self.narrow or "flash" in str(func):
+            args = [self._narrowed(x) for x in args]
+        elif func in self.wide:
+            args = [x.float() if isinstance(x, torch.Tensor) else x for x in args]
+        return func(*args, **(kwargs or {}))
 
 
 class RMSNorm(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -25,16 +26,26 @@ def step(
     lists = schedule.lists(ranks, micro_batches)
     before = {b: a for acts in lists for a, b in pairwise(acts)}
     there = {act for acts in lists for act in acts}
+    block = _side_by_side(schedule, lists, micro_batches)
+    needs = {act: _needs(act, there, schedule.stages(ranks)) for act in there}
+    last = {act: block.get(act, (act,))[-1] for act in there}
 
     def home(act: Act) -> int:
         return schedule.rank_of(act.stage, ranks)
 
     def seconds(act: Act) -> float:
-        return SECONDS[act.kind] / schedule.chunks * (late or {}).get(home(act), 1.0)
+        return (
+            SECONDS[act.kind] * schedule.pipes / schedule.chunks * (late or {}).get(home(act), 1.0)
+        )
 
     @cache
     def start(act: Act) -> float:
-        waits = [end(other) + latency * (home(other) != home(act)) for other in _needs(act, there)]
+        parts = block.get(act, (act,))
+        waits = [
+            end(last[other]) + latency * (home(other) != home(act))
+            for part in parts[parts.index(act) :]
+            for other in needs[part]
+        ]
         return max([0.0, *waits, *([end(before[act])] if act in before else [])])
 
     @cache
@@ -49,26 +60,41 @@ def step(
             spans.append(
                 Span(rank, "compute", name, kind, "world", 0.0, start(act), start(act), end(act))
             )
-            for other in _needs(act, there):
+            for other in needs[act]:
                 if home(other) == rank:
                     continue
                 way = "activations" if act.kind == "F" else "gradients"
                 stream = f"{way}.{min(act.stage, other.stage)}"
-                sent = spell((other,), schedule.chunks)
-                times = (end(other), end(other), end(other) + latency)
-                spans.append(Span(home(other), stream, f"send.{sent}", "send", stream, 1e6, *times))
+                word, when = spell((other,), schedule.chunks), end(last[other])
+                times = (when, when, when + latency)
+                spans.append(Span(home(other), stream, f"send.{word}", "send", stream, 1e6, *times))
                 spans.append(Span(rank, stream, f"receive.{name}", "receive", stream, 1e6, *times))
     if gradients:
         spans += _end([max(s.end for s in spans if s.rank == r) for r in range(ranks)], gradients)
     return spans
 
 
-def _needs(act: Act, there: set[Act]) -> list[Act]:
-    """Of the operations `there`, those of other stages that `act` waits for."""
+def _side_by_side(
+    schedule: Schedule, lists: Sequence[Sequence[Act]], micro_batches: int
+) -> dict[Act, tuple[Act, Act]]:
+    """What runs side by side: neither begins before both can, both are sent when both are done."""
+    return {
+        acts[k + n]: (acts[k], acts[k + 1])
+        for rank, acts in enumerate(lists)
+        for k in schedule.blocks(rank, len(lists), micro_batches)
+        for n in (0, 1)
+    }
+
+
+def _needs(act: Act, there: set[Act], along: int) -> list[Act]:
+    """Of the operations `there`, those of other stages that `act` waits for; micro-batches pass
+    `along` stages."""
     s, m = act.stage, act.micro_batch
     if act.kind == "F":
-        return [Act(s - 1, "F", m)] if s else []
-    return [] if act.kind == "W" else [a for k in "BI" if (a := Act(s + 1, k, m)) in there]
+        return [Act(s - 1, "F", m)] if s % along else []
+    if act.kind == "W" or (s + 1) % along == 0:
+        return []
+    return [a for k in "BI" if (a := Act(s + 1, k, m)) in there]
 
 
 def _end(ready: list[float], gradients: float) -> list[Span]:

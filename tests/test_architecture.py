@@ -81,7 +81,7 @@ def test_no_module_keeps_a_memory(house) -> None:
             value = getattr(node, "value", None)
             if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(value, empty):
                 assert ast.unparse(value) not in ("{}", "[]"), f"{name}:{node.lineno}"
-            if isinstance(value, ast.Call) and name != "core.record":
+            if isinstance(value, ast.Call) and name != "core.refusals":
                 assert ast.unparse(value) not in ("dict()", "list()", "set()"), name
 
 

@@ -34,6 +34,14 @@ def toy(**rest: Any) -> dict[str, Any]:
     }
 
 
+def unlike() -> dict[str, Any]:
+    """Two layers exchange alike, and one's attention hides more than it takes: the other's too."""
+    found = toy(context={"kind": "all_gather"}, strategy={"kind": "ddp"}, batch={"global": 4})
+    for layer, share in zip(found["model"]["layers"][1::2], (0.9, 0.1), strict=True):
+        layer["attention"] = {"queries": "1 MiB", "keys": "3 MiB", "share": share}
+    return found
+
+
 def bench(data: dict[str, Any]) -> Bench:
     return bench_of(load(data, Path(), "toy"))
 
@@ -44,6 +52,7 @@ CASES = {
         collective={"backend": "ideal", "latency": "1 ms", "bandwidth": "0.5 MiB/ms"}
     ),
     "all to all": toy(context={"kind": "ulysses"}, strategy={"kind": "ddp"}),
+    "layers unlike": unlike(),
 }
 
 

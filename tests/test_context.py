@@ -285,6 +285,18 @@ def test_activations_are_divided() -> None:
     assert eight == pytest.approx(four / 2, rel=0.01)
 
 
+@pytest.mark.parametrize("compute", ["fp32", "bf16"])
+@pytest.mark.parametrize(("kind", "beside"), [("all_gather", 4), ("ring", 2), ("ulysses", 1)])
+def test_keys_that_are_stated_in_bytes_take_as_many_in_every_dtype(
+    compute: str, kind: str, beside: int
+) -> None:
+    """Of 2 MiB a rank of four has a quarter; so many quarters are there at once, and their
+    gradients."""
+    data = toy(context={"kind": kind}, precision={"compute": compute})
+    parts = memory_of(case_of(data)).parts
+    assert sum(size for name, size in parts.items() if "activation" in name) == beside * 2**20
+
+
 def test_experts_divide_context_and_data() -> None:
     layer = {"name": "e", "parameters": 8, "forward": "1 ms", "backward": "2 ms", "experts": 8}
     data = toy(ranks=8)

@@ -49,6 +49,26 @@ def test_copying_ahead_is_among_the_what_ifs() -> None:
     assert gains["batches copied ahead, from pinned memory"] == pytest.approx(10e-3 + LATENCY)
 
 
+def test_copies_are_a_cause_of_their_own_beside_a_loader() -> None:
+    """A batch takes 20 ms to load and, on eight GPUs, 10 ms to copy, of a step of 5 ms of work:
+    what the loader loses is what copies leave of it."""
+    given = {"loader": "torch", "workers": 1, "decode": "20 ms", "copy": MB60}
+    shown = predict(scenario(None, input=given)).explain()["points"][0]["blame"]
+    assert shown["quiet_s"] == pytest.approx(5e-3)
+    without = {one["cause"]: one["step_time_without_s"] for one in shown["causes"]}
+    assert without["input"] == pytest.approx(15e-3 + LATENCY)
+    assert without["copy"] == pytest.approx(20e-3)
+    assert sum(one["loss_s"] for one in shown["causes"]) == pytest.approx(15e-3)
+
+
+def test_a_loader_does_not_hide_copies_from_the_interval() -> None:
+    """Loaded at once, a batch is copied all the same."""
+    quick = {"loader": "torch", "workers": 8, "decode": "1 us", "copy": MB60}
+    fed, plain = point(None, input=quick), point(MB60)
+    assert fed.interval.high == pytest.approx(plain.interval.high, rel=1e-3)
+    assert fed.interval.low == pytest.approx(plain.interval.low, rel=1e-3)
+
+
 def test_pageable_memory_is_copied_twice() -> None:
     pageable = point({**MB60, "memory": "pageable", "staging": "6 GB/s"})
     assert pageable.step_time_s == pytest.approx(5e-3 + 10e-3 + 10e-3 + LATENCY)

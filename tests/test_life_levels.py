@@ -23,6 +23,7 @@ from dpsim.life.timers import Reclaimed, Silent, Windows
 from dpsim.planning.knobs import knob_of
 from dpsim.predict import lived
 from dpsim.predict.point import Point
+from dpsim.report import lived as telling
 from tests.test_life import drawn, of, plain
 
 #: nothing but what a test adds breaks within its run, which takes 100,000 s of steps
@@ -109,6 +110,16 @@ def test_a_failure_is_survived_by_the_levels_that_outlive_it() -> None:
         lost.append(point["badput"]["wasted_progress"] * point["time_to_train_s"]
                     / point["interruptions"])  # fmt: skip
     assert lost == pytest.approx([0.5, 30.0, 1500.0], rel=0.12)
+
+
+def test_every_level_is_told_by_its_place() -> None:
+    answer = of(failures={**RARE, "node": {"mtbf": "20 d"}}, checkpoint={"levels": LEVELS})
+    levels = answer.points[0]["checkpoints"]["levels"]
+    assert [level["to"] for level in levels] == [level["to"] for level in LEVELS]
+    (told,) = [text for text in telling.sentences(answer) if text.startswith("Checkpoints")]
+    assert [told.index(f"to {level['to']} every") for level in LEVELS] == sorted(
+        told.index(f"to {level['to']} every") for level in LEVELS
+    )
 
 
 def test_evaluations_come_between_steps_with_and_without_failures() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ def test_gossip_takes_as_long_on_many_workers_as_on_two(overlap: bool) -> None:
 
 
 @pytest.mark.parametrize("backend", ["ideal", "ideal_ring"])
-@pytest.mark.parametrize(("ranks", "seconds"), [(2, 2.1), (4, 3.2), (8, 3.2)])
+@pytest.mark.parametrize(("ranks", "seconds"), [(2, 2.1), (4, 3.2), (7, 3.2), (8, 3.2)])
 def test_a_neighbour_costs_a_latency_and_all_parameters_once(
     backend: str, ranks: int, seconds: float
 ) -> None:
@@ -191,7 +192,42 @@ def test_a_base_in_shards_is_not_taken_for_adapters_in_full(inner: str) -> None:
     assert often - never == pytest.approx(average, rel=1e-4)
 
 
-@pytest.mark.parametrize(("ranks", "copies"), [(2, 1), (4, 2)])
+@pytest.mark.parametrize("engine", ["event", "vectorised"])
+@pytest.mark.parametrize(
+    ("ranks", "knobs", "met"),
+    [
+        (3, {"neighbours": 1}, 1),
+        (5, {"topology": "exponential"}, 3),
+        (8, {"topology": "exponential"}, 3),
+        (9, {"topology": "exponential", "neighbours": 1}, 1),
+        (9, {"topology": "exponential", "neighbours": 3, "period": 2}, 3 / 2),
+    ],
+    ids=str,
+)
+def test_whoever_a_worker_sends_to_gets_all_parameters_once(
+    engine: str, ranks: int, knobs: dict[str, Any], met: float
+) -> None:
+    """50 ms of compute, and 16 s for each whom it meets in a step on average."""
+    found = point(ranks, strategy={"kind": "gossip", **knobs}, engine=engine)
+    assert found.step_time_s == pytest.approx(STEP + met * SIZE * 8 / 1e9, rel=1e-9)
+    assert found["bytes_sent_per_rank"] == pytest.approx(met * SIZE)
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5, 6, 9, 16])
+def test_all_send_once_and_get_once_for_each_neighbour_of_the_graph(workers: int) -> None:
+    """Worker i sends to i + 1, i + 2, i + 4, …, each on two ranks."""
+    strategy = {"kind": "gossip", "workers": workers, "topology": "exponential"}
+    case = Case(taken(toy(2 * workers, strategy=strategy)).scenario, Path())
+    groups = case.programs.cast(None).groups
+    far = [2**k for k in range(9) if 2**k < workers]
+    for distance in far:
+        sent = {(a, b) for lap in groups[f"{distance} further on"]
+                for a, b in zip(lap, (*lap[1:], lap[0]), strict=True)}  # fmt: skip
+        assert sent == {(r, (r + 2 * distance) % (2 * workers)) for r in range(2 * workers)}
+    assert f"{2 * far[-1]} further on" not in groups
+
+
+@pytest.mark.parametrize(("ranks", "copies"), [(2, 1), (4, 2), (5, 2)])
 def test_of_two_workers_each_has_one_neighbour_s_parameters(ranks: int, copies: int) -> None:
     parts = point(ranks, strategy={"kind": "gossip", "neighbours": 2}).memory.parts
     assert parts["neighbours' parameters"] == copies * SIZE
@@ -288,7 +324,12 @@ def test_time_to_train_counts_on_the_samples_that_are_known() -> None:
             r"strategy.workers: without post_local_gradient_allreduce nobody reduces",
         ),
         (4, diloco(inner={"kind": "local_sgd"}), r"workers are split once"),
-        (3, {"kind": "gossip"}, r"3 workers do not pair up"),
+        (4, {"kind": "gossip", "neighbours": 3}, r"3 neighbours: a ring has 1 or 2"),
+        (
+            5,
+            {"kind": "gossip", "topology": "exponential", "neighbours": 4},
+            r"strategy.neighbours: 4 neighbours: of 5 workers each has 3",
+        ),
         (2, diloco(outer_dtype="fp3"), r"outer_dtype"),
     ],
 )

@@ -171,6 +171,22 @@ def test_the_command_line_counts_most_then_the_environment_then_the_file(  # typ
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("DPSIM_SWEEP_JOBZ", "did you mean 'DPSIM_SWEEP_JOBS"),
+        ("DPSIM_WHATEVER", "no option has it"),
+    ],
+)
+def test_a_variable_that_no_option_has_is_refused_by_name(  # type: ignore[no-untyped-def]
+    cli, monkeypatch: pytest.MonkeyPatch, name: str, said: str
+) -> None:
+    monkeypatch.setenv(name, "4")
+    code, out, err = cli("run", "worked/ddp_steady")
+    assert (code, out) == (2, "")
+    assert f"environment: {name}: {said}" in err
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("runn: {json: true}", "runn: there is none; did you mean 'run'?"),

@@ -17,6 +17,8 @@ from dpsim.describe.scenario import load
 from dpsim.models.memory import activations
 from dpsim.models.split import balanced
 from dpsim.play import event, vectorised
+from dpsim.predict import shortened
+from dpsim.predict.memory import memory_of
 from dpsim.predict.prediction import Prediction, predict
 
 MS = 1e-3
@@ -92,6 +94,9 @@ def test_a_step_of_gpipe_and_1f1b_takes_m_plus_p_minus_1_rounds() -> None:
         {"kind": "zb1p"},
         {"kind": "looped_bfs", "chunks": 2},
         {"kind": "zbv"},
+        {"kind": "zb2p"},
+        {"kind": "dualpipe_v"},
+        {"kind": "dualpipe"},
     ],
     ids=lambda s: s["kind"],
 )
@@ -103,7 +108,7 @@ def test_a_schedule_takes_what_an_independent_player_says(
     loaded = load(data, Path(), "toy")
     found = loaded.scenario.schedule
     assert found is not None
-    v = found.chunks
+    v = found.chunks // found.pipes
     layers = [
         {"name": f"s{k}", "forward": f"{1 / v} ms", "backward": f"{2 / v} ms"} for k in range(p * v)
     ]
@@ -131,6 +136,61 @@ def test_both_engines_agree_where_ranks_vary_and_replicas_exchange() -> None:
         }
         one, other = (step_time(data, engine) for engine in ("event", "vectorised"))
         assert one == pytest.approx(other, rel=1e-9)
+
+
+def test_the_two_pipelines_of_dualpipe_share_ranks_and_sum_gradients() -> None:
+    """Rank 0 of 4 holds stages 0 and 3, as rank 3 does, and their gradients are summed over both
+    and over replicas; ends of one pipeline receive nothing and send nothing on."""
+    data = toy(4, 8, {"kind": "dualpipe"}, cluster={"ranks": 8})
+    for number, layer in enumerate(data["model"]["layers"]):
+        layer |= {"parameters": 1000 * (number + 1), "activation": "1 MB"}
+    data["collective"] = {"backend": "ideal", "latency": "0.2 ms", "bandwidth": "1 GB/s"}
+    case = Case(load(data, Path(), "").points[0], Path())
+    cast = case.programs.asked
+    for rank, partner in ((0, 6), (2, 4)):
+        mine, other = (
+            [(op.group, op.bytes) for op in cast.program(r).ops if op.name.startswith("AR")]
+            for r in (rank, partner)
+        )
+        assert mine == other
+        assert sum(size for _, size in mine) == 4 * 5000
+        for group, _ in mine:
+            assert list(cast.peers(rank, group)) == [rank, rank + 1, partner, partner + 1]
+    assert {g for g in cast.groups if "activations" in g} == {
+        f"activations.{stage}" for stage in (0, 1, 2, 4, 5, 6)
+    }
+    for strategy in ({"kind": "ddp"}, {"kind": "zero", "stage": 1}):
+        varied = data | {"strategy": strategy, "variability": {"jitter": "10 %", "steps": 3}}
+        one, other = (step_time(varied, engine) for engine in ("event", "vectorised"))
+        assert one == pytest.approx(other, rel=1e-9)
+    assert "ddp, zero (stage 1)" in refusal(data | {"strategy": {"kind": "fsdp"}})
+
+
+def test_dualpipe_keeps_parameters_twice_and_p_plus_1_micro_batches() -> None:
+    def memory(kind: str) -> dict[str, float]:
+        model = {"huggingface": "llama-3.2-1b-tied", "sequence_length": 512}
+        data = toy(4, 8, {"kind": kind}) | {
+            "model": model, "cluster": {"machine": "dgx-h100", "ranks": 4},
+        }  # fmt: skip
+        del data["collective"]
+        case = Case(load(data, Path(), "").points[0], Path())
+        return dict(memory_of(case).parts)
+
+    once, twice = memory("one_f_one_b"), memory("dualpipe")
+    # both hold the first stage; the other's first rank has the last stage too, and the table once
+    # for each of the two, as every pipeline that folds has
+    assert twice["parameters"] > 1.9 * once["parameters"]
+    assert twice["gradients"] == twice["parameters"]
+
+
+def test_a_long_step_of_two_chunks_is_played_shortened_with_the_same_result() -> None:
+    """Their short steps have two micro-batches a rank at least."""
+    for kind in ("dualpipe", "dualpipe_v"):
+        data = toy(2, 40, {"kind": kind}, layers=4)
+        case = Case(load(data, Path(), "").points[0], Path())
+        whole = vectorised.play(case.plays()[0]).step_time
+        assert shortened._short(case) == (8, 16, 12)
+        assert shortened.step_time(case) == pytest.approx(whole, rel=1e-9)
 
 
 def test_a_bubble_is_told_from_communication_and_from_waiting() -> None:

@@ -179,6 +179,15 @@ def test_what_cannot_be_reached_is_missed_by_so_much_and_something_binds() -> No
     assert answer.infeasible["binds"] == "compute"
 
 
+@pytest.mark.parametrize(("batches", "said"), [("8,64", False), ("8,1024", True)])
+def test_a_value_that_does_not_fit_says_so_in_its_line(batches: str, said: bool) -> None:
+    loaded = scenario(RACK)
+    found = asked(loaded, f"batch.per_device={batches}", "throughput_per_s>=300")
+    told = answer_text(document(loaded, bench_of(loaded), found))
+    assert told[0].startswith(f"batch.per_device must be at least {batches[2:]}")
+    assert ("does not fit in memory" in told[0]) == said
+
+
 def test_several_requirements_hold_together() -> None:
     one = found_in(asked(scenario(RING), "collective.bandwidth", "efficiency>=0.9"))
     both = found_in(
@@ -469,6 +478,30 @@ def test_a_gain_by_a_larger_batch_is_told_apart() -> None:
     assert found["same_batch"]["set"]["batch.accumulation"] == 1
     assert found["same_batch"]["gain"] < found["gain"]
     assert any("global batch changes" in note for note in answer.notes)
+
+
+def test_a_compression_that_changes_what_is_learnt_is_not_simply_the_best() -> None:
+    """Random-k sends least; of those that learn alike 1-bit Adam does."""
+    layer = {"name": "a", "parameters": 40_000_000, "forward": "1 ms", "backward": "2 ms"}
+    model = {"dtype": "fp32", "layers": [layer]}
+    answer = tuned(
+        scenario(LAYERS, model=model), "compression", "compression=none,fp16,random_k,one_bit"
+    )
+    found = found_in(answer)
+    assert found["set"] == {"compression": "random_k"}
+    assert found["same_learning"]["set"] == {"compression": "one_bit"}
+    assert 0 < found["same_learning"]["gain"] < found["gain"]
+    assert any("random_k changes what is learnt" in note for note in answer.notes)
+    alike = tuned(scenario(LAYERS, model=model), "compression", "compression=none,fp16")
+    assert found_in(alike)["same_learning"] is None
+    assert not any("learnt" in note for note in alike.notes)
+
+
+def test_every_compression_is_tried_that_the_strategy_takes() -> None:
+    """Horovod has fp16 alone."""
+    loaded = scenario(LAYERS, strategy={"kind": "horovod"})
+    (axis,) = tune_axes(bench_of(loaded), ["compression"], [])
+    assert [change["compression"] for change in axis.changes] == ["none", "fp16"]
 
 
 def test_switches_are_tuned_over_their_ways() -> None:

@@ -332,6 +332,7 @@ def test_every_kind_of_network_has_words(text: str, kind: str) -> None:
         ("8x HDR running at EDR", 8, 100), ("4x ConnectX-7 configured as HDR InfiniBand", 4, 200),
         ("2x200 Gb/s ConnectX-6 Dx", 2, 200), ("8 x 25 GB/s NICs", 8, 200),
         ("200 GB/s (8 x 25 GB/s) InfiniBand", 8, 200), ("4x 200 GB/s InfiniBand", 4, 200),
+        ("8 InfiniBand NICs, 2 Tb/s", 8, 200), ("a3-megagpu-8g, 1,800 Gbps TCPXO", 8, 200),
     ],
 )  # fmt: skip
 def test_counts_and_line_rates_are_read_from_the_text(text: str, nics: int, gbits: float) -> None:

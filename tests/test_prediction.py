@@ -520,6 +520,16 @@ def test_given_durations_know_no_recomputation_and_no_efficiency() -> None:
     ]
 
 
+def test_switches_of_stages_and_launches_that_are_not_there_change_nothing() -> None:
+    sets = {"parallel": {"blocking_sends": True}, "execution": {"cuda_graphs": True}}
+    loaded = load({**TOY, **sets}, Path(), "x")
+    found = " ".join(unused(Case(loaded.points[0], loaded.base)))
+    assert "parallel.blocking_sends changes nothing" in found
+    assert "execution.cuda_graphs changes nothing" in found
+    step = [answer(TOY, **more)["points"][0]["step_time_s"] for more in ({}, sets)]
+    assert step[0] == step[1]
+
+
 def test_no_bound_is_above_a_few_random_steps() -> None:
     """Six steps bound by communication, of which the first begins with talk of the one before."""
     times = [("3210 us", "2000 us"), ("3210 us", "310 us"), ("1 ms", "2 ms"), ("3210 us", "2 ms")]

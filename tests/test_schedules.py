@@ -7,6 +7,7 @@ lines plays the lists.
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import re
 import sys
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 from torch.distributed.pipelining import schedules as torch_schedules
 
 from dpsim.compile.schedules import MAX_ACTS, Act, Schedule, peak_in_flight, spell
+from dpsim.compile.schedules.dualpipe import DualPipe
 from dpsim.compile.schedules.dualpipe_v import DualPipeV
 from dpsim.compile.schedules.gpipe import GPipe
 from dpsim.compile.schedules.interleaved_1f1b import Interleaved1F1B
@@ -31,18 +33,22 @@ from dpsim.compile.schedules.looped_bfs import LoopedBFS
 from dpsim.compile.schedules.naive import Naive
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
 from dpsim.compile.schedules.zb1p import ZB1P
+from dpsim.compile.schedules.zb2p import ZB2P
 from dpsim.compile.schedules.zbv import ZBV
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 
 HOWTO = Path(__file__).resolve().parent.parent / "docs" / "howto"
+DUALPIPE = Path(__file__).resolve().parent / "data" / "schedules" / "dualpipe.json"
 SCHEDULES: tuple[Schedule, ...] = (
     Naive(),
     GPipe(),
     OneFOneB(),
     *(kind(chunks=v) for kind in (Interleaved1F1B, ZB1P, LoopedBFS) for v in (1, 2, 3, 4)),
+    ZB2P(),
     ZBV(),
     DualPipeV(),
+    DualPipe(),
 )
 
 
@@ -66,7 +72,7 @@ def play(
     """When the last operation ends.  `seconds` per kind are of all chunks of a rank together;
     `latency` is between ranks.  Raises RecursionError where operations wait for each other."""
     lists = schedule.lists(ranks, micro_batches)
-    last = ranks * schedule.chunks - 1
+    along, share = schedule.stages(ranks), schedule.chunks // schedule.pipes
     before = {b: a for acts in lists for a, b in pairwise(acts)}
     there = {act for acts in lists for act in acts}
 
@@ -82,16 +88,18 @@ def play(
         for other in (o for part in parts for o in needs(part) if o not in parts):
             far = schedule.rank_of(other.stage, ranks) != schedule.rank_of(act.stage, ranks)
             waits.append(end(other) + latency * far)
-        return max(waits, default=0.0) + sum(seconds[p.kind] for p in parts) / schedule.chunks
+        return max(waits, default=0.0) + sum(seconds[p.kind] for p in parts) / share
 
     def needs(act: Act) -> list[Act]:
         s, m = act.stage, act.micro_batch
         if act.kind == "F":
-            return [Act(s - 1, "F", m)] if s else []
+            return [Act(s - 1, "F", m)] if s % along else []
         if act.kind == "W":
             return [Act(s, "I", m)]
+        if (s + 1) % along == 0:
+            return [Act(s, "F", m)]
         later = [Act(s + 1, kind, m) for kind in "BI" if Act(s + 1, kind, m) in there]
-        assert s == last or len(later) == 1
+        assert len(later) == 1
         return [Act(s, "F", m), *later]
 
     limit = sys.getrecursionlimit()
@@ -120,6 +128,8 @@ UNEVEN = {"F": 1.0, "B": 2.0, "I": 1.2, "W": 0.8}
         (ZB1P(chunks=2), 4, 8, EVEN, 0.0, 25.5),
         (ZBV(), 4, 8, EVEN, 0.0, 25.5),
         (DualPipeV(), 4, 8, EVEN, 0.0, 27.0),
+        (DualPipe(), 4, 8, EVEN, 0.0, 26.0),
+        (ZB2P(), 4, 8, EVEN, 0.0, 27.0),
         (ZB1P(), 4, 8, UNEVEN, 0.0, 28.2),
         (ZBV(), 4, 8, UNEVEN, 0.0, 25.8),
         (GPipe(), 4, 8, EVEN, 0.1, 33.6),
@@ -177,6 +187,32 @@ def test_zb1p_fills_the_bubble_with_the_gradients_of_weights(
     assert math.isclose(got, m * (forward + i + w) + (p - 1) * (forward + i - w), rel_tol=1e-9)
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 6), st.integers(0, 8), durations, st.floats(0, 1), st.floats(0, 1))
+def test_zb2p_leaves_the_first_rank_the_bubble_of_its_paper(
+    p: int, more: int, forward: float, inputs: float, weights: float
+) -> None:
+    """(p-1)(F + I - 2W) on rank 0, which begins (p-1)F before the last rank and ends behind it."""
+    m, i = 2 * p - 1 + more, forward * inputs
+    w = i * weights
+    got = play(ZB2P(), p, m, {"F": forward, "I": i, "W": w})
+    late = (p - 1) * max(forward, forward + i - 2 * w)
+    assert math.isclose(got, m * (forward + i + w) + late, rel_tol=1e-9)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 3), st.integers(0, 3), durations, st.floats(0, 1))
+def test_dualpipe_has_the_bubble_of_its_paper(
+    half: int, more: int, forward: float, weights: float
+) -> None:
+    """(p/2-1)(F&B + B - 3W), where a block takes as long as its parts, and F as long as I."""
+    p, w = 2 * half, forward * weights
+    m, b = 2 * (p + more), forward + w
+    got = play(DualPipe(), p, m, {"F": forward, "I": forward, "W": w, "B": b})
+    bubble = (half - 1) * (forward + b + b - 3 * w)
+    assert math.isclose(got, m * (forward + b) + bubble, rel_tol=1e-9)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(1, 8), st.integers(1, 12), durations, durations)
 def test_naive_uses_one_rank_at_a_time(p: int, m: int, forward: float, backward: float) -> None:
@@ -220,7 +256,9 @@ def test_the_order_of_gpipe_and_of_naive() -> None:
         (Interleaved1F1B(chunks=2), [11, 9, 7, 5]),
         (Interleaved1F1B(chunks=4), [19, 17, 15, 13]),
         (ZB1P(), [4, 4, 4, 4]),
+        (ZB2P(), [7, 7, 7, 7]),
         (DualPipeV(), [9, 9, 9, 9]),
+        (DualPipe(), [5, 5, 5, 5]),
     ],
     ids=lambda value: name(value) if isinstance(value, Schedule) else "",
 )
@@ -256,7 +294,10 @@ def test_every_stage_and_micro_batch_is_run_once_and_in_a_possible_order(
         for act in acts
         for part in parts[act.kind]
     )
-    every = [(s, k, i) for s in range(p * schedule.chunks) for k in "FIW" for i in range(m)]
+    each = [range(k * m // schedule.pipes, (k + 1) * m // schedule.pipes) for k in range(2)]
+    stages = range(p * schedule.chunks)
+    own = {s: each[s // schedule.stages(p)] if schedule.pipes > 1 else range(m) for s in stages}
+    every = [(s, k, i) for s in stages for k in "FIW" for i in own[s]]
     assert done == Counter(every)
     for rank, acts in enumerate(lists):
         assert {schedule.rank_of(act.stage, p) for act in acts} == {rank}
@@ -286,6 +327,10 @@ def test_chunks_in_flight_stay_within_their_bounds(schedule: Schedule, p: int, m
         assert peaks == [min((v - 1) * p + p, m * v)] * p
     elif isinstance(schedule, ZBV):
         assert all(peak <= min(2 * p, 2 * m) for peak in peaks)
+    elif isinstance(schedule, ZB2P):
+        assert all(peak <= min(2 * p - 1, m) for peak in peaks)
+    elif isinstance(schedule, DualPipe):
+        assert peaks == [p + 1] * p
     elif isinstance(schedule, DualPipeV):
         assert all(peak <= 2 * p + 1 for peak in peaks)
 
@@ -397,6 +442,16 @@ def test_dualpipe_v_overlaps_the_pairs_that_torch_overlaps() -> None:
             assert mine == [flat(action) for action in order[rank] if action.sub_actions]
 
 
+def test_dualpipe_runs_the_lists_of_its_authors() -> None:
+    for run in json.loads(DUALPIPE.read_text("utf-8"))["runs"]:
+        p, m = run["ranks"], run["micro_batches"]
+        for rank, (acts, wanted) in enumerate(
+            zip(DualPipe().lists(p, m), run["lists"], strict=True)
+        ):
+            assert spell(acts, 2) == wanted["acts"]
+            assert sorted(DualPipe().blocks(rank, p, m)) == wanted["blocks"]
+
+
 # -- what is refused ------------------------------------------------------------------------------
 
 
@@ -413,6 +468,14 @@ def test_dualpipe_v_needs_a_micro_batch_per_stage() -> None:
     with pytest.raises(Refused, match="at least 8"):
         DualPipeV().lists(4, 7)
     assert taken(DualPipeV(), 4, 8)
+
+
+def test_dualpipe_needs_pairs_of_ranks_and_of_micro_batches() -> None:
+    with pytest.raises(Refused, match="not 3; 2 and 4 are accepted"):
+        DualPipe().lists(3, 12)
+    for few in (6, 9):
+        with pytest.raises(Refused, match="even numbers from 8 on"):
+            DualPipe().lists(4, few)
 
 
 @each
@@ -437,8 +500,9 @@ def test_every_schedule_is_known_by_its_file_and_checks_its_knobs(kind: str) -> 
 
 @each
 def test_a_pipeline_of_one_rank_has_no_bubble(schedule: Schedule) -> None:
+    """Nor have two pipelines of two ranks."""
     busy = 8 * (EVEN["F"] + EVEN["B"])
-    assert play(schedule, 1, 8, EVEN) == pytest.approx(busy, rel=1e-12)
+    assert play(schedule, schedule.pipes, 8, EVEN) == pytest.approx(busy, rel=1e-12)
 
 
 def test_lists_are_spelt_with_stages_where_a_rank_holds_several() -> None:

@@ -50,6 +50,20 @@ def test_parallel_exchanges_have_equal_shares_of_the_links() -> None:
     assert found == pytest.approx(inner + 2e9 / 0.125e9 + 2 * 0.02, rel=1e-9)
 
 
+def test_three_sites_gossip_around_a_ring_as_its_slowest_link_allows() -> None:
+    """Each rank sends its half of 2 GB on, both of a site over one link, and then back the other
+    way; inside, gradients are all-reduced before and halves gathered after."""
+    sites = [{"name": name, "ranks": 2} for name in "abc"]
+    rates = {("a", "b"): 8, ("b", "c"): 8, ("a", "c"): 4}
+    links = [
+        {"between": list(pair), "bandwidth": f"{rate} Gbit/s", "latency": f"{10 * k} ms"}
+        for k, (pair, rate) in enumerate(rates.items())
+    ]
+    found = dpsim.predict(apart(sites=sites, links=links, strategy={"kind": "gossip"})).points[0]
+    inside = (2 + 1) / 2 * 2e9 / 100e9
+    assert found.step_time_s == pytest.approx(1 + inside + 2 * (2e9 / 0.5e9 + 0.02), rel=1e-9)
+
+
 def test_real_machines_differ_from_site_to_site() -> None:
     """A site's own links and devices: the slower machine sets the pace of both."""
     machines = [

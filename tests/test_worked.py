@@ -62,6 +62,8 @@ STEPS = {
     "pipeline_interleaved2": 0.0285,
     "pipeline_interleaved4": 0.02625,
     "pipeline_zb1p": 0.027,
+    "pipeline_zb2p": 0.027,
+    "pipeline_dualpipe": 0.026,
     "pipeline_zb1p_uneven": 0.0282,
     "pipeline_gpipe_latency": 0.0336,
     "pipeline_1f1b_latency": 0.0346,
@@ -76,6 +78,7 @@ STEPS = {
     "streaming_wan_fp4_tau8": 0.05,
     "local_sgd_4": 2.75,
     "gossip_ring": 9.0,
+    "gossip_exponential": 13.0,
     "zero_redundancy": 19.0,
     "context_ring": 0.00785,
     "context_ulysses": 0.0104,
@@ -88,7 +91,7 @@ STEPS = {
 #: means of random steps
 SAMPLED = ("slow_rank", "slow_rank_rare")
 #: what workers with clocks of their own do, in tests/test_async_servers.py
-CLOCKED = ("ssp_0", "ssp_1", "ssp_3", "async", "server_backup")
+CLOCKED = ("ssp_0", "ssp_1", "ssp_3", "async", "server_backup", "servers_two_sites")
 FASTER_STEPS = {
     "ddp_steady": 0.021225,
     "ddp_first_iteration": 0.0238875,

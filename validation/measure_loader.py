@@ -1,6 +1,6 @@
 """Real DataLoaders of PyTorch against `input: {loader: torch}`.
 
-    python validation/measure_loader.py --setups 40 --seed 1
+    python validation/measure_loader.py --setups 40 --seed 1 -o loaders-1.jsonl
 
 Draws set-ups (workers, prefetch, batch, decode times fixed or heavy-tailed, step, persistent
 workers, epochs), runs each with samples that sleep and steps that sleep, and predicts the time of
@@ -8,6 +8,9 @@ all epochs from what the set-up says and a few numbers of this machine: what a s
 the start of a worker take beside, measured before and after each with loaders that are none of the
 set-ups: what others do on this machine changes them.  Beside it stands max(step, decode / workers),
 which knows none of them.
+
+Every row is written as soon as it is there.  After some 400 seconds no further one is begun (exit
+code 3); the same command then goes on where it stopped, and sums up all rows.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import statistics
 import sys
 import tempfile
 import time
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +40,7 @@ from dpsim.variability.distributions import Distribution
 #: floats of a sample
 WIDTH = 1000
 #: seconds that a run should take, roughly
-LONG = 5.0
+LONG = 4.0
 
 
 @dataclass(frozen=True)
@@ -202,45 +206,74 @@ def simple(setup: Setup, factor: float) -> float:
     return setup.epochs * setup.batches * step
 
 
+def measured(
+    setup: Setup, factors: np.ndarray, before: Own, place: Path
+) -> tuple[dict[str, Any], Own]:
+    """A row: the set-up, what it took, what is predicted; and this machine's numbers afterwards."""
+    times = run(setup, setup.decode * factors)
+    after = own()
+    known = between(before, after)
+    row = {
+        **asdict(setup), **asdict(known),
+        "measured_s": sum(times[setup.batches :: setup.batches + 1]),
+        "predicted_s": predicted(setup, known, factors, place),
+        "simple_s": simple(setup, float(factors.mean())), "load": os.getloadavg()[0],
+    }  # fmt: skip
+    return row, after
+
+
+def told(number: int, row: dict[str, Any]) -> str:
+    """A line of text about a row."""
+    off = {key: row[f"{key}_s"] / row["measured_s"] - 1 for key in ("predicted", "simple")}
+    return (
+        f"{number:3} workers {row['workers']} x{row['prefetch']} batch {row['batch']:2} "
+        f"{row['kind'].get('kind', 'fixed'):9} epochs {row['epochs']}"
+        f"{' persistent' if row['persistent'] else '':11} {row['measured_s']:7.3f} s "
+        f"{off['predicted']:+7.1%}, simple {off['simple']:+7.1%}"
+    )
+
+
+def summed_up(rows: list[dict[str, Any]]) -> None:
+    """How far all rows are off."""
+    mean = statistics.mean(row["load"] for row in rows)
+    print(f"{len(rows)} set-ups, {os.cpu_count()} processors, a load of {mean:.1f} in the mean")
+    for name, key in (("dpsim", "predicted_s"), ("simple", "simple_s")):
+        ordered = sorted(abs(row[key] / row["measured_s"] - 1) for row in rows)
+        ninth = ordered[min(int(0.9 * len(ordered)), len(ordered) - 1)]
+        print(f"{name}: median {statistics.median(ordered):.1%}, 90th {ninth:.1%}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--setups", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("-o", type=Path, default=None, help="write rows as JSON lines")
+    parser.add_argument("--seconds", type=float, default=400.0, help="begin none after so long")
+    parser.add_argument("-o", type=Path, default=None, help="rows as JSON lines, which are kept")
     asked = parser.parse_args()
-    before, chance = own(), random.Random(asked.seed)
-    errors, others, lines = [], [], []
-    place = Path(tempfile.mkdtemp())
+    path = asked.o or Path(f"loaders-{asked.seed}.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
+    begun, chance, place = time.perf_counter(), random.Random(asked.seed), Path(tempfile.mkdtemp())
+    known = own() if len(rows) < asked.setups else None
     for number in range(asked.setups):
         setup = drawn(chance)
         factors = setup.factors(chance.randrange(2**31))
-        seconds = setup.decode * factors
-        times = run(setup, seconds)
-        after = own()
-        known, before = between(before, after), after
-        ends = times[setup.batches :: setup.batches + 1]
-        measured, guess = sum(ends), predicted(setup, known, factors, place)
-        errors.append(abs(guess / measured - 1))
-        guessed = simple(setup, float(factors.mean()))
-        others.append(abs(guessed / measured - 1))
-        row = {**asdict(setup), "measured_s": measured, "predicted_s": guess, **asdict(known)}
-        row["load"] = os.getloadavg()[0]
-        lines.append(json.dumps(row))
-        print(
-            f"{number:3} workers {setup.workers} x{setup.prefetch} batch {setup.batch:2} "
-            f"{setup.kind.get('kind', 'fixed'):9} epochs {setup.epochs}"
-            f"{' persistent' if setup.persistent else '':11} {measured:7.3f} s "
-            f"{guess / measured - 1:+7.1%}, simple {guessed / measured - 1:+7.1%}",
-            flush=True,
-        )
-    mean = statistics.mean(float(json.loads(line)["load"]) for line in lines)
-    print(f"{os.cpu_count()} processors, a load of {mean:.1f} in the mean")
-    for name, found in (("dpsim", errors), ("simple", others)):
-        ordered = sorted(found)
-        ninth = ordered[min(int(0.9 * len(ordered)), len(ordered) - 1)]
-        print(f"{name}: median {statistics.median(ordered):.1%}, 90th {ninth:.1%}")
-    if asked.o is not None:
-        asked.o.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if number < len(rows):
+            if {key: rows[number].get(key) for key in asdict(setup)} != asdict(setup):
+                parser.error(f"{path} has rows of other set-ups; -o names another file")
+        elif known is not None and time.perf_counter() - begun < asked.seconds:
+            row, known = measured(setup, factors, known, place)
+            rows.append(row)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+        else:
+            break
+        print(told(number, rows[number]), flush=True)
+    if rows:
+        summed_up(rows[: asked.setups])
+    if len(rows) < asked.setups:
+        print(f"{asked.setups - len(rows)} are left: the same command goes on from {path}")
+        return 3
     return 0
 
 

@@ -116,7 +116,9 @@ class LinkPhrase:
         if rate is None or rate.of or not self.count or self.each_gpu or rate.gbits in known:
             return self
         alike = any(math.isclose(rate.gbits / self.count, each, rel_tol=1e-3) for each in known)
-        return replace(self, rate=replace(rate, of=NODE)) if alike and not self.times else self
+        beyond = rate.gbits > max(known)  # what no NIC has, several have
+        node = (alike or beyond) and self.count > 1 and not self.times
+        return replace(self, rate=replace(rate, of=NODE)) if node else self
 
 
 def sides(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -102,7 +102,9 @@ def nics_of(
     if whole is None:
         whole = _whole(read, Usual(own, usual), gpus, kind, told.asked and not told.named, asked)
     kind = _rdma(kind, read, told, whole, notes)
-    nics = _split(whole, read, usual, _limit(machine), notes)
+    platform = told.named and kind == own.kind and read.count is None
+    each, most = (own.gbits, own.count) if platform else (usual, _limit(machine))
+    nics = _split(whole, read, each, most, notes)
     rate, known = whole / nics, vocabulary().network.line_rates
     if told.total is None and not any(math.isclose(rate, each) for each in known):
         rate = max((r for r in known if r < rate), default=rate)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from dpsim.collectives import OPERATIONS, Ranks, Stage, Transfer, TransferList, ring_payload
 from dpsim.core import plugins
+from dpsim.core.lean import dataclass
 from dpsim.core.many import added
 from dpsim.machines.fabrics import Edge
 from dpsim.machines.loads import Loads

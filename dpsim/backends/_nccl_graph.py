@@ -7,13 +7,13 @@ the speeds that NCCL tries, so that the estimates by which NCCL chooses are clos
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from dpsim.backends import Edge, Topology
 from dpsim.backends import _nccl_tables as tables
 from dpsim.collectives import Ranks, members_of
 from dpsim.collectives.ring_orders import RingOrder, rings
+from dpsim.core.lean import dataclass
 from dpsim.core.many import added
 from dpsim.core.record import Refused
 from dpsim.machines.devices import Link

@@ -21,7 +21,6 @@ other collectives there (floor, share), or of other kinds, with the error that t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import permutations, product
 
@@ -41,6 +40,7 @@ from dpsim.collectives import (
     rank_array,
 )
 from dpsim.core.arrays import IntArray
+from dpsim.core.lean import dataclass
 from dpsim.machines.tally import Convoy, Tally
 
 #: operations that are messages; NCCL's tuner has no entry for them

@@ -8,7 +8,8 @@ v2.30.7-1.  Bandwidths are in GB/s (1e9 B/s) and latencies in microseconds, as t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from dpsim.core.lean import dataclass
 
 PerProtocol = tuple[float, float, float]
 PROTOCOLS = ("ll", "ll128", "simple")

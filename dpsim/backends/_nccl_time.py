@@ -29,7 +29,6 @@ program that fits them is validation/fit_nccl.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
@@ -39,6 +38,7 @@ from dpsim.backends._nccl_tables import NEWEST
 from dpsim.backends._nccl_traffic import RELAYED, Traffic
 from dpsim.backends._nccl_tuning import PAT_SHARE, ROOTED, SHARP, Hops, Tuning
 from dpsim.core import constants
+from dpsim.core.lean import dataclass
 from dpsim.core.many import root
 
 #: kinds whose bytes go through TCP connections

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -19,6 +18,7 @@ from dpsim.collectives import (
     convoys_of,
     members_of,
 )
+from dpsim.core.lean import dataclass
 from dpsim.machines.loads import Loads
 from dpsim.machines.tally import Convoy, Tally
 

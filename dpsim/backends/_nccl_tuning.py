@@ -8,12 +8,12 @@ not made to predict (docs/assumptions.md, A12).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpsim.backends import _nccl_tables as tables
 from dpsim.backends._nccl_graph import NcclGraph, rounded_down
 from dpsim.backends._nccl_tables import Era
+from dpsim.core.lean import dataclass
 
 _ONE_PASS = ("all_gather", "reduce_scatter")
 _OLDEST_PAT = tables.PAT_CAPABILITY

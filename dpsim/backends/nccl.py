@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -42,6 +42,7 @@ from dpsim.collectives import (
 from dpsim.collectives.direct import Direct
 from dpsim.collectives.nvls_tree import sent as nvls_tree_sent
 from dpsim.core import plugins, units
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Check, Natural, Refused, Text, record
 from dpsim.machines.loads import Loads
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +10,7 @@ from dpsim.cases.rebalancing import Deal, deals
 from dpsim.cases.work import Pace, Seats
 from dpsim.compile.placement import Mesh
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -13,8 +13,10 @@ from dpsim.cases.batches import Batches
 from dpsim.cases.costs import Stretched, Transport
 from dpsim.cases.plays import Stretch
 from dpsim.cases.programs import Programs
+from dpsim.cases.sited import sited
 from dpsim.cases.work import fitted
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Scenario
@@ -103,6 +105,9 @@ class StageSet:
         """The rank that stands for each server on the network: behind all ranks where it has a node
         of its own."""
         site = self.transport.site
+        if site.parts:
+            first = site.ranks  # places by number alone: `sited` says where they are
+            return tuple(first + k for k in range(len(self._beside)))
         gpus = site.gpus or 1
         first = (site.nodes or site.ranks) * gpus
         found: list[int] = []
@@ -115,6 +120,8 @@ class StageSet:
     def costs(self) -> Costs:
         """Plans of messages and collectives, on a network that has the servers' nodes too."""
         backend, site = self.transport.backend, self.transport.site
+        if site.parts:
+            return sited(self.transport, self.scenario.strategy)
         if isinstance(backend, IdealRing) and backend.bandwidth:
             return Cabled(backend, backend.latency, backend.bandwidth)
         if not self.own_nodes or site.nodes is None:
@@ -138,9 +145,7 @@ class StageSet:
         if not self.batches.mesh.plain:
             raise Refused(f"{name} is not modelled with tensor, pipeline or expert parallelism",
                           ("parallel",))  # fmt: skip
-        if scenario.sites is not None:
-            said = f"the messages of {name} are not modelled over several sites"
-            raise Refused(f"{said}; give one cluster, or another strategy", ("sites",))
+        scenario.strategy.servers_in(self.transport.site.wan.places)
         ranks, batch = self.batches.site.ranks, scenario.batch
         if scenario.strategy.gradients_of_step(ranks) != ranks and batch.global_ is not None:
             said = "an update does not take one gradient of every worker; give batch.per_device"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from dpsim.cases.preparation import Preparation
 from dpsim.cases.programs import Programs
 from dpsim.cases.provisions import fed_by
 from dpsim.cases.site import Site
+from dpsim.cases.unlimited import unlimited
 from dpsim.cases.work import ModelWork, Pace, Seats
 from dpsim.compile.context import Context
 from dpsim.compile.job import Job
@@ -25,6 +26,7 @@ from dpsim.compile.placement import Mesh
 from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Act
 from dpsim.core import plugins
+from dpsim.core.lean import dataclass
 from dpsim.describe.scenario import Scenario
 from dpsim.describe.sections import Input
 from dpsim.machines.devices import Device
@@ -69,7 +71,8 @@ class Case:
     def work(self) -> ModelWork:
         """The model and its dtypes."""
         s = self.scenario
-        own = (s.model, s.precision, self.base, self.site.device, s.execution)
+        made = s.execution, s.strategy.autocasts
+        own = (s.model, s.precision, self.base, self.site.device, *made)
         return self.shared.known(ModelWork, *own)
 
     @cached_property
@@ -130,8 +133,15 @@ class Case:
         """This case where nothing holds up its batches."""
         if self.feed is None:
             return self
-        free = replace(self.scenario, input=Input(limiting=False))
+        free = replace(self.scenario, input=unlimited(self.scenario.input))
         return replace(self, scenario=free)
+
+    @property
+    def synthetic(self) -> Case:
+        """This case with data that are made on the devices: neither loaded nor copied."""
+        if self.scenario.input is None:
+            return self
+        return replace(self, scenario=replace(self.scenario, input=Input(limiting=False)))
 
     @cached_property
     def stage_set(self) -> StageSet:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from dpsim.backends.curves.file import Calibration, find
 from dpsim.backends.nccl import Nccl
 from dpsim.cases.far import FarCosts
 from dpsim.cases.site import Site
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.play import Costs
 from dpsim.play.measured import MeasuredCosts, stretched

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from dpsim.cases.case import Case
+from dpsim.core.lean import dataclass
 from dpsim.play.measured import MeasuredCosts, Served
 
 #: repeated runs of nccl-tests on one machine differ by a few per cent at large sizes: 0.69 to 0.74

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from dpsim.compile.program import Cast
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.play import Late
 from dpsim.variability.delays import DrawnDelays, ListedDelays
 

@@ -71,8 +71,7 @@ class FarCosts(Costs):
         if len(members) == 1:
             return {}
         if operation == "send":
-            source, target = (names[next(iter(self.members((rank,))))] for rank in ranks)
-            return {(source, target): size}
+            return self._sent_on(ranks, size)
         if operation == "all_to_all":
             return {
                 (names[a], names[b]): size * len(members[a]) * len(members[b]) / len(ranks)
@@ -85,6 +84,15 @@ class FarCosts(Costs):
         order = self.wan.lap(names.values(), size / count).order
         hops = list(zip(order, (*order[1:], order[0]), strict=True))
         return dict.fromkeys(hops if ring else hops[:-1], each)
+
+    def _sent_on(self, ranks: Ranks, size: float) -> dict[tuple[str, str], float]:
+        """The same where each rank of several sends to the next, or one of two to the other."""
+        at = [self.wan.places[next(iter(self.members((rank,))))] for rank in ranks]
+        found: dict[tuple[str, str], float] = {}
+        for hop in zip(at, (*at[1:], *at[:1]) if len(at) > 2 else at[1:], strict=False):
+            if hop[0] != hop[1]:
+                found[hop] = found.get(hop, 0.0) + size
+        return found
 
     def _across(
         self, operation: str, ranks: Ranks, members: Mapping[int, tuple[int, ...]], size: float
@@ -113,8 +121,7 @@ class FarCosts(Costs):
         names = [self.wan.places[site] for site in members]
         lap = self.wan.lap(names, size / len(names))
         if operation == "send":
-            hop = next(iter(self.flows(operation, ranks, size)))
-            return self.wan.latency(*hop)
+            return max(self.wan.latency(*hop) for hop in self._sent_on(ranks, size))
         if operation == "all_to_all":
             return max(self.wan.latency(a, b) for a in names for b in names if a != b)
         return (2.0 if operation == "all_reduce" else 1.0) * (len(names) - 1) * lap.latency

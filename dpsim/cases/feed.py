@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 import numpy as np
 
 from dpsim.cases.preparation import Limit, Preparation, Preparing
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.many import Leaked, Many
 from dpsim.core.record import Refused
 from dpsim.play.feeding import Epochs, Fed, feed

@@ -42,7 +42,8 @@ def at_least(case: Case) -> float:
         ahead = (sum(work[:stage]) for stage in range(len(work)))
         return max(a + count * w for a, w in zip(ahead, work, strict=True))
     held = (layout.held(row) for row in range(case.mesh.pipeline))
-    return count * max(sum(work[stage] for stage in own) for own in held)
+    each = count // layout.schedule.pipes  # micro-batches that pass a stage
+    return each * max(sum(work[stage] for stage in own) for own in held)
 
 
 def in_turn(case: Case, job: Job, counts: Sequence[int] | None = None) -> float:
@@ -52,10 +53,8 @@ def in_turn(case: Case, job: Job, counts: Sequence[int] | None = None) -> float:
     scale, pairs = case.script.waiting, zip(many, job.times, strict=True)
     computed = scale * sum(n * (time.forward + time.backward) for n, time in pairs)
     apart = [(n, (i,)) for i, n in enumerate(many)] if counts else [(1, range(len(many)))]
-    return computed + sum(
-        n * (_of_tensor(case, job, layers) + _of_context(case, job, layers, scale))
-        for n, layers in apart
-    )
+    tensors = sum(n * _of_tensor(case, job, layers) for n, layers in apart)
+    return computed + tensors + _of_context(case, job, apart, scale)
 
 
 def _of_tensor(case: Case, job: Job, layers: Layers) -> float:
@@ -72,18 +71,28 @@ def _of_tensor(case: Case, job: Job, layers: Layers) -> float:
     return found
 
 
-def _of_context(case: Case, job: Job, layers: Layers, scale: float) -> float:
-    """What ranks that split sequences exchange and attention does not hide [s]."""
+def _of_context(case: Case, job: Job, apart: Sequence[tuple[int, Layers]], scale: float) -> float:
+    """What ranks that split sequences exchange and attention does not hide [s]; `apart` has layers,
+    and how many times they are there.
+
+    Alike posts of a pass are one, beside the attention of all of them (`together`), so what one
+    layer hides in excess hides another's: they are bounded together, over all layers.
+    """
     layout = case.programs.layout
     if layout.splitting is None:
         return 0.0
     passes, found = ContextPasses(layout.recompute, layout.splitting), 0.0
     groups = layout.splitting.groups(case.mesh.context_groups(0))
     for kind in ("F", "B"):
-        for post in passes.of(job, layers, kind):
-            op = Op("", "collective", "context", operation=post.operation, bytes=post.bytes)
-            taken = case.costs.of(op, groups[post.group][0]).seconds
-            found += max(taken * post.repeats - scale * post.beside, 0.0)
+        open_: dict[tuple[str, str, float, bool], float] = {}
+        for many, layers in apart:
+            for post in passes.of(job, layers, kind):
+                key = post.operation, post.group, post.bytes, post.last
+                op = Op("", "collective", "context", operation=post.operation, bytes=post.bytes)
+                taken = case.costs.of(op, groups[post.group][0]).seconds
+                own = many * (taken * post.repeats - scale * post.beside)
+                open_[key] = open_.get(key, 0.0) + own
+        found += sum(max(seconds, 0.0) for seconds in open_.values())
     return found
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from dpsim.compile.loaders import SampleKind
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.variability.distributions import Distribution
 
 #: a distribution with its file read

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,6 +17,7 @@ from dpsim.compile import pipeline
 from dpsim.compile.program import Cast
 from dpsim.compile.strategies import Folded, Rhythm
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.places import below
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused

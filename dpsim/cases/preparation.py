@@ -7,7 +7,6 @@ Times are of loaders that are all at work: where they are not, steps do not wait
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -19,6 +18,7 @@ from dpsim.cases.mixing import SampleDraws
 from dpsim.cases.provisions import Provisions
 from dpsim.compile.loaders import Loader, Supply
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.places import below
 from dpsim.describe.sections import Input
 from dpsim.machines.machine import Machine

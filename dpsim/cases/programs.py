@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache, cached_property
 from typing import Literal
 
@@ -14,12 +14,13 @@ from dpsim.compile.context import Context, Splitting, splitting
 from dpsim.compile.copies import HostCopy
 from dpsim.compile.groups import Partition, consecutive, everyone
 from dpsim.compile.job import Coder, Job
-from dpsim.compile.layout import Layout, assign
+from dpsim.compile.layout import Layout, assign, mirrored
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.routing import Carrier, Moe, ways
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
 from dpsim.compile.strategies import Strategy
+from dpsim.core.lean import dataclass
 from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Host
@@ -134,12 +135,12 @@ class Programs:
         schedule = self.schedule or OneFOneB()
         times = pace.times(max(self.batches.shares), self._with_own_experts(model))
         costs = [time.forward + time.backward for time in times]
-        stages = assign(model, costs, mesh.pipeline * schedule.chunks, self.stages)
-        tables = split.shared_tables(model, stages)
+        stages = assign(model, costs, schedule.stages(mesh.pipeline), self.stages)
+        tables = mirrored(split.shared_tables(model, stages), schedule.pipes, len(stages))
         return Layout(
             mesh,
             schedule,
-            stages,
+            stages * schedule.pipes,
             sequence=pace.parallel.sequence_parallel,
             asynchronous=pace.parallel.async_tensor_parallel,
             blocking_sends=pace.parallel.blocking_sends,
@@ -190,8 +191,7 @@ class Programs:
 
     def _stage_job(self, stage: int, samples: int) -> Job:
         part = self._part(self.layout.stages[stage])
-        job = self._job(samples, part=part)
-        return replace(job, stage=stage, stages=len(self.layout.stages))
+        return self.layout.placed(self._job(samples, part=part), stage)
 
     def part_job(self, layers: Sequence[int], samples: int) -> Job:
         """The work of one rank if it held its part of these layers."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from dpsim.compile.loaders import Decode, Loader
 from dpsim.compile.loaders.torch import Torch
 from dpsim.core.files import read_text
+from dpsim.core.lean import dataclass
 from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Input

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import TypeVar
 
+from dpsim.core.lean import dataclass
 from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import FileRefused

@@ -8,12 +8,13 @@ nothing of how it is played.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from dpsim.backends.free import Free
 from dpsim.cases.case import Case
 from dpsim.compile.compression import Compression
+from dpsim.core.lean import dataclass
 from dpsim.core.record import altered
 
 #: host time of a step that is no time: a fit's rounding, far below what any clock tells [s]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from dpsim.cases.chapters import Chapters
 from dpsim.cases.site import named
 from dpsim.core.constants import shipped
 from dpsim.core.dtypes import dtype_class
+from dpsim.core.lean import dataclass
 from dpsim.core.many import Many, added
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Compute, Parallel
@@ -50,13 +51,15 @@ class Seats:
 @dataclass(frozen=True)
 class ModelWork:
     """A scenario's model section `spec` and its precision, on the machine's `device`, with kernels
-    that are made and issued as `execution` says."""
+    that are made and issued as `execution` says; `autocasts`: where parameters are wider than what
+    is computed in, that is autocast's doing."""
 
     spec: Any
     given: PrecisionSpec | None
     base: Path
     device: Device | None
     execution: Execution = field(default_factory=Execution)
+    autocasts: bool = True
 
     @cached_property
     def model(self) -> Model:
@@ -65,9 +68,10 @@ class ModelWork:
 
     def _executed(self, model: Model) -> Model:
         """`model` with its kernels as they are made."""
-        dtype = self._precision(model).compute
+        own = self._precision(model)
         kind: Any = getattr(self.spec, "attention", "flash")
-        return executed(model, self.execution, kind, self.device, dtype)
+        cast = self.autocasts and own.parameters == "fp32" and own.compute in ("bf16", "fp16")
+        return executed(model, self.execution, kind, self.device, own.compute, autocast=cast)
 
     def times(
         self,

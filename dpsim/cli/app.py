@@ -61,6 +61,13 @@ class Command(TyperCommand):
     def _defaults(self, ctx: Any) -> dict[str, Any]:
         """What the user's file says of them."""
         names = {_long(param): str(param.name) for param in self._options()}
+        every = ctx.parent.command.commands.items()
+        defaults.check_environment(
+            word
+            for name, one in every
+            for param in one._options()
+            for word in defaults.variables(name, _long(param))
+        )
         return defaults.of(str(ctx.info_name), names, list(ctx.parent.command.commands))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -15,6 +15,8 @@ from typing import Any
 
 #: the section of the file that holds for all commands
 EVERY = "every"
+#: the variable that names the file
+CONFIG = "DPSIM_CONFIG"
 
 
 def variables(command: str, option: str) -> list[str]:
@@ -25,11 +27,25 @@ def variables(command: str, option: str) -> list[str]:
 
 def place() -> Path:
     """Where the file is, or would be."""
-    if named := os.environ.get("DPSIM_CONFIG"):
+    if named := os.environ.get(CONFIG):
         return Path(named)
     windows = os.environ.get("APPDATA") if sys.platform == "win32" else None
     home = os.environ.get("XDG_CONFIG_HOME") or windows or Path("~/.config").expanduser()
     return Path(home) / "dpsim" / "config.yaml"
+
+
+def check_environment(known: Iterable[str]) -> None:
+    """Raises Refused where the environment has a variable ``DPSIM_…`` that is none of `known`."""
+    given = [name for name in os.environ if name.startswith("DPSIM_") and name != CONFIG]
+    names = {CONFIG, *known} if given else set()
+    for name in sorted(set(given) - names):
+        from dpsim.core import unknown
+        from dpsim.core.record import Refused
+
+        rest = unknown.did_you_mean(name[6:], sorted(one[6:] for one in names))
+        near = rest.replace("'", "'DPSIM_", 1)
+        said = "no option has it (DPSIM_COMMAND_OPTION and DPSIM_OPTION are read)"
+        raise Refused(f"environment: {name[:80]}: {near or said}")
 
 
 def of(command: str, options: Mapping[str, str], commands: Iterable[str]) -> dict[str, Any]:
@@ -41,7 +57,7 @@ def of(command: str, options: Mapping[str, str], commands: Iterable[str]) -> dic
     Raises Refused where the file is not right.
     """
     path = place()
-    if not path.is_file() and not os.environ.get("DPSIM_CONFIG"):
+    if not path.is_file() and not os.environ.get(CONFIG):
         return {}
     sections = _read(path, [EVERY, *commands])
     found: dict[str, Any] = {}

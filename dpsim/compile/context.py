@@ -33,13 +33,14 @@ experimental/_context_parallel/_attention.py (`rotate_method` "alltoall" and "al
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, NamedTuple
 
 from dpsim.collectives import SHIFT
 from dpsim.compile.groups import Partition
 from dpsim.compile.job import Job
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Count, Flag, Refused, record
 from dpsim.models import AttentionWork, Layer, Model
 from dpsim.models.context_split import context_part

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from dpsim.compile.job import Job
 from dpsim.compile.layout import Layout
 from dpsim.compile.routing import copies
 from dpsim.compile.schedules import Act
 from dpsim.compile.step import Issue
+from dpsim.core.lean import dataclass
 from dpsim.models import Layer
 
 

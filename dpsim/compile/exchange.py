@@ -6,9 +6,11 @@ A strategy states it once.  `dpsim.compile.step` plays it where a rank holds the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import NamedTuple
+
+from dpsim.core.lean import dataclass
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
 
 from dpsim.compile.job import Job
 from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.lean import dataclass
 
 Line = Sequence[float]
 #: parts that all stages of a rank share

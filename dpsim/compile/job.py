@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 from math import ceil
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from typing import NamedTuple
 from dpsim.compile.compression import Compression
 from dpsim.compile.exchange import Work
 from dpsim.core.dtypes import DTYPE_BYTES, stored_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.many import longest
 from dpsim.models import Model, Tensor
 from dpsim.models.compute import LayerTime

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
 from typing import Literal
 
 from dpsim.compile.context import Splitting
 from dpsim.compile.groups import Partition
-from dpsim.compile.placement import Axis, Mesh
+from dpsim.compile.job import Job
+from dpsim.compile.placement import Axis, Mesh, evenly
 from dpsim.compile.routing import Carrier, Moe
 from dpsim.compile.schedules import Act, Schedule
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
-from dpsim.models import Model, split
+from dpsim.models import Model, Tensor, split
 
 TENSOR: Axis = "tensor"
 DATA: Axis = "data"
+#: (stage of the owner, stage of the user, tensor)
+Tables = Sequence[tuple[int, int, Tensor]]
 
 
 @dataclass(frozen=True)
 class Layout:
     """How a job is spread over a mesh.
 
-    stages     layers (indices into the whole model) of every stage
+    stages     layers (indices into the whole model) of every stage, of one pipeline behind those of
+               the other where there are several
     sequence   ranks that split layers split the sequence too
     asynchronous   they exchange beside the products next to it
     blocking_sends   a rank goes on only when what it sent has arrived
@@ -49,9 +55,24 @@ class Layout:
         """The pipeline rank that holds `stage`."""
         return self.schedule.rank_of(stage, self.mesh.pipeline)
 
+    @property
+    def along(self) -> int:
+        """Stages that a micro-batch passes: those of one pipeline."""
+        return len(self.stages) // self.schedule.pipes
+
+    def opens(self, stage: int) -> bool:
+        """Whether micro-batches begin with `stage`."""
+        return stage % self.along == 0
+
+    def closes(self, stage: int) -> bool:
+        """Whether micro-batches end with `stage`."""
+        return (stage + 1) % self.along == 0
+
     def held(self, rank: int) -> tuple[int, ...]:
-        """The stages of pipeline rank `rank`."""
-        return tuple(s for s in range(len(self.stages)) if self.home(s) == rank)
+        """The stages of pipeline rank `rank`, in an order that is the same on all that hold copies
+        of them."""
+        own = (s for s in range(len(self.stages)) if self.home(s) == rank)
+        return tuple(sorted(own, key=lambda s: s % self.along))
 
     def acts(self, micro_batches: int) -> tuple[tuple[Act, ...], ...]:
         """What every pipeline rank runs, in order.  Refused where the schedule cannot take it."""
@@ -60,16 +81,48 @@ class Layout:
         except Refused as error:
             raise Refused(error.message, ("schedule",)) from None
 
+    def placed(self, job: Job, stage: int) -> Job:
+        """`job` as that of `stage`: where micro-batches pass it, and who holds its parameters."""
+        copies, experts = self.schedule.pipes, job.expert_ranks
+        return replace(
+            job,
+            stage=stage % self.along,
+            stages=self.along,
+            ranks=job.ranks * copies,
+            expert_ranks=experts and experts * copies,
+        )
+
+    def first_home(self, stage: int) -> int:
+        """The pipeline rank that holds the first copy of `stage`, which its replicas are named
+        after."""
+        return self.home(stage % self.along)
+
+    def replicas(self, row: int, of: Callable[[int], Partition]) -> Partition:
+        """Ranks that hold the same parameters as those of `of(row)`, and copies of them: where
+        there are several pipelines, also those that hold the stages of `row` of another one."""
+        if self.schedule.pipes == 1:
+            return of(row)
+        same = range(len(self.stages))
+        rows = sorted({self.home(s) for s in same if self.first_home(s) == row})
+        return tuple(
+            evenly(sorted(itertools.chain(*groups))) for groups in zip(*map(of, rows), strict=True)
+        )
+
     @property
     def shared(self) -> tuple[tuple[int, int, int], ...]:
-        """The tables whose two stages lie on different ranks; the others are there only once."""
+        """The tables whose two stages lie on different ranks; the others are there only once.
+
+        Of pipelines from either end, a rank that holds one of them holds the other (`mirrored`).
+        """
+        if self.schedule.pipes > 1:
+            return ()
         return tuple(t for t in self.tables if self.home(t[0]) != self.home(t[1]))
 
     @property
     def neighbours(self) -> tuple[int, ...]:
         """The stages whose successor lies on another rank."""
-        last = len(self.stages) - 1
-        return tuple(s for s in range(last) if self.home(s) != self.home(s + 1))
+        ahead = (s for s in range(len(self.stages)) if not self.closes(s))
+        return tuple(s for s in ahead if self.home(s) != self.home(s + 1))
 
 
 def assign(
@@ -127,3 +180,16 @@ def _named(
         why = f"; {', '.join(missing[:3])} is missing" if missing else ""
         raise Refused(f"name every layer once, in the order of forward{why}", ("stages",))
     return tuple(tuple(index[name] for name in names) for names in wanted)
+
+
+def mirrored(tables: Tables, pipes: int, stages: int) -> Tables:
+    """`tables`, tensors tied across stages; Refused where two pipelines from either end do not
+    bring such stages together on every rank that holds one."""
+    for one, other, tensor in tables:
+        if pipes > 1 and one + other != stages - 1:
+            raise Refused(
+                f"{tensor.name} is tied between stages {one} and {other}, which lie on different "
+                "ranks where two pipelines run; dualpipe_v and other schedules are accepted",
+                ("schedule", "kind"),
+            )
+    return tables

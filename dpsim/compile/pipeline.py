@@ -25,6 +25,7 @@ from dpsim.compile.routing import EXPERT_DATA
 from dpsim.compile.stage_rank import Jobs, backward_stream, forward_stream
 from dpsim.compile.strategies import Job, Strategy
 from dpsim.compile.walked_rank import WalkedRank
+from dpsim.core.record import Refused
 
 Groups = dict[str, Partition]
 
@@ -38,6 +39,12 @@ def cast(layout: Layout, strategy: Strategy, shares: Sequence[int], jobs: Jobs) 
     first = jobs(0, shares[0])
     lists = layout.acts(first.micro_batches)
     compiler = PipelineRank if strategy.stage_walk(first) is None else WalkedRank
+    if layout.schedule.pipes > 1 and compiler is WalkedRank:
+        raise Refused(
+            "two pipelines are modelled where replicas exchange gradients at the end of a step; "
+            "ddp, zero (stage 1), megatron and horovod are accepted, and dualpipe_v with all",
+            ("schedule", "kind"),
+        )
     roles: dict[tuple[int, int], int] = {}
     programs: list[Program] = []
     numbers = []
@@ -57,13 +64,13 @@ def _shared(layout: Layout, strategy: Strategy, job: Job) -> Groups:
     found: Groups = {}
     for name, partition in strategy.groups_of(job).items():
         for row in range(layout.mesh.pipeline):
-            replicas = layout.mesh.data_groups(row)
+            replicas = layout.replicas(row, layout.mesh.data_groups)
             found[f"{name}.{row}"] = tuple(
                 _among(own, group) for own in replicas for group in partition
             )
     for name, partition in _of_experts(strategy, job).items():
         for row in range(layout.mesh.pipeline):
-            replicas = layout.mesh.expert_data_groups(row)
+            replicas = layout.replicas(row, layout.mesh.expert_data_groups)
             found[f"expert {name}.{row}"] = tuple(
                 _among(own, group) for own in replicas for group in partition
             )
@@ -99,12 +106,12 @@ def _groups(layout: Layout) -> Groups:
     groups: Groups = {"world": everyone(mesh.ranks)}
     for row in range(mesh.pipeline):
         groups[f"{TENSOR}.{row}"] = mesh.tensor_groups(row)
-        groups[f"{DATA}.{row}"] = mesh.data_groups(row)
+        groups[f"{DATA}.{row}"] = layout.replicas(row, mesh.data_groups)
         if layout.splitting is not None:
             found = layout.splitting.groups(mesh.context_groups(row))
             groups |= {f"{name}.{row}": among for name, among in found.items()}
         if layout.routes:
-            groups[f"{EXPERT_DATA}.{row}"] = mesh.expert_data_groups(row)
+            groups[f"{EXPERT_DATA}.{row}"] = layout.replicas(row, mesh.expert_data_groups)
             groups |= {f"{way.group}.{row}": among for way, among in layout.routes[row]}
     for stage in layout.neighbours:
         here, there = layout.home(stage), layout.home(stage + 1)

@@ -58,16 +58,16 @@ class PipelineRank(StageRank):
 
     def _receive_for(self, act: Act, name: str) -> None:
         stage = act.stage
-        if act.kind == "F" and stage > 0:
+        if act.kind == "F" and not self.layout.opens(stage):
             self._receive(name, forward_stream(stage - 1), stage - 1)
-        if act.kind in ("B", "I") and stage < len(self.layout.stages) - 1:
+        if act.kind in ("B", "I") and not self.layout.closes(stage):
             self._receive(name, backward_stream(stage), stage)
 
     def _send_from(self, act: Act, name: str) -> None:
         stage = act.stage
-        if act.kind == "F" and stage < len(self.layout.stages) - 1:
+        if act.kind == "F" and not self.layout.closes(stage):
             self._send(name, forward_stream(stage), stage)
-        if act.kind in ("B", "I") and stage > 0:
+        if act.kind in ("B", "I") and not self.layout.opens(stage):
             self._send(name, backward_stream(stage - 1), stage - 1)
 
     def _compute_act(self, act: Act, name: str, *, last: bool, paired: bool) -> None:
@@ -144,7 +144,7 @@ class PipelineRank(StageRank):
         stage: int,
         after: tuple[int, ...],
     ) -> int:
-        group = f"{plan.group}.{self.row}"
+        group = f"{plan.group}.{self.layout.first_home(stage)}"
         return self.issue.send(legs, f"{plan.mark}{number}.{stage}", plan.group, after, group=group)
 
     # -- the end of the step ---------------------------------------------------------------------

@@ -9,7 +9,6 @@ together sum gradients (there the group "dp_cp").
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
 from math import gcd
@@ -17,6 +16,7 @@ from typing import Literal
 
 from dpsim.collectives import Ranks
 from dpsim.compile.groups import Partition
+from dpsim.core.lean import dataclass
 
 Axis = Literal["tensor", "context", "data", "pipeline"]
 ORDER: tuple[Axis, ...] = ("tensor", "context", "data", "pipeline")
@@ -130,7 +130,7 @@ class Mesh:
         near, far = self._stride("context"), self._stride("data")
         pairs = product(range(self.data), range(self.context))
         places = sorted(d * far + c * near for d, c in pairs)
-        return tuple(_even([part + place for place in places]) for part in parts)
+        return tuple(evenly([part + place for place in places]) for part in parts)
 
     def _first(self, pipeline: int) -> int:
         return self.rank(tensor=0, data=0, pipeline=pipeline)
@@ -148,12 +148,12 @@ class Mesh:
         """Ranks of stage row `pipeline` that share out experts, a group for each copy of them."""
         seats, each = self._seats(pipeline), self.expert * self.expert_tensor
         places = product(range(0, len(seats), each), range(self.expert_tensor))
-        return tuple(_even(seats[k + t : k + each : self.expert_tensor]) for k, t in places)
+        return tuple(evenly(seats[k + t : k + each : self.expert_tensor]) for k, t in places)
 
     def expert_data_groups(self, pipeline: int) -> Partition:
         """Ranks of stage row `pipeline` that hold the same experts."""
         seats, each = self._seats(pipeline), self.expert * self.expert_tensor
-        return tuple(_even(seats[k::each]) for k in range(each))
+        return tuple(evenly(seats[k::each]) for k in range(each))
 
     def _seats(self, pipeline: int) -> list[int]:
         """The ranks of a stage row, tensor ranks next to each other (as in
@@ -168,7 +168,7 @@ class Mesh:
         return tuple(zip(self._seats(source), self._seats(target), strict=True))
 
 
-def _even(ranks: list[int]) -> Ranks:
+def evenly(ranks: list[int]) -> Ranks:
     """`ranks` as a range where they are evenly spaced."""
     if len(ranks) == 1:
         return range(ranks[0], ranks[0] + 1)

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from dpsim.collectives import BARRIER, RECEIVE, SEND, SHIFT, Ranks
 from dpsim.compile.groups import Partition, everyone
+from dpsim.core.lean import dataclass
 
 COMPUTE = "compute"
 #: a collective of the ranks of a node that moves nothing between them: batches come from the host

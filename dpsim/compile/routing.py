@@ -25,12 +25,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from dpsim.compile.groups import Partition
 from dpsim.core import units
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.marks import Mark
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Count, Flag, Refused, record

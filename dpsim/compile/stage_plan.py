@@ -3,13 +3,12 @@ other ranks hold."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsim.compile.exchange import Exchange
 from dpsim.compile.job import Job
 from dpsim.compile.layout import DATA
 from dpsim.compile.routing import EXPERT_DATA
 from dpsim.compile.strategies import Strategy
+from dpsim.core.lean import dataclass
 
 
 @dataclass(frozen=True)

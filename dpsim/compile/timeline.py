@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from dpsim.compile.program import BARRIER, COMPUTE, RECEIVE, SEND, Cast, Op, Program
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.many import mean
 
 #: the operation of a rank that waits for its batch
@@ -264,10 +265,10 @@ class Timeline:
 
 
 def remainder(whole: float, parts: float, clock: float = 0.0) -> float:
-    """What `parts` leave of `whole`; no less than nothing by rounding, of times that a `clock` at
+    """What `parts` leave of `whole`; nothing where that is rounding, of times that a `clock` at
     most as large tells."""
     rest = whole - parts
-    return 0.0 if -LATE * max(whole, clock) <= rest < 0.0 else rest
+    return 0.0 if abs(rest) <= LATE * max(whole, clock) else rest
 
 
 def split_of(

@@ -6,10 +6,10 @@ It lies in the machine and not in what is asked for, so no answer may depend on 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from dpsim.core import processes
+from dpsim.core.lean import dataclass
 
 #: share of the machine's memory that a run may take
 SHARE = 0.8

@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
 from dpsim.core.files import Unreadable, read_text
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Check
 from dpsim.core.units import Unit
 from dpsim.core.yamlfile import FileRefused

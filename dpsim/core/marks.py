@@ -8,6 +8,11 @@ from typing import Any
 class Mark:
     """What every mark of a field derives from."""
 
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """The values that are tried where somebody asks for the best; none where it has no few."""
+        return ()
+
     def take(self, value: Any, file: bool) -> Any:
         """The value inside for `value`, which is from a file or from Python; ValueError says what
         would be accepted."""

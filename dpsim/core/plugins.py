@@ -20,7 +20,6 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import EntryPoint
 from types import ModuleType
@@ -28,6 +27,7 @@ from typing import Any
 
 from dpsim.core import unknown
 from dpsim.core.errors import SimulationError
+from dpsim.core.lean import dataclass
 from dpsim.core.marks import Mark
 from dpsim.core.record import Refused, build, json_schema
 

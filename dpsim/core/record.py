@@ -14,11 +14,11 @@ refused, and ``dataclasses.replace`` checks again.  Rules that link fields go in
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextvars import ContextVar
 from typing import (
     Annotated,
     Any,
@@ -32,62 +32,56 @@ from typing import (
 
 import pydantic
 from pydantic import ConfigDict, Strict, TypeAdapter
+from pydantic_core import ArgsKwargs, core_schema
 
+from dpsim.core.fields import CONFIG, alias_of
+from dpsim.core.lean import dataclass, lean
 from dpsim.core.marks import Mark
+from dpsim.core.refusals import RECORDS, brief, refusal
+from dpsim.core.refusals import Refused as Refused
+from dpsim.core.refusals import dotted as dotted
 from dpsim.core.units import Unit, decimal, exact
 
 T = TypeVar("T")
-
-
-class Refused(ValueError):
-    """Input that dpsim refuses: what, where, and what would be accepted (exit code 2).
-
-    unknown_key  whether it is that nothing has the key at `path`
-    """
-
-    def __init__(
-        self, message: str, path: tuple[str | int, ...] = (), *, unknown_key: bool = False
-    ) -> None:
-        super().__init__(message, path)  # what copies and other processes rebuild it from
-        self.message = message
-        self.path = path
-        self.unknown_key = unknown_key
-
-    def __str__(self) -> str:
-        return f"{dotted(self.path)}: {self.message}" if self.path else self.message
-
-
-def dotted(path: tuple[str | int, ...]) -> str:
-    """("model", "layers", 0, "name") as "model.layers[0].name"."""
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text
-
-
-#: names of records, which pydantic puts into the location of what is wrong inside a union
-_NAMES: set[str] = set()
+#: the record whose schema is being made; None: where records in fields are to be told whole
+_MADE: ContextVar[type | None] = ContextVar("made", default=None)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def record(cls: type[T]) -> type[T]:
-    """Make `cls` an immutable, validated noun (see the module's docstring)."""
-    config = ConfigDict(
-        extra="forbid", arbitrary_types_allowed=True, allow_inf_nan=False, populate_by_name=True
-    )
-    _NAMES.add(cls.__name__)
-    made: Any = pydantic.dataclasses.dataclass(frozen=True, kw_only=True, config=config)(cls)
-    checked = made.__init__
+    """Make `cls` an immutable, validated noun (see the module's docstring).
 
-    @functools.wraps(checked)
-    def init(self: T, **given: Any) -> None:
+    What checks it is made when it is first used, and so are those of the records in its fields:
+    of a hundred records that say what a scenario may hold, one scenario needs thirty.
+    """
+    RECORDS.add(cls.__name__)
+    made: Any = lean(cls, init=False, kw_only=True)
+
+    def init(self: T, /, **given: Any) -> None:
+        checks = _adapter_of(made).validator
         try:
-            checked(self, **given)
+            checks.validate_python(ArgsKwargs((), given), self_instance=self)
         except pydantic.ValidationError as error:
-            raise _refusal(cls, error, ()) from None
+            raise refusal(made, error, ()) from None
 
     made.__init__ = init
+    made.__pydantic_config__ = CONFIG
+    made.__get_pydantic_core_schema__ = classmethod(_schema_of)
     return cast("type[T]", made)
+
+
+def _schema_of(cls: type, source: Any, handler: Any) -> Any:
+    """What checks a value of record `cls`: its fields where it is being made, and else what calls
+    for that when there is a value."""
+    if _MADE.get() in (None, cls):
+        return handler(source)
+
+    def validate(value: Any, info: Any) -> Any:
+        if type(value) is cls:
+            return value
+        return _adapter_of(cls).validator.validate_python(value, context=info.context)
+
+    return core_schema.with_info_plain_validator_function(validate)
 
 
 @dataclass(frozen=True)
@@ -128,13 +122,13 @@ def build(cls: type[T], data: Any, *, file: bool = False, path: tuple[str | int,
     With `file` quantities must be text with a unit.  Raises Refused naming the field.
     """
     if not isinstance(data, Mapping):
-        raise Refused(f"{_brief(data)} where a mapping is needed", path)
+        raise Refused(f"{brief(data)} where a mapping is needed", path)
     try:
         known: Any = cls
         made: T = _adapter_of(known).validate_python(dict(data), context={"file": file})
         return made
     except pydantic.ValidationError as error:
-        raise _refusal(cls, error, path) from None
+        raise refusal(cls, error, path) from None
 
 
 def altered(instance: T, values: Mapping[str, Any], *, file: bool = False) -> T:
@@ -154,7 +148,7 @@ def altered(instance: T, values: Mapping[str, Any], *, file: bool = False) -> T:
                 raise TypeError(f"{cls.__name__} has no field {name!r}")
             known[name] = fields[name].validate_python(value, context=context)
     except pydantic.ValidationError as error:
-        raise _refusal(cls, error, (), (name,)) from None
+        raise refusal(cls, error, (), (name,)) from None
     for name, value in known.items():
         object.__setattr__(made, name, value)
     if hasattr(made, "__post_init__"):
@@ -172,133 +166,27 @@ def _checked_fields(cls: type) -> dict[str, TypeAdapter[Any]]:
 
 
 def _adapter(hint: Any, config: ConfigDict) -> TypeAdapter[Any]:
-    try:
-        return TypeAdapter(hint, config=config)
-    except pydantic.PydanticUserError:  # a record has its own
-        return TypeAdapter(hint)
+    with _making(Mark):
+        try:
+            return TypeAdapter(hint, config=config)
+        except pydantic.PydanticUserError:  # a record has its own
+            return TypeAdapter(hint)
 
 
 @functools.cache
 def _adapter_of(cls: type) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
+    with _making(cls):
+        return TypeAdapter(cls)
 
 
-def _refusal(
-    cls: type,
-    error: pydantic.ValidationError,
-    path: tuple[str | int, ...],
-    inside: tuple[str, ...] = (),
-) -> Refused:
-    """The first complaint of `error`, about what is `inside` record `cls` at `path`, as one
-    sentence at one place."""
-    found = error.errors(include_url=False, include_context=True)
-    first = _choose([{**one, "loc": (*inside, *one["loc"])} for one in found])
-    where = path + _user(first)
-    cause = (first.get("ctx") or {}).get("error")
-    if isinstance(cause, Refused):
-        return Refused(cause.message, where + cause.path, unknown_key=cause.unknown_key)
-    said = str(cause) if isinstance(cause, ValueError) else _sentence(cls, first)
-    return Refused(said, where, unknown_key=first["type"] in _STRANGE)
-
-
-def _sentence(cls: type, complaint: Any) -> str:
-    """A complaint of pydantic's own about a field below `cls`, in dpsim's words."""
-    from dpsim.core import unknown  # which is made of records
-
-    kind, value, place = complaint["type"], complaint.get("input"), complaint["loc"]
-    if kind in _STRANGE:
-        names = _user(complaint)
-        said = unknown.sentence(str(names[-1]), _fields_at(cls, place[:-1]))
-        return said if len(names) == 1 else unknown.not_modelled(dotted(names)) or said
-    if kind in _MISSING:
-        return "is missing"
-    if kind == "literal_error":
-        return _none_of(value, str(complaint["ctx"].get("expected", "")))
-    if kind == "too_long":  # of a tuple, whose length is fixed
-        return f"{len(value)} entries where {complaint['ctx']['max_length']} are needed"
-    if kind in _NEEDED:
-        keys = sorted(_fields_at(cls, place)) if kind in _RECORDS and place else []
-        hint = f"; its keys: {', '.join(keys)}" if keys else ""
-        return f"{_brief(value)} where {_NEEDED[kind]} is needed{hint}"
-    return str(complaint["msg"]).removeprefix("Value error, ")
-
-
-_RECORDS = ("dataclass_type", "dataclass_exact_type")
-_NEEDED = {
-    "string_type": "text",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "dict_type": "a mapping",
-    "mapping_type": "a mapping",
-    "dataclass_type": "a mapping",
-    "dataclass_exact_type": "a mapping",
-}
-
-
-def _choose(errors: list[Any]) -> Any:
-    """The complaint that helps most: an unknown key rather than what is missing beside it, and
-    of the branches of a union the one that went furthest."""
-    first = errors[0]
-    near = [e for e in errors if _user(e)[: len(_user(first))] == _user(first)]
-    if first["type"] in _MISSING:
-        above = _user(first)[:-1]
-        strange = [e for e in errors if e["type"] in _STRANGE and _user(e)[:-1] == above]
-        return strange[0] if strange else first
-    if first["type"] == "literal_error" and not isinstance(first.get("input"), str):
-        near = near[1:] or near
-    return max(near, key=lambda e: len(_user(e)))  # the first of equals
-
-
-_MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
-_STRANGE = ("unexpected_keyword_argument", "extra_forbidden", "invalid_key")
-
-
-def _user(error: Any) -> tuple[str | int, ...]:
-    return tuple(part for part in error["loc"] if not _internal(part))
-
-
-def _none_of(value: Any, expected: str) -> str:
-    from dpsim.core import unknown
-
-    known = [name.strip("'") for name in re.split(r", | or ", expected)]
-    if missing := unknown.not_modelled(str(value)):
-        return f"{missing} (here: {', '.join(known)})"
-    if len(known) == 1:
-        return f"{_brief(value)} is not accepted; write {known[0]!r}, or leave it out"
-    near = unknown.did_you_mean(str(value), known)
-    return f"{_brief(value)} is none of {', '.join(known)}{near and f'; {near}'}"
-
-
-def _internal(part: str | int) -> bool:
-    """Parts of pydantic's location that are its own and no key of the user's."""
-    scalars = ("str", "int", "float", "bool")
-    return isinstance(part, str) and ("[" in part or part in scalars or part in _NAMES)
-
-
-def _fields_at(cls: Any, loc: tuple[str | int, ...]) -> list[str]:
-    """Field names of the record reached from `cls` along `loc` (best effort, for a hint)."""
-    for part in loc:
-        if isinstance(part, str) and dataclasses.is_dataclass(cls):
-            hint = get_type_hints(cls, include_extras=False).get(part)
-            candidates = [hint, *get_args(hint)]
-            cls = next((c for c in candidates if dataclasses.is_dataclass(c)), cls)
-    return list(_keys(cls)) if dataclasses.is_dataclass(cls) else []
-
-
-def _keys(cls: Any) -> Iterator[str]:
-    """The keys that files use for the fields of record `cls`."""
-    for field in dataclasses.fields(cls):
-        known = getattr(cls, "__pydantic_fields__", {}).get(field.name)
-        yield getattr(known, "alias", None) or field.name
-
-
-def _brief(value: Any) -> str:
-    if value is None:
-        return "nothing"
-    text = str(value).lower() if isinstance(value, bool) else f"{value!r}"
-    return text if len(text) <= 60 else text[:57] + "…"
+@contextlib.contextmanager
+def _making(cls: type) -> Iterator[None]:
+    """While what checks `cls` is being made."""
+    token = _MADE.set(cls)
+    try:
+        yield
+    finally:
+        _MADE.reset(token)
 
 
 def json_schema(cls: type) -> dict[str, Any]:
@@ -323,7 +211,7 @@ def dump(value: Any) -> Any:
         hints = get_type_hints(type(value), include_extras=True)
         result = {name: value.__class__.__dict__[name] for name in _tags(type(value))}
         for field, current in _changed(value):
-            result[_alias(value, field.name)] = _dump_field(hints[field.name], current)
+            result[alias_of(type(value), field.name)] = _dump_field(hints[field.name], current)
         return result
     if isinstance(value, Mapping):
         return {key: dump(item) for key, item in value.items()}
@@ -332,11 +220,6 @@ def dump(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [dump(item) for item in value]
     return value
-
-
-def _alias(value: Any, name: str) -> str:
-    """The key under which files know the field (`global` is no Python name)."""
-    return getattr(value.__pydantic_fields__[name], "alias", None) or name
 
 
 def _tags(cls: Any) -> list[str]:

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from functools import lru_cache
 from typing import Annotated, Any
 
+from dpsim.core.lean import dataclass
 from dpsim.core.marks import Mark
 
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}

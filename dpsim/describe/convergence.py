@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Literal
@@ -20,6 +19,7 @@ import numpy as np
 
 from dpsim.core import units, unknown, yamlfile
 from dpsim.core.constants import folder
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.describe.sampler import Sampler
 

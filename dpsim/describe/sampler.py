@@ -9,9 +9,9 @@ Face's Trainer and Lightning step with what there is; DeepSpeed counts on into t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Flag, Refused, record
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from dpsim.compile.routing import Moe
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins, units, yamlfile
+from dpsim.core.lean import dataclass
 from dpsim.core.overrides import (
     apply_sets,
     asked_last,

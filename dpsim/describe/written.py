@@ -13,6 +13,7 @@ from dpsim.compile.loaders import Loader
 from dpsim.compile.schedules import Schedule
 from dpsim.compile.strategies import Strategy
 from dpsim.core import plugins
+from dpsim.core.fields import is_record
 from dpsim.core.record import dump
 from dpsim.describe.sections import Calibrate
 from dpsim.life.recoveries import Recovery
@@ -84,7 +85,7 @@ def plain_data(value: Any) -> Any:
 def _of_record(value: Any) -> Any:
     """A dataclass as a mapping: of a record what is not its default, of others all that is there.
     A plug-in says its name."""
-    if not hasattr(value, "__pydantic_fields__"):
+    if not is_record(type(value)):
         return {one.name: plain_data(getattr(value, one.name)) for one in dataclasses.fields(value)}
     if isinstance(value, Strategy):
         return _strategy_data(value)

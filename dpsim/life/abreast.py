@@ -6,6 +6,8 @@ Between two failures nothing is drawn, so what passes there is known in closed f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from dpsim.core.arrays import Array
@@ -38,7 +40,14 @@ _PARTS = 4_000_000
 
 def live(course: Course, runs: int) -> Lives:
     """So many drawn runs of `course`."""
-    parts = sum(int(one.units) for one in course.aging)
+    return live_each([course], runs)[0]
+
+
+def live_each(courses: Sequence[Course], runs: int) -> list[Lives]:
+    """The same so many drawn runs of each of `courses`, which differ in the rates of what breaks at
+    a constant rate and in nothing else, all in one pass: what they are alone, to the bit."""
+    course = courses[0]
+    parts = sum(int(one.units) for one in course.aging) * len(courses)
     size = max(1, min(runs, _PARTS // parts if parts else runs))
     player: type[Abreast] = Abreast
     names = tuple(one.name for one in (*course.steady, *course.aging))
@@ -46,36 +55,40 @@ def live(course: Course, runs: int) -> Lives:
         from dpsim.life.layered import Layered  # which is built on this
 
         player, names = Layered, (*names, *course.timed)
-    done = [player(course, range(at, min(at + size, runs))).lives() for at in range(0, runs, size)]
+    done = [player(courses, range(at, min(at + size, runs))).lives() for at in range(0, runs, size)]
 
-    def joined(key: str) -> Array:
-        whole: Array = np.concatenate([getattr(one, key) for one in done])
+    def joined(key: str, place: int) -> Array:
+        parts = (np.split(getattr(one, key), len(courses))[place] for one in done)
+        whole: Array = np.concatenate(list(parts))
         return whole
 
-    return Lives(joined("times"), joined("seconds"), joined("failures"), names)
+    return [
+        Lives(joined("times", k), joined("seconds", k), joined("failures", k), names)
+        for k in range(len(courses))
+    ]
 
 
 class Abreast:
-    """Runs of a course, abreast."""
+    """The same runs of some courses that are alike but for rates, abreast."""
 
-    def __init__(self, course: Course, runs: range) -> None:
-        self.course = course
+    def __init__(self, courses: Sequence[Course], runs: range) -> None:
+        self.course = course = courses[0]
+        numbers = [*runs] * len(courses)
         self.detection, self.startup, self.restore, self.keeps = (
             course.outages.column(name) for name in ("detection", "startup", "restore", "keeps")
         )
         if course.free:
             self.keeps = np.zeros(len(self.keeps))
         self.speeds = np.array(course.speeds)
-        self.first, self.rows = runs.start, draws.Rows(course.seed, runs)
-        first = self.rows.next(np.arange(len(runs)))
-        self.lanes = start(course, runs, first)
+        self.rows = draws.Rows(course.seed, numbers)
+        first = self.rows.next(np.arange(len(numbers)))
+        rates = np.repeat([_each(one) for one in courses], len(runs), axis=0)
+        self.lanes = start(course, numbers, rates, first)
         self.lives_of = [
-            np.stack([draws.first_lives(one, course.seed, run) for run in runs])
+            np.stack([draws.first_lives(one, course.seed, run) for run in numbers])
             for one in course.aging
         ]
-        self.own = np.array([one.rate / course.nodes for one in course.steady if one.nodes == 1])
-        self.of_node = np.array([one.nodes == 1 for one in course.steady])
-        self.rest = np.array([0.0 if one.nodes == 1 else one.rate for one in course.steady])
+        self.of_node = np.array([one.nodes == 1 for one in course.steady], bool)
         hazards = (*course.steady, *course.aging)
         self.takes = np.array([one.nodes for one in hazards], float)
 
@@ -87,7 +100,7 @@ class Abreast:
         for _ in range(TURNS):
             ended = self._turn()
             if ended.any():
-                at = self.lanes.run[ended] - self.first
+                at = self.lanes.run[ended]
                 times[at], seconds[at] = self.lanes.now[ended], self.lanes.seconds[ended]
                 failures[at] = self.lanes.failures[ended]
                 self.lanes = self.lanes.only(~ended)
@@ -216,9 +229,8 @@ class Abreast:
         if not len(self.of_node):
             return np.zeros((len(s), 1))
         nodes = self.course.nodes - s.lack + s.bad * (self.course.bad[1] - 1.0)
-        rates = np.tile(self.rest, (len(s), 1))
-        rates[:, self.of_node] = nodes[:, None] * self.own
-        return rates
+        made: Array = np.where(self.of_node, nodes[:, None] * s.rates, s.rates)
+        return made
 
     def _until_aged(self) -> Array:
         """Seconds until the next part breaks by its age."""
@@ -232,8 +244,7 @@ class Abreast:
     def _break(self, lanes: Places, by_age: Mask) -> Places:
         """Something breaks in each of `lanes`, now: which of the hazards."""
         s, course = self.lanes, self.course
-        if course.joins > 0:  # whoever has come by now came to a job that lacked less
-            s.settle(s.now, course.spares.warm, True)
+        self._settle(lanes)
         row = s.row[lanes]
         cause = self._cause(lanes, row, by_age[lanes])
         s.failures[lanes, cause] += 1
@@ -249,11 +260,19 @@ class Abreast:
         s.bad[lanes] -= lost
         if course.repair is not None and (hit := nodes > 0).any():
             self._send(lanes[hit], row[hit], nodes[hit], lost[hit], cause[hit])
-        s.row[lanes] = self.rows.next(s.run[lanes] - self.first)
+        s.row[lanes] = self.rows.next(s.run[lanes])
         again = lanes[~by_age[lanes]]
         s.hazard[again] = draws.gap(s.row[again])
         s.last[lanes] = row
         return cause
+
+    def _settle(self, lanes: Places) -> None:
+        """Whoever has come to `lanes` by now came to a job that lacked less.  Others go on, and
+        are yet to see who has come."""
+        if self.course.joins > 0:
+            at = np.full(len(self.lanes), -np.inf)
+            at[lanes] = self.lanes.now[lanes]
+            self.lanes.settle(at, self.course.spares.warm, True)
 
     def _cause(self, lanes: Places, row: Array, by_age: Mask) -> Places:
         """Which of the hazards it was; a part that broke by its age gets a new life."""
@@ -284,6 +303,11 @@ class Abreast:
         fails = np.where(worse, repair.manual_fails, repair.automatic_fails)
         still = np.where(row[:, draws.MENDED] < fails, bad, 0.0)
         self.lanes.put(lanes, self.lanes.now[lanes] + away + self.course.joins, nodes, still)
+
+
+def _each(course: Course) -> list[float]:
+    """Failures per second of what breaks at a constant rate: of each node, or of the job."""
+    return [one.rate / course.nodes if one.nodes == 1 else one.rate for one in course.steady]
 
 
 def _until(hazard: Array, rate: Array) -> Array:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.life.failures import Hazard
 from dpsim.life.halts import Halt, Halts
 from dpsim.life.recoveries import Outage, Repair, Spares
@@ -27,8 +28,8 @@ LABELS = (
  MAINTENANCE) = range(len(LABELS))  # fmt: skip
 #: what a job answers to, as numbers; `ON`: it goes on
 BEGIN, FAILURE, SWAP, GROWTH, LOST, ON, PREEMPTED, MAINTAINED, REPLACED, CORRUPT = range(10)
-#: those after which a warm node may take a place
-BROKEN = (FAILURE, LOST, PREEMPTED, REPLACED, CORRUPT)
+#: whether a warm node may take a place after each of them
+BROKEN = np.isin(np.arange(10), (FAILURE, LOST, PREEMPTED, REPLACED, CORRUPT))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ n-th failure of a run strikes and is mended alike."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ _COLUMNS, _BLOCK = 11, 256
 
 
 class Rows:
-    """Rows of some runs, uniform on 0 … 1, as many of each as are asked for."""
+    """Rows of some runs, uniform on 0 … 1, as many of each as are asked for.  A run may be there
+    more than once."""
 
-    def __init__(self, seed: int, runs: range, cause: str = "life") -> None:
+    def __init__(self, seed: int, runs: Sequence[int], cause: str = "life") -> None:
         self._streams = [stream(seed, cause, run) for run in runs]
         self._block = np.stack([self._more(place) for place in range(len(runs))])
         self._at = np.zeros(len(runs), int)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 from dpsim.core import units
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Check, Count, Refused, Text, build, record
 
 #: a mean time between failures: of a part that rarely breaks it is a thousand years

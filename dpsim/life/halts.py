@@ -8,13 +8,13 @@ multiples of their intervals there, so what a stretch takes is a sum over kinds.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 
 #: what is this near to a stop is at it: of the finest interval, and of where it is
 _TIE, _ROUNDING = 1e-9, 1e-14
@@ -83,49 +83,51 @@ class Halts:
     def passed(self, begin: Array, place: Array, speed: Array, there: bool) -> Array:
         """Seconds from `begin` to `place`, with what is passed between them; with the pauses at
         `place` itself where `there`.  What lies at `begin` has passed."""
+        return self._passed(self._behind(begin), begin, place, speed, there)
+
+    def _passed(
+        self, behind: Array, begin: Array, place: Array, speed: Array, there: bool
+    ) -> Array:  # fmt: skip
+        """`passed`, where it is known how many stops lie `behind` the beginning."""
+        return self._lasting(behind, self._counts(behind, place, there), begin, place, speed)
+
+    def _lasting(
+        self, behind: Array, counts: Array, begin: Array, place: Array, speed: Array
+    ) -> Array:  # fmt: skip
+        """Seconds from `begin` to `place`, with so many stops of each kind between them."""
         found: Array = (place - begin) / speed
-        counts = self._counts(begin, place, there)
-        for count, one in zip(counts, self.kinds, strict=True):
+        for many, count, one in zip(behind, counts, self.kinds, strict=True):
             found = found + count * one.pause
             if one.write > 0 and one.slowdown > 0:
-                found = found + self._slowed(one, begin, place, speed, there)
+                found = found + _slowed(one, many, count, place, speed)
         return found
-
-    def _slowed(
-        self, one: Halt, begin: Array, place: Array, speed: Array, there: bool
-    ) -> Array:  # fmt: skip
-        """Seconds that steps take longer, from `begin` to `place`, while checkpoints are written:
-        the first write / (1 + slowdown) seconds of steps after each."""
-        count = self._count(one, begin, place, there)
-        zone = one.write / (1.0 + one.slowdown)
-        last = (np.floor((begin + self.near(begin)) / one.interval) + count) * one.interval
-        tail = np.minimum(np.maximum((place - last) / speed, 0.0), zone)
-        made: Array = np.where(count > 0, (np.maximum(count - 1.0, 0.0) * zone + tail), 0.0)
-        return made * one.slowdown
 
     def reached(self, begin: Array, seconds: Array, speed: Array) -> Array:
         """Where steps are after so many `seconds`: the last place that is reached by then."""
+        return self._reached(self._behind(begin), begin, seconds, speed)
+
+    def _reached(self, behind: Array, begin: Array, seconds: Array, speed: Array) -> Array:
         low, high = begin, begin + seconds * speed
         if not self.kinds:
             return high
         if self._even:
-            low, high = self._between(begin, seconds, speed, high)
+            low, high = self._between(behind, begin, seconds, speed, high)
         else:
             for _ in range(_HALVINGS):
-                low, high = self._halved(begin, seconds, speed, low, high)
-        rest = seconds - self.passed(begin, low, speed, True)
+                low, high = self._halved(behind, begin, seconds, speed, low, high)
+        rest = seconds - self._passed(behind, begin, low, speed, True)
         place: Array = np.clip(low + np.maximum(rest, 0.0) * speed, low, high)
         return place
 
     def _halved(
-        self, begin: Array, seconds: Array, speed: Array, low: Array, high: Array
-    ) -> tuple[Array, Array]:
+        self, behind: Array, begin: Array, seconds: Array, speed: Array, low: Array, high: Array
+    ) -> tuple[Array, Array]:  # fmt: skip
         middle = 0.5 * (low + high)
-        early = self.passed(begin, middle, speed, False) <= seconds
+        early = self._passed(behind, begin, middle, speed, False) <= seconds
         return np.where(early, middle, low), np.where(early, high, middle)
 
     def _between(
-        self, begin: Array, seconds: Array, speed: Array, high: Array
+        self, behind: Array, begin: Array, seconds: Array, speed: Array, high: Array
     ) -> tuple[Array, Array]:
         """Places with nothing but steps between them, one of them passed after `seconds` and the
         other not.  Of each kind there are as many stops as intervals, but for one: so it is known
@@ -135,15 +137,14 @@ class Halts:
         low = np.maximum(begin + (seconds - pauses) / each * (1.0 - 1e-12), begin)
         high = np.minimum(begin + (seconds + pauses) / each * (1.0 + 1e-12), high)
         while (high - low > 0.5 * self.finest).any():
-            low, high = self._halved(begin, seconds, speed, low, high)
-        stops = self._intervals
+            low, high = self._halved(behind, begin, seconds, speed, low, high)
         for _ in range(len(self.kinds) + 1):  # at most one stop of each is left
-            stop = ((np.floor((low + self.near(low)) / stops) + 1.0) * stops).min(axis=0)
+            stop = ((self._behind(low) + 1.0) * self._intervals).min(axis=0)
             within = stop <= high
             if not within.any():
                 break
-            before = self.passed(begin, stop, speed, False) <= seconds
-            over = self.passed(begin, stop, speed, True) <= seconds
+            before = self._passed(behind, begin, stop, speed, False) <= seconds
+            over = self._passed(behind, begin, stop, speed, True) <= seconds
             low = np.where(within & before, stop, low)
             high = np.where(within & ~over, stop, high)
         return low, high
@@ -156,64 +157,66 @@ class Halts:
     def stretch(self, begin: Array, seconds: Array, speed: Array, end: Array) -> Elapsed:
         """What so many `seconds` from `begin` on are made of; where `end` is finite they end there,
         without the stops that lie there."""
-        known = np.isfinite(end)
-        place = np.where(known, end, self.reached(begin, seconds, speed))
-        until = self.passed(begin, place, speed, False)
+        known, behind = np.isfinite(end), self._behind(begin)
+        place = np.where(known, end, self._reached(behind, begin, seconds, speed))
+        between, there = (self._counts(behind, place, way) for way in (False, True))
+        until = self._lasting(behind, between, begin, place, speed)
         rest = np.maximum(seconds - until, 0.0)
-        saving, evaluating = np.zeros(len(begin)), np.zeros(len(begin))
-        held, worked = [], (place - begin) / speed
-        for one in self.kinds:
-            before = self._count(one, begin, place, False)
-            here = np.where(known, 0.0, self._count(one, begin, place, True) - before)
-            spent = np.minimum(rest, one.pause) * here
+        evaluating, worked = np.zeros(len(begin)), (place - begin) / speed
+        held = []
+        for number, one in enumerate(self.kinds):
+            spent = np.minimum(rest, one.pause) * np.where(known, 0.0, there - between)[number]
             rest = rest - spent
             if one.copies is None:
-                evaluating += before * one.pause + spent
+                evaluating += between[number] * one.pause + spent
             else:
-                held.append(self._held(one, begin, place, speed, seconds, known))
+                newest = (behind[number] + there[number]) * one.interval
+                held.append(self._held(number, behind, begin, newest, speed, seconds))
         saving = np.maximum(seconds - worked - evaluating, 0.0)
         return Elapsed(place - begin, saving, evaluating, np.array(held))
 
     def _held(
-        self, one: Halt, begin: Array, place: Array, speed: Array, seconds: Array, known: Array
+        self, number: int, behind: Array, begin: Array, newest: Array, speed: Array, seconds: Array
     ) -> Array:  # fmt: skip
-        """The newest checkpoint of a level that is of use after so many `seconds`."""
-        count = self._count(one, begin, place, True)
-        first = np.floor((begin + self.near(begin)) / one.interval)
-        newest = (first + count) * one.interval
-        ready = self.passed(begin, newest, speed, False) + one.write
-        for other in self.kinds:
+        """The newest checkpoint of a level that is of use after so many `seconds`, where `newest`
+        was begun last."""
+        one = self.kinds[number]
+        ready = self._passed(behind, begin, newest, speed, False) + one.write
+        for other in self.kinds[: number + 1]:
             ready = ready + other.pause * self._at(other, newest)
-            if other is one:
-                break
         done = ready <= seconds + 1e-9 * np.maximum(seconds, 1.0)
         usable = np.where(done, newest, newest - one.interval)
         made: Array = np.where(usable > begin + self.near(begin), usable, 0.0)
         return made
 
-    def _counts(self, begin: Array, place: Array, there: bool) -> Array:
-        """`_count` of all kinds.  Shape (kinds, runs)."""
-        each, near, ahead = self._intervals, self.near(begin), self.near(place)
-        passed = np.floor((begin + near) / each)
+    def _behind(self, begin: Array) -> Array:
+        """How many stops of each kind lie up to `begin`, or there.  Shape (kinds, runs)."""
+        made: Array = np.floor((begin + self.near(begin)) / self._intervals)
+        return made
+
+    def _counts(self, behind: Array, place: Array, there: bool) -> Array:
+        """How many stops of each kind lie after the beginning, up to which `behind` lie, and before
+        `place`, or there too.  Shape (kinds, runs)."""
+        each, ahead = self._intervals, self.near(place)
         reached = np.floor((place + ahead) / each) if there else np.ceil((place - ahead) / each) - 1
-        made: Array = np.maximum(reached - passed, 0.0)
+        made: Array = np.maximum(reached - behind, 0.0)
         return made
 
     @cached_property
     def _intervals(self) -> Array:
         return np.array([[one.interval] for one in self.kinds]).reshape(-1, 1)
 
-    def _count(self, one: Halt, begin: Array, place: Array, there: bool) -> Array:
-        """How many stops lie after `begin` and before `place`, or there too."""
-        near, ahead = self.near(begin), self.near(place)
-        passed = np.floor((begin + near) / one.interval)
-        before = np.ceil((place - ahead) / one.interval) - 1.0
-        reached = np.floor((place + ahead) / one.interval) if there else before
-        made: Array = np.maximum(reached - passed, 0.0)
-        return made
-
     def _at(self, one: Halt, place: Array) -> Array:
         """1 where a stop lies at `place`."""
         away = np.abs(place - np.round(place / one.interval) * one.interval)
         made: Array = (away <= self.near(place)).astype(float)
         return made
+
+
+def _slowed(one: Halt, behind: Array, count: Array, place: Array, speed: Array) -> Array:
+    """Seconds that steps take longer up to `place` while checkpoints are written: the first
+    write / (1 + slowdown) seconds of steps after each of `count`."""
+    zone = one.write / (1.0 + one.slowdown)
+    tail = np.minimum(np.maximum((place - (behind + count) * one.interval) / speed, 0.0), zone)
+    made: Array = np.where(count > 0, np.maximum(count - 1.0, 0.0) * zone + tail, 0.0)
+    return made * one.slowdown

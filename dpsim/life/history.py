@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import simpy
 
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.life import draws
 from dpsim.life.course import (
@@ -197,13 +198,13 @@ class _Played:
     def _ask(self, broke: bool) -> None:
         """Cold nodes are asked for; where others go on meanwhile, warm and idle ones start up."""
         course, spares = self.course, self.course.spares
+        wanted = max(self.lack - self.ready - self.ordered, 0)
         if self.lack > self.warm + self.idle:
             there = self.warm + self.idle + self.ready + self.ordered
             nodes = min(max(self.lack + spares.warm - there, 0), self.cold)
             if nodes:
                 self.cold -= nodes
                 self.env.process(self._come(spares.provision + course.joins, nodes, True))
-        wanted = max(self.lack - self.ready - self.ordered, 0)
         if course.joins and broke and wanted:
             selects = wanted > self.warm
             nodes = self._out_of(wanted)
@@ -257,7 +258,8 @@ class _Played:
             if pause and (many := _cycles(self, taken, speed, rate)):
                 yield from _skip(self, many, taken, speed, rate)
                 self.saved, taken = self.saved + many, taken + many
-            goal = min((taken + 1) * each, total)
+            goal = (taken + 1) * each  # what lies at the end is not saved any more
+            goal = total if goal > total - TIE * each else goal
             pace = 0.0 if pause else speed / (1.0 + saving.slowdown) if write else speed
             left = pause or min(write or NEVER, (goal - self.done) / pace)
             due, begin, before = self._due(rate), self.env.now, self.done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -22,7 +23,8 @@ _PLACES = 64
 class Lanes:
     """The state of runs that are played abreast: arrays whose first axis is the run.
 
-    run       its number
+    run       its place among all that are played
+    rates     of what breaks at a constant rate: failures per second, of each node or of the job
     now       [s]
     saved     checkpoints that there are
     since     productive seconds since the last one
@@ -37,6 +39,7 @@ class Lanes:
     """
 
     run: Places
+    rates: Array
     now: Array
     saved: Array
     since: Array
@@ -123,9 +126,10 @@ POOLS = ("lack", "bad", "warm", "warm_bad", "idle", "idle_bad", "cold", "cold_ba
          "ready_bad", "back", "back_nodes", "back_bad", "back_new", "soon")  # fmt: skip
 
 
-def start(course: Course, runs: range, first: Array) -> Lanes:
-    """The lanes of `runs` before anything has happened; `first` are their first rows."""
-    count, numbers = len(runs), np.array(runs)
+def start(course: Course, runs: Sequence[int], rates: Array, first: Array) -> Lanes:
+    """The lanes of `runs` before anything has happened, with their `rates`; `first` are their
+    first rows."""
+    count = len(runs)
     dealt = np.array(
         [draws.first_bad(course.seed, run, course.pools, course.bad[0]) for run in runs], float
     )
@@ -135,7 +139,8 @@ def start(course: Course, runs: range, first: Array) -> Lanes:
         return np.zeros((count, *shape))
 
     return Lanes(
-        run=numbers, now=zeros(), saved=zeros(), since=zeros(), lack=zeros(), bad=dealt[:, 0],
+        run=np.arange(count), rates=rates,
+        now=zeros(), saved=zeros(), since=zeros(), lack=zeros(), bad=dealt[:, 0],
         warm=pools[:, 1], warm_bad=dealt[:, 1], idle=pools[:, 2], idle_bad=dealt[:, 2],
         cold=pools[:, 3], cold_bad=dealt[:, 3], ready=zeros(), ready_bad=zeros(),
         hazard=draws.gap(first), age=zeros(), kind=np.full(count, BEGIN), row=first,

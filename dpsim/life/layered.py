@@ -7,6 +7,7 @@ comes so while the job recovers waits until steps go on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import cast
 
 import numpy as np
@@ -46,8 +47,9 @@ _ANSWERS = np.array([MAINTAINED, ON, REPLACED, ON, CORRUPT])
 class Layered(Abreast):
     """Runs of a course, abreast."""
 
-    def __init__(self, course: Course, runs: range) -> None:
-        super().__init__(course, runs)
+    def __init__(self, courses: Sequence[Course], runs: range) -> None:
+        super().__init__(courses, runs)
+        course = self.course
         self.halts, self.kinds = course.halts, course.outages.numbered
         for name in ("detection", "startup", "restore"):
             setattr(self, name, np.array([getattr(one, name) for one in self.kinds]))
@@ -57,7 +59,7 @@ class Layered(Abreast):
             self.keeps[PREEMPTED] = 0.0
         self.reads = np.array([one.restore for one in self.halts.levels])
         self.copies = np.array([one.copies or 0.0 for one in self.halts.levels])
-        self.onsets = Onsets(course, runs)
+        self.onsets = Onsets(course, [*runs] * len(courses))
         lanes = staged(course, self.lanes)
         for kind in self.onsets.kinds:
             lanes.due[:, kind] = self.onsets.next(kind, np.arange(len(lanes)))
@@ -235,7 +237,7 @@ class Layered(Abreast):
         assert found is not None
         new = np.isinf(s.due[lanes, seen])
         s.due[lanes[new], seen] = s.now[lanes[new]] + found.hidden
-        s.due[lanes, kind] += self.onsets.next(kind, s.run[lanes] - self.first)
+        s.due[lanes, kind] += self.onsets.next(kind, s.run[lanes])
         if kind == SLOWS:
             s.slow[lanes] = np.minimum(s.slow[lanes] + 1, course.nodes - s.lack[lanes])
         else:
@@ -244,10 +246,7 @@ class Layered(Abreast):
     def _detect(self, kind: int, lanes: Places) -> None:
         """It is seen: its nodes leave."""
         s, course = self.state, self.course
-        if course.joins > 0:  # whoever has come by now came to a job that lacked less
-            at = np.full(len(s), -np.inf)
-            at[lanes] = s.now[lanes]
-            s.settle(at, course.spares.warm, True)
+        self._settle(lanes)
         left = course.nodes - s.lack[lanes]
         nodes = np.minimum(s.slow[lanes] if kind == FOUND else 1.0, left)
         s.due[lanes, kind] = np.inf

@@ -119,6 +119,8 @@ class LayeredPlayed(_Played):
                          if self.done < end < NEVER)  # fmt: skip
             goal = min([total, *(self._next(one, self.done) for one in course.halts.kinds),
                         *(end for end, _ in zones if end > self.done)])  # fmt: skip
+            if goal > total - course.halts.near(total):  # nothing stops at the end any more
+                goal = total
             pace = 0.0 if queue else speed / (1.0 + slowed)
             left = queue[0].pause if queue else (goal - self.done) / pace
             ended = yield from self._until(left, pace, goal, queue, rate)

@@ -16,13 +16,13 @@ def ask(course: Course, s: Lanes, at: Array) -> None:
     if course.endless:
         return
     s.settle(at, course.spares.warm, course.joins > 0)
+    coming = s.ordered(np.arange(len(s))) if course.joins else 0.0
     if (short := s.lack > s.warm + s.idle).any():
         _order(course, s, np.flatnonzero(short), at)
     if course.joins == 0:
         return
-    everywhere = np.arange(len(s))
-    broke = np.isin(s.kind, BROKEN)
-    wanted = np.where(broke, s.lack - s.ready - s.ordered(everywhere), 0.0)
+    # warm ones start up even where cold ones are asked for now: these fill up the pool then
+    wanted = np.where(BROKEN[s.kind], s.lack - s.ready - coming, 0.0)
     wanted = np.maximum(wanted, 0.0)
     selects = wanted > s.warm
     nodes, bad = _out_of(s, wanted)
@@ -41,7 +41,7 @@ def find(course: Course, s: Lanes, at: Array) -> tuple[Array, Array, Mask]:
         s.bad += np.where(needs, np.floor(s.lack * share + s.last[:, draws.PICK]), 0.0)
         s.lack = np.zeros(len(s))
         return at, at + np.where(needs, course.selection, 0.0), needs & False
-    swap = needs & (s.warm >= s.lack) & np.isin(s.kind, BROKEN) & (s.kind != LOST)
+    swap = needs & (s.warm >= s.lack) & BROKEN[s.kind] & (s.kind != LOST)
     selects = needs & (s.lack > s.warm)
     if len(course.speeds) > 1:
         selects &= s.idle > 0

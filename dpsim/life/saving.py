@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from dpsim.core import units
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.marks import Mark
 from dpsim.core.record import Check, Refused, build, record
 
@@ -274,7 +274,7 @@ class Saving:
         """Seconds that `productive` seconds take with the checkpoints between them; there is none
         at their end."""
         first, each = self.interval - since, self.interval
-        pauses = np.maximum(np.ceil((productive - first) / each * (1.0 - 1e-12)), 0.0)
+        pauses = np.maximum(np.ceil((productive - first) / each - TIE), 0.0)
         last = (productive - first - np.maximum(pauses - 1.0, 0.0) * each) / speed
         quick = self.write / (1.0 + self.slowdown)
         tail = np.where(last <= quick, last * (1.0 + self.slowdown), last + self.write - quick)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -61,7 +62,7 @@ def staged(course: Course, lanes: Lanes) -> StagedLanes:
 class Onsets:
     """Rows of what goes wrong unseen: times are those of a Poisson process of its own."""
 
-    def __init__(self, course: Course, runs: range) -> None:
+    def __init__(self, course: Course, runs: Sequence[int]) -> None:
         names = {SLOWS: ("slow", course.slow), CORRUPTS: ("corruption", course.corrupt)}
         self._rates = {kind: one.rate for kind, (_, one) in names.items() if one}
         self._rows = {

@@ -8,13 +8,13 @@ single links are named only where somebody goes through them.
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from dpsim.core.arrays import Array, IntArray
+from dpsim.core.lean import dataclass
 from dpsim.machines.fabrics import Edge, Vertex
 from dpsim.machines.topology import Topology, moved
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from dpsim.core.arrays import IntArray
+from dpsim.core.lean import dataclass
 
 #: ranks of a group: a range where they are evenly spaced, which is compared and hashed at once
 Ranks = tuple[int, ...] | range

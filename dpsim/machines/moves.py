@@ -6,12 +6,13 @@ What is worked out for one of them holds for all; only the names of links and ra
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from dpsim.core.arrays import IntArray
+from dpsim.core.lean import dataclass
 from dpsim.machines.fabrics import Edge, Vertex
 from dpsim.machines.loads import LinkColumn, LinkLayout, Loads
 from dpsim.machines.members import Ranks, rank_array

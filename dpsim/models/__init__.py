@@ -53,6 +53,8 @@ class Kernels(NamedTuple):
     moved, moved_back    elements per sample that kernels move which are neither products nor flash
                          attention, in forward and in backward
     products             elements per sample that those two move in forward (backward: twice)
+    weights              elements that are moved once a micro-batch in either pass
+    autocast             the same where autocast casts at each product; None: not counted
     """
 
     forward: int
@@ -60,6 +62,8 @@ class Kernels(NamedTuple):
     moved: float
     moved_back: float
     products: float
+    weights: float = 0.0
+    autocast: Kernels | None = None
 
 
 class AttentionWork(NamedTuple):
@@ -107,6 +111,7 @@ class Layer:
     rms           elements per sample that root-mean-square norms write, which torch's own module
                   computes in 32 bit, operation by operation
     inside        elements per sample of the gradients that its backward has at most at a time
+    inside_bytes  bytes per sample that it has beside these, where they are stated in bytes
     logits        elements per sample that a loss follows; `activations` counts them in 32 bit
     fp8_saves     bytes per sample by which fp8 keeps less than bf16: inputs of products that
                   nothing else keeps
@@ -128,6 +133,7 @@ class Layer:
     batch_norm    channels of its batch normalisation; 0: it has none
     saved         which of `activations` are there for the gradients of weights alone
     once          elements that its forward moves once a micro-batch, whatever the samples
+    cast_weights  elements that kernels move once a micro-batch in either pass, whatever the samples
     scratch       elements that its forward has beside all else, whatever the samples
     detached      no gradient reaches it: its backward does not run (`frozen`)
     backward_kernels   device kernels launched in backward; None: twice `kernels`
@@ -163,6 +169,7 @@ class Layer:
     eager_op: float = 0.0
     rms: float = 0.0
     inside: float = 0.0
+    inside_bytes: float = 0.0
     logits: float = 0.0
     fp8_saves: float = 0.0
     fp8_replicated: float = 0.0
@@ -184,6 +191,7 @@ class Layer:
     batch_norm: Annotated[int, Check(0, 10**9)] = 0
     saved: tuple[WeightInput, ...] = ()
     once: float = 0.0
+    cast_weights: float = 0.0
     scratch: float = 0.0
     detached: bool = False
     backward_kernels: Annotated[int, Check(0, 10**9)] | None = None

@@ -13,10 +13,11 @@ Products in 8 bits cast their operands first, and all else stays in 16 (dpsim/mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, working_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
@@ -218,7 +219,7 @@ def _one_by_one(
     pairs, unpacked = layer.pairs * samples, roofline.unpacking(layer)
     ahead = PassWork(
         layer.forward_flop * samples, pairs, pace[0], layer.forward_bytes * samples,
-        streamed[0] * samples,
+        streamed[0] * samples + layer.cast_weights,
     )  # fmt: skip
     forward, bound = roofline.one_by_one(ahead, layer.parameters, layer.kernels)
     forward += unpacked + roofline.moving(layer.once)
@@ -226,7 +227,7 @@ def _one_by_one(
         return forward, 0.0, bound
     back = PassWork(
         layer.backward_flop * samples, 2 * pairs, pace[1], layer.backward_bytes * samples,
-        streamed[1] * samples,
+        streamed[1] * samples + layer.cast_weights,
     )  # fmt: skip
     touched = layer.parameters + layer.trained
     backward, _ = roofline.one_by_one(back, touched, layer.launched_backward)

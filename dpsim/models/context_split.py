@@ -19,7 +19,7 @@ from dpsim.models import AttentionWork, Layer, Model
 #: what a layer has per sample, in equal parts per token
 _PER_TOKEN = (
     "forward_bytes", "backward_bytes", "activations", "activations_full", "activations_selective",
-    "activations_op", "eager", "eager_op", "rms", "inside", "logits", "fp8_saves",
+    "activations_op", "eager", "eager_op", "rms", "inside", "inside_bytes", "logits", "fp8_saves",
     "fp8_replicated", "again_bytes", "op_flop", "replicated", "forward_sum", "backward_sum",
     "output", "sends", "routed", "routed_bytes",
 )  # fmt: skip
@@ -62,7 +62,8 @@ def _part(layer: Layer, ranks: int, uneven: int, gathered: float) -> Layer:
             keys=work.keys / ranks,
             share=work.share * most / more if more else work.share,
         )
-        changed["inside"] += 2.0 * gathered * work.keys / ranks
+        stated = "inside" if work.width is None else "inside_bytes"
+        changed[stated] += 2.0 * gathered * work.keys / ranks * (work.width or 1.0)
         changed["again_flop"] = layer.again_flop * most / ranks
         changed["pairs"] = layer.pairs * most / ranks
     if layer.streamed is not None:

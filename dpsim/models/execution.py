@@ -65,10 +65,17 @@ def floor_of(device: Device, execution: Execution) -> Device:
 
 
 def executed(
-    model: Model, execution: Execution, attention: Attention, device: Device | None, dtype: str
+    model: Model,
+    execution: Execution,
+    attention: Attention,
+    device: Device | None,
+    dtype: str,
+    *,
+    autocast: bool = False,
 ) -> Model:
-    """`model` whose layers are run as `execution` says, in `dtype` on `device`; the same model
-    where nothing is said.  Raises Refused where that is not counted."""
+    """`model` whose layers are run as `execution` says, in `dtype` on `device`, where products are
+    cast to by `autocast`; the same model where nothing is said.  Raises Refused where that is not
+    counted."""
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:
         return model
@@ -82,9 +89,9 @@ def executed(
             ("execution", "compile"),
         )
     pace = _pace(kind, device.generation if device else "other")
-    return replace(
-        model, layers=tuple(_layer(layer, bool(execution.compile), pace) for layer in model.layers)
-    )
+    compiled = bool(execution.compile)
+    layers = (_layer(layer, pace, compiled=compiled, autocast=autocast) for layer in model.layers)
+    return replace(model, layers=tuple(layers))
 
 
 def _attention(
@@ -120,11 +127,14 @@ def _pace(kind: str, generation: str) -> tuple[float, float] | None:
     return forward * scale, backward * scale
 
 
-def _layer(layer: Layer, compiled: bool, pace: tuple[float, float] | None) -> Layer:
+def _layer(
+    layer: Layer, pace: tuple[float, float] | None, *, compiled: bool, autocast: bool
+) -> Layer:
     """`layer` kernel by kernel; as it is where its kernels are not counted so."""
     counted = layer.compiled_kernels if compiled else layer.eager_kernels
     if counted is None:
         return layer
+    counted = (counted.autocast if autocast else None) or counted
     stored = layer.again_kernels > 0
     return replace(
         layer,
@@ -133,6 +143,7 @@ def _layer(layer: Layer, compiled: bool, pace: tuple[float, float] | None) -> La
         forward_bytes=counted.products,
         backward_bytes=2 * counted.products,
         streamed=(counted.moved, counted.moved_back),
+        cast_weights=counted.weights,
         # products with stored scores take as long as the scores are moved, which is counted
         pace=(0.0, 0.0) if stored else pace and (pace[0], pace[1] / _AGAIN),
     )

@@ -25,8 +25,7 @@ and what is kept follow from the widths of what stands between its products.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from dpsim.core.lean import dataclass
 from dpsim.models import AttentionWork, Layer, Tensor
 from dpsim.models.transformer_layers import Block, matrix_flop
 

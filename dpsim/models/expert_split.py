@@ -41,6 +41,7 @@ def _part(layer: Layer, ranks: int, load: float) -> Layer:
         activations_op=layer.activations_op * load,
         eager=layer.eager * load,
         inside=layer.inside * load,
+        inside_bytes=layer.inside_bytes * load,
         fp8_saves=layer.fp8_saves * load,
         op_flop=layer.op_flop * load,
         routed=layer.routed * load,

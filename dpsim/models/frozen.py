@@ -145,6 +145,7 @@ def _detached(layer: Layer) -> Layer:
         eager_op=0.0,
         rms=0.0,
         inside=0.0,
+        inside_bytes=0.0,
         fp8_saves=0.0,
         fp8_replicated=0.0,
         replicated=0.0,

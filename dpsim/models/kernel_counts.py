@@ -32,6 +32,19 @@ heads.  Forward, and behind the bar backward:
 * The loss widens the logits to 32 bit, and is a log-softmax and a sum: 7 V | 11 V; compiled 2 V |
   2 V.
 
+**Autocast** (fp32 parameters, products in 16 bit; pytorch/pytorch aten/src/ATen/autocast_mode.h)
+keeps what runs between halves in 32 bit and casts where a product begins:
+
+* A layer norm moves 4 h | 12 h with the residual's gradients; one of roots of squares six kernels,
+  14 h | 15, 54 h.  The addition is 5 h | 0.  Compiled: norms 3 h | two, 11 h, with the gradient
+  that the half before takes in 16 bit.
+* Eagerly a product casts its input, 3 h, where that is in 32 bit, and backward casts its gradient
+  back; the gradient that comes to a half is cast too, 3 h.
+* Every matrix and bias is cast once a micro-batch, and its gradient back, 3 elements each way;
+  compiled too.
+* Rotary positions are in 32 bit, with two casts: 12, 18 (q + k) | 20, 27 (q + k).  A composed
+  activation raises to a power in 32 bit: nine, 35 f, and a cast of its output | 14, 56 f, and one.
+
 Source: huggingface/transformers `models/llama/modeling_llama.py`, `models/gpt2/modeling_gpt2.py`,
 `activations.py`; what torch 2.13 dispatches for modules written so, on the meta device
 (`tests/test_kernels.py`), and inductor's own schedule of them (`validation/kernels.py`).
@@ -40,8 +53,8 @@ Source: huggingface/transformers `models/llama/modeling_llama.py`, `models/gpt2/
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from dpsim.core.lean import dataclass
 from dpsim.models import Kernels, Tensor
 
 
@@ -86,16 +99,20 @@ class KernelPass:
 
 @dataclass
 class KernelPasses:
-    """Forward and backward of a layer, run eagerly or compiled."""
+    """Forward and backward of a layer, run eagerly or compiled, in one dtype or under autocast."""
 
     compiled: bool
+    autocast: bool = False
 
     def __post_init__(self) -> None:
         self.forward, self.backward = KernelPass(), KernelPass()
+        self.weights = 0.0
 
     def norm(self, norms: int, width: float, *, rms: bool) -> None:
         """`norms` norms of `width` elements, and what their input's other user adds."""
-        if self.compiled:
+        if self.autocast:
+            self._wide_norm(norms, width, rms=rms)
+        elif self.compiled:
             self.forward.add(norms, 2 * width * norms)
             self.backward.add(2 * norms, 6 * width * norms)
         elif rms:
@@ -105,9 +122,27 @@ class KernelPasses:
             self.forward.add(norms, 2 * width * norms)
             self.backward.add(2 * norms, 6 * width * norms)
 
+    def _wide_norm(self, norms: int, width: float, *, rms: bool) -> None:
+        """The same in 32 bit."""
+        if self.compiled:
+            self.forward.add(norms, 3 * width * norms)
+            self.backward.add(2 * norms, 11 * width * norms)
+            return
+        ahead, back = ((6, 14), (15, 54)) if rms else ((1, 4), (2, 12))
+        self.forward.add(ahead[0] * norms, ahead[1] * width * norms)
+        self.backward.add(back[0] * norms, back[1] * width * norms)
+
+    def cast(self, width: float, many: int = 1) -> None:
+        """Under autocast, inputs of products in 32 bit, and their gradients."""
+        if self.autocast and not self.compiled:
+            self.forward.add(many, 3 * width * many)
+            self.backward.add(many, 3 * width * many)
+
     def residual(self, width: float, *, dropout: bool) -> None:
         """What a half ends with."""
-        self.forward.add(1, 3 * width)
+        self.forward.add(1, (5 if self.autocast else 3) * width)
+        if self.autocast and not self.compiled:
+            self.backward.add(1, 3 * width)
         if dropout:
             self.forward.add(not self.compiled, (0.5 if self.compiled else 2.5) * width)
             self.backward.add(1, 2.5 * width)
@@ -120,12 +155,22 @@ class KernelPasses:
                 self.forward.add(1, 0.0)
                 self.backward.add(2, 0.0)
                 stem = tensor.name.removesuffix("weight")
+                many = 1
                 if f"{stem}bias" in names:
                     out = next(t.elements for t in tensors if t.name == f"{stem}bias")
                     self.backward.add(1, out)
+                    many += not self.compiled
+                if self.autocast:
+                    self.forward.add(many, 0.0)
+                    self.backward.add(many, 0.0)
+                    self.weights += 3.0 * tensor.elements
 
     def rotary(self, width: float) -> None:
         """Rotary positions on `width` elements of q and k."""
+        if self.autocast and not self.compiled:
+            self.forward.add(12, 18 * width)
+            self.backward.add(20, 27 * width)
+            return
         self.forward.add(2 if self.compiled else 10, (2 if self.compiled else 10) * width)
         self.backward.add(1 if self.compiled else 14, (2 if self.compiled else 14) * width)
 
@@ -137,7 +182,8 @@ class KernelPasses:
             self.backward.add(0, own.hidden * (own.products - 1))
         else:
             self.backward.add(2, 2 * own.query + 2 * own.key)
-            self.backward.add(own.products - 1, 3 * own.hidden * (own.products - 1))
+            each = (6 if self.autocast else 3) * own.hidden
+            self.backward.add(own.products - 1, each * (own.products - 1))
 
     def stored(self, own: Habits, *, wide: bool) -> None:
         """Attention whose scores are stored, with a softmax in 32 bit (`wide`) or fused."""
@@ -174,6 +220,10 @@ class KernelPasses:
         elif own.gated:
             self.forward.add(2, 5 * f)
             self.backward.add(3, 9 * f)
+        elif own.composed and self.autocast:
+            self.forward.add(9, 35 * f)
+            self.backward.add(14, 56 * f)
+            self.cast(f)
         elif own.composed:
             self.forward.add(8, 18 * f)
             self.backward.add(11, 28 * f)
@@ -186,7 +236,7 @@ class KernelPasses:
         ahead, back = self.forward, self.backward
         return Kernels(
             ahead.launches, back.launches, ahead.moved * tokens, back.moved * tokens,
-            products * tokens,
+            products * tokens, self.weights,
         )  # fmt: skip
 
 
@@ -194,8 +244,18 @@ def attention_kernels(
     own: Habits, tensors: Sequence[Tensor], tokens: int, *, wide: bool, compiled: bool
 ) -> Kernels:
     """An attention half of `tokens` tokens."""
-    found = KernelPasses(compiled)
+    alone, cast = (
+        _attention(KernelPasses(compiled, autocast), own, tensors, tokens, wide=wide)
+        for autocast in (False, True)
+    )
+    return alone._replace(autocast=cast)
+
+
+def _attention(
+    found: KernelPasses, own: Habits, tensors: Sequence[Tensor], tokens: int, *, wide: bool
+) -> Kernels:
     found.norm(own.norms, own.hidden, rms=own.gated)
+    found.cast(own.hidden, own.products)
     found.products(tensors)
     if own.rotary:
         found.rotary(own.query + own.key)
@@ -213,20 +273,41 @@ def attention_kernels(
 
 def mlp_kernels(own: Habits, tensors: Sequence[Tensor], tokens: int, *, compiled: bool) -> Kernels:
     """A feed-forward half of `tokens` tokens."""
-    found = KernelPasses(compiled)
+    alone, cast = (
+        _mlp(KernelPasses(compiled, autocast), own, tensors, tokens) for autocast in (False, True)
+    )
+    return alone._replace(autocast=cast)
+
+
+def _mlp(found: KernelPasses, own: Habits, tensors: Sequence[Tensor], tokens: int) -> Kernels:
+    apart = own.gated and sum(len(t.shape) == 2 for t in tensors) > 2
     found.norm(own.norms, own.hidden, rms=own.gated)
+    found.cast(own.hidden, 1 + apart)
     found.products(tensors)
     found.activation(own)
-    if own.gated and sum(len(t.shape) == 2 for t in tensors) > 2:
-        found.backward.add(not compiled, (1 if compiled else 3) * own.hidden)
+    if apart:
+        each = 1 if found.compiled else 6 if found.autocast else 3
+        found.backward.add(not found.compiled, each * own.hidden)
     found.residual(own.hidden, dropout=own.dropout)
     matrices = [t for t in tensors if len(t.shape) == 2]
     return found.counted(tokens, sum(sum(t.shape) for t in matrices))
 
 
 def loss_kernels(width: int, vocabulary: int, tokens: int, *, compiled: bool) -> Kernels:
-    """The product with the vocabulary and the loss behind it."""
-    found = KernelPasses(compiled)
+    """The product with the vocabulary and the loss behind it, whose logits are widened under
+    autocast too."""
+    alone, cast = (
+        _loss(KernelPasses(compiled, autocast), width, vocabulary, tokens)
+        for autocast in (False, True)
+    )
+    return alone._replace(autocast=cast)
+
+
+def _loss(found: KernelPasses, width: int, vocabulary: int, tokens: int) -> Kernels:
+    compiled = found.compiled
     found.forward.add(3 if compiled else 4, (2 if compiled else 7) * vocabulary)
     found.backward.add(3 if compiled else 5, (2 if compiled else 11) * vocabulary)
+    found.cast(width)
+    if found.autocast:
+        found.weights += 3.0 * width * vocabulary
     return found.counted(tokens, width + vocabulary)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from dpsim.core import units
 from dpsim.core.dtypes import working_bytes
+from dpsim.core.lean import dataclass
 from dpsim.core.record import record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
@@ -166,7 +166,7 @@ def footprints(
         narrow = width * layer.logits if width < 4 else 0.0
         forward = narrow + 4.0 * layer.logits * wide
         backward = 8.0 * layer.logits if wide else narrow
-        backward += width * layer.inside
+        backward += width * layer.inside + layer.inside_bytes
         kept = kept_bytes(layer, dtype, recompute, eager=eager) * samples
         unpacked = width * float(layer.unpacked)
         forward = forward * samples + unpacked + width * layer.scratch

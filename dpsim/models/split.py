@@ -155,7 +155,6 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
 
     everywhere = 0.0 if sequence else layer.fp8_replicated
     saves = everywhere + (layer.fp8_saves - everywhere) / ranks
-
     return replace(
         layer,
         tensors=_parts(layer, ranks, flat=timed),
@@ -169,6 +168,7 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         activations_selective=share(layer.activations_selective),
         activations_op=share(layer.activations_op),
         inside=layer.inside / ranks,
+        inside_bytes=layer.inside_bytes / ranks,
         eager=layer.eager / ranks,
         eager_op=layer.eager_op if not sequence else layer.eager_op / ranks,
         rms=layer.rms / (ranks if sequence else 1),
@@ -178,6 +178,7 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         again_flop=layer.again_flop / ranks,
         again_bytes=layer.again_bytes / ranks,
         once=layer.once / ranks,
+        cast_weights=layer.cast_weights / ranks,
         scratch=layer.scratch / ranks,
         routed=layer.routed / ranks,
         routed_bytes=None if layer.routed_bytes is None else layer.routed_bytes / ranks,

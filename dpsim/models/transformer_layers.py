@@ -70,9 +70,9 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from dpsim.core.lean import dataclass
 from dpsim.models import AttentionWork, Layer, Tensor, WeightInput
 from dpsim.models.kernel_counts import Habits, attention_kernels, loss_kernels, mlp_kernels
 

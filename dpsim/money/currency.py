@@ -16,10 +16,10 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any, ParamSpec, TypeVar
 
+from dpsim.core.lean import dataclass
 from dpsim.core.marks import Mark
 from dpsim.core.record import Refused
 from dpsim.core.units import not_a_number

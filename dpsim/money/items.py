@@ -7,11 +7,11 @@ a year costs is that times its hours.  Items are linear in each price and add up
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal
 
 from dpsim.core import units
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.money.currency import decimal, exactly, rounded, usd
 from dpsim.money.price import Energy, Price

@@ -11,13 +11,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
 
 from dpsim.core import csvfile
 from dpsim.core.files import stamp
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Check, Refused
 from dpsim.core.units import not_a_number
 from dpsim.money.price import Price, check_date

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from decimal import Decimal
 
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.money.currency import decimal, exactly
 from dpsim.money.price import Energy

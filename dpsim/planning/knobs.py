@@ -27,6 +27,7 @@ from typing import (
 )
 
 from dpsim.core import unknown
+from dpsim.core.fields import alias_of
 from dpsim.core.marks import Mark
 from dpsim.core.overrides import INSTEAD, parts_of
 from dpsim.core.record import Check, Refused
@@ -192,7 +193,8 @@ def unit_in(text: str) -> str:
 def choices(hint: Any) -> tuple[Any, ...]:
     """The values of a key that takes one of a few: names, or true and false."""
     found: list[Any] = []
-    for part, _ in _parts(hint):
+    for part, marks in _parts(hint):
+        found += [way for mark in marks if isinstance(mark, Mark) for way in mark.ways]
         if part is bool:
             found += [False, True]
         elif get_origin(part) is Literal:
@@ -242,8 +244,7 @@ def _find(scenario: Scenario, key: str, shown: str) -> tuple[Any, Any, int]:
 def _keys(value: Any) -> Iterator[tuple[str, str]]:
     """(key in files, name of the field) of a record."""
     for field in dataclasses.fields(value):
-        known = getattr(type(value), "__pydantic_fields__", {}).get(field.name)
-        yield getattr(known, "alias", None) or field.name, field.name
+        yield alias_of(type(value), field.name), field.name
 
 
 def _marks(hint: Any) -> Iterator[Mark]:

@@ -91,7 +91,8 @@ class MeshSpace:
         scenario = self.case.scenario
         if scenario.schedule is not None and setting.pipeline == 1:
             change["schedule"] = None
-        stages = setting.pipeline * self._chunks
+        schedule = self.case.scenario.schedule
+        stages = setting.pipeline if schedule is None else schedule.stages(setting.pipeline)
         if setting.pipeline > 1 and blocks_of(self.case) % stages:
             change["stages"] = "balanced"
         elif scenario.stages is not None:
@@ -146,7 +147,8 @@ class MeshSpace:
         return [n for n in divisors(room) if all(many % n == 0 for many in heads)]
 
     def _stage_counts(self) -> list[int]:
-        most = blocks_of(self.case) // self._chunks
+        schedule = self.case.scenario.schedule
+        most = blocks_of(self.case) // (1 if schedule is None else schedule.stages(1))
         return [n for n in divisors(self.case.ranks) if n <= most]
 
     def _contexts(self) -> list[int]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from dpsim.core import told
+from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried
@@ -44,8 +45,8 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class SameBatch:
-    """The best setting at the present global batch."""
+class BestOfSome:
+    """The best of some of the settings, and what it gains over now."""
 
     set: Change
     value: float | None
@@ -54,7 +55,12 @@ class SameBatch:
 
 @dataclass(frozen=True)
 class BestSetting(Keyed):
-    """The answer beside the scenario as it stands, and what all settings set, the best first."""
+    """The answer beside the scenario as it stands, and what all settings set, the best first.
+
+    same_batch     the best at the present global batch, where `set` changes it
+    same_learning  the best whose gradients are published to be learnt from as whole ones are, where
+                   those of `set` are not
+    """
 
     set: Change
     objective: str
@@ -63,7 +69,8 @@ class BestSetting(Keyed):
     now: Tried
     gained: Annotated[Gain, Spread()]
     ranking: Sequence[Change]
-    same_batch: SameBatch | None
+    same_batch: BestOfSome | None
+    same_learning: BestOfSome | None
 
 
 def tune_axes(bench: Bench, keys: Sequence[str], texts: Sequence[str]) -> list[Axis]:
@@ -81,8 +88,8 @@ def tune_axes(bench: Bench, keys: Sequence[str], texts: Sequence[str]) -> list[A
 def _usual(bench: Bench, key: str) -> Axis:
     scenario = bench.scenario()
     ways, _ = ways_of(scenario, key, "--tune")
-    if ways:
-        return Axis(key, tuple({key: way} for way in ways))
+    if taken := [way for way in ways if _takes(bench, key, way)]:
+        return Axis(key, tuple({key: way} for way in taken))
     knob = knob_of(scenario, key, "--tune")
     values = sensible(knob)
     if not values:
@@ -138,13 +145,15 @@ def tune(
         gained=gained,
         ranking=[one.set for one in ranked],
         same_batch=_same_batch(now, best, ranked, key, most),
+        same_learning=_same_learning(bench, now, best, ranked, key, most),
     )
-    return Finding(question, points, wanted, answer, notes=notes + _tune_notes(now, best, gained))
+    notes += _tune_notes(now, best, gained) + _learning_notes(bench, best)
+    return Finding(question, points, wanted, answer, notes=notes)
 
 
 def _same_batch(
     now: Tried, best: Tried, ranked: Sequence[Tried], key: str, most: bool
-) -> SameBatch | None:
+) -> BestOfSome | None:
     """The best setting at the present global batch, where `best` has another one."""
     batch = now.point.global_batch
     if best.point.global_batch == batch:
@@ -152,7 +161,37 @@ def _same_batch(
     found = next((p for p in ranked if p.point.global_batch == batch and p.set), None)
     if found is None:
         return None
-    return SameBatch(found.set, value_of(found, key), _gain(now, found, key, most))
+    return BestOfSome(found.set, value_of(found, key), _gain(now, found, key, most))
+
+
+def _same_learning(
+    bench: Bench, now: Tried, best: Tried, ranked: Sequence[Tried], key: str, most: bool
+) -> BestOfSome | None:
+    """The best setting that is known to learn as whole gradients do, where `best` is not."""
+    if _alike(bench, best) is None:
+        return None
+    found = next((p for p in ranked if _alike(bench, p) is None), None)
+    if found is None:
+        return None
+    return BestOfSome(found.set, value_of(found, key), _gain(now, found, key, most))
+
+
+def _alike(bench: Bench, tried: Tried) -> str | None:
+    """The compression at a point that is not known to learn as whole gradients do; None: another,
+    or none."""
+    codec = bench.scenario(tried.set).compressed
+    return None if codec is None or codec.learns_alike else name_of(codec)
+
+
+def _learning_notes(bench: Bench, best: Tried) -> list[str]:
+    """That a ranking by speed leaves out what the best setting costs in learning."""
+    kind = _alike(bench, best)
+    if kind is None:
+        return []
+    return [
+        f"settings are ranked by speed, and {kind} changes what is learnt from a sample: nothing "
+        "published bounds how many samples more it needs for the same loss"
+    ]
 
 
 def _gain(now: Tried, best: Tried, key: str, most: bool) -> Gain:

@@ -8,7 +8,7 @@ to 1e-9 relative.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -18,6 +18,7 @@ from dpsim.compile.program import BARRIER, COPY_IN, Cast, Op
 from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
+from dpsim.core.lean import dataclass
 from dpsim.machines.moves import Relocation, lying
 from dpsim.play.host_copies import copy_plan
 

@@ -19,13 +19,13 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from dpsim.compile.loaders import Supply
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 
 #: batch of an epoch, and of the run -> what it takes every loader [s]
 Times = Callable[[int, int], Array]

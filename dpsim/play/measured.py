@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsim.backends import Backend, Plan, Ranks, Topology
 from dpsim.backends.curves import MeasuredCurve, Reading
 from dpsim.collectives import members_of
+from dpsim.core.lean import dataclass
 from dpsim.play import Costs
 
 

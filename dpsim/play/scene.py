@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from dpsim.compile.behaviour import CAUSES, Behaviour, World
 from dpsim.compile.job import Job
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.play import Costs
 
 
@@ -92,6 +93,7 @@ class Chronicle:
     wasted    gradients of every worker that were dropped, by when [s]
     spent     seconds of every worker, by cause; `computed` those of its device
     sent      bytes that every place has sent, and `came` that have come to it [B]
+    moved     bytes from one place to another [B]
     holdings  what was held, by name
     notes     what workers noted
     doings    the latest things that workers did
@@ -108,6 +110,7 @@ class Chronicle:
     computed: list[float] = field(default_factory=list)
     sent: list[float] = field(default_factory=list)
     came: list[float] = field(default_factory=list)
+    moved: dict[tuple[int, int], float] = field(default_factory=dict)
     holdings: dict[str, Holding] = field(default_factory=dict)
     notes: list[dict[str, float]] = field(default_factory=list)
     doings: list[Doing] = field(default_factory=list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -12,6 +12,7 @@ from dpsim.cases.plays import Stretch
 from dpsim.compile.behaviour import COMPUTING, NETWORK, SERVER
 from dpsim.compile.program import Cast
 from dpsim.compile.timeline import Span, Split, Step, Timeline, remainder
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.play.event.enactment import enact
 from dpsim.play.scene import Chronicle, Scene, Update

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from dpsim.cases.case import Case
+from dpsim.cases.sited import SitedCosts
 from dpsim.compile.behaviour import CAUSES, COMPUTING, NETWORK, OTHERS, SERVER
 from dpsim.predict.acted import Acted
 from dpsim.predict.bottleneck import compute_bound, network_sizes
@@ -73,8 +74,11 @@ class ActedNumbers(Numbers):
     def _network(self) -> str:
         """What takes the time of messages between workers and servers, on idle links."""
         scene, size = self.acted.scene, max(self._held, default=0.0)
-        ends = (scene.seats[0], scene.seats[-1])
-        plan = scene.costs.plan("send", ends, size)
+        firsts = [0]  # of several sites the worker who is the farthest
+        if self.case.scenario.sites is not None:
+            firsts = [sum(self.case.site.sizes[:k]) for k in range(len(self.case.site.sizes))]
+        plans = (scene.costs.plan("send", (scene.seats[k], scene.seats[-1]), size) for k in firsts)
+        plan = max(plans, key=lambda plan: plan.seconds)
         sizes = network_sizes([plan], scene.costs.topology)
         return max(sizes, key=lambda name: sizes[name])
 
@@ -97,7 +101,21 @@ class ActedNumbers(Numbers):
             staleness=self._staleness,
             servers=tuple(self._server(k) for k in range(acted.scene.servers)),
             notes={name: _texts(story.noted(name)) for name in sorted(names)} or None,
+            crossing_bytes_per_s=self._crossing,
         )
+
+    @property
+    def _crossing(self) -> dict[str, dict[str, float]] | None:
+        """What links between sites carry a second."""
+        costs, story = self.case.stage_set.costs, self.acted.story
+        if not isinstance(costs, SitedCosts):
+            return None
+        found: dict[str, dict[str, float]] = {}
+        for (source, target), size in story.moved.items():
+            for (a, b), moved in costs.wan.carried(costs.flows(source, target, size)).items():
+                own = found.setdefault(a, {})
+                own[b] = own.get(b, 0.0) + moved / story.end
+        return found
 
     @property
     def _staleness(self) -> Staleness | None:
@@ -121,7 +139,8 @@ class ActedNumbers(Numbers):
         place, size = self.ranks + number, self._held[number]
         gate = story.holdings.get(f"server {number}")
         received = sent = None
-        if size and scene.seats[0] != scene.seats[place]:
+        alone = self.case.scenario.sites is None  # else its link is not that of a worker's message
+        if alone and size and scene.seats[0] != scene.seats[place]:
             plan = scene.costs.plan("send", (scene.seats[0], scene.seats[place]), size)
             seconds = sum(phase.seconds for phase in plan.phases if phase.loads)
             if seconds:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Variant, at_ranks
 from dpsim.core import capacity
 from dpsim.core.capacity import TooSmall
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.predict.effort import EVENT, Appetite, Effort, effort_of, shown
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
+from dpsim.core.lean import dataclass
 from dpsim.predict.document import Spread
 from dpsim.predict.level import Level
 from dpsim.predict.point import Failed, Point

@@ -1,12 +1,12 @@
 """Blame: what of a step is lost to which cause and to which rank, by playing it without them.
 
 The loss is what the step takes beyond one in which nothing varies, communication is free, no batch
-is late and the host adds nothing.  Causes hide one another (a slow rank costs nothing while
-everybody waits for the network), so leaving out one alone says too little and all such gains
-together are no whole.  Each cause is therefore given its Shapley value: the mean, over all orders
-in which the causes could be taken away, of what taking it away gains (Shapley, A Value for n-Person
-Games, 1953).  The values sum to the loss.  With many causes the mean is over two opposite orders
-only.
+is late, copying batches takes no time and the host adds nothing.  Causes hide one another (a slow
+rank costs nothing while everybody waits for the network), so leaving out one alone says too little
+and all such gains together are no whole.  Each cause is therefore given its Shapley value: the
+mean, over all orders in which the causes could be taken away, of what taking it away gains
+(Shapley, A Value for n-Person Games, 1953).  The values sum to the loss.  With many causes the mean
+is over two opposite orders only.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from math import factorial
 import numpy as np
 
 from dpsim.cases.case import Case
+from dpsim.cases.unlimited import unlimited
 from dpsim.cases.variant import Variant, without_communication
 from dpsim.core.arrays import Array
-from dpsim.describe.sections import Host, Input
+from dpsim.describe.sections import Host
 from dpsim.play import NotApplicable, vectorised
 from dpsim.predict.player import step_time
 
 #: what is no variability of the scenario's
-BESIDE = COMMUNICATION, HOST, SPREAD, INPUT = "communication", "host", "spread", "input"
+BESIDE = COMMUNICATION, HOST, SPREAD, INPUT, COPY = (
+    "communication", "host", "spread", "input", "copy",
+)  # fmt: skip
 #: causes up to which all orders count
 MOST_EXACT = 4
 #: slow ranks and nodes up to which each is a cause of its own
@@ -143,6 +146,8 @@ def _causes(case: Case) -> Iterator[str]:
         yield HOST
     if case.feed is not None:
         yield INPUT
+    if case.scenario.input is not None and case.scenario.input.copy is not None:
+        yield COPY
     if case.ranks > 1:
         yield COMMUNICATION
 
@@ -161,8 +166,12 @@ def without(case: Case, left_out: list[str]) -> Case:
         host = Host(launch=None if host.launch is None else 0.0)
     strategy = scenario.strategy.on_device() if HOST in left_out else scenario.strategy
     changes = {"variability": variability, "compute": compute, "host": host, "strategy": strategy}
+    given = scenario.input
     if INPUT in left_out:
-        changes["input"] = Input(limiting=False)
+        given = unlimited(given)
+    if COPY in left_out and given is not None:
+        given = replace(given, copy=None)
+    changes["input"] = given
     other = Variant(f"without {', '.join(left_out)}", changes).of(case)
     return without_communication(other) if COMMUNICATION in left_out else other
 

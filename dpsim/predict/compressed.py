@@ -8,12 +8,12 @@ time, latencies and coding what they take.  Each side is played, not derived.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from dpsim.cases.case import Case
 from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import with_compression
 from dpsim.compile.compression import Compression
+from dpsim.core.lean import dataclass
 from dpsim.core.plugins import name_of
 from dpsim.predict.player import step_time
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import at_ranks
+from dpsim.cases.variant import Variant, at_ranks
 from dpsim.core.record import Refused
 from dpsim.life.course import Course, Outages
 from dpsim.life.failures import OTHERS, Failures, Inventory, hazards
@@ -39,6 +39,8 @@ MOST_EARLY = 20_000
 #: probability of having enough nodes below which a job hardly ever runs
 _HARDLY = 0.01
 _NORMAL = NormalDist()
+#: sections that say how a run fares over days, and nothing of its steps
+_OF_THE_RUN = ("failures", "checkpoint", "recovery", "evaluation")
 #: a place of checkpoints, by itself or one of several
 Part = Checkpoint | CheckpointLevel
 
@@ -166,17 +168,27 @@ def _speeds(case: Case, point: Point, recovery: Recovery, setting: Setting) -> t
         raise Refused("goes on with no number of nodes", ("recovery",))
     least, nodes = min(sizes), setting.nodes
     played = sorted({least, *(n for k in range(20) if least < (n := nodes - 2**k)), max(sizes)})
-    rates = [_rate(case, point, n, nodes) for n in played]
-    whole, pace = _rate(case, point, nodes, nodes), recovery.pace(setting)
+    whole, pace = case.global_batch / point.step_time_s, recovery.pace(setting)
+    fewer = tuple(n for n in played if n < nodes)
+    rates = [*_rates(case, fewer), *([whole] if played[-1] == nodes else [])]
     found = np.interp(np.array(sizes, float), np.array(played, float), np.array(rates))
     return tuple(float(rate / whole * pace) for rate in found)
 
 
-def _rate(case: Case, point: Point, some: int, nodes: int) -> float:
+def _rates(case: Case, sizes: tuple[int, ...]) -> tuple[float, ...]:
+    """Samples a second on so many of the job's nodes, for each of `sizes`.  Steps know nothing of
+    failures, so cases that differ in these alone share them."""
+    steps = Variant("steps", dict.fromkeys(_OF_THE_RUN)).of(case)
+    return case.shared.known(_played, steps, sizes)
+
+
+def _played(case: Case, sizes: tuple[int, ...]) -> tuple[float, ...]:
+    return tuple(_rate(case, some) for some in sizes)
+
+
+def _rate(case: Case, some: int) -> float:
     """Samples a second on `some` of the job's nodes."""
-    if some == nodes:
-        return case.global_batch / point.step_time_s
-    own = case.mesh.least
+    own, nodes = case.mesh.least, case.nodes or case.ranks
     ranks = case.ranks * some // nodes // own * own
     if ranks == 0:
         said = f"{some} of {nodes} nodes do not hold a replica of the model"

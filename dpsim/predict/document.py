@@ -16,12 +16,14 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
+
+from dpsim.core.lean import dataclass
 
 #: what plain data are made of
 _PLAIN = (float, str, int, bool, NoneType)

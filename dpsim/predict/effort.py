@@ -6,11 +6,10 @@ Every constant of an engine's appetite is here, to be set again where engines ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsim.cases.case import Case
 from dpsim.cases.variant import with_micro_batches
 from dpsim.compile.program import Cast
+from dpsim.core.lean import dataclass
 
 #: micro-batches of a step beyond which operations are counted on two shorter steps
 COUNTED = 64
@@ -141,10 +140,11 @@ def _apart(cast: Cast) -> bool:
 def _operations(case: Case) -> float:
     """Operations of a rank in a step: long steps grow by as much with every micro-batch."""
     count = case.scenario.batch.accumulation
-    if count <= 2 * COUNTED:
+    few = max(COUNTED, 2 * case.mesh.pipeline)  # as schedules of two chunks a rank take
+    if count <= 2 * few:
         return _counted(case)
-    one, other = (_counted(with_micro_batches(case, n)) for n in (COUNTED, 2 * COUNTED))
-    return one + (other - one) / COUNTED * (count - COUNTED)
+    one, other = (_counted(with_micro_batches(case, n)) for n in (few, 2 * few))
+    return one + (other - one) / few * (count - few)
 
 
 def _counted(case: Case) -> float:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from dpsim.cases.case import Case
+from dpsim.cases.unlimited import unlimited
 from dpsim.cases.variant import Variant
 from dpsim.compile.loaders import Loader
 from dpsim.compile.loaders.torch import Torch
 from dpsim.compile.loaders.webdataset import Webdataset
-from dpsim.describe.sections import Input
 from dpsim.machines.storage import Storage
 
 
@@ -31,7 +31,7 @@ def better_fed(case: Case) -> Iterator[Variant]:
             yield from _storage(loader, storage)
         if case.feed.made.limit_of_cores:
             yield from _cores(case, loader)
-    yield Variant("a loader that is no limit", {"input": Input(limiting=False)})
+    yield Variant("a loader that is no limit", {"input": unlimited(given)})
 
 
 def _workers(loader: Loader) -> Iterator[Variant]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from dpsim.cases.case import Case
+from dpsim.core.lean import dataclass
 from dpsim.predict.fit import PointsFit, noise_prior
 from dpsim.predict.uncertainty import collectives_range, compute_range
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,6 +25,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment
 from dpsim.core.arrays import Array
 from dpsim.core.constants import shipped
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.predict.point import Causes
 from dpsim.predict.uncertainty import REPEATED, Z90, collectives_range

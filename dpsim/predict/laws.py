@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+
+from dpsim.core.lean import dataclass
 
 
 def amdahl(serial: float, n: float) -> float:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment, at_ranks, batched, scaled
+from dpsim.core.lean import dataclass
 from dpsim.core.places import below
 from dpsim.core.record import Refused
 from dpsim.describe.measured import MeasuredPoint, read_measured
@@ -89,7 +90,7 @@ def level(first: Case, calibrate: Calibrate, play: Callable[[Case], float] | Non
 
     Raises Refused where no level does, or only one beyond what the device's peak explains.
     """
-    first = first.hungry if calibrate.synthetic else first
+    first = first.synthetic if calibrate.synthetic else first
     points = sorted(_points(first, calibrate))
     cases = [_case(first, calibrate, point) for point in points]
     targets = [_target(case, point) for case, point in zip(cases, points, strict=True)]

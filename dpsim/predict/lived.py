@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -13,7 +14,7 @@ from dpsim.cases.case import Case
 from dpsim.core.arrays import Array
 from dpsim.core.poisson import interval
 from dpsim.core.record import Refused
-from dpsim.life.abreast import live
+from dpsim.life.abreast import live, live_each
 from dpsim.life.best import best_interval
 from dpsim.life.course import Course, Lives
 from dpsim.life.failures import PRESETS, Interruptions
@@ -22,7 +23,8 @@ from dpsim.life.recoveries import Setting
 from dpsim.life.saving import Checkpoint, daly, young
 from dpsim.money.usage import Usage, device_hours
 from dpsim.predict.course import between_evaluations, check, checkpoint_bytes, course_of
-from dpsim.predict.point import Point, RunCost, Saved, TrainingRun, WithFailures
+from dpsim.predict.point import Point, RunCost, TrainingRun, WithFailures
+from dpsim.predict.saved import Saved, SavedLevel
 
 #: half the width of a 90 % interval, in standard deviations
 _NORMAL = NormalDist()
@@ -115,21 +117,25 @@ def _rate_known(case: Case, course: Course, mean: float, many: float) -> tuple[f
     counted = failures.expanded.interruptions if failures else None
     if failures is None or counted is None:
         return 1.0, 1.0
-    if many > ENOUGH:
+    shortened = many > ENOUGH
+    if shortened:
         course = replace(course, productive=course.productive * ENOUGH / many)
-        mean = float(live(course, failures.runs).times.mean())
-    found = []
-    for end in interval(counted.count):
+    factors, others = [1.0, 1.0], {}
+    for place, end in enumerate(interval(counted.count)):
         longer = {"interruptions": counted.count / end}
         each = (one._replace(mtbf=one.mtbf * longer.get(one.name, 1.0)) for one in course.hazards)
         other = replace(course, hazards=tuple(each))
-        try:
+        with suppress(Refused):  # at that rate it would have no end; `warnings` tells of few counts
             check(other)
-        except Refused:  # at that rate it would have no end; `warnings` tells of few counts
-            found.append(1.0)
-        else:
-            found.append(float(live(other, failures.runs).times.mean()) / mean)
-    return min(found[0], 1.0), max(found[1], 1.0)
+            others[place] = other
+    if not others:
+        return 1.0, 1.0
+    drawn = live_each([*others.values(), *([course] if shortened else [])], failures.runs)
+    if shortened:
+        mean = float(drawn[-1].times.mean())
+    for place, lives in zip(others, drawn, strict=False):
+        factors[place] = float(lives.times.mean()) / mean
+    return min(factors[0], 1.0), max(factors[1], 1.0)
 
 
 def _ends(point: Point, times: Array, rate: tuple[float, float]) -> tuple[float, float]:
@@ -199,7 +205,14 @@ def _saved(case: Case, point: Point, course: Course, mtti: float) -> Saved | Non
         restore_s=_restore(course),
         young_s=young(saving.cost, mtti),
         daly_s=daly(saving.cost, mtti),
-    )
+        levels=tuple(
+            SavedLevel(
+                part.to, one.interval, round(one.interval / point.step_time_s), one.pause,
+                one.pause + one.write,
+            )
+            for part, one in zip(asked.parts, course.levels, strict=True)
+        ) if len(course.levels) > 1 else (),
+    )  # fmt: skip
 
 
 def _restore(course: Course) -> float:

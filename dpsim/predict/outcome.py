@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from dpsim.cases.case import Case
+from dpsim.core.lean import dataclass
 from dpsim.models.memory import MemoryUse
 from dpsim.predict.player import Played
 from dpsim.predict.point import Failed, Point

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from dpsim.cases.case import Case
@@ -14,6 +14,7 @@ from dpsim.cases.plays import Stretch
 from dpsim.cases.variant import at_ranks
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import EnginesDisagree
+from dpsim.core.lean import dataclass
 from dpsim.core.many import larger
 from dpsim.core.record import Refused
 from dpsim.play import NotApplicable, Play, event, vectorised

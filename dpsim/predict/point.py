@@ -7,16 +7,17 @@ except inside the small records whose keys stand among those of their point.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any
 
+from dpsim.core.lean import dataclass
 from dpsim.describe.sampler import DealtEpoch
 from dpsim.models.memory import FITTING as FITTING
 from dpsim.models.memory import UNFIT as UNFIT
 from dpsim.models.memory import Fits as Fits
 from dpsim.money.currency import rounded
 from dpsim.predict.document import JsonKey, Keyed, Spread
+from dpsim.predict.saved import Saved
 
 #: causes -> step time at their two ends, relative to the predicted one
 Causes = dict[str, tuple[float, float]]
@@ -140,27 +141,6 @@ class TrainingRun:
 
 
 @dataclass(frozen=True)
-class Saved:
-    """The checkpoints of a run.
-
-    every_s    of steps between two of them; `steps` as many
-    bytes      None where how long writing takes was given
-    pause_s    for which steps stand still; write_s: until the checkpoint is of use
-    young_s    Young's interval for what one costs and the first mean time between failures
-    daly_s     Daly's of higher order
-    """
-
-    every_s: float
-    steps: int
-    bytes: float | None
-    pause_s: float
-    write_s: float
-    restore_s: float
-    young_s: float
-    daly_s: float
-
-
-@dataclass(frozen=True)
 class WithFailures:
     """What failures make of the training run, over drawn runs at the predicted step time.
 
@@ -260,8 +240,7 @@ class Period:
 
 @dataclass(frozen=True)
 class LocalRound:
-    """What a step is the mean of, where workers train apart, and of no other strategy;
-    `utilisation` is the share of compute in it."""
+    """What a step is the mean of, where steps are local; `utilisation` is its share of compute."""
 
     period: Period
     utilisation: float
@@ -287,7 +266,7 @@ class ServerUse:
               where all are worked on at once
     wait_s    what a push waits for it in the mean [s]
     received, sent  share of what its link carries that comes to it and that it sends; None on a
-              network that carries any amount
+              network that carries any amount, and over several sites
     """
 
     bytes: float
@@ -305,9 +284,9 @@ class Asynchrony:
     played_s       how long was played
     updates_per_s  updates of the parameters
     wasted         share of all gradients that were dropped
-    staleness      None where no gradient was an update by itself: with `mode: sync`, which drops
-                   stale ones
+    staleness      None where no gradient was an update by itself: `mode: sync` drops stale ones
     spent          shares of the workers' time, by what it went to
+    crossing_bytes_per_s  over each link between sites, from one to the other; None: one site
     """
 
     clocks: tuple[int, ...]
@@ -318,6 +297,7 @@ class Asynchrony:
     staleness: Staleness | None = None
     servers: tuple[ServerUse, ...] = ()
     notes: dict[str, dict[str, float]] | None = None
+    crossing_bytes_per_s: dict[str, dict[str, float]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
 from dpsim.core import told
 from dpsim.core.errors import SimulationError
+from dpsim.core.lean import dataclass
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Given, Loaded, taken, to_data, with_model

@@ -62,8 +62,9 @@ def _computed(case: Case, row: int) -> float:
     """Seconds of a step in which pipeline rank `row` computes experts."""
     layout, samples = case.programs.layout, max(case.shares)
     jobs = [case.programs.stage_job(stage, samples) for stage in layout.held(row)]
+    passes = case.scenario.batch.accumulation // layout.schedule.pipes
     return sum(
-        job.micro_batches * (time.forward + time.backward)
+        passes * (time.forward + time.backward)
         for job in jobs
         for layer, time in zip(job.model.layers, job.times, strict=True)
         if layer.experts

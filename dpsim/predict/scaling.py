@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 
 from dpsim.cases.case import Case
+from dpsim.cases.unlimited import unlimited
 from dpsim.cases.variant import Variant, at_ranks, without_communication
 from dpsim.core.record import Refused
-from dpsim.describe.sections import Input
 from dpsim.predict import answer
 from dpsim.predict.answer import Beyond, Gap, Laws, NoLaws
 from dpsim.predict.laws import amdahl, fit_usl, karp_flatt
@@ -76,8 +76,9 @@ def gap(case: Case, time: float, base: Baseline) -> Gap:
     calm = step_time(silent, quiet=True)
     supplied = calm
     if case.feed is not None:
-        unlimited = Variant("a loader that is no limit", {"input": Input(limiting=False)})
-        supplied = step_time(unlimited.of(silent), quiet=True)
+        other = {"input": unlimited(case.scenario.input)}
+        at_once = Variant("a loader that is no limit", other).of(silent)
+        supplied = step_time(at_once, quiet=True)
     law = base.ideal(case.ranks, weak=case.scenario.batch.weak)
     return Gap(time - free, free - calm, 0.0, calm - supplied, supplied - law)
 

@@ -162,8 +162,19 @@ def _short(case: Case) -> Ends | None:
     """Micro-batches of three short steps; None where the step is no longer than they are."""
     stages, count = case.mesh.pipeline, case.scenario.batch.accumulation
     unit = max(stages, 4)
-    ends = unit // 2, unit, unit + unit // 2
-    return ends if count > ends[2] + unit else None
+    for ends in ((unit // 2, unit, unit + unit // 2), (2 * unit, 4 * unit, 3 * unit)):
+        if count > max(ends) + unit and all(_taken(case, number) for number in ends):
+            return ends
+    return None
+
+
+def _taken(case: Case, count: int) -> bool:
+    """Whether the schedule of `case` takes so many micro-batches."""
+    try:
+        case.programs.layout.schedule.refuse(case.mesh.pipeline, count)
+    except Refused:
+        return False
+    return True
 
 
 def _played(

@@ -9,6 +9,7 @@ from dpsim.cases.far import FarCosts
 from dpsim.machines.wan import Hop
 from dpsim.money.currency import decimal, exactly
 from dpsim.money.usage import HOUR
+from dpsim.predict.point import Point
 
 
 def crossing(case: Case) -> dict[Hop, float]:
@@ -25,10 +26,21 @@ def crossing(case: Case) -> dict[Hop, float]:
     return found
 
 
+def told(point: Point) -> dict[Hop, float]:
+    """The same where workers behave: as it was counted."""
+    found = point.asynchrony and point.asynchrony.crossing_bytes_per_s
+    return {
+        (a, b): each * point.step_time_s
+        for a, targets in (found or {}).items()
+        for b, each in targets.items()
+    }
+
+
 @exactly
-def charged(case: Case, step_time: float) -> tuple[Decimal, str]:
+def charged(case: Case, point: Point) -> tuple[Decimal, str]:
     """Dollars an hour for what crosses priced links, and how they come about."""
-    moved, total, texts = crossing(case), Decimal(0), []
+    moved = told(point) if case.scenario.strategy.behaves else crossing(case)
+    step_time, total, texts = point.step_time_s, Decimal(0), []
     for link in case.scenario.links or ():
         a, b = link.between
         size = moved.get((a, b), 0.0) + moved.get((b, a), 0.0)

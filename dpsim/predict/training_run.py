@@ -116,7 +116,7 @@ def cost_of(case: Case, point: Point) -> Bill | None:
     tolled = any(link.price is not None for link in links)
     if price is None and (energy is None or energy.price is None) and not tolled:
         return None
-    crossing, basis = charged(case, point.step_time_s)
+    crossing, basis = charged(case, point)
     use = replace(usage_of(case, busy_share(point)), traffic=crossing, traffic_basis=basis)
     use = with_reading(case, point, use)
     return bill(price, energy, use, quote_of(case))

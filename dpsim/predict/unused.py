@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from dpsim.cases.case import Case
 from dpsim.core import plugins
@@ -25,5 +26,27 @@ def unused(case: Case) -> Iterator[str]:
         yield f"recompute: {asked} changes nothing: no layer of the model then keeps less"
     if scenario.context is not None and scenario.parallel.context == 1:
         yield "context changes nothing: no ranks split sequences (parallel.context is 1)"
-    if scenario.compute.efficiency is not None and all(one.forward is not None for one in layers):
+    if scenario.parallel.blocking_sends and scenario.parallel.pipeline == 1:
+        yield "parallel.blocking_sends changes nothing: no stages send (parallel.pipeline is 1)"
+    given = all(one.forward is not None for one in layers)
+    if scenario.execution.cuda_graphs and scenario.host.launch is None and given:
+        yield (
+            "execution.cuda_graphs changes nothing of the layers: their durations are given, and "
+            "the host's launches are not played (host.launch)"
+        )
+    if scenario.compute.efficiency is not None and given:
         yield "compute.efficiency changes nothing: the durations of layers are given"
+    if scenario.execution.cuda_graphs and scenario.host.launch is None and not _quicker(case):
+        yield (
+            "execution.cuda_graphs changes nothing: no layer and no update is held up by launches "
+            "(host.launch plays them one by one)"
+        )
+
+
+def _quicker(case: Case) -> bool:
+    """Whether captured graphs make any layer or the update quicker."""
+    scenario, samples = case.scenario, max(case.shares)
+    plain = replace(scenario, execution=replace(scenario.execution, cuda_graphs=False))
+    jobs = (one.job(samples) for one in (case, Case(plain, case.base)))
+    one, other = ((job.times, job.least_update) for job in jobs)
+    return one != other

@@ -23,6 +23,8 @@ CAUSES = {
     "pauses": "pauses",
     "spread": "waiting for the slowest rank",
     "host": "work of the host",
+    "input": "waiting for batches",
+    "copy": "copies of batches to the devices",
     "communication": "communication",
 }
 

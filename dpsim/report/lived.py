@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dpsim.core.units import show
 from dpsim.predict.answer import Answer
-from dpsim.predict.point import Point, Saved, TrainingRun, WithFailures, computed
+from dpsim.predict.point import Point, TrainingRun, WithFailures, computed
+from dpsim.predict.saved import Saved
 from dpsim.report.text import clean, duration, number, percent, ranks
 
 #: labels of time that is not productive, in words
@@ -70,6 +71,14 @@ def _saved(life: WithFailures) -> list[str]:
     beside = ""
     if found.young_s > 0:
         beside = f"; Young's interval is {duration(found.young_s)}, Daly's {duration(found.daly_s)}"
+    if found.levels:
+        each = "; ".join(
+            f"to {one.to} every {duration(one.every_s)} ({one.steps:,} "
+            f"step{'s' * (one.steps > 1)}), which holds steps up for {duration(one.pause_s)} and "
+            f"is of use after {duration(one.write_s)}"
+            for one in found.levels
+        )
+        return [f"Checkpoints{size} go {each}."]
     often, step = "", found.every_s / found.steps
     steps = f"{found.steps:,} step{'s' if found.steps > 1 else ''}"
     if found.every_s >= life.ideal_s * (1.0 - 1e-9):

@@ -7,6 +7,7 @@ from typing import Any
 
 from dpsim.core.units import show
 from dpsim.planning.wanted import value_of
+from dpsim.predict.point import UNFIT
 from dpsim.report.fields import interval, name_of, setting_text, shown
 from dpsim.report.plan_mesh import mesh_text
 from dpsim.report.text import bottleneck, clean, percent, ranks, signed, split_text
@@ -98,7 +99,14 @@ def _reached(document: Document, found: Mapping[str, Any]) -> str:
     if end is None or not fields:
         return ""
     values = [f"{name_of(f)} {shown(end['point'], f)}" for f in fields]
-    return f" ({', '.join(values)}; {_where(end['point'])})"
+    return f" ({', '.join(values)}; {_where(end['point'])}){_unfit(end['point'])}"
+
+
+def _unfit(point: Mapping[str, Any]) -> str:
+    """That a step is taken to need more memory than there is, if so."""
+    if point.get("fits") not in UNFIT:
+        return ""
+    return f", where it does not fit in memory ({show(point['memory_bytes'], 'B', 3)} needed)"
 
 
 def _where(point: Mapping[str, Any]) -> str:
@@ -129,7 +137,8 @@ def _missed_text(document: Document) -> list[str]:
     if nearest is not None and "error" not in nearest:
         lines.append(
             f"At {setting_text(nearest['set'])} ({_where(nearest)}) it is "
-            f"{bottleneck(nearest['bottleneck'])} that binds: {split_text(nearest)}."
+            f"{bottleneck(nearest['bottleneck'])} that binds: "
+            f"{split_text(nearest)}{_unfit(nearest)}."
         )
     return lines
 
@@ -187,7 +196,8 @@ def _largest_text(document: Document) -> list[str]:
         lines.append("No single change that was tried makes more fit.")
     if "error" not in point:
         rate = shown(point, "throughput_per_s")
-        lines.append(f"There a step takes {show(point['step_time_s'], 's')}: {rate}.")
+        step = show(point["step_time_s"], "s")
+        lines.append(f"There a step takes {step}: {rate}{_unfit(point)}.")
     return lines
 
 
@@ -197,16 +207,18 @@ def _tune_text(document: Document) -> list[str]:
     gain = answer["gain"]
     text = (
         f"Best: {setting_text(answer['set'])}, {name_of(objective)} {shown(point, objective)}"
-        f"{_bracket(point, objective)}"
+        f"{_bracket(point, objective)}{_unfit(point)}"
     )
     if gain is None:
         return [text + "."]
     lines = [f"{text}; {_gain_text(answer)} over now."]
-    same = answer["same_batch"]
-    if same is not None:
-        lines.append(
-            f"At the present global batch: {setting_text(same['set'])}, {_gain_text(same)}."
-        )
+    for key, what in (
+        ("same_batch", "At the present global batch"),
+        ("same_learning", "Of those that are published to learn alike"),
+    ):
+        same = answer[key]
+        if same is not None:
+            lines.append(f"{what}: {setting_text(same['set'])}, {_gain_text(same)}.")
     return lines
 
 

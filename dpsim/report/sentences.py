@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from statistics import median
 
 from dpsim.core.units import show
 from dpsim.predict.answer import Advice, Answer, NoLaws
 from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
-from dpsim.predict.point import Interval, Point, TrainingRun, computed
+from dpsim.predict.point import FedStep, Interval, Point, TrainingRun, computed
 from dpsim.report import behaved, lived
 from dpsim.report.points import interval, rate, settings
 from dpsim.report.text import PARTS, between, clean, duration, money, number, percent, ranks, signed
@@ -157,8 +158,9 @@ def _law(answer: Answer) -> list[str]:
     gap = {key.removesuffix("_s"): value for key, value in vars(laws.amdahl.gap).items()}
     beyond = sum(gap.values())
     name = "Gustafson's" if answer.scaling == "weak" else "Amdahl's"
+    said = {**PARTS, "communication": "communication, with the compute that it slows down,"}
     parts = [
-        f"{PARTS[key]} {show(value, 's', 3)}"
+        f"{said[key]} {show(value, 's', 3)}"
         for key, value in sorted(gap.items(), key=lambda item: -item[1])
         if value > 0.01 * max(beyond, 1e-12)
     ]
@@ -271,8 +273,8 @@ def _input(answer: Answer) -> list[str]:
         return []
     text = (
         f"The loader takes {duration(fed.input_s)} for the batches of a step on "
-        f"{ranks(last.ranks)}, limited by {LIMITS[fed.limit]}; steps wait "
-        f"{duration(fed.exposed_input_s)}. "
+        f"{ranks(last.ranks)}, limited by {LIMITS[fed.limit]}; settled steps wait "
+        f"{duration(fed.exposed_input_s)} for them{_late(last, fed)}. "
     )
     text += f"Steps never wait at {number(fed.needed_per_s)} samples/s a node"
     if fed.cores is not None:
@@ -283,6 +285,17 @@ def _input(answer: Answer) -> list[str]:
         text += f". An epoch takes {duration(fed.epoch_s)}; until its first step"
         text += f" {duration(fed.first_batch_s)} pass"
     return [text + "."]
+
+
+def _late(point: Point, fed: FedStep) -> str:
+    """Which of the first steps waits longest for its batch, where that is half a step and more."""
+    step = point.step_time_s
+    waits = [b - a - step for a, b in pairwise(fed.starts)]
+    longest = max(waits, default=0.0)
+    if longest < 0.5 * step:
+        return ""
+    which = waits.index(longest) + 2
+    return f"; of the first {len(fed.starts)}, step {which} waits longest: {duration(longest)}"
 
 
 def _epoch(answer: Answer) -> list[str]:

@@ -53,7 +53,8 @@ class Variability:
     nodes_per_rack   how many nodes make a rack
     delays           seconds that single operations of single ranks take longer, in every step
     link_episodes    links between nodes that are slow for a while
-    steps            steps that are played where anything is random
+    steps            steps that are played where anything is random; a loader's random batches are
+                     counted by its own turns, whatever this says
     """
 
     jitter: Annotated[float | Distribution, Drawn(units.Unit("1", high=1.0))] = 0.0

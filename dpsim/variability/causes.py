@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy.typing as npt
 
 from dpsim.core import units
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Check, Flag, Refused, record
 from dpsim.variability.distributions import Distribution, Drawn

@@ -9,7 +9,6 @@ computation of its step that takes time, in issue order.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from random import Random
@@ -19,6 +18,7 @@ import numpy as np
 
 from dpsim.core import csvfile, units
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Check, Refused, Text, record
 from dpsim.variability.files import LARGEST
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Annotated, Literal
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from dpsim.core import units
 from dpsim.core.arrays import Array
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Check, Flag, Refused, Text, record
 from dpsim.variability.causes import Crew
 from dpsim.variability.distributions import Reader

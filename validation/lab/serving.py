@@ -15,9 +15,11 @@ import torch.distributed as dist
 
 
 def part(order: dict[str, Any]) -> dict[str, Any]:
-    """What this rank did: when its updates were made or its clocks over [s]."""
+    """What this rank did: of the server, when updates were made and workers' clocks were over [s];
+    of a worker, when it began."""
     begin = torch.tensor([time.monotonic() + 0.5], dtype=torch.float64)
     dist.broadcast(begin, 0)  # all hosts are one machine, with one clock
+    time.sleep(max(float(begin[0]) - time.monotonic(), 0.0))
     if order["rank"] == 0:
         return Server(order).run()
     return work(order, float(begin[0]))
@@ -33,7 +35,7 @@ class Server:
         self.bound = order["bound"]
         self.parameters = torch.zeros(order["count"])
         self.lock, self.change = threading.Lock(), threading.Condition()
-        self.clocks = [0] * self.workers
+        self.ticks: list[list[float]] = [[] for _ in range(self.workers)]
         self.step = self.collected = 0
         self.over = False
         self.updates: list[float] = []
@@ -44,12 +46,13 @@ class Server:
             thread.start()
         for thread in threads:
             thread.join()
-        return {"updates": self.updates}
+        return {"updates": self.updates, "clocks": self.ticks}
 
     def attend(self, worker: int) -> None:
-        """Serve one worker until it says that it has ended."""
+        """Serve one worker, which begins with parameters, until it says that it has ended."""
         gradients, read = torch.empty_like(self.parameters), 0
         while True:
+            dist.send(self.parameters, dst=worker + 1, tag=worker)
             dist.recv(gradients, src=worker + 1, tag=worker)
             if torch.isnan(gradients[0]):
                 break
@@ -58,14 +61,13 @@ class Server:
                 time.sleep(self.service)
             with self.change:
                 read = self.admit(worker, read)
-            dist.send(self.parameters, dst=worker + 1, tag=worker)
         with self.change:
             self.over = True
             self.change.notify_all()
 
     def admit(self, worker: int, read: int) -> int:
         """Wait until `worker` may begin its next clock; the step that it then reads."""
-        self.clocks[worker] += 1
+        self.ticks[worker].append(time.monotonic())
         if self.mode == "sync":
             if read == self.step:
                 self.collected += 1
@@ -80,7 +82,11 @@ class Server:
         return self.step
 
     def _near(self, worker: int) -> Any:
-        return lambda: self.clocks[worker] - min(self.clocks) <= self.bound or self.over
+        def near() -> bool:
+            ended = [len(ticks) for ticks in self.ticks]
+            return self.over or ended[worker] - min(ended) <= self.bound
+
+        return near
 
     def update(self) -> None:
         self.step, self.collected = self.step + 1, 0
@@ -94,14 +100,13 @@ def work(order: dict[str, Any], begin: float) -> dict[str, Any]:
     gradients = torch.ones(order["count"])
     parameters = torch.empty_like(gradients)
     draws = np.random.default_rng([order["seed"], rank])
-    ends = []
-    time.sleep(max(begin - time.monotonic(), 0.0))
-    while time.monotonic() < begin + order["duration"]:
+    while True:
+        dist.recv(parameters, src=0, tag=rank - 1)
+        if time.monotonic() >= begin + order["duration"]:
+            break
         factor = max(1.0 + order["jitter"] * draws.standard_normal(), 0.0)
         time.sleep(order["compute"] * order["factors"][rank - 1] * factor)
         dist.send(gradients, dst=0, tag=rank - 1)
-        dist.recv(parameters, src=0, tag=rank - 1)
-        ends.append(time.monotonic())
     gradients[0] = float("nan")
     dist.send(gradients, dst=0, tag=rank - 1)
-    return {"clocks": ends, "begin": begin}
+    return {"begin": begin}

@@ -12,6 +12,7 @@ from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
 from dpsim.accuracy.training.models import ModelChoice, choose_model
@@ -96,7 +97,7 @@ def measured_case(
         "batch": _batch(row, model, mesh, notes),
         "optimizer": {"kind": "adam" if model.language else "momentum"},
         **_execution(row, model),
-        **_input(row),
+        **input_of(row, model, notes),
         "collective": _collective(row, chosen, notes),
         "engine": "vectorised",
         "compute": dict(compute or {}),
@@ -127,12 +128,6 @@ def _built(sections: str) -> Case:
 def forget_clusters() -> None:
     """Work everything out anew: constants have changed."""
     _built.cache_clear()
-
-
-def _input(row: TrainingRow) -> dict[str, Any]:
-    """What feeds the ranks, where the row says it."""
-    found = next(told(vocabulary().input, row.text("task").lower()), None)
-    return {"input": found[0]} if found else {}
 
 
 def _execution(row: TrainingRow, model: ModelChoice) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def series_of(row: TrainingRow) -> str:
         return named
     columns = (
         "source_id", "model", "params_m", "framework", "strategy", "precision", "seq_len", "unit",
+        "loader",
     )  # fmt: skip
     machine = machine_in_words(
         row.text("accelerator"), row.text("gpus_per_node"), row.get("gpus_per_node"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +12,7 @@ from dpsim.collectives import Edge, Members, Ranks, Topology, Transfers, as_rank
 from dpsim.collectives.ring_orders.across import across
 from dpsim.collectives.ring_orders.inside import Locals, cycles, edges_of, share_of
 from dpsim.core.arrays import IntArray
+from dpsim.core.lean import dataclass
 
 
 @dataclass(frozen=True, eq=False)

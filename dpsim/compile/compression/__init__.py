@@ -10,7 +10,6 @@ What else is asked of it has a default: whether it begins later (`phases`) or le
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import inf, prod
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -18,6 +17,7 @@ from pydantic_core import PydanticKnownError
 
 from dpsim.compile.exchange import Work
 from dpsim.core import plugins
+from dpsim.core.lean import dataclass
 
 __all__ = ["Compression", "Hook", "Payload", "Prelude", "Stated", "Transit", "Wanted", "Work"]
 
@@ -121,6 +121,12 @@ class Compression:
         such share."""
         return None
 
+    @property
+    def learns_alike(self) -> bool:
+        """Whether it is published to learn from as many samples as gradients that travel whole, at
+        its settings; `notes` says where."""
+        return False
+
     def notes(self) -> tuple[str, ...]:
         """What is published about its effect on learning, as sentences."""
         return ()
@@ -157,6 +163,11 @@ class _Named(plugins.Plugin):
 @dataclass(frozen=True)
 class _Wanted(_Named):
     """The same, or `none`."""
+
+    @property
+    def ways(self) -> tuple[str, ...]:
+        """None, and each as its defaults have it."""
+        return ("none", *plugins.names(self.folder))
 
     def take(self, value: Any, file: bool) -> Any:
         return value if value == "none" else super().take(value, file)

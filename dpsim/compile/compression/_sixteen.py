@@ -34,6 +34,10 @@ class SixteenBit(Codec):
         wire = wire_bytes(payload)
         return {"compressed buckets": wire if wire < payload.bytes else 0.0}
 
+    @property
+    def learns_alike(self) -> bool:
+        return True
+
     def pushed(self, payload: Payload) -> float | None:
         return wire_bytes(payload)
 

@@ -76,6 +76,10 @@ class OneBit(Codec):
     def pushed(self, payload: Payload) -> float | None:
         return float(-(-payload.elements // 8))
 
+    @property
+    def learns_alike(self) -> bool:
+        return True
+
     def notes(self) -> tuple[str, ...]:
         return (
             "1-bit Adam: BERT is published to converge as with Adam after a warm-up of 15 to 25 % "

@@ -30,6 +30,8 @@ from dpsim.core.record import Check, record
 EACH, BEFORE, AFTER = 5, 12, 19
 #: kernels of each of the three
 KERNELS = (2, 5, 9)
+#: steps of the longest round that was published to converge (arXiv:2202.06009, section 6)
+PUBLISHED = 16
 Steps = Annotated[int, Check(1, 10**9)]
 
 
@@ -152,10 +154,14 @@ class ZeroOneAdam(Codec):
     def pushed(self, payload: Payload) -> float | None:
         return self._signs.pushed(payload)
 
+    @property
+    def learns_alike(self) -> bool:
+        return self.local_step_clipper <= PUBLISHED
+
     def notes(self) -> tuple[str, ...]:
         return (
             "0/1 Adam: BERT, GPT-2 and ImageNet are published to converge as with Adam and 1-bit "
-            f"Adam, with rounds of up to 16 local steps (Lu et al., arXiv:2202.06009); "
+            f"Adam, with rounds of up to {PUBLISHED} local steps (Lu et al., arXiv:2202.06009); "
             f"local_step_clipper is {self.local_step_clipper}",
         )
 

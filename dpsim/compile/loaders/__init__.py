@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from dpsim.compile.copies import HostCopy
 from dpsim.core import units
+from dpsim.core.lean import dataclass
 from dpsim.core.marks import Mark
 from dpsim.core.plugins import Plugin
 from dpsim.core.record import Check, Refused, Text, build, json_schema, record

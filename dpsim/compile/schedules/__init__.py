@@ -9,6 +9,8 @@ schedule folds the pipeline to a V (`rank_of`).  Rules that hold for every sched
 
 * F of a stage needs F of the stage before it for the same micro-batch.
 * B or I needs F of the same stage and, but on the last stage, B or I of the stage after it.
+* Where several pipelines run through the ranks (`pipes`), each has its own copy of the model's
+  stages, one after the other in number, and its own part of the micro-batches.
 * W needs I of the same stage.
 * A rank runs its list strictly in order and waits at the first operation that lacks something.
 """
@@ -43,6 +45,8 @@ class Schedule:
 
     tag = "kind"
 
+    #: pipelines that run through the ranks at once, each with the whole model
+    pipes: ClassVar[int] = 1
     #: whether torch plays it on the runtime that gathers whole stages ahead
     gathers_ahead: ClassVar[bool] = True
 
@@ -54,6 +58,10 @@ class Schedule:
     def rank_of(self, stage: int, ranks: int) -> int:
         """The pipeline rank that holds `stage`."""
         return stage % ranks
+
+    def stages(self, ranks: int) -> int:
+        """Stages that the model is cut into."""
+        return ranks * (self.chunks // self.pipes)
 
     def refuse(self, ranks: int, micro_batches: int) -> None:
         """Raises Refused, saying what would be accepted, where the schedule cannot take them."""

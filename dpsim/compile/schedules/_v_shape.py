@@ -25,12 +25,14 @@ class Writer:
 
     acts    the list so far
     blocks  where in it a forward stands that runs side by side with the backward after it
+    stages  those of chunk 0 and of chunk 1
+    first   the first micro-batch of each
     """
 
-    def __init__(self, rank: int, ranks: int) -> None:
+    def __init__(self, stages: tuple[int, int], first: tuple[int, int] = (0, 0)) -> None:
         self.acts: list[Act] = []
         self.blocks: list[int] = []
-        self._stages = (rank, 2 * ranks - 1 - rank)
+        self._stages, self._first = stages, first
         self._next: dict[tuple[int, str], int] = {}
 
     def add(self, *operations: str) -> None:
@@ -41,7 +43,8 @@ class Writer:
         for operation in operations:
             kind, chunk = operation[0], int(operation[1])
             micro_batch = self.count(kind if kind != "B" else "I", chunk)
-            self.acts.append(Act(self._stages[chunk], kind, micro_batch))
+            act = Act(self._stages[chunk], kind, self._first[chunk] + micro_batch)
+            self.acts.append(act)
             for part in "IW" if kind == "B" else kind:
                 self._next[chunk, part] = micro_batch + 1
 

@@ -10,9 +10,8 @@ stages, 2p.
 
 from __future__ import annotations
 
-from collections import deque
-
 from dpsim.compile.schedules import Act
+from dpsim.compile.schedules._both_ways import lay_out
 from dpsim.compile.schedules._v_shape import VShaped, Writer
 from dpsim.core.record import Refused, record
 
@@ -39,34 +38,5 @@ class DualPipeV(VShaped):
 
 
 def _laid_out(rank: int, ranks: int, micro_batches: int) -> Writer:
-    write, behind = Writer(rank, ranks), ranks - rank - 1
-    write.add(*["F0"] * (2 * behind))
-    write.add(*["F0", "F1"] * (rank + 1))
-    write.add(*["I1", "W1", "F1"] * behind)
-    for turn in range(micro_batches - 2 * ranks + rank + 1):
-        if turn or behind:
-            write.block("F0", "B1")
-        else:
-            write.add("F0", "B1")
-        write.block("F1", "B0")
-    for _ in range(behind):
-        write.add("B1")
-        write.block("F1", "B0")
-    _cool_down(write, rank, behind)
-    return write
-
-
-def _cool_down(write: Writer, rank: int, behind: int) -> None:
-    """The last backwards: from the middle on they are split, and their W comes later."""
-    waiting: deque[str] = deque()
-    ends = ["1", "0"] * (rank + 1)
-    for number, chunk in enumerate(ends):
-        if number <= rank:
-            write.add(f"B{chunk}")
-        else:
-            write.add(f"I{chunk}")
-            waiting.append(f"W{chunk}")
-    for _ in range(behind):
-        write.add(waiting.popleft(), "I0")
-        waiting.append("W0")
-    write.add(*waiting)
+    write, turns = Writer((rank, 2 * ranks - 1 - rank)), micro_batches - 2 * ranks + rank + 1
+    return lay_out(write, rank, ranks - rank - 1, turns)

@@ -26,7 +26,7 @@ class ZBV(VShaped):
 
 def _laid_out(rank: int, ranks: int, micro_batches: int) -> list[Act]:
     """The list for at least 2p - 1 micro-batches."""
-    write = Writer(rank, ranks)
+    write = Writer((rank, 2 * ranks - 1 - rank))
     write.add(*["F0"] * (2 * (ranks - rank) - 1))
     write.add(*["F1", "F0"] * rank)
     write.add(*["F1", "I1", "W1"] * (ranks - rank))

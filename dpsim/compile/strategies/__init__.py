@@ -146,6 +146,12 @@ class Strategy:
         whose node each shares, None for a node of its own."""
         return ()
 
+    def servers_in(self, sites: tuple[str, ...]) -> tuple[int, ...]:
+        """Of several `sites`, the number of that of each server on a node of its own: in turn.
+        Refused where the system's own settings do not go with them."""
+        count = sum(seat is None for seat in self.servers_at(1)) if sites else 0
+        return tuple(k % len(sites) for k in range(count))
+
     def held_by_servers(self, job: Job) -> tuple[float, ...]:
         """The bytes of the parameters that each of `servers_at` holds."""
         return ()
@@ -286,6 +292,12 @@ class Strategy:
     def casts_gradients(self) -> bool:
         """Whether gradients travel in `precision.reduce`."""
         return False
+
+    @property
+    def autocasts(self) -> bool:
+        """Whether layers compute in 16 bit with parameters of 32 by autocast, product by product;
+        else whole modules are cast."""
+        return not (self.casts_gradients or self.fused_kernels)
 
     @property
     def own_launches(self) -> bool:

@@ -9,7 +9,7 @@ from math import inf
 from numbers import Real
 from typing import Any
 
-from dpsim.collectives import BARRIER, OPERATIONS
+from dpsim.collectives import BARRIER, OPERATIONS, SHIFT
 from dpsim.compile.exchange import Exchange
 from dpsim.compile.program import Program
 from dpsim.core import plugins
@@ -29,7 +29,7 @@ GIVEN: Mapping[str, Any] = {
 
 #: what numbers usually are; to ask whether something is Real takes ten times as long
 _PLAIN = (float, int)
-_KNOWN = frozenset((*OPERATIONS, BARRIER))
+_KNOWN = frozenset((*OPERATIONS, BARRIER, SHIFT))
 
 
 def check_answers(cls: type[Any]) -> None:

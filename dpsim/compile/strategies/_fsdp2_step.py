@@ -10,13 +10,13 @@ issues each kind on one stream (_fsdp_param_group.py, FSDPCommContext).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dpsim.compile.job import Job
 from dpsim.compile.strategies._unit_step import GatheredUnit, UnitStep
 from dpsim.core.dtypes import DTYPE_BYTES
+from dpsim.core.lean import dataclass
 from dpsim.models.compute import LayerTime
 
 if TYPE_CHECKING:

@@ -20,11 +20,12 @@ root has not begun, and nothing has been prefetched.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsim.compile.held import Held, Line, so_far, temporaries
 from dpsim.compile.job import Job
 from dpsim.compile.strategies._fsdp2_step import Group
+from dpsim.core.lean import dataclass
 
 GATHERED, UNSHARDED, INPUTS = "gathered parameters", "unsharded gradients", "reduce-scatter inputs"
 

@@ -34,6 +34,7 @@ class Trade(NamedTuple):
     groups   the groups that carry it out one after the other, each in full
     gathered what the ranks of a worker gather among them afterwards [B]
     before, after    what the device does before it leaves and when it is there
+    often    the share of `groups` that carry it out in one exchange, where they take turns
     """
 
     bytes: float
@@ -42,6 +43,7 @@ class Trade(NamedTuple):
     gathered: float = 0.0
     before: Work = Work()
     after: Work = Work()
+    often: float = 1.0
 
 
 def mean_step(job: Job, inner: Program, trade: Trade, rhythm: Rhythm) -> Program:
@@ -92,7 +94,7 @@ class _Round:
         for number, group in enumerate(trade.groups):
             done = self.issue.collective(
                 f"X{number or ''}", trade.operation, OUTER, trade.bytes,
-                group=group, after=(done,), repeats=weight,
+                group=group, after=(done,), repeats=weight * trade.often,
             )  # fmt: skip
         if trade.gathered:
             done = self.issue.collective(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from dpsim.compile.exchange import Leg
@@ -11,6 +11,7 @@ from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies._units import REPLICATE, SHARD, Sharers
+from dpsim.core.lean import dataclass
 
 
 @dataclass(frozen=True)

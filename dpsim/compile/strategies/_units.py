@@ -6,11 +6,11 @@ every layer is a unit and the root holds nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpsim.compile.groups import Partition, consecutive, fitting, strided
 from dpsim.compile.routing import EXPERT_DATA
+from dpsim.core.lean import dataclass
 from dpsim.models import Model
 
 SHARD, REPLICATE = "shard", "replicate"

@@ -4,30 +4,43 @@ Decentralised parallel SGD (Lian et al., arXiv:1705.09056) on a ring, or in fixe
 worker sends its parameters to each neighbour and takes the mean of what it has and gets.  An
 exchange takes as long on a thousand workers as on two: for each neighbour a latency and the bytes
 of all parameters over the bandwidth, both ways at once.
+
+A ring of an odd number of workers has no pairs: all send to the next one, and then to the one
+before.  On the exponential graph worker i sends to i + 1, i + 2, i + 4, … and gets from i - 1,
+i - 2, i - 4, …: to all of them in every exchange (Bluefog's `ExponentialTwoGraph`,
+bluefog/common/topology_util.py), or to some of them in turn (Assran et al., Stochastic Gradient
+Push, arXiv:1811.10792, one at a time).
 """
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Annotated, Literal
 
+from dpsim.collectives import SHIFT
 from dpsim.compile.exchange import Work
 from dpsim.compile.groups import Partition
 from dpsim.compile.job import Job
+from dpsim.compile.program import Program
 from dpsim.compile.strategies import Rhythm
 from dpsim.compile.strategies._rounds import Trade
 from dpsim.compile.strategies._workers import Inner, Workers
 from dpsim.core.record import Check, Count, Flag, Refused, record
 
-#: the pairs of a ring, every other one
+#: the pairs of a ring of an even number, every other one
 PAIRS = ("neighbours", "other neighbours")
+#: and those of an odd number: to whom all workers send
+WAYS = {"next": 1, "one before": -1}
 
 
 @record
 class Gossip(Workers):
-    """Local steps with exchanges between neighbours, of an even number of workers: a ring of an odd
-    number does not split into pairs.
+    """Local steps with exchanges between neighbours.
 
-    neighbours  1: fixed pairs; 2: those on both sides of a ring, one after the other
+    topology    ring: the workers on both sides; exponential: those 1, 2, 4, … further on
+    neighbours  how many of them a worker sends to in an exchange: of a ring 1 (fixed pairs, or of
+                an odd number the next one) or 2, one after the other; of the exponential graph so
+                many in turn; left out: all
     period      steps from one exchange to the next
     overlap     the exchange runs beside the next step, as in the paper; else between steps
     workers     how many train apart; left out: the sites, where there are several; the nodes, where
@@ -35,40 +48,85 @@ class Gossip(Workers):
     inner       how the ranks of one worker train together; left out: ddp
     """
 
-    neighbours: Literal[1, 2] = 2
+    topology: Literal["ring", "exponential"] = "ring"
+    neighbours: Count | None = None
     period: Annotated[int, Check(1, 100_000)] = 1
     overlap: Flag = False
     workers: Count | None = None
     inner: Inner | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.topology == "ring" and (self.neighbours or 0) > len(PAIRS):
+            said = f"{self.neighbours} neighbours: a ring has 1 or 2"
+            raise Refused(f"{said}; topology: exponential has more", ("neighbours",))
+
     @property
     def rhythm(self) -> Rhythm:
         return Rhythm(self.period, 1, int(self.overlap))
 
+    def program(self, job: Job, iteration: int | None) -> Program:
+        if iteration is not None and self.exchanges(job) and self._often(job) < 1.0:
+            said = "first iterations are not modelled where neighbours take turns; steady is"
+            raise Refused(said, ("iteration",))
+        return super().program(job, iteration)
+
     def trade(self, job: Job) -> Trade:
         """In each pair, both parts gathered: each sends its own and gets the other's.  Where that
-        would cost as much as both parts after each other, it is what a pair's mean costs."""
-        self._accept(job)
-        own = self.share(job, None)
-        count = job.ranks // self.size(job)
-        groups = PAIRS[: min(self.neighbours, count - 1)]
+        would cost as much as both parts after each other, it is what a pair's mean costs.  Without
+        pairs every worker sends its part on."""
+        own, often, groups = self.share(job, None), self._often(job), self._met(job)
         gathered = own * self.size(job) if self.replicated(job) else 0.0
-        after = Work((2 + len(groups)) / 2 * own)
+        after = Work((2 + often * len(groups)) / 2 * own)
+        if not self._pairs(job):
+            return Trade(own, SHIFT, groups, gathered, after=after, often=often)
         if job.whole:
             return Trade(own, "all_reduce", groups, gathered, after=after)
         return Trade(2.0 * own, "all_gather", groups, gathered, after=after)
 
-    def _accept(self, job: Job) -> None:
-        count = job.ranks // self.size(job)
-        if count > 1 and count % 2:
-            said = f"{count} workers do not pair up, on a ring either; an even number is accepted"
-            raise Refused(said, ("strategy", "workers"))
+    # -- who exchanges with whom -------------------------------------------------------------------
+
+    def _apart(self, job: Job) -> int:
+        """How many workers there are."""
+        return job.ranks // self.size(job)
+
+    def _pairs(self, job: Job) -> bool:
+        return self.topology == "ring" and self._apart(job) % 2 == 0
+
+    def _ways(self, job: Job) -> dict[str, int]:
+        """How far on all workers send, by the name of the groups that do."""
+        count = self._apart(job)
+        if self.topology == "exponential":
+            return {f"{2**k} further on": 2**k for k in range((count - 1).bit_length())}
+        return WAYS
+
+    def _met(self, job: Job) -> tuple[str, ...]:
+        """The groups of all exchanges."""
+        if self.topology == "exponential":
+            return tuple(self._ways(job))
+        names = PAIRS if self._pairs(job) else tuple(WAYS)
+        return names[: min(self.neighbours or len(names), self._apart(job) - 1)]
+
+    def _often(self, job: Job) -> float:
+        """The share of the groups that meet in an exchange."""
+        if self.topology == "ring" or self.neighbours is None:
+            return 1.0
+        known = len(self._ways(job))
+        if self.neighbours > known:
+            said = f"{self.neighbours} neighbours: of {self._apart(job)} workers each has {known}"
+            raise Refused(f"{said} on the exponential graph", ("strategy", "neighbours"))
+        return self.neighbours / known
 
     def groups_of(self, job: Job) -> dict[str, Partition]:
-        """Beside those of workers, the pairs: of worker 0 and 1, 2 and 3, …, and of 1 and 2, …"""
+        """Beside those of workers, the pairs: of worker 0 and 1, 2 and 3, …, and of 1 and 2, …; or
+        the laps of those who send so far on, each in the order in which it sends."""
         found, size, ranks = super().groups_of(job), self.size(job), job.ranks
         if ranks == size:
             return found
+        if not self._pairs(job):
+            return found | {
+                name: _laps(ranks // size, size, far) for name, far in self._ways(job).items()
+            }
         for name, first in zip(PAIRS, (0, size), strict=True):
             found[name] = tuple(
                 tuple(sorted(((at + k) % ranks, (at + k + size) % ranks)))
@@ -78,6 +136,16 @@ class Gossip(Workers):
         return found
 
     def kept(self, job: Job, parameters: float) -> dict[str, float]:
-        """What the neighbours sent: of two workers each has one."""
-        count = min(self.neighbours, job.ranks // self.size(job) - 1)
+        """What the neighbours sent in an exchange: of two workers each has one."""
+        count = self._often(job) * len(self._met(job)) if self.exchanges(job) else 0.0
         return {"neighbours' parameters": count * parameters}
+
+
+def _laps(workers: int, size: int, far: int) -> Partition:
+    """The ranks of the same place in workers of `size` ranks that are `far` apart, lap by lap."""
+    count = gcd(workers, far)
+    return tuple(
+        tuple((start + k * far) % workers * size + place for k in range(workers // count))
+        for start in range(count)
+        for place in range(size)
+    )

@@ -36,7 +36,7 @@ from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies import Strategy
 from dpsim.compile.strategies._server_state import ServerState, Shards, placed
 from dpsim.core import units
-from dpsim.core.record import Check, Flag, Refused, record
+from dpsim.core.record import Check, Flag, Refused, Text, record
 from dpsim.models.precision import Optimizer
 
 #: bytes that a server's CPU adds up in a second where a machine is described: as gloo's `reduce`
@@ -63,6 +63,7 @@ class AsyncServers(Strategy):
               `aggregate` is more than there are workers; queue: TensorFlow's, from which fast
               workers take the tokens of slow ones and give several
     colocated  a server is on the node of a worker; otherwise on a node of its own
+    at        of several sites, those of the servers, in turn; left out: all in turn
     max_shards, min_shard_bytes  a variable is cut along its first axis into its bytes over
               min_shard_bytes, rounded up, and into max_shards at most; servers get them in turn
     lock      shard: a server works on one push after the other; none: on all at once
@@ -78,6 +79,7 @@ class AsyncServers(Strategy):
     aggregate: Several | None = None
     tokens: Literal["own", "queue"] = "own"
     colocated: Flag = False
+    at: tuple[Text, ...] | None = None
     max_shards: Several = 1
     min_shard_bytes: units.Bytes = 256 * 1024.0
     lock: Literal["none", "shard"] = "none"
@@ -88,6 +90,9 @@ class AsyncServers(Strategy):
     def __post_init__(self) -> None:
         if self.mode == "ssp" and self.bound is None:
             raise Refused("is missing: how far ahead may a worker be? 0 waits for all", ("bound",))
+        if self.at is not None and (self.colocated or not self.at):
+            said = "is of servers on nodes of their own; name a site, or leave it out"
+            raise Refused(said, ("at",))
 
     # -- the work ---------------------------------------------------------------------------------
 
@@ -101,6 +106,16 @@ class AsyncServers(Strategy):
         if not self.colocated:
             return (None,) * self.servers
         return tuple(k * ranks // self.servers % ranks for k in range(self.servers))
+
+    def servers_in(self, sites: tuple[str, ...]) -> tuple[int, ...]:
+        if self.at is not None and not sites:
+            raise Refused("names sites, and there is one cluster; leave it out", ("strategy", "at"))
+        for name in self.at or ():
+            if name not in sites:
+                said = f"no site is called {name[:60]!r}; there are {', '.join(sites)}"
+                raise Refused(said, ("strategy", "at"))
+        turn, count = self.at or sites, 0 if self.colocated else self.servers
+        return tuple(sites.index(turn[k % len(turn)]) for k in range(count)) if sites else ()
 
     def gradients_of_step(self, ranks: int) -> int:
         """Gradients that make what an answer calls a step."""

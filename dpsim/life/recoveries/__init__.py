@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from dpsim.core import units
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Check, Refused, record
 
 #: what a job answers to: something broke, something broke and a warm spare is at hand, nodes came

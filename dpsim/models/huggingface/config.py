@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 
 SIZE_LIMIT = 10**7

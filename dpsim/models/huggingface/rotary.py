@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dpsim.core.lean import dataclass
 from dpsim.models import Tensor
 from dpsim.models.huggingface.config import Config
 from dpsim.models.huggingface.tensors import Parts, linear, norm

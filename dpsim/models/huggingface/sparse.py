@@ -16,8 +16,9 @@ Parameter counts, with E experts of width m, of which a token takes k, and a sha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.models import Layer, Tensor
 from dpsim.models.expert_layers import Routing, experts, router, shared

@@ -163,6 +163,7 @@ class Enactment:
         began = self.now()
         self.story.sent[source] += size
         self.story.came[target] += size
+        self.story.moved[source, target] = self.story.moved.get((source, target), 0.0) + size
         found.then(lambda _: self.doings.add(source, target, name, size, began, self.now()))
         plan, made, width = self._plan(self.scene.seats[source], self.scene.seats[target], size)
         # one worker has no others: what shares its link is its own

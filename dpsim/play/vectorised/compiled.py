@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpsim.compile.program import COMPUTE, Op, Program
+from dpsim.core.lean import dataclass
 from dpsim.play import check_time
 
 

@@ -14,11 +14,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dpsim.core.lean import dataclass
 from dpsim.report.text import clean
 
 if TYPE_CHECKING:

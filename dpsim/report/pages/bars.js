@@ -4,7 +4,7 @@ function rowsOf(plot, spec, size) {
   const gutter = Math.min(Math.max(...spec.rows.map((r) => wide(r.name))) + 12, w * 0.34);
   const above = w < 430, tall = above ? 44 : 28;
   const left = above ? 2 : gutter;
-  const said = Math.min(Math.max(...spec.rows.map((r) => wide(r.said || ""))) + 14, w * 0.3);
+  const said = Math.min(Math.max(...spec.rows.map((r) => wide(r.said || ""))) + 14, w * (above ? 0.45 : 0.3));
   const h = spec.rows.length * tall + 40;
   const pic = canvas(plot, w, h, spec.title + (spec.name ? ", " + spec.name : "") + "; arrow keys walk through its bars");
   const rows = spec.rows.map((row, k) => {

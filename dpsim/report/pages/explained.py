@@ -83,7 +83,7 @@ def _figures(
     title = "Where the time of a step goes"
     yield Chart("steps", title, charts.step_bars(named, title))
     yield SideBySide([
-        Chart("lost", "What the step is lost to", _by_point(good, _blame)),
+        Chart("lost", "What the step is lost to: played without it", _by_point(good, _blame)),
         Chart("gains", "What if: gain of throughput", _by_point(good, _gains)),
     ])  # fmt: skip
     causes = Chart(

@@ -33,7 +33,12 @@ _NAMES = {
     "exposed_communication_s": "exposed communication",
     "bytes_sent_per_rank": "sent by a rank",
     "cost_usd_per_hour": "cost per hour",
+    "speedup": "speed-up over the first point",
 }
+_RELATIVE = (
+    "Efficiency is over the point with the fewest ranks of the same other settings, speed-up over "
+    "the first point of the grid."
+)
 Points = Sequence[Point | Failed | Chosen]
 
 
@@ -44,6 +49,8 @@ def page(answer: GridAnswer) -> str:
     parts: list[PagePart] = [Sheet(run_columns(listed), LEFT, "points")]
     if len(listed) < len(answer.points):
         parts.append(Words([f"and {len(answer.points) - LISTED:,} more points, see sweep.csv"]))
+    if any(p.get("efficiency") is not None for p in answer.points):
+        parts.append(Words([_RELATIVE]))
     sections.append(Section("Points", parts))
     if answer.warnings:
         sections.append(Section("Warnings", [warned(answer.warnings)]))

@@ -2,9 +2,7 @@
 
     torchrun --nproc-per-node 2 rank.py --dir DIR --steps 400 --every 40 --work 0.1
 
-Each step sleeps for `--work` seconds in place of a device, then averages real gradients with gloo,
-and a rank that has started sleeps until it is `--begin-at` seconds old: starting up takes as long
-on a busy machine as on a quiet one.
+Each step sleeps for `--work` seconds in place of a device, then averages real gradients with gloo.
 Rank 0 appends a line per event to DIR/events.jsonl: begin (its process is there), ready (it has its
 state), step, save (a checkpoint is written, synced and renamed), done.
 """
@@ -69,7 +67,6 @@ def train(args: argparse.Namespace) -> None:
         net.load_state_dict(state["net"])
         adam.load_state_dict(state["adam"])
         first = state["step"]
-    time.sleep(max(args.begin_at - age(), 0.0))
     dist.barrier()
     note(folder, "ready", step=first)
     for step in range(first + 1, args.steps + 1):
@@ -95,7 +92,6 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--every", type=int, required=True, help="steps between checkpoints")
     parser.add_argument("--work", type=float, required=True, help="seconds that a step sleeps")
-    parser.add_argument("--begin-at", type=float, default=0.0, help="age of a rank that may begin")
     parser.add_argument("--write", type=float, default=0.0, help="seconds more that saving takes")
     train(parser.parse_args())
 

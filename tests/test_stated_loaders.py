@@ -1,0 +1,62 @@
+"""The column `loader` of tables of training runs: what is said is what is played."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpsim.accuracy.training.validate import validated_training
+
+ROW = {
+    "model": "resnet50", "framework": "PyTorch", "strategy": "DDP", "precision": "fp32",
+    "accelerator": "V100-SXM2-16GB", "gpus_per_node": "8", "intra_node": "NVLink",
+    "inter_node": "100G InfiniBand", "batch_per_gpu": "128", "unit": "images/s", "task": "imagenet",
+}  # fmt: skip
+#: images/s on so many V100, DataLoader with 8 workers a process: Oneflow-Inc/DLPerf at
+#: c89430bac64f, PyTorch/resnet50v1.5/README.md (Apache-2.0)
+DLPERF = {1: 306.35, 8: 1070.37, 16: 2093.53}
+
+
+def predicted(place: Path, loader: str, measured: dict[int, float] = DLPERF) -> list[Any]:
+    """Outcomes of a series with that loader, calibrated on its first row."""
+    table = place / "runs.csv"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        names = [*ROW, "total_gpus", "nodes", "value", "loader", "series_id"]
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        for gpus, value in measured.items():
+            own = {"total_gpus": gpus, "nodes": -(-gpus // 8), "value": value, "series_id": "one"}
+            writer.writerow({**ROW, **own, "loader": loader})
+    return validated_training(table).outcomes
+
+
+def test_stated_workers_and_cores_bend_a_curve_as_it_was_measured(tmp_path: Path) -> None:
+    """24 cores of a node feed no more than 1,070 images/s, whatever the devices do."""
+    said = predicted(tmp_path, "torch, 8 workers, 24 cores")
+    found = [one.predicted for one in said[1:]]
+    assert found == pytest.approx([DLPERF[8], DLPERF[16]], rel=0.12)
+    unsaid = predicted(tmp_path, "")
+    assert unsaid[1].predicted > 2.0 * DLPERF[8]
+
+
+def test_a_rate_is_that_of_a_node(tmp_path: Path) -> None:
+    said = predicted(tmp_path, "1000 images/s per node", {1: 300.0, 16: 1.0})
+    assert said[1].predicted == pytest.approx(2000.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("loader", "said"),
+    [
+        ("torch, 8 foos", "'8 foos' is not known"),
+        ("8 workers", "loader: which"),
+        ("tf.data, 8 threads", "what does a sample take one core"),
+        ("torch, 8 workers, tape", "'tape' is not known"),
+    ],
+)
+def test_words_that_are_not_known_are_refused(tmp_path: Path, loader: str, said: str) -> None:
+    (row,) = predicted(tmp_path, loader, {8: 1000.0})
+    assert row.status == "refused"
+    assert said in row.reason
