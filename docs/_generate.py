@@ -54,7 +54,7 @@ from dpsim.life.failures import (
     SlowNodes,
 )
 from dpsim.life.recoveries import Recovery, Repair, Spares
-from dpsim.life.saving import Checkpoint, CheckpointLevel, Evaluation, Every
+from dpsim.life.saving import Checkpoint, CheckpointLevel, Evaluation, Every, SavingPace
 from dpsim.machines.cores import Cores
 from dpsim.machines.storage import Storage
 from dpsim.models.adapters import Adapters
@@ -512,7 +512,9 @@ def table(cls: type) -> str:
     hints = get_type_hints(cls, include_extras=True)
     _, texts = docstring(cls)
     fields = field_infos(cls)
-    common = {field.name for field in dataclasses.fields(Tunable)} if cls is not Tunable else ()
+    common = {field.name for field in dataclasses.fields(Tunable)} if cls is not Tunable else set()
+    if issubclass(cls, SavingPace):
+        common = {field.name for field in dataclasses.fields(SavingPace)}
     for name, field in sorted(fields.items(), key=lambda one: one[0] in common):
         key = field.alias or name
         meaning = MEANING.get(f"{cls.__name__}.{key}") or texts.get(name) or texts.get(key)
@@ -529,7 +531,7 @@ def docstring(cls: type) -> tuple[str, dict[str, str]]:
     texts: dict[str, str] = {}
     for base in cls.__mro__[-1:0:-1]:
         if issubclass(
-            base, Compression | Ddp | Recovery | Loader | Tunable
+            base, Compression | Ddp | Recovery | Loader | SavingPace | Tunable
         ):  # settings are in part inherited
             texts |= docstring(base)[1]
     keys: list[str] = []

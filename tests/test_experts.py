@@ -106,6 +106,27 @@ def test_more_experts_to_choose_from_take_no_more_arithmetic() -> None:
     assert many.flop_per_sample() - few.flop_per_sample() == router
 
 
+def test_modules_that_predict_further_tokens_have_11_5_billion_parameters_of_their_own() -> None:
+    """deepseek-ai/DeepSeek-V3 README_WEIGHTS.md: 11.5 billion of their own beside the main model's
+    embedding and head, 0.9 billion each, so that 685 billion are stored with both copied."""
+    config = json.loads((CONFIGS / "deepseek-v3.json").read_text())
+    main, both = read(config), read_config(config, sequence_length=512, name="m", multi_token=True)
+    own = both.parameters - main.parameters
+    assert 11.5e9 <= own < 11.65e9
+    tables = 2 * 129280 * 7168
+    assert (both.parameters + tables) / 1e9 == pytest.approx(685, abs=0.6)
+    heads = [layer for layer in both.layers if layer.logits]
+    assert [layer.tied for layer in heads] == [None, "lm_head"]
+
+
+def test_further_tokens_are_asked_of_those_that_have_modules_for_them() -> None:
+    config = json.loads((CONFIGS / "llama-3-8b.json").read_text())
+    with pytest.raises(Refused, match="multi_token: llama has no use for it"):
+        read_config(config, sequence_length=512, name="m", multi_token=True)
+    with pytest.raises(Refused, match="num_nextn_predict_layers: is missing"):
+        read_config(V2_LITE, sequence_length=512, name="m", multi_token=True)
+
+
 def test_dense_blocks_stand_where_the_file_says() -> None:
     sparse = [layer.name for layer in read(V2_LITE).layers if layer.experts]
     assert sparse[0] == "layers.1.experts"

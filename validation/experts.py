@@ -86,8 +86,8 @@ def scenario(row: Row, folder: Path) -> dict[str, Any]:
     gpus, pipeline, tensor = int(row["n_gpus"]), number(row, "PP", 1), number(row, "TP", 1)
     expert, chunks, context = number(row, "EP"), number(row, "VPP?", 1), number(row, "CP", 1)
     dtype = next((d for d in ("nvfp4", "fp8", "bf16") if d in words), "")
-    if dtype not in ("fp8", "bf16") or "mtp" in row["model"].lower():
-        raise Refused("a precision, or a part, that is not modelled")
+    if dtype not in ("fp8", "bf16"):
+        raise Refused("a precision that is not modelled")
     machine, used = next(MACHINES[key] for key in MACHINES if key in row["hardware"])
     replicas, batch = gpus // (tensor * pipeline * context), number(row, "GBS")
     micro = batch // (replicas * number(row, "MBS", 1))
@@ -109,6 +109,8 @@ def scenario(row: Row, folder: Path) -> dict[str, Any]:
         "precision": {"parameters": "bf16", "compute": dtype},
         "recompute": "full" if "recompute full" in words else "none",
     }  # fmt: skip
+    if "mtp" in row["model"].lower():
+        data["model"]["multi_token"] = True
     if context > 1:
         data["parallel"]["context"] = context
     if tensor > 1:

@@ -11,7 +11,8 @@ from dpsim.core.record import Flag, Refused, record
 #: stream and group of copies: ranks of a node copy at once
 STREAM, GROUP = "host copy", "host"
 #: what a thread of the host copies between two places of its memory in a second [B/s]: 256 MB at a
-#: time on one core of an AMD EPYC, torch 2.13
+#: time on one core of an AMD EPYC, torch 2.13, nothing else running, as
+#: `validation/measure_host_copy.py` measures it (there 2 to 3 GB/s beside a load of 15)
 STAGING = 6.1e9
 
 

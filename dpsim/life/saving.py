@@ -67,7 +67,39 @@ Place = Literal["memory", "peer", "storage"]
 
 
 @record
-class CheckpointLevel:
+class SavingPace:
+    """How fast a checkpoint is copied, written and read, wherever it goes.
+
+    write, read  rates of the storage, of all nodes together; the nodes' NICs limit it too
+    write_time, read_time  how long it takes, where that is known instead
+    staging     rate at which a device's part is copied to its host (async)
+    slowdown    how much longer steps take while a checkpoint is written (async)
+    """
+
+    write: units.BytesPerSecond | None = None
+    read: units.BytesPerSecond | None = None
+    write_time: units.Seconds | None = None
+    read_time: units.Seconds | None = None
+    staging: units.BytesPerSecond | None = None
+    slowdown: Annotated[float, units.Unit("1", high=100.0)] = 0.0
+
+    def _check_pace(self, mode: str, *, writes: bool, stages: bool) -> None:
+        """Refuse what contradicts itself or is missing: `writes` and `stages` say whether it has to
+        be said how fast it is written, and how fast it is copied."""
+        given = [key for key in ("write", "write_time") if getattr(self, key) is not None]
+        if len(given) > 1 or (writes and not given):
+            raise Refused("needs either write (a rate) or write_time", ("write",))
+        if self.read is not None and self.read_time is not None:
+            raise Refused("give read (a rate) or read_time, not both", ("read",))
+        if self.slowdown and mode != "async":
+            raise Refused("is for mode: async", ("slowdown",))
+        if self.staging is None and (stages or mode == "async"):
+            said = "is missing: how fast is a device's state copied to its host?"
+            raise Refused(said, ("staging",))
+
+
+@record
+class CheckpointLevel(SavingPace):
     """One of several places for checkpoints, with an interval of its own.
 
     to        `memory` of the nodes themselves, lost with any of them; `peer`: the memory of other
@@ -83,35 +115,16 @@ class CheckpointLevel:
     every: Annotated[float | StepsBetween, Every(searched=False)]
     copies: Annotated[int, Check(2, 64)] | None = None
     mode: Literal["sync", "async"] = "sync"
-    write: units.BytesPerSecond | None = None
-    read: units.BytesPerSecond | None = None
-    write_time: units.Seconds | None = None
-    read_time: units.Seconds | None = None
-    staging: units.BytesPerSecond | None = None
-    slowdown: Annotated[float, units.Unit("1", high=100.0)] = 0.0
 
     def __post_init__(self) -> None:
         if self.copies is not None and self.to != "peer":
             raise Refused("is for to: peer", ("copies",))
         if self.to == "memory" and self.mode == "async":
             raise Refused("is in memory once it is copied; sync is accepted", ("mode",))
-        if self.mode == "sync":
-            idle = ("slowdown", "staging") if self.to == "storage" else ("slowdown",)
-            given = [key for key in idle if getattr(self, key)]
-            if given:
-                raise Refused("is for mode: async", (given[0],))
-        self._check_rates()
-
-    def _check_rates(self) -> None:
-        given = [key for key in ("write", "write_time") if getattr(self, key) is not None]
-        if len(given) > 1 or (self.to == "storage" and not given):
-            raise Refused("needs either write (a rate) or write_time", ("write",))
-        if self.read is not None and self.read_time is not None:
-            raise Refused("give read (a rate) or read_time, not both", ("read",))
-        alone = self.to == "memory" and not given
-        if self.staging is None and (alone or self.mode == "async"):
-            said = "is missing: how fast is a device's state copied to its host?"
-            raise Refused(said, ("staging",))
+        if self.mode == "sync" and self.to == "storage" and self.staging:
+            raise Refused("is for mode: async", ("staging",))
+        alone = self.to == "memory" and self.write is None and self.write_time is None
+        self._check_pace(self.mode, writes=self.to == "storage", stages=alone)
 
     @property
     def survives(self) -> float:
@@ -132,7 +145,7 @@ class Evaluation:
 
 
 @record
-class Checkpoint:
+class Checkpoint(SavingPace):
     """How the job's state is saved.
 
     every       between two checkpoints: `20 min` of steps, `500 steps`, or `best`: with which
@@ -144,10 +157,6 @@ class Checkpoint:
                 the hosts, and what is not written yet is of no use; `free`: saving takes no time
                 and nothing is ever lost
     bytes       of a checkpoint; left out: parameters, their fp32 copies and optimizer states
-    write, read  rates of the storage, of all nodes together; the nodes' NICs limit it too
-    write_time, read_time  how long it takes, where that is known instead
-    staging     rate at which a device's part is copied to its host (async)
-    slowdown    how much longer steps take while a checkpoint is written (async)
     storage     room for checkpoints; the newest and the one being written are kept
     readers     of the storage when the job starts again: each part is read once (`parts`), or all
                 of it by every `replica` or `rank`
@@ -159,12 +168,6 @@ class Checkpoint:
     levels: tuple[CheckpointLevel, ...] | None = None
     mode: Literal["sync", "async", "free"] = "sync"
     bytes: units.Bytes | None = None
-    write: units.BytesPerSecond | None = None
-    read: units.BytesPerSecond | None = None
-    write_time: units.Seconds | None = None
-    read_time: units.Seconds | None = None
-    staging: units.BytesPerSecond | None = None
-    slowdown: Annotated[float, units.Unit("1", high=100.0)] = 0.0
     storage: units.Bytes | None = None
     readers: Literal["parts", "replica", "rank"] = "parts"
 
@@ -188,16 +191,9 @@ class Checkpoint:
         """The keys of a single place."""
         if self.every is None:
             raise Refused("is missing: '20 min', {steps: 500} or best", ("every",))
-        if (self.write is None) == (self.write_time is None):
-            raise Refused("needs either write (a rate) or write_time", ("write",))
-        if self.read is not None and self.read_time is not None:
-            raise Refused("give read (a rate) or read_time, not both", ("read",))
-        for key in ("staging", "slowdown"):
-            if self.mode != "async" and getattr(self, key):
-                raise Refused("is for mode: async", (key,))
-        if self.mode == "async" and self.staging is None:
-            raise Refused("is missing: how fast is a device's state copied to its host?",
-                          ("staging",))  # fmt: skip
+        if self.mode != "async" and self.staging:
+            raise Refused("is for mode: async", ("staging",))
+        self._check_pace(self.mode, writes=True, stages=False)
 
     def _check_levels(self, levels: tuple[CheckpointLevel, ...]) -> None:
         """Each place once, those that outlive more after those that outlive less."""

@@ -167,6 +167,8 @@ class HuggingFace(Tunable):
     head             what stands behind an encoder: `encoder` (nothing but its pooler, if it has
                      one), `mlm`, `pretraining` or `classification`; left out: `encoder`, of images
                      what the configuration's `architectures` say
+    multi_token      true: the modules that predict further tokens, of which the configuration says
+                     how many there are (`num_nextn_predict_layers`), are trained too
     """
 
     huggingface: Text
@@ -176,6 +178,7 @@ class HuggingFace(Tunable):
     image_size: Annotated[int, Check(1, 100_000)] | None = None
     head: Literal["encoder", "mlm", "pretraining", "classification"] | None = None
     lengths: Literal["fixed", "varying"] = "fixed"
+    multi_token: Flag = False
 
     def kind(self, base: Path) -> str:
         """What kind of model it is (dpsim.models.huggingface.kind_of)."""
@@ -192,6 +195,7 @@ class HuggingFace(Tunable):
                 target_length=self.target_length,
                 image_size=self.image_size,
                 head=self.head,
+                multi_token=self.multi_token,
             )
             return made if self.lengths == "fixed" else varying(made)
         except Refused as error:

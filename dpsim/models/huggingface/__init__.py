@@ -65,10 +65,12 @@ def read_config(
     target_length: int | None = None,
     image_size: int | None = None,
     head: str | None = None,
+    multi_token: bool = False,
 ) -> Model:
     """The model that `data` (a parsed `config.json`) describes, for sequences of that many tokens,
     or images of so many pixels along one side; `target_length` tokens for a decoder beside an
-    encoder, `head` behind an encoder; `attention` is the kernel that attention runs in (those of
+    encoder, `head` behind an encoder; `multi_token`: with the configuration's modules that predict
+    further tokens; `attention` is the kernel that attention runs in (those of
     STORED store the scores of every pair of tokens).
 
     One sample is one sequence, or one image.  Parameters are fp32 unless the trainer says
@@ -83,10 +85,10 @@ def read_config(
         for size, key in (*sizes, (image_size, "image_size"))
     )
     family = _family(data)
-    given = {"sequence_length": tokens, "target_length": target, "image_size": pixels, "head": head}
+    given = dict(zip(_GIVEN, (tokens, target, pixels, head, multi_token or None), strict=True))
     _check_use(family, [key for key, value in given.items() if value is not None])
     wide = attention == "eager"
-    config = Config(data, tokens, attention in STORED, target, pixels, head, wide)
+    config = Config(data, tokens, attention in STORED, target, pixels, head, wide, multi_token)
     layers, order = _FAMILIES[family](config)
     if wide and any(layer.again_kernels and layer.eager_kernels is None for layer in layers):
         raise Refused(f"eager attention is not counted for {family}; math is", ("attention",))
@@ -188,10 +190,12 @@ _USUAL = ("bert", "gpt2", "llama", "mixtral", "t5", "vit")
 _DIFFUSION = ("UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
 _IMAGES = ("vit", "deit", "clip", *_DIFFUSION)
 _WITHOUT_TEXT = ("vit", "deit")
-#: keys of a scenario that only some have a use for
+#: keys of a scenario beside the file, and which of them only some have a use for
+_GIVEN = ("sequence_length", "target_length", "image_size", "head", "multi_token")
 _USES = {
     "target_length": ("t5", "mt5", "umt5", "bart", "mbart", "whisper"),
     "image_size": _IMAGES,
+    "multi_token": tuple(deepseek.FAMILIES),
     "head": (
         "bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert",
         "deberta-v2", "vit", "deit",

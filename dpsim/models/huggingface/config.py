@@ -33,6 +33,7 @@ class Config:
     head     what stands behind an encoder; None: what is usual
     stored   scores of attention are stored (no flash attention)
     wide     and their softmax is one of torch's, in 32 bit
+    ahead    modules that predict further tokens are trained too
     """
 
     data: Mapping[str, Any]
@@ -42,6 +43,7 @@ class Config:
     image: int | None = None
     head: str | None = None
     wide: bool = False
+    ahead: bool = False
 
     @property
     def tokens(self) -> int:

@@ -1,8 +1,13 @@
 """DeepSeek-V2 and -V3, and Kimi-K2, which is DeepSeek-V3 with other numbers.
 
-Latent attention, dense first blocks, then routed and shared experts.  Multi-token prediction
-(`num_nextn_predict_layers`) is no part of the model that the file's architecture names, and is not
-read.  The number of parameters, with a heads, n, r and v elements of a head without and with a
+Latent attention, dense first blocks, then routed and shared experts.  Modules of multi-token
+prediction (`num_nextn_predict_layers`) are no part of the model that the file's architecture names,
+and stand behind it where they are asked for: each is two norms, a product that joins what the
+module before puts out with the embedding of the next token, 2 h to h, a block with experts, a norm,
+and the head again (DeepSeek-AI, arXiv:2412.19437, section 2.2; the embedding and the head are the
+main model's).
+
+The number of parameters, with a heads, n, r and v elements of a head without and with a
 position and of its values, c and q the narrow widths of keys and of queries:
 
     V h (twice unless tied) + h
@@ -20,7 +25,7 @@ from dpsim.models.expert_layers import Latent, Routing, experts, latent_attentio
 from dpsim.models.huggingface.config import Config
 from dpsim.models.huggingface.sparse import checked, closed, expert_tensors, gated_tensors, opened
 from dpsim.models.huggingface.tensors import Parts, linear, norm
-from dpsim.models.transformer_layers import Block, mlp
+from dpsim.models.transformer_layers import Block, final_norm, head, matrix_flop, mlp
 
 #: families, and whether their routers have biases of the choice
 FAMILIES = {"deepseek_v2": False, "deepseek_v3": True, "kimi_k2": True}
@@ -46,7 +51,54 @@ def deepseek(biased: bool, config: Config) -> Parts:
             layers.append(_dense(config, h, unit))
         else:
             layers += _experts(routing, h, unit, wide, s, biased=biased)
-    return closed(config, layers, h)
+    whole, order = closed(config, layers, h)
+    if not config.ahead:
+        return whole, order
+    first = config.layers("num_hidden_layers")
+    for i in range(first, first + config.layers("num_nextn_predict_layers")):
+        unit = f"layers.{i}"
+        tensors = _attention_tensors(shape, unit)
+        made = [_joined(h, unit, s)]
+        made.append(latent_attention(shape, unit, tensors, s, stored=config.stored))
+        made += _experts(routing, h, unit, wide, s, biased=biased)
+        whole += (*made, *_further_head(config, h, unit))
+    return whole, order
+
+
+def _joined(hidden: int, unit: str, tokens: int) -> Layer:
+    """What joins a token with the embedding of the next one: two norms, their outputs side by side,
+    and a product from 2 h to h.  Traffic per token: h looked up, 4 h of norms, 3 h of the product;
+    kept: both inputs and both outputs of the norms."""
+    h = hidden
+    tensors = norm(f"{unit}.enorm", h, bias=False) + norm(f"{unit}.hnorm", h, bias=False)
+    tensors += linear(f"{unit}.eh_proj", h, 2 * h, bias=False)
+    flop, kept = matrix_flop(tensors, tokens), float(tokens * 4 * h)
+    return Layer(
+        name=f"{unit}.joined",
+        tensors=tensors,
+        forward_flop=flop,
+        backward_flop=2 * flop,
+        forward_bytes=tokens * 8 * h,
+        backward_bytes=2 * tokens * 8 * h,
+        kernels=4,
+        activations=kept,
+        activations_full=float(tokens * 2 * h),
+        activations_selective=kept,
+        activations_op=kept,
+        inside=float(tokens * 2 * h),
+        rms=float(tokens * 2 * h),
+        replicated=kept,
+        output=float(tokens * h),
+        unit=unit,
+    )
+
+
+def _further_head(config: Config, hidden: int, unit: str) -> tuple[Layer, Layer]:
+    """The norm of a module, and the main model's head behind it."""
+    path, tokens = f"{unit}.shared_head", config.tokens
+    last = final_norm(f"{path}.norm", hidden, norm(f"{path}.norm", hidden, bias=False), tokens)
+    owner = "embed_tokens" if config.flag("tie_word_embeddings", False) else "lm_head"
+    return last, head(f"{path}.head", hidden, config.size("vocab_size"), tokens, tied=owner)
 
 
 def _latent(config: Config) -> Latent:
