@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten
 #: operations that move nothing, beside views
 _FREE = ("aten::empty", "aten::detach", "aten::_unsafe_view", "aten::scalar_tensor")
 #: those whose traffic is that of products
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::_scaled_dot_product_flash")
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::_grouped", "aten::_scaled_dot_product_flash")
 
 
 class Dispatched(TorchDispatchMode):
@@ -132,6 +132,39 @@ class Llama(nn.Module):
     def feed(self, x: torch.Tensor) -> torch.Tensor:
         y = self.two(x)
         return x + self.down(nn.functional.silu(self.gate(y)) * self.up(y))
+
+
+class Mixture(nn.Module):
+    """The feed-forward half of a block with experts, with torch's grouped products
+    (huggingface/transformers 5.23 integrations/moe.py, grouped_mm_experts_forward, and
+    MixtralTopKRouter)."""
+
+    def __init__(self, h: int, experts: int, chosen: int, m: int) -> None:
+        super().__init__()
+        self.experts, self.chosen = experts, chosen
+        self.two, self.gate = RMSNorm(h), nn.Parameter(torch.empty(experts, h))
+        self.up = nn.Parameter(torch.empty(experts, 2 * m, h))
+        self.down = nn.Parameter(torch.empty(experts, h, m))
+
+    def router(self, x: torch.Tensor) -> Any:
+        y = self.two(x).view(-1, x.shape[-1])
+        scores = torch.ops.aten._softmax(nn.functional.linear(y, self.gate), -1, True)
+        top, index = torch.topk(scores, self.chosen, dim=-1)
+        return y, top / top.sum(-1, keepdim=True), index
+
+    def feed(self, x: torch.Tensor) -> torch.Tensor:
+        y, top, index = self.router(x)
+        ordered, order = torch.sort(index.reshape(-1))
+        come, weights = y[order // self.chosen], top.reshape(-1)[order]
+        counts = torch.histc(ordered.int(), bins=self.experts, min=0, max=self.experts - 1)
+        ends = torch.cumsum(counts, 0, dtype=torch.int32)
+        one, other = torch._grouped_mm(come, self.up.transpose(-2, -1), offs=ends).chunk(2, -1)
+        made = nn.functional.silu(one) * other
+        out = torch._grouped_mm(made, self.down.transpose(-2, -1), offs=ends)
+        weighed, back = out * weights.unsqueeze(-1), torch.empty_like(order)
+        back[order] = torch.arange(order.shape[0], device=order.device)
+        found = weighed[back].view(-1, self.chosen, x.shape[-1]).sum(1).to(x.dtype)
+        return x + found.view_as(x)
 
 
 class Gpt2(nn.Module):

@@ -335,3 +335,21 @@ def test_collectives_are_those_of_torchs_hooks(
     ops = made.programs.cast(None).programs[0].ops
     ours = [(op.operation, int(op.bytes)) for op in ops if op.kind == "collective"]
     assert ours == recorded(register, monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "unsure"), [("top_k", True), ("fp16", False), ("one_bit", False)])
+def test_a_time_to_train_says_where_nobody_knows_what_compressing_costs(
+    kind: str, unsure: bool
+) -> None:
+    layer = {"name": "a", "parameters": 1000, "forward": "1 ms", "backward": "1 ms"}
+    data = {
+        "model": {"layers": [layer], "dtype": "fp32"},
+        "cluster": {"ranks": 2},
+        "collective": {"backend": "ideal", "latency": "0 s", "bandwidth": "1 GB/s"},
+        "strategy": {"kind": "ddp"},
+        "optimizer": {"kind": "none"},
+        "compression": kind,
+        "training": {"samples": 1000},
+    }
+    found = predict(load(data, Path(), "")).warnings
+    assert any("no published table bounds how many more" in text for text in found) is unsure

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from eager_blocks import Autocast, Dispatched, Gpt2, Llama
+from eager_blocks import Autocast, Dispatched, Gpt2, Llama, Mixture
 
 import dpsim
 from dpsim.cases.case import Case
@@ -18,6 +18,8 @@ from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.models.compute import STREAMED
 from dpsim.models.execution import Execution, executed
+from dpsim.models.expert_layers import Routing, router
+from dpsim.models.expert_layers import experts as experts_of
 from dpsim.models.huggingface import read_config
 from dpsim.models.precision import Optimizer
 from dpsim.models.updates import update_of
@@ -118,6 +120,29 @@ def test_autocast_casts_at_every_product_and_keeps_the_stream_in_32_bit(
     moved = [2 * (part + own.cast_weights) for part in own.streamed]
     assert moved[0] == pytest.approx(ahead.moved, rel=0.03)
     assert moved[1] == pytest.approx(back.moved, rel=0.03)
+
+
+@pytest.mark.parametrize(("experts", "chosen", "inner"), [(8, 2, 352), (64, 6, 96)])
+def test_experts_run_the_kernels_that_torch_dispatches(
+    experts: int, chosen: int, inner: int
+) -> None:
+    """Router and experts together, launch by launch; bytes within 5 %: a gather of rows is told
+    here by what it reads, and by torch with all rows that it reads from."""
+    sizes = Routing(experts, chosen, inner)
+    layers = [
+        router(HIDDEN, sizes, "b", (Tensor("gate", (experts, HIDDEN)),), TOKENS),
+        experts_of(HIDDEN, sizes, "b", (), TOKENS),
+    ]
+    made = Model(name="experts", layers=tuple(layers))
+    run = executed(made, Execution(compile=False), "flash", None, "bf16").layers
+    with torch.device("meta"):
+        block = Mixture(HIDDEN, experts, chosen, inner).to(torch.bfloat16)
+    ahead, back = dispatched(block, "feed")
+    assert sum(layer.kernels for layer in run) == len(ahead.ops)
+    assert sum(layer.launched_backward for layer in run) == len(back.ops)
+    moved = [sum(2 * layer.streamed[k] for layer in run if layer.streamed) for k in (0, 1)]
+    assert moved[0] == pytest.approx(ahead.moved, rel=0.05)
+    assert moved[1] == pytest.approx(back.moved, rel=0.05)
 
 
 def test_what_casts_whole_modules_has_no_autocast() -> None:

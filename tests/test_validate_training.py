@@ -486,7 +486,7 @@ def test_megatron_exchanges_what_its_arguments_say(tmp_path: Path) -> None:
 def test_a_stand_in_makes_equal_stages(billions: float, stages: int) -> None:
     from dpsim.models.section import load, make
 
-    data = choose_model(f"GPT {billions}B", "LLM", billions * 1e9, 2048, stages).data
+    data = choose_model(f"GPT {billions}B", "LLM", billions * 1e9, 2048, (1, stages)).data
     assert data["blocks"] % stages == 0
     assert data["hidden"] % 128 == 0
     model = load(make(data, file=False), Path())
@@ -501,6 +501,13 @@ MESHES = [
     {"pp": 2, "dp": 4, "grad_accum": 33, "global_batch": 264},
     {"strategy_detail": "1F1B, overlap-grad-reduce, distributed optimizer"},
 ]
+
+
+def test_assumed_heads_are_those_that_tensor_ranks_share_out() -> None:
+    """97 of width 128 would be usual; 4 ranks have whole ones of 128."""
+    for tensor, heads in ((1, 97), (4, 128)):
+        data = choose_model("GPT h12416 L96", "LLM", None, 2048, (tensor, 1)).data
+        assert data["heads"] == heads
 
 
 @pytest.mark.parametrize("changes", MESHES, ids=str)

@@ -129,9 +129,7 @@ class Programs:
         if self.iteration != "steady":
             message = "first iterations are not modelled with tensor or pipeline parallelism"
             raise Refused(message, ("iteration",))
-        if mesh.tensor > 1 and model.tokens == 1 and model.layers[0].forward is None:
-            message = f"{model.name} is not split: tensor parallelism is modelled for transformers"
-            raise Refused(message, ("parallel", "tensor"))
+        split.accept_tensor(model, mesh.tensor)
         schedule = self.schedule or OneFOneB()
         times = pace.times(max(self.batches.shares), self._with_own_experts(model))
         costs = [time.forward + time.backward for time in times]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dpsim.compile.context import ContextPost, Passes, Posts
+from dpsim.compile.context import Passes, PassPost, Posts
 from dpsim.compile.job import Job
 from dpsim.models import Layer
 
@@ -59,8 +59,8 @@ class TensorPasses(Passes):
         others = 1.0 - 1.0 / self.ranks
         first, last = (column, row) if forward else (row, column)
         return (
-            ContextPost("all_gather", self.group, gathered, 1, seconds * first * others),
-            ContextPost("reduce_scatter", self.group, size, 1, seconds * last * others),
+            PassPost("all_gather", self.group, gathered, 1, seconds * first * others),
+            PassPost("reduce_scatter", self.group, size, 1, seconds * last * others),
         )
 
 

@@ -76,9 +76,9 @@ class Context:
             raise Refused("needs kind: hierarchical", ("inside",))
 
 
-class ContextPost(NamedTuple):
+class PassPost(NamedTuple):
     """Equal collectives of a pass: so many, one after the other, each of `bytes`, all of them
-    beside `beside` seconds of its attention; `last`: behind it, with nothing left beside them."""
+    beside `beside` seconds of its work; `last`: behind it, with nothing left beside them."""
 
     operation: str
     group: str
@@ -140,13 +140,13 @@ class Splitting:
         queries, keys = self._bytes(work, samples, width)
         if self.way.kind == "all_gather" and self.torch:
             first = seconds * work.share * self._first(work)
-            return (ContextPost("all_gather", CONTEXT, self.ranks * keys, 1, first),)
+            return (PassPost("all_gather", CONTEXT, self.ranks * keys, 1, first),)
         if self.way.kind == "all_gather":
-            return (ContextPost("all_gather", CONTEXT, self.ranks * keys / 2, 2),)
+            return (PassPost("all_gather", CONTEXT, self.ranks * keys / 2, 2),)
         found = self._turned(queries, keys)
         if self.far > 1:
             hidden = seconds * work.share * self._before_last(work)
-            found += (ContextPost(SHIFT, self._across, keys, self.far - 1, hidden),)
+            found += (PassPost(SHIFT, self._across, keys, self.far - 1, hidden),)
         return found
 
     def backward(self, work: AttentionWork, samples: float, seconds: float, width: int) -> Posts:
@@ -157,14 +157,14 @@ class Splitting:
         if self.way.kind == "all_gather":
             whole = self.ranks * keys / 2
             return (
-                ContextPost("all_gather", CONTEXT, whole, 2),
-                ContextPost("reduce_scatter", CONTEXT, whole, 2),
+                PassPost("all_gather", CONTEXT, whole, 2),
+                PassPost("reduce_scatter", CONTEXT, whole, 2),
             )
         found = self._turned(queries, keys)
         if self.far > 1:
             each = 2.0 * (self.far - 1) * keys / self.far
             hidden = seconds * work.share
-            found += (ContextPost(SHIFT, self._across, each, self.far, hidden),)
+            found += (PassPost(SHIFT, self._across, each, self.far, hidden),)
         return found
 
     def _torch_backward(
@@ -177,15 +177,15 @@ class Splitting:
         wide = DTYPE_BYTES["fp32"] / width
         if self.way.kind == "ring":
             first = attention / (1.0 + wide)
-            again = ContextPost(SHIFT, CONTEXT, keys, self.ranks - 1, first)
+            again = PassPost(SHIFT, CONTEXT, keys, self.ranks - 1, first)
         else:
             first = attention * self._first(work)
-            again = ContextPost("all_gather", CONTEXT, self.ranks * keys, 1, first)
+            again = PassPost("all_gather", CONTEXT, self.ranks * keys, 1, first)
         rest = attention - first
         return (
             again,
-            ContextPost(SHIFT, CONTEXT, wide * keys, self.ranks - 1, rest),
-            ContextPost(SHIFT, CONTEXT, wide * keys, 1, last=True),
+            PassPost(SHIFT, CONTEXT, wide * keys, self.ranks - 1, rest),
+            PassPost(SHIFT, CONTEXT, wide * keys, 1, last=True),
         )
 
     def _first(self, work: AttentionWork) -> float:
@@ -211,12 +211,12 @@ class Splitting:
             return ()
         group = NEAR if self.way.kind == "hierarchical" else CONTEXT
         return (
-            ContextPost("all_to_all", group, queries, 2),
-            ContextPost("all_to_all", group, keys / 2, 2),
+            PassPost("all_to_all", group, queries, 2),
+            PassPost("all_to_all", group, keys / 2, 2),
         )
 
 
-Posts = tuple[ContextPost, ...]
+Posts = tuple[PassPost, ...]
 
 
 def splitting(
@@ -365,9 +365,9 @@ class ContextPasses(Passes):
         return ahead * again + own.backward(work, job.samples, back, width)
 
 
-def together(posts: Iterable[ContextPost]) -> Posts:
+def together(posts: Iterable[PassPost]) -> Posts:
     """Posts that are alike as one."""
-    found: dict[tuple[str, str, float, bool], ContextPost] = {}
+    found: dict[tuple[str, str, float, bool], PassPost] = {}
     for post in posts:
         key = post.operation, post.group, post.bytes, post.last
         known = found.get(key)
@@ -377,7 +377,7 @@ def together(posts: Iterable[ContextPost]) -> Posts:
     return tuple(found.values())
 
 
-def hidden(posts: Sequence[ContextPost], seconds: float) -> tuple[float, list[float]]:
+def hidden(posts: Sequence[PassPost], seconds: float) -> tuple[float, list[float]]:
     """What of a pass of `seconds` runs alone, and beside each of `posts`: never more than it is."""
     wanted = sum(post.beside for post in posts)
     share = min(1.0, seconds / wanted) if wanted else 0.0

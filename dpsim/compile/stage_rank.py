@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dpsim.compile.asynchronous import TensorPasses
-from dpsim.compile.context import ContextPasses, ContextPost, Posts, hidden
+from dpsim.compile.context import ContextPasses, PassPost, Posts, hidden
 from dpsim.compile.job import Job
 from dpsim.compile.layout import TENSOR, Layout
 from dpsim.compile.program import RECEIVE, SEND
@@ -72,7 +72,7 @@ class StageRank:
                 sent = self.issue.add(f"W.{name}.c{number}", "wait", after=(sent,))
             self.done, self.gate = sent, () if own else (sent,)
 
-    def _post(self, name: str, post: ContextPost) -> int:
+    def _post(self, name: str, post: PassPost) -> int:
         return self.issue.collective(
             name, post.operation, post.group, post.bytes, group=f"{post.group}.{self.row}",
             after=self.gate or (self.done,), repeats=post.repeats,

@@ -193,9 +193,16 @@ def _rooflined(layer: Layer, roofline: Roofline, samples: float) -> tuple[float,
     return forward + ahead, backward + back, bound
 
 
+def _padded(layer: Layer) -> tuple[float, float]:
+    """FLOP of rows that grouped products pad in forward, and backward's over these: as many for
+    every matrix that is read, and written as a gradient."""
+    padded = 2.0 * HALF_TILE * layer.parameters if layer.experts else 0.0
+    return padded, 1.0 + layer.trained / layer.parameters if layer.parameters else 0.0
+
+
 def _at_once(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, float, str]:
     """The same of a layer whose kernels are not known."""
-    padded = 2.0 * HALF_TILE * layer.parameters if layer.experts else 0.0
+    padded, share = _padded(layer)
     flop, moved = layer.forward_flop * samples + padded, layer.forward_bytes * samples
     pairs = layer.pairs * samples
     forward, bound = roofline.bound(flop, moved, layer.parameters, layer.kernels, pairs)
@@ -204,7 +211,6 @@ def _at_once(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, f
     if layer.detached:
         return forward, 0.0, bound
     touched = layer.parameters + layer.trained  # weights are read, their gradients written
-    share = touched / layer.parameters if layer.parameters else 0.0
     flop = layer.backward_flop * samples + share * padded
     moved = layer.backward_bytes * samples
     backward, _ = roofline.bound(flop, moved, touched, layer.launched_backward, 2 * pairs)
@@ -216,9 +222,10 @@ def _one_by_one(
 ) -> tuple[float, float, str]:
     """The same of a layer whose kernels are known."""
     pace = layer.pace or (None, None)
+    padded, share = _padded(layer)
     pairs, unpacked = layer.pairs * samples, roofline.unpacking(layer)
     ahead = PassWork(
-        layer.forward_flop * samples, pairs, pace[0], layer.forward_bytes * samples,
+        layer.forward_flop * samples + padded, pairs, pace[0], layer.forward_bytes * samples,
         streamed[0] * samples + layer.cast_weights,
     )  # fmt: skip
     forward, bound = roofline.one_by_one(ahead, layer.parameters, layer.kernels)
@@ -226,7 +233,8 @@ def _one_by_one(
     if layer.detached:
         return forward, 0.0, bound
     back = PassWork(
-        layer.backward_flop * samples, 2 * pairs, pace[1], layer.backward_bytes * samples,
+        layer.backward_flop * samples + share * padded, 2 * pairs, pace[1],
+        layer.backward_bytes * samples,
         streamed[1] * samples + layer.cast_weights,
     )  # fmt: skip
     touched = layer.parameters + layer.trained

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from dpsim.core.lean import dataclass
 from dpsim.models import AttentionWork, Layer, Tensor
+from dpsim.models.kernel_counts import expert_kernels, router_kernels
 from dpsim.models.transformer_layers import Block, matrix_flop
 
 
@@ -63,6 +64,7 @@ def router(
         replicated=kept,
         output=float(tokens * h),
         unit=unit,
+        eager_kernels=router_kernels(h, e, k, tokens),
     )
 
 
@@ -95,6 +97,7 @@ def experts(
         experts=routing.experts,
         chosen=k,
         routed=float(tokens * h),
+        eager_kernels=expert_kernels(h, m, k, tokens),
     )
 
 

@@ -32,6 +32,15 @@ heads.  Forward, and behind the bar backward:
 * The loss widens the logits to 32 bit, and is a log-softmax and a sum: 7 V | 11 V; compiled 2 V |
   2 V.
 
+**Experts**, of E a token is sent to k, each m wide, as huggingface/transformers 5.23 runs them
+(`integrations/moe.py`, grouped_mm_experts_forward; `MixtralTopKRouter`); eagerly alone:
+
+* The router is a norm, a product, a softmax, the choice and its weights: five kernels behind the
+  norm, 5 E + 12 k | 13, 3 h + 11 E + 42 k.
+* The experts sort tokens by expert, gather them, run two grouped products around a gate, weigh the
+  outputs in 32 bit, put them back and add them up: 17 and the residual's, (11 k + 8) h + 5 k m +
+  64 k | 20, (31 k + 4) h + 13 k m.
+
 **Autocast** (fp32 parameters, products in 16 bit; pytorch/pytorch aten/src/ATen/autocast_mode.h)
 keeps what runs between halves in 32 bit and casts where a product begins:
 
@@ -311,3 +320,20 @@ def _loss(found: KernelPasses, width: int, vocabulary: int, tokens: int) -> Kern
     if found.autocast:
         found.weights += 3.0 * width * vocabulary
     return found.counted(tokens, width + vocabulary)
+
+
+def router_kernels(width: int, experts: int, chosen: int, tokens: int) -> Kernels:
+    """The norm, and the choice of experts for `tokens` tokens."""
+    found = KernelPasses(compiled=False)
+    found.norm(1, width, rms=True)
+    found.forward.add(5, 5 * experts + 12 * chosen)
+    found.backward.add(13, 3 * width + 11 * experts + 42 * chosen)
+    return found.counted(tokens, width + experts)
+
+
+def expert_kernels(width: int, inner: int, chosen: int, tokens: int) -> Kernels:
+    """What `tokens` tokens pass in the experts that they are sent to, each `inner` wide."""
+    found, k = KernelPasses(compiled=False), chosen
+    found.forward.add(18, (11 * k + 8) * width + 5 * k * inner + 64 * k)
+    found.backward.add(20, (31 * k + 4) * width + 13 * k * inner)
+    return found.counted(tokens, k * (2 * width + 3 * inner))

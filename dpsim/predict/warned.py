@@ -249,12 +249,20 @@ def _unpaid(good: Sequence[Case]) -> Iterator[str]:
             yield f"price and energy are the workers': {nodes} servers come beside them"
 
 
+_UNBOUNDED = (
+    "compression: the time to train counts as many steps as with whole gradients; no published "
+    "table bounds how many more this needs for the same loss"
+)
+
+
 def _strategy_notes(cases: Sequence[Case]) -> list[str]:
     """What strategies say of themselves, each sentence once per number of ranks."""
     found: dict[str, None] = {}
     for case in cases:
         if codec := case.scenario.compressed:
             found |= dict.fromkeys(f"compression: {text}" for text in codec.notes())
+            if case.scenario.training is not None and not codec.learns_alike:
+                found[_UNBOUNDED] = None
         if case.mesh.plain:
             for text in case.scenario.strategy.notes(case.job(max(case.shares))):
                 found[f"{case.ranks} ranks: {text}"] = None
