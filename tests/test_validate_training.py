@@ -13,7 +13,7 @@ import pytest
 
 from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
-from dpsim.accuracy.training.hosts import COPY
+from dpsim.accuracy.training.hosts import COPY, ISSUE
 from dpsim.accuracy.training.models import choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
 from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row, unscored
@@ -606,6 +606,30 @@ def test_nanotron_all_reduces_in_fp32_and_with_zero_after_backward(tmp_path: Pat
     assert plain.scenario.host.serial == 0.0
     assert sent[plain][0] == pytest.approx(4.0 * plain.model.parameters)
     assert sent[plain][1] > 20
+
+
+def test_nanotrons_benchmarks_are_its_models_and_its_host_issues_split_layers(
+    tmp_path: Path,
+) -> None:
+    """1.34, 3.57, 8.86 and 80 billion parameters, as its runs print them; 28 blocks make eight
+    stages as even as they go."""
+    words: dict[str, Any] = {"framework": "nanotron (PyTorch)", "precision": "BF16"}
+    words |= {"accelerator": "H100 SXM", "params_m": 1, "seq_len": 4096, "batch_per_gpu": 1}
+    name = "Llama-type {} (nanotron benchmark model)"
+    for size, parameters in {"1B": 1.34e9, "3B": 3.57e9, "8B": 8.86e9, "80B": 79.97e9}.items():
+        alone = point(tmp_path, **words, model=name.format(size), strategy="DP").case
+        assert alone.model.parameters == pytest.approx(parameters, rel=0.003)
+        assert alone.scenario.host.launch is None
+    mesh = {"strategy": "DP+TP+PP", "tp": 1, "pp": 8, "dp": 1, "total_gpus": 8}
+    more = {"grad_accum": 8, "global_batch": 8, "model": name.format("3B")}
+    split = point(tmp_path, **words, **mesh, **more).case
+    assert split.scenario.host.launch == pytest.approx(ISSUE)
+    blocks = [
+        len({split.model.layers[i].unit for i in stage} - {""})
+        for stage in split.programs.layout.stages
+    ]
+    assert sum(blocks) == 28
+    assert set(blocks) <= {1, 2, 3, 4, 5}
 
 
 def test_low_rank_training_is_played_as_that(tmp_path: Path) -> None:
