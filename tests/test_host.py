@@ -164,7 +164,7 @@ def test_both_engines_and_all_strategies_issue_every_kernel(strategy: dict[str, 
         ({"host": {"waits": True}}, "needs launch"),
         ({"host": {"launch": "5 us"}, "strategy": {"kind": "horovod"}}, "for horovod"),
         ({"host": {"launch": "5 us"}, "strategy": {"kind": "data_parallel"}}, "for data_parallel"),
-        ({"host": {"launch": "5 us"}, "parallel": {"pipeline": 2},
+        ({"host": {"launch": "5 us", "waits": True}, "parallel": {"pipeline": 2},
           "batch": {"per_device": 1, "accumulation": 4},
           "cluster": {"machine": "dgx-a100", "nodes": 1}}, "pipeline parallelism"),
     ],
@@ -172,3 +172,28 @@ def test_both_engines_and_all_strategies_issue_every_kernel(strategy: dict[str, 
 def test_what_is_not_modelled_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(Refused, match=words):
         case_of(**changes).programs.cast(None)
+
+
+def test_ranks_that_share_a_model_take_their_launches_layer_by_layer() -> None:
+    """However small their parts: eight ranks of tensor parallelism issue what one does."""
+    whole = {"cluster": {"machine": "dgx-a100", "nodes": 1}, "host": {"launch": "50 us"}}
+    for parallel in ({"tensor": 8}, {"tensor": 4, "pipeline": 2}):
+        case = case_of(**whole, parallel=parallel)
+        for layer, times in zip(case.model.layers, case.pace.times(1), strict=True):
+            kernels = layer.kernels, layer.launched_backward
+            assert (times.forward, times.backward) >= tuple(50e-6 * count for count in kernels)
+    fused = case_of(
+        **{**whole, "host": {"launch": "50 us", "kernels": 0.5}}, parallel={"tensor": 8}
+    )
+    assert play(fused).step_time < 0.7 * play(case_of(**whole, parallel={"tensor": 8})).step_time
+
+
+def test_layers_with_durations_of_their_own_are_issued_already() -> None:
+    layers = [{"name": n, "parameters": 8, "forward": "1 ms", "backward": "2 ms"} for n in "ab"]
+    case = case_of(
+        model={"layers": layers}, parallel={"pipeline": 2}, host={"launch": "5 us"},
+        cluster={"machine": "dgx-a100", "ranks": 2},
+        batch={"per_device": 1, "accumulation": 2},
+    )  # fmt: skip
+    with pytest.raises(Refused, match="state their durations"):
+        case.programs.cast(None)

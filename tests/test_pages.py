@@ -99,7 +99,22 @@ def accuracy_page(folder: Path) -> None:
     (folder / "accuracy" / "index.html").write_text(page(view, said), encoding="utf-8")
 
 
-NAMES = ("run", "explain", "sweep", "plan", "compare", "collective", "accuracy")
+def check_page(cli: Any, folder: Path) -> None:
+    measured = ("--step-time", "2=9ms", "--step-time", "4=30ms")
+    code, _, err = cli("check", str(toy(folder)), *measured, "-o", str(folder / "check"))
+    assert code in (0, 1), err
+
+
+def check_nccl_page(cli: Any, folder: Path) -> None:
+    file = Path(__file__).parent / "data/calibration/old-layout-a100-8gpu-allreduce.log"
+    asked = ("--cluster", "dgx-a100", "-o", str(folder / "check_nccl"))
+    code, _, err = cli("check-nccl", str(file), *asked)
+    assert code in (0, 1), err
+
+
+NAMES = (
+    "run", "explain", "sweep", "plan", "compare", "collective", "accuracy", "check", "check_nccl",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +124,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     with patch("dpsim.report.bundle.Bundle.figure", lambda *_: ""):  # pictures have their own tests
         for make in (run_page, explain_page, accuracy_page):
             make(folder)
-        for command in (sweep_page, plan_page, compare_page, collective_page):
+        for command in (sweep_page, plan_page, compare_page, collective_page, check_page,
+                        check_nccl_page):  # fmt: skip
             command(_command, folder)
     return {name: folder / name / "index.html" for name in NAMES}
 

@@ -65,6 +65,25 @@ def refusal(data: dict[str, Any]) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("model", "tensor", "would"),
+    [("llama-3-8b", 3, "1, 2, 4, 8, 16, 32"), ("qwen2.5-0.5b", 4, "1, 2, 14")],
+)
+def test_heads_that_tensor_ranks_cannot_share_out_are_refused(
+    model: str, tensor: int, would: str
+) -> None:
+    """Heads of keys divide, or lie on several ranks: of 8, 16 ranks have one each."""
+    data = {
+        "model": {"huggingface": model, "sequence_length": 512},
+        "cluster": {"machine": "dgx-h100", "ranks": 4 * tensor},
+        "parallel": {"tensor": tensor},
+        "strategy": {"kind": "megatron"},
+    }
+    message = refusal(data)
+    assert "parallel.tensor" in message
+    assert f"ranks; {would} would" in message
+
+
 # -- times ----------------------------------------------------------------------------------------
 
 

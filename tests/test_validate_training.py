@@ -13,7 +13,7 @@ import pytest
 
 from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
-from dpsim.accuracy.training.hosts import COPY
+from dpsim.accuracy.training.hosts import COPY, ISSUE
 from dpsim.accuracy.training.models import choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
 from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row, unscored
@@ -486,7 +486,7 @@ def test_megatron_exchanges_what_its_arguments_say(tmp_path: Path) -> None:
 def test_a_stand_in_makes_equal_stages(billions: float, stages: int) -> None:
     from dpsim.models.section import load, make
 
-    data = choose_model(f"GPT {billions}B", "LLM", billions * 1e9, 2048, stages).data
+    data = choose_model(f"GPT {billions}B", "LLM", billions * 1e9, 2048, (1, stages)).data
     assert data["blocks"] % stages == 0
     assert data["hidden"] % 128 == 0
     model = load(make(data, file=False), Path())
@@ -501,6 +501,13 @@ MESHES = [
     {"pp": 2, "dp": 4, "grad_accum": 33, "global_batch": 264},
     {"strategy_detail": "1F1B, overlap-grad-reduce, distributed optimizer"},
 ]
+
+
+def test_assumed_heads_are_those_that_tensor_ranks_share_out() -> None:
+    """97 of width 128 would be usual; 4 ranks have whole ones of 128."""
+    for tensor, heads in ((1, 97), (4, 128)):
+        data = choose_model("GPT h12416 L96", "LLM", None, 2048, (tensor, 1)).data
+        assert data["heads"] == heads
 
 
 @pytest.mark.parametrize("changes", MESHES, ids=str)
@@ -599,6 +606,30 @@ def test_nanotron_all_reduces_in_fp32_and_with_zero_after_backward(tmp_path: Pat
     assert plain.scenario.host.serial == 0.0
     assert sent[plain][0] == pytest.approx(4.0 * plain.model.parameters)
     assert sent[plain][1] > 20
+
+
+def test_nanotrons_benchmarks_are_its_models_and_its_host_issues_split_layers(
+    tmp_path: Path,
+) -> None:
+    """1.34, 3.57, 8.86 and 80 billion parameters, as its runs print them; 28 blocks make eight
+    stages as even as they go."""
+    words: dict[str, Any] = {"framework": "nanotron (PyTorch)", "precision": "BF16"}
+    words |= {"accelerator": "H100 SXM", "params_m": 1, "seq_len": 4096, "batch_per_gpu": 1}
+    name = "Llama-type {} (nanotron benchmark model)"
+    for size, parameters in {"1B": 1.34e9, "3B": 3.57e9, "8B": 8.86e9, "80B": 79.97e9}.items():
+        alone = point(tmp_path, **words, model=name.format(size), strategy="DP").case
+        assert alone.model.parameters == pytest.approx(parameters, rel=0.003)
+        assert alone.scenario.host.launch is None
+    mesh = {"strategy": "DP+TP+PP", "tp": 1, "pp": 8, "dp": 1, "total_gpus": 8}
+    more = {"grad_accum": 8, "global_batch": 8, "model": name.format("3B")}
+    split = point(tmp_path, **words, **mesh, **more).case
+    assert split.scenario.host.launch == pytest.approx(ISSUE)
+    blocks = [
+        len({split.model.layers[i].unit for i in stage} - {""})
+        for stage in split.programs.layout.stages
+    ]
+    assert sum(blocks) == 28
+    assert set(blocks) <= {1, 2, 3, 4, 5}
 
 
 def test_low_rank_training_is_played_as_that(tmp_path: Path) -> None:

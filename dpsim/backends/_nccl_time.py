@@ -76,8 +76,8 @@ class Constants:
 def shipped() -> Constants:
     """The constants that come with dpsim: fitted on measured collectives, and where a kind has
     none of its own, on training runs."""
-    measured = {name: c.value for name, c in constants.shipped("nccl").items()}
-    trained = {name: c.value for name, c in constants.shipped("training").items()}
+    measured = constants.numbers("nccl")
+    trained = constants.numbers("training")
     return Constants(measured | {name: v for name, v in trained.items() if name in measured})
 
 

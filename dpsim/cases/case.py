@@ -81,8 +81,11 @@ class Case:
         s, site = self.scenario, self.site
         where = (site.ranks, site.gpus, site.device, site.devices, site.base, site.sizes)
         seats = self.shared.known(Seats, *where)
-        launched = s.host.launch is not None
-        own = (s.compute, s.parallel, s.recompute, launched, self.compute_scale)
+        launch, mesh = s.host.launch, s.parallel
+        split = launch is not None and not mesh.mesh(site.ranks).plain
+        least = launch * s.host.kernels if launch is not None and split else 0.0
+        launched = launch is not None and not split
+        own = (s.compute, mesh, s.recompute, launched, self.compute_scale, least)
         return self.shared.known(Pace, seats, self.work, *own)
 
     @cached_property

@@ -16,6 +16,8 @@ _Chapter = TypeVar("_Chapter")
 KEPT = 32
 #: of these, chapters of a kind that are compared with a new one
 COMPARED = 8
+#: what is small and kept beside chapters, the latest
+NOTED = 256
 #: what is looked up by its value; all else by its identity
 _PLAIN = (int, float, str, bool, type(None), type(Path()))
 
@@ -28,6 +30,7 @@ class Chapters:
         # by what they depend on, which an entry keeps alive, so that no identity is used again
         self._known: OrderedDict[tuple[Any, ...], tuple[Any, Any]] = OrderedDict()
         self._latest: dict[Callable[..., Any], deque[tuple[Any, Any]]] = {}
+        self._noted: deque[tuple[tuple[Any, ...], float]] = deque(maxlen=NOTED)
 
     def known(self, make: Callable[..., _Chapter], *depends: Any) -> _Chapter:
         """`make(*depends)`, or what that was where it has been asked of something equal."""
@@ -37,6 +40,16 @@ class Chapters:
             if len(self._known) > self._most:
                 self._known.popitem(last=False)
         found: _Chapter = self._known[key][1]
+        return found
+
+    def noted(self, depends: tuple[Any, ...], find: Callable[[], float]) -> float:
+        """The number that `find` finds, or found where all that it `depends` on was equal: kept
+        when the chapters that it was found in are not."""
+        for known, number in self._noted:
+            if known == depends:
+                return number
+        found = find()
+        self._noted.appendleft((depends, found))
         return found
 
     def there(self, make: Callable[..., _Chapter], *depends: Any) -> _Chapter | None:

@@ -8,6 +8,7 @@ from functools import cache, cached_property
 from typing import Literal
 
 from dpsim.cases.batches import Batches
+from dpsim.cases.issuing import accept_launches, accept_shared_launches
 from dpsim.compile import copies, host, pipeline
 from dpsim.compile.compression import Compression
 from dpsim.compile.context import Context, Splitting, splitting
@@ -21,7 +22,6 @@ from dpsim.compile.schedules import Schedule
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
 from dpsim.compile.strategies import Strategy
 from dpsim.core.lean import dataclass
-from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Host
 from dpsim.machines.devices import Device
@@ -123,15 +123,11 @@ class Programs:
     def layout(self) -> Layout:
         """How the model is spread over the mesh.  Raises Refused where it cannot be."""
         mesh, model, pace = self.batches.mesh, self._model, self.batches.pace
-        if self.host.launch is not None:
-            message = "is not modelled with tensor or pipeline parallelism; leave it out"
-            raise Refused(message, ("host", "launch"))
+        accept_shared_launches(self.host, model, self.strategy)
         if self.iteration != "steady":
             message = "first iterations are not modelled with tensor or pipeline parallelism"
             raise Refused(message, ("iteration",))
-        if mesh.tensor > 1 and model.tokens == 1 and model.layers[0].forward is None:
-            message = f"{model.name} is not split: tensor parallelism is modelled for transformers"
-            raise Refused(message, ("parallel", "tensor"))
+        split.accept_tensor(model, mesh.tensor)
         schedule = self.schedule or OneFOneB()
         times = pace.times(max(self.batches.shares), self._with_own_experts(model))
         costs = [time.forward + time.backward for time in times]
@@ -252,7 +248,7 @@ class Programs:
         program = self._with_copy(strategy.program(job, iteration))
         if told.launch is None:
             return program
-        self._check_launches()
+        accept_launches(told, self._model, strategy)
         if told.captured or self.batches.pace.work.execution.cuda_graphs:
             program = host.captured(program, told.launch)
         else:
@@ -274,15 +270,6 @@ class Programs:
             raise Refused(message, ("input", "copy"))
         samples = max(self.batches.shares) * self.batches.batch.accumulation
         return copies.with_copy(program, self.copied, samples)
-
-    def _check_launches(self) -> None:
-        """Refuse where launches are not modelled, or are in the durations already."""
-        where, recorded = ("host", "launch"), self._model.recorded
-        if recorded is not None and recorded.timed:
-            raise Refused("recorded durations hold what the host cost; leave it out", where)
-        if self.strategy.own_launches:
-            kind = name_of(self.strategy)
-            raise Refused(f"the host's launches are not modelled for {kind}; leave it out", where)
 
 
 def _coder(device: Device) -> Coder:

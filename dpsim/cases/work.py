@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,8 @@ class Pace:
     compute   the scenario's section
     launched  whether the host's launches are played by themselves
     level     what multiplies layer times, as calibration has it
+    least     what every kernel takes at least, where ranks share a model and the host issues its
+              kernels one by one [s]
     """
 
     site: Seats
@@ -121,6 +123,7 @@ class Pace:
     recompute: Recompute
     launched: bool
     level: float
+    least: float = 0.0
 
     @cached_property
     def kinds(self) -> tuple[Device | None, ...]:
@@ -196,6 +199,8 @@ class Pace:
         model, efficiency = model or work.model, self.efficiency(kind)
         if device is not None:
             self.peak_of(kind)
+            least = max(device.launch_overhead, self.least)
+            device = replace(device, launch_overhead=least) if self.least else device
         try:
             return work.times(model, device, samples, efficiency, self.recompute, self.launched)
         except ValueError as error:

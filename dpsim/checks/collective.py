@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -140,6 +141,8 @@ def node_counts(text: str) -> tuple[int, ...]:
 def sizes(text: str, factor: int = 2) -> tuple[int, ...]:
     """ "1KiB:8GiB" as nccl-tests' -b, -e and -f: from the first, times `factor`, up to the last."""
     first, colon, last = text.partition(":")
+    if not colon and re.fullmatch(r"\s*\d[^-]*-\s*\d.*", text):
+        raise Refused(f"--sizes: {text[:60]!r}: a range is written with a colon, as 1MiB:1GiB")
     low, high = _size(first), _size(last if colon else first)
     if low > high:
         raise Refused(f"--sizes: {text[:60]!r} ends below its start")

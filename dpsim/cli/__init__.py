@@ -122,8 +122,9 @@ def _plain(message: str) -> str:
 
 def _instead(error: Any) -> str:
     """What to write instead of a command or an option that there is not."""
-    found = re.search(r"No such (command|option):? '?-*([\w-]+)", error.format_message())
-    if found is None:
+    told = error.format_message()
+    found = re.search(r"No such (command|option):? '?-*([\w-]+)", told)
+    if found is None or "Did you mean" in told:
         return ""
     from dpsim.core import unknown
 

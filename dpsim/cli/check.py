@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from dpsim.cli.answers import answer
-from dpsim.cli.options import Json, Sets, Source, Texts, option
+from dpsim.cli.answers import answer, written
+from dpsim.cli.options import Json, Sets, Source, Texts, Where, option, out_option
 
 PLACE = 65
 StepTimes = Annotated[
@@ -24,6 +24,7 @@ Throughputs = Annotated[
         name="--throughput",
     ),
 ]
+Out = Annotated[Where, out_option("Write JSON and page there.")]
 
 
 def check(
@@ -32,21 +33,26 @@ def check(
     throughput: Throughputs = None,
     sets: Sets = None,
     json: Json = False,
+    out: Out = None,
 ) -> int:
     """Say whether measured steps of SCENARIO are normal; exit code 1 where they are slow."""
     from dpsim.checks.next_commands import AskedCheck, next_commands
     from dpsim.checks.steps import check_steps
     from dpsim.describe.scenario import read
     from dpsim.predict.timed import timed
-    from dpsim.report.step_check import print_step_check
+    from dpsim.report.step_check import FILES, print_step_check, write_check
 
     loaded = read(scenario, sets or ())
     found = check_steps(timed(loaded, step_time or (), throughput or ()))
     asked = AskedCheck(scenario, step_time or (), throughput or (), sets or ())
     commands = next_commands(found, asked)
+    if out is not None:
+        from dpsim.report.pages.checked import steps_page
+
+        write_check(found.document(commands), steps_page(loaded.name, found, commands), out)
     answer(
         json,
         lambda: found.document(commands),
-        lambda console: print_step_check(found, commands, console),
+        lambda console: print_step_check(found, commands, console, written(out, FILES)),
     )
     return int(found.verdict == "slow")

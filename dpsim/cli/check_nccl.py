@@ -5,11 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from dpsim.cli.answers import answer
-from dpsim.cli.options import Cluster, Json, NcclVersion, Nodes, Operation, Ranks, argument
+from dpsim.cli.answers import answer, written
+from dpsim.cli.options import (
+    Cluster,
+    Json,
+    NcclVersion,
+    Nodes,
+    Operation,
+    Ranks,
+    Where,
+    argument,
+    out_option,
+)
 
 PLACE = 70
 File = Annotated[Path, argument("The text that nccl-tests printed.", "FILE")]
+Out = Annotated[Where, out_option("Write JSON and page there.")]
 
 
 def check_nccl(
@@ -20,6 +31,7 @@ def check_nccl(
     operation: Operation = None,
     nccl: NcclVersion = "",
     json: Json = False,
+    out: Out = None,
 ) -> int:
     """Compare FILE with what the cluster should reach; exit code 1: low or suspicious."""
     from dpsim.checks import check_nccl as asked
@@ -29,5 +41,13 @@ def check_nccl(
     setup = setup_of(cluster, nccl, "auto", "auto")
     found = asked.check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
     steps = asked.next_steps(found.tables)
-    answer(json, found.document, lambda console: print_check(found, steps, console))
+    if out is not None:
+        from dpsim.report.pages.checked import nccl_page
+        from dpsim.report.step_check import FILES, write_check
+
+        write_check(found.document(), nccl_page(found, steps), out)
+        files = written(out, FILES)
+    else:
+        files = ""
+    answer(json, found.document, lambda console: print_check(found, steps, console, files))
     return int(found.verdict in ("low", "suspicious"))

@@ -7,7 +7,7 @@ device; there is none for a single model, series or source.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -36,25 +36,48 @@ class Constant:
     n: Natural
 
 
+class _OnDemand(Mapping[str, Constant]):
+    """The constants of a file, each checked when it is asked for: a run needs few of hundreds."""
+
+    def __init__(self, path: Path) -> None:
+        self._name = path.name
+        self.data, self._lines = yamlfile.load(path, path.name)
+        self._known: dict[str, Constant] = {}
+
+    def __getitem__(self, key: str) -> Constant:
+        if key not in self._known:
+            try:
+                self._known[key] = build(Constant, self.data[key], file=True)
+            except Refused as error:
+                raise yamlfile.located(error, self._name, self._lines) from None
+        return self._known[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.data)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+
 @cache
 def shipped(name: str) -> Mapping[str, Constant]:
-    """The shipped constants called `name`.
+    """The shipped constants called `name`, which are checked when they are asked for.
 
-    Raises FileRefused where the file is not there or not right.
+    Raises FileRefused where the file is not there, or a constant is not right.
     """
-    return load(folder() / f"{name}.yaml")
+    return _OnDemand(folder() / f"{name}.yaml")
+
+
+def numbers(name: str) -> dict[str, float]:
+    """The values of all shipped constants called `name`, in their units."""
+    found = shipped(name)
+    assert isinstance(found, _OnDemand)
+    return {key: float(one["value"]) for key, one in found.data.items()}
 
 
 def load(path: Path) -> Mapping[str, Constant]:
-    """The constants of one file."""
-    data, lines = yamlfile.load(path, path.name)
-    found = {}
-    for key, value in (data or {}).items():
-        try:
-            found[key] = build(Constant, value, file=True)
-        except Refused as error:
-            raise yamlfile.located(error, path.name, lines) from None
-    return MappingProxyType(found)
+    """The constants of one file, all of them checked."""
+    return MappingProxyType(dict(_OnDemand(path)))
 
 
 def text(head: str, constants: Mapping[str, Constant]) -> str:

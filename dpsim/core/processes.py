@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 #: how many processes, this one among them, share this machine's memory
 _sharing = 1
@@ -24,6 +24,8 @@ def sharing() -> int:
 def serve(of: int = 1) -> None:
     """Called in a process that works for another, as one `of` so many: signals that interrupt are
     for the other one, and when that is gone, killed or not, this process ends at once."""
+    import multiprocessing
+
     global _sharing
     _sharing = of
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -34,6 +36,8 @@ def serve(of: int = 1) -> None:
 
 
 def _watch(sentinel: int) -> None:
+    from multiprocessing.connection import wait
+
     wait([sentinel])
     os._exit(1)
 
@@ -45,6 +49,11 @@ def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
     OSError where one of them is killed, as a system does that is short of memory.
     """
+    # what most commands need no process for takes a hundredth of a second to import
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     others = multiprocessing.active_children()
     processes = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), serve, (jobs,))
     try:

@@ -32,6 +32,7 @@ from typing import (
 
 import pydantic
 from pydantic import ConfigDict, Strict, TypeAdapter
+from pydantic.fields import FieldInfo
 from pydantic_core import ArgsKwargs, core_schema
 
 from dpsim.core.fields import CONFIG, alias_of
@@ -58,6 +59,8 @@ def record(cls: type[T]) -> type[T]:
     made: Any = lean(cls, init=False, kw_only=True)
 
     def init(self: T, /, **given: Any) -> None:
+        if not given and _by_default(made, self):
+            return
         checks = _adapter_of(made).validator
         try:
             checks.validate_python(ArgsKwargs((), given), self_instance=self)
@@ -68,6 +71,27 @@ def record(cls: type[T]) -> type[T]:
     made.__pydantic_config__ = CONFIG
     made.__get_pydantic_core_schema__ = classmethod(_schema_of)
     return cast("type[T]", made)
+
+
+def _by_default(cls: Any, new: Any) -> bool:
+    """Make `new` a `cls` of nothing but defaults, which are not checked; False where it has none
+    for some field, or rules that link fields refuse them."""
+    values = {}
+    for one in dataclasses.fields(cls):
+        if one.default_factory is not dataclasses.MISSING:
+            values[one.name] = one.default_factory()
+        elif one.default is dataclasses.MISSING or isinstance(one.default, FieldInfo):
+            return False
+        else:
+            values[one.name] = one.default
+    for name, value in values.items():
+        object.__setattr__(new, name, value)
+    try:
+        if hasattr(new, "__post_init__"):
+            new.__post_init__()
+    except ValueError:  # it is told as of any other
+        return False
+    return True
 
 
 def _schema_of(cls: type, source: Any, handler: Any) -> Any:

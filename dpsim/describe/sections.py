@@ -225,8 +225,8 @@ class Host:
 
     serial    host time per step that no rank shares out
     launch    host time to issue one kernel (5 to 10 us in eager PyTorch): the host runs ahead of
-              the device and the longer of the two decides; left out: no layer takes less than the
-              device's launch overhead for each of its kernels
+              the device and the longer of the two decides (where ranks share a model layer by
+              layer); left out: no layer takes less than its kernels' launch overhead
     kernels   the share of eager execution's kernels that a compiler's fusion leaves
     captured  the step is one captured graph (CUDA graph): one launch issues it
     waits     the host waits for the end of every step, as printing the loss makes it

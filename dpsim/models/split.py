@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby, pairwise
 
+from dpsim.core.record import Refused
 from dpsim.models import AttentionWork, Layer, Model, Tensor
 
 
@@ -125,6 +126,31 @@ def equal(count: int, parts: int) -> list[int]:
 def runs(items: Sequence[list[int]], ends: Sequence[int]) -> list[tuple[int, ...]]:
     """`items` cut at `ends`, every run flattened."""
     return [tuple(i for item in items[a:b] for i in item) for a, b in pairwise([0, *ends])]
+
+
+def accept_tensor(model: Model, ranks: int) -> None:
+    """Refuse models that `ranks` ranks cannot split: each has whole heads, and heads of keys and
+    values either divide or are there on several (NVIDIA/Megatron-LM d98e8a64
+    megatron/core/transformer/transformer_config.py checks both)."""
+    where = ("parallel", "tensor")
+    if ranks > 1 and model.tokens == 1 and model.layers[0].forward is None:
+        message = f"{model.name} is not split: tensor parallelism is modelled for transformers"
+        raise Refused(message, where)
+    for layer in model.layers:
+        work = layer.attended
+        if work is None or _whole_heads(work, ranks):
+            continue
+        fitting = (n for n in range(1, work.heads + 1) if _whole_heads(work, n))
+        raise Refused(
+            f"{work.heads} heads of queries and {work.key_heads or work.heads} of keys of "
+            f"{model.name} do not split over {ranks} ranks; {', '.join(map(str, fitting))} would",
+            where,
+        )
+
+
+def _whole_heads(work: AttentionWork, ranks: int) -> bool:
+    keys = work.key_heads or ranks
+    return work.heads % ranks == 0 and (keys % ranks == 0 or ranks % keys == 0)
 
 
 def tensor_part(model: Model, ranks: int, *, sequence: bool, whole_experts: bool = False) -> Model:

@@ -114,7 +114,9 @@ def effort_of(case: Case) -> Effort:
         apart = _apart(cast)
         if not (apart or rounds):
             folded = min(_paces(case) * len(cast.programs), players)
-    return Effort(players, folded, steps, _operations(case), transfers, apart)
+    # no level of compute makes operations of a scenario more or fewer
+    operations = case.shared.noted((scenario, case.base), lambda: _operations(case))
+    return Effort(players, folded, steps, operations, transfers, apart)
 
 
 def _paces(case: Case) -> int:

@@ -230,7 +230,9 @@ SAID = {
 }
 
 
-def print_check(check: CheckedFile, steps: Sequence[str], console: Console) -> None:
+def print_check(
+    check: CheckedFile, steps: Sequence[str], console: Console, files: str = ""
+) -> None:
     """The verdict, why, what may be the cause, and what to run next."""
     for found in check.tables:
         _print_table(check, found, console)
@@ -242,6 +244,7 @@ def print_check(check: CheckedFile, steps: Sequence[str], console: Console) -> N
         check.verdict
     ]
     say(console, [SAID[check.verdict]], style)
+    say(console, [files] if files else [])
 
 
 def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> None:
@@ -251,15 +254,7 @@ def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> N
         f"node{'s' * (group.nodes > 1)} of {clean(check.setup.machine.name)} ({group.kind})"
     )
     say(console, [title], "bold")
-    heads = ("sizes", "rows", "measured/expected", "slower", "faster", "verdict")
-    rows = [
-        (
-            band.name, str(band.rows), f"{band.ratio:.2f}", f"{band.slower:.0%}",
-            f"{band.faster:.0%}", band.verdict,
-        )
-        for band in found.bands
-    ]  # fmt: skip
-    console.print(table(heads, rows, left=WORDS))
+    console.print(table(*band_columns(found), left=WORDS))
     best = max(found.group.lines, key=lambda line: line.size)
     assert best.measured is not None
     say(
@@ -272,10 +267,24 @@ def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> N
             f"{show(best.measured, 's')} instead of {show(best.seconds, 's')}."
         ],
     )
-    say(console, _causes(found))
+    say(console, causes_told(found))
 
 
-def _causes(found: CheckedTable) -> list[str]:
+def band_columns(found: CheckedTable) -> Columns:
+    """The verdict of every range of sizes."""
+    heads = ("sizes", "rows", "measured/expected", "slower", "faster", "verdict")
+    rows = [
+        (
+            band.name, str(band.rows), f"{band.ratio:.2f}", f"{band.slower:.0%}",
+            f"{band.faster:.0%}", band.verdict,
+        )
+        for band in found.bands
+    ]  # fmt: skip
+    return heads, rows
+
+
+def causes_told(found: CheckedTable) -> list[str]:
+    """Which faults fit times that are low; nothing where they are not."""
     if found.verdict != "low":
         return []
     if not found.causes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dpsim.checks.hypotheses import MEANINGS
 from dpsim.core.units import show
-from dpsim.report.table import say, table
+from dpsim.report.bundle import Bundle, write_bundle
+from dpsim.report.table import Columns, say, table
 from dpsim.report.text import clean
 
 if TYPE_CHECKING:
@@ -24,20 +26,15 @@ STYLES = {"normal": "green", "slow": "red", "cannot_tell": "yellow"}
 FASTER = "Cannot tell: steps are faster than this scenario explains; another one was measured."
 #: faults less likely than this are not listed
 LISTED = 0.02
+#: what `dpsim check -o` and `dpsim check-nccl -o` write
+FILES = ("check.json", "index.html")
 
 
-def print_step_check(found: StepCheck, commands: Sequence[str], console: Console) -> None:
+def print_step_check(
+    found: StepCheck, commands: Sequence[str], console: Console, files: str = ""
+) -> None:
     """All that `found` says."""
-    heads = ("ranks", "global batch", "measured", "healthy", "healthy 90 %", "ratio")
-    rows = [
-        (
-            f"{seen.case.ranks:,}", f"{seen.case.global_batch:,}", show(seen.seconds, "s"),
-            show(middle, "s"), f"{show(low, 's')} … {show(high, 's')}",
-            f"{seen.seconds / middle:.2f}",
-        )
-        for seen, (middle, low, high) in zip(found.observed, found.expected, strict=True)
-    ]  # fmt: skip
-    console.print(table(heads, rows))
+    console.print(table(*step_columns(found)))
     causes = [cause for cause in found.causes if cause.probability >= LISTED]
     if found.verdict != "normal" and causes:
         say(console, [f"Probability of a fault: {found.probability:.0%}.  Likeliest:"], "bold")
@@ -49,5 +46,34 @@ def print_step_check(found: StepCheck, commands: Sequence[str], console: Console
     if commands:
         say(console, ["Run next:"], "bold")
         say(console, [f"  - {clean(command)}" for command in commands])
-    verdict = FASTER if found.verdict == "cannot_tell" and found.too_fast else SAID[found.verdict]
-    say(console, [verdict], STYLES[found.verdict])
+    say(console, [said(found)], STYLES[found.verdict])
+    say(console, [files] if files else [])
+
+
+def said(found: StepCheck) -> str:
+    """The verdict in a sentence."""
+    return FASTER if found.verdict == "cannot_tell" and found.too_fast else SAID[found.verdict]
+
+
+def step_columns(found: StepCheck) -> Columns:
+    """Measured steps beside healthy ones."""
+    heads = ("ranks", "global batch", "measured", "healthy", "healthy 90 %", "ratio")
+    rows = [
+        (
+            f"{seen.case.ranks:,}", f"{seen.case.global_batch:,}", show(seen.seconds, "s"),
+            show(middle, "s"), f"{show(low, 's')} … {show(high, 's')}",
+            f"{seen.seconds / middle:.2f}",
+        )
+        for seen, (middle, low, high) in zip(found.observed, found.expected, strict=True)
+    ]  # fmt: skip
+    return heads, rows
+
+
+def write_check(document: Any, html: str, out: Path) -> None:
+    """Write `FILES` into folder `out`: the answer, and its page."""
+
+    def fill(bundle: Bundle) -> None:
+        bundle.json(FILES[0], document)
+        bundle.text(FILES[1], html)
+
+    write_bundle(out, fill)

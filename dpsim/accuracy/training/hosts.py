@@ -11,12 +11,21 @@ from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 
-#: time to take a slice of a tensor and to copy it, of each rank and tensor [s]: measured on a CPU
-#: with torch 2.13, slices of eight elements, 256 ranks and 99 tensors (5.8 us)
-COPY = 6e-6
+#: time to take a slice of a tensor and to copy it, of each rank and tensor [s]: 6 us measured on a
+#: CPU with torch 2.13, slices of eight elements, 256 ranks and 99 tensors (5.8 us), and 3 us that a
+#: launch on a GPU takes the driver on top (3.0 to 3.3 us on GB200:
+#: meta-pytorch/tritonbench pull request 1017)
+COPY = 9e-6
 #: tensors of a block (query, key and value; output; gate and up; down; two norms) and beside them
 #: (embedding, norm, head): huggingface/nanotron at 0e0a27ea, src/nanotron/models/llama.py
 OF_BLOCK, BESIDE = 6, 3
+#: time to issue one of a block's kernels, as a hand-tuned library has them, where its linear layers
+#: are split [s]: 2.9 to 3.1 ms a block, 39 kernels and their exchanges, whatever the micro-batch,
+#: of what huggingface/nanotron ran with one to two sequences on 2 to 8 H100 (playbook's
+#: benchmarks_interactive.html).  A split layer is a Python function either way, of an exchange, up
+#: to three products and their views, with hooks that add each gradient in fp32 (src/nanotron/
+#: parallel/tensor_parallel/functional.py, optim/gradient_accumulator.py)
+ISSUE = 75e-6
 
 
 def host_of(
@@ -29,13 +38,23 @@ def host_of(
     all_gather_coalesced): replicas x tensors of the stage x `COPY` seconds.
     """
     text = row.text("framework").lower()
+    found = _issuing(text, model, mesh, notes)
     sharded = strategy["kind"] == "zero" and vocabulary().strategies.copies_out.search(text)
     if not sharded or not model.language or mesh.replicas == 1:
-        return {}
+        return found
     tensors = OF_BLOCK * _blocks(model) / mesh.pipeline + BESIDE
     seconds = mesh.replicas * tensors * COPY
     notes.append(f"the host copies gathered parameters out in {seconds:.2g} s")
-    return {"serial": f"{seconds!r} s"}
+    return {**found, "serial": f"{seconds!r} s"}
+
+
+def _issuing(framework: str, model: ModelChoice, mesh: RowMesh, notes: list[str]) -> dict[str, str]:
+    """What issuing a kernel takes the host where ranks share a model, known of nanotron."""
+    words = vocabulary().strategies.copies_out
+    if not model.language or not mesh.label or not words.search(framework):
+        return {}
+    notes.append(f"the host takes {1e6 * ISSUE:.0f} us for each kernel of a layer")
+    return {"launch": f"{ISSUE!r} s"}
 
 
 def _blocks(model: ModelChoice) -> int:

@@ -58,7 +58,7 @@ class RowMesh:
             found |= self._attending(notes)
         if self.pipeline > 1:
             found["schedule"] = _schedule(row, notes)
-            if self.cut:
+            if self.cut or vocabulary().strategies.copies_out.search(_framework(row)):
                 found["stages"] = "balanced"
         if self.corrected:
             notes.append(
@@ -96,6 +96,10 @@ class RowMesh:
                 f"global_batch {total:g} is no whole number of micro-batches of {micro:g}"
             )
         return round(count)
+
+
+def _framework(row: TrainingRow) -> str:
+    return row.text("framework").lower()
 
 
 def mesh_of(row: TrainingRow) -> RowMesh:

@@ -37,11 +37,16 @@ class ModelChoice:
 
 
 def choose_model(
-    name: str, task: str, parameters: float | None, sequence_length: int | None, stages: int = 1
+    name: str,
+    task: str,
+    parameters: float | None,
+    sequence_length: int | None,
+    split: tuple[int, int] = (1, 1),
 ) -> ModelChoice:
     """The model that a table calls `name`, with `parameters` parameters if it says so.
 
-    A stand-in has as many blocks as make `stages` equal stages.
+    A stand-in has as many blocks, and heads, as the `split` into tensor ranks and equal stages
+    takes.
 
     Raises Refused where neither the name nor a parameter count tells what the model is.
     """
@@ -54,7 +59,7 @@ def choose_model(
     if words.sequences.search(spaced) or words.shaped.search(plain):
         parameters = parameters or _stated_size(plain)
         tokens = sequence_length or (2048 if parameters and parameters > 1e9 else 512)
-        return _language(plain, name, parameters, tokens, stages)
+        return _language(plain, name, parameters, tokens, split)
     millions = words.millions.get(re.sub(r"[^a-z0-9]", "", plain))
     count = parameters or (millions and millions * 1e6)
     if not count:
@@ -78,21 +83,21 @@ def _stated_size(plain: str) -> float | None:
 
 
 def _language(
-    plain: str, name: str, parameters: float | None, tokens: int, stages: int
+    plain: str, name: str, parameters: float | None, tokens: int, split: tuple[int, int]
 ) -> ModelChoice:
-    words = vocabulary().models
+    words, (tensor, stages) = vocabulary().models, split
     for keys, _ in told(words.language, plain):
         return ModelChoice({**keys, "sequence_length": tokens}, True)
     stated = words.shape.search(plain)
     if stated:
         width, blocks = int(stated[1]), int(stated[2])
-        heads = int(stated[3]) if stated[3] else _heads(width)
+        heads = int(stated[3]) if stated[3] else _heads(width, tensor)
         return ModelChoice(_transformer(width, blocks, heads, tokens), True)
     if not parameters:
         raise _unknown(name)
     width, blocks = _shape(parameters) if stages == 1 else _staged(parameters, stages)
     return ModelChoice(
-        _transformer(width, blocks, _heads(width), tokens),
+        _transformer(width, blocks, _heads(width, tensor), tokens),
         True,
         f"{name} is played as a decoder of {blocks} blocks of width {width:,}, about "
         f"{parameters / 1e9:,.3g} billion parameters",
@@ -106,8 +111,14 @@ def _transformer(width: int, blocks: int, heads: int, tokens: int) -> dict[str, 
     }  # fmt: skip
 
 
-def _heads(width: int) -> int:
-    return width // 128 if width >= 4096 and width % 128 == 0 else max(width // 64, 1)
+def _heads(width: int, tensor: int) -> int:
+    """The usual number of heads of that width; where `tensor` ranks cannot share them out, of those
+    that they can the nearest by ratio."""
+    usual = width // 128 if width >= 4096 and width % 128 == 0 else max(width // 64, 1)
+    fitting = [n for n in range(tensor, width + 1, tensor) if width % n == 0]
+    if usual % tensor == 0 or not fitting:
+        return usual
+    return min(fitting, key=lambda n: (abs(math.log(n / usual)), n))
 
 
 def _shape(parameters: float) -> tuple[int, int]:

@@ -195,7 +195,8 @@ def padded(row: TrainingRow) -> bool:
 def _chosen(row: TrainingRow, mesh: RowMesh, tokens: int | None) -> ModelChoice:
     millions = row.get("params_m")
     count = millions * 1e6 if millions else None
-    return choose_model(row.text("model"), row.text("task"), count, tokens, mesh.pipeline)
+    split = mesh.tensor, mesh.pipeline
+    return choose_model(row.text("model"), row.text("task"), count, tokens, split)
 
 
 def _in_tokens(row: TrainingRow) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from dpsim.core.record import Check, record
+from dpsim.core.record import Check, Flag, record
 from dpsim.models import Model
 from dpsim.models.architectures import Architecture
 from dpsim.models.huggingface import Attention, read_config
@@ -21,6 +21,7 @@ class Transformer(Architecture):
     feed_forward     width of the feed-forward part; 4 x hidden without it
     kv_heads         key/value heads (llama); as many as heads without it
     vocabulary       rows of the embedding table
+    tied             the head uses the embedding table (llama; gpt2's does)
     sequence_length  tokens per sample
     attention        as of a Hugging Face configuration: flash, math (the scores of every pair of
                      tokens are stored), eager, sdpa, efficient or flash3
@@ -34,6 +35,7 @@ class Transformer(Architecture):
     feed_forward: Size | None = None
     kv_heads: Size | None = None
     vocabulary: Size = 50257
+    tied: Flag = False
     attention: Attention = "flash"
 
     def model(self) -> Model:
@@ -70,6 +72,7 @@ class Transformer(Architecture):
         }
         if self.family == "llama":
             config["num_key_value_heads"] = self.kv_heads or self.heads
+            config["tie_word_embeddings"] = self.tied
         else:
             config["type_vocab_size"] = 2
         return config

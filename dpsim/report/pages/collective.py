@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def page(operation: str, setup: Setup, groups: Sequence[RankGroup]) -> str:
     """The page of `groups`, a line each."""
     where = clean(setup.machine.name)
-    chart = Chart("busbw", f"{operation} on {where}", _chart(operation, setup, groups))
+    figure = Chart("busbw", f"{operation} on {where}", chart(operation, setup, groups))
     changes = [line for group in groups for line in _changes(group)]
-    sections = [Section("", [chart])]
+    sections = [Section("", [figure])]
     if changes:
         sections.append(Section("Where the choice changes", [Words(changes)]))
     for group in groups:
@@ -52,7 +52,8 @@ def _changes(group: RankGroup) -> list[str]:
     return [f"{name_of(group)}: {', '.join(told)}."] if told else []
 
 
-def _chart(operation: str, setup: Setup, groups: Sequence[RankGroup]) -> Spec:
+def chart(operation: str, setup: Setup, groups: Sequence[RankGroup]) -> Spec:
+    """Bandwidth and time of `groups` by size, a line each, and what was measured beside them."""
     sizes = sorted({line.size for group in groups for line in group.lines})
     limits = {name_of(g): found for g in groups if (found := wire_limit(operation, setup, g))}
     told: dict[tuple[float, str], list[str]] = {}
