@@ -215,7 +215,9 @@ def _making(cls: type) -> Iterator[None]:
 
 def json_schema(cls: type) -> dict[str, Any]:
     """JSON Schema of record `cls` in one piece, without references."""
-    schema: dict[str, Any] = TypeAdapter(cls).json_schema(by_alias=True)
+    from dpsim.core.jsonschema import Written  # which few commands need
+
+    schema: dict[str, Any] = TypeAdapter(cls).json_schema(by_alias=True, schema_generator=Written)
     parts = schema.pop("$defs", {})
 
     def whole(value: Any) -> Any:
