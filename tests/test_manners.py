@@ -9,12 +9,14 @@ import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from dpsim.cli import completion
 from dpsim.cli.app import _commands, called
-from dpsim.report import console
+from dpsim.predict.document import from_json, to_json
+from dpsim.report import checks_schema, console
 
 TOY = """
 model: {layers: [{name: a, parameters: 1000, forward: 1 ms, backward: 2 ms}]}
@@ -260,3 +262,33 @@ def test_without_posix_locks_a_sweep_takes_those_of_windows(  # type: ignore[no-
     code, out, err = cli(*grid)  # nobody has let go of it
     assert (code, out) == (2, "")
     assert "is writing there" in err
+
+
+# -- schemas of answers ---------------------------------------------------------------------------
+
+JOBS = "JobID|State|Start|End|NNodes\n1|NODE_FAIL|2026-01-01T00:00:00|2026-01-02T00:00:00|4\n"
+TIMES = "rank,step,seconds\n" + "".join(f"{k % 2},{k // 2},{0.1 + k % 2}\n" for k in range(40))
+NCCL = Path(__file__).parent / "data/calibration/old-layout-a100-8gpu-allreduce.log"
+
+
+@pytest.mark.parametrize(
+    ("asked", "typed"),
+    [
+        (("check", "toy.yaml", "--step-time", "2=9ms"), checks_schema.StepVerdictAnswer),
+        (("check-nccl", str(NCCL), "--cluster", "dgx-a100"), checks_schema.NcclVerdictAnswer),
+        (("stragglers", "times.csv"), checks_schema.StragglersAnswer),
+        (("incidents", "jobs.txt"), checks_schema.IncidentsAnswer),
+        (("import", "run.sh", "--machine", "dgx-1v"), checks_schema.AccountAnswer),
+    ],
+)
+def test_answers_are_what_their_schemas_say(  # type: ignore[no-untyped-def]
+    cli, tmp_path: Path, asked: tuple[str, ...], typed: Any
+) -> None:
+    (tmp_path / "toy.yaml").write_text(TOY)
+    (tmp_path / "times.csv").write_text(TIMES)
+    (tmp_path / "jobs.txt").write_text(JOBS)
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node 8 train.py\n")
+    document = json.loads(cli(*asked, "--json")[1])
+    assert json.loads(json.dumps(to_json(from_json(typed, document)))) == document
+    schema = json.loads(cli("schema", asked[0])[1])
+    assert set(schema["required"]) <= set(document) <= set(schema["properties"])

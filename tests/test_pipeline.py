@@ -17,7 +17,7 @@ from dpsim.describe.scenario import load
 from dpsim.models.memory import activations
 from dpsim.models.split import balanced
 from dpsim.play import event, vectorised
-from dpsim.predict import shortened
+from dpsim.predict import shortened, straight
 from dpsim.predict.memory import memory_of
 from dpsim.predict.prediction import Prediction, predict
 
@@ -210,6 +210,16 @@ def test_a_long_step_of_two_chunks_is_played_shortened_with_the_same_result() ->
         whole = vectorised.play(case.plays()[0]).step_time
         assert shortened._short(case) == (8, 16, 12)
         assert shortened.step_time(case) == pytest.approx(whole, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["zb2p", "zbv"])
+def test_a_long_step_is_played_by_short_ones_that_fill_its_pipeline(kind: str) -> None:
+    """2p - 1 micro-batches do: below, each further one takes less than in a long step."""
+    case = Case(load(toy(4, 60, {"kind": kind}, layers=8), Path(), "").points[0], Path())
+    assert shortened._short(case) == (8, 16, 12)
+    assert straight.filled(case) == (8, 16, 12)
+    whole = vectorised.play(case.plays()[0]).step_time
+    assert shortened.step_time(case) == pytest.approx(whole, rel=1e-9)
 
 
 def test_a_bubble_is_told_from_communication_and_from_waiting() -> None:

@@ -174,12 +174,20 @@ def level(row: Row, folder: Path) -> float:
 
     data = scenario(row, folder)
     case, truth = load(data, folder, "row").points[0], measured(row, data)
-    low, high = 0.02, 50.0
-    for _ in range(24):
-        middle = (low * high) ** 0.5
-        long = step_time(Case(case, folder, compute_scale=middle)) > truth
-        low, high = (low, middle) if long else (middle, high)
-    return float((low * high) ** 0.5)
+
+    def long(scale: float) -> float:
+        return step_time(Case(case, folder, compute_scale=scale)) - truth
+
+    # a step is nearly a straight line of the scale, so secants settle in a few plays
+    one, other = 1.0, 1.5
+    before, now = long(one), long(other)
+    for _ in range(8):
+        if abs(now) < 1e-4 * truth or now == before:
+            break
+        one, before, other = other, now, other - now * (other - one) / (now - before)
+        other = max(other, 0.02)
+        now = long(other)
+    return other
 
 
 def told(row: Row, found: tuple[float, float, float, float], kind: str) -> float:

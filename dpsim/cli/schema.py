@@ -10,7 +10,8 @@ from dpsim.cli.options import Json, argument
 
 PLACE = 120
 WHAT = (
-    "scenario", "answer", "explanation", "sweep", "plan", "comparison", "collective",
+    "scenario", "answer", "explanation", "sweep", "plan", "comparison", "collective", "check",
+    "check-nccl", "stragglers", "incidents", "import",
 )  # fmt: skip
 What = Annotated[
     str,
@@ -20,7 +21,7 @@ What = Annotated[
 
 def schema(what: What = WHAT[0], json: Json = False) -> int:
     """Print the JSON Schema of scenario files (for editors), or of an answer: of run (answer),
-    explain, sweep, plan, compare or collective."""
+    explain, sweep, plan, compare, collective, or the command of that name."""
     from dpsim.core.record import Refused
     from dpsim.describe.jobs import schema as of_files
     from dpsim.report import canonical_json

@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import Variant
+from dpsim.cases.variant import Variant, with_micro_batches
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.models.memory import UNFIT, MemoryUse
@@ -91,12 +91,22 @@ def _first_that_fits(case: Case, variants: Iterable[Variant]) -> tuple[Variant, 
             changed = variant.of(case)
             use = memory_of(changed)
             if use.holds and not changed.mesh.plain:
-                _ = changed.programs.asked  # refuses what the strategy or the schedule cannot take
+                _check_compiles(changed)
         except (Refused, ValueError):
             continue
         if use.holds:
             return variant, use
     return None
+
+
+def _check_compiles(case: Case) -> None:
+    """Refuse what the strategy or the schedule cannot take; of a step of many micro-batches its
+    order and the program of a shorter one tell."""
+    short = 2 * max(case.mesh.pipeline, 4)
+    if case.scenario.batch.accumulation > 2 * short:
+        _ = case.acts
+        case = with_micro_batches(case, short)
+    _ = case.programs.asked
 
 
 def _both(case: Case, first: Saving, second: Saving) -> Iterator[Variant]:

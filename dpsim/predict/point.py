@@ -117,7 +117,7 @@ class DealtBatch:
     step     before which they were dealt, from 0
     step_time_s  of steps with them [s]; None of deals that were not played
     least, most  samples of a micro-batch of the ranks with fewest and most
-    samples  of every rank; None of many ranks
+    samples  of every rank in a micro-batch; None of many ranks
     """
 
     step: int

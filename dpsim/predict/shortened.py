@@ -169,12 +169,14 @@ def _short(case: Case) -> Ends | None:
 
 
 def _taken(case: Case, count: int) -> bool:
-    """Whether the schedule of `case` takes so many micro-batches."""
+    """Whether the schedule of `case` takes so many micro-batches, and is not one that only more of
+    them would fill."""
+    schedule, stages = case.programs.layout.schedule, case.mesh.pipeline
     try:
-        case.programs.layout.schedule.refuse(case.mesh.pipeline, count)
+        schedule.refuse(stages, count)
     except Refused:
         return False
-    return True
+    return schedule.filling(stages) <= max(stages, count)
 
 
 def _played(

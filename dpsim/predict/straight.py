@@ -35,7 +35,8 @@ def filled(case: Case) -> Ends | None:
     is hardly longer, or steps are not all alike."""
     if case.mesh.plain or case.scenario.variability.varies or case.scenario.iteration != "steady":
         return None
-    stages, count = max(case.mesh.pipeline, 4), case.scenario.batch.accumulation
+    stages, count = case.mesh.pipeline, case.scenario.batch.accumulation
+    stages = max(stages, 4, case.programs.layout.schedule.filling(stages))
     ends = stages, 2 * stages, stages + stages // 2
     return ends if count > 4 * stages else None
 

@@ -100,5 +100,14 @@ ANSWERS: dict[str, Any] = {
 
 
 def schema_named(what: str) -> dict[str, Any]:
-    """The schema of `what`, one of `ANSWERS`."""
-    return schema_of(ANSWERS[what])
+    """The schema of `what`, one of `ANSWERS` or of those of checks and files."""
+    from dpsim.report import checks_schema as more
+
+    others: dict[str, Any] = {
+        "check": more.StepVerdictAnswer,
+        "check-nccl": more.NcclVerdictAnswer,
+        "stragglers": more.StragglersAnswer,
+        "incidents": more.IncidentsAnswer,
+        "import": more.AccountAnswer,
+    }
+    return schema_of({**ANSWERS, **others}[what])

@@ -96,7 +96,7 @@ def _fine(one: Shown, folder: Path, limit: float) -> bool:
     try:
         done = subprocess.run(
             ["bash", "-c", line], cwd=folder, capture_output=True, text=True, timeout=limit,
-            stdin=subprocess.DEVNULL, check=False, env=_environment(),
+            stdin=subprocess.DEVNULL, check=False, env=_environment(folder),
         )  # fmt: skip
         code, said = done.returncode, (done.stderr or done.stdout).strip().splitlines()
     except subprocess.TimeoutExpired:
@@ -112,11 +112,12 @@ def _fine(one: Shown, folder: Path, limit: float) -> bool:
     return fine
 
 
-def _environment() -> dict[str, str]:
-    """As in an activated virtual environment, in a task of Slurm's that has a core."""
+def _environment(home: Path) -> dict[str, str]:
+    """As in an activated virtual environment, at `home`, in a task of Slurm's that has a core."""
     here = os.environ["PATH"]
     return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{here}",
-            "SLURM_ARRAY_TASK_ID": "1", "SLURM_CPUS_PER_TASK": "1"}  # fmt: skip
+            "HOME": str(home), "SHELL": "/bin/bash", "SLURM_ARRAY_TASK_ID": "1",
+            "SLURM_CPUS_PER_TASK": "1"}  # fmt: skip
 
 
 def _inputs(words: list[str]) -> list[str]:

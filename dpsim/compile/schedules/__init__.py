@@ -63,6 +63,11 @@ class Schedule:
         """Stages that the model is cut into."""
         return ranks * (self.chunks // self.pipes)
 
+    def filling(self, ranks: int) -> int:
+        """Micro-batches from which on a step grows alike with every further one, where they are
+        more than `ranks`."""
+        return ranks
+
     def refuse(self, ranks: int, micro_batches: int) -> None:
         """Raises Refused, saying what would be accepted, where the schedule cannot take them."""
 

@@ -22,6 +22,9 @@ from dpsim.core.record import record
 class ZB2P(Schedule):
     """`zb1p` with twice as many forwards first: a shorter bubble for twice the activations."""
 
+    def filling(self, ranks: int) -> int:
+        return 2 * ranks
+
     def order(self, rank: int, ranks: int, micro_batches: int) -> Iterator[Act]:
         each = range(micro_batches)
         forwards, inputs, weights = ([Act(rank, kind, m) for m in each] for kind in "FIW")

@@ -19,6 +19,9 @@ from dpsim.core.record import record
 class ZBV(VShaped):
     """Two stages per rank, down the ranks and up again, and a split backward."""
 
+    def filling(self, ranks: int) -> int:
+        return 2 * ranks
+
     def order(self, rank: int, ranks: int, micro_batches: int) -> Iterator[Act]:
         acts = _laid_out(rank, ranks, max(2 * ranks - 1, micro_batches))
         return (act for act in acts if act.micro_batch < micro_batches)

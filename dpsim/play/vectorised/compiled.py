@@ -20,6 +20,8 @@ class Playable(NamedTuple):
     done     the compute operation that it awaits where its own stream does not see to that, or -1
     kept     its end is awaited by a communicator, or with a delay
     past     its end is looked back at when ranks are past it
+    scales   a slow or jittery rank takes longer for it
+    alone    it does that, awaits nothing, and nobody looks back at its end
     """
 
     op: Op
@@ -29,6 +31,8 @@ class Playable(NamedTuple):
     done: int
     kept: bool
     past: bool
+    scales: bool
+    alone: bool
 
 
 @dataclass(frozen=True)
@@ -65,20 +69,21 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
     done = [-1 if _implied(op) else max(_computed(ops, op), default=-1) for op in ops]
     kept, past = set(done), {done[index] for index in _late(ops, order, done)}
     tasks = tuple(
-        Playable(
-            op := ops[index],
-            index,
-            check_time(op.seconds, op.name),
-            _ends(ops, op, width),
-            done[index],
-            index in kept,
-            index in past,
-        )
+        _playable(ops[index], index, _ends(ops, ops[index], width), done[index], kept, past)
         for index in order
     )
     own = any(task.op.on_device and (task.done >= 0 or task.op.blocks_host) for task in tasks)
     begun = any(op.after_step for op in ops if op.stream != COMPUTE)
     return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), own, begun)
+
+
+def _playable(
+    op: Op, index: int, waits: tuple[int, ...], done: int, kept: set[int], past: set[int]
+) -> Playable:
+    seconds, scales = check_time(op.seconds, op.name), op.scales
+    awaits = waits or done >= 0 or op.issue or op.blocks_host
+    alone = scales and not (awaits or index in kept)
+    return Playable(op, index, seconds, waits, done, index in kept, index in past, scales, alone)
 
 
 def _late(ops: tuple[Op, ...], order: Sequence[int], done: Sequence[int]) -> Iterator[int]:

@@ -188,7 +188,7 @@ class Replayed(Step):
 
         def add(task: Playable, _: Value, start: Value, end: Value) -> None:
             nonlocal busy
-            if task.op.scales:
+            if task.scales:
                 busy = busy + (end - start)
 
         self._again(role, columns, add)

@@ -110,8 +110,6 @@ class Role:
         self.origin = self._remembered(program.begun)
         self.spans: dict[int, Span] = {}
         self._kept: dict[int, Moment | Value] = {}
-        self._fixed: Value = 0.0
-        self._moments: list[tuple[Moment, float]] = []
 
     @classmethod
     def again(
@@ -120,13 +118,10 @@ class Role:
         """The ranks at `column` alone at the begin of a step, to be played again."""
         role = cls((), width, start.slowing)
         role.watch = watch
-        role.enter(start.of_rank(column), program)
+        own = start.of_rank(column)
+        role.slowing, role.host, role.streams = own.slowing, own.host, own.streams
+        role._begin(program, own.work, own.factors, own.late)
         return role
-
-    def enter(self, start: Start, program: Compiled) -> None:
-        """Be where `start` says that all ranks are."""
-        self.slowing, self.host, self.streams = start.slowing, start.host, start.streams
-        self._begin(program, start.work, start.factors, start.late)
 
     def replay(self, spans: Mapping[int, Span], column: Column, until: int) -> None:
         """Do the operations before place `until`, with what happened on communicators."""
@@ -159,8 +154,8 @@ class Role:
         if op.issue:
             self._issue(op)
         found = later(self.host, self.streams.free(op.stream))
-        self._fixed = self._awaited(self.task, found)
-        self._moments = []
+        self._fixed: Value = self._awaited(self.task, found)
+        self._moments: list[tuple[Moment, float]] = []
         if done >= 0:
             self._look_back(self._kept[done], op.delay)
         if op.after_step:
@@ -197,7 +192,7 @@ class Role:
         return found
 
     def _issue(self, op: Op) -> None:
-        self.host, self._free = self.host + check_time(op.issue, f"issuing {op.name}"), False
+        self.host = self.host + check_time(op.issue, f"issuing {op.name}")
 
     def _awaited(self, task: Playable, found: Value) -> Value:
         """`found`, or when the last operation on a communicator that it awaits has ended."""
@@ -209,6 +204,15 @@ class Role:
     def compute(self) -> None:
         """The next operation, on the compute stream."""
         task = self.task
+        hosted = not isinstance(self.host, float) or self.host > 0.0
+        if task.alone and not (hosted or self.late or self.watch):
+            self.position.work(task.seconds)
+        else:
+            self._perform(task)
+        self._go_on()
+
+    def _perform(self, task: Playable) -> None:
+        """That, with all that may be about it."""
         op = task.op
         if op.issue:
             self._issue(op)
@@ -216,10 +220,9 @@ class Role:
             self._wait(self.host)
         if task.waits or task.done >= 0:
             self._wait(self._ready(task))
-        position = self.position
         ready = self._time() if self.watch is not None else 0.0
-        if op.scales:
-            position.work(task.seconds)
+        if task.scales:
+            self.position.work(task.seconds)
         elif task.seconds:
             self._spend(task.seconds)
         if task.number in self.late:
@@ -227,10 +230,9 @@ class Role:
         if task.kept:
             self._kept[task.number] = self._remembered(task.past)
         if op.blocks_host:
-            self.host, self._free = later(self.host, self._time()), False
+            self.host = later(self.host, self._time())
         if self.watch is not None:
             self.watch(task, ready, ready, self._time())
-        self._go_on()
 
     def _wait(self, until: Value) -> None:
         """Do nothing before `until`.  Where a few ranks go ahead, all wait for the same: if nobody
@@ -244,10 +246,8 @@ class Role:
 
     def _be_late(self, op: Op, seconds: Value) -> None:
         """Take so much longer for an operation."""
-        if op.scales:
-            self.position.move(self.position.now.each + seconds)
-        else:
-            self.position.move(self.slowing.work(self._time() + seconds))
+        work = None if op.scales else self.slowing.work(self._time() + seconds)
+        self.position.move(self.position.now.each + seconds if work is None else work)
 
     def _ready(self, task: Playable) -> Value:
         found = self._awaited(task, 0.0)
@@ -294,7 +294,7 @@ class Role:
         self.spans[self.next] = begin, end
         self.streams.occupy(op.stream, end)
         if op.blocks_host:
-            self.host, self._free = later(self.host, end), False
+            self.host = later(self.host, end)
         self._go_on()
 
     def _talk(self, op: Op, begin: Value, end: Value) -> None:
@@ -307,8 +307,7 @@ class Role:
         if first and not awaited and earliest(slowing.work(begin)) < position.high:
             done = self._time()
             if np.any(begin < done * (1 - 1e-12)):
-                message = f"{op.name} begins beside a computation that was issued before it"
-                raise NotApplicable(message)
+                raise _beside(op)
         slowing.talk(begin, end)
 
     @property
@@ -317,6 +316,10 @@ class Role:
         if self.slowing.alike:
             return latest(self.slowing.time(self.position.now.peak))
         return latest(self._time())
+
+
+def _beside(op: Op) -> NotApplicable:
+    return NotApplicable(f"{op.name} begins beside a computation that was issued before it")
 
 
 def _last(when: Moment | Value) -> Moment | float:

@@ -79,14 +79,13 @@ def splits(steps: Sequence[CriticalRank]) -> list[Split]:
 def _columns(steps: Sequence[CriticalRank]) -> list[Column]:
     """When the operations of these critical ranks ran, all of which have the same program."""
     first = steps[0]
-    role = Role((), first.start.streams.width, Slowing(0.0))
     noted: dict[int, tuple[Value, Value, Value]] = {}
 
     def note(task: Playable, *times: Value) -> None:
         noted[task.number] = times  # type: ignore[assignment]
 
-    role.watch = note
-    role.enter(_stacked([step.start for step in steps]), first.program)
+    start, width = _stacked([step.start for step in steps]), first.start.streams.width
+    role = Role.again(start, first.program, width, EVERYONE, note)
     spans = {
         place: _pair([step.spans[place] for step in steps]) for place in first.spans
     }  # fmt: skip

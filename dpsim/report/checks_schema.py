@@ -1,0 +1,172 @@
+"""What `check`, `check-nccl`, `stragglers`, `incidents` and `import` print, as types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dpsim.report.schemas import CollectiveLine
+
+
+@dataclass(frozen=True)
+class FaultShare:
+    """A fault and its probability after the measurement."""
+
+    name: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """A measured step [s] beside a healthy one with its 90 % interval."""
+
+    ranks: int
+    global_batch: int
+    measured_s: float
+    expected_s: float
+    expected_low_s: float
+    expected_high_s: float
+
+
+@dataclass(frozen=True)
+class StepVerdictAnswer:
+    """What `dpsim check --json` prints."""
+
+    schema_version: int
+    verdict: Literal["normal", "slow", "cannot_tell"]
+    probability: float
+    causes: tuple[FaultShare, ...]
+    points: tuple[MeasuredStep, ...]
+    faster_than_expected: bool
+    next: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class BandVerdict:
+    """A range of sizes: the median of measured over expected, and shares of rows outside."""
+
+    name: str
+    rows: int
+    ratio: float
+    slower: float
+    faster: float
+    verdict: str
+
+
+@dataclass(frozen=True)
+class SuspectFault:
+    """A fault that the cluster may have, by how well the times fit."""
+
+    name: str
+    meaning: str
+    misfit: float
+    likeliest: bool
+    next: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class JudgedTable:
+    """A table of nccl-tests, judged."""
+
+    operation: str
+    ranks: int
+    nodes: int
+    kind: str
+    verdict: str
+    bands: tuple[BandVerdict, ...]
+    causes: tuple[SuspectFault, ...]
+    lines: tuple[CollectiveLine, ...]
+
+
+@dataclass(frozen=True)
+class NcclVerdictAnswer:
+    """What `dpsim check-nccl --json` prints."""
+
+    schema_version: int
+    dpsim_version: str
+    file: str
+    machine: str
+    verdict: Literal["normal", "low", "suspicious", "cannot_tell"]
+    tables: tuple[JudgedTable, ...]
+    next: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SlowRank:
+    """A rank that others wait for; `cost_s` is what all would save without."""
+
+    rank: int
+    pattern: str
+    since_step: int | None
+    share_of_steps: float
+    factor: float
+    cost_s: float
+
+
+@dataclass(frozen=True)
+class StragglersAnswer:
+    """What `dpsim stragglers --json` prints."""
+
+    kind: str
+    ranks: int
+    steps: int
+    original_s: float
+    ideal_s: float
+    slowdown: float
+    stragglers: tuple[SlowRank, ...]
+    gain_s: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class IncidentRate:
+    """Incidents of one cause over an exposure, and the mean time between them with its ends."""
+
+    cause: str
+    count: int
+    of: str
+    exposure_s: float
+    mtbf_s: float | None
+    mtbf_low_s: float | None
+    mtbf_high_s: float | None
+    thin: bool
+
+
+@dataclass(frozen=True)
+class IncidentsAnswer:
+    """What `dpsim incidents --json` prints."""
+
+    kind: str
+    over_s: float
+    rates: tuple[IncidentRate, ...]
+    measured: Mapping[str, Any]
+    sections: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReadLine:
+    """What became of one thing of a file."""
+
+    text: str
+    line: int | None = None
+
+
+@dataclass(frozen=True)
+class AccountAnswer:
+    """What `dpsim import --json` prints of one file; `makes` says which section it has."""
+
+    file: str
+    kind: str
+    makes: Literal["", "machine", "scenario", "model", "measurement", "trace"]
+    taken: tuple[ReadLine, ...]
+    assumed: tuple[ReadLine, ...]
+    ignored: tuple[ReadLine, ...]
+    findings: tuple[str, ...]
+    advice: str
+    complete: bool | None = None
+    machine: Mapping[str, Any] | None = None
+    scenario: Mapping[str, Any] | None = None
+    model: Mapping[str, Any] | None = None

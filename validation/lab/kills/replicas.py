@@ -1,0 +1,117 @@
+"""kill -9 of a replica group under torchft: when the other one goes on, and when both work again.
+
+    python validation/lab/kills/replicas.py --kills 4      # two minutes; needs torchft
+
+Two groups of one rank each train a small net over gloo; steps sleep for half a second.  One is
+killed after a dozen common steps and started anew at once.  Prints for each kill the seconds until
+the survivor's next step counts, how many steps were discarded, and until both work again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+STEPS, WORK, TOGETHER = 400, 0.5, 12
+
+
+def train(name: str, path: Path) -> None:
+    """A replica group of one rank: a line of JSON for each step."""
+    import torch
+    import torch.distributed as dist
+    from torchft import Manager, Optimizer, ProcessGroupGloo
+
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    net = torch.nn.Linear(64, 64)
+    adam = torch.optim.Adam(net.parameters())
+
+    def load(state: dict[str, Any]) -> None:
+        net.load_state_dict(state["net"])
+        adam.load_state_dict(state["adam"])
+
+    manager = Manager(
+        pg=ProcessGroupGloo(timeout=timedelta(seconds=5)), load_state_dict=load,
+        state_dict=lambda: {"net": net.state_dict(), "adam": adam.state_dict()},
+        min_replica_size=1, replica_id=f"group_{name}", store_addr="127.0.0.1",
+        store_port=store.port, rank=0, world_size=1, hostname="127.0.0.1",
+    )  # fmt: skip
+    optimizer = Optimizer(manager, adam)
+    while manager.current_step() < STEPS:
+        optimizer.zero_grad()
+        time.sleep(WORK)
+        net(torch.ones(1, 64)).square().mean().backward()
+        for work in [manager.allreduce(one.grad) for one in net.parameters()]:
+            work.wait()
+        before = manager.current_step()
+        optimizer.step()
+        event = {"who": name, "at": time.time(), "groups": manager.num_participants(),
+                 "counts": manager.current_step() > before}  # fmt: skip
+        with path.open("a") as file:
+            file.write(json.dumps(event) + "\n")
+
+
+def events(path: Path) -> list[dict[str, Any]]:
+    """What the groups have written; the last line may be half there."""
+    text = path.read_text() if path.exists() else ""
+    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+
+
+def watch(kills: int, path: Path) -> list[float]:
+    """Play, and say when the second group was killed."""
+    from torchft.coordination import LighthouseServer
+
+    house = LighthouseServer(bind="127.0.0.1:0", min_replicas=1, join_timeout_ms=1000)
+    where = f"http://127.0.0.1:{house.address().rpartition(':')[2]}"
+    quiet = {**os.environ, "TORCHFT_LIGHTHOUSE": where, "OMP_NUM_THREADS": "1"}
+
+    def started(name: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, __file__, "--rank", name, "--path", str(path)]
+        return subprocess.Popen(command, env=quiet, stderr=subprocess.DEVNULL)
+
+    groups, found = {name: started(name) for name in "ab"}, [0.0]
+    while groups["a"].poll() is None:
+        mine = [one for one in events(path) if one["who"] == "a" and one["at"] > found[-1]]
+        common = [one for one in mine if one["groups"] == 2]
+        if len(common) >= TOGETHER:
+            if len(found) > kills:
+                break
+            time.sleep(0.4 * WORK)
+            groups["b"].kill()
+            found.append(time.time())
+            groups["b"].wait()
+            groups["b"] = started("b")
+        time.sleep(0.05)
+    for each in groups.values():
+        each.kill()
+    return found[1:]
+
+
+def main() -> None:
+    """Kill, and print what came of it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=4)
+    parser.add_argument("--rank", help=argparse.SUPPRESS)
+    parser.add_argument("--path", type=Path, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.rank:
+        train(asked.rank, asked.path)
+        return
+    path = Path(tempfile.mkdtemp()) / "events.jsonl"
+    for at in watch(asked.kills, path):
+        later = [one for one in events(path) if one["who"] == "a" and one["at"] > at]
+        counts = [one["at"] - at for one in later if one["counts"]]
+        both = [one["at"] - at for one in later if one["counts"] and one["groups"] == 2]
+        lost = sum(not one["counts"] for one in later if one["at"] - at < counts[0])
+        print(f"goes on after {counts[0]:.2f} s, {lost} discarded, both after {both[0]:.2f} s")
+
+
+if __name__ == "__main__":
+    main()
