@@ -218,7 +218,7 @@ class Pace:
         if self.work.execution.kernelwise and half and device.generation in PRODUCTS:
             return PRODUCTS[device.generation] * eight
         found = fitted(f"{self._class_of(device)}.efficiency", device)
-        return found or DEFAULT_EFFICIENCY * eight
+        return found or DEFAULT_EFFICIENCY
 
     @property
     def device_class(self) -> str:

@@ -21,7 +21,7 @@ from dpsim.core.lean import dataclass
 from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
-from dpsim.models.eight_bits import CAST_BYTES, cast_elements, is_cast, rest_of
+from dpsim.models.eight_bits import CAST_BYTES, FUSED_CAST_BYTES, cast_elements, is_cast, rest_of
 
 #: share of the dense peak that large training kernels reach when nothing has been measured.
 #: MegaScale (arXiv:2402.15627) trains at 55 % MFU and PaLM (arXiv:2204.02311) at 46 %, whole step
@@ -166,8 +166,10 @@ class Roofline:
         """What forward and backward take to cast operands to 8 bits [s]."""
         if self.dtype == rest_of(self.dtype):
             return 0.0, 0.0
-        each = CAST_BYTES / self.device.memory_bandwidth
         ahead, back = cast_elements(layer, samples)
+        if layer.streamed is None:
+            return 0.0, back * FUSED_CAST_BYTES / self.device.memory_bandwidth
+        each = CAST_BYTES / self.device.memory_bandwidth
         return ahead * each, back * each
 
     def moving(self, elements: float) -> float:

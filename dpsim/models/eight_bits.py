@@ -6,7 +6,9 @@ pairs of tokens, embeddings and the head stay in 16 (NVIDIA/TransformerEngine; p
 scaled by its largest element and cast before its product: it is read twice and written once, by
 kernels of their own.  Forward casts the inputs of products, backward the gradients of their
 outputs; what neighbours share (q, k and v; gate and up) is cast once.  Weights are cast once a
-step, whatever its micro-batches, which is left out.
+step, whatever its micro-batches, which is left out.  A hand-tuned library knows its scales from
+steps before: norms and activations write 8 bits, with their transpose as many bytes as 16, and
+gradients alone are read, cast and written both ways (TransformerEngine's delayed scaling).
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from dpsim.models import Layer
 #: on H100, H200, B200, B300, GB200 and GB300 (ai-dynamo/aiconfigurator, Apache-2.0: fp8 products
 #: whose 16-bit activations are scaled and cast first); two reads and a write would be 5
 CAST_BYTES = 8.8
+#: the same of a gradient by one kernel of a hand-tuned library: 16 bits read, 8 written twice
+FUSED_CAST_BYTES = 4.0
 #: share of the peak that 8-bit products reach over that of 16-bit ones: 0.709 against 0.803 of the
 #: best shapes on H100, 0.763 against 0.776 on B200 (stas00/ml-engineering), and 4 % less of it at
 #: 4,096 elements a sum, whose half is reached at 353 in place of 159 (H100, aiconfigurator)
