@@ -51,7 +51,7 @@ WRITTEN = {
     "mine.yaml": "model: {name: resnet50}\ncluster: {machine: dgx-h100, nodes: 1}\n" + _JOB,
     "resnet50.yaml": "model: {name: resnet50}\ncluster: {machine: dgx-h100, nodes: 1}\n"
     + _JOB
-    + "training: {epochs: 90, dataset: 1281167}\nprice: {per_device_hour: 2.5 usd}\n",
+    + "training: {epochs: 90, samples_per_epoch: 1281167}\nprice: {per_device_hour: 2.5 usd}\n",
     "jobs.txt": "JobID|State|Start|End|NNodes\n1|NODE_FAIL|2026-01-01T00:00:00|2026-01-02T00:00:00"
     "|4\n2|COMPLETED|2026-01-02T00:00:00|2026-01-04T00:00:00|4\n",
 }
