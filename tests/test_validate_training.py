@@ -186,6 +186,7 @@ def test_a_model_without_name_or_size_is_refused() -> None:
         ({"strategy": "decentralised DP (neighbor averaging)"}, "decentralised"),
         ({"strategy": "gossip"}, "'gossip' is not known"),
         ({"precision": "posit"}, "'posit' is not known"),
+        ({"precision": "NVFP4 mixed"}, "'NVFP4 mixed' is not modelled"),
         ({"accelerator": "Abacus 9000"}, "abacus 9000"),
         ({"batch_per_gpu": "64 (s128) / 8 (s512)"}, "is not one number"),
         ({"unit": "furlongs"}, "'furlongs' is not known"),

@@ -324,6 +324,7 @@ class Vocabulary:
     strategies: StrategyWords
     runs: tuple[OpenRun, ...]
     precision: tuple[KeyRule, ...]
+    no_precision: Words
     input: tuple[KeyRule, ...]
     recompute: tuple[KeyRule, ...]
     execution: tuple[KeyRule, ...]

@@ -268,6 +268,8 @@ def _cluster(row: TrainingRow, reading: MachineReading) -> dict[str, Any]:
 
 def _precision(row: TrainingRow, notes: list[str]) -> dict[str, Any]:
     text = row.text("precision")
+    if vocabulary().no_precision.search(text.lower()):
+        raise Refused(f"precision {text!r} is not modelled")
     for keys, more in told(vocabulary().precision, text.lower(), row.text):
         notes += more
         return keys
