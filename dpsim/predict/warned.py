@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
+from dpsim.compile.compression import Compression
+from dpsim.core.plugins import name_of
+from dpsim.describe.convergence import needed
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
 from dpsim.models.memory import UNFIT
@@ -255,14 +258,38 @@ _UNBOUNDED = (
 )
 
 
+#: a run that no warm-up is longer than [steps]
+_LONG = 1e12
+
+
+def _unsettled(case: Case, codec: Compression) -> Iterator[str]:
+    """That the run ends before compression is as it stays, where the step times are of that."""
+    training = case.scenario.training
+    if training is None or case.ranks == 1:
+        return
+    steps = needed(training, case.global_batch, case.model.tokens).steps
+    before = codec.phases(steps)
+    if before and before[-1].last >= steps:
+        lasts = codec.phases(_LONG)[-1].last
+        many = "all" if lasts >= _LONG else f"{lasts:,.0f}"
+        yield (
+            f"compression: {name_of(codec)}: its warm-up lasts {many} steps and the run {steps:,} "
+            f"on {case.ranks} ranks: the whole run is warm-up, and step times are of what would "
+            "come after it"
+        )
+
+
 def _strategy_notes(cases: Sequence[Case]) -> list[str]:
     """What strategies say of themselves, each sentence once per number of ranks."""
     found: dict[str, None] = {}
     for case in cases:
         if codec := case.scenario.compressed:
             found |= dict.fromkeys(f"compression: {text}" for text in codec.notes())
-            if case.scenario.training is not None and not codec.learns_alike:
+            if case.scenario.training is not None and not codec.learns_alike_with(
+                case.scenario.optimizer.kind
+            ):
                 found[_UNBOUNDED] = None
+            found |= dict.fromkeys(_unsettled(case, codec))
         if case.mesh.plain:
             for text in case.scenario.strategy.notes(case.job(max(case.shares))):
                 found[f"{case.ranks} ranks: {text}"] = None
