@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
-from dpsim.compile.compression import Compression
-from dpsim.core.plugins import name_of
 from dpsim.describe.convergence import needed
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
@@ -46,6 +44,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_unfit(outcomes),
         *(unused(good[0]) if good else ()),
         *_strategy_notes(good),
+        *_unsettled(good),
         *dict.fromkeys(said for case in good if (said := case.scenario.strategy.caveat)),
         *_unbounded(outcomes),
         *_unpaid(good),
@@ -262,20 +261,24 @@ _UNBOUNDED = (
 _LONG = 1e12
 
 
-def _unsettled(case: Case, codec: Compression) -> Iterator[str]:
-    """That the run ends before compression is as it stays, where the step times are of that."""
-    training = case.scenario.training
-    if training is None or case.ranks == 1:
-        return
-    steps = needed(training, case.global_batch, case.model.tokens).steps
-    before = codec.phases(steps)
-    if before and before[-1].last >= steps:
-        lasts = codec.phases(_LONG)[-1].last
-        many = "all" if lasts >= _LONG else f"{lasts:,.0f}"
+def _unsettled(cases: Sequence[Case]) -> Iterator[str]:
+    """That a run ends before compression is as it stays, where step times are of that; of several
+    runs the shortest is told."""
+    shortest: dict[str, tuple[int, int, float]] = {}
+    for case in cases:
+        codec, training = case.scenario.compressed, case.scenario.training
+        if codec is None or training is None or case.ranks == 1:
+            continue
+        steps = needed(training, case.global_batch, case.model.tokens).steps
+        before = codec.phases(steps)
+        if before and before[-1].last >= steps and steps < shortest.get(codec.kind, (_LONG,))[0]:
+            shortest[codec.kind] = steps, case.ranks, codec.phases(_LONG)[-1].last
+    for kind, (steps, ranks, lasts) in shortest.items():
         yield (
-            f"compression: {name_of(codec)}: its warm-up lasts {many} steps and the run {steps:,} "
-            f"on {case.ranks} ranks: the whole run is warm-up, and step times are of what would "
-            "come after it"
+            f"compression: {kind}: its warm-up, all that goes before it is settled, lasts "
+            f"{'all' if lasts >= _LONG else f'{lasts:,.0f}'} steps and the run {steps:,} on "
+            f"{ranks} ranks: the whole run is warm-up, and step times are of what would come "
+            "after it"
         )
 
 
@@ -289,7 +292,6 @@ def _strategy_notes(cases: Sequence[Case]) -> list[str]:
                 case.scenario.optimizer.kind
             ):
                 found[_UNBOUNDED] = None
-            found |= dict.fromkeys(_unsettled(case, codec))
         if case.mesh.plain:
             for text in case.scenario.strategy.notes(case.job(max(case.shares))):
                 found[f"{case.ranks} ranks: {text}"] = None
