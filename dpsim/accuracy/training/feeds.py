@@ -26,7 +26,7 @@ _KINDS = (
     (r"(nvidia )?dali", "dali"), (r"web ?dataset", "webdataset"),
     (r"streaming|hugging ?face( streaming)?", "streaming"),
 )  # fmt: skip
-_RATE = re.compile(r"(\d[\d.]*) ?(images|samples)/s(?: (?:per|a) node)?")
+_RATE = re.compile(r"(\d[\d.]*) ?(images|samples)/s( (?:per|a) node)?")
 #: and what its numbers mean
 _PARTS: tuple[tuple[str, Callable[..., dict[str, Any]]], ...] = (
     (r"(\d+) (?:workers?|threads?)(?: (?:per|a) \w+)?", lambda n: {"workers": int(n)}),
@@ -50,6 +50,8 @@ def input_of(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str
     if _NONE.fullmatch(text):
         return {"input": {"limiting": False}}
     if rate := _RATE.fullmatch(text):
+        if not rate[3]:
+            notes.append(f"loader: {rate[0]} is taken as what each node is fed")
         return {"input": {"rate": f"{rate[1]} {rate[2]}/s"}}
     given: dict[str, Any] = {}
     for part in re.split(r"\s*[,;+]\s*", text):
