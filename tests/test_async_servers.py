@@ -243,6 +243,25 @@ def test_a_server_with_a_lock_serves_one_after_the_other(workers: int) -> None:
     assert found.bottleneck == ("server" if workers > 4 else "compute")
 
 
+@pytest.mark.parametrize(("horizon", "sent", "of"), [(None, 4, 9), ("9.5 s", 4.5, 9.5)])
+def test_a_server_has_sent_what_has_left_it_and_no_more(
+    horizon: str | None, sent: float, of: float
+) -> None:
+    """4 workers pull for 4 s, compute for 1 s and push for 4 s; then all pull again."""
+    ring = {"backend": "ideal_ring", "latency": "0 s", "bandwidth": "1 GB/s"}
+    sets = {"collective": ring, "horizon": horizon, "variability": None}
+    found = point(4, sets=sets, mode="sync", parameters=250_000_000)
+    use = told(found).servers[0]
+    assert (use.sent, use.received) == (pytest.approx(sent / of), pytest.approx(4 / of))
+
+
+@pytest.mark.parametrize(("mode", "seconds"), [("async", 1.2), ("sync", 1.4)])
+def test_only_a_synchronous_update_takes_time_beside_adding_up(mode: str, seconds: float) -> None:
+    """0.4 GB at 2 GB/s: gradients are added up in 0.2 s; parameters are updated in as long."""
+    found = point(3, parameters=100_000_000, mode=mode, apply="2 GB/s")
+    assert found.step_time_s == pytest.approx(seconds)
+
+
 def test_servers_on_a_machine_have_nodes_of_their_own_unless_they_share() -> None:
     sets = {
         "cluster": {"machine": "rack-25gbe", "nodes": 2, "gpus_per_node": 1},

@@ -340,7 +340,8 @@ def test_hybrid_shards_are_consecutive_ranks_and_replicas_are_strided() -> None:
     assert groups["shard"] == (range(4), range(4, 8))
     assert [list(group) for group in groups["replicate"]] == [[0, 4], [1, 5], [2, 6], [3, 7]]
     assert Fsdp(shard=8).groups(8) == {}
-    assert Fsdp(shard=8, reshard_after_forward=4).groups(2) == {}  # fewer ranks: all share
+    assert Fsdp(shard=8).groups(2) == {}  # fewer ranks: all share
+    assert Fsdp(reshard_after_forward=4).groups(1) == {}  # nothing to reshard
 
 
 def hybrid_step(knobs: Fsdp, latency: float, **times: float) -> dict[str, Any]:
@@ -463,6 +464,9 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "shards that do not divide": (lambda: Fsdp(shard=3).groups(8), "do not split into groups of 3"),
     "fewer ranks that do not divide": (
         lambda: Fsdp(reshard_after_forward=3).groups(8), "true, false or a divisor of 8"
+    ),
+    "more ranks than share": (
+        lambda: Fsdp(reshard_after_forward=8).groups(4), "true, false or a divisor of 4"
     ),
     "a late all-reduce without replicas": (
         lambda: Fsdp(no_sync=False, all_reduce_in_last=True), "needs shard"

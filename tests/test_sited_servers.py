@@ -139,3 +139,19 @@ def test_a_far_worker_that_keeps_near_ones_playing_is_refused_before_playing() -
     assert point(bound)["updates_per_s"] == pytest.approx(
         2 / (1 + 2 * (0.01 + SIZE / 5e4)), rel=0.1
     )
+
+
+def test_a_link_carries_no_more_than_it_can_however_short_the_play() -> None:
+    """Of 20 pulls that have begun none is over; the link was busy for all but its latency."""
+    link = {**LINK, "price": "0.05 usd/GB"}
+    found = point(apart((1, 20), strategy=servers(at=["a"]), links=[link], horizon="1.5 s"))
+    each = 0.5e9 * (1.5 - 0.01) / 1.5
+    assert found["crossing_bytes_per_s"]["a"]["b"] == pytest.approx(each, rel=1e-9)
+    assert found.cost_usd_per_hour == pytest.approx(each * 3600 / 1e9 * 0.05, rel=1e-9)
+
+
+def test_pulls_that_begin_as_playing_ends_have_not_crossed() -> None:
+    found = point(apart(strategy=servers(at=["a"], mode="sync")))["crossing_bytes_per_s"]
+    there, back = found["a"]["b"], found["b"]["a"]
+    assert there == pytest.approx(SIZE / (1 + 2 * FAR), rel=1e-9)
+    assert back == pytest.approx(there, rel=1e-9)

@@ -452,7 +452,7 @@ def test_a_mesh_that_is_not_known_is_refused(
     [
         ({"shard": "ZeRO-2"}, "stage 2 exchanges in every micro-batch, and DeepSpeed itself"),
         ({"strategy_detail": "overlap-param-gather, overlap-grad-reduce"}, "overlap_param_gather"),
-        ({"model": "GPT h1024 L6"}, "6 blocks do not make 4 equal stages"),
+        ({"model": "GPT h1024 L7"}, "7 blocks do not make 4 equal stages"),
     ],
 )
 def test_what_a_mesh_cannot_take_is_refused_by_name(
@@ -929,6 +929,19 @@ def test_padded_texts_beyond_the_peak_are_played_without_their_padding(tmp_path:
     assert anchor_of(table.rows[0], table.rows).beyond_peak
     strange = replace(table.rows[0], cells=table.rows[0].cells | {"precision": "need beyond peak"})
     assert not anchor_of(strange, table.rows).beyond_peak
+
+
+def test_blocks_that_do_not_divide_are_shared_out_to_stages(tmp_path: Path) -> None:
+    """126 blocks of Llama 3.1 405B on 8 stages; and a precision that only excludes 4 bits."""
+    row = {"model": "Llama 3.1 405B", "batch_per_gpu": 1, "global_batch": 64, "tp": 8, "pp": 8,
+           "dp": 1, "total_gpus": 64, "strategy": "DP+TP+PP", "unit": "sequences/s", "value": 5,
+           "accelerator": "NVIDIA H100-SXM5-80GB", "precision": "FP8 mixed (config without fp4)",
+           "framework": "NeMo"}  # fmt: skip
+    found = point(tmp_path, **row)
+    assert found.data["stages"] == "balanced"
+    assert found.data["precision"]["compute"] == "fp8"
+    assert any("count as a block" in note for note in found.notes)
+    assert "stages" not in point(tmp_path, **row | {"pp": 2, "total_gpus": 16}).data
 
 
 BERT = {"model": "BERT-Large", "batch_per_gpu": 32, "seq_len": 512, "value": 1600.0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import resources
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -84,6 +85,13 @@ class LayerSpec:
         if self.experts_per_token > max(self.experts, 1):
             message = f"{self.experts_per_token} of {self.experts} experts"
             raise Refused(message, ("experts_per_token",))
+        for shape in self._shapes if self.experts else ():
+            if prod(shape) % self.experts:
+                raise Refused(
+                    f"{prod(shape):,} do not split into {self.experts} equal parts, one for each "
+                    f"expert; a multiple of {self.experts} is accepted",
+                    ("parameters",),
+                )
         halves = (self.backward_input, self.backward_weight)
         if self.backward is not None and any(half is not None for half in halves):
             raise ValueError("give backward, or backward_input and backward_weight, not both")
@@ -92,11 +100,15 @@ class LayerSpec:
         if self.forward is None:
             raise ValueError("forward is missing")
 
-    def layer(self) -> Layer:
+    @property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Of all tensors."""
         given = self.parameters
         listed = (given,) if isinstance(given, int) else given
-        shapes: list[tuple[int, ...]]
-        shapes = [(one,) if isinstance(one, int) else one for one in listed]
+        return [(one,) if isinstance(one, int) else one for one in listed]
+
+    def layer(self) -> Layer:
+        shapes = self._shapes
         backward, share = self.backward, 0.5
         if backward is None:
             backward = (self.backward_input or 0.0) + (self.backward_weight or 0.0)

@@ -170,6 +170,12 @@ class SharedLinks:
                 self._alone |= flow.shape.links
         return self._alone
 
+    def left(self, now: float) -> dict[Act, float]:
+        """Of every flow in progress, by what it calls at its end: bytes that its most loaded link
+        has yet to carry at `now` [s]."""
+        flows = (*self._apart, *self._among)
+        return {f.then: max(f.left - f.rate * (now - f.since), 0.0) for f in flows}
+
     def capacity(self, link: Any) -> float:
         """What a link carries [B/s]."""
         return self._capacity_of(link)
@@ -321,6 +327,16 @@ class Passage:
     def over(self) -> None:
         """What happens at the end, at once."""
         raise NotImplementedError
+
+    def to_go(self, left: Mapping[Act, float]) -> float | None:
+        """The share of its bytes that has not moved, where so many are `left` of flows in progress;
+        None where none of its parts loads a link."""
+        every = [part.size for part in self._parts if isinstance(part, FlowShape)]
+        if not every:
+            return None
+        rest = self._parts[self._place :]
+        waiting = sum(part.size for part in rest if isinstance(part, FlowShape))
+        return (waiting + left.get(self._go_on, 0.0)) / sum(every)
 
 
 def parts(plan: Plan, links: SharedLinks) -> Parts:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from importlib import resources
 from typing import Any
 
 from dpsim.accuracy.training.mesh import RowMesh
-from dpsim.accuracy.training.models import ModelChoice
+from dpsim.accuracy.training.models import ModelChoice, blocks_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 
@@ -42,7 +40,7 @@ def host_of(
     sharded = strategy["kind"] == "zero" and vocabulary().strategies.copies_out.search(text)
     if not sharded or not model.language or mesh.replicas == 1:
         return found
-    tensors = OF_BLOCK * _blocks(model) / mesh.pipeline + BESIDE
+    tensors = OF_BLOCK * blocks_of(model) / mesh.pipeline + BESIDE
     seconds = mesh.replicas * tensors * COPY
     notes.append(f"the host copies gathered parameters out in {seconds:.2g} s")
     return {**found, "serial": f"{seconds!r} s"}
@@ -55,12 +53,3 @@ def _issuing(framework: str, model: ModelChoice, mesh: RowMesh, notes: list[str]
         return {}
     notes.append(f"the host takes {1e6 * ISSUE:.0f} us for each kernel of a layer")
     return {"launch": f"{ISSUE!r} s"}
-
-
-def _blocks(model: ModelChoice) -> int:
-    """Blocks of a decoder, which a named one has in its configuration."""
-    if "blocks" in model.data:
-        return int(model.data["blocks"])
-    path = resources.files("dpsim.models") / "configs" / f"{model.data['huggingface']}.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return int(found.get("num_hidden_layers") or found["n_layer"])

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dpsim.accuracy.training.models import ModelChoice, blocks_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
@@ -44,8 +45,8 @@ class RowMesh:
         split = "+tp" * (self.tensor > 1) + "+pp" * (self.pipeline > 1)
         return split + "+cp" * (self.context > 1)
 
-    def data(self, row: TrainingRow, notes: list[str]) -> dict[str, Any]:
-        """The sections `parallel` and `schedule` of the scenario."""
+    def data(self, row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
+        """The sections `parallel` and `schedule` of the scenario of `row` with `model`."""
         found: dict[str, Any] = {}
         if self.label:
             found["parallel"] = {"tensor": self.tensor, "pipeline": self.pipeline}
@@ -58,14 +59,24 @@ class RowMesh:
             found |= self._attending(notes)
         if self.pipeline > 1:
             found["schedule"] = _schedule(row, notes)
-            if self.cut or vocabulary().strategies.copies_out.search(_framework(row)):
-                found["stages"] = "balanced"
+            found |= self._stages(row, model, notes)
         if self.corrected:
             notes.append(
                 f"dp says {row.count('dp')}, but {row.gpus} GPUs make {self.replicas} replicas of "
                 f"{self.tensor * self.pipeline * self.context}"
             )
         return found
+
+    def _stages(self, row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str, Any]:
+        """Which blocks a stage holds, where not the same number: embedding and loss may count as
+        a block each (Megatron-LM, megatron/core/transformer/transformer_config.py,
+        account_for_embedding_in_pipeline_split and the same of the loss)."""
+        blocks = blocks_of(model)
+        if blocks % self.pipeline and (blocks + 2) % self.pipeline == 0:
+            notes.append("embedding and loss count as a block each of their stages")
+        elif not (self.cut or vocabulary().strategies.copies_out.search(_framework(row))):
+            return {}
+        return {"stages": "balanced"}
 
     def _attending(self, notes: list[str]) -> dict[str, Any]:
         """The section `context`.  torchtitan gathers keys and values unless told otherwise, of as

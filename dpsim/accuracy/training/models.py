@@ -7,9 +7,11 @@ then, and the row says so.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 from dpsim.accuracy.rules import told
@@ -152,3 +154,12 @@ def _width(parameters: float, blocks: int) -> int:
 
 def _parameters(width: int, blocks: int) -> float:
     return 12.0 * blocks * width**2 + _VOCABULARY * width
+
+
+def blocks_of(model: ModelChoice) -> int:
+    """Blocks of a decoder, which a named one has in its configuration."""
+    if "blocks" in model.data:
+        return int(model.data["blocks"])
+    path = resources.files("dpsim.models") / "configs" / f"{model.data['huggingface']}.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return int(found.get("num_hidden_layers") or found["n_layer"])

@@ -87,7 +87,7 @@ def measured_case(
     row = told_by(row, chosen := reading or platform_of(row).readings[0])
     model, strategy = _model(row, mesh, notes), strategy_of(row, notes)
     data: dict[str, Any] = {
-        **mesh.data(row, notes),
+        **mesh.data(row, model, notes),
         "model": model.data,
         **compression_of(strategy),
         "strategy": strategy,

@@ -60,8 +60,9 @@ class Fsdp(Strategy):
     shard                  hybrid sharding: so many consecutive ranks share the parameters, the
                            others replicate them; left out, or fewer ranks than that: all share
     reshard_after_forward  as in torch: free a group's parameters after its forward; a number:
-                           keep them shared by so many ranks until backward; left out: true, and
-                           false on the stages of a pipeline, as torchtitan has it
+                           keep them shared by so many ranks until backward, a divisor of those
+                           that share them; left out: true, and false on the stages of a pipeline,
+                           as torchtitan has it
     no_sync                with accumulation, reduce in the last micro-batch only
                            (`set_requires_gradient_sync`)
     all_reduce_in_last     hybrid sharding with `no_sync: false`: all-reduce in the last
@@ -119,18 +120,26 @@ class Fsdp(Strategy):
         asked = not piped if asked is None else asked
         if isinstance(asked, bool):
             return shards if asked else None
-        asked = min(asked, shards)  # as with `shard`, for curves that begin with fewer ranks
+        asked = min(asked, shards)  # for one rank, and for experts, which fewer ranks may share
         if shards % asked:
-            raise Refused(
-                f"{shards} ranks that share the parameters do not split into groups of {asked}; "
-                f"true, false or a divisor of {shards} is accepted",
-                ("strategy", "reshard_after_forward"),
-            )
+            raise self._undivided(shards, asked)
         return None if asked == 1 < shards else asked
 
     def groups(self, ranks: int) -> dict[str, Partition]:
-        """Groups of hybrid sharding, and of resharding to fewer ranks."""
-        return self._among(self.shards(ranks), ranks)
+        """Groups of hybrid sharding, and of resharding to fewer ranks.  Refused where more than
+        share the parameters were to keep them: torch takes a divisor only (2.13,
+        torch/distributed/fsdp/_fully_shard/_fsdp_init.py); a single rank has nothing to reshard."""
+        size, asked = self.shards(ranks), self.reshard_after_forward
+        if not isinstance(asked, bool) and asked is not None and asked > size > 1:
+            raise self._undivided(size, asked)
+        return self._among(size, ranks)
+
+    def _undivided(self, shards: int, asked: int) -> Refused:
+        return Refused(
+            f"{shards} ranks that share the parameters do not split into groups of {asked}; "
+            f"true, false or a divisor of {shards} is accepted",
+            ("strategy", "reshard_after_forward"),
+        )
 
     def expert_groups(self, job: Job) -> dict[str, Partition]:
         return self._among(self.sharing(job), job.ranks)

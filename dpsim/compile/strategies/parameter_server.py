@@ -68,8 +68,10 @@ class AsyncServers(Strategy):
               min_shard_bytes, rounded up, and into max_shards at most; servers get them in turn
     lock      shard: a server works on one push after the other; none: on all at once
     threads   pushes that a server works on at once; left out: all
-    apply     bytes of gradients that a server adds up in a second; left out: 10 GB/s on a
-              machine, and no time on an ideal network
+    apply     bytes of gradients that a server adds up in a second; with mode sync the update, when
+              the last of its gradients is added up, goes over all its bytes once more at this rate
+              (in the other modes adding up is the update); left out: 10 GB/s on a machine, and no
+              time on an ideal network
     service   a server's time for a push beside that
     """
 

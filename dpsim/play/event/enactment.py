@@ -19,6 +19,7 @@ from dpsim.core.errors import SimulationError
 from dpsim.play import check_time
 from dpsim.play.clock import Clock
 from dpsim.play.event.actors import Actor
+from dpsim.play.event.bytes_moved import BytesMoved
 from dpsim.play.event.departures import Departures, width_of
 from dpsim.play.event.doings import Doings
 from dpsim.play.event.resources import Mailbox, Meetings, Turnstile
@@ -61,6 +62,7 @@ class Enactment:
         self.links = SharedLinks(self.clock, cache(scene.costs.capacity))
         self.story = Chronicle(scene.ranks, len(scene.seats))
         self.doings = Doings(self.story)
+        self.bytes = BytesMoved(self.story, self.now)
         self.boxes = [Mailbox() for _ in scene.seats]
         self.meetings = Meetings()
         self.gates: dict[str, Turnstile] = {}
@@ -84,6 +86,7 @@ class Enactment:
             actor.begin()
         story.events = self._drain()
         story.end = scene.horizon if scene.horizon is not None else self.now()
+        self.bytes.close(self.links.left(story.end))
         for actor in main:
             if actor.waits is not None:
                 actor.account(actor.waits)
@@ -161,18 +164,17 @@ class Enactment:
         check_time(size, f"{name} has a size that")
         found = Occurrence(f"{name} from {self.place(source)} to {self.place(target)}", NETWORK)
         began = self.now()
-        self.story.sent[source] += size
-        self.story.came[target] += size
-        self.story.moved[source, target] = self.story.moved.get((source, target), 0.0) + size
         found.then(lambda _: self.doings.add(source, target, name, size, began, self.now()))
         plan, made, width = self._plan(self.scene.seats[source], self.scene.seats[target], size)
         # one worker has no others: what shares its link is its own
         alone = plan.seconds if self.scene.ranks > 1 else float("inf")
         flow = _Flow(found, alone, began, self.now)
+        to_go = flow.to_go
         if window is None or not plan.phases:
             flow.carry_out(self.clock, self.links, began, made)
         else:
-            self.departures[source].add(plan, width, window, flow.over)
+            to_go = self.departures[source].add(plan, width, window, flow.over).to_go
+        self.bytes.add(found, to_go, plan.seconds, size, ((source, target),))
         return found
 
     def _plan(self, source: int, target: int, size: float) -> tuple[Plan, Parts, float]:
@@ -200,10 +202,10 @@ class Enactment:
         if complete:
             seats = tuple(self.scene.seats[one] for one in meeting.group)
             plan = self.scene.costs.of(op, seats)
-            for one in meeting.group:
-                self.story.sent[one] += plan.sent
             flow = _Flow(meeting.over, plan.seconds, self.now(), self.now)
             flow.carry_out(self.clock, self.links, self.now(), parts(plan, self.links))
+            ways = tuple((one, None) for one in meeting.group)
+            self.bytes.add(meeting.over, flow.to_go, plan.seconds, plan.sent, ways)
             meeting.over.then(partial(self._met, meeting.group, op, self.now()))
         return meeting.over
 
