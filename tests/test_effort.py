@@ -83,6 +83,22 @@ def test_long_steps_are_counted_on_short_ones(kind: str, split: dict[str, int]) 
     assert effort_of(case).operations == sum(sizes) / len(sizes)
 
 
+@pytest.mark.parametrize(("stages", "count"), [(3, 132), (6, 132)])
+def test_long_interleaved_steps_are_counted_on_what_their_schedule_takes(
+    stages: int, count: int
+) -> None:
+    """64 micro-batches, which are none of the scenario's, are not dealt to 3 stages."""
+    parts = [{"name": f"l{i}", "parameters": [8], "forward": "1 ms", "backward": "2 ms"}
+             for i in range(24)]  # fmt: skip
+    case = case_of(
+        model={"layers": parts}, strategy={"kind": "megatron"}, parallel={"pipeline": stages},
+        cluster={"machine": "dgx-h100", "nodes": 3}, batch={"accumulation": count},
+        schedule={"kind": "interleaved_1f1b", "chunks": 2},
+    )  # fmt: skip
+    sizes = [len(program.ops) for program in case.programs.cast(None).programs]
+    assert effort_of(case).operations == sum(sizes) / len(sizes)
+
+
 def test_neither_routes_nor_plans_are_made_for_it() -> None:
     case = case_of(cluster={"machine": "dgx-h100", "nodes": 4096})
     effort_of(case)

@@ -67,3 +67,19 @@ def test_eight_bits_bring_less_than_twice_kernel_by_kernel_too(compiled: bool) -
     own = {"execution": {"compile": compiled}, "batch": {"per_device": 2}}
     half, eight = (sum(times(dtype, **own).values()) for dtype in ("bf16", "fp8"))
     assert 1.05 < half / eight < 1.5
+
+
+def test_what_stays_in_16_bits_takes_what_it_takes_there_kernel_by_kernel_too() -> None:
+    """The head, and attention over pairs: 8-bit products alone reach less of their peak."""
+    own: dict[str, Any] = {"compute": {}, "execution": {"compile": True}}
+    half, eight = times("bf16", **own), times("fp8", **own)
+    assert eight["lm_head"] == half["lm_head"]
+    device = load_machine("dgx-h100").device
+    tensor = Tensor("w", (4096, 4096))
+    pairs = Layer(name="a", unit="0", tensors=(tensor,), forward_flop=1e12, backward_flop=2e12,
+                  pairs=1e12)  # fmt: skip
+    model = Model(name="m", layers=(pairs,))
+    slow, fast = (
+        layer_times(model, device, "fp8", 1, 0.5, "none", eight=share)[0] for share in (0.85, 1.0)
+    )
+    assert slow == fast

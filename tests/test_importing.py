@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dpsim.cli.app import app
+from dpsim.core.deferred import nx
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import dump_yaml, loads
 from dpsim.machines.exchange import machine_graph, write_graph
@@ -734,6 +735,18 @@ def test_a_graph_of_alike_nodes_becomes_the_machine_that_it_was_drawn_of(
     wires = [each.topology(1).graph.edges(data="link") for each in (one, other)]
     mine, drawn = (sorted((link.bandwidth, link.kind) for _, _, link in each) for each in wires)
     assert mine == drawn
+
+
+def test_wires_of_an_undirected_graph_have_no_order(tmp_path: Path) -> None:
+    graph, other = machine_graph("dgx-1v", 2), nx.Graph()
+    names = [name for name in graph if not name.startswith("node1/")]
+    names += [name for name in reversed(list(graph)) if name.startswith("node1/")]
+    other.graph.update(graph.graph)
+    other.add_nodes_from((name, graph.nodes[name]) for name in names)
+    other.add_edges_from(graph.edges(data=True))
+    nx.write_graphml(other, tmp_path / "nodes.graphml")
+    told = account_of(tmp_path / "nodes.graphml", Wishes()).entries
+    assert any("all 2 nodes are alike" in one.text for one in told)
 
 
 def test_a_graph_whose_nodes_differ_is_refused(tmp_path: Path) -> None:

@@ -117,6 +117,8 @@ def test_every_flag_is_told(tmp_path: Path) -> None:
         ("--tf32 true", "precision.compute", "tf32"),
         ("--tf32 true --bf16 true", "precision.compute", "bf16"),
         ("--ddp_bucket_cap_mb 50", "strategy.bucket_cap_mb", 50),
+        ("--ddp_bucket_cap_mb nan", "strategy.bucket_cap_mb", None),
+        ("--ddp_bucket_cap_mb 1e400", "strategy.bucket_cap_mb", None),
     ],
 )  # fmt: skip
 def test_the_trainer_s_words_of_kernels_are_keys(

@@ -113,6 +113,47 @@ def test_classes_of_both_kinds_derive_from_each_other() -> None:
     assert pickle.loads(pickle.dumps(Again(1, (2,)))) == Again(1, (2,))
 
 
+class Behind:
+    a: int = 1
+    b: int
+
+
+class Sown:
+    a: dataclasses.InitVar[int]
+
+
+class Open:
+    a: int = 1
+
+
+OPEN = dataclasses.dataclass(Open)
+
+
+@pytest.mark.parametrize(
+    ("plain", "bases", "theirs"), [(Behind, (), True), (Kept, (OPEN,), True), (Sown, (), False)]
+)
+def test_what_could_not_be_called_is_refused_where_it_is_declared(
+    plain: type, bases: tuple[type, ...], theirs: bool
+) -> None:
+    body = {"__annotations__": vars(plain)["__annotations__"], "a": vars(plain).get("a", 0)}
+    with pytest.raises(TypeError) as ours:
+        lean(type("Made", bases, dict(body)))
+    if theirs:
+        with pytest.raises(TypeError) as other:
+            dataclasses.dataclass(frozen=True)(type("Made", bases, dict(body)))
+        assert str(other.value).startswith(str(ours.value))
+
+
+def test_a_class_that_says_so_has_no_hash() -> None:
+    @dataclass(frozen=True)
+    class Unhashed:
+        a: int
+        __hash__ = None  # type: ignore[assignment]
+
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Unhashed(1))
+
+
 def test_methods_of_its_own_stay() -> None:
     @dataclass(frozen=True)
     class Own:

@@ -43,7 +43,7 @@ def test_stated_workers_and_cores_bend_a_curve_as_it_was_measured(tmp_path: Path
 
 
 def test_a_rate_is_that_of_a_node(tmp_path: Path) -> None:
-    said = predicted(tmp_path, "1000 images/s per node", {1: 300.0, 16: 1.0})
+    said = predicted(tmp_path, "1,000 images/s per node", {1: 300.0, 16: 1.0})
     assert said[1].predicted == pytest.approx(2000.0, rel=0.01)
 
 
@@ -60,6 +60,10 @@ def test_how_a_bare_rate_is_read_is_told(tmp_path: Path, words: str, told: bool)
         ("8 workers", "loader: which"),
         ("tf.data, 8 threads", "what does a sample take one core"),
         ("torch, 8 workers, tape", "'tape' is not known"),
+        ("torch, 16 workers per node", "'16 workers per node' is not known"),
+        ("torch, 8 workers per GPU, 4 workers", "'4 workers' says workers twice"),
+        ("torch, 8 workers, 1.2.3 ms", "'1.2.3 ms' is not known"),
+        ("1.0.7 images/s", "'1.0.7 images/s' is not known"),
     ],
 )
 def test_words_that_are_not_known_are_refused(tmp_path: Path, loader: str, said: str) -> None:

@@ -81,11 +81,13 @@ class ModelWork:
         efficiency: float,
         recompute: Recompute,
         launched: bool,
+        eight: float = 1.0,
     ) -> tuple[LayerTime, ...]:
         """Of `model`, which is this one or a part of it, as `layer_times` has it; each once."""
         if device is not None and self.execution.cuda_graphs:
             device, launched = floor_of(device, self.execution), False
-        own = (samples, self.precision.compute, efficiency, recompute, launched, device, model)
+        dtype = self.precision.compute
+        own = (samples, dtype, efficiency, recompute, launched, eight, device, model)
         if isinstance(samples, Many) or isinstance(efficiency, Many):
             return _times(*own)  # which are not looked up: they are equal to no others
         return self._times.known(_times, *own)
@@ -202,23 +204,36 @@ class Pace:
             least = max(device.launch_overhead, self.least)
             device = replace(device, launch_overhead=least) if self.least else device
         try:
-            return work.times(model, device, samples, efficiency, self.recompute, self.launched)
+            return work.times(
+                model, device, samples, efficiency, self.recompute, self.launched, self._eight(kind)
+            )
         except ValueError as error:
             raise Refused(str(error), ("model",)) from None
 
     def efficiency(self, kind: int = 0) -> float:
         """Share of the device's peak that kernels reach: as given, else as fitted for devices of
-        its generation in this dtype, else DEFAULT_EFFICIENCY; of products alone where kernels are
-        known."""
+        its generation in this dtype, else DEFAULT_EFFICIENCY; of 16-bit products alone where
+        kernels are known."""
         given, device = self.compute.efficiency, self.kinds[kind]
         if given is not None or device is None:
             return DEFAULT_EFFICIENCY if given is None else given
-        half = self.work.precision.compute in HALF
-        eight = PRODUCTS_SHARE if self.work.precision.compute == "fp8" else 1.0
-        if self.work.execution.kernelwise and half and device.generation in PRODUCTS:
-            return PRODUCTS[device.generation] * eight
+        if self._kernelwise(device):
+            return PRODUCTS[device.generation]
         found = fitted(f"{self._class_of(device)}.efficiency", device)
         return found or DEFAULT_EFFICIENCY
+
+    def _eight(self, kind: int) -> float:
+        """Share of that efficiency that products in 8 bits reach: all of one that is given, or is
+        fitted to whole steps."""
+        device, eight = self.kinds[kind], self.work.precision.compute == "fp8"
+        own = eight and self.compute.efficiency is None and self._kernelwise(device)
+        return PRODUCTS_SHARE if own else 1.0
+
+    def _kernelwise(self, device: Device | None) -> bool:
+        """Whether it is known what products alone reach on `device`."""
+        half = self.work.precision.compute in HALF
+        known = device is not None and device.generation in PRODUCTS
+        return self.work.execution.kernelwise and half and known
 
     @property
     def device_class(self) -> str:
@@ -237,11 +252,14 @@ def _times(
     efficiency: float,
     recompute: Recompute,
     launched: bool,
+    eight: float,
     device: Device | None,
     model: Model,
 ) -> tuple[LayerTime, ...]:
     """What tells them apart soonest comes first."""
-    return layer_times(model, device, dtype, samples, efficiency, recompute, floor=not launched)
+    return layer_times(
+        model, device, dtype, samples, efficiency, recompute, floor=not launched, eight=eight
+    )
 
 
 def _sum(times: tuple[LayerTime, ...]) -> float:

@@ -2,8 +2,10 @@
 
 ``dataclasses.dataclass`` compiles six methods for every class: half a millisecond each time dpsim
 starts, of hundreds of classes of which a command uses few.  Here classes share all of them but
-``__init__``, which is compiled when a class is first called.  Everything else is the standard
-library's: fields, `replace`, `asdict`, what is equal, what a hash depends on, and what is refused.
+``__init__``, which is compiled when a class is first called; until then `inspect.signature` shows
+``(*args, **given)``.  Everything else is the standard library's: fields, `replace`, `asdict`, what
+is equal, what a hash depends on, and what is refused of fields and bases where a class is declared.
+`InitVar`s alone are refused here and not there.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 #: where a class keeps what gives the values that are compared, and those that its hash depends on
 _COMPARED, _HASHED = "__lean_compared__", "__lean_hashed__"
+_INITVAR = "_FIELD_INITVAR"
 Values = Callable[[Any], tuple[Any, ...]]
 
 
@@ -125,6 +128,22 @@ def _parameter(one: dataclasses.Field[Any], names: dict[str, Any]) -> str:
     return f"{one.name}=_default_{one.name}"
 
 
+def _check_fields(cls: Any) -> None:
+    """Raises TypeError for fields that ``__init__`` could not take, when `cls` is declared."""
+    own: dict[str, dataclasses.Field[Any]] = cls.__dataclass_fields__
+    kept = {one.name for one in dataclasses.fields(cls)}
+    defaulted = ""
+    for one in own.values():
+        if one.name not in kept:
+            if getattr(one._field_type, "name", "") == _INITVAR:  # type: ignore[attr-defined]
+                raise TypeError(f"field {one.name!r} is an InitVar: use dataclasses.dataclass")
+        elif one.init and not one.kw_only:
+            if (one.default, one.default_factory) != (dataclasses.MISSING, dataclasses.MISSING):
+                defaulted = one.name
+            elif defaulted:
+                raise TypeError(f"non-default argument {one.name!r} follows default argument")
+
+
 @contextlib.contextmanager
 def _bases_thawed(cls: type) -> Iterator[None]:
     """While bases of `cls` count as not frozen: else only frozen classes may derive from them."""
@@ -134,6 +153,8 @@ def _bases_thawed(cls: type) -> Iterator[None]:
         if "__dataclass_params__" in base.__dict__
     ]
     frozen = [params for params in known if params.frozen]
+    if len(frozen) < len(known):
+        raise TypeError("cannot inherit frozen dataclass from a non-frozen one")
     for params in frozen:
         params.frozen = False
     try:
@@ -150,6 +171,7 @@ def lean(cls: Any, *, init: bool = True, repr: bool = True, eq: bool = True,
     cls.__doc__ = cls.__doc__ or f"{cls.__name__}."  # or its signature would be worked out for it
     with _bases_thawed(cls):
         dataclasses.dataclass(init=False, repr=False, eq=False, kw_only=kw_only)(cls)
+    _check_fields(cls)
     params: Any = cls.__dataclass_params__
     params.init, params.repr, params.eq, params.frozen = init, repr, eq, True
     shared = {"__setattr__": _setattr, "__delattr__": _delattr}
@@ -159,7 +181,8 @@ def lean(cls: Any, *, init: bool = True, repr: bool = True, eq: bool = True,
         shared["__repr__"] = _repr
     if eq:
         shared["__eq__"] = _eq
-        if own.get("__hash__") is None:  # none of its own: Python says None beside an own __eq__
+        none = "__eq__" in own and own.get("__hash__") is None  # Python says None beside an __eq__
+        if none or "__hash__" not in own:
             cls.__hash__ = _hash
     for name, method in shared.items():
         if name not in own:

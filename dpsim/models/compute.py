@@ -85,9 +85,12 @@ def layer_times(
     recompute: Recompute,
     *,
     floor: bool = True,
+    eight: float = 1.0,
 ) -> tuple[LayerTime, ...]:
     """Durations of every layer for a micro-batch of `samples` samples.
 
+    `efficiency` is the share of the peak that is reached, and products in 8 bits reach `eight` of
+    that share.
     `floor`: kernels take the device's launch overhead at least; not where the host's launches are
     played by themselves (dpsim/compile/host.py).  Raises ValueError where a layer states no
     duration and there is no device to derive one from.
@@ -97,9 +100,9 @@ def layer_times(
     if device is None:
         return tuple(_layer_time(layer, None, samples, recompute) for layer in model.layers)
     rest = Roofline(device, rest_of(dtype), efficiency)
-    eight = Roofline(device, dtype, efficiency)
+    cast = Roofline(device, dtype, efficiency, eight)
     return tuple(
-        _layer_time(layer, eight if is_cast(layer, dtype) else rest, samples, recompute)
+        _layer_time(layer, cast if is_cast(layer, dtype) else rest, samples, recompute)
         for layer in model.layers
     )
 
@@ -116,20 +119,22 @@ def beyond_peak(model: Model, dtype: str) -> float:
 
 @dataclass(frozen=True)
 class Roofline:
-    """A device that computes in `dtype` and reaches the share `efficiency` of its peak."""
+    """A device that computes in `dtype` and reaches the share `efficiency` of its peak; products in
+    8 bits reach `eight` of that share."""
 
     device: Device
     dtype: str
     efficiency: float
+    eight: float = 1.0
 
     def bound(
         self, flop: float, elements: float, parameters: float, kernels: int, pairs: float = 0.0
     ) -> tuple[float, str]:
         """What one pass takes [s], and what bounds it; `pairs` of the FLOP are attention's."""
         moved = elements * working_bytes(self.dtype) + parameters * DTYPE_BYTES[self.dtype]
-        attention = pairs * (self.peak / self.peak_of_rest - 1.0)
+        attention = pairs * (self.peak * self.eight / self.peak_of_rest - 1.0)
         times = {
-            "compute": (flop + attention) / (self.peak * self.efficiency),
+            "compute": (flop + attention) / self.reached,
             "memory_bandwidth": moved / self.device.memory_bandwidth,
             "host": kernels * self.device.launch_overhead,
         }
@@ -137,13 +142,12 @@ class Roofline:
 
     def one_by_one(self, own: PassWork, parameters: float, kernels: int) -> tuple[float, str]:
         """What one pass takes whose kernels run one after the other [s], and what bounds it."""
-        peak, width = self.peak, working_bytes(self.dtype)
-        moved = own.products * width + parameters * DTYPE_BYTES[self.dtype]
+        moved = own.products * working_bytes(self.dtype) + parameters * DTYPE_BYTES[self.dtype]
         share = self.efficiency if own.pace is None else own.pace
         attention = own.pairs / (self.peak_of_rest * share) if share else 0.0
         busy, bound = longest(
             {
-                "compute": (own.flop - own.pairs) / (peak * self.efficiency),
+                "compute": (own.flop - own.pairs) / self.reached,
                 "memory_bandwidth": moved / self.device.memory_bandwidth,
             }
         )
@@ -156,6 +160,11 @@ class Roofline:
     def peak(self) -> float:
         """What products could reach [FLOP/s]."""
         return self.device.peak_for(self.dtype)
+
+    @property
+    def reached(self) -> float:
+        """What products do reach [FLOP/s]."""
+        return self.peak * self.efficiency * self.eight
 
     @property
     def peak_of_rest(self) -> float:

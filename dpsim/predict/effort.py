@@ -10,6 +10,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.variant import with_micro_batches
 from dpsim.compile.program import Cast
 from dpsim.core.lean import dataclass
+from dpsim.core.record import Refused
 
 #: micro-batches of a step beyond which operations are counted on two shorter steps
 COUNTED = 64
@@ -141,12 +142,22 @@ def _apart(cast: Cast) -> bool:
 
 def _operations(case: Case) -> float:
     """Operations of a rank in a step: long steps grow by as much with every micro-batch."""
-    count = case.scenario.batch.accumulation
-    few = max(COUNTED, 2 * case.mesh.pipeline)  # as schedules of two chunks a rank take
-    if count <= 2 * few:
-        return _counted(case)
-    one, other = (_counted(with_micro_batches(case, n)) for n in (few, 2 * few))
-    return one + (other - one) / few * (count - few)
+    count, stages = case.scenario.batch.accumulation, case.mesh.pipeline
+    least = max(COUNTED, 2 * stages)
+    for few in range(least, least + stages):  # one of them is a multiple of the stages
+        if count > 2 * few and _taken(case, few) and _taken(case, 2 * few):
+            one, other = (_counted(with_micro_batches(case, n)) for n in (few, 2 * few))
+            return one + (other - one) / few * (count - few)
+    return _counted(case)
+
+
+def _taken(case: Case, count: int) -> bool:
+    """Whether the schedule of `case` takes so many micro-batches."""
+    try:
+        case.programs.layout.schedule.refuse(case.mesh.pipeline, count)
+    except Refused:
+        return False
+    return True
 
 
 def _counted(case: Case) -> float:

@@ -26,14 +26,17 @@ _KINDS = (
     (r"(nvidia )?dali", "dali"), (r"web ?dataset", "webdataset"),
     (r"streaming|hugging ?face( streaming)?", "streaming"),
 )  # fmt: skip
-_RATE = re.compile(r"(\d[\d.]*) ?(images|samples)/s( (?:per|a) node)?")
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_RATE = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?) ?(images|samples)/s( (?:per|a) node)?")
+#: of whom a row says its workers: as dpsim has them, of each process
+_EACH = "(?:per|a) (?:gpu|device|process|rank)"
 #: and what its numbers mean
 _PARTS: tuple[tuple[str, Callable[..., dict[str, Any]]], ...] = (
-    (r"(\d+) (?:workers?|threads?)(?: (?:per|a) \w+)?", lambda n: {"workers": int(n)}),
+    (rf"(\d+) (?:workers?|threads?)(?: {_EACH})?", lambda n: {"workers": int(n)}),
     (r"(\d+) (?:physical )?cores(?: (?:per|a) node)?", lambda n: {"cores": {"physical": int(n)}}),
     (r"prefetch:? (\d+)", lambda n: {"prefetch": int(n)}),
-    (r"(\d[\d.]*) ?(us|ms|s)(?: (?:per|a) sample)?", lambda n, unit: {"decode": f"{n} {unit}"}),
-    (r"(\d[\d.]*) ?([km]?)b(?: (?:per|a) sample)?",
+    (rf"{_NUMBER} ?(us|ms|s)(?: (?:per|a) sample)?", lambda n, unit: {"decode": f"{n} {unit}"}),
+    (rf"{_NUMBER} ?([km]?)b(?: (?:per|a) sample)?",
      lambda n, unit: {"sample_bytes": f"{n} {unit.replace('m', 'M')}B"}),
 )  # fmt: skip
 _NONE = re.compile(r"synthetic( data)?|dummy( data)?|none|no limit")
@@ -52,10 +55,13 @@ def input_of(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str
     if rate := _RATE.fullmatch(text):
         if not rate[3]:
             notes.append(f"loader: {rate[0]} is taken as what each node is fed")
-        return {"input": {"rate": f"{rate[1]} {rate[2]}/s"}}
+        return {"input": {"rate": f"{rate[1].replace(',', '')} {rate[2]}/s"}}
     given: dict[str, Any] = {}
     for part in re.split(r"\s*[,;+]\s*", text):
-        given |= _part(part)
+        more = _part(part)
+        if twice := given.keys() & more.keys():
+            raise Refused(f"loader: {part[:60]!r} says {min(twice)} twice; say it once")
+        given |= more
     return {"input": _whole(given, model, notes)}
 
 

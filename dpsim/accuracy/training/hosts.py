@@ -18,11 +18,12 @@ COPY = 9e-6
 #: (embedding, norm, head): huggingface/nanotron at 0e0a27ea, src/nanotron/models/llama.py
 OF_BLOCK, BESIDE = 6, 3
 #: time to issue one of a block's kernels, as a hand-tuned library has them, where its linear layers
-#: are split [s]: 2.9 to 3.1 ms a block, 39 kernels and their exchanges, whatever the micro-batch,
-#: of what huggingface/nanotron ran with one to two sequences on 2 to 8 H100 (playbook's
-#: benchmarks_interactive.html).  A split layer is a Python function either way, of an exchange, up
-#: to three products and their views, with hooks that add each gradient in fp32 (src/nanotron/
-#: parallel/tensor_parallel/functional.py, optim/gradient_accumulator.py)
+#: are split [s]: 3.4 ms a block and micro-batch, of 45 kernels.  What huggingface/nanotron ran with
+#: one to two sequences on 2 to 8 H100 took 4.5 ms, whatever the micro-batch, of which about 1 ms
+#: are exchanges (its playbook's benchmarks_interactive.html; docs/assumptions.md, A92).  A split
+#: layer is a Python function either way, of an exchange, up to three products and their views, with
+#: hooks that add each gradient in fp32 (src/nanotron/parallel/tensor_parallel/functional.py,
+#: optim/gradient_accumulator.py)
 ISSUE = 75e-6
 
 

@@ -94,5 +94,9 @@ def _part(graph: networkx.Graph[Any], names: Mapping[str, str]) -> networkx.Grap
 
 def _same(one: networkx.Graph[Any], other: networkx.Graph[Any]) -> bool:
     """Whether two nodes have the same vertices and wires."""
-    edges = ({(a, b): more for a, b, more in graph.edges(data=True)} for graph in (one, other))
+    directed = one.is_directed()  # else a wire's ends come in the order of the vertices
+    edges = (
+        {(a, b) if directed or a <= b else (b, a): more for a, b, more in graph.edges(data=True)}
+        for graph in (one, other)
+    )
     return set(one) == set(other) and next(edges) == next(edges)

@@ -7,6 +7,7 @@ src/accelerate/utils/dataclasses.py (`DynamoBackend`, `TorchDynamoPlugin`); mode
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -65,9 +66,10 @@ def fill(started: Started) -> None:
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    return number if math.isfinite(number) else None
 
 
 def _compile_flags(started: Started) -> None:
