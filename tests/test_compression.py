@@ -13,6 +13,7 @@ from plugged import plugged
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+import dpsim
 from dpsim.cases.case import Case
 from dpsim.compile.program import Program
 from dpsim.core.record import Refused
@@ -217,3 +218,22 @@ def test_torch_built_without_nccl_refuses_the_bf16_hook_and_takes_fp16(tmp_path:
         wrapped.register_comm_hook(None, default_hooks.fp16_compress_hook)
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "idle"), [([1000, 8000], True), ([[1000, 800], 8000], False)]
+)
+def test_powersgd_says_where_it_has_no_matrix(parameters: list[Any], idle: bool) -> None:
+    """And quotes no accuracy of what it does not do."""
+    layer = {"name": "a", "parameters": parameters, "forward": "1 ms", "backward": "2 ms"}
+    data = {
+        "model": {"dtype": "fp32", "layers": [layer]},
+        "cluster": {"ranks": 4},
+        "collective": {"backend": "ideal", "latency": "0 s", "bandwidth": "1 GB/s"},
+        "strategy": {"kind": "ddp"},
+        "optimizer": {"kind": "none"},
+        "compression": {"kind": "powersgd", "rank": 2, "start_iteration": 2},
+    }
+    warned = [text for text in dpsim.predict(data).warnings if text.startswith("compression: ")]
+    assert any("powersgd changes nothing" in text for text in warned) == idle
+    assert any("arXiv:1905.13727" in text for text in warned) != idle

@@ -151,3 +151,17 @@ def test_accelerate_s_compiler_is_a_key_where_kernels_are_counted(tmp_path: Path
 def test_a_count_of_zero_is_not_taken_for_unsaid(text: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match="less than 1"):
         bring(tmp_path, text, model="resnet50")
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--gradient_accumulation_steps -4", "-4: less than 1"),
+        ("--gradient_accumulation_steps 1000000000000", "more than 999,999,999"),
+    ],
+)
+def test_a_count_out_of_range_is_not_said_to_be_elsewhere(
+    flags: str, said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Refused, match=said):
+        bring(tmp_path, TRAINER + flags, model="resnet50")

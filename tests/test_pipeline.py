@@ -212,6 +212,17 @@ def test_a_long_step_of_two_chunks_is_played_shortened_with_the_same_result() ->
         assert shortened.step_time(case) == pytest.approx(whole, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("m", "backward", "longer"), [(5, 2.0, 1.0), (6, 2.0, 0.0), (8, 2.0, 0.0), (8, 4.0, -3.0)]
+)
+def test_zb2p_is_shorter_than_zb1p_only_where_weights_take_longer_than_forward(
+    m: int, backward: float, longer: float
+) -> None:
+    """On 4 ranks from 2 x 4 - 2 micro-batches on; below it takes longer."""
+    one, two = (step_time(toy(4, m, {"kind": k}, backward=backward)) for k in ("zb1p", "zb2p"))
+    assert two - one == pytest.approx(longer * 1e-3, abs=1e-9)
+
+
 @pytest.mark.parametrize("kind", ["zb2p", "zbv"])
 def test_a_long_step_is_played_by_short_ones_that_fill_its_pipeline(kind: str) -> None:
     """2p - 1 micro-batches do: below, each further one takes less than in a long step."""

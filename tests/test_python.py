@@ -248,3 +248,29 @@ def test_a_graph_that_is_no_node_is_refused(edges: list[Any], said: str) -> None
     graph.add_edges_from(edges)
     with pytest.raises(dpsim.Refused, match=said):
         dpsim.machine_of(graph, device="h100-sxm")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("<graphml", '<!DOCTYPE g [<!ENTITY lol "ha">]><graphml', "declares entities"),
+        (">32000000000.0<", ">x<", "edge gpu0 – .*: bandwidth_bytes_per_s 'x' is not a number"),
+        (">0</data>", ">inf</data>", "node gpu0: node 'inf' is not a whole number"),
+        ("</graphml>", "", "no element found: line"),
+    ],
+)
+def test_a_broken_graph_file_is_refused_in_plain_words(
+    old: str, new: str, said: str, tmp_path: Path
+) -> None:
+    graph: nx.DiGraph[str] = nx.DiGraph()
+    graph.add_node("gpu0", node=0)
+    graph.add_edge("gpu0", "gpu1", bandwidth_bytes_per_s=32e9)
+    text = graph_text(graph, ".graphml")
+    assert old in text
+    path = tmp_path / "node.graphml"
+    path.write_text(text.replace(old, new, 1), "utf-8")
+    with pytest.raises(dpsim.Refused, match=f"node.graphml: .*{said}"):
+        dpsim.machine_of(path, device="h100-sxm")
+    path.write_bytes(text.encode("utf-16"))
+    with pytest.raises(dpsim.Refused, match="UTF-16, and UTF-8 is read"):
+        dpsim.machine_of(path, device="h100-sxm")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dpsim
+from dpsim.cases.chapters import Chapters
 from dpsim.core.record import Refused
+from dpsim.describe.scenario import load
+from dpsim.predict.forecast import forecast
 
 SIZE = 1e9  # B of parameters
 LINK = {"between": ["a", "b"], "bandwidth": "0.5 GB/s", "latency": "10 ms"}
@@ -121,6 +126,19 @@ def test_servers_at_a_site_want_sites() -> None:
         del data[key]
     with pytest.raises(Refused, match=r"strategy.at: names sites, and there is one cluster"):
         point(data)
+
+
+def test_a_far_worker_that_keeps_near_ones_playing_is_refused_before_playing() -> None:
+    """36 clocks of the far worker are 1.2 million of the near one; where it waits they are few."""
+    slow = apart(links=[{**LINK, "bandwidth": "50 kB/s"}])
+    with pytest.raises(Refused, match=r"worker 1 takes 4e\+04 s .* horizon: 100000 s is accepted"):
+        dpsim.predict(slow)
+    loaded = load({**slow, "horizon": "100000 s"}, Path(), "")
+    assert re.fullmatch("2 ranks take about [0-9]+ s", forecast(loaded, Chapters()))
+    bound = apart(links=slow["links"], strategy=servers(at=["a"], mode="ssp", bound=2))
+    assert point(bound)["updates_per_s"] == pytest.approx(
+        2 / (1 + 2 * (0.01 + SIZE / 5e4)), rel=0.1
+    )
 
 
 def test_a_link_carries_no_more_than_it_can_however_short_the_play() -> None:

@@ -47,6 +47,12 @@ def test_a_rate_is_that_of_a_node(tmp_path: Path) -> None:
     assert said[1].predicted == pytest.approx(2000.0, rel=0.01)
 
 
+@pytest.mark.parametrize(("words", "told"), [("", True), (" per node", False)])
+def test_how_a_bare_rate_is_read_is_told(tmp_path: Path, words: str, told: bool) -> None:
+    _, one = predicted(tmp_path, f"1000 images/s{words}", {1: 300.0, 16: 1.0})
+    assert ("1000 images/s is taken as what each node is fed" in str(one)) == told
+
+
 @pytest.mark.parametrize(
     ("loader", "said"),
     [

@@ -59,16 +59,25 @@ def test_each_step_sends_what_the_algorithm_sends_in_it(knobs: tuple[int, int, i
 
 @pytest.mark.parametrize("knobs", KNOBS)
 def test_a_whole_run_has_as_many_exchanges_of_each_kind(knobs: tuple[int, int, int, int]) -> None:
-    """The last stage has no end; in it, and of the others, one exchange is rounding."""
-    found, begun = {"whole": 0.0, "signs": 0.0, "signs of a sum": 0.0}, 0.0
+    """To the step: what is left over of rounds that a stage or the run cuts is told apart."""
+    found, begun = dict.fromkeys(("whole", "signs", "signs of a sum", "nothing"), 0.0), 0.0
     codec = named(knobs)
     for last, phase in [*codec.phases(300.0), (300.0, codec)]:
-        found[said(phase)] += (last - begun) / (1 if phase is None else phase.period)
+        rounds = (last - begun) / (1 if phase is None else phase.period)
+        found[said(phase)] += rounds
+        found["nothing"] += last - begun - rounds
         begun = last
     counted = stepped(*knobs, 300)
-    for kind, many in found.items():
-        most = 5 if kind == "signs of a sum" else 0
-        assert many == pytest.approx(counted.count(kind), abs=most), kind
+    assert found == {kind: counted.count(kind) for kind in found}
+
+
+def test_the_time_to_train_is_that_of_all_its_steps() -> None:
+    knobs = {"var_freeze_step": 2, "var_update_scaler": 1, "local_step_scaler": 3}
+    (point,) = predict(case_of(knobs, training={"samples": 4 * 17}).scenario).computed
+    each = (case_of(knobs, iteration=k).scenario for k in range(1, 18))
+    whole = sum(predict(one).computed[0].step_time_s for one in each)
+    assert point.run is not None
+    assert point.run.time_s == pytest.approx(whole, rel=1e-12)
 
 
 def case_of(compression: dict[str, Any], **rest: Any) -> Case:

@@ -168,22 +168,53 @@ def _save(document: Mapping[str, Any], out: Path) -> None:
 
 
 def read_graph(path: str | Path) -> networkx.Graph[Any]:
-    """The graph in a GraphML file, or in one of node-link JSON."""
-    from defusedxml import ElementTree  # entities are refused before NetworkX sees the text
-
-    text = read_bytes(Path(path), MAX_BYTES).decode("utf-8", errors="replace")
-    found: networkx.Graph[Any]
+    """The graph in a GraphML file, or in one of node-link JSON.  Raises Refused for others."""
+    raw = read_bytes(Path(path), MAX_BYTES)
+    text = raw.decode("utf-8", errors="replace").lstrip("\ufeff").lstrip()
     try:
-        if text.lstrip().startswith("<"):
-            ElementTree.fromstring(text)
-            found = nx.parse_graphml(text)
-        else:
-            found = _linked(json.loads(text))
-    except (ElementTree.ParseError, ValueError, KeyError, TypeError, nx.NetworkXException) as error:
-        raise Refused(
-            f"{path}: is neither GraphML nor node-link JSON: {str(error)[:200]}"
-        ) from None
+        if text[:1] not in ("<", "{"):
+            wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")
+            said = "it is UTF-16, and UTF-8 is read" if wide else "it begins with neither < nor {"
+            raise Refused(said)
+        return _marked_up(text) if text[0] == "<" else _linked(json.loads(text))
+    except KeyError as error:
+        said = f"{str(error)[:60]} is missing or unknown in it"
+    except (TypeError, AttributeError):
+        said = "it is not laid out as NetworkX's node_link_data is"
+    except (ValueError, SyntaxError, nx.NetworkXException) as error:
+        said = str(error)[:200]
+    raise Refused(f"{path}: is neither GraphML nor node-link JSON: {said}")
+
+
+def _marked_up(text: str) -> networkx.Graph[Any]:
+    """The graph of GraphML, each value of which is what its key says."""
+    from defusedxml import DefusedXmlException, ElementTree  # before NetworkX sees the text
+
+    try:
+        root = ElementTree.fromstring(text)
+    except DefusedXmlException:
+        raise Refused("it declares entities, which are not read; take them out") from None
+    keys = {key.get("id"): key for key in root.iterfind(".//{*}key")}
+    for one in (*root.iterfind(".//{*}node"), *root.iterfind(".//{*}edge")):
+        ends = f"edge {one.get('source')} – {one.get('target')}"
+        place = ends if one.tag.endswith("edge") else f"node {one.get('id')}"
+        for data in one.iterfind("{*}data"):
+            _check_value(keys.get(data.get("key")), data.text or "", place)
+    found: networkx.Graph[Any] = nx.parse_graphml(text)
     return found
+
+
+def _check_value(key: Any, text: str, place: str) -> None:
+    """Refuse a text that is no number where its key wants one."""
+    kind = "" if key is None else key.get("attr.type", "")
+    if kind not in ("int", "long", "float", "double"):
+        return
+    try:
+        _ = int(text) if kind in ("int", "long") else float(text)
+    except ValueError:
+        wanted = "a whole number" if kind in ("int", "long") else "a number"
+        name = key.get("attr.name", key.get("id"))
+        raise Refused(f"{place[:90]}: {name} {text[:40]!r} is not {wanted}") from None
 
 
 def _linked(data: Mapping[str, Any]) -> networkx.Graph[Any]:

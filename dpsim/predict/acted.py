@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -16,13 +15,8 @@ from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.play.event.enactment import enact
 from dpsim.play.scene import Chronicle, Scene, Update
-from dpsim.predict.effort import shown
+from dpsim.predict.acted_effort import check_effort, scene_of
 
-#: rough CPU seconds for a worker's clock: beside its servers, for each of them, and for each worker
-#: that may share its links (2-core x86-64, ResNet-50 on 4 to 64 workers and 1 to 4 servers)
-CLOCK, OF_SERVER, OF_BOTH = 2e-4, 2e-4, 4e-5
-#: seconds of a single play, as estimated, beyond which it is refused
-LIMIT = 3600.0
 _ROUNDING = 1e-9
 
 
@@ -179,30 +173,6 @@ def act(
 ) -> Acted:
     """Play `case`, whose workers behave: over `at_most` clocks where anything is random, or over
     `clocks` anyhow.  Raises Refused where that would take too long."""
-    scene = case.stage_set.scene(stretch or Stretch(), quiet=quiet, at_most=at_most)
-    scene = replace(scene, clocks=clocks or scene.clocks)
+    scene = scene_of(case, stretch, quiet=quiet, at_most=at_most, clocks=clocks)
     check_effort(case, scene)
     return Acted(case, scene, enact(scene))
-
-
-def check_effort(case: Case, scene: Scene) -> None:
-    """Refuse a play that would take longer than LIMIT, as its clocks without waiting tell, and one
-    in which no time passes."""
-    slowness = case.batches.slowness(max(case.shares)) * case.scenario.batch.accumulation
-    slowness = slowness + case.scenario.host.serial
-    if not slowness.max() > 0:
-        if case.costs.plan("send", (0, 1), 1e6).seconds > 0:
-            return
-        raise Refused("a clock takes no time: neither layers nor network take any", ("model",))
-    longest = scene.horizon or float(slowness.max()) * (scene.clocks + scene.warmup)
-    if not slowness.min() > 0:
-        return
-    clocks = float((longest / slowness).sum())
-    seconds = clocks * (CLOCK + (OF_SERVER + OF_BOTH * scene.ranks) * scene.servers)
-    if seconds > LIMIT:
-        raise Refused(
-            f"{clocks:,.0f} clocks of {scene.ranks:,} workers would take about {shown(seconds)} to "
-            f"play; a single play may take {shown(LIMIT)}: fewer workers, a shorter horizon or "
-            "fewer variability.steps are accepted",
-            ("horizon",) if scene.horizon else ("cluster",),
-        )

@@ -8,6 +8,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
 from dpsim.core import capacity, told
 from dpsim.describe.scenario import Loaded, Scenario
+from dpsim.predict.acted_effort import acted_seconds
 from dpsim.predict.affordable import affordable
 from dpsim.predict.effort import effort_of, shown
 from dpsim.predict.prediction import Prediction, predict
@@ -26,7 +27,8 @@ def forecast(loaded: Loaded, shared: Chapters) -> str:
     seconds, size, ranks = max(found, key=lambda one: (max(one[0] / LONG, one[1] / much), one))
     if seconds <= LONG and size <= much:
         return ""
-    return f"{ranks:,} ranks take about {shown(seconds)} and {capacity.shown(size)} of memory"
+    memory = f" and {capacity.shown(size)} of memory" if size else ""
+    return f"{ranks:,} ranks take about {shown(seconds)}{memory}"
 
 
 def foretold(loaded: Loaded, say: Callable[[str], None], tell: told.Told) -> Prediction:
@@ -42,6 +44,8 @@ def _taken(point: Scenario, loaded: Loaded, shared: Chapters) -> tuple[float, fl
     why."""
     case = Case(point, loaded.base, shared=shared)
     try:
+        if point.strategy.behaves:
+            return acted_seconds(case), 0.0, case.ranks
         effort = effort_of(case)
         engines = effort.appetites("event" if point.detail == "rounds" else point.engine)
         engine = min(engines, key=effort.seconds)

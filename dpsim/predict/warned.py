@@ -8,6 +8,10 @@ from collections.abc import Iterator, Sequence
 from dpsim.cases.case import Case
 from dpsim.cases.coverage import notes
 from dpsim.cases.stage_memory import cuts_that_fit
+from dpsim.compile.compressed import payload_of
+from dpsim.compile.compression import Compression
+from dpsim.compile.job import gradients_of
+from dpsim.core.plugins import name_of
 from dpsim.describe.convergence import needed
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
@@ -282,12 +286,20 @@ def _unsettled(cases: Sequence[Case]) -> Iterator[str]:
         )
 
 
+def _codec_notes(case: Case, codec: Compression) -> tuple[str, ...]:
+    """What is published of a compression, or why it changes nothing here."""
+    gradients = gradients_of(case.job(max(case.shares)))
+    every = payload_of(gradients, range(len(gradients))) if gradients else None
+    why = codec.idle(every) if every else None
+    return (f"{name_of(codec)} changes nothing: {why}",) if why else codec.notes()
+
+
 def _strategy_notes(cases: Sequence[Case]) -> list[str]:
     """What strategies say of themselves, each sentence once per number of ranks."""
     found: dict[str, None] = {}
     for case in cases:
         if codec := case.scenario.compressed:
-            found |= dict.fromkeys(f"compression: {text}" for text in codec.notes())
+            found |= dict.fromkeys(f"compression: {text}" for text in _codec_notes(case, codec))
             if case.scenario.training is not None and not codec.learns_alike_with(
                 case.scenario.optimizer.kind
             ):

@@ -27,7 +27,7 @@ _KINDS = (
     (r"streaming|hugging ?face( streaming)?", "streaming"),
 )  # fmt: skip
 _NUMBER = r"(\d+(?:\.\d+)?)"
-_RATE = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?) ?(images|samples)/s(?: (?:per|a) node)?")
+_RATE = re.compile(r"(\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?) ?(images|samples)/s( (?:per|a) node)?")
 #: of whom a row says its workers: as dpsim has them, of each process
 _EACH = "(?:per|a) (?:gpu|device|process|rank)"
 #: and what its numbers mean
@@ -53,6 +53,8 @@ def input_of(row: TrainingRow, model: ModelChoice, notes: list[str]) -> dict[str
     if _NONE.fullmatch(text):
         return {"input": {"limiting": False}}
     if rate := _RATE.fullmatch(text):
+        if not rate[3]:
+            notes.append(f"loader: {rate[0]} is taken as what each node is fed")
         return {"input": {"rate": f"{rate[1].replace(',', '')} {rate[2]}/s"}}
     given: dict[str, Any] = {}
     for part in re.split(r"\s*[,;+]\s*", text):

@@ -118,6 +118,10 @@ class Compression:
         before = (phase.compression for phase in self.phases(inf) if iteration <= phase.last)
         return next(before, self)
 
+    def idle(self, payload: Payload) -> str | None:
+        """Why all of `payload` travels as it would without; None where something does not."""
+        return None
+
     def break_even_density(self, ranks: int) -> float | None:
         """The share of elements at which it sends as much as a dense ring; None where it has no
         such share."""

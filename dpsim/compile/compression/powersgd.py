@@ -69,6 +69,14 @@ class PowerSgd(LowRank):
             kept |= {"error feedback": float(payload.bytes), "copies of buckets": payload.bytes}
         return kept
 
+    def idle(self, payload: Payload) -> str | None:
+        if self.split(payload)[0]:
+            return None
+        return (
+            "no tensor is a matrix that its factors are smaller than; explicit layers give "
+            "matrices as `parameters: [[4096, 1024]]`"
+        )
+
     def split(self, payload: Payload) -> tuple[list[_Matrix], list[int]]:
         """The matrices that become factors, and the sizes of what travels as it is."""
         matrices, vectors = [], []

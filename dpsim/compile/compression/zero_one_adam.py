@@ -73,16 +73,33 @@ class ZeroOneAdam(Codec):
         raise AssertionError("the last stage has no end")
 
     def phases(self, steps: float) -> tuple[Prelude, ...]:
-        """How many steps each takes: gradients that travel whole, signs of them, and every local
-        interval but the last.  Whole ones come in between; only their number counts here."""
+        """How many steps there are of each kind: gradients that travel whole, signs of them, and
+        of those that are no part of a settled round, exchanges and local steps.  They come in
+        between each other; only their numbers count here."""
         until = min(self.var_freeze_step + 1, steps)
-        ends = [float(self._whole_until(until)), float(until)]
-        found = [Prelude(ends[0], None), Prelude(ends[1], self._signs)]
-        for interval, length in self._stages():
-            if length < inf:
-                ends.append(min(ends[-1] + length, steps))
-                found.append(Prelude(ends[-1], self._every(interval)))
+        end = float(until)
+        found = [Prelude(float(self._whole_until(until)), None), Prelude(end, self._signs)]
+        exchanges, alone = self._unsettled(steps) if until < steps else (0, 0)
+        for count, each in ((exchanges, self._every(1)), (alone, self._local)):
+            end += count
+            found += [Prelude(end, each)] if count else []
         return tuple(found)
+
+    def _unsettled(self, steps: float) -> tuple[int, int]:
+        """Exchanges and local steps of a run of so many steps after the variance is frozen, but for
+        as many whole rounds as the settled interval has."""
+        begun, exchanges, alone = self.var_freeze_step + 1, 0, 0
+        for interval, length in self._stages():
+            end = min(begun + length, steps)
+            if end == inf:
+                break
+            last = int(end)
+            here, count = last // interval - begun // interval, last - begun
+            rounds = min(here, count // interval) if length == inf else 0
+            exchanges += here - rounds
+            alone += count - here - rounds * (interval - 1)
+            begun = last
+        return exchanges, alone
 
     def _updates(self) -> Iterator[tuple[int, int, int]]:
         """The interval of the variance, and its first and last multiple that updates it."""

@@ -20,7 +20,9 @@ from dpsim.core.record import record
 
 @record
 class ZB2P(Schedule):
-    """`zb1p` with twice as many forwards first: a shorter bubble for twice the activations."""
+    """`zb1p` with twice as many forwards first, for twice the activations: from 2p - 2
+    micro-batches on p ranks on, a step as long as its, or shorter where backward for the weights
+    takes longer than forward; with fewer often a longer one."""
 
     def filling(self, ranks: int) -> int:
         return 2 * ranks

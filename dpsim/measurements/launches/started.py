@@ -78,6 +78,9 @@ class Started:
             if int(value) < least:
                 raise Refused(f"line {line}: {said}: less than {least}")
             return int(value), said, line
+        if re.fullmatch(r"[-+]?\d+", value):
+            out = f"less than {least}" if value[0] == "-" else "more than 999,999,999"
+            raise Refused(f"line {line}: {said[:100]}: {out}")
         self.draft.ignore(said, _UNKNOWN, line)
         self.draft.find(f"{said}: {_UNKNOWN}; set the key that it is for")
         return None
