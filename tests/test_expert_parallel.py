@@ -434,3 +434,22 @@ def test_sharded_experts_exchange_what_torch_does_in_its_order(world: dict[str, 
     """FSDP2 as torchtitan wraps blocks with experts: over all ranks what is outside experts, over
     those that hold the same ones the experts, hybrid sharding and accumulation too."""
     assert sharded(world) == world["sent"]
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_zero_reduces_and_gathers_experts_and_all_else_in_turn(stage: int) -> None:
+    """Without overlap_comm: 14.2 ms of compute and tokens; 4 MB of all ranks, 8 MB of experts."""
+    dense = {"name": "dense", "parameters": 10**6, "forward": "1 ms", "backward": "2 ms"}
+    experts = {"name": "experts", "parameters": 8 * 10**6, "experts": 8, "experts_per_token": 3}
+    experts |= {"forward": "2 ms", "backward": "4 ms", "activation": "1 MiB"}
+    data = {
+        "model": {"dtype": "fp32", "layers": [dense, experts]},
+        "cluster": {"ranks": 8},
+        "parallel": {"expert": 4},
+        "collective": {"backend": "ideal", "latency": "1 ms", "bandwidth": "10 MiB/ms"},
+        "strategy": {"kind": "zero", "stage": stage},
+        "optimizer": {"kind": "none"},
+    }
+    each = [1e-3 + size / (10 * 2**20 * 1e3) for size in (4e6, 8e6)]
+    (point,) = dpsim.predict(data).computed
+    assert point.step_time_s == pytest.approx(14.2e-3 + 2 * sum(each), rel=1e-9)

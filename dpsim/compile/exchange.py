@@ -93,6 +93,8 @@ class Exchange:
     gathers    collectives after the optimizer, of updated parameters; the next step awaits them
     shards     how many ranks share the update of the parameters; all over what the rank with most
                has, where they share it unevenly
+    in_turn    of several such exchanges of a rank, over other communicators, none starts a
+               collective before that of another has ended
     """
 
     messages: tuple[Message, ...] = ()
@@ -101,6 +103,7 @@ class Exchange:
     copy_back: float = 0.0
     gathers: tuple[Leg, ...] = ()
     shards: float = 1
+    in_turn: bool = False
 
     @cached_property
     def due(self) -> dict[int, list[int]]:

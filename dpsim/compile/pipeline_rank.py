@@ -128,11 +128,11 @@ class PipelineRank(StageRank):
             for plan in self.plans[act.stage]:
                 if seconds := job.work_seconds(plan.exchange.work_after(i)):
                     self._compute(f"{name}.{i}.copy", "copy", seconds)
-            self.sent += [
-                self._message(plan, plan.exchange.messages[k].legs, k, act.stage, (self.done,))
-                for plan in self.plans[act.stage]
-                for k in plan.exchange.due.get(i, ())
-            ]
+            for plan in self.plans[act.stage]:
+                for k in plan.exchange.due.get(i, ()):
+                    after = (self.done, *(self.sent[-1:] if plan.exchange.in_turn else ()))
+                    legs = plan.exchange.messages[k].legs
+                    self.sent.append(self._message(plan, legs, k, act.stage, after))
             for size in routed[-1:]:  # gradients of weights are there before the tokens' leave
                 self._route(f"{name}.{i}", size)
 
@@ -178,13 +178,12 @@ class PipelineRank(StageRank):
 
     def _gathers(self) -> None:
         """Collectives behind the optimizer; the next step starts when they have ended."""
-        updated = (self.issue.last,)
-        found = [
-            self._message(plan, (leg,), "", stage, updated)
-            for stage, own in self.plans.items()
-            for plan in own
-            for leg in plan.exchange.gathers
-        ]
+        updated, found = (self.issue.last,), list[int]()
+        for stage, own in self.plans.items():
+            for plan in own:
+                for leg in plan.exchange.gathers:
+                    after = tuple(found[-1:]) if plan.exchange.in_turn else ()
+                    found.append(self._message(plan, (leg,), "", stage, after or updated))
         if found:
             self.issue.add("W'", "wait", after=tuple(found))
 

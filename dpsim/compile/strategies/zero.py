@@ -210,7 +210,9 @@ class Zero(Strategy):
             Leg(f"AG.{name}", "all_gather", size, group=group)
             for name, size in gathered(self, brought)
         )
-        return Exchange(found.messages(), COMM, found.copies(), gathers=gathers, shards=shards)
+        return Exchange(  # one stream, or calls that block: of experts and all else in turn
+            found.messages(), COMM, found.copies(), gathers=gathers, shards=shards, in_turn=True
+        )
 
     def accept_compression(self, compression: Compression) -> None:
         """What DeepSpeed calls communication_data_type."""
