@@ -725,3 +725,33 @@ def test_decisions_are_judged_on_pairs_of_one_workload(
     assert first.slower == pytest.approx(2600 / 300 - 1)
     assert first.regret("linear") == pytest.approx(first.slower / 2)
     assert first.regret("dpsim") == 0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "compression: {kind: one_bit, freeze_step: 90, encode: 0 s, decode: 9 ms}\n",
+        "evaluation: {every: 100 steps, takes: 200 s}\n",
+    ],
+    ids=["warm-up", "pauses"],
+)
+def test_draws_are_around_the_time_to_train_whatever_it_is_made_of(
+    more: str, tmp_path: Path
+) -> None:
+    """A warm-up before compression and pauses for evaluation count in what is best; a toy's numbers
+    are exact, so that there is nothing to draw."""
+    asks = "training: {samples: 2000, largest_batch: 1000}\nprice: {per_device_hour: 3.6 usd}\n"
+    (path,) = write(tmp_path, a=toy("10 ms", more=asks + more))
+    point = dpsim.predict(dpsim.read(path)).points[0]
+    time = point["time_to_train_s"]
+    assert abs(time / (point["steps"] * point["step_time_s"]) - 1) > 0.01
+    for by, value in (("time", time), ("cost", point["cost_usd"])):
+        (found,) = answer(path, by=by)["candidates"]
+        for key in ("objective", "objective_low", "objective_high"):
+            assert found[key] == pytest.approx(value, rel=1e-9)
+
+
+def test_a_key_that_is_varied_twice_is_named_as_it_was_given(tmp_path: Path) -> None:
+    (path,) = write(tmp_path, a=toy("10 ms"))
+    with pytest.raises(Refused, match=r"^--vary cluster\.ranks: is given twice"):
+        answer(path, vary=["cluster.ranks=2", "cluster.ranks=4"])

@@ -126,6 +126,16 @@ def test_a_run_counts_the_warm_up() -> None:
     assert shown.compression.run_speedup == pytest.approx(8 / (1.2 + 4.4625), rel=1e-12)
 
 
+def test_a_run_that_ends_within_the_warm_up_is_told_so() -> None:
+    """1000 steps, of which the first 100,000 would be warm-up, and of which 150 are."""
+    training = {"samples": 4000, "largest_batch": 4}
+    (said,) = [text for text in predict(toy("one_bit", training=training)).warnings
+               if "the whole run is warm-up" in text]  # fmt: skip
+    assert "lasts 100,000 steps and the run 1,000 on 4 ranks" in said
+    settled = predict(toy({"kind": "one_bit", "warm_up": "15 %"}, training=training)).warnings
+    assert not any("the whole run" in text for text in settled)
+
+
 def test_worked_runs_are_as_much_faster_as_published() -> None:
     """6.6 times after 15 %, 6.2 times after 25 %: 3.58 and 2.70 (1-bit Adam)."""
     for name, speedup in (("bert", 1 / (0.15 + 0.85 / 6.6)), ("squad", 1 / (0.25 + 0.75 / 6.2))):

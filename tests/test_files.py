@@ -191,6 +191,23 @@ def test_what_is_not_modelled_is_a_finding_and_not_silent() -> None:
     assert "set batch.accumulation" in lamb
 
 
+@pytest.mark.parametrize("stage", [0, 1])
+def test_zero_one_adam_of_deepspeed_is_dpsim_s_with_its_knobs(stage: int, tmp_path: Path) -> None:
+    """With ddp a key of the scenario, beside ZeRO a finding that names it."""
+    knobs = {"var_freeze_step": 12500, "local_step_clipper": 8}
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": stage},
+              "optimizer": {"type": "ZeroOneAdam", "params": {"lr": 1e-3, **knobs}}}  # fmt: skip
+    path = written(tmp_path, json.dumps(config, indent=1), "ds.json")
+    found = brought.bring([path], Wishes(machine="dgx-a100", model="resnet50"), load)
+    assert found.document is not None
+    if stage == 0:
+        assert found.document["compression"] == {"kind": "zero_one_adam", **knobs}
+    else:
+        assert "compression" not in found.document
+        assert any("{kind: zero_one_adam, var_freeze_step: 12500, local_step_clipper: 8}" in text
+                   for text in found.findings)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("name", "cluster", "strategy"),
     [

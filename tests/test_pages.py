@@ -216,6 +216,19 @@ def test_the_parts_of_a_step_sum_to_it(pages: dict[str, Path]) -> None:
     assert band == max(causes, key=lambda name: causes[name][1] / causes[name][0])
 
 
+def test_a_legend_tells_diamonds_on_lines_from_measured_ones(pages: dict[str, Path]) -> None:
+    """Where nothing changes on a line, no diamond is one of a change."""
+    for name in ("collective", "check_nccl"):
+        text = pages[name].read_text("utf-8")
+        data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1])  # type: ignore[index]
+        for spec in (found for found in data.values() if found.get("kind") == "lines"):
+            changes = any(p.get("change") for one in spec["series"] for p in one["points"])
+            measured = any(one.get("style") == "marks" for one in spec["series"])
+            assert measured == (name == "check_nccl")
+            assert ("a diamond on a line is" in spec["bandNote"]) == (changes and measured)
+            assert ("a diamond is where" in spec["bandNote"]) == (changes and not measured)
+
+
 def test_every_kind_of_picture_has_its_colour_on_pages() -> None:
     style = resources.files("dpsim.report.pages").joinpath("page.css").read_text("utf-8").lower()
     for kinds in (pipeline.KINDS, life_picture.KINDS):

@@ -30,7 +30,7 @@ from dpsim.planning.trials import scanned, searched
 from dpsim.planning.tune import tune, tune_axes
 from dpsim.planning.wanted import Wanted, ends_of, parse_wanted
 from dpsim.predict.prediction import predict
-from dpsim.report.plan import FILES, columns_of, print_plan, write_plan
+from dpsim.report.plan import FILES, columns_of, left_out, print_plan, write_plan
 from dpsim.report.plan_picture import make_figure
 from dpsim.report.plan_text import answer_text, question_text
 
@@ -495,6 +495,47 @@ def test_a_compression_that_changes_what_is_learnt_is_not_simply_the_best() -> N
     alike = tuned(scenario(LAYERS, model=model), "compression", "compression=none,fp16")
     assert found_in(alike)["same_learning"] is None
     assert not any("learnt" in note for note in alike.notes)
+
+
+def test_a_compression_that_is_part_of_adam_learns_alike_with_adam_only() -> None:
+    layer = {"name": "a", "parameters": 40_000_000, "forward": "1 ms", "backward": "2 ms"}
+    model = {"dtype": "fp32", "layers": [layer]}
+    for kind in ("one_bit", "zero_one_adam"):
+        for optimizer, others in (("adam", None), ("momentum", {"compression": "fp16"})):
+            loaded = scenario(LAYERS, model=model, optimizer={"kind": optimizer})
+            found = found_in(tuned(loaded, "compression", f"compression=none,fp16,{kind}"))
+            assert found["set"] == {"compression": kind}
+            assert (found["same_learning"] or {"set": None})["set"] == others
+
+
+def tuned_document(loaded: Loaded, vary: str) -> dict[str, Any]:
+    return document(loaded, bench_of(loaded), tuned(loaded, "strategy.bucket_cap_mb", vary))
+
+
+def test_a_ranking_that_is_cut_says_how_many_it_leaves_out() -> None:
+    """Of 13 caps and the scenario as it is ten are shown, and what is now."""
+    caps = ",".join(str(cap) for cap in range(1, 14))
+    cut = tuned_document(scenario(LAYERS), f"strategy.bucket_cap_mb={caps}")
+    assert len(columns_of(cut)[1]) == 11
+    assert left_out(cut) == ["And 3 more, which plan.csv and --json have."]
+    assert left_out(tuned_document(scenario(LAYERS), "strategy.bucket_cap_mb=1,2")) == []
+
+
+def test_a_gain_in_time_is_said_to_be_one_in_speed() -> None:
+    loaded = scenario(LAYERS, training={"samples": 1000, "largest_batch": 1000})
+    told = tuned_document(loaded, "strategy.bucket_cap_mb=1")
+    assert "in speed over now." in answer_text(told)[0]
+
+
+def test_a_tuned_key_is_given_once() -> None:
+    given_twice = ["strategy.bucket_cap_mb=1,2", "strategy.bucket_cap_mb=4"]
+    with pytest.raises(Refused, match=r"^--vary strategy\.bucket_cap_mb: is given twice"):
+        tuned(scenario(LAYERS), "strategy.bucket_cap_mb", *given_twice)
+
+
+def test_a_field_without_its_unit_is_said_to_be_another() -> None:
+    with pytest.raises(Refused, match="did you mean 'time_to_train_s'"):
+        parse_wanted("time_to_train<=60 h")
 
 
 def test_every_compression_is_tried_that_the_strategy_takes() -> None:

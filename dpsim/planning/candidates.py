@@ -56,9 +56,11 @@ class PlayedJob:
 
     @property
     def longer(self) -> float:
-        """How many times as long as its steps alone the job takes, in the mean, with failures."""
-        run, life = self.point.run, self.point.life
-        return run.time_s / life.ideal_s if run and life and life.ideal_s > 0 else 1.0
+        """How many times as long as its steps alone the training run takes, in the mean: with what
+        goes before compression begins, gaps between epochs, evaluations and failures."""
+        run = self.point.run
+        alone = run.steps * self.step_time if run else 0.0
+        return run.time_s / alone if run and alone > 0 else 1.0
 
     @property
     def causes(self) -> Causes:
@@ -124,6 +126,7 @@ def varied(mixes: Sequence[Mix], labels: Sequence[str], vary: Axes = ()) -> list
     else:
         with as_vary():
             axes = axes_of(vary)
+            _ = Grid(tuple(axes))
         found = [
             replace(made, name=" ".join(filter(None, (label if len(mixes) > 1 else "", made.name))))
             for label, mix in zip(labels, mixes, strict=True)

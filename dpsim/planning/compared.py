@@ -80,7 +80,7 @@ def _candidate(found: Comparison, i: int) -> dict[str, Any]:
         counts = {"ranks": at.ranks, "nodes": at.nodes, "global_batch": at.global_batch}
         return {**head, **counts, **dict.fromkeys(_NOTHING), "error": at.error}
     jobs = candidate.jobs
-    seconds = [n * job.step_time for n, job in zip(steps, jobs, strict=True)]
+    seconds = [n * job.step_time * job.longer for n, job in zip(steps, jobs, strict=True)]
     points = [to_json(job.point) for job in jobs]
     longest = jobs[seconds.index(max(seconds))]
     known = [job.efficiency for job in jobs if job.efficiency is not None]

@@ -11,7 +11,7 @@ from dpsim.core.plugins import name_of
 from dpsim.core.record import Refused
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried
-from dpsim.planning.grid import Axis, SweptKey
+from dpsim.planning.grid import Axis, Grid, SweptKey, as_vary
 from dpsim.planning.knobs import TRIED, knob_of, sensible, ways_of
 from dpsim.planning.settings import Settings, axes_of, error_notes
 from dpsim.planning.wanted import Wanted, value_of
@@ -75,7 +75,10 @@ class BestSetting(Keyed):
 
 def tune_axes(bench: Bench, keys: Sequence[str], texts: Sequence[str]) -> list[Axis]:
     """An axis for each of `keys`: as given in `texts`, else the values that are sensible for it."""
-    given = {axis.name: axis for axis in axes_of(texts)}
+    axes = axes_of(texts)
+    with as_vary():
+        _ = Grid(tuple(axes))
+    given = {axis.name: axis for axis in axes}
     keys = list(dict.fromkeys(key.strip() for key in keys if key.strip()))
     if not keys:
         raise Refused("--tune: name the keys, as in strategy.bucket_cap_mb,batch.accumulation")
@@ -179,8 +182,9 @@ def _same_learning(
 def _alike(bench: Bench, tried: Tried) -> str | None:
     """The compression at a point that is not known to learn as whole gradients do; None: another,
     or none."""
-    codec = bench.scenario(tried.set).compressed
-    return None if codec is None or codec.learns_alike else name_of(codec)
+    scenario = bench.scenario(tried.set)
+    codec, optimizer = scenario.compressed, scenario.optimizer.kind
+    return None if codec is None or codec.learns_alike_with(optimizer) else name_of(codec)
 
 
 def _learning_notes(bench: Bench, best: Tried) -> list[str]:

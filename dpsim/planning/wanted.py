@@ -103,9 +103,16 @@ def parse_wanted(text: str, option: str = "--require") -> Wanted:
         limit = _limit(field, value)
     except ValueError as error:
         shown = text if option == "--require" else value
-        said = "" if dimension(field) else unknown.not_modelled(field)
+        said = "" if dimension(field) else _meant(field) or unknown.not_modelled(field)
         raise Refused(f"{option} {shown}: {said or error}") from None
     return Wanted(field, sign in (">=", "≥"), limit, option)
+
+
+def _meant(field: str) -> str:
+    """The field whose name is `field` with its unit behind it; "" where there is none."""
+    known = (*_ASKED, "step_time_s", "memory_bytes", "throughput_per_s")
+    near = [name for name in known if name.startswith(f"{field}_") and dimension(name)]
+    return f"points have no such field; did you mean {near[0]!r}?" if near else ""
 
 
 def dimension(field: str) -> str:

@@ -12,6 +12,7 @@ from dpsim.compile.compressed import payload_of
 from dpsim.compile.compression import Compression
 from dpsim.compile.job import gradients_of
 from dpsim.core.plugins import name_of
+from dpsim.describe.convergence import needed
 from dpsim.describe.scenario import Loaded
 from dpsim.describe.uneven import ranks_of
 from dpsim.models.memory import UNFIT
@@ -47,6 +48,7 @@ def warnings(loaded: Loaded, outcomes: Sequence[Outcome], found: Level | None) -
         *_unfit(outcomes),
         *(unused(good[0]) if good else ()),
         *_strategy_notes(good),
+        *_unsettled(good),
         *dict.fromkeys(said for case in good if (said := case.scenario.strategy.caveat)),
         *_unbounded(outcomes),
         *_unpaid(good),
@@ -259,6 +261,31 @@ _UNBOUNDED = (
 )
 
 
+#: a run that no warm-up is longer than [steps]
+_LONG = 1e12
+
+
+def _unsettled(cases: Sequence[Case]) -> Iterator[str]:
+    """That a run ends before compression is as it stays, where step times are of that; of several
+    runs the shortest is told."""
+    shortest: dict[str, tuple[int, int, float]] = {}
+    for case in cases:
+        codec, training = case.scenario.compressed, case.scenario.training
+        if codec is None or training is None or case.ranks == 1:
+            continue
+        steps = needed(training, case.global_batch, case.model.tokens).steps
+        before = codec.phases(steps)
+        if before and before[-1].last >= steps and steps < shortest.get(codec.kind, (_LONG,))[0]:
+            shortest[codec.kind] = steps, case.ranks, codec.phases(_LONG)[-1].last
+    for kind, (steps, ranks, lasts) in shortest.items():
+        yield (
+            f"compression: {kind}: its warm-up, all that goes before it is settled, lasts "
+            f"{'all' if lasts >= _LONG else f'{lasts:,.0f}'} steps and the run {steps:,} on "
+            f"{ranks} ranks: the whole run is warm-up, and step times are of what would come "
+            "after it"
+        )
+
+
 def _codec_notes(case: Case, codec: Compression) -> tuple[str, ...]:
     """What is published of a compression, or why it changes nothing here."""
     gradients = gradients_of(case.job(max(case.shares)))
@@ -273,7 +300,9 @@ def _strategy_notes(cases: Sequence[Case]) -> list[str]:
     for case in cases:
         if codec := case.scenario.compressed:
             found |= dict.fromkeys(f"compression: {text}" for text in _codec_notes(case, codec))
-            if case.scenario.training is not None and not codec.learns_alike:
+            if case.scenario.training is not None and not codec.learns_alike_with(
+                case.scenario.optimizer.kind
+            ):
                 found[_UNBOUNDED] = None
         if case.mesh.plain:
             for text in case.scenario.strategy.notes(case.job(max(case.shares))):

@@ -38,6 +38,7 @@ def print_plan(document: Document, console: Console, written: str) -> None:
     for headers, rows in (columns_of(document), raised_columns(document)):
         if rows:
             console.print(table(headers, rows, left=LEFT))
+    say(console, left_out(document))
     say(console, answer_text(document))
     say(console, [f"Warning: {clean(text)}" for text in document["warnings"][:8]], "yellow")
     say(console, [written] if written else [])
@@ -112,6 +113,14 @@ def _chosen(document: Document) -> list[Mapping[str, Any]]:
     first = [by[repr(change)] for change in order[:RANKED]]
     now = by[repr({})]
     return first if now in first else [*first, now]
+
+
+def left_out(document: Document) -> list[str]:
+    """How many points the table of `columns_of` leaves out, in words."""
+    if document["question"]["kind"] not in ("choose", "tune"):
+        return []
+    more = len(document["points"]) - len(_chosen(document))
+    return [f"And {more} more, which plan.csv and --json have."] if more > 0 else []
 
 
 def _ranked_row(

@@ -211,7 +211,8 @@ def _tune_text(document: Document) -> list[str]:
     )
     if gain is None:
         return [text + "."]
-    lines = [f"{text}; {_gain_text(answer)} over now."]
+    over = _over(document["question"])
+    lines = [f"{text}; {_gain_text(answer)} {over}."]
     for key, what in (
         ("same_batch", "At the present global batch"),
         ("same_learning", "Of those that are published to learn alike"),
@@ -220,6 +221,16 @@ def _tune_text(document: Document) -> list[str]:
         if same is not None:
             lines.append(f"{what}: {setting_text(same['set'])}, {_gain_text(same)}.")
     return lines
+
+
+def _over(asked: Mapping[str, Any]) -> str:
+    """Over what a gain is: of what is to be small, now's value is divided by the new one."""
+    objective = asked["objective"]
+    if asked["maximise"]:
+        return "over now"
+    if objective.endswith("_s"):
+        return "in speed over now"
+    return f"over now (now's {name_of(objective)} over this one's)"
 
 
 def _gain_text(gained: Mapping[str, Any]) -> str:

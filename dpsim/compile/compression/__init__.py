@@ -77,12 +77,14 @@ class Compression:
 
     whole   all gradients of a dtype travel together, when backward has ended
     blocks  on a GPU the host waits until a bucket has been decoded: backward stands still
+    part_of the optimizer that it is a part of; "": of none
     """
 
     tag = "kind"
     kind: ClassVar[str]
     whole: ClassVar[bool] = False
     blocks: ClassVar[bool] = False
+    part_of: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:
         cls.kind = plugins.name_of(cls)
@@ -130,6 +132,11 @@ class Compression:
         """Whether it is published to learn from as many samples as gradients that travel whole, at
         its settings; `notes` says where."""
         return False
+
+    def learns_alike_with(self, optimizer: str) -> bool:
+        """The same with an optimizer of that kind; where the scenario has "none", nothing says
+        that it is another than what was published."""
+        return self.learns_alike and (not self.part_of or optimizer in (self.part_of, "none"))
 
     def notes(self) -> tuple[str, ...]:
         """What is published about its effect on learning, as sentences."""

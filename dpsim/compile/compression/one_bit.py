@@ -38,6 +38,7 @@ class OneBit(Codec):
     warm_up: Annotated[float, units.Unit("1", low=0.0, high=1.0)] | None = None
 
     whole = True
+    part_of = "adam"
 
     def __post_init__(self) -> None:
         if self.freeze_step is not None and self.warm_up is not None:

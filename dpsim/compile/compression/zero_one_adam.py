@@ -52,6 +52,7 @@ class ZeroOneAdam(Codec):
     local_step_clipper: Annotated[int, Check(1, 100_000)] = 16
 
     whole = True
+    part_of = "adam"
 
     @property
     def period(self) -> int:

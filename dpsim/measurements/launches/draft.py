@@ -13,8 +13,8 @@ from dpsim.models.section import bundled_models, needs_length
 
 #: sections in the order in which people read them
 _ORDER = (
-    "title", "model", "cluster", "parallel", "context", "schedule", "strategy", "collective",
-    "batch", "precision", "optimizer", "execution", "recompute",
+    "title", "model", "cluster", "parallel", "context", "schedule", "strategy", "compression",
+    "collective", "batch", "precision", "optimizer", "execution", "recompute",
 )  # fmt: skip
 #: tokens of a sequence where neither the file nor the user says them
 _TOKENS = 2048

@@ -71,7 +71,14 @@ _MATTERS = {
 _OPTIMIZERS = {"adam": "adam", "adamw": "adam", "fusedadam": "adam", "cpuadam": "adam",
                "deepspeedcpuadam": "adam", "lamb": "adam", "fusedlamb": "adam", "lion": "momentum",
                "adagrad": "momentum", "sgd": "sgd", "muon": "momentum"}  # fmt: skip
-_COMPRESSED = ("onebitadam", "onebitlamb", "zerooneadam")
+#: optimizers that compress what they exchange: the nearest kind of `compression`, and its keys
+#: (microsoft/DeepSpeed deepspeed/runtime/fp16/onebit, whose names they bear)
+_COMPRESSED = {
+    "onebitadam": ("one_bit", ("freeze_step",)),
+    "onebitlamb": ("one_bit", ()),
+    "zerooneadam": ("zero_one_adam", ("var_freeze_step", "var_update_scaler", "local_step_scaler",
+                                      "local_step_clipper")),
+}  # fmt: skip
 
 
 def fill(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
@@ -202,8 +209,7 @@ def _optimizer(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
         return
     name, line = kind.lower().replace("_", ""), where("type", "optimizer")
     if name in _COMPRESSED:
-        draft.find(f"optimizer {kind}: its compressed exchange is not taken over; "
-                   "compression: {kind: one_bit} with ddp is the nearest")  # fmt: skip
+        _compressed(draft, kind, data, where)
     known = _OPTIMIZERS.get(name, "adam")
     if known == "sgd" and section_or(data, "params").get("momentum"):
         known = "momentum"
@@ -212,3 +218,18 @@ def _optimizer(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
         draft.take("optimizer.kind", known, said, line)
     else:
         draft.assume("optimizer.kind", known, f"{said}; two states an element", line)
+
+
+def _compressed(draft: Draft, kind: str, data: Mapping[str, Any], where: Where) -> None:
+    """An optimizer that compresses its exchange: dpsim compresses it with ddp."""
+    nearest, keys = _COMPRESSED[kind.lower().replace("_", "")]
+    line, params = where("type", "optimizer"), section_or(data, "params")
+    knobs = {key: found for key in keys if (found := whole(params.get(key), key)) is not None}
+    written = ", ".join(f"{key}: {value}" for key, value in {"kind": nearest, **knobs}.items())
+    if not keys or draft.get("strategy.kind") != "ddp":
+        draft.find(f"optimizer {kind}: its compressed exchange is not taken over; "
+                   f"compression: {{{written}}} with ddp is the nearest")  # fmt: skip
+        return
+    draft.take("compression.kind", nearest, f"optimizer.type: {kind}", line)
+    for key, value in knobs.items():
+        draft.take(f"compression.{key}", value, f"{key}: {value}", where(key, "params"))

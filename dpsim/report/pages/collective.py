@@ -75,8 +75,17 @@ def chart(operation: str, setup: Setup, groups: Sequence[RankGroup]) -> Spec:
         ],
         "series": series,
         "levels": levels,
-        "bandNote": "90 % interval; a diamond is where another algorithm or protocol is chosen",
+        "bandNote": "90 % interval" + _diamonds(series),
     }
+
+
+def _diamonds(series: Sequence[Spec]) -> str:
+    """What diamonds on the lines are, where there are some; measured points have a legend of their
+    own, and diamonds as well."""
+    if not any(point.get("change") for one in series for point in one["points"]):
+        return ""
+    where = " on a line" if any(one.get("style") == "marks" for one in series) else ""
+    return f"; a diamond{where} is where another algorithm or protocol is chosen"
 
 
 def _series(group: RankGroup, n: int) -> list[Spec]:

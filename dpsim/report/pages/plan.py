@@ -26,7 +26,10 @@ def page(document: Document) -> str:
               ("What would raise it", report.raised_columns(document)))  # fmt: skip
     for title, columns in tables:
         if columns[1]:
-            sections.append(Section(title, [Sheet(columns, report.LEFT, title)]))
+            parts: list[PagePart] = [Sheet(columns, report.LEFT, title)]
+            if title == tables[0][0] and (more := report.left_out(document)):
+                parts.append(Words(more))
+            sections.append(Section(title, parts))
     if document["warnings"]:
         sections.append(Section("Warnings", [warned(document["warnings"])]))
     name = brief(document["name"], 200)
