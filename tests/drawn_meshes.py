@@ -82,7 +82,8 @@ def _layer(draw: random.Random, number: int, *, sparse: bool) -> dict[str, Any]:
         sizes = {key: f"{draw.randrange(1, 4)} MiB" for key in ("queries", "keys")}
         return found | {"attention": {**sizes, "share": draw.random(), "heads": 8}}
     if sparse:
-        found |= {"experts": 8, "experts_per_token": 2}
+        whole = max(8, found["parameters"] // 8 * 8)
+        found |= {"experts": 8, "experts_per_token": 2, "parameters": whole}
     return found
 
 

@@ -550,6 +550,7 @@ def test_the_wheel_holds_both_programs_and_what_they_import() -> None:
     programs = PROGRAMS.glob("measure_*.py")
     # what measures to compare with dpsim itself runs in a checkout
     wanted = {path.name for path in programs if "import dpsim" not in path.read_text()}
+    wanted.discard("measure_host_copy.py")  # of one constant of dpsim, and no record that it reads
     for name in tuple(wanted):
         text = (PROGRAMS / name).read_text()
         wanted |= {f"{found}.py" for found in re.findall(r"^(?:import|from) (_\w+)", text, re.M)}

@@ -362,8 +362,8 @@ def test_ranks_in_lockstep_are_played_as_one_with_the_same_result() -> None:
 
 
 def test_sequence_parallelism_keeps_less_and_sends_the_same() -> None:
-    plain = _gpt("gpt2-xl", nodes=1, tensor=8)
-    plain["model"] = {"huggingface": "gpt2-xl", "sequence_length": 1024}
+    plain = _gpt("llama-2-7b", nodes=1, tensor=8)
+    plain["model"] = {"huggingface": "llama-2-7b", "sequence_length": 1024}
     split = {**plain, "parallel": {"tensor": 8, "sequence_parallel": True}}
     one, other = predicted(plain).points[0], predicted(split).points[0]
     assert one["memory_parts"]["activations"] > 2 * other["memory_parts"]["activations"]
@@ -412,10 +412,10 @@ def test_every_rank_has_one_place_in_any_order() -> None:
 
 
 def test_tensor_ranks_on_two_nodes_cost_more_than_stages_on_two_nodes() -> None:
-    near = _gpt("gpt2-xl", nodes=2, tensor=8, pipeline=2)
-    near["model"] = {"huggingface": "gpt2-xl", "sequence_length": 1024}
+    near = _gpt("llama-2-7b", nodes=2, tensor=8, pipeline=2)
+    near["model"] = {"huggingface": "llama-2-7b", "sequence_length": 1024}
     far = {**near, "parallel": {**near["parallel"], "order": ["pipeline", "data", "tensor"]}}
-    assert step_time(far, "auto") > 1.1 * step_time(near, "auto")
+    assert step_time(far, "auto") > 1.05 * step_time(near, "auto")
 
 
 def test_balanced_stages_have_the_least_greatest_cost() -> None:
@@ -486,7 +486,7 @@ def test_a_gather_beside_computing_leaves_an_interval() -> None:
     # tensor groups of 3 on nodes of 8: activations are put together while others are computed,
     # which one pass over the ranks cannot follow under contention
     data = _gpt("gpt2-large", nodes=3, tensor=3, pipeline=4) | {
-        "model": {"huggingface": "llama-2-7b", "sequence_length": 4096},
+        "model": {"huggingface": "gpt2", "sequence_length": 1024},
         "cluster": {"machine": "dgx-h100", "nodes": 3},
         "strategy": {
             "kind": "megatron",

@@ -94,6 +94,8 @@ class Wiring:
         Dijkstra's search from both ends in turn, as networkx.bidirectional_dijkstra carries it
         out (networkx 3.6, BSD): of equal ways both find the same.
         """
+        if source == target:
+            return [source]
         search = _Search(self, (source, target), inner, weight)
         while all(search.fringe):
             search.turn = 1 - search.turn
