@@ -3,7 +3,7 @@
 >>> loads('{"a": 1, "a": 2}')
 Traceback (most recent call last):
     ...
-dpsim.core.record.Refused: gives the key 'a' twice
+dpsim.core.refusals.Refused: gives the key 'a' twice
 """
 
 from __future__ import annotations
