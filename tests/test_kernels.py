@@ -74,6 +74,16 @@ def dispatched(block: Any, half: str, dtype: Any = torch.bfloat16) -> tuple[Disp
 # -- counts and bytes are torch's -----------------------------------------------------------------
 
 
+def torch_block(family: str, attention: str) -> Any:
+    """A block of the family in torch, on the meta device."""
+    with torch.device("meta"):
+        mask = torch.empty(1, 1, TOKENS, TOKENS, dtype=torch.bool)
+        kept = None if attention == "flash" else mask
+        if family == "llama":
+            return Llama(HIDDEN, HEADS, HEADS, 352, kept)
+        return Gpt2(HIDDEN, HEADS, 4 * HIDDEN, kept, 0.1)
+
+
 @pytest.mark.parametrize("half", ["attention", "mlp"])
 @pytest.mark.parametrize("attention", ["flash", "eager"])
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
@@ -82,14 +92,7 @@ def test_eager_kernels_are_those_that_torch_dispatches(
 ) -> None:
     """Launches one by one; bytes within 3 %, for rows of one number a token are left out."""
     own = block_of(family, attention, compiled=False)[half]
-    with torch.device("meta"):
-        mask = torch.empty(1, 1, TOKENS, TOKENS, dtype=torch.bool)
-        kept = None if attention == "flash" else mask
-        block: Any = (
-            Llama(HIDDEN, HEADS, HEADS, 352, kept)
-            if family == "llama"
-            else Gpt2(HIDDEN, HEADS, 4 * HIDDEN, kept, 0.1)
-        )
+    block = torch_block(family, attention)
     ahead, back = dispatched(block.to(torch.bfloat16), "feed" if half == "mlp" else half)
     assert own.streamed is not None
     assert (own.kernels, own.launched_backward) == (len(ahead.ops), len(back.ops))
@@ -105,14 +108,8 @@ def test_autocast_casts_at_every_product_and_keeps_the_stream_in_32_bit(
 ) -> None:
     """Launches one by one, bytes within 3 %, weights' casts among them."""
     own = block_of(family, attention, compiled=False, autocast=True)[half]
+    block = torch_block(family, attention)
     with torch.device("meta"):
-        mask = torch.empty(1, 1, TOKENS, TOKENS, dtype=torch.bool)
-        kept = None if attention == "flash" else mask
-        block: Any = (
-            Llama(HIDDEN, HEADS, HEADS, 352, kept)
-            if family == "llama"
-            else Gpt2(HIDDEN, HEADS, 4 * HIDDEN, kept, 0.1)
-        )
         block.cos = block.sin = torch.empty(1, 1, 1, HIDDEN // HEADS)
     with Autocast():
         ahead, back = dispatched(block, "feed" if half == "mlp" else half, torch.float32)
