@@ -942,6 +942,8 @@ def test_blocks_that_do_not_divide_are_shared_out_to_stages(tmp_path: Path) -> N
     assert found.data["precision"]["compute"] == "fp8"
     assert any("count as a block" in note for note in found.notes)
     assert "stages" not in point(tmp_path, **row | {"pp": 2, "total_gpus": 16}).data
+    images = {"strategy": "DP+PP", "pp": 2, "dp": 4, "global_batch": 1024}
+    assert "stages" not in point(tmp_path, **images).data  # ResNet-50 has no blocks to count
 
 
 BERT = {"model": "BERT-Large", "batch_per_gpu": 32, "seq_len": 512, "value": 1600.0,

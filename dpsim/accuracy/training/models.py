@@ -157,9 +157,9 @@ def _parameters(width: int, blocks: int) -> float:
 
 
 def blocks_of(model: ModelChoice) -> int:
-    """Blocks of a decoder, which a named one has in its configuration."""
-    if "blocks" in model.data:
-        return int(model.data["blocks"])
+    """Blocks of a decoder, which a named one has in its configuration; 0 of all else."""
+    if "huggingface" not in model.data:
+        return int(model.data.get("blocks", 0))
     path = resources.files("dpsim.models") / "configs" / f"{model.data['huggingface']}.json"
     found = json.loads(path.read_text(encoding="utf-8"))
     return int(found.get("num_hidden_layers") or found["n_layer"])
