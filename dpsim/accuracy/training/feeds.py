@@ -10,7 +10,6 @@ from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
-from dpsim.compile.loaders import PHOTOGRAPH
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 from dpsim.machines.storage import storage_names
@@ -88,7 +87,7 @@ def _whole(given: dict[str, Any], model: ModelChoice, notes: list[str]) -> dict[
         seconds = plugins.find("loaders", kind).photograph
         if model.language or seconds is None:
             raise Refused("loader: what does a sample take one core? Write for example '8 ms'")
-        given["decode"] = PHOTOGRAPH
+        given["decode"] = "photograph"
         notes.append(f"{seconds!r} s of a core for a photograph are assumed (DLPerf)")
     if "storage" in given and "sample_bytes" not in given:
         if model.language:
