@@ -175,7 +175,8 @@ def test_every_epoch_fills_the_loader_again() -> None:
     once, kept = fed(given).input, fed({**given, "persistent": True}).input
     assert once is not None
     assert kept is not None
-    assert once.epoch_s == pytest.approx(15 + 4)
+    assert (once.epoch_s, kept.epoch_s) == pytest.approx((15 + 4, 15))
+    assert once.starts == kept.starts
     assert (once.first_batch_s, kept.first_batch_s) == pytest.approx((7, 3))
 
 
@@ -469,6 +470,14 @@ def test_the_beginnings_of_epochs_are_part_of_a_run() -> None:
     point = fed(given, training={"epochs": 10, "samples_per_epoch": 6})
     assert point.run is not None
     assert point.run.time_s == pytest.approx(10 * 15)
+
+
+@pytest.mark.parametrize(("persistent", "starts"), [(False, 10), (True, 1)])
+def test_workers_that_stay_start_once_in_a_run(persistent: bool, starts: int) -> None:
+    given = {**TORCH, "samples": 6, "start": "4 s", "persistent": persistent}
+    point = fed(given, training={"epochs": 10, "samples_per_epoch": 6})
+    assert point.run is not None
+    assert point.run.time_s == pytest.approx(10 * 15 + starts * 4)
 
 
 def test_a_step_of_synthetic_data_sets_the_level_below_the_loader() -> None:
