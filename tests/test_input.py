@@ -537,11 +537,12 @@ def test_a_timed_loader_feeds_a_scenario(tmp_path: Path, monkeypatch: pytest.Mon
     [
         ({"rate": "0 images/s"}, r"input\.rate: .*0"),
         ({"rate": "-5 images/s"}, r"input\.rate: .*no throughput"),
+        ({"rate": "5 tokens/s"}, r"input\.rate: .*have no tokens"),
         ({"limiting": True}, r"input\.limiting: by how much"),
         ({}, "input: needs loader"),
         ({"workers": 8}, r"input\.loader: is missing; one of dali, streaming, tf_data"),
         ({**TORCH, "decode": "photo"}, r"input\.decode\.time: 'photo'"),
-        ({"loader": "tf_data", "decode": "photograph"}, r"input\.decode: .*of torch and dali"),
+        ({"loader": "tf_data", "decode": "photograph"}, r"input\.decode: .*not known of this"),
         ({"loader": "petastorm"}, r"input\.loader: no 'petastorm' in loaders"),
         ({**TORCH, "workers": -1}, r"input\.workers: -1 is not in 0"),
         ({**TORCH, "samples": 0}, r"input\.samples: 0 is not in 1"),
