@@ -7,8 +7,9 @@ causes of uncertainty that candidates share drawn once for all of them (dpsim/pl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -16,9 +17,11 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
+from dpsim.describe.scenario import Scenario
 from dpsim.planning.candidates import DEVICES, Candidate, PlayedJob
 from dpsim.planning.causes import Cause, Factor, factors, numbers
 from dpsim.planning.equal_work import HOUR, EqualWork, check_alike, differences, work_of
+from dpsim.predict.compressed import throughout
 
 KWH = 3.6e6
 By = Literal["cost", "time", "energy"]
@@ -29,19 +32,24 @@ DRAWS = 20_000
 @dataclass(frozen=True)
 class Term:
     """One job of one candidate: what it adds to the objective if nothing is off, its seconds, and
-    the factors of what may be off."""
+    the factors of what may be off of its steps, all of it but a share that is `paused`."""
 
     amount: float
     seconds: float
     factors: tuple[Factor, ...]
+    paused: float = 0.0
 
     def drawn(self, draws: dict[Cause, Array]) -> Array:
         """`amount` under every draw."""
         count = len(next(iter(draws.values()))) if draws else 1
-        found = np.full(count, self.amount)
+        found = np.ones(count)
         for factor in self.factors:
             found = found * factor.of(draws[factor.cause])
-        return found
+        return self.amount * self.longer(found)
+
+    def longer(self, steps: Array) -> Array:
+        """By what all of it takes longer where its steps take so many times as long."""
+        return self.paused + (1.0 - self.paused) * steps
 
 
 @dataclass(frozen=True)
@@ -64,10 +72,11 @@ class Comparison:
 
     @cached_property
     def terms(self) -> dict[int, tuple[Term, ...]]:
-        """The terms of every usable candidate's objective."""
+        """The terms of every usable candidate's objective; one for all that run alike."""
+        known: list[tuple[Scenario, Term]] = []
         return {
             i: tuple(
-                _term(self.by, self.candidates[i], job, steps)
+                _known(known, job, steps, _term(self.by, self.candidates[i], job, steps))
                 for job, steps in zip(self.candidates[i].jobs, self.work.steps[i], strict=True)
             )
             for i in self.usable
@@ -164,7 +173,18 @@ def _term(by: By, candidate: Candidate, job: PlayedJob, steps: float) -> Term:
     seconds = steps * job.step_time * job.longer
     own = (candidate.name, job.name)
     found = factors(job.case, job.causes, own)
-    return Term(worth(by, job, seconds), seconds, tuple(found))
+    return Term(worth(by, job, seconds), seconds, tuple(found), job.paused)
+
+
+def _known(known: list[tuple[Scenario, Term]], job: PlayedJob, steps: float, term: Term) -> Term:
+    """`term`, or that of a job that is `known` and runs alike, step by step: whatever is off is off
+    in both.  So do runs that end before their compression begins."""
+    runs = replace(throughout(job.case, steps).scenario, title="")
+    for other, found in known:
+        if math.isclose(found.amount, term.amount, rel_tol=1e-9) and other == runs:
+            return found
+    known.append((runs, term))
+    return term
 
 
 def worth(by: By, job: PlayedJob, seconds: float) -> float:

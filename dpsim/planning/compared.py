@@ -12,7 +12,7 @@ import numpy as np
 from dpsim._version import __version__
 from dpsim.core.arrays import Array
 from dpsim.planning.candidates import DEVICES, PlayedJob
-from dpsim.planning.compare import UNITS, By, Comparison, worth
+from dpsim.planning.compare import UNITS, By, Comparison, Term, worth
 from dpsim.planning.equal_work import HOUR
 from dpsim.predict.document import to_json
 from dpsim.predict.point import UNFIT
@@ -186,6 +186,7 @@ def _pair(found: Comparison, a: int, b: int) -> dict[str, Any]:
         "b": other,
         "probability_a_better": float(won.mean()),
         "probability_a_better_error": _error(won),
+        "equal": bool(equal.all()),
     }
 
 
@@ -208,9 +209,14 @@ def break_even(found: Comparison) -> float | None:
 def _expected(found: Comparison, i: int, hourly: Callable[[PlayedJob], float]) -> float:
     """The expected sum over the jobs of candidate `i` of what is so much an hour."""
     return sum(
-        hourly(job) * term.seconds / HOUR * math.prod(factor.mean for factor in term.factors)
+        hourly(job) * term.seconds / HOUR * float(term.longer(np.array(_mean(term))))
         for job, term in zip(found.candidates[i].jobs, found.terms[i], strict=True)
     )
+
+
+def _mean(term: Term) -> float:
+    """By what its steps take longer in the mean."""
+    return math.prod(factor.mean for factor in term.factors)
 
 
 def _warnings(found: Comparison) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import Variant, at_ranks
+from dpsim.cases.variant import at_ranks
 from dpsim.core.record import Refused
 from dpsim.life.course import Course, Outages
 from dpsim.life.failures import OTHERS, Failures, Inventory, hazards
@@ -30,7 +30,7 @@ from dpsim.life.shop import away_for
 from dpsim.life.timers import Reclaimed, Silent, Windows
 from dpsim.machines.leaves import leaves
 from dpsim.predict import startup
-from dpsim.predict.player import step_time
+from dpsim.predict.player import before_reducing, step_time, steps_alone
 from dpsim.predict.point import Point
 
 #: failures of a run beyond which it is refused: no run that anybody would wait for has as many
@@ -40,8 +40,6 @@ MOST_EARLY = 20_000
 #: probability of having enough nodes below which a job hardly ever runs
 _HARDLY = 0.01
 _NORMAL = NormalDist()
-#: sections that say how a run fares over days, and nothing of its steps
-_OF_THE_RUN = ("failures", "checkpoint", "recovery", "evaluation")
 #: a place of checkpoints, by itself or one of several
 Part = Checkpoint | CheckpointLevel
 
@@ -61,7 +59,8 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
     saving, restore = _saving(case, asked, step, mtti), _restore(case, asked.parts[-1], asked)
     together = max((one.nodes for one in breaks), default=0)
     replica = -(-case.mesh.least * nodes // case.ranks)
-    setting = Setting(sum(startup.parts(case).values()), restore, step, nodes, together, replica)
+    setting = Setting(sum(startup.parts(case).values()), restore, step, nodes, together, replica,
+                      before_reducing(case, step))  # fmt: skip
     _check_spares(recovery.spares, nodes)
     bad = failures.bad
     return Course(
@@ -179,8 +178,7 @@ def _speeds(case: Case, point: Point, recovery: Recovery, setting: Setting) -> t
 def _rates(case: Case, sizes: tuple[int, ...]) -> tuple[float, ...]:
     """Samples a second on so many of the job's nodes, for each of `sizes`.  Steps know nothing of
     failures, so cases that differ in these alone share them."""
-    steps = Variant("steps", dict.fromkeys(_OF_THE_RUN)).of(case)
-    return case.shared.known(_played, steps, sizes)
+    return case.shared.known(_played, steps_alone(case), sizes)
 
 
 def _played(case: Case, sizes: tuple[int, ...]) -> tuple[float, ...]:

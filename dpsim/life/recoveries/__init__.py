@@ -62,6 +62,7 @@ class Setting:
     nodes     of the job
     together  most nodes that one cause takes at once
     replica   fewest nodes that hold the model
+    ahead     of a step, what is computed before its first reduction over ranks [s]
     """
 
     startup: float
@@ -70,6 +71,7 @@ class Setting:
     nodes: int
     together: int = 1
     replica: int = 1
+    ahead: float = 0.0
 
     def left(self, lack: int, fewest: int) -> int:
         """Nodes that are left while `lack` are away; 0 where they are less than `fewest`."""
