@@ -39,6 +39,11 @@ class Term:
     factors: tuple[Factor, ...]
     paused: float = 0.0
 
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What it is but for whose numbers are drawn; amounts to nine digits."""
+        return f"{self.amount:.9g}", [(one.low, one.high) for one in self.factors], self.paused
+
     def drawn(self, draws: dict[Cause, Array]) -> Array:
         """`amount` under every draw."""
         count = len(next(iter(draws.values()))) if draws else 1
@@ -72,15 +77,35 @@ class Comparison:
 
     @cached_property
     def terms(self) -> dict[int, tuple[Term, ...]]:
-        """The terms of every usable candidate's objective; one for all that run alike."""
-        known: list[tuple[Scenario, Term]] = []
+        """The terms of every usable candidate's objective."""
         return {
             i: tuple(
-                _known(known, job, steps, _term(self.by, self.candidates[i], job, steps))
+                _term(self.by, self.candidates[i], job, like, steps)
+                for job, like, steps in zip(
+                    self.candidates[i].jobs, self.likes[i], self.work.steps[i], strict=True
+                )
+            )
+            for i in self.usable
+        }
+
+    @cached_property
+    def likes(self) -> dict[int, tuple[PlayedJob, ...]]:
+        """The jobs of every usable candidate, those in place of them that came first and run alike,
+        step by step: so do runs that end before their compression begins."""
+        known: list[tuple[Scenario, float, PlayedJob]] = []
+        return {
+            i: tuple(
+                _first(known, job, steps, self.by)
                 for job, steps in zip(self.candidates[i].jobs, self.work.steps[i], strict=True)
             )
             for i in self.usable
         }
+
+    def alike(self, a: int, b: int) -> bool:
+        """Whether two usable candidates run alike, but for how one run differs from the next."""
+        pairs = zip(self.likes[a], self.likes[b], strict=True)
+        shapes = [[one.shape for one in self.terms[i]] for i in (a, b)]
+        return shapes[0] == shapes[1] and all(one is other for one, other in pairs)
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
@@ -169,22 +194,25 @@ def _check_known(candidates: Sequence[Candidate], by: By) -> None:
             raise Refused(f"--by {by}: {candidate.name} has no `{section}` section")
 
 
-def _term(by: By, candidate: Candidate, job: PlayedJob, steps: float) -> Term:
+def _term(by: By, candidate: Candidate, job: PlayedJob, like: PlayedJob, steps: float) -> Term:
+    """One of `job`, which runs like another."""
     seconds = steps * job.step_time * job.longer
     own = (candidate.name, job.name)
-    found = factors(job.case, job.causes, own)
+    found = factors(like.case, like.causes, own)
     return Term(worth(by, job, seconds), seconds, tuple(found), job.paused)
 
 
-def _known(known: list[tuple[Scenario, Term]], job: PlayedJob, steps: float, term: Term) -> Term:
-    """`term`, or that of a job that is `known` and runs alike, step by step: whatever is off is off
-    in both.  So do runs that end before their compression begins."""
+def _first(
+    known: list[tuple[Scenario, float, PlayedJob]], job: PlayedJob, steps: float, by: By
+) -> PlayedJob:  # fmt: skip
+    """The job among those `known` that runs as `job` does for so many steps; else itself, known."""
     runs = replace(throughout(job.case, steps).scenario, title="")
-    for other, found in known:
-        if math.isclose(found.amount, term.amount, rel_tol=1e-9) and other == runs:
-            return found
-    known.append((runs, term))
-    return term
+    amount = worth(by, job, steps * job.step_time * job.longer)
+    for other, same, first in known:
+        if math.isclose(same, amount, rel_tol=1e-9) and other == runs:
+            return first
+    known.append((runs, amount, job))
+    return job
 
 
 def worth(by: By, job: PlayedJob, seconds: float) -> float:

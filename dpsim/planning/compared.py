@@ -155,6 +155,10 @@ def decided(found: Comparison) -> dict[int, dict[str, float | None]]:
     shares = first / first.sum(axis=0)
     ends = np.quantile(drawn, (0.05, 0.95), axis=1)
     regret = drawn - least
+    for row, i in enumerate(found.usable):  # equal ones are the best equally often
+        alike = [k for k, other in enumerate(found.usable) if found.alike(i, other)]
+        if alike[0] == row and len(alike) > 1:
+            shares[alike] = shares[alike].mean(axis=0)
     return {
         i: {
             "objective": float(drawn[row].mean()),
@@ -176,9 +180,11 @@ def _error(values: Array) -> float:
 
 
 def _pair(found: Comparison, a: int, b: int) -> dict[str, Any]:
-    """How often the first of two that can be chosen is better, equal ones counting half."""
+    """How often the first of two that can be chosen is better, equal ones counting half; of two
+    that run alike neither is."""
     first, second = found.objective[a], found.objective[b]
-    equal = np.isclose(first, second, rtol=1e-12, atol=0.0)
+    alike = found.alike(found.usable[a], found.usable[b])
+    equal = np.isclose(first, second, rtol=1e-12, atol=0.0) | alike
     won = np.where(equal, 0.5, first < second)
     one, other = (found.candidates[found.usable[row]].name for row in (a, b))
     return {

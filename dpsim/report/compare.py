@@ -140,7 +140,7 @@ def headline(document: Document) -> str:
         return f"{clean(name)}: {takes}; there is nothing to choose between."
     other = _named(document, second)
     if _equal(document, name, second):
-        return f"{clean(name)} and {clean(second)} are equal, whatever is uncertain: {takes}."
+        return f"{clean(name)} and {clean(second)} are equal: {takes}."
     return (
         f"Take {clean(name)}: {takes}, with {clean(second)} {worth(other['objective'], by)}; it is "
         f"the best of all with a probability of {_share(found['probability_best'])}."

@@ -68,7 +68,8 @@ class ComparedCandidate:
 
 @dataclass(frozen=True)
 class ComparedPair:
-    """How often the first of two is better; `equal` where they run alike in every draw."""
+    """How often the first of two is better; `equal` where they run alike, or
+    take the same in every draw."""
 
     a: str
     b: str
