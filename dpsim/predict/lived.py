@@ -23,7 +23,8 @@ from dpsim.life.recoveries import Setting
 from dpsim.life.saving import Checkpoint, Evaluation, StepsBetween, daly, young
 from dpsim.life.spells import Life
 from dpsim.money.usage import Usage, device_hours
-from dpsim.predict.course import between_evaluations, check, checkpoint_bytes, course_of
+from dpsim.predict.course import between_evaluations, checkpoint_bytes, course_of
+from dpsim.predict.endless import check
 from dpsim.predict.point import Point, RunCost, TrainingRun, WithFailures
 from dpsim.predict.saved import Saved, SavedLevel
 

@@ -80,7 +80,7 @@ def drawn(dice: random.Random) -> dict[str, float]:
     return {
         "job": size, "warm": dice.randrange(2, 12), "idle": dice.randrange(2, 30),
         "spare": dice.randrange(20, 80), "length": 1440.0 * dice.randrange(40, 160),
-        "rate": math.exp(-dice.uniform(math.log(8), math.log(200))) / 1440.0, "times": dice.uniform(2, 8),
+        "rate": math.exp(-dice.uniform(2, 5.3)) / 1440.0, "times": dice.uniform(2, 8),
         "bad": dice.uniform(0, 0.3), "recovery": dice.uniform(5, 40),
         "selection": dice.uniform(1, 10), "wait": dice.uniform(5, 40),
         "auto": dice.uniform(30, 300), "manual": 1440.0 * dice.uniform(0.3, 3),
@@ -153,7 +153,7 @@ def airesim(dice: random.Random) -> tuple[str, float, float, float]:
         recovery={
             "kind": "restart", "detection": "0 s", "selection": f"{p['selection']} min",
             "spares": {"warm": int(p["warm"]), "idle": int(p["idle"]), "cold": int(p["spare"]),
-                       "provision": f"{p['wait']} min"},
+                       "provision": f"{p['wait']} min", "fetched": "one_by_one"},
             "repair": {"automatic": f"{p['auto']} min", "manual": f"{p['manual']} min",
                        "escalates": p["escalates"], "automatic_fails": p["auto_fails"],
                        "manual_fails": p["manual_fails"]},

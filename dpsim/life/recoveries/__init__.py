@@ -20,14 +20,18 @@ class Spares:
 
     warm       assigned to the job: one takes the place of a broken node at once
     idle       free: the job takes them when it selects nodes anew, and makes some of them warm
-    cold       in use by others, or not switched on; those that lack come together
+    cold       in use by others, or not switched on
     provision  time until cold ones are there
+    fetched    `together`: all that lack come at once; `one_by_one`: each after the one before,
+               until the job and its warm nodes are complete, and only then steps go on, as AIReSim
+               takes nodes from its spare pool (airesim/simulator.py)
     """
 
     warm: Nodes = 0
     idle: Nodes = 0
     cold: Nodes = 0
     provision: units.Seconds = 0.0
+    fetched: Literal["together", "one_by_one"] = "together"
 
 
 @record
