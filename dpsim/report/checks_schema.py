@@ -170,3 +170,32 @@ class AccountAnswer:
     machine: Mapping[str, Any] | None = None
     scenario: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class FileOfNode:
+    """A file that describes a node."""
+
+    file: str
+    format: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FieldOfMachine:
+    """Where a value of a machine comes from."""
+
+    path: str
+    value: str
+    how: str
+    source: str
+
+
+@dataclass(frozen=True)
+class MachineAnswer:
+    """What `dpsim import --json` prints of files of one node, which together make a machine."""
+
+    machine: Mapping[str, Any]
+    read: tuple[FileOfNode, ...]
+    told: tuple[FieldOfMachine, ...]
+    findings: tuple[str, ...]
