@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
+from dpsim.checks.varied import varied
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
@@ -53,6 +54,7 @@ def collective(
     routing: str = "",
     seed: int = 0,
     sharp: bool = False,
+    sets: Sequence[str] = (),
 ) -> CollectiveAnswer:
     """Time and bandwidth of `operation` on `cluster` by size, for each number of nodes.
 
@@ -63,12 +65,14 @@ def collective(
     groups       so many groups at once, of every so many-th rank
     routing      over spine switches: balanced, or ecmp with `seed`
     sharp        switches add
+    sets         keys of `cluster` that vary the machine, as "cluster.nics_per_node=4"
 
     Raises Refused where one of them is not right, or is not modelled.
     """
     check_operation(operation := named(operation))
     curves = None if calibration is None else Path(calibration)
     setup = setup_of(str(cluster), nccl, algorithm, protocol, curves, sharp=sharp)
+    setup = varied(setup, sets)
     setup = routed(setup, routing, seed) if routing else setup
     counts, listed = _counts(nodes), _sizes(sizes, factor)
     if sharp:
@@ -94,7 +98,7 @@ def tables(
     setup: Setup, operation: str, counts: Iterable[int], sizes: Sequence[float], at_once: int = 1
 ) -> tuple[RankGroup, ...]:
     """A group for each number of nodes, all GPUs of them in use; or so many groups at once."""
-    per_node = setup.machine.gpus_per_node
+    per_node = setup.per_node
     if at_once == 1:
         return tuple(setup.group(operation, n * per_node, n, sizes) for n in counts)
     return tuple(setup.groups(operation, n * per_node, n, sizes, at_once) for n in counts)

@@ -13,6 +13,7 @@ from dpsim.cli.options import (
     Nodes,
     Operation,
     Ranks,
+    Sets,
     Where,
     argument,
     out_option,
@@ -30,15 +31,17 @@ def check_nccl(
     ranks: Ranks = None,
     operation: Operation = None,
     nccl: NcclVersion = "",
+    set_: Sets = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
     """Compare FILE with what the cluster should reach; exit code 1: low or suspicious."""
     from dpsim.checks import check_nccl as asked
+    from dpsim.checks.varied import varied
     from dpsim.predict.collective import setup_of
     from dpsim.report.collective import print_check
 
-    setup = setup_of(cluster, nccl, "auto", "auto")
+    setup = varied(setup_of(cluster, nccl, "auto", "auto"), set_ or ())
     found = asked.check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
     steps = asked.next_steps(found.tables)
     if out is not None:

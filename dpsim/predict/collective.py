@@ -117,6 +117,11 @@ class Setup:
     changes: Mapping[str, Any] = field(default_factory=dict)
     curves: tuple[MeasuredCurve, ...] = ()
 
+    @property
+    def per_node(self) -> int:
+        """GPUs of a node."""
+        return int(self.changes.get("gpus_per_node") or self.machine.gpus_per_node)
+
     def topology(self, ranks: int, nodes: int) -> Topology:
         """`ranks` ranks, evenly on `nodes` nodes; Refused where the machine has no room."""
         if ranks > MOST_RANKS:
@@ -124,13 +129,13 @@ class Setup:
         if not 1 <= nodes <= ranks or ranks % nodes:
             raise Refused(f"{ranks} ranks do not fill {nodes} nodes evenly")
         per_node = ranks // nodes
-        own = self.machine.gpus_per_node
-        if per_node > own:
+        if per_node > self.per_node:
             raise Refused(
                 f"{ranks} ranks on {nodes} nodes are {per_node} a node; "
-                f"{self.machine.name} has {own} GPUs a node"
+                f"{self.machine.name} has {self.per_node} GPUs a node"
             )
-        found = self.machine.topology(nodes, ranks, gpus_per_node=per_node, **self.changes)
+        changes = {**self.changes, "gpus_per_node": per_node}
+        found = self.machine.topology(nodes, ranks, **changes)
         if ranks > 1:
             found.require_connected()
         return found

@@ -55,6 +55,16 @@ class BandVerdict:
 
 
 @dataclass(frozen=True)
+class WhatIsSeen:
+    """Measured over expected time from which on sizes from 64 MiB up are doubtful, and low; how
+    many machines of the kind were published."""
+
+    doubtful: float
+    low: float
+    machines: int
+
+
+@dataclass(frozen=True)
 class SuspectFault:
     """A fault that the cluster may have, by how well the times fit."""
 
@@ -75,6 +85,7 @@ class JudgedTable:
     kind: str
     verdict: str
     bands: tuple[BandVerdict, ...]
+    sensitivity: WhatIsSeen | None
     causes: tuple[SuspectFault, ...]
     lines: tuple[CollectiveLine, ...]
 
