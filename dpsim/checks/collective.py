@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.checks.varied import varied
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
 from dpsim.core.units import parse
@@ -64,22 +63,19 @@ def collective(
     calibration  measured curves, of `calibrate`; compare: nccl-tests text to put beside it
     groups       so many groups at once, of every so many-th rank
     routing      over spine switches: balanced, or ecmp with `seed`
-    sharp        switches add
-    sets         keys of `cluster` that vary the machine, as "cluster.nics_per_node=4"
+    sharp        switches add; sets: keys that vary the machine, as "cluster.nics_per_node=4"
 
     Raises Refused where one of them is not right, or is not modelled.
     """
     check_operation(operation := named(operation))
     curves = None if calibration is None else Path(calibration)
-    setup = setup_of(str(cluster), nccl, algorithm, protocol, curves, sharp=sharp)
-    setup = varied(setup, sets)
+    setup = setup_of(str(cluster), nccl, algorithm, protocol, curves, sharp=sharp, sets=sets)
     setup = routed(setup, routing, seed) if routing else setup
-    counts, listed = _counts(nodes), _sizes(sizes, factor)
     if sharp:
-        check_sharp(setup, counts)
-    found = tables(setup, operation, counts, listed, groups)
-    if compare is not None:
-        found = compared(found, read_any(Path(compare)).curves)
+        check_sharp(setup, _counts(nodes))
+    found = tables(setup, operation, _counts(nodes), _sizes(sizes, factor), groups)
+    measured = None if compare is None else read_any(Path(compare)).curves
+    found = found if measured is None else compared(found, measured)
     return CollectiveAnswer(operation, setup, found)
 
 

@@ -37,11 +37,10 @@ def check_nccl(
 ) -> int:
     """Compare FILE with what the cluster should reach; exit code 1: low or suspicious."""
     from dpsim.checks import check_nccl as asked
-    from dpsim.checks.varied import varied
     from dpsim.predict.collective import setup_of
     from dpsim.report.collective import print_check
 
-    setup = varied(setup_of(cluster, nccl, "auto", "auto"), set_ or ())
+    setup = setup_of(cluster, nccl, "auto", "auto", sets=set_ or ())
     found = asked.check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
     steps = asked.next_steps(found.tables)
     if out is not None:

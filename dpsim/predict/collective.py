@@ -9,7 +9,7 @@ every rank sends to the next, as sendrecv_perf does.  Intervals are those of sin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from dpsim.play.measured import MeasuredCosts
 from dpsim.play.network import together
 from dpsim.predict.bottleneck import network_sizes, slowest_link
 from dpsim.predict.collective_error import interval
+from dpsim.predict.varied import changes_of
 
 
 @dataclass(frozen=True)
@@ -276,8 +277,10 @@ def setup_of(
     calibration: Path | None = None,
     *,
     sharp: bool = False,
+    sets: Sequence[str] = (),
 ) -> Setup:
-    """The machine and the library that the options name; on TPUs it is the links' own."""
+    """The machine, with the keys of `cluster` that `sets` give it, and the library that the options
+    name; on TPUs it is the links' own."""
     machine = load_machine(cluster, Path())
     settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
     try:
@@ -288,4 +291,4 @@ def setup_of(
     curves = () if calibration is None else load(calibration).curves
     plain = (version, algorithm, protocol, sharp) == ("", "auto", "auto", False)
     own = Ici() if plain and isinstance(machine.node, Torus) else backend
-    return Setup(machine, own, {}, curves)
+    return Setup(machine, own, changes_of(cluster, sets), curves)

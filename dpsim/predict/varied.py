@@ -1,15 +1,13 @@
-"""A machine as the keys of a scenario's `cluster` vary it, for collectives."""
+"""What the keys of a scenario's `cluster` replace of a machine, for collectives."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from dpsim.core.overrides import apply_sets
 from dpsim.core.record import Refused, build, dotted
 from dpsim.describe.sections import Cluster
-from dpsim.predict.collective import Setup
 
 #: keys of `cluster` that say what joins the ranks
 KEYS = (
@@ -18,14 +16,14 @@ KEYS = (
 )  # fmt: skip
 
 
-def varied(setup: Setup, sets: Sequence[str]) -> Setup:
-    """`setup` with what `sets`, such as "cluster.nics_per_node=4", replace of its machine.
+def changes_of(machine: str, sets: Sequence[str]) -> dict[str, Any]:
+    """The arguments of `Machine.topology` that `sets`, such as "cluster.nics_per_node=4", give.
 
     Raises Refused for other keys than `KEYS`, and for values that a scenario would not take.
     """
     if not sets:
-        return setup
-    data: dict[str, Any] = {"cluster": {"machine": setup.machine.name, "nodes": 1}}
+        return {}
+    data: dict[str, Any] = {"cluster": {"machine": machine, "nodes": 1}}
     texts = apply_sets(data, sets)
     for path, text in texts.items():
         section, _, key = path.partition(".")
@@ -37,5 +35,4 @@ def varied(setup: Setup, sets: Sequence[str]) -> Setup:
     except Refused as error:
         text = texts.get(dotted(error.path), sets[0])
         raise Refused(f"--set {text}: {error}") from None
-    given = {key: getattr(cluster, key) for key in KEYS if key in data["cluster"]}
-    return replace(setup, changes={**setup.changes, **given})
+    return {key: getattr(cluster, key) for key in KEYS if key in data["cluster"]}
