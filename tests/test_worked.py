@@ -83,6 +83,7 @@ STEPS = {
     "context_ring": 0.00785,
     "context_ulysses": 0.0104,
     "evaluation": 0.1,
+    "repair_shop": 60.0,
     "two_sites": 1.381,
     "frozen": 0.0135,
     # 9 ms of compute, four all-to-alls of 2 MiB, and 4 MB of dense gradients behind the last layer
