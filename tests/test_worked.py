@@ -46,6 +46,7 @@ STEPS = {
     "loader_torch_slow_batch": 2.0,
     "loader_text": 0.65536,
     "host_copies": 0.01500285,
+    "host_copies_pipeline": 0.04100285,
     "loader_mixture": 0.02473,  # as drawn
     "batches_by_measured_speed": 0.032,
     "epoch_of_ten": 0.021,
