@@ -139,7 +139,7 @@ class Programs:
             stages * schedule.pipes,
             sequence=pace.parallel.sequence_parallel,
             asynchronous=pace.parallel.async_tensor_parallel,
-            overlapped=self._overlapped,
+            overlapped=pace.parallel.overlapped(by_system=self.strategy.overlaps_tensors),
             blocking_sends=pace.parallel.blocking_sends,
             recompute=pace.recompute == "full",
             tables=tuple((a, b, -(-t.elements // mesh.tensor)) for a, b, t in tables),
@@ -147,12 +147,6 @@ class Programs:
             routes=self._routes(),
             splitting=self._splitting,
         )
-
-    @property
-    def _overlapped(self) -> bool:
-        """Whether tensor ranks exchange gradients beside products: as said, else as the system."""
-        said = self.batches.pace.parallel.overlap_tensor_gradients
-        return self.strategy.overlaps_tensors if said is None else said
 
     @cached_property
     def _splitting(self) -> Splitting | None:

@@ -63,6 +63,11 @@ class Parallel:
         """Whether there is data parallelism only."""
         return self.tensor == self.pipeline == self.context == self.expert == 1
 
+    def overlapped(self, *, by_system: bool) -> bool:
+        """Whether tensor ranks exchange gradients beside products: as said, else as the system."""
+        said = self.overlap_tensor_gradients
+        return by_system if said is None else said
+
     @property
     def _axes(self) -> tuple[Axis, ...]:
         """The order of the axes that ranks are numbered along."""
