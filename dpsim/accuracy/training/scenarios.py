@@ -26,6 +26,7 @@ from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.fabrics.torus import Torus
 from dpsim.machines.machine import load_machine
+from dpsim.models.execution import knows
 
 #: GPUs of a node where nothing is stated
 _GPUS_PER_NODE = 8
@@ -102,6 +103,7 @@ def measured_case(
         "engine": "vectorised",
         "compute": dict(compute or {}),
     }
+    data["model"] = _attending(row, model, data, notes)
     loaded = load(data, Path(), row.text("row_id") or f"line {row.line}")
     case = shared(Case(loaded.scenario, Path()), data)
     step_time, time = _measured(row, case)
@@ -138,6 +140,19 @@ def _execution(row: TrainingRow, model: ModelChoice) -> dict[str, Any]:
     found = next(told(words.execution, said, row.text), None)
     known = found and model.language and "huggingface" in model.data
     return {**again, "execution": found[0]} if found and known else again
+
+
+def _attending(
+    row: TrainingRow, model: ModelChoice, data: Mapping[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    """The section of `model` with the kernel that attention had when it was run, where kernels
+    count: shares of the peak that are fitted to whole steps have it in them."""
+    device = load_machine(data["cluster"]["machine"]).device
+    if model.language and knows(device, data["precision"]["compute"]):
+        for keys, more in told(vocabulary().attention, date_of(row), row.text):
+            notes += more
+            return {**model.data, **keys}
+    return model.data
 
 
 # -- the sections of a scenario -------------------------------------------------------------------
