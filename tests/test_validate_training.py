@@ -643,10 +643,11 @@ def test_low_rank_training_is_played_as_that(tmp_path: Path) -> None:
     sizes = (8192 + 8192) + (8192 + 1024) + (8192 + 1024) + (8192 + 8192)
     assert played.case.model.trained == 80 * 16 * sizes
     assert any("rank 16" in note for note in played.notes)
-    other = row_of(
-        tmp_path, model="LLAMA2-13B", params_m=13000, strategy="DP", strategy_detail="LoRA"
-    )
-    assert 0 < measured_case(other).case.model.trained < 0.002 * 13e9
+    words = {"params_m": 13000, "strategy": "DP", "strategy_detail": "LoRA"}
+    between = measured_case(row_of(tmp_path, model="LLAMA2-13B", **words))
+    assert between.case.model.trained == 40 * 4 * 16 * (5120 + 5120)
+    other = measured_case(row_of(tmp_path, model="MPT-13B", **words))
+    assert 0 < other.case.model.trained < 0.002 * 13e9
 
 
 def test_counts_behind_a_flagged_collapse_are_not_scored_until_the_rate_is_back(

@@ -277,6 +277,12 @@ def _sum(times: tuple[LayerTime, ...]) -> float:
     return added(t.forward + t.backward for t in times)
 
 
+def has_rates(device: Device | None, dtype: str) -> bool:
+    """Whether a transformer's kernels run at rates of their own on `device`, unless another share
+    of the peak is given."""
+    return knows(device, dtype)
+
+
 def fitted(name: str, device: Device | None) -> float:
     """A constant fitted on training runs; 0 where there is none, and where `device` is none of
     NVIDIA's, whose runs they were fitted on."""

@@ -18,7 +18,7 @@ from dpsim.models.huggingface import Attention
 HALF = ("bf16", "fp16", "fp8")
 #: shares of the dense 16-bit peak that large matrix products reach on devices of a generation, in
 #: training: medians of measured shapes with 4,096 and more columns (ai-dynamo/aiconfigurator,
-#: Apache-2.0: A100 0.77, H100 0.78, B200 0.65, L40S 0.57), which are bursts, times what steady loops
+#: Apache-2.0: A100 0.77, H100 0.78, B200 0.65, L40S 0.57), which are bursts, times what loops
 #: keep of that (A100 0.93, H100 0.91: MooreThreads/SimuMax's loops, stas00/ml-engineering's best
 #: shapes; B200 0.80, all layouts), times 0.98 for gradients of weights, a third of all products,
 #: which are 5 % slower (SimuMax on A100)
