@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.files import stamp
-from dpsim.core.places import data_folder
+from dpsim.core.places import data_folder, home_of
 from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.machines.clos import Clos, Routing
 from dpsim.machines.cores import Cores
@@ -223,12 +223,19 @@ def _whole(value: int | None, field: str, low: int, default: int = 1) -> int:
 
 def machine_names() -> tuple[str, ...]:
     """The machines that come with dpsim, sorted."""
-    return tuple(sorted(path.stem for path in data_folder("topologies").glob("*.yaml")))
+    return _names(data_folder("topologies"), stamp(data_folder("topologies")))
 
 
 def device_names() -> tuple[str, ...]:
     """The devices that come with dpsim, sorted."""
-    return tuple(sorted(path.stem for path in data_folder("topologies").glob("devices/*.yaml")))
+    folder = data_folder("topologies") / "devices"
+    return _names(folder, stamp(folder))
+
+
+@lru_cache(maxsize=4)
+def _names(folder: Path, _: object) -> tuple[str, ...]:
+    """What is described in `folder`, which has that stamp."""
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
 def load_machine(name_or_path: str, base: Path | None = None) -> Machine:
@@ -253,7 +260,7 @@ def _find(
     name: str, known: tuple[str, ...], folder: Path, base: Path | None, what: str
 ) -> tuple[Path, str]:
     if "/" in name or name.endswith((".yaml", ".yml", ".json")):
-        return (base or Path()) / name, name
+        return home_of(base or Path(), name) / name, name
     if name not in known or not _NAME.match(name):
         raise Refused(
             _instead(name, what) or unknown.sentence(name, known, f"no {what} {name[:60]!r}")
