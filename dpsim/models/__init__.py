@@ -152,6 +152,7 @@ class Layer:
     pace          shares of the device's peak that attention in a kernel of its own reaches, forward
                   and backward; 0: it takes as long as what it moves; None: as products
     attended      its attention, where it has one that ranks can split a sequence for
+    scan          heads and groups of a scan that hands a state on from token to token; None: none
     """
 
     name: Text
@@ -205,6 +206,7 @@ class Layer:
     streamed: tuple[float, float] | None = None
     pace: tuple[float, float] | None = None
     attended: AttentionWork | None = None
+    scan: tuple[int, int] | None = None
 
     @cached_property
     def parameters(self) -> int:

@@ -6,6 +6,7 @@ attention at its own, and what else there is as fast as it streams through memor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from dpsim.core.record import Flag, Refused, record
@@ -75,7 +76,7 @@ def executed(
 ) -> Model:
     """`model` whose layers are run as `execution` says, in `dtype` on `device`, where products are
     cast to by `autocast`; the same model where nothing is said.  Raises Refused where that is not
-    counted."""
+    counted, also of some kinds of layers alone."""
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:
         return model
@@ -90,8 +91,39 @@ def executed(
         )
     pace = _pace(kind, device.generation if device else "other")
     compiled = bool(execution.compile)
+    _accept_lists(model, compiled=compiled, autocast=autocast)
     layers = (_layer(layer, pace, compiled=compiled, autocast=autocast) for layer in model.layers)
     return replace(model, layers=tuple(layers))
+
+
+def _accept_lists(model: Model, *, compiled: bool, autocast: bool) -> None:
+    """Refuse models of which some layers of blocks have no list of kernels run so; what stands
+    outside blocks is counted by its rules."""
+    where = ("execution", "compile")
+    blocks = [layer for layer in model.layers if layer.unit]
+    lists = [layer.compiled_kernels if compiled else layer.eager_kernels for layer in blocks]
+    lacking = _kinds(one for one, counted in zip(blocks, lists, strict=True) if counted is None)
+    if lacking:
+        how = "compiled" if compiled else "run one by one"
+        eagerly = compiled and all(layer.eager_kernels is not None for layer in blocks)
+        instead = "compile: false is, and so is leaving it out" if eagerly else "leave it out"
+        message = f"kernels of {lacking} of {model.name} {how} are not counted; {instead}"
+        raise Refused(message, where)
+    cast = _kinds(
+        one for one, counted in zip(blocks, lists, strict=True)
+        if autocast and counted is not None and counted.autocast is None
+    )  # fmt: skip
+    if cast:
+        raise Refused(
+            f"kernels of {cast} of {model.name} under autocast are not counted; parameters in 16 "
+            "bit are, and strategies that cast whole modules (fsdp, zero, megatron)",
+            where,
+        )
+
+
+def _kinds(layers: Iterable[Layer]) -> str:
+    """The last names of `layers`, each once."""
+    return ", ".join(dict.fromkeys(layer.name.rpartition(".")[2] for layer in layers))
 
 
 def _attention(

@@ -114,13 +114,14 @@ def expert_tensors(
     routing: Routing, hidden: int, path: str, *, biased: bool = False
 ) -> tuple[Tensor, ...]:
     """Those of all experts of a block."""
-    e, m = routing.experts, routing.width
-    found = [Tensor(f"{path}.experts.gate_up_proj", (e, 2 * m, hidden))]
+    e, m, h = routing.experts, routing.width, routing.latent or hidden
+    first, wide = ("gate_up_proj", 2 * m) if routing.gated else ("up_proj", m)
+    found = [Tensor(f"{path}.experts.{first}", (e, wide, h))]
     if biased:
-        found.append(Tensor(f"{path}.experts.gate_up_proj_bias", (e, 2 * m)))
-    found.append(Tensor(f"{path}.experts.down_proj", (e, hidden, m)))
+        found.append(Tensor(f"{path}.experts.{first}_bias", (e, wide)))
+    found.append(Tensor(f"{path}.experts.down_proj", (e, h, m)))
     if biased:
-        found.append(Tensor(f"{path}.experts.down_proj_bias", (e, hidden)))
+        found.append(Tensor(f"{path}.experts.down_proj_bias", (e, h)))
     return tuple(found)
 
 
