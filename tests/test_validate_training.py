@@ -13,7 +13,7 @@ import pytest
 
 from dpsim.accuracy.scores import Scored, count_band, skill, summary
 from dpsim.accuracy.training.baselines import baselines, gradient_bytes, linear
-from dpsim.accuracy.training.hosts import COPY, ISSUE
+from dpsim.accuracy.training.hosts import AWAY, COPY, ISSUE
 from dpsim.accuracy.training.models import choose_model
 from dpsim.accuracy.training.scenarios import MeasuredCase, measured_case, platform_of
 from dpsim.accuracy.training.series import anchor_of, anchors_of, calibration_row, unscored
@@ -631,6 +631,23 @@ def test_nanotrons_benchmarks_are_its_models_and_its_host_issues_split_layers(
     ]
     assert sum(blocks) == 28
     assert set(blocks) <= {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize(
+    ("tensor", "pipeline", "gpus", "away"),
+    [(4, 2, 16, 4), (2, 4, 16, 2), (4, 2, 8, 0), (4, 1, 16, 0), (1, 4, 16, 0)],
+)
+def test_nanotrons_host_is_slower_where_pipelines_of_tensor_ranks_leave_the_node(
+    tmp_path: Path, tensor: int, pipeline: int, gpus: int, away: int
+) -> None:
+    """Each tensor rank adds to every kernel's launch, and only if all three come together."""
+    row: dict[str, Any] = {"framework": "nanotron (PyTorch)", "precision": "BF16", "params_m": 1}
+    row |= {"accelerator": "H100 SXM", "seq_len": 4096, "batch_per_gpu": 1, "grad_accum": 8}
+    row |= {"model": "Llama-type 1B (nanotron benchmark model)", "strategy": "DP+TP+PP"}
+    row |= {"inter_node": "AWS EFA", "gpus_per_node": 8, "total_gpus": gpus}
+    mesh = {"tp": tensor, "pp": pipeline, "dp": gpus // tensor // pipeline}
+    case = point(tmp_path, **row, **mesh, global_batch=8 * mesh["dp"]).case
+    assert case.scenario.host.launch == pytest.approx(ISSUE + away * AWAY)
 
 
 def test_low_rank_training_is_played_as_that(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ STEPS = {
     "loader_torch_slow_batch": 2.0,
     "loader_text": 0.65536,
     "host_copies": 0.01500285,
+    "host_copies_pipeline": 0.04100285,
     "loader_mixture": 0.02473,  # as drawn
     "batches_by_measured_speed": 0.032,
     "epoch_of_ten": 0.021,
@@ -83,6 +84,7 @@ STEPS = {
     "context_ring": 0.00785,
     "context_ulysses": 0.0104,
     "evaluation": 0.1,
+    "repair_shop": 60.0,
     "two_sites": 1.381,
     "frozen": 0.0135,
     # 9 ms of compute, four all-to-alls of 2 MiB, and 4 MB of dense gradients behind the last layer

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpsim.describe.scenario import load
-from dpsim.life.history import Life
+from dpsim.life.spells import Life
 from dpsim.predict.lived import told
 from dpsim.predict.prediction import Prediction, predict
 

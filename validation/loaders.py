@@ -22,9 +22,11 @@ sample takes one of its workers (scratch, 8) and a thread of DALI (scratch, 4) o
 MLPerf Storage: TABLE has columns model, hardware, n_gpus and value (samples/s).  How many
 accelerators a system feeds is predicted from its other rows: from the samples a second of the same
 workload with the other accelerator, for those are the same files in the same format through the
-same reader; where there is no such row, from the highest rate in bytes.  Beside each row stands how
-busy its accelerators were: rows that end well above the least that counts were not ended by what
-the system can read.
+same reader; where there is no such row, from the highest rate in bytes.  There are no more than the
+clients have hardware threads: each accelerator is a process that waits at a barrier after every
+step (`_train` of dlio_benchmark/main.py), where MPI spins.  A row that has as many was ended by its
+clients and says nothing of what is read.  Beside each row stands how busy its accelerators were:
+rows that end well above the least that counts were not ended by what the system can read.
 """
 
 from __future__ import annotations
@@ -242,6 +244,24 @@ def milabench() -> list[float]:
     return errors
 
 
+#: hardware threads of a system's clients together, from `host_cpu_count` in summary.json of its
+#: runs, mlcommons/storage_results_v1.0 at 64c2ce48578a (Apache-2.0): "submitter system" begins so
+THREADS = {
+    "DDN AI400X2T_24x14TiB_nvme_8xNDR200_18clients": 720,
+    "DDN AI400X2T_24x14TiB_nvme_8xNDR200_32clients": 1280,
+    "Lightbits_Labs Lightbits-3-SappRapid": 672,
+    "Lightbits_Labs Lightbits-6-IceLake": 688,
+    "MangoBoost 1-client": 128,
+    "Micron Micron_6500": 256,
+    "Micron Micron_9400": 48,
+    "Micron Micron_9550": 192,
+    "Nutanix Nutanix-Unified-Storage-4-Nodes-1-Host": 128,
+    "Nutanix Nutanix-Unified-Storage-4-Nodes-5-Hosts": 160,
+    "Nutanix Nutanix-Unified-Storage-7-Nodes-10-Hosts": 1280,
+    "WEKA weka-1-client": 112,
+}
+
+
 def storage(table: Path) -> list[float]:
     """The errors of how many accelerators systems feed."""
     systems: dict[str, list[Row]] = defaultdict(list)
@@ -254,27 +274,31 @@ def storage(table: Path) -> list[float]:
                 systems[name].append(own)
     errors = []
     for name, rows in systems.items():
+        threads = next((n for begin, n in THREADS.items() if name.startswith(begin)), None)
+        if threads is None and len(rows) > 1:
+            print(f"  {name[:60]}: how many threads its clients have is not known")
         for row in rows:
             others = [one for one in rows if one is not row]
             if others:
-                errors.append(_fed(name, row, _limit(row, others)))
+                errors.append(_fed(name, row, _limit(row, others, threads), threads))
     return errors
 
 
-def _limit(row: Row, others: list[Row]) -> Storage:
+def _limit(row: Row, others: list[Row], threads: int | None) -> Storage:
     """The storage that `others` show: requests a second of the same files, or else bytes."""
-    same = [rate for workload, _, _, rate in others if workload == row[0]]
+    ended = [one for one in others if threads is None or one[2] < threads] or others
+    same = [rate for workload, _, _, rate in ended if workload == row[0]]
     if same:
         return Storage(kind="nfs", bandwidth=1e18, iops=max(same))
-    return Storage(kind="nfs", bandwidth=max(rate * WORKLOADS[w, a][2] for w, a, _, rate in others))
+    return Storage(kind="nfs", bandwidth=max(rate * WORKLOADS[w, a][2] for w, a, _, rate in ended))
 
 
-def _fed(name: str, row: Row, limit: Storage) -> float:
-    """The error of how many accelerators a storage feeds."""
+def _fed(name: str, row: Row, limit: Storage, threads: int | None) -> float:
+    """The error of how many accelerators a storage feeds, a process of the clients each."""
     workload, accelerator, count, value = row
     batch, step, size, least = WORKLOADS[workload, accelerator]
     rate, busy = limit.rate(size, 1.0, 1), value / count / (batch / step)
-    feeds = max(math.floor(rate / (least * batch / step)), 1)
+    feeds = max(min(math.floor(rate / (least * batch / step)), threads or math.inf), 1)
     print(
         f"  {name[:60]:60} {workload:9} {accelerator} {count:5} {feeds:5} {feeds / count - 1:+.0%}"
         f", busy {busy:.0%}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,7 @@ class Platform:
         return (*first.notes, f"Not stated: {first.label} ({first.weight:.0%}), or {shown}.")
 
 
+@lru_cache(maxsize=256)  # rows of a series say the same
 def platform(
     *,
     accelerator: str,

@@ -23,10 +23,13 @@ _PLAIN = (int, float, str, bool, type(None), type(Path()))
 
 
 class Chapters:
-    """What cases have worked out: machine and routes, the model, programs, plans of collectives."""
+    """What cases have worked out: machine and routes, the model, programs, plans of collectives.
 
-    def __init__(self, kept: int = KEPT) -> None:
-        self._most = kept
+    `beyond` is asked for what is not here: the chapters of cases that have less in common.
+    """
+
+    def __init__(self, kept: int = KEPT, beyond: Chapters | None = None) -> None:
+        self._most, self._beyond = kept, beyond
         # by what they depend on, which an entry keeps alive, so that no identity is used again
         self._known: OrderedDict[tuple[Any, ...], tuple[Any, Any]] = OrderedDict()
         self._latest: dict[Callable[..., Any], deque[tuple[Any, Any]]] = {}
@@ -62,6 +65,7 @@ class Chapters:
         for known, chapter in latest:
             if known == depends:
                 return chapter
-        chapter = make(*depends)
+        beyond = self._beyond
+        chapter = make(*depends) if beyond is None else beyond.known(make, *depends)
         latest.appendleft((depends, chapter))
         return chapter

@@ -13,7 +13,7 @@ from dpsim.compile import copies, host, pipeline
 from dpsim.compile.compression import Compression
 from dpsim.compile.context import Context, Splitting, splitting
 from dpsim.compile.copies import HostCopy
-from dpsim.compile.groups import Partition, consecutive, everyone
+from dpsim.compile.groups import Partition, everyone
 from dpsim.compile.job import Coder, Job
 from dpsim.compile.layout import Layout, assign, mirrored
 from dpsim.compile.program import Cast, Program
@@ -223,17 +223,18 @@ class Programs:
         batches, strategy = self.batches, self.strategy
         self.moe.check(self._model, batches.batch.accumulation)
         if not batches.mesh.plain:
-            if self.copied is not None:
-                message = "copies are not modelled where ranks share a model; leave it out"
-                raise Refused(message, ("input", "copy"))
-            return pipeline.cast(self.layout, strategy, batches.shares, self.stage_job)
+            cast = pipeline.cast(self.layout, strategy, batches.shares, self.stage_job)
+            if self.copied is None:
+                return cast
+            copied = self.copied, self.samples_copied
+            return copies.onto_first(cast, self.layout, batches.site.gpus, *copied)
         parts = {part: number for number, part in enumerate(batches.parts)}
         programs = tuple(self._program(*part, iteration) for part in parts)
         ranks, one = batches.site.ranks, len(parts) == 1
         roles = (0,) * ranks if one else tuple(parts[part] for part in batches.of_rank)
         groups = dict(strategy.groups_of(self.job(*batches.parts[0])))
         if self.copied is not None:
-            groups[copies.GROUP] = consecutive(min(batches.site.gpus or 1, ranks), ranks)
+            groups[copies.GROUP] = copies.shared_out(ranks, batches.mesh, (0,), batches.site.gpus)
         return Cast(programs, roles, {"world": everyone(ranks), **groups})
 
     @property
@@ -259,8 +260,16 @@ class Programs:
             program = host.issued(program, self._with_copy(issuing), told.launch, updates)
         return host.waiting(program) if told.waits else program
 
+    @property
+    def samples_copied(self) -> float:
+        """Samples of a step that are copied to a device that micro-batches begin on; as many as to
+        the fullest."""
+        batches = self.batches
+        pipes = 1 if batches.mesh.plain else self.layout.schedule.pipes
+        return max(batches.shares) * batches.batch.accumulation / pipes
+
     def _with_copy(self, program: Program) -> Program:
-        """`program` with the copy of its batches; as many bytes on every rank as on the fullest."""
+        """`program` with the copy of its batches."""
         if self.copied is None:
             return program
         if self.strategy.rounds(self.job(*self.batches.parts[0])) is not None:
@@ -268,8 +277,7 @@ class Programs:
                 "copies are modelled where ranks wait for each other in every step; leave it out"
             )
             raise Refused(message, ("input", "copy"))
-        samples = max(self.batches.shares) * self.batches.batch.accumulation
-        return copies.with_copy(program, self.copied, samples)
+        return copies.with_copy(program, self.copied, self.samples_copied)
 
 
 def _coder(device: Device) -> Coder:

@@ -109,15 +109,16 @@ class Program:
 
     def __post_init__(self) -> None:
         for index, op in enumerate(self.ops):
-            if any(not 0 <= other < index for other in op.after):
+            after, delay, kind = op.after, op.delay, op.kind
+            if after and not (min(after) >= 0 and max(after) < index):
                 raise ValueError(f"{op.name} waits for an operation that is not issued before it")
-            if op.seconds < 0 or op.bytes < 0 or op.delay < 0:
+            if op.seconds < 0 or op.bytes < 0 or delay < 0:
                 raise ValueError(f"{op.name} has a negative duration, size or delay")
-            if op.delay and not op.after:
+            if delay and not after:
                 raise ValueError(f"{op.name} is delayed after nothing")
-            if (op.kind in ("collective", "transfer")) == (op.stream == COMPUTE):
+            if (kind == "collective" or kind == "transfer") == (op.stream == COMPUTE):
                 raise ValueError(f"{op.name}: collectives, and only they, run on communicators")
-            if (op.kind == "transfer") != (op.operation in (SEND, RECEIVE)):
+            if (kind == "transfer") != (op.operation in (SEND, RECEIVE)):
                 raise ValueError(f"{op.name}: a transfer is sent or received")
         if not any(op.stream == COMPUTE for op in self.ops):
             raise ValueError("a program needs at least one compute operation")

@@ -31,6 +31,7 @@ from dpsim.life.course import (
 from dpsim.life.lanes import POOLS, Mask, Places, some_bad, start
 from dpsim.life.pools import ask, find
 from dpsim.life.saving import TIE
+from dpsim.life.shop import line_up
 
 #: failures of a run beyond which it is refused: in the mean runs have a fourth of it at most
 TURNS = 400_000
@@ -295,14 +296,19 @@ class Abreast:
         self, lanes: Places, row: Array, nodes: Array, bad: Array, cause: Places
     ) -> None:  # fmt: skip
         """Broken nodes go to be mended."""
-        repair = self.course.repair
+        repair, s = self.course.repair, self.lanes
         assert repair is not None
         worse = row[:, draws.ESCALATES] < repair.escalates
-        away = -np.log1p(-row[:, draws.FIRST]) * repair.automatic
-        away = away + np.where(worse, -np.log1p(-row[:, draws.SECOND]) * repair.manual, 0.0)
+        first = -np.log1p(-row[:, draws.FIRST]) * repair.automatic
+        second = np.where(worse, -np.log1p(-row[:, draws.SECOND]) * repair.manual, 0.0)
         fails = np.where(worse, repair.manual_fails, repair.automatic_fails)
         still = np.where(row[:, draws.MENDED] < fails, bad, 0.0)
-        self.lanes.put(lanes, self.lanes.now[lanes] + away + self.course.joins, nodes, still)
+        now = s.now[lanes]
+        place = s.put(lanes, now + (first + second) + self.course.joins, nodes, still)
+        if repair.technicians and worse.any():
+            s.back_due[lanes[worse], place[worse]] = (now + first)[worse]
+            s.back_work[lanes[worse], place[worse]] = second[worse]
+            line_up(s, lanes[worse], place[worse], repair.technicians, self.course.joins)
 
 
 def _each(course: Course) -> list[float]:

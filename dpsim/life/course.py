@@ -148,6 +148,11 @@ class Course:
     def endless(self) -> bool:
         return self.repair is None
 
+    @property
+    def technicians(self) -> int | None:
+        """Who mend broken nodes, one at a time each; None: as many as are needed."""
+        return self.repair.technicians if self.repair else None
+
     def loses(self, takes: Array, lack: Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether failures that take so many nodes (0: they stop the job), after which so many
         lack, leave nobody with the state; of the shape of both."""

@@ -6,13 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import simpy
 
 from dpsim.core.arrays import Array
-from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.life import draws
 from dpsim.life.course import (
@@ -30,39 +29,12 @@ from dpsim.life.course import (
 )
 from dpsim.life.recoveries import Outage, Repair
 from dpsim.life.saving import TIE
+from dpsim.life.spells import Life, Spell, relabel
 
 Flow = Generator[Any, Any, bool]
 NEVER = math.inf
 #: checkpoints on end beyond which they are one stretch of the timeline
 _MANY = 256
-
-
-class Spell(NamedTuple):
-    """A stretch of a run and its label [s]; `done` are the productive seconds at its end."""
-
-    begin: float
-    end: float
-    label: str
-    done: float
-
-
-@dataclass(frozen=True)
-class Life:
-    """One drawn history of a job: spells with exactly one label each, from its first start to the
-    end of its last step.
-
-    seconds   by label
-    failures  by what broke
-    """
-
-    spells: tuple[Spell, ...]
-    seconds: tuple[float, ...]
-    failures: dict[str, int]
-
-    @property
-    def end(self) -> float:
-        """When the last step ends [s]."""
-        return self.spells[-1].end
 
 
 def life_of(course: Course, run: int) -> Life:
@@ -85,18 +57,93 @@ def _rates(course: Course, lack: int) -> list[float]:
     return [one.rate * (nodes if one.nodes == 1 else 1.0) for one in course.steady]
 
 
-class _Played:
+class _Nodes:
+    """The pools of a job, and its nodes that are away."""
+
+    def __init__(self, course: Course) -> None:
+        self.course, self.env = course, simpy.Environment()
+        self.lack, (_, self.warm, self.idle, self.cold) = 0, course.pools
+        self.ordered = self.ready = 0
+        self.arrived = self.env.event()
+        self.shop = simpy.Resource(self.env, course.technicians) if course.technicians else None
+
+    def _ask(self, broke: bool) -> None:
+        """Cold nodes are asked for; where others go on meanwhile, warm and idle ones start up."""
+        course, spares = self.course, self.course.spares
+        wanted = max(self.lack - self.ready - self.ordered, 0)
+        if self.lack > self.warm + self.idle:
+            there = self.warm + self.idle + self.ready + self.ordered
+            nodes = min(max(self.lack + spares.warm - there, 0), self.cold)
+            if nodes:
+                self.cold -= nodes
+                self.env.process(self._come(spares.provision + course.joins, nodes, True))
+        if course.joins and broke and wanted:
+            selects = wanted > self.warm
+            nodes = self._out_of(wanted)
+            if selects:
+                self._warm_up()
+            if nodes:
+                ready = course.selection * selects + course.joins
+                self.env.process(self._come(ready, nodes, True))
+
+    def _come(self, seconds: float, nodes: int, new: bool = False) -> Generator[Any, Any, None]:
+        """Nodes are there after so many seconds."""
+        self.ordered += nodes * new
+        yield self.env.timeout(seconds)
+        self.ordered -= nodes * new
+        if self.course.joins:
+            ready = min(nodes, max(self.lack - self.ready, 0))
+            self.ready, nodes = self.ready + ready, nodes - ready
+        warm = min(nodes, max(self.course.spares.warm - self.warm, 0))
+        self.warm += warm
+        self.idle += nodes - warm
+        if not self.arrived.triggered:
+            self.arrived.succeed()
+
+    def _there(self) -> int:
+        """Nodes that the job can have at once."""
+        return self.ready if self.course.joins else self.warm + self.idle
+
+    def _out_of(self, wanted: int) -> int:
+        """So many nodes at most out of the pools, warm ones first."""
+        first = min(wanted, self.warm)
+        second = min(wanted - first, self.idle)
+        self.warm, self.idle = self.warm - first, self.idle - second
+        return first + second
+
+    def _warm_up(self) -> None:
+        more = min(max(self.course.spares.warm - self.warm, 0), self.idle)
+        self.warm, self.idle = self.warm + more, self.idle - more
+
+    def _send(self, name: str, row: Array, nodes: int) -> None:
+        """Nodes that broke for cause `name` go to be mended."""
+        assert self.course.repair is not None
+        first, second = _times(self.course.repair, row)
+        if self.shop is not None and second > 0.0:
+            self.env.process(self._mended(self.shop, first, second, nodes))
+        else:
+            self.env.process(self._come(first + second + self.course.joins, nodes))
+
+    def _mended(
+        self, shop: simpy.Resource, first: float, second: float, nodes: int
+    ) -> Generator[Any, Any, None]:
+        """A first attempt, then a technician's turn."""
+        yield self.env.timeout(first)
+        with shop.request() as turn:
+            yield turn
+            yield self.env.timeout(second)
+        yield from self._come(self.course.joins, nodes)
+
+
+class _Played(_Nodes):
     """A job, its nodes, and what breaks."""
 
     def __init__(self, course: Course, run: int) -> None:
-        self.course, self.env = course, simpy.Environment()
+        super().__init__(course)
         self.rows, self.place = draws.Rows(course.seed, range(run, run + 1)), np.zeros(1, int)
         self.row = self.last = self.rows.next(self.place)[0]
         self.hazard, self.age = float(draws.gap(self.row)), 0.0
         self.lives = [draws.first_lives(one, course.seed, run) for one in course.aging]
-        self.lack, (_, self.warm, self.idle, self.cold) = 0, course.pools
-        self.ordered = self.ready = 0
-        self.arrived = self.env.event()
         self.spells: list[Spell] = []
         self.seconds = [0.0] * len(LABELS)
         self.failures = {one.name: 0 for one in (*course.steady, *course.aging)}
@@ -195,54 +242,6 @@ class _Played:
         self._note(WAITING, begin)
         return broke
 
-    def _ask(self, broke: bool) -> None:
-        """Cold nodes are asked for; where others go on meanwhile, warm and idle ones start up."""
-        course, spares = self.course, self.course.spares
-        wanted = max(self.lack - self.ready - self.ordered, 0)
-        if self.lack > self.warm + self.idle:
-            there = self.warm + self.idle + self.ready + self.ordered
-            nodes = min(max(self.lack + spares.warm - there, 0), self.cold)
-            if nodes:
-                self.cold -= nodes
-                self.env.process(self._come(spares.provision + course.joins, nodes, True))
-        if course.joins and broke and wanted:
-            selects = wanted > self.warm
-            nodes = self._out_of(wanted)
-            if selects:
-                self._warm_up()
-            if nodes:
-                ready = course.selection * selects + course.joins
-                self.env.process(self._come(ready, nodes, True))
-
-    def _come(self, seconds: float, nodes: int, new: bool = False) -> Generator[Any, Any, None]:
-        """Nodes are there after so many seconds."""
-        self.ordered += nodes * new
-        yield self.env.timeout(seconds)
-        self.ordered -= nodes * new
-        if self.course.joins:
-            ready = min(nodes, max(self.lack - self.ready, 0))
-            self.ready, nodes = self.ready + ready, nodes - ready
-        warm = min(nodes, max(self.course.spares.warm - self.warm, 0))
-        self.warm += warm
-        self.idle += nodes - warm
-        if not self.arrived.triggered:
-            self.arrived.succeed()
-
-    def _there(self) -> int:
-        """Nodes that the job can have at once."""
-        return self.ready if self.course.joins else self.warm + self.idle
-
-    def _out_of(self, wanted: int) -> int:
-        """So many nodes at most out of the pools, warm ones first."""
-        first = min(wanted, self.warm)
-        second = min(wanted - first, self.idle)
-        self.warm, self.idle = self.warm - first, self.idle - second
-        return first + second
-
-    def _warm_up(self) -> None:
-        more = min(max(self.course.spares.warm - self.warm, 0), self.idle)
-        self.warm, self.idle = self.warm + more, self.idle - more
-
     # -- working ------------------------------------------------------------------------------
 
     def _work(self) -> Flow:
@@ -321,36 +320,18 @@ class _Played:
         nodes = min(hazard.nodes, course.nodes - self.lack)
         self.lack += nodes
         if nodes and course.repair is not None:
-            away = self._away_of(hazard.name, row) + course.joins
-            self.env.process(self._come(away, nodes))
+            self._send(hazard.name, row, nodes)
         self.last, self.row = row, self.rows.next(self.place)[0]
         if not self.by_age:
             self.hazard = float(draws.gap(self.row))
         self.cause = hazard.name
         return bool(course.loses(np.array(hazard.nodes), np.array(self.lack)))
 
-    def _away_of(self, name: str, row: Array) -> float:
-        """Seconds until what broke for cause `name` is back."""
-        assert self.course.repair is not None
-        return _away(self.course.repair, row)
-
-
-def relabel(spells: list[Spell], left: float) -> None:
-    """Steps beyond `left` productive seconds were for nothing."""
-    for at in range(len(spells) - 1, -1, -1):
-        one = spells[at]
-        if one.label == LABELS[STEP] and one.done > left:
-            spells[at] = one._replace(label=LABELS[WASTED])
-        elif one.label == LABELS[STEP]:
-            break
-
-
-def _away(repair: Repair, row: Array) -> float:
-    """Seconds until a broken node is back."""
-    away = -math.log1p(-row[draws.FIRST]) * repair.automatic
-    if row[draws.ESCALATES] < repair.escalates:
-        away -= math.log1p(-row[draws.SECOND]) * repair.manual
-    return away
+def _times(repair: Repair, row: Array) -> tuple[float, float]:
+    """Seconds of both attempts to mend a node."""
+    first = -math.log1p(-row[draws.FIRST]) * repair.automatic
+    worse = row[draws.ESCALATES] < repair.escalates
+    return first, -math.log1p(-row[draws.SECOND]) * repair.manual if worse else 0.0
 
 
 def _label(of: _Played, begin: float, steps: float, speed: float, paused: bool) -> None:

@@ -33,7 +33,8 @@ class Lanes:
     hazard    exponential hazard until something breaks; age: the clock that parts age by
     kind      what the job answers to next
     row       the numbers of its next failure; last: of the one before
-    back      when nodes come back, how many, how many of them bad, and whether they were ordered
+    back      when nodes come back, how many, how many of them bad, and whether they were ordered;
+              when they come to a technician, and for how long: no columns where there are none
     soon      the first of these times
     seconds   by label; failures: by cause
     """
@@ -62,6 +63,8 @@ class Lanes:
     back_nodes: Array
     back_bad: Array
     back_new: Array
+    back_due: Array
+    back_work: Array
     soon: Array
     seconds: Array
     failures: Array
@@ -73,24 +76,30 @@ class Lanes:
         """The lanes where `kept` is true."""
         return type(self)(*(getattr(self, one.name)[kept] for one in fields(self)))
 
-    def put(self, lanes: Places, at: Array, nodes: Array, bad: Array, new: bool = False) -> None:
-        """Nodes of some `lanes` are there again `at` a time [s]."""
+    def put(
+        self, lanes: Places, at: Array, nodes: Array, bad: Array, new: bool = False
+    ) -> Places:  # fmt: skip
+        """Nodes of some `lanes` are there again `at` a time [s]: which column has them."""
         free = np.isinf(self.back[lanes])
         if not free.any(axis=1).all():
             self._widen()
             free = np.isinf(self.back[lanes])
-        place = free.argmax(axis=1)
+        place: Places = free.argmax(axis=1)
         self.back[lanes, place] = at
         self.back_nodes[lanes, place] = nodes
         self.back_bad[lanes, place] = bad
         self.back_new[lanes, place] = new
+        if self.back_due.size:
+            self.back_due[lanes, place] = np.inf
         self.soon[lanes] = np.minimum(self.soon[lanes], at)
+        return place
 
     def _widen(self) -> None:
         more = self.back.shape
         self.back = np.concatenate([self.back, np.full(more, np.inf)], axis=1)
-        for name in ("back_nodes", "back_bad", "back_new"):
-            setattr(self, name, np.concatenate([getattr(self, name), np.zeros(more)], axis=1))
+        for name in ("back_nodes", "back_bad", "back_new", "back_due", "back_work"):
+            now = getattr(self, name)
+            setattr(self, name, np.concatenate([now, np.zeros(now.shape)], axis=1))
 
     def settle(self, at: Array, warm: int, joins: bool) -> None:
         """Nodes that are back by then join their pools: where they have started up already
@@ -123,7 +132,8 @@ class Lanes:
 
 #: what a pick changes, and takes back where a failure comes first
 POOLS = ("lack", "bad", "warm", "warm_bad", "idle", "idle_bad", "cold", "cold_bad", "ready",
-         "ready_bad", "back", "back_nodes", "back_bad", "back_new", "soon")  # fmt: skip
+         "ready_bad", "back", "back_nodes", "back_bad", "back_new", "back_due", "back_work",
+         "soon")  # fmt: skip
 
 
 def start(course: Course, runs: Sequence[int], rates: Array, first: Array) -> Lanes:
@@ -133,6 +143,7 @@ def start(course: Course, runs: Sequence[int], rates: Array, first: Array) -> La
     dealt = np.array(
         [draws.first_bad(course.seed, run, course.pools, course.bad[0]) for run in runs], float
     )
+    shop = _PLACES if course.technicians else 0
     pools = np.tile(np.array(course.pools, float), (count, 1))
 
     def zeros(*shape: int) -> Array:
@@ -146,6 +157,7 @@ def start(course: Course, runs: Sequence[int], rates: Array, first: Array) -> La
         hazard=draws.gap(first), age=zeros(), kind=np.full(count, BEGIN), row=first,
         last=first.copy(), back=np.full((count, _PLACES), np.inf),
         back_nodes=zeros(_PLACES), back_bad=zeros(_PLACES), back_new=zeros(_PLACES),
+        back_due=zeros(shop), back_work=zeros(shop),
         soon=np.full(count, np.inf), seconds=zeros(len(LABELS)),
         failures=zeros(len(course.hazards)),
     )  # fmt: skip

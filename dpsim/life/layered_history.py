@@ -25,9 +25,10 @@ from dpsim.life.course import (
     Course,
 )
 from dpsim.life.halts import Halt
-from dpsim.life.history import Spell, _away, _Played, relabel
+from dpsim.life.history import _Played
 from dpsim.life.recoveries import Outage
 from dpsim.life.saving import TIE
+from dpsim.life.spells import Spell, relabel
 from dpsim.life.staged import CORRUPTS, FOUND, SEEN, SLOWS, WINDOW, Onsets
 
 NEVER = math.inf
@@ -204,11 +205,13 @@ class LayeredPlayed(_Played):
             return "lost"
         return "preempted" if self.cause == "preemption" else "failure"
 
-    def _away_of(self, name: str, row: Any) -> float:
+    def _send(self, name: str, row: Any, nodes: int) -> None:
         found = self.course.reclaimed
         if name == "preemption" and found:
-            return -math.log1p(-row[draws.FIRST]) * found.back
-        return super()._away_of(name, row)
+            away = -math.log1p(-row[draws.FIRST]) * found.back
+            self.env.process(self._come(away + self.course.joins, nodes))
+        else:
+            super()._send(name, row, nodes)
 
     def _return(self, kind: str, keeps: float | None, saved: bool) -> None:
         """What is not kept was for nothing."""
@@ -273,8 +276,7 @@ class LayeredPlayed(_Played):
         self.lack += nodes
         self.slow = 0 if kind == FOUND else self.slow
         if self.course.repair is not None:
-            away = _away(self.course.repair, self.row) + self.course.joins
-            self.env.process(self._come(away, nodes))
+            self._send("", self.row, nodes)
 
 
 def _leap(of: LayeredPlayed, speed: float, rate: float) -> Generator[Any, Any, int | None]:

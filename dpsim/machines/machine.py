@@ -223,12 +223,19 @@ def _whole(value: int | None, field: str, low: int, default: int = 1) -> int:
 
 def machine_names() -> tuple[str, ...]:
     """The machines that come with dpsim, sorted."""
-    return tuple(sorted(path.stem for path in data_folder("topologies").glob("*.yaml")))
+    return _names(data_folder("topologies"), stamp(data_folder("topologies")))
 
 
 def device_names() -> tuple[str, ...]:
     """The devices that come with dpsim, sorted."""
-    return tuple(sorted(path.stem for path in data_folder("topologies").glob("devices/*.yaml")))
+    folder = data_folder("topologies") / "devices"
+    return _names(folder, stamp(folder))
+
+
+@lru_cache(maxsize=4)
+def _names(folder: Path, _: object) -> tuple[str, ...]:
+    """What is described in `folder`, which has that stamp."""
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
 
 
 def load_machine(name_or_path: str, base: Path | None = None) -> Machine:

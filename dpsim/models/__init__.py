@@ -6,7 +6,7 @@ samples costs n times as much.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
 from math import prod
 from typing import Annotated, Any, NamedTuple
@@ -363,6 +363,13 @@ class Model:
     def kept(self) -> dict[Hashable, Any]:
         """What others have worked out from the model alone, by what it is."""
         return {}
+
+    def once(self, key: Hashable, make: Callable[[], Model]) -> Model:
+        """The model that `make` makes of this one, made once for what it is."""
+        if key not in self.kept:
+            self.kept[key] = make()
+        found: Model = self.kept[key]
+        return found
 
     def flop_per_sample(self) -> float:
         """FLOP of one forward and backward pass over one sample (no recomputation)."""

@@ -35,6 +35,11 @@ def context_part(model: Model, ranks: int, uneven: int, gathered: float) -> Mode
     gathered  how many times its part of keys and values a rank has beside it at once while a layer
               computes, in either direction
     """
+    key = "context part", ranks, uneven, gathered
+    return model.once(key, lambda: _model_part(model, ranks, uneven, gathered))
+
+
+def _model_part(model: Model, ranks: int, uneven: int, gathered: float) -> Model:
     layers = (_part(layer, ranks, uneven, gathered) for layer in model.layers)
     return replace(model, layers=tuple(layers))
 

@@ -14,6 +14,10 @@ def expert_part(model: Model, ranks: int, load: float = 1.0) -> Model:
     many come.  `load` is how many times its mean share the fullest rank has, in arithmetic, traffic
     and memory; the others wait for it.
     """
+    return model.once(("experts", ranks, load), lambda: _expert_part(model, ranks, load))
+
+
+def _expert_part(model: Model, ranks: int, load: float) -> Model:
     layers = (_part(one, ranks, load) if one.experts else one for one in model.layers)
     return replace(model, layers=tuple(layers))
 
@@ -55,6 +59,14 @@ def _part(layer: Layer, ranks: int, load: float) -> Layer:
 def apart(model: Model) -> tuple[Model, Model]:
     """`model` with the parameters outside experts alone, and with those of experts alone; all
     layers are in both."""
+    known = model.kept
+    if "apart" not in known:
+        known["apart"] = _apart(model)
+    found: tuple[Model, Model] = known["apart"]
+    return found
+
+
+def _apart(model: Model) -> tuple[Model, Model]:
     layers = model.layers
     shared = (replace(one, tensors=()) if one.experts else one for one in layers)
     own = (one if one.experts else replace(one, tensors=(), tied=None) for one in layers)

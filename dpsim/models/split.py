@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import accumulate, groupby, pairwise
 
 from dpsim.core.record import Refused
@@ -16,7 +17,11 @@ def stage_of(model: Model, indices: Sequence[int]) -> Model:
     A layer whose tied tensor lies in another stage keeps a copy of it (Megatron-LM holds the
     token table on the first and the last stage and sums its gradients; `shared_tables`).
     """
-    order = sorted(indices)
+    order = tuple(sorted(indices))
+    return model.once(("stage", order), lambda: _stage_of(model, order))
+
+
+def _stage_of(model: Model, order: Sequence[int]) -> Model:
     names = {model.layers[i].name for i in order}
     owners = {layer.name: layer for layer in model.layers}
     layers = []
@@ -94,8 +99,17 @@ def blocks(model: Model) -> list[list[int]]:
 def balanced(costs: Sequence[float], parts: int) -> list[int]:
     """Where to cut `costs` into `parts` runs, none empty, so that the dearest is as cheap as can
     be: the ends of the runs."""
+    plain = all(type(cost) is float for cost in costs)
+    return list((_known_cuts if plain else _cuts)(tuple(costs), parts))
+
+
+def _cuts(costs: tuple[float, ...], parts: int) -> list[int]:
     total = [0.0, *accumulate(costs)]
     return cheapest(len(costs), parts, lambda _, first, end: total[end] - total[first])
+
+
+#: steps of other numbers of micro-batches ask the same
+_known_cuts = lru_cache(maxsize=16)(_cuts)
 
 
 def cheapest(count: int, parts: int, cost: Callable[[int, int, int], float]) -> list[int]:
@@ -168,6 +182,11 @@ def tensor_part(model: Model, ranks: int, *, sequence: bool, whole_experts: bool
     arXiv:2205.05198, section 4.2.2).  Tokens go to experts from the rank that has them; with
     `whole_experts` an expert is not cut, and has the tokens that are sent to it alone.
     """
+    key = "tensor part", ranks, sequence, whole_experts
+    return model.once(key, lambda: _model_part(model, ranks, sequence, whole_experts))
+
+
+def _model_part(model: Model, ranks: int, sequence: bool, whole_experts: bool) -> Model:
     layers = []
     for layer in model.layers:
         part = _tensor_part(layer, ranks, sequence)

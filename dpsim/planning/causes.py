@@ -85,7 +85,7 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
         source = case.scenario.calibration
         known = (source,) if source and "measured" in name else ()
         return plugins.name_of(case.backend), fabric_of(case), *known
-    if name == "input pipeline":
+    if name in ("input pipeline", "decode (assumed)", "staging (assumed)"):
         return device, case.model.name
     return tuple(own)
 

@@ -166,7 +166,8 @@ def knob_of(scenario: Scenario, key: str, shown: str) -> Knob:
         kind: str = mark.dimension  # type: ignore[attr-defined]
         number = float(now.number) if now is not None and now.currency == "usd" else None
         return Knob(key, kind, False, 0.0, 1e12, False, number, kind, money=mark)
-    plain = isinstance(now, SupportsFloat) and not isinstance(now, bool)
+    given = getattr(now, "sample", None) is None  # else a time that is assumed
+    plain = given and isinstance(now, SupportsFloat) and not isinstance(now, bool)
     number = float(now) if plain else None
     limits = (mark.low, mark.high, mark.above)
     return Knob(key, mark.dimension, False, *limits, number, _unit(key, mark.dimension))

@@ -26,6 +26,7 @@ from dpsim.life.saving import (
     daly,
     expected,
 )
+from dpsim.life.shop import away_for
 from dpsim.life.timers import Reclaimed, Silent, Windows
 from dpsim.machines.leaves import leaves
 from dpsim.predict import startup
@@ -346,19 +347,30 @@ def _check_pools(course: Course) -> None:
     """Nodes come back as fast as they go."""
     repair = course.repair
     if repair is not None:
-        away = repair.automatic + repair.escalates * repair.manual
         share, factor = course.bad
         worse = 1.0 + share * (factor - 1.0)
-        gone = sum(one.rate * one.nodes * (worse if one.nodes == 1 else 1.0)
-                   * (course.reclaimed.back if course.reclaimed and one.name == "preemption"
-                      else away) for one in course.hazards)  # fmt: skip
+        own = [one for one in course.hazards if one.nodes > 0
+               and not (course.reclaimed and one.name == "preemption")]  # fmt: skip
+        rates = [one.rate * (worse if one.nodes == 1 else 1.0) for one in own]
+        away = away_for(repair, sum(rates), course.productive)
+        gone = away * sum(rate * one.nodes for rate, one in zip(rates, own, strict=True))
+        if course.reclaimed:
+            gone += course.reclaimed.back * sum(
+                one.rate * one.nodes for one in course.hazards if one.name == "preemption"
+            )
         most = sum(course.pools[1:]) + len(course.speeds) - 1
         if _at_most(most, gone) < _HARDLY:
             raise Refused(
                 f"{gone:,.4g} nodes are away at a time in the mean, and {most:,} are spare: "
-                "the job would hardly ever have all of its nodes",
+                f"the job would hardly ever have all of its nodes{_by_whom(repair)}",
                 ("recovery", "spares"),
             )
+
+
+def _by_whom(repair: Repair) -> str:
+    if repair.technicians is None:
+        return ""
+    return f" (repair.technicians: {repair.technicians:,})"
 
 
 def _check_windows(course: Course) -> None:

@@ -31,6 +31,9 @@ def _repair(repair: Repair, bad: bool) -> Iterator[str]:
             yield f"recovery.repair.{key} changes nothing: no nodes are bad (failures.bad)"
     if (repair.manual or repair.manual_fails) and not repair.escalates:
         yield "recovery.repair.manual changes nothing: no repair needs people (escalates: 0)"
+    if repair.technicians and not (repair.escalates and repair.manual):
+        said = "no repair needs people (manual, escalates)"
+        yield f"recovery.repair.technicians changes nothing: {said}"
     if repair.escalates and not repair.manual:
         yield "recovery.repair.escalates takes no time: manual is 0"
 

@@ -18,9 +18,10 @@ from dpsim.life.abreast import live, live_each
 from dpsim.life.best import best_interval
 from dpsim.life.course import Course, Lives
 from dpsim.life.failures import PRESETS, Interruptions
-from dpsim.life.history import Life, life_of
+from dpsim.life.history import life_of
 from dpsim.life.recoveries import Setting
 from dpsim.life.saving import Checkpoint, daly, young
+from dpsim.life.spells import Life
 from dpsim.money.usage import Usage, device_hours
 from dpsim.predict.course import between_evaluations, check, checkpoint_bytes, course_of
 from dpsim.predict.point import Point, RunCost, TrainingRun, WithFailures

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpsim.core.arrays import Array
-from dpsim.life.history import Life
+from dpsim.life.spells import Life
 from dpsim.predict.point import Point
 from dpsim.report import figures
 from dpsim.report.figures import (

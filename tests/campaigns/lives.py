@@ -2,8 +2,8 @@
 
     python tests/campaigns/lives.py [--seed 1] [--count 400]
 
-Course number k is made from seed + k: any recovery, spares, repairs, levels, timers; every second
-one is as long as so many intervals between checkpoints, to within rounding.  `abreast` and
+Course number k is made from seed + k: any recovery, spares, repair shops, levels, timers; every
+second one is as long as so many intervals between checkpoints, to within rounding.  `abreast` and
 `history` must tell two of its runs alike, every second of them with one label, its productive ones
 being those of the course, with no more checkpoints than fit; with one more spare node (where
 nodes are mended alike and none has to be selected) no run may take longer; and without failures
@@ -41,6 +41,9 @@ def course_of(seed: int) -> Course:
     dice = random.Random(seed)
     course = dice.choice([drawn, rich, mortal])(seed)
     course = replace(course, bad=(0.0, 1.0))
+    if course.repair is not None and dice.random() < 0.5:
+        hands = dice.choice([1, 2, 5])
+        course = replace(course, repair=replace(course.repair, technicians=hands))
     if seed % 2 or course.free:
         return course
     step, steps = dice.uniform(0.05, 9.0), dice.randrange(3, 400)

@@ -10,13 +10,10 @@ from dpsim.accuracy.rules import told
 from dpsim.accuracy.training.models import ModelChoice
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
+from dpsim.core import plugins
 from dpsim.core.record import Refused
 from dpsim.machines.storage import storage_names
 
-#: seconds that a photograph takes one core where the row does not say it: what DLPerf's ResNet-50
-#: on one GPU (DataLoader) and on eight (DALI) shows (Oneflow-Inc/DLPerf at c89430bac64f,
-#: PyTorch/resnet50v1.5/README.md; `validation/loaders.py` works them out, on 24 assumed cores)
-PHOTOGRAPH = {"torch": 0.0261, "dali": 0.0121}
 #: bytes of a photograph of ImageNet (mlcommons/storage at caa90c9c7d6a,
 #: configs/dlio/workload/resnet50_a100.yaml)
 BYTES = 114_660.0
@@ -87,10 +84,11 @@ def _whole(given: dict[str, Any], model: ModelChoice, notes: list[str]) -> dict[
     if kind is None:
         raise Refused(f"loader: which? Write for example {_EXAMPLE}")
     if "decode" not in given:
-        if model.language or kind not in PHOTOGRAPH:
+        seconds = plugins.find("loaders", kind).photograph
+        if model.language or seconds is None:
             raise Refused("loader: what does a sample take one core? Write for example '8 ms'")
-        given["decode"] = f"{PHOTOGRAPH[kind]!r} s"
-        notes.append(f"{given['decode']} of a core for a photograph are assumed (DLPerf)")
+        given["decode"] = "photograph"
+        notes.append(f"{seconds!r} s of a core for a photograph are assumed (DLPerf)")
     if "storage" in given and "sample_bytes" not in given:
         if model.language:
             raise Refused("loader: how much is read for a sample? Write for example '16 kB'")

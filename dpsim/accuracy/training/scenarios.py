@@ -22,6 +22,7 @@ from dpsim.accuracy.training.strategies import compression_of, date_of, strategy
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
+from dpsim.cases.chapters import Chapters
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.fabrics.torus import Torus
@@ -120,14 +121,23 @@ def shared(case: Case, data: Mapping[str, Any]) -> Case:
 
 @lru_cache(maxsize=64)
 def _built(sections: str) -> Case:
-    case = bare_case(*json.loads(sections))
+    bare = bare_case(*json.loads(sections))
+    case = replace(bare, shared=Chapters(beyond=_of_all()))
     _ = case.costs
     return case
+
+
+@lru_cache(maxsize=1)
+def _of_all() -> Chapters:
+    """What rows on other clusters have in common: above all the model, which takes as long to read
+    as a short step to play."""
+    return Chapters()
 
 
 def forget_clusters() -> None:
     """Work everything out anew: constants have changed."""
     _built.cache_clear()
+    _of_all.cache_clear()
 
 
 def _execution(row: TrainingRow, model: ModelChoice) -> dict[str, Any]:

@@ -22,6 +22,8 @@ Workers = Annotated[int, Check(0, 4096)]
 #: bytes that a buffered read asks for: TensorFlow reads records through buffers of 256 KiB
 #: (tensorflow/core/kernels/data/tf_record_dataset_op.cc, kDefaultBufferSize); others are alike
 READ = 256 * 1024.0
+#: a kind of samples: JPEG of some 110 kB, cut to 224 x 224 and flipped, as in ImageNet's training
+PHOTOGRAPH = "photograph"
 
 
 @record
@@ -32,16 +34,19 @@ class Decode:
 
     time    of a sample, which a factor multiplies
     mean    instead: over all samples, whatever the factor's own mean is
+    sample  instead: what a sample is, of which a time is assumed: see each loader's `photograph`
     factor  how many times as long a sample takes, at random
     """
 
     time: units.Seconds | None = None
     mean: units.Seconds | None = None
+    sample: Literal["photograph"] | None = None
     factor: Annotated[Distribution, Plugin("variability", "kind")] | None = None
 
     def __post_init__(self) -> None:
-        if (self.time is None) == (self.mean is None):
-            raise ValueError("needs time or mean: '8 ms', or {mean: 8 ms, kind: lognormal, …}")
+        if sum(one is not None for one in (self.time, self.mean, self.sample)) != 1:
+            message = "needs one of time, mean and sample: '8 ms', {mean: 8 ms, kind: lognormal, …}"
+            raise ValueError(f"{message}, or photograph")
 
     def __float__(self) -> float:
         """The time that was given, whichever [s]."""
@@ -49,7 +54,8 @@ class Decode:
 
 
 class DecodeTime(Mark):
-    """Marks a time, or one with a distribution: ``{mean: 8 ms, kind: lognormal, spread: 0.5}``."""
+    """Marks a time, a kind of samples of which one is assumed (`photograph`), or a time with a
+    distribution: ``{mean: 8 ms, kind: lognormal, spread: 0.5}``."""
 
     #: what it is where it is one number: `plan` searches it so
     unit = units.Unit("s")
@@ -58,10 +64,11 @@ class DecodeTime(Mark):
         if isinstance(value, Decode):
             return value
         if not isinstance(value, Mapping):
-            return build(Decode, {"time": value}, file=file)
+            key = "sample" if value == PHOTOGRAPH else "time"
+            return build(Decode, {key: value}, file=file)
         if "kind" not in value:
             return build(Decode, value, file=file)
-        own = {key: item for key, item in value.items() if key in ("time", "mean")}
+        own = {key: item for key, item in value.items() if key in ("time", "mean", "sample")}
         rest = {key: item for key, item in value.items() if key not in own}
         return build(Decode, {**own, "factor": rest}, file=file)
 
@@ -69,7 +76,7 @@ class DecodeTime(Mark):
         time = units.Unit("s").json_schema()
         nested = json_schema(Decode)
         flat = {"type": "object", "required": ["kind"], "properties": {"mean": time, "time": time}}
-        return {"anyOf": [time, nested, flat]}
+        return {"anyOf": [time, {"const": PHOTOGRAPH}, nested, flat]}
 
 
 @record
@@ -118,7 +125,8 @@ class Loader:
     workers       that prepare samples
     prefetch      batches that are made ahead: see each loader
     decode        what preparing a sample takes one core: a time, or
-                  `{mean: 8 ms, kind: lognormal, spread: 0.5}` (`time:` is what a factor multiplies)
+                  `{mean: 8 ms, kind: lognormal, spread: 0.5}` (`time:` is multiplied),
+                  or `photograph`: a time is assumed, and the interval is wider (torch, dali)
     sample_bytes  what is read for a sample
     token_bytes   instead, of a text that was tokenised into shards: 2 or 4 for each token of a
                   sample
@@ -144,6 +152,8 @@ class Loader:
     """
 
     tag: ClassVar[str] = "loader"
+    #: what a photograph takes one core, where that is known of this loader [s]
+    photograph: ClassVar[float | None] = None
     workers: Workers = 0
     prefetch: Annotated[int, Check(1, 10_000)] = 2
     decode: Annotated[Decode, DecodeTime()] = Decode(time=0.0)
@@ -168,6 +178,9 @@ class Loader:
     def __post_init__(self) -> None:
         if self.mixture is not None:
             self._check_mixture()
+        if self.assumed and self.photograph is None:
+            message = "what a photograph takes is known of torch and dali only; give a time"
+            raise Refused(message, ("decode",))
         if self.token_bytes and self.sample_bytes:
             raise Refused("says the same as sample_bytes; leave one out", ("token_bytes",))
         if self.storage is not None and not any((self.token_bytes, *self.bytes_by_kind)):
@@ -178,17 +191,33 @@ class Loader:
     def _check_mixture(self) -> None:
         if not self.mixture:
             raise Refused("is empty: it needs kinds of samples, each with a share", ("mixture",))
-        own = {"decode": float(self.decode), "sample_bytes": self.sample_bytes}
+        decode = self.decode.sample or float(self.decode)
+        own = {"decode": decode, "sample_bytes": self.sample_bytes}
         for key, value in {**own, "token_bytes": self.token_bytes}.items():
             if value:
                 raise Refused("is said by each kind of the mixture; leave it out", (key,))
 
     @property
     def kinds(self) -> tuple[SampleKind, ...]:
-        """The kinds of samples; one where there is no mixture."""
+        """The kinds of samples, with the times that are assumed; one where there is no mixture."""
+        found = self._given
+        return tuple(self._timed(kind) for kind in found) if self.assumed else found
+
+    @property
+    def _given(self) -> tuple[SampleKind, ...]:
         return self.mixture or (
             SampleKind(share=1.0, decode=self.decode, sample_bytes=self.sample_bytes),
         )
+
+    @property
+    def assumed(self) -> bool:
+        """Whether a time to prepare samples is assumed."""
+        return any(kind.decode.sample for kind in self._given)
+
+    def _timed(self, kind: SampleKind) -> SampleKind:
+        if kind.decode.sample is None:
+            return kind
+        return replace(kind, decode=replace(kind.decode, sample=None, time=self.photograph))
 
     @property
     def bytes_by_kind(self) -> tuple[float, ...]:

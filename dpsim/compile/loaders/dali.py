@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from dpsim.compile.loaders import READ, Loader, Supply
 from dpsim.core import units
 from dpsim.core.record import Refused, record
@@ -16,6 +18,9 @@ class Dali(Loader):
     gpu_decode  of a sample on the device that trains (device: mixed), which delays its step
     """
 
+    #: what DLPerf's ResNet-50 on eight GPUs shows (Oneflow-Inc/DLPerf at c89430bac64f,
+    #: PyTorch/resnet50v1.5/README.md; `validation/loaders.py` works it out, on 24 assumed cores)
+    photograph: ClassVar[float | None] = 0.0121
     gpu_decode: units.Seconds = 0.0
 
     def __post_init__(self) -> None:

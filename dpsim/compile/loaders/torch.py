@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from dpsim.compile.loaders import Loader, Supply
 from dpsim.core.record import Flag, Refused, record
 
@@ -17,6 +19,9 @@ class Torch(Loader):
     persistent  workers stay from epoch to epoch; `start` then passes once
     """
 
+    #: what DLPerf's ResNet-50 on one GPU shows (Oneflow-Inc/DLPerf at c89430bac64f,
+    #: PyTorch/resnet50v1.5/README.md; `validation/loaders.py` works it out, on 24 assumed cores)
+    photograph: ClassVar[float | None] = 0.0261
     in_order: Flag = True
     persistent: Flag = False
 

@@ -32,11 +32,14 @@ class Spares:
 
 @record
 class Repair:
-    """What becomes of a broken node.  Times are means of exponential ones.
+    """What becomes of a broken node.  Times are means of exponential ones.  Nodes that broke
+    together are one repair.
 
     automatic        time of the first attempt
     manual           time of the second, by people
     escalates        share of nodes that need it
+    technicians      who mend one at a time each, first come, first served; left out, nobody waits
+                     for one, as in AIReSim's repair shop (airesim/repairs.py)
     automatic_fails  share that comes back from the first as it was: a bad node stays bad
     manual_fails     likewise from the second
     """
@@ -44,6 +47,7 @@ class Repair:
     automatic: units.Seconds
     manual: units.Seconds = 0.0
     escalates: units.Fraction = 0.0
+    technicians: Annotated[int, Check(1, 1024)] | None = None
     automatic_fails: units.Fraction = 0.0
     manual_fails: units.Fraction = 0.0
 

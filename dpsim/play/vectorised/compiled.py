@@ -66,7 +66,7 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
         order = program.gathers_first if program.transfers else program.collectives_first
     place = {index: k for k, index in enumerate(order)}
     ops = program.ops
-    done = [-1 if _implied(op) else max(_computed(ops, op), default=-1) for op in ops]
+    done = [_done(ops, op) for op in ops]
     kept, past = set(done), {done[index] for index in _late(ops, order, done)}
     tasks = tuple(
         _playable(ops[index], index, _ends(ops, ops[index], width), done[index], kept, past)
@@ -96,19 +96,20 @@ def _late(ops: tuple[Op, ...], order: Sequence[int], done: Sequence[int]) -> Ite
             last = index
 
 
-def _implied(op: Op) -> bool:
-    """Whether its own stream sees to it that compute operations before it have ended."""
-    return op.stream == COMPUTE and not op.delay
-
-
-def _computed(ops: tuple[Op, ...], op: Op) -> list[int]:
-    return [other for other in op.after if ops[other].stream == COMPUTE]
+def _done(ops: tuple[Op, ...], op: Op) -> int:
+    """The last compute operation that `op` awaits, or -1 where it awaits none or its own stream
+    sees to it that those before it have ended."""
+    if not op.after or (op.stream == COMPUTE and not op.delay):
+        return -1
+    return max((other for other in op.after if ops[other].stream == COMPUTE), default=-1)
 
 
 def _ends(ops: tuple[Op, ...], op: Op, width: int) -> tuple[int, ...]:
     """The operations on communicators that `op` awaits, without those that others see to."""
+    if not op.after:
+        return ()
     others = [other for other in op.after if ops[other].stream != COMPUTE]
-    if width > 1:
+    if width > 1 or len(others) < 2:
         return tuple(others)
     last: dict[tuple[str, str], int] = {}
     for other in sorted(others):

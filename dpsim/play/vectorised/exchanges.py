@@ -30,11 +30,8 @@ class Meeting:
         self.cast, self.roles, self.groups = cast, roles, groups
         #: what tells these groups apart from all others
         self.tags = [(name, group[0]) for group in groups]
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of their ranks, and they only, are one group."""
-        return len(self.groups) == 1
+        #: whether all of their ranks, and they only, are one group
+        self.whole = len(groups) == 1
 
     @cached_property
     def _order(self) -> Indices:
@@ -90,12 +87,13 @@ class Exchanges:
     def _plans(self, op: Op, groups: Groups, whose: object) -> tuple[list[Plan], list[float]]:
         """How each of `groups`, those of `whose`, carries out `op` in this step, and in what time
         [s]."""
-        key = (id(whose), *op.agreed, self.slow)
-        if key not in self._planned:
+        key = (id(whose), op.operation, op.bytes, op.repeats, op.root, self.slow)
+        found = self._planned.get(key)
+        if found is None:
             costs = self.request.costs
             plans = [costs.slowed(costs.of(op, group), self.slow) for group in groups]
-            self._planned[key] = plans, [plan.seconds for plan in plans]
-        return self._planned[key]
+            found = self._planned[key] = plans, [plan.seconds for plan in plans]
+        return found
 
     # -- transfers --------------------------------------------------------------------------------
 
@@ -181,7 +179,9 @@ class Exchanges:
     def _together(self, op: Op, meeting: Meeting, involved: Sequence[Role]) -> None:
         """The usual case: the roles form one group."""
         plans, seconds = self._plans(op, meeting.groups, meeting)
-        begin = max(role.last_arrival for role in involved)
+        begin = involved[0].last_arrival
+        for role in involved[1:]:
+            begin = max(begin, role.last_arrival)
         end = begin + seconds[0] * self.comm
         if self.sharing is not None:
             self.sharing.note(Talk(op.stream, meeting.tags, plans, (begin,), (end,)))

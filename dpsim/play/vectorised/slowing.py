@@ -39,12 +39,12 @@ def later(a: Value, b: Value) -> Value:
 
 def latest(value: Value) -> float:
     """The latest over all ranks."""
-    return value if isinstance(value, float) else float(value.max())
+    return value if isinstance(value, float) else float(np.maximum.reduce(value))
 
 
 def earliest(value: Value) -> float:
     """The earliest over all ranks."""
-    return value if isinstance(value, float) else float(value.min())
+    return value if isinstance(value, float) else float(np.minimum.reduce(value))
 
 
 class Slowing:
@@ -194,19 +194,26 @@ class Slowing:
         """Where work falls behind time or ceases to, where one clock serves all ranks: times, the
         work done by then, and how far it is behind."""
         if self._bends is None:
-            times = np.array([time for begin, end, _ in self._live for time in (begin, end)])
-            works = np.array([self._work_of(time) for time in times.tolist()])
-            self._bends = times, works, times - works
+            times: list[Value] = []
+            works: list[Value] = []
+            for begin, end, before in self._live:
+                length = end - begin
+                times += begin, end
+                works += before, before + length - self._lost * length
+            corners = np.array(times), np.array(works)
+            self._bends = *corners, corners[0] - corners[1]
         return self._bends
 
     def breaks(self, low: float, high: float) -> bool:
         """Whether bytes begin or cease to move on some rank between two times."""
-        return any(
-            bool(np.any((low < edge) & (edge < high))) if isinstance(edge, np.ndarray)
-            else low < edge < high
-            for begin, end, _ in self._live
-            for edge in (begin, end)
-        )  # fmt: skip
+        for stretch in self._live:
+            for edge in stretch[:2]:
+                if isinstance(edge, np.ndarray):
+                    if np.any((low < edge) & (edge < high)):
+                        return True
+                elif low < edge < high:
+                    return True
+        return False
 
     def talk(self, begin: Value, end: Value) -> None:
         """Bytes move from `begin` to `end`; nobody has worked beyond `begin` yet."""

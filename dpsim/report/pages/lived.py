@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dpsim.life.history import Life
+from dpsim.life.spells import Life
 from dpsim.predict.lived import told
 from dpsim.predict.point import Point
 from dpsim.report import figures

@@ -1,0 +1,130 @@
+"""Repair shops: technicians who mend one node at a time, against closed forms of queues."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsim.core.record import Refused
+from dpsim.life.abreast import live
+from dpsim.life.course import LABELS, Course, Outages
+from dpsim.life.failures import Hazard
+from dpsim.life.recoveries import Outage, Repair, Spares
+from dpsim.life.saving import Saving
+from dpsim.life.shop import away_for, queued
+from tests.campaigns.lives import course_of
+from tests.test_life import DAY, of, told_alike
+
+SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
+WAITING = LABELS.index("waiting_for_nodes")
+
+
+def shop(nodes: int, spare: int, technicians: int | None, mtbf: float, work: float) -> Course:
+    """Nodes that break while the job runs and need a technician; nothing else takes time."""
+    at_once = Outage(0.0, 0.0, 0.0, 0.0)
+    return Course(
+        productive=300 * DAY, nodes=nodes, saving=Saving(), always=False,
+        outages=Outages(at_once, at_once, at_once, at_once),
+        hazards=(Hazard("node", nodes, mtbf, 1),), spares=Spares(idle=spare),
+        repair=Repair(automatic=0.0, manual=work, escalates=1.0, technicians=technicians),
+    )  # fmt: skip
+
+
+def waiting_share(nodes: int, spare: int, technicians: int, mtbf: float, work: float) -> float:
+    """Of a birth and death process: with n broken the next one breaks at nodes / mtbf where n is at
+    most `spare`, and one is mended at min(n, technicians) / work."""
+    weights = [1.0]
+    for broken in range(1, spare + 2):
+        mended = min(broken, technicians) / work
+        weights.append(weights[-1] * nodes / mtbf / mended)
+    return weights[-1] / sum(weights)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "spare", "technicians", "mtbf", "work"),
+    [(10, 2, 1, 20 * DAY, DAY), (10, 2, 3, 20 * DAY, DAY), (8, 4, 2, 8 * DAY, 1.5 * DAY),
+     (4, 0, 1, 40 * DAY, 3 * DAY), (6, 3, 1, 6 * DAY, 2 * DAY)],
+)  # fmt: skip
+def test_a_job_waits_as_the_machine_repairman_s_closed_form_says(
+    nodes: int, spare: int, technicians: int, mtbf: float, work: float
+) -> None:
+    runs = live(shop(nodes, spare, technicians, mtbf, work), 30)
+    shares = runs.seconds[:, WAITING] / runs.times
+    error = float(shares.std(ddof=1)) / math.sqrt(len(shares))
+    said = waiting_share(nodes, spare, technicians, mtbf, work)
+    assert abs(float(shares.mean()) - said) < 3.0 * error
+
+
+def test_the_worked_example_is_its_hand_calculation() -> None:
+    path = SCENARIOS / "worked" / "repair_shop.expected.json"
+    point = json.loads(path.read_text())["expected"]["points"][0]
+    error = point["time_to_train_spread_s"] / point["time_to_train_s"] / math.sqrt(60)
+    assert abs(point["goodput"] - 1.75 / 1.875) < 3.0 * error
+    assert waiting_share(10, 2, 1, 20.0, 1.0) == pytest.approx(0.125 / 1.875)
+
+
+@pytest.mark.parametrize("seed", range(301, 309))
+def test_both_players_queue_alike(seed: int) -> None:
+    """Any course, one or two technicians who are short: the same returns, event by event."""
+    course = replace(course_of(seed), repair=Repair(automatic=3600.0, manual=4e4, escalates=0.8,
+                                                   technicians=1 + seed % 2))
+    told_alike(course, 2)
+
+
+def test_technicians_enough_for_all_are_no_limit() -> None:
+    course = shop(10, 2, None, 20 * DAY, DAY)
+    many = replace(course, repair=replace(course.repair, technicians=64))  # type: ignore[type-var]
+    assert live(many, 20).times == pytest.approx(live(course, 20).times, rel=1e-12)
+
+
+def test_a_technician_more_is_never_worse() -> None:
+    """On the same draws, in every single run."""
+    before = None
+    for technicians in (1, 2, 3, None):
+        times = live(shop(10, 3, technicians, 10 * DAY, DAY), 20).times
+        if before is not None:
+            assert (times <= before * (1 + 1e-12)).all()
+            assert (times < before).any()
+        before = times
+
+
+def test_the_wait_for_a_technician_is_erlang_s() -> None:
+    """M/M/1 and M/M/2 by hand; more work than can be done has no end."""
+    assert queued(0.5, 1.0, 1) == pytest.approx(1.0)
+    assert queued(0.8, 1.0, 1) == pytest.approx(4.0)
+    assert queued(1.0, 1.0, 2) == pytest.approx(1.0 / 3.0)  # rho^2 / (1 - rho^2)
+    assert queued(2.0, 1.0, 2) == math.inf
+    plain = Repair(automatic=10.0, manual=100.0, escalates=0.5)
+    assert away_for(plain, 1.0, 1e9) == 60.0
+    assert away_for(replace(plain, technicians=1), 0.01, 1e9) == pytest.approx(60.0 + 50.0)
+
+
+MENDED: dict[str, Any] = {"automatic": "1 h", "manual": "1 d", "escalates": "50 %"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [(0, "1 … 1,024"), (1.5, "whole number"), (2000, "1 … 1,024")]
+)
+def test_what_is_no_number_of_technicians_is_refused(given: Any, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        of(recovery={"kind": "restart", "repair": {**MENDED, "technicians": given}})
+
+
+def test_a_shop_that_cannot_keep_up_is_refused_by_name() -> None:
+    """Eight failures a day, half of them a technician's day each, over 100 days."""
+    with pytest.raises(Refused, match=r"hardly ever have all .*technicians: 1\)"):
+        of(training={"samples": 700_000_000},
+           recovery={"kind": "restart", "detection": "0 s", "spares": {"idle": 8},
+                     "repair": {**MENDED, "technicians": 1}})  # fmt: skip
+
+
+def test_technicians_for_whom_there_is_nothing_to_do_are_told() -> None:
+    found = of(recovery={"kind": "restart", "repair": {"automatic": "1 min", "technicians": 3}})
+    assert any("technicians changes nothing" in one for one in found.warnings)
+    assert np.isfinite(found.points[0]["time_to_train_s"])
