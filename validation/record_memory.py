@@ -4,7 +4,7 @@
 
 Every case is a model, a strategy, a precision, a recomputation and an accumulation.  torch trains
 it for three steps on fake tensors (FakeTensorMode: shapes without data) as rank 0 of a fake process
-group of eight, and torch.distributed._tools.mem_tracker.MemTracker counts what the third step has
+group of eight, and torch.distributed._tools.mem_tracker.MemTracker counts what the last step has
 alive at its fullest.  No GPU, no network, no second process.  The models are plain torch modules;
 torch.nn.functional.scaled_dot_product_attention is flash attention on CPU too.  Dropout is left
 out: its fused kernel, which keeps one byte an element, is CUDA's alone.
@@ -402,6 +402,9 @@ WIDE = {**LLAMA, "hidden": 512, "heads": 8, "kv_heads": 2, "feed_forward": 1408,
 IMAGES = {"family": "resnet50"}
 LLAMA_8B = {"family": "llama", "hidden": 4096, "blocks": 3, "heads": 32, "kv_heads": 8,
             "sequence_length": 1024, "feed_forward": 14336, "vocabulary": 128256}  # fmt: skip
+#: of its blocks so many, up to all 32, on so many ranks
+WHOLE = ((8, "lora", 1), (8, "qlora", 8), (32, "lora", 1), (32, "lora", 2), (32, "lora", 8),
+         (32, "qlora", 1), (32, "qlora", 8))  # fmt: skip
 #: 4 bits, scales of 8 bits for 64 elements, scales of 32 bits for 256 of these
 NF4 = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
@@ -450,7 +453,13 @@ def cases() -> list[dict[str, Any]]:
         full = {**rest, "recompute": "full"}
         add(f"8b lora fsdp x{ranks}", LLAMA_8B, "fsdp", adapters=low, **full)
         add(f"8b qlora fsdp x{ranks}", LLAMA_8B, "fsdp", adapters=packed, **full)
-    add("8b qlora fsdp x1 kept", LLAMA_8B, "fsdp", adapters=packed, **{**rest, "ranks": 1})
+    for blocks, kind, ranks in WHOLE:
+        rest = {"ranks": ranks, "samples": 1, "precision": "bf16", "recompute": "full", "steps": 2}
+        own = {**low, "base_dtype": "nf4", "bytes": NF4} if kind == "qlora" else low
+        name = f"8b {kind} fsdp x{ranks} of {blocks}"
+        add(name, {**LLAMA_8B, "blocks": blocks}, "fsdp", adapters=own, **rest)
+    packed, rest = {**low, "base_dtype": "nf4", "bytes": NF4}, {"samples": 1, "precision": "bf16"}
+    add("8b qlora fsdp x1 kept", LLAMA_8B, "fsdp", adapters=packed, ranks=1, **rest)
     add("wide lora fsdp bf16", WIDE, "fsdp", adapters=low, precision="bf16")
     add("llama lora ddp fp32", LLAMA, "ddp", adapters=low)
     return found
