@@ -182,6 +182,12 @@ class Latent:
         whole = float(tokens * self.key), float(tokens * (self.key + self.values))
         return AttentionWork(*whole, share, self.heads, self.heads)
 
+    @property
+    def moved(self) -> int:
+        """Elements of a token that are read and written, without stored scores."""
+        made = self.key + self.key + self.values
+        return 8 * self.hidden + 4 * self.narrow + 4 * made + 2 * self.values
+
     def widths(self, scores: float, *, wide: bool) -> LatentWidths:
         """What decides on its kernels, with so many elements of stored scores per token."""
         turned = self.heads * self.turned
@@ -203,12 +209,9 @@ def latent_attention(
     """The attention half of a block: norms, products into and out of the narrow widths, attention,
     output product, residual addition.  Keys are put together from both their parts."""
     h, key, values, narrow = shape.hidden, shape.key, shape.values, shape.narrow
-    pairs = Block(h, 1, 1, 1, 1).pairs(tokens)
-    scores = 2.0 * (key + values) * pairs
+    scores = 2.0 * (key + values) * Block(h, 1, 1, 1, 1).pairs(tokens)
     flop = matrix_flop(tensors, tokens) + scores
-    made = key + key + values
-    moved = 2 * h + 2 * h + narrow + 2 * narrow + narrow + made + 2 * made + made + values
-    moved += values + h + 3 * h
+    made, moved = key + key + values, shape.moved
     kept = float(tokens * (2 * h + 2 * narrow + made + values))
     elements = float(stored * shape.heads * tokens)
     scores_kept, scores_moved = elements * (1 + 2 * wide), elements * (4 + 8 * wide)
