@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import golden
@@ -139,6 +140,14 @@ def test_points_are_compared_without_being_changed() -> None:
     assert points[1].speedup != 1.0
 
 
+DATA = Path(__file__).parent / "data/calibration"
+RUNS = (
+    "model,accelerator,gpus_per_node,total_gpus,batch_per_gpu,precision,value,unit\n"
+    "ResNet-50,NVIDIA V100-SXM2-16GB,8,1,256,FP16 mixed,802.9,images/s\n"
+    "ResNet-50,NVIDIA V100-SXM2-16GB,8,8,256,FP16 mixed,6154.66,images/s\n"
+    "ResNet-50,NVIDIA V100-SXM2-16GB,8,8,256,FP6,6154.66,images/s\n"
+)
+COLLECTIVES = "\n".join((DATA / "../collectives/sample.csv").read_text().splitlines()[:4])
 COMMANDS = {
     "explanation": ("explain", "worked/ddp_steady", "--operations"),
     "sweep": ("sweep", "worked/ddp_steady", "--grid", "cluster.ranks=2,4"),
@@ -146,17 +155,28 @@ COMMANDS = {
              "--vary", "cluster.ranks=2:8"),
     "comparison": ("compare", "worked/ddp_steady", "--vary", "cluster.ranks=2,4"),
     "collective": ("collective", "all_reduce", "--cluster", "dgx-h100", "--sizes", "1MiB:2MiB"),
+    "calibrate": ("calibrate", f"{DATA}/osu-allreduce-gke-cpu-4node.out", "--ranks", "4"),
+    "calibrate a trace": ("calibrate", f"{DATA}/hta-nccl_data.json.gz"),
+    "validate": ("validate", "runs.csv"),
+    "validate collectives": ("validate", "collectives.csv"),
+    "import a node": ("import", f"{DATA}/../topology/azure-ndv4-topo.xml", "--like", "dgx-a100"),
+    **{f"show {thing}": ("show", thing) for thing in
+       ("dgx-1v", "h200", "gpt2", "ddp", "zb1p", "quickstart", "worked/two_sites", "machines",
+        "scenarios", "doctor")},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", COMMANDS)
 def test_what_a_command_prints_keeps_to_the_schema_of_that_name(  # type: ignore[no-untyped-def]
-    cli, what: str
+    cli, tmp_path: Path, what: str
 ) -> None:
-    code, out, err = cli("schema", what)
+    (tmp_path / "runs.csv").write_text(RUNS)
+    (tmp_path / "collectives.csv").write_text(COLLECTIVES)
+    code, out, err = cli("schema", what.partition(" ")[0])
     assert code == 0, err
     schema = json.loads(out)
     code, out, err = cli(*COMMANDS[what], "--json")
     assert code in (0, 1), err
     assert list(strange(schema, json.loads(out), part=False)) == []
-    assert list(strange(schema, {"schema_version": "1"}, part=False))
+    other = [{"schema_version": 1}] if what.startswith("show") else {"schema_version": "1"}
+    assert list(strange(schema, other, part=False))

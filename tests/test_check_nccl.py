@@ -14,7 +14,7 @@ import pytest
 from dpsim.backends.curves import bus_factor
 from dpsim.backends.nccl import Nccl
 from dpsim.checks.collective import sizes
-from dpsim.checks.diagnosis import MARGIN, MeasuredSize, bands, misfit, overall
+from dpsim.checks.diagnosis import MARGIN, MeasuredSize, bands, misfit, overall, sensitivity
 from dpsim.checks.faults import faults
 from dpsim.checks.plateau import FAULTY, plateau_of
 from dpsim.machines.machine import load_machine
@@ -82,6 +82,15 @@ def test_a_few_slow_rows_make_no_low_band() -> None:
     )
     assert overall(bands([fine] * 2 + [slow] * 8, "pcie")) == "normal"
     assert overall(bands([fine] * 1 + [slow] * 9, "pcie")) == "low"
+
+
+def test_what_the_rule_can_see_is_where_it_turns() -> None:
+    for kind in ("nvswitch", "infiniband", "made_up"):
+        seen = sensitivity(kind)
+        for ratio, said in ((seen.doubtful, "cannot_tell"), (seen.low, "low")):
+            for factor, expected in ((1.001, said), (0.999, None)):
+                large = MeasuredSize(64 * MIB, 10.0 * ratio * factor, 10.0, 0.1, 1000.0)
+                assert (overall(bands([large] * 2, kind)) == said) == (expected == said)
 
 
 @pytest.mark.parametrize(

@@ -162,3 +162,22 @@ def test_whole_numbers_of_options_are_ascii_digits(
     monkeypatch.setattr("sys.argv", ["dpsim", "validate", "x.csv", *form.format(number).split()])
     assert _run() == 2
     assert capsys.readouterr().err.endswith(f"--jobs: {number!r} is not a whole number\n")
+
+
+def test_files_given_to_a_bundled_scenario_are_in_the_current_folder(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """One's own machine, under `--set`; what lies elsewhere is refused as ever, and a scenario of
+    one's own still has its files beside it."""
+    text = (Path(__file__).parent.parent / "topologies/dgx-1v.yaml").read_text("utf-8")
+    (tmp_path / "mine.yaml").write_text(text.replace("name: dgx-1v", "name: mine"), "utf-8")
+    cluster = "cluster={ranks: 4, machine: mine.yaml}"
+    code, out, err = cli("run", "worked/ddp_steady", "--set", cluster, "--json")
+    assert code == 0, err
+    assert json.loads(out)["scenario"]["cluster"]["machine"] == "mine.yaml"
+    for name, said in (("other.yaml", "there is no file"), ("../mine.yaml", "lies outside")):
+        code, out, err = cli("run", "quickstart", "--set", f"cluster.machine={name}")
+        assert (code, out) == (2, "")
+        assert said in err
+    (tmp_path / "job").mkdir()
+    own = "model: {name: resnet50}\ncluster: {machine: mine.yaml, ranks: 2}\n"
+    (tmp_path / "job/own.yaml").write_text(f"{own}strategy: {{kind: ddp}}\n", "utf-8")
+    assert "there is no file 'mine.yaml'" in cli("run", "job/own.yaml")[2]

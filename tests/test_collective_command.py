@@ -14,7 +14,8 @@ from dpsim.backends.nccl import Nccl
 from dpsim.checks.collective import node_counts, routed, sizes
 from dpsim.core.record import Refused
 from dpsim.machines.machine import load_machine
-from dpsim.predict.collective import Setup
+from dpsim.predict.collective import Setup, setup_of
+from dpsim.predict.varied import changes_of
 
 DATA = Path(__file__).parent / "data" / "calibration"
 STARTING = DATA / "new-layout-gh200-8gpu-allreduce-starting-line.txt"
@@ -32,6 +33,34 @@ def test_flows_are_spread_or_hashed_and_nothing_else() -> None:
         assert routed(setup(), routing, 3).changes == {"routing": routing, "seed": 3}
     with pytest.raises(Refused, match="neither balanced nor ecmp"):
         routed(setup(), "static", 0)
+
+
+def test_keys_of_the_cluster_vary_the_machine() -> None:
+    """As the same machine's file with other numbers would: four GPUs, or half of the NICs."""
+    sets = ["cluster.gpus_per_node=4", "cluster.inter_node_bandwidth=25 GB/s"]
+    found = setup_of("dgx-h100", "", "auto", "auto", sets=sets)
+    assert found.changes == {"gpus_per_node": 4, "inter_node_bandwidth": 25e9}
+    assert found.per_node == 4
+    half = setup_of("dgx-h100", "", "auto", "auto", sets=["cluster.nics_per_node=4"])
+    asked = ("all_to_all", 16, 2, [1024 * MIB])
+    (full,), (less,) = (one.group(*asked).lines for one in (setup(), half))
+    assert less.seconds > 1.5 * full.seconds
+    assert changes_of("dgx-h100", []) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cluster.nodes=4", "of a scenario's keys a collective has cluster.gpus_per_node"),
+        ("model.name=resnet50", "of a scenario's keys"),
+        ("cluster.nics_per_node=0", "cluster.nics_per_node: 0 is not in 1"),
+        ("cluster.inter_node_bandwidth=25", "25 has no unit"),
+        ("nics=4", "of a scenario's keys"),
+    ],
+)
+def test_other_keys_and_bad_values_are_refused_by_name(text: str, said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        changes_of("dgx-h100", [text])
 
 
 # -- numbers --------------------------------------------------------------------------------------

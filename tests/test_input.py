@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +24,11 @@ from dpsim.measurements.recorder.loaders import measure
 from dpsim.models.timed_loader import parse
 from dpsim.planning.knobs import knob_of
 from dpsim.play.feeding import Epochs, feed
+from dpsim.predict.document import from_json
 from dpsim.predict.point import Point
 from dpsim.predict.prediction import predict
 from dpsim.report.explained import last_step
+from dpsim.report.measured_schema import LoaderTimes, StepsRecord
 from dpsim.report.pipeline import gaps, rows_of
 from dpsim.report.sentences import sentences
 from dpsim.report.trace import trace
@@ -507,6 +510,10 @@ def test_a_timed_loader_feeds_a_scenario(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "own_loader_a.py").write_text(LOADER, encoding="utf-8")
     said = list(measure(["own_loader_a:made"], tmp_path / "loader.json", 32))
     assert "batches of 4, 0 workers" in said[0]
+    document = json.loads((tmp_path / "loader.json").read_text("utf-8"))
+    assert from_json(StepsRecord | LoaderTimes, document) == LoaderTimes(
+        "dpsim-loader", 1, parse(json.dumps(document))
+    )
     found = parse((tmp_path / "loader.json").read_text("utf-8"))
     assert found.cached >= 0.001
     assert found.cold >= 0.003

@@ -31,7 +31,10 @@ from dpsim.measurements.recorder import files, runner
 from dpsim.models import Model
 from dpsim.models.recorded import SPREAD, model_of
 from dpsim.models.recording import Recording, parse, same_device
+from dpsim.predict.document import from_json, to_json
 from dpsim.predict.prediction import predict
+from dpsim.report.measured_schema import LoaderTimes, StepsRecord
+from dpsim.report.schemas import schema_named
 
 ROOT = Path(__file__).resolve().parent.parent
 WORLDS = (1, 8, 1024)
@@ -181,6 +184,14 @@ def test_the_script_is_rank_0_of_any_world_size(
     assert not bucket_warnings(tmp_path)
     assert len(found.first_buckets) == 1
     assert len(found.steady_buckets) == 2
+
+
+def test_a_record_keeps_to_the_schema_of_measure(folder: Path) -> None:
+    typed = StepsRecord | LoaderTimes
+    document = json.loads((folder / "my.json").read_text("utf-8"))
+    assert json.loads(json.dumps(to_json(from_json(typed, document)))) == document
+    every = schema_named("measure")["anyOf"][0]
+    assert set(every["required"]) <= set(document) <= set(every["properties"])
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,13 @@ def point(tmp_path: Path, **changes: Any) -> MeasuredCase:
     return measured_case(row_of(tmp_path, **changes))
 
 
+def test_rows_on_other_clusters_share_the_model_and_nothing_that_differs(tmp_path: Path) -> None:
+    one, other = (point(tmp_path, total_gpus=gpus) for gpus in (8, 16))
+    assert one.case.model is other.case.model
+    assert (one.case.ranks, other.case.ranks) == (8, 16)
+    assert point(tmp_path, model="VGG-16").case.model is not one.case.model
+
+
 # -- reading --------------------------------------------------------------------------------------
 
 

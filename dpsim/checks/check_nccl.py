@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from dpsim._version import __version__
-from dpsim.checks.diagnosis import Band, MeasuredSize, Verdict, bands, overall
+from dpsim.checks.diagnosis import (
+    FEW,
+    LARGE,
+    Band,
+    MeasuredSize,
+    Sensitivity,
+    Verdict,
+    bands,
+    overall,
+    sensitivity,
+)
 from dpsim.checks.faults import Suspect, explained
 from dpsim.core.record import Refused
 from dpsim.measurements.findings import Curve, merged
@@ -41,6 +51,12 @@ class CheckedTable:
     @property
     def verdict(self) -> Verdict:
         return overall(self.bands)
+
+    @property
+    def sensitivity(self) -> Sensitivity | None:
+        """From where on large sizes would not be normal; None where there are too few of them."""
+        large = [band for band in self.bands if band.name == LARGE and band.rows >= FEW]
+        return sensitivity(self.group.kind) if large else None
 
 
 @dataclass(frozen=True)
@@ -113,7 +129,7 @@ def _checked(name: str, curve: Curve, setup: Setup) -> CheckedTable:
         raise Refused(f"{name}: does not say which operation it is; say --operation")
     if curve.ranks is None:
         raise Refused(f"{name}: does not say how many ranks there are; say --ranks")
-    nodes = curve.nodes or -(-curve.ranks // setup.machine.gpus_per_node)
+    nodes = curve.nodes or -(-curve.ranks // setup.per_node)
     sizes = [size for size, _, _ in curve.points]
     expected = setup.group(curve.operation, curve.ranks, nodes, sizes)
     lines = tuple(
@@ -140,6 +156,7 @@ def _document(table: CheckedTable) -> dict[str, Any]:
         "kind": table.group.kind,
         "verdict": table.verdict,
         "bands": [band._asdict() for band in table.bands],
+        "sensitivity": table.sensitivity._asdict() if table.sensitivity else None,
         "causes": [
             {
                 "name": cause.fault.name,

@@ -53,6 +53,7 @@ def collective(
     routing: str = "",
     seed: int = 0,
     sharp: bool = False,
+    sets: Sequence[str] = (),
 ) -> CollectiveAnswer:
     """Time and bandwidth of `operation` on `cluster` by size, for each number of nodes.
 
@@ -62,20 +63,19 @@ def collective(
     calibration  measured curves, of `calibrate`; compare: nccl-tests text to put beside it
     groups       so many groups at once, of every so many-th rank
     routing      over spine switches: balanced, or ecmp with `seed`
-    sharp        switches add
+    sharp        switches add; sets: keys that vary the machine, as "cluster.nics_per_node=4"
 
     Raises Refused where one of them is not right, or is not modelled.
     """
     check_operation(operation := named(operation))
     curves = None if calibration is None else Path(calibration)
-    setup = setup_of(str(cluster), nccl, algorithm, protocol, curves, sharp=sharp)
+    setup = setup_of(str(cluster), nccl, algorithm, protocol, curves, sharp=sharp, sets=sets)
     setup = routed(setup, routing, seed) if routing else setup
-    counts, listed = _counts(nodes), _sizes(sizes, factor)
     if sharp:
-        check_sharp(setup, counts)
-    found = tables(setup, operation, counts, listed, groups)
-    if compare is not None:
-        found = compared(found, read_any(Path(compare)).curves)
+        check_sharp(setup, _counts(nodes))
+    found = tables(setup, operation, _counts(nodes), _sizes(sizes, factor), groups)
+    measured = None if compare is None else read_any(Path(compare)).curves
+    found = found if measured is None else compared(found, measured)
     return CollectiveAnswer(operation, setup, found)
 
 
@@ -94,7 +94,7 @@ def tables(
     setup: Setup, operation: str, counts: Iterable[int], sizes: Sequence[float], at_once: int = 1
 ) -> tuple[RankGroup, ...]:
     """A group for each number of nodes, all GPUs of them in use; or so many groups at once."""
-    per_node = setup.machine.gpus_per_node
+    per_node = setup.per_node
     if at_once == 1:
         return tuple(setup.group(operation, n * per_node, n, sizes) for n in counts)
     return tuple(setup.groups(operation, n * per_node, n, sizes, at_once) for n in counts)

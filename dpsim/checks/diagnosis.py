@@ -92,6 +92,21 @@ def _large(away: float) -> Verdict:
     return "cannot_tell" if away > DOUBTFUL else "normal"
 
 
+class Sensitivity(NamedTuple):
+    """Measured over predicted time from which on large sizes are doubtful, and from which on they
+    are low [1]; `machines` of the kind were published, and healthy ones differ as much as that."""
+
+    doubtful: float
+    low: float
+    machines: int
+
+
+def sensitivity(kind: str) -> Sensitivity:
+    """What the rule can see of a collective over links of `kind`."""
+    known = plateau_of(kind)
+    return Sensitivity(known.ratio(DOUBTFUL), known.ratio(FAULTY), known.machines)
+
+
 def overall(found: Iterable[Band]) -> Verdict:
     """The verdict on all bands together."""
     verdicts = {band.verdict for band in found}

@@ -35,6 +35,10 @@ class Plateau(NamedTuple):
         """How far measured over predicted time lies from healthy machines [standard deviations]."""
         return (math.log(ratio) - self.middle) / self.spread
 
+    def ratio(self, away: float) -> float:
+        """Measured over predicted time so far from healthy machines [standard deviations]."""
+        return math.exp(self.middle + away * self.spread)
+
 
 def plateau_of(kind: str) -> Plateau:
     """That of links of `kind`; of any kind where none of it was published."""

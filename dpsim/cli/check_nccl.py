@@ -13,6 +13,7 @@ from dpsim.cli.options import (
     Nodes,
     Operation,
     Ranks,
+    Sets,
     Where,
     argument,
     out_option,
@@ -30,6 +31,7 @@ def check_nccl(
     ranks: Ranks = None,
     operation: Operation = None,
     nccl: NcclVersion = "",
+    set_: Sets = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -38,7 +40,7 @@ def check_nccl(
     from dpsim.predict.collective import setup_of
     from dpsim.report.collective import print_check
 
-    setup = setup_of(cluster, nccl, "auto", "auto")
+    setup = setup_of(cluster, nccl, "auto", "auto", sets=set_ or ())
     found = asked.check(file, setup, operation=operation, ranks=ranks, nodes=nodes)
     steps = asked.next_steps(found.tables)
     if out is not None:

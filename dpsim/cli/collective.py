@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from dpsim.cli.answers import answer
-from dpsim.cli.options import Cluster, Json, NcclVersion, Where, argument, option, out_option
+from dpsim.cli.options import Cluster, Json, NcclVersion, Sets, Where, argument, option, out_option
 
 PLACE = 60
 Operation = Annotated[
@@ -56,6 +56,7 @@ def collective(
     routing: Routing = "",
     seed: Seed = 0,
     sharp: Sharp = False,
+    set_: Sets = None,
     json: Json = False,
     out: Out = None,
 ) -> int:
@@ -66,7 +67,7 @@ def collective(
     found = asked.collective(
         operation, cluster, nodes=nodes, sizes=sizes, factor=factor, nccl=nccl,
         algorithm=algorithm, protocol=protocol, calibration=calibration, compare=compare,
-        groups=groups, routing=routing, seed=seed, sharp=sharp,
+        groups=groups, routing=routing, seed=seed, sharp=sharp, sets=set_ or (),
     )  # fmt: skip
     if out is not None:
         report.write_collective(found.document, found.setup, found.groups, out)

@@ -11,7 +11,7 @@ from dpsim.cli.options import Json, argument
 PLACE = 120
 WHAT = (
     "scenario", "answer", "explanation", "sweep", "plan", "comparison", "collective", "check",
-    "check-nccl", "stragglers", "incidents", "import",
+    "check-nccl", "stragglers", "incidents", "import", "calibrate", "validate", "measure", "show",
 )  # fmt: skip
 What = Annotated[
     str,

@@ -22,7 +22,10 @@ Thing = Annotated[
     ),
 ]
 Nodes = Annotated[int, option("Nodes of the machine to draw.", min=1, max=64)]
-Sequence = Annotated[int, option("Tokens per sequence of a model.", min=1, max=10_000_000)]
+Sequence = Annotated[
+    int | None,
+    option("Tokens per sequence of a model; default: 2048, or what it can.", min=1, max=10_000_000),
+]
 Out = Annotated[
     Where,
     out_option(
@@ -34,7 +37,7 @@ Out = Annotated[
 def show(
     thing: Thing,
     nodes: Nodes = 2,
-    sequence_length: Sequence = 2048,
+    sequence_length: Sequence = None,
     json: Json = False,
     out: Out = None,
 ) -> int:

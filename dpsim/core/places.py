@@ -9,9 +9,11 @@ from dpsim.core.record import Refused
 
 
 def below(base: Path, name: str, key: str) -> Path:
-    """`name` as a path inside `base`; Refused where it leads elsewhere."""
-    path, where = base / name, tuple(key.split("."))
+    """`name` as a path inside `base` (`home_of`); Refused where it leads elsewhere."""
+    where = tuple(key.split("."))
     try:
+        base = home_of(base, name)
+        path = base / name
         inside = path.resolve().is_relative_to(base.resolve())
         path.is_file()
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, links in a circle
@@ -19,6 +21,15 @@ def below(base: Path, name: str, key: str) -> Path:
     if Path(name).is_absolute() or not inside:
         raise Refused(f"{name[:200]!r} lies outside the scenario's own folder", where)
     return path
+
+
+def home_of(base: Path, name: str) -> Path:
+    """The folder in which a scenario of folder `base` finds the file `name`: its own; of a bundled
+    scenario that has no such file the current one, for a reader writes nothing among those."""
+    if Path(name).is_absolute() or (base / name).exists():
+        return base
+    bundled = base.resolve().is_relative_to(data_folder("scenarios").resolve())
+    return Path() if bundled else base
 
 
 def as_text(name: str | Path) -> str:

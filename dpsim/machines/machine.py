@@ -10,7 +10,7 @@ from typing import Annotated, Any, cast
 
 from dpsim.core import plugins, units, unknown, yamlfile
 from dpsim.core.files import stamp
-from dpsim.core.places import data_folder
+from dpsim.core.places import data_folder, home_of
 from dpsim.core.record import Check, Count, Refused, Text, build, record
 from dpsim.machines.clos import Clos, Routing
 from dpsim.machines.cores import Cores
@@ -260,7 +260,7 @@ def _find(
     name: str, known: tuple[str, ...], folder: Path, base: Path | None, what: str
 ) -> tuple[Path, str]:
     if "/" in name or name.endswith((".yaml", ".yml", ".json")):
-        return (base or Path()) / name, name
+        return home_of(base or Path(), name) / name, name
     if name not in known or not _NAME.match(name):
         raise Refused(
             _instead(name, what) or unknown.sentence(name, known, f"no {what} {name[:60]!r}")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from dpsim.core import units, unknown, yamlfile
-from dpsim.core.places import data_folder
+from dpsim.core.places import data_folder, home_of
 from dpsim.core.record import Check, Refused, build, record
 
 #: what a storage is: inside every node, or one that all nodes share
@@ -77,7 +77,7 @@ def storage_names() -> tuple[str, ...]:
 def load_storage(name: str, base: Path) -> Storage:
     """The storage of that name, or in that file below `base`; Refused where there is none."""
     if "/" in name or name.endswith((".yaml", ".yml")):
-        path, shown = base / name, name
+        path, shown = home_of(base, name) / name, name
     elif name in storage_names():
         path, shown = data_folder("topologies") / "storage" / f"{name}.yaml", f"{name}.yaml"
     else:

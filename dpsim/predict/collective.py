@@ -9,7 +9,7 @@ every rank sends to the next, as sendrecv_perf does.  Intervals are those of sin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from dpsim.play.measured import MeasuredCosts
 from dpsim.play.network import together
 from dpsim.predict.bottleneck import network_sizes, slowest_link
 from dpsim.predict.collective_error import interval
+from dpsim.predict.varied import changes_of
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,11 @@ class Setup:
     changes: Mapping[str, Any] = field(default_factory=dict)
     curves: tuple[MeasuredCurve, ...] = ()
 
+    @property
+    def per_node(self) -> int:
+        """GPUs of a node."""
+        return int(self.changes.get("gpus_per_node") or self.machine.gpus_per_node)
+
     def topology(self, ranks: int, nodes: int) -> Topology:
         """`ranks` ranks, evenly on `nodes` nodes; Refused where the machine has no room."""
         if ranks > MOST_RANKS:
@@ -124,13 +130,13 @@ class Setup:
         if not 1 <= nodes <= ranks or ranks % nodes:
             raise Refused(f"{ranks} ranks do not fill {nodes} nodes evenly")
         per_node = ranks // nodes
-        own = self.machine.gpus_per_node
-        if per_node > own:
+        if per_node > self.per_node:
             raise Refused(
                 f"{ranks} ranks on {nodes} nodes are {per_node} a node; "
-                f"{self.machine.name} has {own} GPUs a node"
+                f"{self.machine.name} has {self.per_node} GPUs a node"
             )
-        found = self.machine.topology(nodes, ranks, gpus_per_node=per_node, **self.changes)
+        changes = {**self.changes, "gpus_per_node": per_node}
+        found = self.machine.topology(nodes, ranks, **changes)
         if ranks > 1:
             found.require_connected()
         return found
@@ -271,8 +277,10 @@ def setup_of(
     calibration: Path | None = None,
     *,
     sharp: bool = False,
+    sets: Sequence[str] = (),
 ) -> Setup:
-    """The machine and the library that the options name; on TPUs it is the links' own."""
+    """The machine, with the keys of `cluster` that `sets` give it, and the library that the options
+    name; on TPUs it is the links' own."""
     machine = load_machine(cluster, Path())
     settings = {"version": version, "algorithm": algorithm, "protocol": protocol, "sharp": sharp}
     try:
@@ -283,4 +291,4 @@ def setup_of(
     curves = () if calibration is None else load(calibration).curves
     plain = (version, algorithm, protocol, sharp) == ("", "auto", "auto", False)
     own = Ici() if plain and isinstance(machine.node, Torus) else backend
-    return Setup(machine, own, {}, curves)
+    return Setup(machine, own, changes_of(cluster, sets), curves)

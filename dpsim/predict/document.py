@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections import abc
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -94,7 +97,8 @@ def keys_of(record: Any) -> Mapping[str, str]:
 
 def _field(one: dataclasses.Field[Any], hint: Any) -> _Field:
     hint, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    key = next((mark.name for mark in marks if isinstance(mark, JsonKey)), one.name)
+    own = one.name.rstrip("_")  # of a field that is called like a keyword
+    key = next((mark.name for mark in marks if isinstance(mark, JsonKey)), own)
     return _Field(one.name, key, hint, Spread() in marks, one.default)
 
 
@@ -196,24 +200,49 @@ def _read(records: list[Any], data: Mapping[str, Any]) -> Any:
 
 def schema_of(hint: Any) -> dict[str, Any]:
     """JSON Schema of what `to_json` makes of values of type `hint`, in one piece."""
+    hint = _bare(hint)
     options = _options(hint)
-    inside = [one for part in options for one in _options(_item(part) or part)]
+    inside = [one for part in options for one in _options(_item(part) or _named(part) or part)]
     if not any(dataclasses.is_dataclass(one) for one in inside):
         schema: dict[str, Any] = TypeAdapter(hint).json_schema()
         return schema
-    found = [
-        {"type": "array", "items": schema_of(_item(part))} if _item(part) else _schema(part)
-        for part in options
-    ]
+    found = [_part(part) for part in options]
     if options != (hint,) and NoneType in get_args(hint):
         found.append({"type": "null"})
     return found[0] if len(found) == 1 else {"anyOf": found}
 
 
+def _part(hint: Any) -> dict[str, Any]:
+    """The schema of a record, of many, or of some by name."""
+    if _item(hint):
+        return {"type": "array", "items": schema_of(_item(hint))}
+    named = _named(hint)
+    return (
+        {"type": "object", "additionalProperties": schema_of(named)} if named else _schema(hint)
+    )
+
+
+def _bare(hint: Any) -> Any:
+    """`hint` without its marks: units are those of files, and JSON has numbers in SI units."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _bare(inner[0])
+    if not inner or origin is Literal:
+        return hint
+    bare = tuple(one if one is Ellipsis else _bare(one) for one in inner)
+    return functools.reduce(operator.or_, bare) if origin in (Union, UnionType) else origin[bare]
+
+
+def _named(hint: Any) -> Any:
+    """What a mapping from names is to; None where `hint` is something else."""
+    mapping = get_origin(hint) in (dict, abc.Mapping)
+    return get_args(hint)[1] if mapping else None
+
+
 def _item(hint: Any) -> Any:
     """What a tuple or sequence of any length is of; None where `hint` is something else."""
     inner = get_args(hint)
-    if get_origin(hint) is Sequence:
+    if get_origin(hint) is abc.Sequence:
         return inner[0]
     return inner[0] if get_origin(hint) is tuple and inner[1:] == (Ellipsis,) else None
 

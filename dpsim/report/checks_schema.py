@@ -55,6 +55,16 @@ class BandVerdict:
 
 
 @dataclass(frozen=True)
+class WhatIsSeen:
+    """Measured over expected time from which on sizes from 64 MiB up are doubtful, and low; how
+    many machines of the kind were published."""
+
+    doubtful: float
+    low: float
+    machines: int
+
+
+@dataclass(frozen=True)
 class SuspectFault:
     """A fault that the cluster may have, by how well the times fit."""
 
@@ -75,6 +85,7 @@ class JudgedTable:
     kind: str
     verdict: str
     bands: tuple[BandVerdict, ...]
+    sensitivity: WhatIsSeen | None
     causes: tuple[SuspectFault, ...]
     lines: tuple[CollectiveLine, ...]
 
@@ -170,3 +181,32 @@ class AccountAnswer:
     machine: Mapping[str, Any] | None = None
     scenario: Mapping[str, Any] | None = None
     model: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class FileOfNode:
+    """A file that describes a node."""
+
+    file: str
+    format: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FieldOfMachine:
+    """Where a value of a machine comes from."""
+
+    path: str
+    value: str
+    how: str
+    source: str
+
+
+@dataclass(frozen=True)
+class MachineAnswer:
+    """What `dpsim import --json` prints of files of one node, which together make a machine."""
+
+    machine: Mapping[str, Any]
+    read: tuple[FileOfNode, ...]
+    told: tuple[FieldOfMachine, ...]
+    findings: tuple[str, ...]

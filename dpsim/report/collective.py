@@ -267,7 +267,21 @@ def _print_table(check: CheckedFile, found: CheckedTable, console: Console) -> N
             f"{show(best.measured, 's')} instead of {show(best.seconds, 's')}."
         ],
     )
-    say(console, causes_told(found))
+    say(console, [*seen_told(found), *causes_told(found)])
+
+
+def seen_told(found: CheckedTable) -> list[str]:
+    """Down to which bandwidth large sizes are called normal, for healthy machines differ."""
+    seen, best = found.sensitivity, max(found.group.lines, key=lambda line: line.size)
+    if seen is None:
+        return []
+    known = f"{seen.machines or 'no'} published machine{'s' * (seen.machines != 1)}"
+    return [
+        f"From 64 MiB up this rule calls {found.group.kind} normal down to "
+        f"{best.busbw / seen.doubtful / 1e9:,.4g} GB/s (at {size_text(best.size)}) and low below "
+        f"{best.busbw / seen.low / 1e9:,.4g}: healthy machines differ that much (known: {known}). "
+        "Compare with your own nodes to see smaller losses."
+    ]
 
 
 def band_columns(found: CheckedTable) -> Columns:

@@ -100,14 +100,20 @@ ANSWERS: dict[str, Any] = {
 
 
 def schema_named(what: str) -> dict[str, Any]:
-    """The schema of `what`, one of `ANSWERS` or of those of checks and files."""
+    """The schema of `what`, one of `ANSWERS` or of those of checks, files and measurements."""
     from dpsim.report import checks_schema as more
+    from dpsim.report import measured_schema as measured
 
+    if what == "show":
+        return measured.shown()
     others: dict[str, Any] = {
+        "calibrate": measured.CalibrationAnswer,
+        "validate": measured.TrainingValidation | measured.CollectiveValidation,
+        "measure": measured.StepsRecord | measured.LoaderTimes,
         "check": more.StepVerdictAnswer,
         "check-nccl": more.NcclVerdictAnswer,
         "stragglers": more.StragglersAnswer,
         "incidents": more.IncidentsAnswer,
-        "import": more.AccountAnswer,
+        "import": more.AccountAnswer | more.MachineAnswer,
     }
     return schema_of({**ANSWERS, **others}[what])

@@ -52,7 +52,7 @@ DEPENDENCIES = ("simpy", "numpy", "networkx", "pandas", "matplotlib", "pydantic"
 
 
 def show_thing(
-    thing: str, console: Console, *, nodes: int, sequence_length: int, out: Path | None
+    thing: str, console: Console, *, nodes: int, sequence_length: int | None, out: Path | None
 ) -> None:
     """Print what `thing` is; a machine is also drawn to `out`.  Refused for unknown names, and
     where there is nothing to draw."""
@@ -65,7 +65,7 @@ def show_thing(
     printer()
 
 
-def _printer(thing: str, console: Console, sequence_length: int) -> Callable[[], None]:
+def _printer(thing: str, console: Console, sequence_length: int | None) -> Callable[[], None]:
     """What prints `thing`, which is no machine."""
     lists: dict[str, Callable[[Console], None]] = {
         "devices": show_devices,
@@ -240,7 +240,7 @@ def _links(machine: Machine, nodes: int) -> list[list[str]]:
 # -- a model --------------------------------------------------------------------------------------
 
 
-def _model(name: str, console: Console, sequence_length: int) -> None:
+def _model(name: str, console: Console, sequence_length: int | None) -> None:
     model = load_named(name, sequence_length)
     forward = sum(layer.forward_flop for layer in model.layers)
     backward = sum(layer.backward_flop for layer in model.layers)

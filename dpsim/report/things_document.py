@@ -24,7 +24,7 @@ from dpsim.report.schedules import MICRO_BATCHES, PACKAGE, RANKS
 _OF_LAYER = ("name", "parameters", "forward_flop", "backward_flop", "activations")
 
 
-def document(thing: str, sequence_length: int) -> Any:
+def document(thing: str, sequence_length: int | None) -> Any:
     """What `thing` is; quantities are texts with their units, as files have them, except in models:
     FLOP and counts of elements per sample.  Refused for unknown names."""
     lists: dict[str, Callable[[], Any]] = {
@@ -96,7 +96,7 @@ def _schedule(name: str) -> dict[str, Any]:
     }
 
 
-def _model(name: str, sequence_length: int) -> dict[str, Any]:
+def _model(name: str, sequence_length: int | None) -> dict[str, Any]:
     model = load_named(name, sequence_length)
     return {
         "name": model.name,

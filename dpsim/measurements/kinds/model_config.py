@@ -10,14 +10,11 @@ from dpsim.core import jsonfile
 from dpsim.core.record import Refused
 from dpsim.measurements.kinds import Account, Entry, Kind, Wishes, head_text
 from dpsim.measurements.readers import text_content
-from dpsim.models.huggingface import kind_of, read_config, takes_length
+from dpsim.models.huggingface import kind_of, read_config, takes_length, usual_length
 
 _MARK = re.compile(
     r'"(model_type|architectures|hidden_size|n_embd|n_embed|d_model|_class_name)"\s*:'
 )
-#: tokens of a sequence for the count, which does not depend on it
-_TOKENS = 512
-
 
 class ModelConfig(Kind):
     """A configuration that `model: {huggingface: FILE}` takes."""
@@ -34,7 +31,8 @@ class ModelConfig(Kind):
         if not isinstance(data, Mapping):
             raise Refused("a model configuration must be a mapping (a JSON object)")
         length = takes_length(data)
-        model = read_config(data, sequence_length=_TOKENS if length else None, name=path.name)
+        usual = usual_length(data) if length else None
+        model = read_config(data, sequence_length=usual, name=path.name)
         what = data.get("model_type") or (data.get("architectures") or ["unknown"])[0]
         entries = [
             Entry("taken", f"{str(what)[:60]}, {kind_of(data)}"),
@@ -42,7 +40,7 @@ class ModelConfig(Kind):
         ]
         section: dict[str, object] = {"huggingface": path.name}
         if length:
-            section["sequence_length"] = 2048
-            entries.append(Entry("assumed", "sequence_length: 2048 (the file doesn't say which)"))
+            section["sequence_length"] = usual
+            entries.append(Entry("assumed", f"sequence_length: {usual} (the file doesn't say it)"))
         advice = f"model: {{huggingface: {path.name}}}, the file beside the scenario"
         return Account(path.name, self.title, tuple(entries), "model", section, advice=advice)

@@ -55,6 +55,8 @@ _RECORD = "`dpsim measure -- python train.py` records any torch model (model: {r
 Attention = Literal["flash", "math", "eager", "sdpa", "efficient", "flash3"]
 #: kinds that store the scores of every pair of tokens
 STORED = ("math", "eager")
+#: tokens of a sequence where nobody says
+_LENGTH = 2048
 
 
 def read_config(
@@ -106,6 +108,17 @@ def _tokens(family: str, config: Config) -> int:
 def takes_length(data: Mapping[str, Any]) -> bool:
     """Whether the model that `data` describes needs a `sequence_length` to be known."""
     return _family(data) not in (*_IMAGES, "whisper")
+
+
+def usual_length(data: Mapping[str, Any]) -> int:
+    """Tokens of a sequence where nobody says: 2,048, or as many, halved as often as it takes, as
+    the model that `data` describes has positions for."""
+    places = data.get("max_position_embeddings", data.get("n_positions"))
+    known = isinstance(places, int) and not isinstance(places, bool) and places >= 1
+    length = _LENGTH
+    while known and length > places:
+        length //= 2
+    return length
 
 
 def kind_of(data: Mapping[str, Any]) -> str:

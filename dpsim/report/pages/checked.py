@@ -9,7 +9,14 @@ from dpsim._version import __version__
 from dpsim.checks.hypotheses import MEANINGS
 from dpsim.core.units import show
 from dpsim.report.collective import SAID as NCCL_SAID
-from dpsim.report.collective import WORDS, band_columns, causes_told, group_columns, name_of
+from dpsim.report.collective import (
+    WORDS,
+    band_columns,
+    causes_told,
+    group_columns,
+    name_of,
+    seen_told,
+)
 from dpsim.report.figures import time_scale
 from dpsim.report.pages import Chart, Code, Page, Section, Sheet, Words, charts, warned
 from dpsim.report.pages.charts import Spec, measure
@@ -48,11 +55,11 @@ def nccl_page(found: CheckedFile, steps: Sequence[str]) -> str:
         group = table.group
         title = f"{clean(table.operation)}: {name_of(group)}"
         spec = chart(table.operation, found.setup, [group])
-        causes = [line.lstrip("- ") for line in causes_told(table)]
+        told = [line.lstrip("- ") for line in (*seen_told(table), *causes_told(table))]
         sections.append(Section(title, [
             Chart(f"busbw{n}", "Measured beside expected", spec),
             Sheet(band_columns(table), WORDS, f"verdicts of {title}"),
-            *([Words(causes)] if causes else []),
+            *([Words(told)] if told else []),
             Sheet(group_columns(group), WORDS, title),
         ]))  # fmt: skip
     if found.warnings:
