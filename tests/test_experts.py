@@ -78,9 +78,8 @@ def bundled(name: str, **changed: Any) -> Model:
     ids=["OLMoE-1B-7B", "DBRX", "Qwen1.5-MoE-A2.7B", "DeepSeek-V2-Lite", "Kimi-K2", "MiniMax-M2"],
 )
 def test_parameters_are_those_of_transformers(config: dict[str, Any], total: int) -> None:
-    """As counted in the models that transformers 4.57.1 (MiniMax-M2: 5.23) builds of these dimensions
-    on torch's meta device; those of Kimi-K2 and the biases of its routers (60 x 384), buffers there and in its
-    files."""
+    """As transformers 4.57.1 (MiniMax-M2: 5.23) counts models of these dimensions on torch's meta
+    device; of Kimi-K2 with the biases of its routers (60 x 384), buffers there and in its files."""
     assert read(config).parameters == total
 
 
