@@ -96,8 +96,8 @@ def window(family: Rotary, config: Config, index: int) -> int:
         used = config.flag("use_sliding_window", False)
         return width if used and index >= config.size("max_window_layers") else 0
     kinds = config.data.get("layer_types")
-    named = family.window in ("named", "sixth") and isinstance(kinds, list)
-    if named and index < len(kinds):
+    named = family.window in ("named", "sixth")
+    if named and isinstance(kinds, list) and index < len(kinds):
         return width if kinds[index] == "sliding_attention" else 0
     if family.window == "sixth":
         every = config.size("sliding_window_pattern", default=6)
