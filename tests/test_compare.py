@@ -755,3 +755,14 @@ def test_a_key_that_is_varied_twice_is_named_as_it_was_given(tmp_path: Path) -> 
     (path,) = write(tmp_path, a=toy("10 ms"))
     with pytest.raises(Refused, match=r"^--vary cluster\.ranks: is given twice"):
         answer(path, vary=["cluster.ranks=2", "cluster.ranks=4"])
+
+
+def test_a_level_measured_on_another_machine_is_said_to_be() -> None:
+    """The scenario's own machine is the one that was measured on."""
+    own, other = "v100-1x100g", "dgx-1v"
+    found = dpsim.compare("quickstart", vary={"cluster.machine": [own, other]})
+    said = [text for text in found.document["warnings"] if "calibrated on" in text]
+    assert said == [
+        f"cluster.machine={other}: calibrated on a measurement made without --set cluster.machine="
+        f"{other}; --set calibrate=null models compute instead"
+    ]
