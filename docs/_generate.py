@@ -38,6 +38,7 @@ from dpsim.describe import scenario, sections
 from dpsim.describe.convergence import Training
 from dpsim.describe.jobs import SECTIONS as SECTIONS_OF_A_JOB
 from dpsim.describe.jobs import JobEntry
+from dpsim.describe.parallel import Parallel
 from dpsim.describe.rebalance import Rebalance
 from dpsim.describe.sampler import Sampler
 from dpsim.describe.sites import SiteEntry, SiteLink
@@ -397,7 +398,7 @@ SECTIONS = [
     ("precision", PrecisionSpec),
     ("optimizer", Optimizer),
     ("compute", sections.Compute),
-    ("parallel", sections.Parallel),
+    ("parallel", Parallel),
     ("moe", Moe),
     ("context", Context),
     ("host", sections.Host),

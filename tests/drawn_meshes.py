@@ -52,6 +52,8 @@ def drawn(seed: int) -> dict[str, Any]:
     if tensor > 1 and draw.random() < 0.5:
         parallel["sequence_parallel"] = True
         parallel["async_tensor_parallel"] = draw.random() < 0.5
+    if tensor > 1 and (over := draw.choice((None, False, True))) is not None:
+        parallel["overlap_tensor_gradients"] = over
     parallel["blocking_sends"] = draw.random() < 0.2
     sparse = context * data > 1 and draw.random() < 0.4
     if sparse:

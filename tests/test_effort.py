@@ -15,6 +15,7 @@ from dpsim.core import capacity, processes
 from dpsim.core.capacity import Room, TooSmall
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.play import event
 from dpsim.play.event.players import Ensemble
 from dpsim.predict import affordable
 from dpsim.predict.affordable import check_affordable
@@ -62,6 +63,19 @@ def test_ranks_that_do_the_same_are_counted_once_for_the_event_engine(
     found, request = effort_of(case), case.plays()[0]
     players = Ensemble(request, [request.cast(k) for k in range(request.steps)]).players()
     assert found.folded == (case.ranks if "detail" in changes else len(players))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "horovod"])
+def test_what_ranks_that_are_alike_are_estimated_to_take_grows_as_their_events(kind: str) -> None:
+    """A hundred times the ranks are hardly more events, and so not a hundred times the seconds."""
+    events, seconds = [], []
+    for nodes in (1, 128):
+        cluster = {"machine": "dgx-h100", "nodes": nodes}
+        case = case_of(cluster=cluster, strategy={"kind": kind}, engine="event")
+        seconds.append(effort_of(case).seconds(EVENT))
+        events.append(event.play(case.plays()[0]).events)
+    assert events[1] < 1.5 * events[0]
+    assert 1.0 < seconds[1] / seconds[0] < 3.0
 
 
 def test_many_ranks_that_are_alike_are_affordable_event_by_event() -> None:

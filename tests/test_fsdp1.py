@@ -19,12 +19,14 @@ from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
 from dpsim.compile.program import Cast, Program
 from dpsim.compile.strategies import Job
+from dpsim.compile.strategies._wrap_policy import by_size
 from dpsim.compile.strategies.fsdp import Fsdp
 from dpsim.compile.strategies.fsdp1 import Fsdp1
 from dpsim.compile.timeline import Step
 from dpsim.core.record import Refused, build
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.compute import layer_times
+from dpsim.models.huggingface import read_config
 from dpsim.models.precision import Optimizer, Precision
 from dpsim.play import Costs, Play, event, vectorised
 
@@ -349,3 +351,42 @@ def test_what_cannot_go_together_is_refused_with_the_reason(what: str) -> None:
     make, reason = REFUSED[what]
     with pytest.raises((Refused, ValidationError), match=reason):
         make()
+
+
+# -- the policy that wraps by size ----------------------------------------------------------------
+
+
+def language() -> Model:
+    """Llama of two blocks of 2,592 (attention 1,024, products 1,536) and tables of 3,200."""
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16,
+        "num_hidden_layers": 2, "num_attention_heads": 1, "num_key_value_heads": 1,
+        "intermediate_size": 32, "vocab_size": 200, "tie_word_embeddings": False,
+    }  # fmt: skip
+    return read_config(config, sequence_length=8, name="small")
+
+
+def test_modules_large_enough_are_units_and_the_root_holds_the_rest() -> None:
+    model = language()
+    block = sum(layer.parameters for layer in model.layers if layer.unit == "layers.0")
+    names = [
+        [[model.layers[i].name for i in unit.layers] for unit in by_size(model, least)]
+        for least in (block, 10**6)
+    ]
+    ends = [["embed_tokens"], ["layers.0.attention", "layers.0.mlp"]]
+    assert names[0] == [["norm"], *ends, ["layers.1.attention", "layers.1.mlp"], ["lm_head"]]
+    assert names[1] == [[layer.name for layer in model.layers]]
+
+
+@pytest.mark.parametrize(
+    ("least", "said"), [(1500, "wraps a part of layers.0.mlp"), (200, "of layers.0.attention")]
+)
+def test_a_size_that_wraps_a_part_of_a_block_is_refused(least: int, said: str) -> None:
+    model = language()
+    with pytest.raises(Refused, match=f"{said}.* wraps blocks whole"):
+        by_size(model, least)
+
+
+def test_a_size_needs_its_policy() -> None:
+    with pytest.raises(Refused, match="needs wrap: size"):
+        Fsdp1(min_num_params=1000)

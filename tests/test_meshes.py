@@ -136,6 +136,33 @@ def test_exchanges_beside_products_leave_one_part_of_the_product_alone() -> None
     assert engines[0] == pytest.approx(engines[1], rel=1e-12)
 
 
+@pytest.mark.parametrize("slow", [0.5, 4.0], ids=["exchanges hide", "exchanges last"])
+@pytest.mark.parametrize("sequence", [False, True], ids=["sums", "scatters"])
+def test_gradients_of_inputs_are_exchanged_beside_products(sequence: bool, slow: float) -> None:
+    """Megatron-LM sums beside the product for weights, a quarter of a rank's backward of 2 ms as
+    half of the products are column parallel; with sequences split it gathers again beside that for
+    inputs, another quarter, and waits for the first gather alone."""
+    ms, part = 1e-3, slow * 3 * (0.1 + 0.5 / 10) * 1e-3
+    link = {"latency": f"{0.1 * slow} ms", "bandwidth": f"{10 / slow} MiB/ms"}
+    data = toy({"kind": "megatron"}, 4, layers=1, parallel={"tensor": 4})
+    data["model"]["layers"][0] |= {"activation": "2 MiB", "parameters": 4096, "backward": "8 ms"}
+    data["collective"] |= link
+    data["parallel"] |= {"sequence_parallel": True} if sequence else {}
+    waits = {**data, "parallel": {**data["parallel"], "overlap_tensor_gradients": False}}
+    assert predicted(waits).step_time_s == pytest.approx(2.25 * ms + 4 * part, rel=1e-12)
+    # an all-reduce is a scatter and a gather
+    if sequence:
+        backward = part + 1.0 * ms + 2 * max(part, 0.5 * ms)
+    else:
+        backward = 1.5 * ms + max(2 * part, 0.5 * ms)
+    for engine in ("event", "vectorised"):
+        found = predicted({**data, "engine": engine}).step_time_s
+        assert found == pytest.approx(0.25 * ms + 2 * part + backward, rel=1e-12)
+    kinds = [op.operation for op in programs(data)[0].ops if op.stream == "tensor"]
+    scattered = ["all_gather"] * 3 + ["reduce_scatter"] * 2
+    assert sorted(kinds) == (scattered if sequence else ["all_reduce"] * 2)
+
+
 # -- pipelines ------------------------------------------------------------------------------------
 
 
@@ -222,6 +249,11 @@ def test_engines_agree_where_computing_beside_gathers_of_a_stage_is_slowed() -> 
             {"kind": "fsdp"},
             {"tensor": 2, "async_tensor_parallel": True},
             "async_tensor_parallel: needs sequence_parallel: true",
+        ),
+        (
+            {"kind": "megatron"},
+            {"pipeline": 2, "overlap_tensor_gradients": True},
+            "overlap_tensor_gradients: needs tensor > 1",
         ),
         (
             {"kind": "horovod", "hierarchical_allreduce": True, "local_size": 2},

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,14 +29,17 @@ from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp.api import BackwardPrefetch, MixedPrecision, ShardingStrategy
+from torch.distributed.fsdp.wrap import size_based_auto_wrap_policy
 from torch.nn.modules._functions import SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from dpsim.compile.program import Op
 from dpsim.compile.strategies import Job, Strategy, zero_redundancy_optimizer
+from dpsim.compile.strategies._wrap_policy import by_size
 from dpsim.compile.strategies.ddp import Ddp
 from dpsim.compile.strategies.fsdp import Fsdp
 from dpsim.compile.strategies.fsdp1 import Fsdp1
+from dpsim.core.record import Refused
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.adapters import Adapters
 from dpsim.models.compute import layer_times
@@ -44,6 +48,7 @@ from dpsim.models.tuning import Tunable
 
 MODELS = 36  # of each framework
 PARTLY = 12  # of each framework that are trained in part
+WRAPPED = 12  # of each framework that are wrapped otherwise than unit by unit
 RANK = 3  # of adapters
 ITERATIONS = 4
 
@@ -333,9 +338,10 @@ def run_fsdp2(spec: Spec) -> str:
     )
     common = {"mesh": mesh, "mp_policy": policy}
     module: Any = Net(spec)
-    for unit in module.units:
-        keep = knobs.get("reshard_after_forward", True)
-        fully_shard(unit, reshard_after_forward=keep, **common)
+    keep, each = knobs.get("reshard_after_forward", True), knobs.get("blocks_per_group", 1)
+    for k in range(0, len(module.units), each):
+        some = list(module.units[k : k + each])
+        fully_shard(some if each > 1 else some[0], reshard_after_forward=keep, **common)
     fully_shard(module, **common)
     if knobs.get("separate_reduce_scatter_group"):
         module.set_separate_reduce_scatter_group(True)
@@ -355,6 +361,7 @@ def run_fsdp1(spec: Spec) -> str:
     strategy = knobs.pop("sharding_strategy", "FULL_SHARD")
     shard, quiet = knobs.pop("shard", None), knobs.pop("no_sync", True)
     prefetch = knobs.pop("backward_prefetch", "BACKWARD_PRE")
+    sized, least = knobs.pop("wrap", None) == "size", knobs.pop("min_num_params", None)
     mesh = None
     if shard:
         mesh = init_device_mesh(
@@ -371,9 +378,11 @@ def run_fsdp1(spec: Spec) -> str:
         **knobs,
     }
     net = Net(spec)
+    policy = partial(size_based_auto_wrap_policy, min_num_params=least) if sized else None
     for k, unit in enumerate(net.units):
-        net.units[k] = FullyShardedDataParallel(unit, **common)
-    module = FullyShardedDataParallel(net, **common)
+        if not sized:
+            net.units[k] = FullyShardedDataParallel(unit, **common)
+    module = FullyShardedDataParallel(net, auto_wrap_policy=policy, **common)
 
     def accumulate(last: bool) -> Any:
         return nullcontext() if last or not quiet else module.no_sync()
@@ -521,6 +530,28 @@ def fsdp1_spec(seed: int, ranks: int) -> Spec:
     )  # fmt: skip
 
 
+def grouped(spec: Spec, seed: int) -> Spec:
+    """The same network with several units in a group."""
+    each = random.Random(seed + 7000).randint(2, 4)
+    return replace(spec, knobs={**spec.knobs, "blocks_per_group": each})
+
+
+def sized(spec: Spec, seed: int) -> Spec:
+    """The same network wrapped by size: by that of one of its modules, of those that make no unit
+    inside a larger one."""
+    sizes = {sum(p.numel() for p in m.parameters()) for m in Net(spec).modules()} - {0}
+    fits = [least for least in sorted(sizes) if accepted(model_of(spec), least)]
+    least = random.Random(seed + 8000).choice(fits)
+    return replace(spec, knobs={**spec.knobs, "wrap": "size", "min_num_params": least})
+
+
+def accepted(model: Model, least: int) -> bool:
+    try:
+        return bool(by_size(model, least))
+    except Refused:
+        return False
+
+
 def partly(spec: Spec, seed: int) -> Spec:
     """The same network with an adapter beside some linear layers, or with some of them frozen."""
     draw = random.Random(seed + 5000)
@@ -551,6 +582,9 @@ def cases() -> Iterator[tuple[str, tuple[str, Spec, int]]]:
         yield f"fsdp1-8-{seed}", ("fsdp1", fsdp1_spec(seed + 100, 8), 8)
     for seed in range(300, 300 + MODELS // 2):
         yield f"zero-{seed}", ("zero", zero_spec(seed), 2)
+    for seed in range(400, 400 + WRAPPED):
+        yield f"fsdp-groups-{seed}", ("fsdp", grouped(fsdp2_spec(seed, 8), seed), 8)
+        yield f"fsdp1-size-{seed}", ("fsdp1", sized(fsdp1_spec(seed, 2), seed), 2)
     for seed in range(200, 200 + PARTLY):
         yield f"ddp-partly-{seed}", ("ddp", partly(ddp_spec(seed), seed), 2)
         yield f"fsdp-partly-{seed}", ("fsdp", partly(fsdp2_spec(seed, 8), seed), 8)

@@ -50,6 +50,13 @@ def point(tmp_path: Path, **changes: Any) -> MeasuredCase:
     return measured_case(row_of(tmp_path, **changes))
 
 
+def test_rows_on_other_clusters_share_the_model_and_nothing_that_differs(tmp_path: Path) -> None:
+    one, other = (point(tmp_path, total_gpus=gpus) for gpus in (8, 16))
+    assert one.case.model is other.case.model
+    assert (one.case.ranks, other.case.ranks) == (8, 16)
+    assert point(tmp_path, model="VGG-16").case.model is not one.case.model
+
+
 # -- reading --------------------------------------------------------------------------------------
 
 
@@ -234,6 +241,9 @@ def test_strategies_by_name(tmp_path: Path, strategy: str, kind: str) -> None:
         ({"strategy": "data parallel", "framework": "JAX 0.4 (pmap)"}, {"kind": "pmap"}),
         ({"strategy": "Horovod hierarchical all-reduce"},
          {"kind": "horovod", "hierarchical_allreduce": True, "local_size": 8}),
+        ({"strategy": "DP all-reduce", "framework": "PyTorch 1.4 + Horovod/NCCL",
+          "strategy_detail": "layer-wise overlap, no tensor fusion"},
+         {"kind": "horovod", "fusion_threshold": 0, "cycle_time": 0.0, "cache_capacity": 0}),
         ({"strategy": "DDP", "compression": "fp16"}, {"kind": "ddp", "comm_hook": "fp16"}),
         ({"strategy": "DDP", "compression": "BF16 compression hook"},
          {"kind": "ddp", "comm_hook": "bf16"}),
@@ -391,7 +401,8 @@ GPT = {
 
 def test_a_mesh_is_read_from_its_columns(tmp_path: Path) -> None:
     found = point(tmp_path, **GPT)
-    assert found.data["parallel"] == {"tensor": 2, "pipeline": 4}
+    split = {"tensor": 2, "pipeline": 4}
+    assert found.data["parallel"] == {**split, "overlap_tensor_gradients": False}
     assert found.data["schedule"] == {"kind": "one_f_one_b"}
     assert found.data["batch"] == {"per_device": 2, "accumulation": 32}
     assert (found.case.mesh.data, found.case.global_batch) == (2, 128)
@@ -402,6 +413,23 @@ def test_a_mesh_is_read_from_its_columns(tmp_path: Path) -> None:
     plain = point(tmp_path, **GPT | {"tp": 1, "pp": 1, "dp": 16, "global_batch": 1024})
     assert plain.case.mesh.plain
     assert plain.strategy == "megatron"
+
+
+@pytest.mark.parametrize(
+    ("framework", "date", "overlaps"),
+    [
+        ("Megatron-LM", "2021-08", False),
+        ("Megatron-LM", "2021-09", True),
+        ("NVIDIA NeMo Framework Release 24.04", "2024-06", True),
+        ("Megatron-DeepSpeed", "2024-06", False),
+        ("nanotron (PyTorch)", "2025-01", False),
+    ],
+)
+def test_tensor_ranks_overlap_gradients_since_megatron_does(
+    framework: str, date: str, overlaps: bool, tmp_path: Path
+) -> None:
+    found = point(tmp_path, **GPT | {"framework": framework, "data_date": date})
+    assert found.data["parallel"]["overlap_tensor_gradients"] is overlaps
 
 
 def test_micro_batches_follow_from_the_batches_where_they_can(tmp_path: Path) -> None:

@@ -90,6 +90,20 @@ def test_what_is_shared_changes_no_number() -> None:
         )
 
 
+def test_what_is_not_here_is_asked_of_what_lies_beyond_and_made_once() -> None:
+    made: list[str] = []
+
+    def chapter(depends: str) -> list[str]:
+        made.append(depends)
+        return [depends]
+
+    beyond = Chapters()
+    one, other = Chapters(beyond=beyond), Chapters(beyond=beyond)
+    assert one.known(chapter, "a") is other.known(chapter, "a") is beyond.known(chapter, "a")
+    assert Chapters().known(chapter, "a") is not one.known(chapter, "a")
+    assert made == ["a", "a"]
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_what_is_equal_is_made_once_and_the_latest_are_kept(wrapped: bool) -> None:
     made: list[object] = []

@@ -16,6 +16,7 @@ import json
 import sys
 from collections import OrderedDict
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from torch.distributed.fsdp import (
     ShardingStrategy,
     fully_shard,
 )
-from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy, size_based_auto_wrap_policy
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
@@ -268,15 +269,21 @@ def wrapped(model: nn.Module, case: dict[str, Any]) -> nn.Module:
         policy = MixedPrecisionPolicy()
         if low:
             policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
-        for block in model.blocks:
-            fully_shard(block, mesh=case["mesh"], mp_policy=policy, **knobs)
+        each = knobs.get("blocks_per_group", 1)
+        knobs = {key: value for key, value in knobs.items() if key != "blocks_per_group"}
+        for k in range(0, len(model.blocks), each):
+            some = list(model.blocks[k : k + each])
+            fully_shard(some if each > 1 else some[0], mesh=case["mesh"], mp_policy=policy, **knobs)
         return fully_shard(model, mesh=case["mesh"], mp_policy=policy, **knobs)
     if kind == "fsdp1":
-        inner = {type(model.blocks[0])}
+        wrap: Any = ModuleWrapPolicy({type(model.blocks[0])})
+        if knobs.get("wrap") == "size":
+            least = knobs["min_num_params"]
+            wrap = partial(size_based_auto_wrap_policy, min_num_params=least)
         mixed = MixedPrecision(torch.bfloat16, torch.float32) if low else None
         return FullyShardedDataParallel(
             model,
-            auto_wrap_policy=ModuleWrapPolicy(inner),
+            auto_wrap_policy=wrap,
             mixed_precision=mixed,
             sharding_strategy=ShardingStrategy[knobs.get("sharding_strategy", "FULL_SHARD")],
             use_orig_params=False,
@@ -430,6 +437,12 @@ def cases() -> list[dict[str, Any]]:
     add("gpt2 fsdp1 mixed", GPT, "fsdp1", precision="mixed")
     grads = {"sharding_strategy": "SHARD_GRAD_OP"}
     add("wide fsdp1 mixed kept", WIDE, "fsdp1", precision="mixed", knobs=grads)
+    two = {"blocks_per_group": 2}
+    add("llama fsdp mixed groups", LLAMA, "fsdp", precision="mixed", knobs=two)
+    add("wide fsdp mixed groups", WIDE, "fsdp", precision="mixed", knobs=two)
+    add("gpt2 fsdp fp32 groups", GPT, "fsdp", knobs={"blocks_per_group": 4})
+    sized = {"wrap": "size", "min_num_params": 700_000}  # blocks, embedding and head
+    add("llama fsdp1 mixed by size", LLAMA, "fsdp1", precision="mixed", knobs=sized)
     add("resnet50 ddp fp32", IMAGES, "ddp", samples=8, optimizer="momentum")
     add("resnet50 ddp bf16", IMAGES, "ddp", samples=8, optimizer="momentum", precision="bf16")
     add("resnet50 fsdp fp32", IMAGES, "fsdp", samples=8, optimizer="momentum")
@@ -450,16 +463,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("-o", "--output", type=Path, default=FILE)
     parser.add_argument("--only", default="", help="cases whose name has this text; writes nothing")
+    parser.add_argument("--append", action="store_true", help="to OUTPUT, the cases it lacks")
     args = parser.parse_args()
+    known = json.loads(args.output.read_text(encoding="utf-8"))["cases"] if args.append else []
+    names = {case["name"] for case in known}
     dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
     mesh = init_device_mesh("cpu", (RANKS,))
-    done = []
+    done = known
     for case in cases():
-        if args.only in case["name"]:
+        if args.only in case["name"] and case["name"] not in names:
             own = mesh if "ranks" not in case else DeviceMesh("cpu", range(case["ranks"]))
             done.append({**case, **recorded({**case, "mesh": own})})
             print(f"{case['name']:32} {done[-1]['peak_bytes'] / 1e6:10.2f} MB", file=sys.stderr)
-    if not args.only:
+    if args.append or not args.only:
         source = {"torch": torch.__version__, "program": "validation/record_memory.py"}
         text = json.dumps({**source, "ranks": RANKS, "cases": done}, indent=1)
         args.output.write_text(text + "\n", encoding="utf-8")

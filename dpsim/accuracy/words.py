@@ -285,6 +285,7 @@ class StrategyWords:
     compressed: Words
     uncompressed: Words
     beside_computing: Words
+    overlapped_sums: Words
     torch_mesh: Words
     interleaved: Words
     chunks: Words

@@ -24,7 +24,7 @@ from dpsim.compile.job import Job
 from dpsim.compile.program import Op
 from dpsim.compile.schedules.gpipe import GPipe
 from dpsim.compile.schedules.one_f_one_b import OneFOneB
-from dpsim.compile.stage_rank import summed_sizes
+from dpsim.compile.stage_rank import waited_for
 from dpsim.models import split
 
 Layers = range | tuple[int, ...]
@@ -64,10 +64,8 @@ def _of_tensor(case: Case, job: Job, layers: Layers) -> float:
         return 0.0
     group, found = mesh.tensor_groups(0)[0], 0.0
     for forward in (True, False):
-        for (gathered, size), many in summed_sizes(layout, job, layers, forward=forward).items():
-            sent = (("all_gather", gathered), ("reduce_scatter", size))
-            ways = sent if layout.sequence else (("all_reduce", size),)
-            found += many * sum(case.costs.plan(way, group, own).seconds for way, own in ways)
+        for (way, size), many in waited_for(layout, job, layers, forward=forward).items():
+            found += many * case.costs.plan(way, group, size).seconds
     return found
 
 

@@ -139,6 +139,7 @@ class Programs:
             stages * schedule.pipes,
             sequence=pace.parallel.sequence_parallel,
             asynchronous=pace.parallel.async_tensor_parallel,
+            overlapped=pace.parallel.overlapped(by_system=self.strategy.overlaps_tensors),
             blocking_sends=pace.parallel.blocking_sends,
             recompute=pace.recompute == "full",
             tables=tuple((a, b, -(-t.elements // mesh.tensor)) for a, b, t in tables),

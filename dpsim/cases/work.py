@@ -17,7 +17,8 @@ from dpsim.core.dtypes import dtype_class
 from dpsim.core.lean import dataclass
 from dpsim.core.many import Many, added
 from dpsim.core.record import Refused
-from dpsim.describe.sections import Compute, Parallel
+from dpsim.describe.parallel import Parallel
+from dpsim.describe.sections import Compute
 from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import load_device

@@ -1,8 +1,9 @@
-"""Asynchronous tensor parallelism: exchanges of a tensor group beside the products next to them.
+"""Exchanges of a tensor group beside the products next to them.
 
-Torch's `_micro_pipeline_tp` (torchtitan: `enable_async_tensor_parallel`) and Transformer Engine's
-`tp_comm_overlap` cut a gather and the product behind it, and a product and the scatter behind it,
-into as many parts as the group has ranks; each part is exchanged while another is computed
+Asynchronous tensor parallelism.  Torch's `_micro_pipeline_tp` (torchtitan:
+`enable_async_tensor_parallel`) and Transformer Engine's `tp_comm_overlap` cut a gather and the
+product behind it, and a product and the scatter behind it, into as many parts as the group has
+ranks; each part is exchanged while another is computed
 (pytorch/pytorch torch/_inductor/fx_passes/micro_pipeline_tp.py and
 torch/distributed/_symmetric_memory/__init__.py, `_pipelined_multi_all_gather_and_consume` and
 `_pipelined_produce_and_all2all`; Wang et al., Overlap Communication with Dependent Computation via
@@ -13,6 +14,19 @@ E takes max(M, E + M/t).
 Forward gathers for the column-parallel matrices of a layer and scatters behind its row-parallel
 one.  Backward gathers and scatters beside the products that make gradients of inputs, half of it;
 those of weights run alone.
+
+Overlapped gradients.  Megatron-LM's backward of a column-parallel matrix sums the gradients of its
+input beside the product that makes those of its weights.  With sequence parallelism it keeps a part
+of the input only, gathers it again beside the product that makes the gradients of the input, and
+reduce-scatters these beside the one for the weights; what backward of a row-parallel matrix gathers
+is waited for (NVIDIA/Megatron-LM d98e8a64 megatron/core/tensor_parallel/layers.py,
+`LinearWithGradAccumulationAndAsyncCommunication`, and mappings.py,
+`_ReduceScatterToSequenceParallelRegion`; the sum since 2021-09, the gather since 2022-03;
+Korthikanti et al., arXiv:2205.05198, section 4.2.2; NVIDIA/TransformerEngine d0067d0d
+transformer_engine/pytorch/module/layernorm_linear.py does the same).  With `tp_comm_overlap` too,
+these stay whole beside whole products, and the others are cut as above (`ub_bulk_dgrad` and
+`ub_bulk_wgrad`, the defaults of the same file).  Where gradients of weights are made in a pass of
+their own, nothing is beside the scatter.
 """
 
 from __future__ import annotations
@@ -32,23 +46,45 @@ Exchanged = Callable[[Job, Layer, bool], tuple[float, float]]
 
 @dataclass(eq=False)
 class TensorPasses(Passes):
-    """Exchanges of `ranks` ranks that split layers."""
+    """Exchanges of `ranks` ranks that split layers, and sequences with `sequence`; `cut` into parts
+    beside products, `overlapped` with gradients, or both."""
 
     ranks: int
     group: str
     exchanged: Exchanged
+    cut: bool
+    overlapped: bool
+    sequence: bool
 
     def _of_layer(self, job: Job, number: int, kind: str) -> Posts:
         """Gradients of weights need none; a block that is computed again exchanges again."""
         layer, times = job.model.layers[number], job.times[number]
         if kind == "W":
             return ()
-        ahead = self._posts(job, layer, times.forward, forward=True)
+        ahead = self._posts(job, layer, times.forward, forward=True) if self.cut else ()
         if kind == "F":
             return ahead
         again = self.recompute and layer.activations_full < layer.activations
         back = max(times.backward - times.forward * again, 0.0) * FOR_INPUTS
-        return ahead * again + self._posts(job, layer, back, forward=False)
+        if self.overlapped and not layer.experts:
+            return ahead * again + self._gradients(job, layer, back, weights=kind == "B")
+        return ahead * again + (self._posts(job, layer, back, forward=False) if self.cut else ())
+
+    def _gradients(self, job: Job, layer: Layer, seconds: float, *, weights: bool) -> Posts:
+        """What backward exchanges beside products for inputs, which take a part of `seconds`, and
+        beside those for `weights`, which take as long."""
+        gathered, size = self.exchanged(job, layer, False)
+        if not size:
+            return ()
+        column, row = shares(job, layer)
+        found: Posts = ()
+        if self.cut:
+            beside = seconds * row * (1.0 - 1.0 / self.ranks)
+            found += (PassPost("all_gather", self.group, gathered, 1, beside),)
+        if self.sequence:
+            found += (PassPost("all_gather", self.group, gathered, 1, seconds * column),)
+        last = "reduce_scatter" if self.sequence else "all_reduce"
+        return (*found, PassPost(last, self.group, size, 1, seconds * column * weights))
 
     def _posts(self, job: Job, layer: Layer, seconds: float, *, forward: bool) -> Posts:
         """The gather and the scatter of a pass whose products take a part of `seconds`."""
@@ -70,6 +106,8 @@ def shares(job: Job, layer: Layer) -> tuple[float, float]:
     own exchanges in between: none."""
     if layer.forward is not None:
         return 0.5, 0.5
+    if layer.forward_flop and not layer.forward_sum:  # a head
+        return 1.0, 0.0
     matrices = [tensor.elements for tensor in layer.tensors if len(tensor.shape) == 2]
     if layer.experts or not matrices or not layer.forward_flop:
         return 0.0, 0.0

@@ -31,6 +31,7 @@ class Layout:
                the other where there are several
     sequence   ranks that split layers split the sequence too
     asynchronous   they exchange beside the products next to it
+    overlapped  they exchange gradients of inputs beside the products that make those of weights
     blocking_sends   a rank goes on only when what it sent has arrived
     recompute  backward computes the forward pass again, and exchanges activations again
     tables     (stage, stage, elements) of tensors tied across two stages
@@ -44,6 +45,7 @@ class Layout:
     stages: tuple[tuple[int, ...], ...]
     sequence: bool = False
     asynchronous: bool = False
+    overlapped: bool = False
     blocking_sends: bool = False
     recompute: bool = False
     tables: tuple[tuple[int, int, int], ...] = ()

@@ -17,6 +17,8 @@ from dpsim.compile.step import Issue
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.models import Layer
 
+#: how listings call operations of a tensor group
+SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR"}
 #: one rank's part of a stage: (stage, samples of its micro-batches) -> Job
 Jobs = Callable[[int, int], Job]
 
@@ -45,7 +47,7 @@ class StageRank:
     issue: Issue = field(init=False)
     gate: tuple[int, ...] = field(default=(), kw_only=True)
     done: int = field(default=-1, kw_only=True)
-    exchanged: dict[object, dict[tuple[float, float], int]] = field(
+    exchanged: dict[object, dict[tuple[str, float], int]] = field(
         default_factory=dict, kw_only=True
     )
     put_out: dict[int, float] = field(default_factory=dict, kw_only=True)
@@ -93,9 +95,12 @@ class StageRank:
     def beside(self) -> TensorPasses | None:
         """What ranks that split layers exchange beside computing; None where they wait for it."""
         layout = self.layout
-        if not layout.asynchronous or layout.mesh.tensor == 1:
+        if not (layout.asynchronous or layout.overlapped) or layout.mesh.tensor == 1:
             return None
-        return TensorPasses(layout.recompute, layout.mesh.tensor, TENSOR, self._of_layer)
+        return TensorPasses(
+            layout.recompute, layout.mesh.tensor, TENSOR, self._of_layer,
+            cut=layout.asynchronous, overlapped=layout.overlapped, sequence=layout.sequence,
+        )  # fmt: skip
 
     def _of_layer(self, job: Job, layer: Layer, forward: bool) -> tuple[float, float]:
         if layer.experts and self.layout.mesh.expert_tensor < self.layout.mesh.tensor:
@@ -150,22 +155,15 @@ class StageRank:
     def _exchange(
         self, name: str, job: Job, layers: range | tuple[int, ...], *, forward: bool
     ) -> None:
-        """Activations (or their gradients) of these layers, among the ranks that split them.
-
-        One all-reduce per layer and pass that ends or begins with a split matrix; with sequence
-        parallelism an all-gather and a reduce-scatter instead.
-        """
+        """Activations (or their gradients) of these layers, among the ranks that split them, that
+        nothing runs beside."""
         if self.layout.mesh.tensor == 1 or self.layout.asynchronous:
             return
         key = (job.stage, layers, forward)
         if key not in self.exchanged:
-            self.exchanged[key] = summed_sizes(self.layout, job, layers, forward=forward)
-        for (gathered, size), count in self.exchanged[key].items():
-            if self.layout.sequence:
-                self._within(f"AG.{name}", "all_gather", gathered, count)
-                self._within(f"RS.{name}", "reduce_scatter", size, count)
-            else:
-                self._within(f"AR.{name}", "all_reduce", size, count)
+            self.exchanged[key] = waited_for(self.layout, job, layers, forward=forward)
+        for (operation, size), count in self.exchanged[key].items():
+            self._within(f"{SHORT[operation]}.{name}", operation, size, count)
 
     def _within(self, name: str, operation: str, size: float, count: int) -> None:
         """Collectives of the tensor group; the compute stream waits for them."""
@@ -198,12 +196,17 @@ def _exchanged(job: Job, layer: Layer, *, forward: bool) -> tuple[float, float]:
     return each * (DTYPE_BYTES[dtype] if dtype == "fp8" and layer.unit else wide), each * wide
 
 
-def summed_sizes(
+def waited_for(
     layout: Layout, job: Job, layers: Iterable[int], *, forward: bool
-) -> dict[tuple[float, float], int]:
-    """Bytes of what these layers gather and sum in a pass, and how often, of every micro-batch
-    alike."""
-    sizes: dict[tuple[float, float], int] = {}
+) -> dict[tuple[str, float], int]:
+    """(operation, bytes) of what ranks that split these layers exchange in a pass of every
+    micro-batch alike with nothing beside it, and how often.
+
+    One all-reduce per layer and pass that ends or begins with a split matrix; with sequence
+    parallelism an all-gather and a reduce-scatter instead, of which overlapped gradients leave
+    backward the gather.
+    """
+    found: dict[tuple[str, float], int] = {}
     for i in layers:
         layer = job.model.layers[i]
         if layer.experts and layout.mesh.expert_tensor < layout.mesh.tensor:
@@ -211,7 +214,12 @@ def summed_sizes(
         # what keeps all its activations is not computed again: embedding, final norm, head
         again = layout.recompute and layer.activations_full < layer.activations
         for way in (True,) if forward else (False, True) if again else (False,):
-            size = _exchanged(job, layer, forward=way)
-            if any(size):
-                sizes[size] = sizes.get(size, 0) + 1
-    return sizes
+            gathered, size = _exchanged(job, layer, forward=way)
+            if not (gathered or size):
+                continue
+            sums = way or not layout.overlapped or bool(layer.experts)
+            sent = [("all_gather", gathered)] * layout.sequence
+            sent += [("reduce_scatter" if layout.sequence else "all_reduce", size)] * sums
+            for one in sent:
+                found[one] = found.get(one, 0) + 1
+    return found

@@ -29,6 +29,7 @@ from dpsim.core.places import as_text, below
 from dpsim.core.record import Check, Refused, Text, build, dotted, record
 from dpsim.describe.bundled import base_and_name, find
 from dpsim.describe.convergence import Training
+from dpsim.describe.parallel import Parallel
 from dpsim.describe.sections import (
     Batch,
     Calibrate,
@@ -37,7 +38,6 @@ from dpsim.describe.sections import (
     Host,
     Input,
     InputSource,
-    Parallel,
     Startup,
 )
 from dpsim.describe.sites import SiteEntry, SiteLink, whole_cluster

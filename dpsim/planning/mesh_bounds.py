@@ -11,7 +11,7 @@ from functools import cached_property
 from dpsim.cases.case import Case
 from dpsim.cases.least import in_turn, whole_passes
 from dpsim.core.record import Refused
-from dpsim.describe.sections import Parallel
+from dpsim.describe.parallel import Parallel
 from dpsim.planning.mesh_space import MeshSetting, MeshSpace
 
 #: the order in which ranks are numbered if nobody says

@@ -80,6 +80,9 @@ class MeshSpace:
         parallel |= {"sequence_parallel": True} if setting.tensor > 1 and self._language else {}
         beside = given.async_tensor_parallel and "sequence_parallel" in parallel
         parallel |= {"async_tensor_parallel": True} if beside else {}
+        said = given.overlap_tensor_gradients
+        if said is not None and setting.tensor > 1:
+            parallel |= {"overlap_tensor_gradients": said}
         parallel |= {"blocking_sends": True} if given.blocking_sends else {}
         parallel |= {"expert_tensor": 1} if self._whole_experts else {}
         parallel["order"] = list(given.order)

@@ -25,6 +25,7 @@ class Appetite:
     kept       bytes for each player's part in it, as long as its step is kept [B]
     rank       bytes for each rank, whatever it does [B]
     reached    CPU seconds for each rank that an operation reaches, played or not: its links [s]
+    shared     the same where another may need these links at the same time [s]
     steps      steps that are kept; None: all
     folds      whether ranks that do the same at the same time are one player
     """
@@ -34,16 +35,19 @@ class Appetite:
     kept: float
     rank: float
     reached: float = 0.0
+    shared: float = 0.0
     steps: int | None = None
     folds: bool = False
 
 
 #: benchmarks/engines.py on a 2-core x86-64 machine, Llama-3-8B: 3 us and 250 B an operation and
-#: player (event, FSDP2); 6 to 300 ns of an operation and 2.7 kB a rank beside that where ranks are
-#: alike (event, on 131,072 ranks that share no links, and on 8,192 that do); 12-25 us an operation,
-#: 0.1 ns and 500 B a rank beside that (vectorised, DDP on 1,024 to 1,048,576 ranks); 0.13 us and
-#: 15 B for each rank's part where ranks are apart (vectorised, hybrid shards of 8 on 65,536 ranks)
-EVENT = Appetite(0.0, 3.5e-6, 300.0, rank=2700.0, reached=3e-7, folds=True)
+#: player (event, FSDP2); 3 to 6 ns of an operation and 2.7 kB a rank beside that where ranks are
+#: alike (event; DDP, FSDP2, ZeRO-3 and Horovod on 64 to 4,096 ranks, DDP on 131,072), and 300 ns
+#: where collectives share links (event, on 8,192; gloo's threads on fewer ranks take up to 2 us);
+#: 12-25 us an operation, 0.1 ns and 500 B a rank beside that (vectorised, DDP on 1,024 to 1,048,576
+#: ranks); 0.13 us and 15 B for each rank's part where ranks are apart (vectorised, hybrid shards of
+#: 8 on 65,536 ranks)
+EVENT = Appetite(0.0, 3.5e-6, 300.0, rank=2700.0, reached=5e-9, shared=3e-7, folds=True)
 VECTORISED = Appetite(2.5e-5, 1.5e-10, 0.0, rank=500.0, steps=2)
 APART = Appetite(2.5e-5, 1.5e-7, 20.0, rank=500.0, steps=2)
 #: bytes of an operation of a program, by whomever it is played [B]
@@ -60,6 +64,7 @@ class Effort:
     operations  of a player in a step, in the mean over programs
     transfers   of a collective that are played one by one, over all ranks; 0: none are
     apart       ranks of one program do different things with others: several groups, or transfers
+    sharing     collectives of one communicator run at once, or those of different groups do
     """
 
     players: int
@@ -68,6 +73,7 @@ class Effort:
     operations: float
     transfers: int = 0
     apart: bool = False
+    sharing: bool = True
 
     @property
     def vectorised(self) -> Appetite:
@@ -82,7 +88,8 @@ class Effort:
     def seconds(self, engine: Appetite) -> float:
         """Rough CPU seconds of playing [s]."""
         each = engine.operation + engine.share * self._parts(engine)
-        each = each * (1 + self.transfers) + engine.reached * self.players
+        reached = engine.shared if self.sharing else engine.reached
+        each = each * (1 + self.transfers) + reached * self.players
         return self.steps * self.operations * each
 
     def bytes(self, engine: Appetite) -> float:
@@ -109,15 +116,16 @@ def effort_of(case: Case) -> Effort:
     players = mesh.pipeline if alike else case.ranks
     transfers = 4 * case.ranks if rounds else 0
     # the programs of a long step take their time, and ranks that are alike don't ask for them
-    apart, folded = False, players
+    apart, folded, sharing = False, players, True
     if not alike:
         cast = _cast(case)
         apart = _apart(cast)
         if not (apart or rounds):
             folded = min(_paces(case) * len(cast.programs), players)
+            sharing = case.backend.concurrency > 1
     # no level of compute makes operations of a scenario more or fewer
     operations = case.shared.noted((scenario, case.base), lambda: _operations(case))
-    return Effort(players, folded, steps, operations, transfers, apart)
+    return Effort(players, folded, steps, operations, transfers, apart, sharing)
 
 
 def _paces(case: Case) -> int:

@@ -80,7 +80,8 @@ def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Pla
     elif wanted == "auto":
         cost = effort.seconds(EVENT)
         wanted = "event" if cost <= most else "vectorised"
-        reason = f"estimated {cost:.1f} s of event playing; the budget is {most:.1f} s"
+        shown = f"{cost:.1f}" if cost >= 1.0 else f"{cost:.2f}"
+        reason = f"estimated {shown} s of event playing; the budget is {most:.2f} s"
     else:
         reason = "asked for"
     if wanted == "vectorised":

@@ -13,9 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dpsim.accuracy.training.models import ModelChoice, blocks_of
+from dpsim.accuracy.training.strategies import date_of
 from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.core.record import Refused
+
+#: since this month Megatron-LM sums gradients of inputs beside the products for weights
+#: (NVIDIA/Megatron-LM 16c90445e7, async_tensor_model_parallel_allreduce)
+_OVERLAPPED = "2021-09"
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class RowMesh:
 
     sequence, beside   tensor ranks split sequences too, and exchange beside computing
     torch              it is one of torchtitan's
+    overlapped         tensor ranks sum gradients beside products, whatever the strategy
     cut                the batch of a replica is cut into a micro-batch for every stage, and blocks
                        into stages as evenly as they go
     """
@@ -37,6 +43,7 @@ class RowMesh:
     beside: bool = False
     cut: bool = False
     torch: bool = False
+    overlapped: bool = False
 
     @property
     def label(self) -> str:
@@ -54,6 +61,8 @@ class RowMesh:
             found["parallel"] |= {
                 "sequence_parallel": True, "async_tensor_parallel": self.beside,
             }  # fmt: skip
+        if self.tensor > 1:
+            found["parallel"]["overlap_tensor_gradients"] = self.overlapped
         if self.context > 1:
             found["parallel"]["context"] = self.context
             found |= self._attending(notes)
@@ -137,7 +146,10 @@ def mesh_of(row: TrainingRow) -> RowMesh:
     sequence = bool(beside) or cut
     own = RowMesh(tensor, pipeline, replicas, corrected, context)
     split = cut and pipeline > 1
-    return replace(own, sequence=sequence, beside=bool(beside), cut=split, torch=cut)
+    over = words.overlapped_sums.search(_framework(row)) and date_of(row) >= _OVERLAPPED
+    return replace(
+        own, sequence=sequence, beside=bool(beside), cut=split, torch=cut, overlapped=bool(over)
+    )
 
 
 def _schedule(row: TrainingRow, notes: list[str]) -> dict[str, Any]:

@@ -237,6 +237,12 @@ class Strategy:
         the way that is asked for."""
         return False
 
+    @property
+    def overlaps_tensors(self) -> bool:
+        """Whether ranks that split layers exchange gradients beside products, unless told otherwise
+        (`parallel.overlap_tensor_gradients`)."""
+        return False
+
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
         """Ways to keep less on a device, the mildest of a kind first; `split`: layers are split
         over ranks."""

@@ -1,11 +1,13 @@
 """Units: which layers FSDP wraps together, and the groups of ranks of hybrid sharding.
 
 A layer belongs to the unit that it names; what names none is the root's.  Where no layer names one,
-every layer is a unit and the root holds nothing.
+every layer is a unit and the root holds nothing.  Several units may be wrapped as one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import NamedTuple
 
 from dpsim.compile.groups import Partition, consecutive, fitting, strided
@@ -47,20 +49,33 @@ class WrappedUnit:
     raw: bool
 
 
-def units_of(model: Model) -> tuple[WrappedUnit, ...]:
-    """Units that hold parameters: the root first, then the others as forward meets them."""
+def units_of(model: Model, together: int = 1) -> tuple[WrappedUnit, ...]:
+    """Units that hold parameters: the root first, then the others as forward meets them, so many
+    `together`."""
     explicit = all(not layer.unit for layer in model.layers)
     members: dict[str, list[int]] = {} if explicit else {"": []}
     for i in model.forward_order:
         layer = model.layers[i]
         members.setdefault(layer.name if explicit else layer.unit, []).append(i)
-    found = [(layers, name == "" and not explicit) for name, layers in members.items()]
+    root = [] if explicit else [(members.pop(""), True)]
+    own = [layers for layers in members.values() if _held(model, layers)]
+    each = (own[k : k + together] for k in range(0, len(own), together))
+    return wrapped(model, [*root, *((list(chain(*some)), False) for some in each)])
+
+
+def wrapped(model: Model, found: Iterable[tuple[list[int], bool]]) -> tuple[WrappedUnit, ...]:
+    """Those of the (layers, whether they are the root's) that hold parameters, the root first."""
     first = next((i for i in model.forward_order if model.layers[i].trained), None)
     return tuple(
         WrappedUnit(tuple(layers), root, raw=first in layers)
-        for layers, root in found
-        if any(model.layers[i].parameters for i in layers)
+        for layers, root in sorted(found, key=lambda one: not one[1])
+        if _held(model, layers)
     )
+
+
+def _held(model: Model, layers: list[int]) -> bool:
+    """Whether these layers have parameters."""
+    return any(model.layers[i].parameters for i in layers)
 
 
 def shards_of(shard: int | None, ranks: int) -> int:

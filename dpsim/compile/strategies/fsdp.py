@@ -70,6 +70,8 @@ class Fsdp(Strategy):
     reshard_after_backward  false: with accumulation, parameters stay gathered after backward of
                            all but the last micro-batch (`set_reshard_after_backward`)
     reduce_scatter_max_input_buffers  inputs of reduce-scatters that are kept at a time
+    blocks_per_group       so many consecutive blocks are one group, `fully_shard([…])` of a list;
+                           the last has what is left
     float8_all_gather      torchao's `enable_fsdp_float8_all_gather`: with `precision.compute: fp8`
                            matrices inside units are gathered at 1 byte an element
     """
@@ -85,6 +87,7 @@ class Fsdp(Strategy):
     all_reduce_in_last: Flag = False
     reshard_after_backward: Flag = True
     reduce_scatter_max_input_buffers: Annotated[int, Check(1, 1000)] = 1
+    blocks_per_group: Count = 1
     float8_all_gather: Flag = False
 
     def __post_init__(self) -> None:
@@ -193,7 +196,7 @@ class Fsdp(Strategy):
         are shared out behind all else of their unit."""
         return tuple(
             self._group(part, unit)
-            for unit in units_of(job.model)
+            for unit in units_of(job.model, self.blocks_per_group)
             for part in job.parts
             if any(part.model.layers[i].parameters for i in unit.layers)
         )

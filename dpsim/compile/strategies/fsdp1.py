@@ -37,12 +37,16 @@ from dpsim.compile.strategies._fsdp2_step import Group
 from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._unit_step import GatheredUnit
 from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
+from dpsim.compile.strategies._wrap_policy import by_size
 from dpsim.compile.strategies.fsdp import narrowed
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Flag, Refused, record
+from dpsim.models import Model
 
 FULL = ("FULL_SHARD", "HYBRID_SHARD")
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+#: wrap.py: default of `min_num_params`
+LEAST_WRAPPED = 100_000_000
 ALIGNED = 16  # bytes; _flat_param.py, _get_aligned_numel
 #: steps after which the limiter's queue has settled in any case
 STEPS = 64
@@ -59,6 +63,9 @@ class Fsdp1(Strategy):
     limit_all_gathers  as in torch: the rate limiter
     use_orig_params    parameters are aligned to 16 bytes in the flat one
     no_sync            with accumulation, reduce in the last micro-batch only
+    wrap               `transformer`: a block is a unit (`transformer_auto_wrap_policy`); `size`: a
+                       module of `min_num_params` or more (`size_based_auto_wrap_policy`)
+    min_num_params     of `wrap: size`; left out: torch's 100 million
     """
 
     sharded = True
@@ -72,8 +79,12 @@ class Fsdp1(Strategy):
     limit_all_gathers: Flag = True
     use_orig_params: Flag = False
     no_sync: Flag = True
+    wrap: Literal["transformer", "size"] = "transformer"
+    min_num_params: Annotated[int, Check(1, 10**15)] | None = None
 
     def __post_init__(self) -> None:
+        if self.min_num_params is not None and self.wrap != "size":
+            raise Refused("needs wrap: size", ("min_num_params",))
         if self.shard is None and self.sharding_strategy in HYBRID:
             raise Refused(
                 f"is missing; {self.sharding_strategy} shards over so many consecutive ranks "
@@ -100,6 +111,12 @@ class Fsdp1(Strategy):
         shards = self.shards(ranks)
         return {} if shards == 1 else hybrid(shards, ranks)
 
+    def _units(self, model: Model) -> tuple[WrappedUnit, ...]:
+        """What is wrapped, by the policy."""
+        if self.wrap == "transformer":
+            return units_of(model)
+        return by_size(model, self.min_num_params or LEAST_WRAPPED)
+
     # -- program ------------------------------------------------------------------------------
 
     def program(self, job: Job, iteration: int | None) -> Program:
@@ -109,7 +126,7 @@ class Fsdp1(Strategy):
     def played(self, job: Job, iteration: int | None) -> tuple[Fsdp1Step, Program]:
         """The step of `iteration`, after the steps before it; None: when the limiter's queue
         begins a step as it ends it."""
-        units = tuple(self._flat(job, unit) for unit in units_of(job.model))
+        units = tuple(self._flat(job, unit) for unit in self._units(job.model))
         left = 0
         for k in range(1, STEPS):
             step = Fsdp1Step(self, job, units, recorded=k > 1, left_over=left)
@@ -227,7 +244,7 @@ class Fsdp1(Strategy):
         stays = not self.reshards_after_forward or not self.limit_all_gathers
         always = many and stays and self.no_sync
         how = Sharding(shards, float(stays), always, many and self.no_sync, buffers=False)
-        units = [self._flat(job, unit) for unit in units_of(job.model)]
+        units = [self._flat(job, unit) for unit in self._units(job.model)]
         return held(how, job, [_group(job, unit) for unit in units], parts)
 
 

@@ -59,6 +59,7 @@ class MegatronBucket(NamedTuple):
 class Megatron(Strategy):
     """Settings as Megatron's DistributedDataParallelConfig names them; sizes in elements."""
 
+    overlaps_tensors = True  # megatron/core/tensor_parallel/layers.py
     use_distributed_optimizer: Flag = False
     overlap_grad_reduce: Flag = False
     overlap_param_gather: Flag = False

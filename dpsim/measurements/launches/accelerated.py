@@ -28,7 +28,7 @@ _SILENT = {
 _FSDP_SILENT = {
     "fsdp_auto_wrap_policy": "units are the model's blocks",
     "fsdp_transformer_layer_cls_to_wrap": "units are the model's blocks",
-    "fsdp_min_num_params": "units are the model's blocks",
+    "fsdp_min_num_params": "of SIZE_BASED_WRAP",
     "fsdp_state_dict_type": "of checkpoints",
     "fsdp_cpu_ram_efficient_loading": "of the start",
     "fsdp_sync_module_states": "of the start",
@@ -114,8 +114,14 @@ def _fsdp(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
         draft.assume(
             "strategy.fsdp_version", 1, "accelerate's default where fsdp_version is not said"
         )
+    sized = version == 1 and "SIZE" in str(config.get("fsdp_auto_wrap_policy")).upper()
     for key, value in config.items():
-        if key != "fsdp_version":
+        if sized and key == "fsdp_auto_wrap_policy":
+            draft.take("strategy.options.wrap", "size", f"{key}: {value}", where(key))
+        elif sized and key == "fsdp_min_num_params":
+            least = whole(value, key)
+            draft.take("strategy.options.min_num_params", least, f"{key}: {value}", where(key))
+        elif key != "fsdp_version":
             _fsdp_key(draft, str(key), value, version, where(str(key)))
 
 

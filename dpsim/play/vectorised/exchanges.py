@@ -120,13 +120,16 @@ class Exchanges:
         freed: list[int] = []
         if op.operation == SEND:
             pairs = self._pairs_of(number, cast, op)
-            receivers = [receiver for _, receiver in pairs]
-            plans, _ = self._plans(op, pairs, pairs)
+            plans, seconds = self._plans(op, pairs, pairs)
             arrival = role.arrival
-            few = len(pairs) == 1 and isinstance(arrival, float)
-            ready = [arrival] if few else np.broadcast_to(arrival, len(pairs)).tolist()
-            for receiver, begin, plan in zip(receivers, ready, plans, strict=True):
-                message[receiver] = begin, begin + plan.seconds * self.comm
+            if len(pairs) == 1 and isinstance(arrival, float):
+                receivers = pairs[0][1:]
+                message[receivers[0]] = arrival, arrival + seconds[0] * self.comm
+            else:
+                receivers = [receiver for _, receiver in pairs]
+                ready = np.broadcast_to(arrival, len(pairs)).tolist()
+                for receiver, begin, each in zip(receivers, ready, seconds, strict=True):
+                    message[receiver] = begin, begin + each * self.comm
             self._note_sent(op, pairs, plans, message)
             self._sizes[key] = op.bytes
             freed = self._waiting.pop(key, [])
@@ -160,8 +163,9 @@ class Exchanges:
         returns the roles that took part."""
         op = self.roles[number].task.op
         meeting = self._meeting(cast, number, op.group)
-        involved = [self.roles[k] for k in meeting.roles]
-        for role in involved if len(involved) > 1 else ():
+        alone = len(meeting.roles) == 1
+        involved = (self.roles[number],) if alone else [self.roles[k] for k in meeting.roles]
+        for role in () if alone else involved:
             theirs = role.task.op if role.arrived else None
             if theirs is None or (theirs.stream, theirs.group) != (op.stream, op.group):
                 return ()
@@ -210,10 +214,11 @@ class Exchanges:
     def _meeting(self, cast: Cast, number: int, name: str) -> Meeting:
         """The roles that role `number` meets in groups of that name, itself among them, and these
         groups; roles that share no group need not agree on anything."""
-        if (id(cast), name) not in self._meetings:
+        found = self._meetings.get((id(cast), name))
+        if found is None:
             _require_members(cast, name)
-            self._meetings[id(cast), name] = _meetings(cast, name)
-        return self._meetings[id(cast), name][number]
+            found = self._meetings[id(cast), name] = _meetings(cast, name)
+        return found[number]
 
 
 def _connected(sets: Iterable[set[int]]) -> list[set[int]]:
