@@ -27,7 +27,14 @@ from dpsim.planning.compare import Comparison, Term, comparison
 from dpsim.planning.compared import decided, document
 from dpsim.planning.equal_work import EqualWork
 from dpsim.predict.uncertainty import Z90
-from dpsim.report.compare import FILES, make_figure, print_comparison, write_comparison
+from dpsim.report.compare import (
+    FILES,
+    headline,
+    make_figure,
+    print_comparison,
+    sentences,
+    write_comparison,
+)
 from dpsim.report.pages.compare import page
 
 PHI = NormalDist().cdf
@@ -755,6 +762,43 @@ def test_a_key_that_is_varied_twice_is_named_as_it_was_given(tmp_path: Path) -> 
     (path,) = write(tmp_path, a=toy("10 ms"))
     with pytest.raises(Refused, match=r"^--vary cluster\.ranks: is given twice"):
         answer(path, vary=["cluster.ranks=2", "cluster.ranks=4"])
+
+
+REAL = (
+    "model: {name: resnet50}\ncluster: {machine: v100-1x100g, ranks: 16}\nbatch: {per_device: 64}\n"
+    "strategy: {kind: ddp, torch: '1.5'}\noptimizer: {kind: momentum}\n"
+    "training: {samples: 1024000, largest_batch: 100000}\n"
+)
+NEVER = "compression: {kind: one_bit, freeze_step: 100000, encode: 1 ms, decode: 1 ms}\n"
+
+
+def test_runs_that_end_before_they_differ_are_equal(tmp_path: Path) -> None:
+    """Neither compresses a gradient; one run differs from the next as it would by itself."""
+    files = write(tmp_path, plain=REAL, same=f"title: another\n{REAL}", compressed=REAL + NEVER)
+    found = answer(*files)
+    assert [pair["equal"] for pair in found["pairs"]] == [True] * 3
+    assert [pair["probability_a_better"] for pair in found["pairs"]] == [0.5] * 3
+    assert headline(found).startswith("plain and same are equal: ")
+    assert "plain and compressed are equal." in sentences(found)
+    spread = found["candidates"][0]
+    assert spread["objective_high"] > 1.2 * spread["objective_low"]
+    best = [one["probability_best"] for one in found["candidates"]]
+    assert best == pytest.approx([1 / 3] * 3)
+
+
+def test_pauses_are_as_long_as_they_are_said_whatever_a_step_takes(tmp_path: Path) -> None:
+    """999 steps, and nine evaluations of 100 s: every draw of the steps is 900 s longer."""
+    paused = "evaluation: {every: 100 steps, takes: 100 s}\n"
+    quick, slow = (answer(one)["candidates"][0] for one in write(tmp_path, a=REAL, b=REAL + paused))
+    for key in ("objective", "objective_low", "objective_high"):
+        assert slow[key] == pytest.approx(quick[key] + 900.0, rel=1e-9)
+    by_time = "evaluation: {every: 1 min, takes: 1 min}\n"
+    (path,) = write(tmp_path, c=REAL + by_time)
+    point = dpsim.predict(dpsim.read(path)).points[0]
+    ideal, step = point["steps"] * point["step_time_s"], point["step_time_s"]
+    more = point["time_to_train_s"] - ideal  # of slower steps there are more minutes
+    low = point["step_time_low_s"] / step
+    assert point["time_to_train_low_s"] == pytest.approx((ideal + more) * low)
 
 
 def test_a_level_measured_on_another_machine_is_said_to_be() -> None:

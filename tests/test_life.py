@@ -22,7 +22,8 @@ from dpsim.life.course import LABELS, Course, Lives, Outages
 from dpsim.life.draws import lifetimes
 from dpsim.life.failures import Hazard
 from dpsim.life.history import life_of
-from dpsim.life.recoveries import Outage, Repair, Spares
+from dpsim.life.recoveries import Outage, Repair, Setting, Spares
+from dpsim.life.recoveries.torchft import TorchFt
 from dpsim.life.saving import Saving, daly, expected, young
 from dpsim.predict.lived import in_time
 from dpsim.predict.point import Point
@@ -573,8 +574,8 @@ def test_committed_state_and_replica_groups_lose_steps_and_no_checkpoints() -> N
 
 
 def test_a_group_starts_up_while_the_others_go_on() -> None:
-    """By hand: a warm node joins after 100 s of start-up; a failure costs the heartbeat, a quorum
-    out and one in, and an eighth of 100 s."""
+    """By hand: a warm node joins after 100 s of start-up; a failure costs the heartbeat less the
+    step that is computed beside it, and an eighth of 100 s."""
     point = of(
         failures={"node": {"mtbf": "4 d"}, "runs": 60, "during": "running"},
         recovery={"kind": "torchft", "min_replicas": 4, "heal": "70 s", "spares": {"warm": 8},
@@ -582,7 +583,33 @@ def test_a_group_starts_up_while_the_others_go_on() -> None:
         checkpoint={"mode": "free"},
     ).points[0]  # fmt: skip
     each = (point["time_to_train_s"] - 30.0 - 100_000.0) / point["interruptions"]
-    assert each == pytest.approx(5.0 + 0.1 + 0.1 + 100.0 / 8, rel=0.03)
+    assert each == pytest.approx(5.0 - 0.1 + 100.0 / 8, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("step", "ahead", "own", "costs"),
+    [
+        (0.5, 0.5, {}, 4.5),  # the lab's: the next step counts 5.0 s after the kill
+        (0.5, 0.0, {}, 5.0),
+        (4.0, 1.0, {"reconfigure": 1.5}, 5.5),
+        (10.0, 4.0, {}, (100.0 + 1.0) / 20.0),  # mean of max(rest of the step, 1 s)
+        (10.0, 8.0, {}, 5.0),  # half a step: the quorum is there before it is needed
+        (0.5, 0.5, {"abort": 60.0}, 60.0),
+        (0.5, 0.5, {"quorum": 1.1}, 5.0),
+    ],
+)
+def test_groups_compute_beside_the_wait_for_a_quorum(
+    step: float, ahead: float, own: dict[str, float], costs: float
+) -> None:
+    """Against a thousand failures spread over a step: from the failure to the end of the next step,
+    less a step."""
+    made = TorchFt(**own)  # type: ignore[arg-type]
+    found = made.outage("failure", Setting(0.0, 0.0, step, 8, ahead=ahead))
+    assert found.detection + found.startup == pytest.approx(costs)
+    rest = (np.arange(1000) + 0.5) / 1000 * step
+    quorum = 5.0 - 0.05 + made.quorum / 2.0 + made.reconfigure
+    counts = np.maximum(np.maximum(rest, made.abort) + step, quorum + step - ahead)
+    assert found.detection + found.startup == pytest.approx(float(counts.mean()) - step, rel=1e-4)
 
 
 def test_spares_of_torchft_stand_by_and_take_over() -> None:

@@ -19,7 +19,7 @@ from dpsim.life.recoveries import Outage, Repair, Spares
 from dpsim.life.saving import Saving
 from dpsim.life.shop import away_for, queued
 from tests.campaigns.lives import course_of
-from tests.test_life import DAY, of, told_alike
+from tests.test_life import DAY, of, plain, told_alike
 
 SCENARIOS = Path(__file__).resolve().parent.parent / "scenarios"
 WAITING = LABELS.index("waiting_for_nodes")
@@ -75,6 +75,47 @@ def test_both_players_queue_alike(seed: int) -> None:
     course = replace(course_of(seed), repair=Repair(automatic=3600.0, manual=4e4, escalates=0.8,
                                                    technicians=1 + seed % 2))
     told_alike(course, 2)
+
+
+@pytest.mark.parametrize("seed", range(401, 409))
+def test_both_players_fetch_cold_nodes_one_by_one(seed: int) -> None:
+    """Some wait for repairs in between, and some run out of cold ones."""
+    spares = Spares(warm=seed % 3, idle=1, cold=seed % 5, provision=2000.0, fetched="one_by_one")
+    mended = Repair(automatic=3600.0, manual=9e4, escalates=0.6)
+    course = plain(
+        Outage(60.0, 30.0, 5.0), seed=seed, always=False, spares=spares, repair=mended,
+        hazards=(Hazard("node", 8, 0.4 * DAY, 1), Hazard("rack", 2, 2 * DAY, 3)),
+    )  # fmt: skip
+    assert told_alike(course, 2).seconds[:, WAITING].sum() > 0.0
+
+
+def test_cold_nodes_that_come_one_by_one_by_hand() -> None:
+    """A job of one node; of two warm ones none is left at every third failure: then three come."""
+    spares = Spares(warm=2, idle=0, cold=9, provision=1000.0)
+    lanes = {}
+    for fetched in ("together", "one_by_one"):
+        course = shop(1, 0, None, 50 * DAY, 1e9)
+        course = replace(course, spares=replace(spares, fetched=fetched), productive=300 * DAY)
+        lanes[fetched] = live(course, 20)
+    for fetched, each in (("together", 1000.0), ("one_by_one", 3000.0)):
+        runs = lanes[fetched]
+        failures = runs.failures.sum(axis=1)
+        rounds, usual = np.ceil((failures - 2.0) / 3.0).clip(0.0), failures <= 11
+        assert usual.sum() > 10
+        assert runs.seconds[usual, WAITING] == pytest.approx(each * rounds[usual])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({"failures": {"node": {"mtbf": "1 d"}}}, "during: running"),
+     ({"kind": "torchelastic", "fewest": 4}, "goes on with fewer")],
+)  # fmt: skip
+def test_fetching_one_by_one_is_for_jobs_that_wait(more: dict[str, Any], said: str) -> None:
+    failures = more.pop("failures", {"node": {"mtbf": "1 d"}, "during": "running"})
+    spares = {"cold": 4, "provision": "1 h", "fetched": "one_by_one"}
+    asked = {"kind": "restart", "repair": {"automatic": "1 d"}, "spares": spares, **more}
+    with pytest.raises(Refused, match=said):
+        of(failures=failures, recovery=asked)
 
 
 def test_technicians_enough_for_all_are_no_limit() -> None:

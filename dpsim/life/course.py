@@ -149,6 +149,11 @@ class Course:
         return self.repair is None
 
     @property
+    def one_by_one(self) -> bool:
+        """Whether cold nodes are fetched one after another."""
+        return self.spares.fetched == "one_by_one"
+
+    @property
     def technicians(self) -> int | None:
         """Who mend broken nodes, one at a time each; None: as many as are needed."""
         return self.repair.technicians if self.repair else None

@@ -71,7 +71,7 @@ class _Nodes:
         """Cold nodes are asked for; where others go on meanwhile, warm and idle ones start up."""
         course, spares = self.course, self.course.spares
         wanted = max(self.lack - self.ready - self.ordered, 0)
-        if self.lack > self.warm + self.idle:
+        if self.lack > self.warm + self.idle and not course.one_by_one:
             there = self.warm + self.idle + self.ready + self.ordered
             nodes = min(max(self.lack + spares.warm - there, 0), self.cold)
             if nodes:
@@ -208,7 +208,7 @@ class _Played(_Nodes):
             self._ask(kind in ("failure", "lost"))
             swap = kind == "failure" and 0 < self.lack <= self.warm and not self.course.joins
             selects = self.lack > self.warm and (self.idle > 0 or len(self.course.speeds) == 1)
-            if (yield from self._wait()):
+            if (yield from (self._fetch() if self.course.one_by_one else self._wait())):
                 return True
             if self.course.joins:
                 outage = replace(outage, startup=0.0) if gone else outage  # it has passed by now
@@ -228,6 +228,22 @@ class _Played(_Nodes):
     def _swapped(self, outage: Outage) -> Outage:
         """What passes where a warm node takes a place, in place of `outage`."""
         return self.course.outages.swap
+
+    def _fetch(self) -> Flow:
+        """Until cold nodes have come, one after another, or others back; nothing breaks in it."""
+        most, begin = self.lack + self.course.spares.warm, self.env.now
+        begun = self.lack > self.warm + self.idle
+        while begun and self.warm + self.idle < most:
+            if self.cold:
+                yield self.env.timeout(self.course.spares.provision)
+                self.cold -= 1
+                warm = self.warm < self.course.spares.warm
+                self.warm, self.idle = self.warm + warm, self.idle + (not warm)
+            else:
+                self.arrived = self.env.event()
+                yield self.arrived
+        self._note(WAITING, begin)
+        return False
 
     def _wait(self) -> Flow:
         """Until there are nodes enough; whether something breaks before."""

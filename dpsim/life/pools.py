@@ -17,7 +17,7 @@ def ask(course: Course, s: Lanes, at: Array) -> None:
         return
     s.settle(at, course.spares.warm, course.joins > 0)
     coming = s.ordered(np.arange(len(s))) if course.joins else 0.0
-    if (short := s.lack > s.warm + s.idle).any():
+    if (short := s.lack > s.warm + s.idle).any() and not course.one_by_one:
         _order(course, s, np.flatnonzero(short), at)
     if course.joins == 0:
         return
@@ -45,7 +45,7 @@ def find(course: Course, s: Lanes, at: Array) -> tuple[Array, Array, Mask]:
     selects = needs & (s.lack > s.warm)
     if len(course.speeds) > 1:
         selects &= s.idle > 0
-    found = _await(course, s, at)
+    found = (_fetch if course.one_by_one else _await)(course, s, at)
     if course.joins > 0:
         s.lack, s.bad = s.lack - s.ready, s.bad + s.ready_bad
         s.ready, s.ready_bad = np.zeros(len(s)), np.zeros(len(s))
@@ -79,6 +79,25 @@ def _await(course: Course, s: Lanes, at: Array) -> Array:
     while (short := s.lack - (s.ready if joins else s.warm + s.idle) > most).any():
         found = np.where(short, np.maximum(found, s.soon), found)
         s.settle(np.where(short, found, -np.inf), course.spares.warm, joins)
+    return found
+
+
+def _fetch(course: Course, s: Lanes, at: Array) -> Array:
+    """Cold nodes come one after another, or others back, until job and warm ones are complete: when
+    they are."""
+    spares, found = course.spares, at.copy()
+    begun, wanted = s.lack > s.warm + s.idle, s.lack + spares.warm
+    while (short := begun & (s.warm + s.idle < wanted)).any():
+        comes = short & (s.cold > 0)
+        found = np.where(comes, found + spares.provision, found)
+        found = np.where(short & ~comes, np.maximum(found, s.soon), found)
+        s.settle(np.where(short, found, -np.inf), spares.warm, False)
+        bad = some_bad(s.cold_bad, s.cold, comes.astype(float), s.last[:, draws.FILL])
+        warm = comes & (s.warm < spares.warm)
+        idle = comes & ~warm
+        for pool, some, sign in (("cold", comes, -1), ("warm", warm, 1), ("idle", idle, 1)):
+            getattr(s, pool)[:] += sign * some
+            getattr(s, f"{pool}_bad")[:] += sign * np.where(some, bad, 0.0)
     return found
 
 

@@ -58,7 +58,9 @@ def line_up(s: Lanes, lanes: Places, new: Places, technicians: int, joins: float
     if not crowded.any():
         return
     lanes, new, there = lanes[crowded], new[crowded], there[crowded]
-    back, due, work = s.back[lanes], s.back_due[lanes], s.back_work[lanes]
+    used = int(np.flatnonzero(there.any(axis=0))[-1]) + 1
+    there = there[:, :used]
+    back, due, work = (one[lanes, :used] for one in (s.back, s.back_due, s.back_work))
     each, ends = np.arange(len(lanes)), back - joins
     begun = there & (ends - work <= s.now[lanes][:, None])
     begun[each, new] = False
@@ -71,5 +73,5 @@ def line_up(s: Lanes, lanes: Places, new: Places, technicians: int, joins: float
         back[each, turn] = np.where(some, ready + joins, back[each, turn])
         free[each, first] = np.where(some, ready, free[each, first])
         waiting[each, turn] = np.inf
-    s.back[lanes] = back
-    s.soon[lanes] = back.min(axis=1)
+    s.back[lanes, :used] = back
+    s.soon[lanes] = s.back[lanes].min(axis=1)

@@ -19,6 +19,7 @@ from dpsim.describe.scenario import Loaded, load
 from dpsim.planning.grid import Axes, Axis, Grid, as_vary, axes_of
 from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
+from dpsim.predict.lived import paused
 from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
 from dpsim.predict.point import UNFIT, Causes, Change, Failed, Fits, Point, computed
@@ -61,6 +62,11 @@ class PlayedJob:
         run = self.point.run
         alone = run.steps * self.step_time if run else 0.0
         return run.time_s / alone if run and alone > 0 else 1.0
+
+    @property
+    def paused(self) -> float:
+        """The share of the training run that no step time makes longer."""
+        return paused(self.case, self.point.run, self.point.life)
 
     @property
     def causes(self) -> Causes:

@@ -7,8 +7,9 @@ causes of uncertainty that candidates share drawn once for all of them (dpsim/pl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -16,9 +17,11 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.record import Refused
+from dpsim.describe.scenario import Scenario
 from dpsim.planning.candidates import DEVICES, Candidate, PlayedJob
 from dpsim.planning.causes import Cause, Factor, factors, numbers
 from dpsim.planning.equal_work import HOUR, EqualWork, check_alike, differences, work_of
+from dpsim.predict.compressed import throughout
 
 KWH = 3.6e6
 By = Literal["cost", "time", "energy"]
@@ -29,19 +32,29 @@ DRAWS = 20_000
 @dataclass(frozen=True)
 class Term:
     """One job of one candidate: what it adds to the objective if nothing is off, its seconds, and
-    the factors of what may be off."""
+    the factors of what may be off of its steps, all of it but a share that is `paused`."""
 
     amount: float
     seconds: float
     factors: tuple[Factor, ...]
+    paused: float = 0.0
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What it is but for whose numbers are drawn; amounts to nine digits."""
+        return f"{self.amount:.9g}", [(one.low, one.high) for one in self.factors], self.paused
 
     def drawn(self, draws: dict[Cause, Array]) -> Array:
         """`amount` under every draw."""
         count = len(next(iter(draws.values()))) if draws else 1
-        found = np.full(count, self.amount)
+        found = np.ones(count)
         for factor in self.factors:
             found = found * factor.of(draws[factor.cause])
-        return found
+        return self.amount * self.longer(found)
+
+    def longer(self, steps: Array) -> Array:
+        """By what all of it takes longer where its steps take so many times as long."""
+        return self.paused + (1.0 - self.paused) * steps
 
 
 @dataclass(frozen=True)
@@ -67,11 +80,32 @@ class Comparison:
         """The terms of every usable candidate's objective."""
         return {
             i: tuple(
-                _term(self.by, self.candidates[i], job, steps)
+                _term(self.by, self.candidates[i], job, like, steps)
+                for job, like, steps in zip(
+                    self.candidates[i].jobs, self.likes[i], self.work.steps[i], strict=True
+                )
+            )
+            for i in self.usable
+        }
+
+    @cached_property
+    def likes(self) -> dict[int, tuple[PlayedJob, ...]]:
+        """The jobs of every usable candidate, those in place of them that came first and run alike,
+        step by step: so do runs that end before their compression begins."""
+        known: list[tuple[Scenario, float, PlayedJob]] = []
+        return {
+            i: tuple(
+                _first(known, job, steps, self.by)
                 for job, steps in zip(self.candidates[i].jobs, self.work.steps[i], strict=True)
             )
             for i in self.usable
         }
+
+    def alike(self, a: int, b: int) -> bool:
+        """Whether two usable candidates run alike, but for how one run differs from the next."""
+        pairs = zip(self.likes[a], self.likes[b], strict=True)
+        shapes = [[one.shape for one in self.terms[i]] for i in (a, b)]
+        return shapes[0] == shapes[1] and all(one is other for one, other in pairs)
 
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
@@ -160,11 +194,25 @@ def _check_known(candidates: Sequence[Candidate], by: By) -> None:
             raise Refused(f"--by {by}: {candidate.name} has no `{section}` section")
 
 
-def _term(by: By, candidate: Candidate, job: PlayedJob, steps: float) -> Term:
+def _term(by: By, candidate: Candidate, job: PlayedJob, like: PlayedJob, steps: float) -> Term:
+    """One of `job`, which runs like another."""
     seconds = steps * job.step_time * job.longer
     own = (candidate.name, job.name)
-    found = factors(job.case, job.causes, own)
-    return Term(worth(by, job, seconds), seconds, tuple(found))
+    found = factors(like.case, like.causes, own)
+    return Term(worth(by, job, seconds), seconds, tuple(found), job.paused)
+
+
+def _first(
+    known: list[tuple[Scenario, float, PlayedJob]], job: PlayedJob, steps: float, by: By
+) -> PlayedJob:  # fmt: skip
+    """The job among those `known` that runs as `job` does for so many steps; else itself, known."""
+    runs = replace(throughout(job.case, steps).scenario, title="")
+    amount = worth(by, job, steps * job.step_time * job.longer)
+    for other, same, first in known:
+        if math.isclose(same, amount, rel_tol=1e-9) and other == runs:
+            return first
+    known.append((runs, amount, job))
+    return job
 
 
 def worth(by: By, job: PlayedJob, seconds: float) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from dpsim._version import __version__
 from dpsim.core.arrays import Array
 from dpsim.planning.candidates import DEVICES, PlayedJob
-from dpsim.planning.compare import UNITS, By, Comparison, worth
+from dpsim.planning.compare import UNITS, By, Comparison, Term, worth
 from dpsim.planning.equal_work import HOUR
 from dpsim.predict.document import to_json
 from dpsim.predict.point import UNFIT
@@ -155,6 +155,10 @@ def decided(found: Comparison) -> dict[int, dict[str, float | None]]:
     shares = first / first.sum(axis=0)
     ends = np.quantile(drawn, (0.05, 0.95), axis=1)
     regret = drawn - least
+    for row, i in enumerate(found.usable):  # equal ones are the best equally often
+        alike = [k for k, other in enumerate(found.usable) if found.alike(i, other)]
+        if alike[0] == row and len(alike) > 1:
+            shares[alike] = shares[alike].mean(axis=0)
     return {
         i: {
             "objective": float(drawn[row].mean()),
@@ -176,9 +180,11 @@ def _error(values: Array) -> float:
 
 
 def _pair(found: Comparison, a: int, b: int) -> dict[str, Any]:
-    """How often the first of two that can be chosen is better, equal ones counting half."""
+    """How often the first of two that can be chosen is better, equal ones counting half; of two
+    that run alike neither is."""
     first, second = found.objective[a], found.objective[b]
-    equal = np.isclose(first, second, rtol=1e-12, atol=0.0)
+    alike = found.alike(found.usable[a], found.usable[b])
+    equal = np.isclose(first, second, rtol=1e-12, atol=0.0) | alike
     won = np.where(equal, 0.5, first < second)
     one, other = (found.candidates[found.usable[row]].name for row in (a, b))
     return {
@@ -186,6 +192,7 @@ def _pair(found: Comparison, a: int, b: int) -> dict[str, Any]:
         "b": other,
         "probability_a_better": float(won.mean()),
         "probability_a_better_error": _error(won),
+        "equal": bool(equal.all()),
     }
 
 
@@ -208,9 +215,14 @@ def break_even(found: Comparison) -> float | None:
 def _expected(found: Comparison, i: int, hourly: Callable[[PlayedJob], float]) -> float:
     """The expected sum over the jobs of candidate `i` of what is so much an hour."""
     return sum(
-        hourly(job) * term.seconds / HOUR * math.prod(factor.mean for factor in term.factors)
+        hourly(job) * term.seconds / HOUR * float(term.longer(np.array(_mean(term))))
         for job, term in zip(found.candidates[i].jobs, found.terms[i], strict=True)
     )
+
+
+def _mean(term: Term) -> float:
+    """By what its steps take longer in the mean."""
+    return math.prod(factor.mean for factor in term.factors)
 
 
 def _warnings(found: Comparison) -> Iterator[str]:

@@ -124,14 +124,14 @@ def _value(found: Comparison, measurement: Measurement) -> Valued:
     for i in found.usable:
         total = np.zeros(found.draws)
         for term in found.terms[i]:
-            known: Array = np.full(found.draws, term.amount)
+            known: Array = np.ones(found.draws)
             for factor in term.factors:
                 if factor.cause in seen:
                     left = measurement.left[factor.cause]
                     known = known * factor.expected(seen[factor.cause], left)
                 else:
                     known = known * factor.mean
-            total = total + known
+            total = total + term.amount * term.longer(known)
         rows.append(total)
     expected = np.array(rows)
     now = expected[int(np.argmin(expected.mean(axis=1)))]

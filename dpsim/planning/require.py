@@ -11,7 +11,7 @@ from dpsim.core.errors import SimulationError
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Finding, Tried, checked, marked, nearest
 from dpsim.planning.knobs import TRIED, Knob
-from dpsim.planning.search import TOLERANCE, edge, holds, run_of
+from dpsim.planning.search import DRAWN, TOLERANCE, edge, holds, run_of
 from dpsim.planning.trials import Ends, Trials, scanned
 from dpsim.planning.wanted import Wanted, margin_of
 from dpsim.predict.document import JsonKey, Keyed, Spread
@@ -129,7 +129,9 @@ def _narrowed(trials: Trials, bad: float, good: float, sure: bool) -> str:
     """The value next to the edge between `bad` and `good`, rounded where that holds too."""
     knob, up = trials.knob, bad < good
     step = float(knob.step) if knob.whole else 0.0
-    _, good = edge(lambda x: trials.margin(x, sure), bad, good, tolerance=TOLERANCE, step=step)
+    drawn = any(isinstance(one, Point) and one.life for one in trials.points.values())
+    limit = DRAWN if drawn else TOLERANCE
+    _, good = edge(lambda x: trials.margin(x, sure), bad, good, tolerance=limit, step=step)
     nicer = knob.rounded(good, up)
     inside = knob.value(nicer) if knob.low <= _plain(knob, nicer) <= knob.high else bad
     if inside != bad and holds(trials.margin(inside, sure)):

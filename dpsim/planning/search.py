@@ -23,6 +23,8 @@ Margin = Callable[[float], float]
 SLACK = 1e-9
 #: relative width to which an edge is narrowed down
 TOLERANCE = 1e-3
+#: the same where runs are drawn, whose mean is no better known
+DRAWN = 1e-2
 #: values of a coarse scan
 SCANNED = 9
 

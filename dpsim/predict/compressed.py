@@ -153,6 +153,16 @@ def over_run(case: Case, steps: float, time: float) -> float:
     return (seconds + (steps - begun) * time) / (steps * time) if begun and time > 0 else 1.0
 
 
+def throughout(case: Case, steps: float) -> Case:
+    """`case` with what goes before compression begins, where a run of so many steps ends before
+    that; else itself."""
+    codec = case.scenario.compressed
+    phases = codec.phases(steps) if codec is not None and steps > 0 else ()
+    if phases and phases[0].last >= steps:
+        return with_compression(case, phases[0].compression)
+    return case
+
+
 def _phase_time(case: Case, compression: Compression | None, time: float) -> float:
     """A step of `case` with another compression, as its steps of now are to `time` [s]."""
     now = _short(case, Stretch())

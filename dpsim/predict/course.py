@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 from dpsim.cases.case import Case
-from dpsim.cases.variant import Variant, at_ranks
+from dpsim.cases.variant import at_ranks
 from dpsim.core.record import Refused
 from dpsim.life.course import Course, Outages
 from dpsim.life.failures import OTHERS, Failures, Inventory, hazards
 from dpsim.life.halts import Halt
 from dpsim.life.recoveries import Outage, Recovery, Repair, Setting, Spares
 from dpsim.life.recoveries.restart import Restart
-from dpsim.life.renewal import renewals
-from dpsim.life.saving import (
-    Checkpoint,
-    CheckpointLevel,
-    Evaluation,
-    Saving,
-    StepsBetween,
-    daly,
-    expected,
-)
-from dpsim.life.shop import away_for
+from dpsim.life.saving import Checkpoint, CheckpointLevel, Evaluation, Saving, StepsBetween, daly
 from dpsim.life.timers import Reclaimed, Silent, Windows
 from dpsim.machines.leaves import leaves
 from dpsim.predict import startup
-from dpsim.predict.player import step_time
+from dpsim.predict.endless import check_spares
+from dpsim.predict.player import before_reducing, step_time, steps_alone
 from dpsim.predict.point import Point
 
-#: failures of a run beyond which it is refused: no run that anybody would wait for has as many
-MOST_FAILURES = 100_000
-#: likewise of parts that go by their age, in the time of the steps: their drawn runs take seconds
-MOST_EARLY = 20_000
-#: probability of having enough nodes below which a job hardly ever runs
-_HARDLY = 0.01
-_NORMAL = NormalDist()
-#: sections that say how a run fares over days, and nothing of its steps
-_OF_THE_RUN = ("failures", "checkpoint", "recovery", "evaluation")
 #: a place of checkpoints, by itself or one of several
 Part = Checkpoint | CheckpointLevel
 
@@ -61,8 +42,9 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
     saving, restore = _saving(case, asked, step, mtti), _restore(case, asked.parts[-1], asked)
     together = max((one.nodes for one in breaks), default=0)
     replica = -(-case.mesh.least * nodes // case.ranks)
-    setting = Setting(sum(startup.parts(case).values()), restore, step, nodes, together, replica)
-    _check_spares(recovery.spares, nodes)
+    setting = Setting(sum(startup.parts(case).values()), restore, step, nodes, together, replica,
+                      before_reducing(case, step))  # fmt: skip
+    check_spares(recovery, nodes, failures.during, recovery.usable(1, setting) > 0)
     bad = failures.bad
     return Course(
         productive=productive,
@@ -179,8 +161,7 @@ def _speeds(case: Case, point: Point, recovery: Recovery, setting: Setting) -> t
 def _rates(case: Case, sizes: tuple[int, ...]) -> tuple[float, ...]:
     """Samples a second on so many of the job's nodes, for each of `sizes`.  Steps know nothing of
     failures, so cases that differ in these alone share them."""
-    steps = Variant("steps", dict.fromkeys(_OF_THE_RUN)).of(case)
-    return case.shared.known(_played, steps, sizes)
+    return case.shared.known(_played, steps_alone(case), sizes)
 
 
 def _played(case: Case, sizes: tuple[int, ...]) -> tuple[float, ...]:
@@ -299,102 +280,3 @@ def _restore(case: Case, part: Part, asked: Checkpoint) -> float:
     if rate is None and part.staging is not None and part.to == "memory":
         return size / (case.ranks * part.staging)
     return size * many / _through_nics(case, math.inf if rate is None else rate)
-
-
-# -- what has no end ------------------------------------------------------------------------------
-
-
-def _check_spares(spares: Spares | None, nodes: int) -> None:
-    for key in ("warm", "idle"):
-        asked = getattr(spares, key) if spares else 0
-        if asked > nodes:
-            said = f"{asked:,} spare nodes of a job that has {nodes:,}"
-            raise Refused(said, ("recovery", "spares", key))
-
-
-def check(course: Course) -> None:
-    """Refuse runs that would hardly ever end."""
-    early = sum(renewals(one, course.productive) for one in course.aging)
-    if early > MOST_EARLY:
-        names = ", ".join(one.name for one in course.aging)
-        raise Refused(
-            f"parts that are new break so often (distribution and shape of {names}) that a run "
-            f"would be interrupted {_many(early)} times; at most {MOST_EARLY:,} are accepted",
-            ("failures",),
-        )
-    _check_windows(course)
-    unseen = sum(one.rate for one in (course.slow, course.corrupt) if one)
-    rate, saving = course.rate + unseen, course.saving
-    mtti = 1.0 / rate if rate > 0 else math.inf
-    restart = course.restart if course.always else 0.0
-    if rate == 0.0:
-        return
-    time = expected(course.productive, saving.interval if not course.free else 1e-3 * mtti,
-                    saving.cost, restart, mtti)  # fmt: skip
-    if time * rate > MOST_FAILURES:
-        raise Refused(
-            f"something breaks every {mtti:,.4g} s, going on takes {course.restart:,.4g} s, and "
-            f"{min(saving.interval, course.productive):,.4g} s of steps lie between checkpoints: "
-            f"a run would be interrupted {_many(time * rate)} times; at most {MOST_FAILURES:,} are "
-            "accepted",
-            ("failures",),
-        )
-    if course.always:
-        _check_pools(course)
-
-
-def _check_pools(course: Course) -> None:
-    """Nodes come back as fast as they go."""
-    repair = course.repair
-    if repair is not None:
-        share, factor = course.bad
-        worse = 1.0 + share * (factor - 1.0)
-        own = [one for one in course.hazards if one.nodes > 0
-               and not (course.reclaimed and one.name == "preemption")]  # fmt: skip
-        rates = [one.rate * (worse if one.nodes == 1 else 1.0) for one in own]
-        away = away_for(repair, sum(rates), course.productive)
-        gone = away * sum(rate * one.nodes for rate, one in zip(rates, own, strict=True))
-        if course.reclaimed:
-            gone += course.reclaimed.back * sum(
-                one.rate * one.nodes for one in course.hazards if one.name == "preemption"
-            )
-        most = sum(course.pools[1:]) + len(course.speeds) - 1
-        if _at_most(most, gone) < _HARDLY:
-            raise Refused(
-                f"{gone:,.4g} nodes are away at a time in the mean, and {most:,} are spare: "
-                f"the job would hardly ever have all of its nodes{_by_whom(repair)}",
-                ("recovery", "spares"),
-            )
-
-
-def _by_whom(repair: Repair) -> str:
-    if repair.technicians is None:
-        return ""
-    return f" (repair.technicians: {repair.technicians:,})"
-
-
-def _check_windows(course: Course) -> None:
-    """Between two windows of maintenance the job has to work."""
-    found = course.windows
-    if found is None:
-        return
-    anew = course.outages.failure  # announced: nobody has to find out
-    takes = found.takes + course.last_save + anew.startup + anew.restore
-    if takes >= found.every:
-        raise Refused(
-            f"a window every {found.every:,.4g} s, which takes {takes:,.4g} s with saving and "
-            "starting anew, leaves no time to train",
-            ("failures", "maintenance"),
-        )
-
-
-def _many(count: float) -> str:
-    return f"{count:,.0f}" if count < 1e12 else "countless"
-
-
-def _at_most(most: int, mean: float) -> float:
-    """Probability that a Poisson number of mean `mean` is at most `most`."""
-    if mean > 1e4:  # as a normal number
-        return _NORMAL.cdf((most + 0.5 - mean) / math.sqrt(mean))
-    logs = (k * math.log(mean) - mean - math.lgamma(k + 1) for k in range(most + 1)) if mean else ()
-    return min(math.fsum(map(math.exp, logs)), 1.0) if mean else 1.0

@@ -20,10 +20,11 @@ from dpsim.life.course import Course, Lives
 from dpsim.life.failures import PRESETS, Interruptions
 from dpsim.life.history import life_of
 from dpsim.life.recoveries import Setting
-from dpsim.life.saving import Checkpoint, daly, young
+from dpsim.life.saving import Checkpoint, Evaluation, StepsBetween, daly, young
 from dpsim.life.spells import Life
 from dpsim.money.usage import Usage, device_hours
-from dpsim.predict.course import between_evaluations, check, checkpoint_bytes, course_of
+from dpsim.predict.course import between_evaluations, checkpoint_bytes, course_of
+from dpsim.predict.endless import check
 from dpsim.predict.point import Point, RunCost, TrainingRun, WithFailures
 from dpsim.predict.saved import Saved, SavedLevel
 
@@ -33,7 +34,7 @@ _HALF = _NORMAL.inv_cdf(0.95)
 #: interruptions that were counted below which a rate is hardly known
 FEW = 10
 #: interruptions of a run in which it is seen how much longer it takes at another rate
-ENOUGH = 150
+ENOUGH = 60
 
 
 def lived(
@@ -54,10 +55,11 @@ def lived(
     drawn = live(course, failures.runs)
     times, mean = drawn.times, float(drawn.times.mean())
     many = float(drawn.failures.sum()) / len(times)
-    low, high = _ends(point, times, _rate_known(case, course, mean, many))
-    run = replace(ideal, time_s=mean, low_s=low, high_s=high,
-                  device_hours=float(device_hours(case.ranks, mean)))  # fmt: skip
-    return run, _summary(case, point, ideal, course, drawn)
+    life = _summary(case, point, ideal, course, drawn)
+    run = replace(ideal, time_s=mean, device_hours=float(device_hours(case.ranks, mean)))
+    stands = paused(case, run, life)
+    low, high = _ends(point, times, _rate_known(case, course, mean, many), stands)
+    return replace(run, low_s=low, high_s=high), life
 
 
 def _evaluated(case: Case, point: Point, ideal: TrainingRun) -> TrainingRun:
@@ -65,11 +67,34 @@ def _evaluated(case: Case, point: Point, ideal: TrainingRun) -> TrainingRun:
     asked = case.scenario.evaluation
     if asked is None or ideal.time_s <= 0:
         return ideal
-    each = between_evaluations(asked, point.step_time_s)
-    more = max(math.ceil(ideal.time_s / each * (1.0 - 1e-12)) - 1, 0) * asked.takes
+    if isinstance(asked.every, StepsBetween):
+        intervals = ideal.steps / asked.every.steps
+    else:
+        intervals = ideal.time_s / between_evaluations(asked, point.step_time_s) * (1.0 - 1e-12)
+    more = max(math.ceil(intervals) - 1, 0) * asked.takes
+    grows = [end / ideal.time_s if counted_in_time(asked) else 1.0
+             for end in (ideal.low_s, ideal.high_s)]  # fmt: skip
     time = ideal.time_s + more
-    return replace(ideal, time_s=time, low_s=ideal.low_s + more, high_s=ideal.high_s + more,
+    return replace(ideal, time_s=time, low_s=ideal.low_s + more * grows[0],
+                   high_s=ideal.high_s + more * grows[1],
                    device_hours=float(device_hours(case.ranks, time)))  # fmt: skip
+
+
+def counted_in_time(asked: Evaluation) -> bool:
+    """Whether evaluations come after so much time of steps: slower ones leave more of them."""
+    return not isinstance(asked.every, StepsBetween)
+
+
+def paused(case: Case, run: TrainingRun | None, life: WithFailures | None) -> float:
+    """The share of a run that passes as it is said whatever a step takes: evaluations that come
+    every so many steps."""
+    asked = case.scenario.evaluation
+    if asked is None or run is None or counted_in_time(asked) or run.time_s <= 0:
+        return 0.0
+    if life is not None:
+        return life.badput.get("evaluation", 0.0)
+    assert isinstance(asked.every, StepsBetween)
+    return max(math.ceil(run.steps / asked.every.steps) - 1, 0) * asked.takes / run.time_s
 
 
 def told(case: Case, point: Point) -> Life | None:
@@ -139,16 +164,18 @@ def _rate_known(case: Case, course: Course, mean: float, many: float) -> tuple[f
     return min(factors[0], 1.0), max(factors[1], 1.0)
 
 
-def _ends(point: Point, times: Array, rate: tuple[float, float]) -> tuple[float, float]:
-    """The 90 % interval of a run: that of the step time, that of what is drawn, and that of the
-    `rate` of interruptions.  They have nothing to do with each other, so their logarithms' squares
-    add up."""
+def _ends(
+    point: Point, times: Array, rate: tuple[float, float], stands: float
+) -> tuple[float, float]:  # fmt: skip
+    """The 90 % interval of a run: that of the step time, on which a share of the run that `stands`
+    still does not depend, that of what is drawn, and that of the `rate` of interruptions.  They
+    have nothing to do with each other, so their logarithms' squares add up."""
     mean = float(times.mean())
     bounds, step = point.interval, point.step_time_s
     ends = []
     for share, end, counted in ((0.05, bounds.low, rate[0]), (0.95, bounds.high, rate[1])):
         drawn = math.log(float(np.quantile(times, share)) / mean)
-        known = math.log(end / step) if end > 0 else 0.0
+        known = math.log(stands + (1.0 - stands) * end / step) if end > 0 else 0.0
         sign = -1.0 if share < 0.5 else 1.0
         ends.append(mean * math.exp(sign * math.hypot(drawn, known, math.log(counted))))
     return ends[0], ends[1]

@@ -23,7 +23,7 @@ from dpsim.predict.document import keys_of, to_json
 from dpsim.predict.fed import fed_step
 from dpsim.predict.level import Level
 from dpsim.predict.memory import memory_of
-from dpsim.predict.player import Played
+from dpsim.predict.player import Played, play, play_once, steps_alone
 from dpsim.predict.point import (
     Asynchrony,
     BesideStep,
@@ -70,9 +70,18 @@ class Numbers:
         self.throughput_per_s = self.global_batch * tokens / self.step_time_s
         self.throughput_unit = "tokens/s" if tokens > 1 else f"{case.model.sample}s/s"
 
+    @property
+    def _alike(self) -> bool:
+        """Whether cases that differ in failures alone were played as one."""
+        case = self.case
+        known = case.scenario.failures is not None and case.scenario.engine != "auto"
+        return known and play_once(case) is self.played
+
     @cached_property
     def interval(self) -> Interval:
         """Bounds of the step time."""
+        if self.found is None and self._alike:
+            return self.case.shared.known(_bounds, steps_alone(self.case))
         if self.found is None:
             return interval(self.case, self.played, measured_at(self.case))
         case, start = self.case, self.found.before(self.case.ranks)
@@ -293,6 +302,11 @@ def lower_bound(case: Case, cast: Cast) -> float:
     fastest = _fastest(case)
     roles = range(len(cast.programs))
     return max(_bound_of(case, cast, cast.members(role)[0], fastest) for role in roles)
+
+
+def _bounds(steps: Case) -> Interval:
+    """The interval of a case without failures."""
+    return interval(steps, steps.shared.known(play, steps), measured_at(steps))
 
 
 def _bound_of(case: Case, cast: Cast, rank: int, fastest: float) -> float:

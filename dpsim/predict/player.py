@@ -11,7 +11,7 @@ from dpsim.cases.case import Case
 from dpsim.cases.costs import Transport
 from dpsim.cases.feed import Meal
 from dpsim.cases.plays import Stretch
-from dpsim.cases.variant import at_ranks
+from dpsim.cases.variant import Variant, at_ranks
 from dpsim.compile.timeline import Timeline
 from dpsim.core.errors import EnginesDisagree
 from dpsim.core.lean import dataclass
@@ -36,6 +36,10 @@ SETTLED = 1e-9
 
 class EngineRefused(Refused):
     """The engine that a scenario asks for does not apply to it."""
+
+
+#: sections that say how a run fares over days, and nothing of its steps
+_OF_THE_RUN = ("failures", "checkpoint", "recovery", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,31 @@ class Played:
         if self.acted:
             return self.acted.step_time
         return self.meal.step if self.meal else self.timeline.step_time
+
+
+def steps_alone(case: Case) -> Case:
+    """`case` without what says how its run fares over days, and nothing of its steps."""
+    return Variant("steps", dict.fromkeys(_OF_THE_RUN)).of(case)
+
+
+def before_reducing(case: Case, step: float) -> float:
+    """Of a `step`, the seconds that are computed before rank 0 reduces anything for the first time,
+    as far as that is known; at most the step."""
+    if case.scenario.strategy.behaves:
+        return 0.0
+    seconds = 0.0
+    for op in case.programs.cast(None).program(0).ops:
+        if op.operation in ("all_reduce", "reduce_scatter"):
+            break
+        seconds += op.seconds if op.on_device else 0.0
+    return min(seconds, step)
+
+
+def play_once(case: Case) -> Played:
+    """As `play`: where the scenario has failures, once for all cases that differ in these alone."""
+    if case.scenario.failures is None:
+        return play(case)
+    return case.shared.known(play, steps_alone(case))
 
 
 def play(case: Case, *, budget: float | None = None, splits: bool = True) -> Played:

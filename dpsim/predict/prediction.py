@@ -24,7 +24,7 @@ from dpsim.predict.document import to_json
 from dpsim.predict.level import Level, level
 from dpsim.predict.numbers import failed
 from dpsim.predict.outcome import Outcome
-from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play
+from dpsim.predict.player import EVENT_BUDGET, Played, cross_check, estimate, play, play_once
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.relative import relate
 from dpsim.predict.scaling import laws
@@ -199,6 +199,8 @@ def _outcomes(
 
 def _play(case: Case, budget: float) -> tuple[float, Played]:
     """Play `case`; `auto` uses the event engine as long as the run's budget lasts."""
+    if case.scenario.engine != "auto":
+        return budget, play_once(case)
     played = play(case, budget=budget)
     spent = estimate(case) if played.engine == "event" else 0.0
     return max(budget - spent, 0.0), played

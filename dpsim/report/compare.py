@@ -139,6 +139,8 @@ def headline(document: Document) -> str:
     if second is None:
         return f"{clean(name)}: {takes}; there is nothing to choose between."
     other = _named(document, second)
+    if _equal(document, name, second):
+        return f"{clean(name)} and {clean(second)} are equal: {takes}."
     return (
         f"Take {clean(name)}: {takes}, with {clean(second)} {worth(other['objective'], by)}; it is "
         f"the best of all with a probability of {_share(found['probability_best'])}."
@@ -158,11 +160,18 @@ def sentences(document: Document) -> list[str]:
     lines += _break_even(document)
     if len(document["pairs"]) > 1:
         lines += [
+            f"{clean(p['a'])} and {clean(p['b'])} are equal."
+            if p["equal"] else
             f"{clean(p['a'])} beats {clean(p['b'])} with a probability of "
             f"{_share(p['probability_a_better'])}."
             for p in document["pairs"][:MOST_PAIRS]
-        ]
+        ]  # fmt: skip
     return [*lines, *_measure(document)]
+
+
+def _equal(document: Document, name: str, second: str) -> bool:
+    """Whether two candidates run alike."""
+    return any(p["equal"] for p in document["pairs"] if {p["a"], p["b"]} == {name, second})
 
 
 def _named(document: Document, name: str) -> Document:

@@ -68,12 +68,14 @@ class ComparedCandidate:
 
 @dataclass(frozen=True)
 class ComparedPair:
-    """How often the first of two is better."""
+    """How often the first of two is better; `equal` where they run alike, or
+    take the same in every draw."""
 
     a: str
     b: str
     probability_a_better: float
     probability_a_better_error: float
+    equal: bool
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,18 @@ class Spares:
 
     warm       assigned to the job: one takes the place of a broken node at once
     idle       free: the job takes them when it selects nodes anew, and makes some of them warm
-    cold       in use by others, or not switched on; those that lack come together
+    cold       in use by others, or not switched on
     provision  time until cold ones are there
+    fetched    `together`: all that lack come at once; `one_by_one`: each after the one before,
+               until the job and its warm nodes are complete, and only then steps go on, as AIReSim
+               takes nodes from its spare pool (airesim/simulator.py)
     """
 
     warm: Nodes = 0
     idle: Nodes = 0
     cold: Nodes = 0
     provision: units.Seconds = 0.0
+    fetched: Literal["together", "one_by_one"] = "together"
 
 
 @record
@@ -62,6 +66,7 @@ class Setting:
     nodes     of the job
     together  most nodes that one cause takes at once
     replica   fewest nodes that hold the model
+    ahead     of a step, what is computed before its first reduction over ranks [s]
     """
 
     startup: float
@@ -70,6 +75,7 @@ class Setting:
     nodes: int
     together: int = 1
     replica: int = 1
+    ahead: float = 0.0
 
     def left(self, lack: int, fewest: int) -> int:
         """Nodes that are left while `lack` are away; 0 where they are less than `fewest`."""

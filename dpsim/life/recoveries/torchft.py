@@ -11,10 +11,16 @@ from dpsim.life.recoveries import Event, Outage, Recovery, Setting
 
 @record
 class TorchFt(Recovery):
-    """A failure is noticed after the lighthouse's heartbeat timeout (src/lighthouse.rs: 5 s) and a
-    quorum tick (100 ms); the step is discarded for all (torchft/manager.py, should_commit), the
-    group of the broken node is left out, and the others go on.  A group starts up on its own, gets
-    the state of a live one, and then takes part.  Nodes that break on their own are in groups of
+    """The step in hand is discarded for all at its end (torchft/manager.py, should_commit).  With
+    the next one each group asks for a quorum, computes beside that (use_async_quorum), and waits
+    for it where gradients are reduced first.  The lighthouse leaves a group out `heartbeat` after
+    its last one (src/lighthouse.rs: 5 s), which is half an `interval` old in the mean, and finds
+    that at a tick (`quorum`, 100 ms), half of one later; the others go on then.  So a failure costs
+    what is left of its step, or of the wait beyond what is computed beside it, whichever is more;
+    the mean over times in a step is taken here.
+
+    A group starts up on its own, gets the state of a live one, and takes part from the next quorum
+    on, which all who are there agree on at once.  Nodes that break on their own are in groups of
     their own, the worst case; shared causes of several nodes go with groups of one node.
 
     Where no group is left, or the whole job stops, its launcher notices after `detection` and
@@ -25,7 +31,10 @@ class TorchFt(Recovery):
     mode          `dynamic`: all that are there take part; `fixed_with_spares`: `min_replicas` do,
                   others stand by
     heartbeat     timeout after which a group counts as lost
-    quorum        tick in which groups agree who takes part
+    interval      between two heartbeats (torchft/manager.py, heartbeat_interval)
+    quorum        tick in which the lighthouse looks who takes part
+    abort         until collectives of the step in hand give up: gloo sees at once that a connection
+                  is closed; NCCL's are aborted after 60 s (torchft/process_group.py)
     reconfigure   until the groups' communicator is there anew
     heal          until a group that comes back has its state
     overhead      what each step takes longer: fault-tolerant all-reduces, `should_commit`
@@ -35,15 +44,23 @@ class TorchFt(Recovery):
     min_replicas: Count | None = None
     mode: Literal["dynamic", "fixed_with_spares"] = "dynamic"
     heartbeat: units.Seconds = 5.0
+    interval: units.Seconds = 0.1
     quorum: units.Seconds = 0.1
+    abort: units.Seconds = 0.0
     reconfigure: units.Seconds = 0.0
     heal: units.Seconds = 0.0
     overhead: units.Seconds = 0.0
 
     def outage(self, event: Event, setting: Setting) -> Outage:
+        step, ahead = setting.step, setting.ahead
         if event == "growth":
-            return Outage(0.0, self.quorum + self.reconfigure, 0.0, 0.0)
-        return Outage(self.heartbeat, self.quorum + self.reconfigure, 0.0, setting.step)
+            return Outage(0.0, max(self.reconfigure - ahead, 0.0), 0.0, 0.0)
+        known = self.heartbeat + (self.quorum - self.interval) / 2.0
+        wait = max(known + self.reconfigure - ahead, self.abort, 0.0)
+        if wait < step:  # the rest of the step in hand, uniform on 0 … step, where that is more
+            wait = (step * step + wait * wait) / (2.0 * step)
+        anew = min(self.reconfigure, wait)
+        return Outage(wait - anew, anew, 0.0, step)
 
     def lost(self, setting: Setting) -> Outage:
         return Outage(self.detection + self.diagnosis, setting.startup, setting.restore)

@@ -1,6 +1,6 @@
 """NCCL's own log (``NCCL_DEBUG=INFO``), line by line.
 
-Lines, from NVIDIA/nccl 2.9 to 2.28: src/init.cc (ranks, channels, rings, trees, "Init COMPLETE"),
+Lines, from NVIDIA/nccl 2.9 to 2.28 and ROCm/rccl: src/init.cc (ranks, channels, rings, trees, "Init COMPLETE"),
 src/transport/{p2p,shm,net}.cc ("via …"), src/transport/net_*.cc and src/misc/param.cc (networks,
 variables).  Tags of mpirun and srun in front are left out; other output in between is too.
 """
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from dpsim.core.record import Refused
 
 _INFO = re.compile(r"(?:^|[\s>:\]])([\w.-]+):\d+:\d+ \[(\d+)\] NCCL (?:INFO|WARN) (.*)$")
-_VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
-_RANK = re.compile(r"\brank (\d+) nranks (\d+)\b")
+_VERSION = re.compile(r"[NR]CCL version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
+_RANK = re.compile(r"\brank (\d+) n[rR]anks (\d+)\b")
 _RING = re.compile(r"^Channel (\d+)/(\d+)\s*:((?:\s+\d+)+)\s*$")
 _HOP = re.compile(
     r"^Channel (\d+)(?:/\d+)? : (\d+)\[[^\]]*\] -> (\d+)\[[^\]]*\]"
@@ -71,6 +71,7 @@ def read(text: str) -> NcclLog:
         if (found := _INFO.search(line)) is not None:
             _take(log, found[1], found[3].strip())
     ranks = [rank for pair in log._seen for rank in pair[:2]]
+    ranks += [rank for ring in log.rings.values() for rank in ring]
     log.ranks = log.ranks or max(ranks, default=-1) + 1
     if log.ranks > MOST_RANKS:
         raise Refused(f"names {log.ranks:,} ranks; at most {MOST_RANKS:,} are accepted")
