@@ -306,6 +306,17 @@ def bundled_models() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))
 
 
+def _check_name(name: str) -> None:
+    """Refused, with what is near, for a `name` that is like a model's and is none."""
+    known = [*bundled_models(), *zoo_names(), *plugins.names("models")]
+    last = name.rpartition("/")[2]
+    if name in plugins.names("models") or unknown.not_modelled(last):
+        return
+    if near := unknown.did_you_mean(last, known):
+        said = f"no model {name[:60]!r}; {near}; dpsim show models lists them"
+        raise Refused(said, ("name",))
+
+
 class ModelSource(Mark):
     """Marks the field: which kind of model section it is follows from its keys."""
 
@@ -337,6 +348,7 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
     if "name" in data:
         if data["name"] in bundled_models():
             return _configured(data, file=file)
+        _check_name(str(data["name"]))
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
     if "traced" in data:

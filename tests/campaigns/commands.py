@@ -78,7 +78,8 @@ def _fine(one: Shown, folder: Path, limit: float) -> bool:
     refused = "# refused" in one.text
     extra = code == 3 and "is not installed; pip install 'dpsim[" in said[-1]
     fine = code == 2 and len(said) == 1 if lacks or refused else extra or code in (0, 1)
-    what = "needs an extra" if extra else "needs a reader's file" if lacks else "refused, as the page says" if refused else "ran"
+    done_as = "refused, as the page says" if refused else "needs an extra" if extra else "ran"
+    what = "needs a reader's file" if lacks else done_as
     seconds = time.monotonic() - began
     shown_as = one.text.partition(" #")[0].strip()
     print(f"{one.page.name:26} {code:3} {seconds:6.1f} s  {what if fine else 'WRONG'}: {shown_as}")
