@@ -9,7 +9,7 @@ import pytest
 
 from dpsim.machines.machine import load_machine
 from dpsim.models import Layer, Model, Tensor
-from dpsim.models.compute import layer_times
+from dpsim.models.compute import Shares, layer_times
 from dpsim.models.eight_bits import cast_elements
 from tests.asked import case_of
 
@@ -80,6 +80,7 @@ def test_what_stays_in_16_bits_takes_what_it_takes_there_kernel_by_kernel_too() 
                   pairs=1e12)  # fmt: skip
     model = Model(name="m", layers=(pairs,))
     slow, fast = (
-        layer_times(model, device, "fp8", 1, 0.5, "none", eight=share)[0] for share in (0.85, 1.0)
+        layer_times(model, device, "fp8", 1, 0.5, "none", shares=Shares(share))[0]
+        for share in (0.85, 1.0)
     )
     assert slow == fast

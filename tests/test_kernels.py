@@ -17,8 +17,8 @@ from dpsim.describe.scenario import load
 from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
-from dpsim.models.compute import STREAMED
-from dpsim.models.execution import Execution, executed
+from dpsim.models.compute import STREAMED, Shares, layer_times
+from dpsim.models.execution import NARROW, PRODUCTS, WIDE, Execution, executed
 from dpsim.models.expert_layers import Routing, router
 from dpsim.models.expert_layers import experts as experts_of
 from dpsim.models.huggingface import read_config
@@ -258,6 +258,57 @@ def test_compiling_takes_less_and_eager_attention_more() -> None:
     assert 0.7 < eager / 0.250 < 1
     flash = time_of(execution={"compile": True}, batch=own["batch"])
     assert flash < compiled
+
+
+# -- a library, where nothing is said -------------------------------------------------------------
+
+LARGE = {"model": {"hidden": 4096, "blocks": 2, "heads": 32}, "strategy": {"kind": "fsdp"}}
+
+
+def test_a_library_moves_what_compiled_kernels_do() -> None:
+    """FSDP casts whole modules, so that no autocast's casts are between the two."""
+    plain, compiled = (case_of(**LARGE, **how) for how in ({}, {"execution": {"compile": True}}))
+    assert plain.pace.efficiency() == PRODUCTS["ampere"]
+    assert plain.pace.times(8) == compiled.pace.times(8)
+    assert not plain.scenario.execution.kernelwise
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"compute": {"efficiency": 0.7}},
+        {"precision": {"compute": "fp32"}},
+        {"cluster": {"machine": "dgx-1v", "ranks": 1}, "precision": {"compute": "fp16"}},
+        {"cluster": {"machine": "mi300x-8", "ranks": 1}},
+    ],
+)
+def test_where_no_products_were_measured_or_a_share_is_given_one_share_holds_for_all(
+    changes: dict[str, Any],
+) -> None:
+    """t = FLOP / (peak x share): nothing is told of single kernels."""
+    case = case_of(**{**LARGE, **changes})
+    assert not any(layer.library for layer in case.model.layers)
+    half = next(k for k, layer in enumerate(case.model.layers) if layer.unit)
+    time, layer = case.pace.times(8)[half], case.model.layers[half]
+    reached = case.pace.peak_of(0) * case.pace.efficiency()
+    assert time.forward == pytest.approx(layer.forward_flop * 8 / reached)
+
+
+def test_narrow_sums_take_longer_by_what_tables_say() -> None:
+    """A matrix of 512 columns and 1,024 rows, 2,048 tokens: forward sums over 512 elements, the
+    gradient of its input over 1,024, that of its weights over 2,048."""
+    device, kh = load_device("a100-sxm-80gb"), NARROW["ampere"]
+    flop = 2.0 * 2048 * 512 * 1024
+    layer = Layer(
+        name="a", unit="0", tensors=(Tensor("w", (1024, 512)),), streamed=(0.0, 0.0),
+        forward_flop=flop, backward_flop=2 * flop, kernels=0,
+    )  # fmt: skip
+    time = layer_times(
+        Model(name="m", layers=(layer,)), device, "bf16", 1, 0.7, "none", shares=Shares(narrow=kh)
+    )[0]
+    alone, wide = flop / (device.peak_for("bf16") * 0.7), 1 + kh / WIDE
+    assert time.forward == pytest.approx(alone * (1 + kh / 512) / wide)
+    assert time.backward == pytest.approx(alone * (2 + kh / 1024 + kh / 2048) / wide)
 
 
 def test_eager_steps_of_small_batches_take_their_launches() -> None:

@@ -24,6 +24,7 @@ from dpsim.cases.variant import scaled
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
 from dpsim.describe.sections import Calibrate
+from dpsim.models.architectures.transformer import Transformer
 from dpsim.predict import shortened
 from dpsim.predict.level import level
 from dpsim.predict.player import step_time
@@ -687,10 +688,11 @@ def test_low_rank_training_is_played_as_that(tmp_path: Path) -> None:
     sizes = (8192 + 8192) + (8192 + 1024) + (8192 + 1024) + (8192 + 8192)
     assert played.case.model.trained == 80 * 16 * sizes
     assert any("rank 16" in note for note in played.notes)
-    other = row_of(
-        tmp_path, model="LLAMA2-13B", params_m=13000, strategy="DP", strategy_detail="LoRA"
-    )
-    assert 0 < measured_case(other).case.model.trained < 0.002 * 13e9
+    words = {"params_m": 13000, "strategy": "DP", "strategy_detail": "LoRA"}
+    between = measured_case(row_of(tmp_path, model="LLAMA2-13B", **words))
+    assert between.case.model.trained == 40 * 4 * 16 * (5120 + 5120)
+    other = measured_case(row_of(tmp_path, model="MPT-13B", **words))
+    assert 0 < other.case.model.trained < 0.002 * 13e9
 
 
 def test_counts_behind_a_flagged_collapse_are_not_scored_until_the_rate_is_back(
@@ -1003,6 +1005,10 @@ BERT = {"model": "BERT-Large", "batch_per_gpu": 32, "seq_len": 512, "value": 160
         ({"precision": "bf16 mixed", "seq_len": 128}, [{}]),
         ({"precision": "bf16 mixed", "task": "SQuAD fine-tuning"}, [{}]),
         ({"precision": "bf16 mixed", "framework": "TensorFlow 1.15"}, [{}]),
+        ({"precision": "bf16 mixed", "framework": "NGC MXNet 22.05, NGC TensorFlow 22.05-tf1"},
+         [{"padding": "padded"}, {"padding": "left_out"}]),
+        ({"precision": "bf16 mixed", "framework": "NGC MXNet 22.05, NGC TensorFlow 22.05-tf1",
+          "source_repo": "mlcommons/training_results_v2.1"}, [{"padding": "left_out"}]),
         ({"precision": "AMP (default, not logged)", "padding": "all"},
          [{"precision": "half"}, {"precision": "fp8"}]),
         ({"precision": "AMP (default, not logged)", "padding": "all",
@@ -1015,6 +1021,38 @@ def test_what_a_row_leaves_open_of_its_run_is_a_question(
     found = platform_of(row_of(tmp_path, **BERT | changes)).readings
     assert [{q: a.name for q, a in one.answers.items()} for one in found] == answers
     assert sum(one.weight for one in found) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "attention"),
+    [
+        ({"data_date": "2021-05"}, "math"),
+        ({"data_date": "2024-05"}, None),
+        ({}, None),
+        ({"data_date": "2022-11", "strategy_detail": "flash attention"}, None),
+        ({"data_date": "2021-05", "source_repo": "mlcommons/training_results_v1.0"}, None),
+        ({"data_date": "2021-05", "accelerator": "NVIDIA V100-SXM2-16GB"}, None),
+        ({"data_date": "2021-05", "precision": "FP32"}, None),
+    ],
+)
+def test_attention_stored_its_scores_before_it_was_fused(
+    tmp_path: Path, changes: dict[str, Any], attention: str | None
+) -> None:
+    """Where kernels count: shares of the peak that are fitted to whole steps know it already."""
+    row = {**BERT, "accelerator": "NVIDIA A100-SXM4-80GB", "precision": "fp16", "padding": "all"}
+    found = point(tmp_path, **{**row, **changes})
+    assert found.data["model"].get("attention") == attention
+    assert any("stores its scores" in note for note in found.notes) == (attention is not None)
+
+
+@pytest.mark.parametrize(("name", "billions"), [("Llama2-13b", 13.016), ("llama-2-34b", 33.74)])
+def test_sizes_of_llama_2_between_its_configurations_have_their_own_shapes(
+    name: str, billions: float
+) -> None:
+    """13,015,864,320 parameters (its published index of weights); Code Llama's 33,743,970,304."""
+    found = choose_model(name, "", None, 4096)
+    made = Transformer(**{key: value for key, value in found.data.items() if key != "name"})
+    assert made.model().parameters / 1e9 == pytest.approx(billions, rel=1e-3)
 
 
 def test_a_run_is_predicted_between_its_readings(tmp_path: Path) -> None:

@@ -327,6 +327,7 @@ class Vocabulary:
     precision: tuple[KeyRule, ...]
     no_precision: Words
     input: tuple[KeyRule, ...]
+    attention: tuple[KeyRule, ...]
     recompute: tuple[KeyRule, ...]
     execution: tuple[KeyRule, ...]
     nccl: NcclVersions

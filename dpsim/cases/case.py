@@ -71,7 +71,8 @@ class Case:
     def work(self) -> ModelWork:
         """The model and its dtypes."""
         s = self.scenario
-        made = s.execution, s.strategy.autocasts
+        rated = s.compute.efficiency is None and not self.site.devices
+        made = s.execution, s.strategy.autocasts, rated
         own = (s.model, s.precision, self.base, self.site.device, *made)
         return self.shared.known(ModelWork, *own)
 

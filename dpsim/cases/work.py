@@ -23,9 +23,16 @@ from dpsim.describe.uneven import ranks_of
 from dpsim.machines.devices import Device
 from dpsim.machines.machine import load_device
 from dpsim.models import Model
-from dpsim.models.compute import DEFAULT_EFFICIENCY, LayerTime, Recompute, layer_times
+from dpsim.models.compute import (
+    DEFAULT_EFFICIENCY,
+    WHOLE,
+    LayerTime,
+    Recompute,
+    Shares,
+    layer_times,
+)
 from dpsim.models.eight_bits import PRODUCTS_SHARE
-from dpsim.models.execution import HALF, PRODUCTS, Execution, executed, floor_of
+from dpsim.models.execution import NARROW, PRODUCTS, Execution, executed, floor_of, knows
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.section import load
 
@@ -53,7 +60,8 @@ class Seats:
 class ModelWork:
     """A scenario's model section `spec` and its precision, on the machine's `device`, with kernels
     that are made and issued as `execution` says; `autocasts`: where parameters are wider than what
-    is computed in, that is autocast's doing."""
+    is computed in, that is autocast's doing; `rated`: no share of the peak is given, and all
+    devices are that one."""
 
     spec: Any
     given: PrecisionSpec | None
@@ -61,6 +69,7 @@ class ModelWork:
     device: Device | None
     execution: Execution = field(default_factory=Execution)
     autocasts: bool = True
+    rated: bool = False
 
     @cached_property
     def model(self) -> Model:
@@ -72,7 +81,9 @@ class ModelWork:
         own = self._precision(model)
         kind: Any = getattr(self.spec, "attention", "flash")
         cast = self.autocasts and own.parameters == "fp32" and own.compute in ("bf16", "fp16")
-        return executed(model, self.execution, kind, self.device, own.compute, autocast=cast)
+        return executed(
+            model, self.execution, kind, self.device, own.compute, autocast=cast, rated=self.rated
+        )
 
     def times(
         self,
@@ -82,13 +93,13 @@ class ModelWork:
         efficiency: float,
         recompute: Recompute,
         launched: bool,
-        eight: float = 1.0,
+        shares: Shares = WHOLE,
     ) -> tuple[LayerTime, ...]:
         """Of `model`, which is this one or a part of it, as `layer_times` has it; each once."""
         if device is not None and self.execution.cuda_graphs:
             device, launched = floor_of(device, self.execution), False
         dtype = self.precision.compute
-        own = (samples, dtype, efficiency, recompute, launched, eight, device, model)
+        own = (samples, dtype, efficiency, recompute, launched, shares, device, model)
         if isinstance(samples, Many) or isinstance(efficiency, Many):
             return _times(*own)  # which are not looked up: they are equal to no others
         return self._times.known(_times, *own)
@@ -205,9 +216,8 @@ class Pace:
             least = max(device.launch_overhead, self.least)
             device = replace(device, launch_overhead=least) if self.least else device
         try:
-            return work.times(
-                model, device, samples, efficiency, self.recompute, self.launched, self._eight(kind)
-            )
+            own = self.recompute, self.launched, self._shares(kind)
+            return work.times(model, device, samples, efficiency, *own)
         except ValueError as error:
             raise Refused(str(error), ("model",)) from None
 
@@ -223,18 +233,19 @@ class Pace:
         found = fitted(f"{self._class_of(device)}.efficiency", device)
         return found or DEFAULT_EFFICIENCY
 
-    def _eight(self, kind: int) -> float:
-        """Share of that efficiency that products in 8 bits reach: all of one that is given, or is
-        fitted to whole steps."""
-        device, eight = self.kinds[kind], self.work.precision.compute == "fp8"
-        own = eight and self.compute.efficiency is None and self._kernelwise(device)
-        return PRODUCTS_SHARE if own else 1.0
+    def _shares(self, kind: int) -> Shares:
+        """What products in 8 bits and narrow ones reach of that efficiency: all of one that is
+        given, or is fitted to whole steps."""
+        device, dtype = self.kinds[kind], self.work.precision.compute
+        if self.compute.efficiency is not None or device is None or not self._kernelwise(device):
+            return WHOLE
+        return Shares(PRODUCTS_SHARE if dtype == "fp8" else 1.0, NARROW[device.generation])
 
     def _kernelwise(self, device: Device | None) -> bool:
         """Whether it is known what products alone reach on `device`."""
-        half = self.work.precision.compute in HALF
-        known = device is not None and device.generation in PRODUCTS
-        return self.work.execution.kernelwise and half and known
+        library = any(layer.library for layer in self.work.model.layers)
+        told = self.work.execution.kernelwise or library
+        return told and knows(device, self.work.precision.compute)
 
     @property
     def device_class(self) -> str:
@@ -253,18 +264,24 @@ def _times(
     efficiency: float,
     recompute: Recompute,
     launched: bool,
-    eight: float,
+    shares: Shares,
     device: Device | None,
     model: Model,
 ) -> tuple[LayerTime, ...]:
     """What tells them apart soonest comes first."""
     return layer_times(
-        model, device, dtype, samples, efficiency, recompute, floor=not launched, eight=eight
+        model, device, dtype, samples, efficiency, recompute, floor=not launched, shares=shares
     )
 
 
 def _sum(times: tuple[LayerTime, ...]) -> float:
     return added(t.forward + t.backward for t in times)
+
+
+def has_rates(device: Device | None, dtype: str) -> bool:
+    """Whether a transformer's kernels run at rates of their own on `device`, unless another share
+    of the peak is given."""
+    return knows(device, dtype)
 
 
 def fitted(name: str, device: Device | None) -> float:

@@ -151,6 +151,7 @@ class Layer:
                   forward and in backward; None: all that is moved is moved beside arithmetic
     pace          shares of the device's peak that attention in a kernel of its own reaches, forward
                   and backward; 0: it takes as long as what it moves; None: as products
+    library       its kernels are a hand-tuned library's, though nothing is said of them
     attended      its attention, where it has one that ranks can split a sequence for
     """
 
@@ -204,6 +205,7 @@ class Layer:
     pairs: float = 0.0
     streamed: tuple[float, float] | None = None
     pace: tuple[float, float] | None = None
+    library: bool = False
     attended: AttentionWork | None = None
 
     @cached_property

@@ -22,6 +22,7 @@ from dpsim.core.many import longest
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 from dpsim.models.eight_bits import CAST_BYTES, FUSED_CAST_BYTES, cast_elements, is_cast, rest_of
+from dpsim.models.execution import WIDE
 
 #: share of the dense peak that large training kernels reach when nothing has been measured.
 #: MegaScale (arXiv:2402.15627) trains at 55 % MFU and PaLM (arXiv:2204.02311) at 46 %, whole step
@@ -59,6 +60,21 @@ class PassWork(NamedTuple):
     streamed: float
 
 
+class Shares(NamedTuple):
+    """What some products reach of the share of the peak that wide ones in 16 bits do.
+
+    eight   products in 8 bits
+    narrow  elements of a sum at which half is reached (k in k / (k + narrow), over what `WIDE` ones
+            reach); 0: all are alike
+    """
+
+    eight: float = 1.0
+    narrow: float = 0.0
+
+
+WHOLE = Shares()
+
+
 @dataclass(frozen=True)
 class LayerTime:
     """Duration of one micro-batch's passes through one layer [s], what bounds them, and the share
@@ -85,12 +101,12 @@ def layer_times(
     recompute: Recompute,
     *,
     floor: bool = True,
-    eight: float = 1.0,
+    shares: Shares = WHOLE,
 ) -> tuple[LayerTime, ...]:
     """Durations of every layer for a micro-batch of `samples` samples.
 
-    `efficiency` is the share of the peak that is reached, and products in 8 bits reach `eight` of
-    that share.
+    `efficiency` is the share of the peak that is reached, of which `shares` has what some products
+    do.
     `floor`: kernels take the device's launch overhead at least; not where the host's launches are
     played by themselves (dpsim/compile/host.py).  Raises ValueError where a layer states no
     duration and there is no device to derive one from.
@@ -99,8 +115,8 @@ def layer_times(
         device = replace(device, launch_overhead=0.0)
     if device is None:
         return tuple(_layer_time(layer, None, samples, recompute) for layer in model.layers)
-    rest = Roofline(device, rest_of(dtype), efficiency)
-    cast = Roofline(device, dtype, efficiency, eight)
+    rest = Roofline(device, rest_of(dtype), efficiency, shares._replace(eight=1.0))
+    cast = Roofline(device, dtype, efficiency, shares)
     return tuple(
         _layer_time(layer, cast if is_cast(layer, dtype) else rest, samples, recompute)
         for layer in model.layers
@@ -119,20 +135,20 @@ def beyond_peak(model: Model, dtype: str) -> float:
 
 @dataclass(frozen=True)
 class Roofline:
-    """A device that computes in `dtype` and reaches the share `efficiency` of its peak; products in
-    8 bits reach `eight` of that share."""
+    """A device that computes in `dtype` and reaches the share `efficiency` of its peak, or what
+    `shares` says of it."""
 
     device: Device
     dtype: str
     efficiency: float
-    eight: float = 1.0
+    shares: Shares = WHOLE
 
     def bound(
         self, flop: float, elements: float, parameters: float, kernels: int, pairs: float = 0.0
     ) -> tuple[float, str]:
         """What one pass takes [s], and what bounds it; `pairs` of the FLOP are attention's."""
         moved = elements * working_bytes(self.dtype) + parameters * DTYPE_BYTES[self.dtype]
-        attention = pairs * (self.peak * self.eight / self.peak_of_rest - 1.0)
+        attention = pairs * (self.peak * self.shares.eight / self.peak_of_rest - 1.0)
         times = {
             "compute": (flop + attention) / self.reached,
             "memory_bandwidth": moved / self.device.memory_bandwidth,
@@ -164,7 +180,7 @@ class Roofline:
     @property
     def reached(self) -> float:
         """What products do reach [FLOP/s]."""
-        return self.peak * self.efficiency * self.eight
+        return self.peak * self.efficiency * self.shares.eight
 
     @property
     def peak_of_rest(self) -> float:
@@ -176,7 +192,7 @@ class Roofline:
         if self.dtype == rest_of(self.dtype):
             return 0.0, 0.0
         ahead, back = cast_elements(layer, samples)
-        if layer.streamed is None:
+        if layer.streamed is None or layer.library:
             return 0.0, back * FUSED_CAST_BYTES / self.device.memory_bandwidth
         each = CAST_BYTES / self.device.memory_bandwidth
         return ahead * each, back * each
@@ -228,6 +244,20 @@ def _at_once(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, f
     return forward, backward + unpacked, bound
 
 
+def _narrowed(layer: Layer, samples: float, half: float) -> tuple[float, float]:
+    """How many times as long forward's and backward's products take as with wide sums: forward sums
+    over a matrix's inputs, its gradient of inputs over its outputs, that of weights over tokens."""
+    shapes = [t.shape for t in layer.tensors if len(t.shape) == 2 and not t.name.endswith("bias")]
+    weights = float(sum(rows * columns for rows, columns in shapes))
+    if not half or not weights:
+        return 1.0, 1.0
+    tokens = (layer.forward_flop - layer.pairs) * samples / (2.0 * weights)
+    wide = 1.0 + half / WIDE
+    ahead = sum(rows * (columns + half) for rows, columns in shapes) / weights / wide
+    inputs = sum(columns * (rows + half) for rows, columns in shapes) / weights / wide
+    return ahead, (inputs + (1.0 + half / max(tokens, 1.0)) / wide) / 2.0
+
+
 def _one_by_one(
     layer: Layer, roofline: Roofline, samples: float, streamed: tuple[float, float]
 ) -> tuple[float, float, str]:
@@ -235,8 +265,10 @@ def _one_by_one(
     pace = layer.pace or (None, None)
     padded, share = _padded(layer)
     pairs, unpacked = layer.pairs * samples, roofline.unpacking(layer)
+    longer = _narrowed(layer, samples, roofline.shares.narrow)
     ahead = PassWork(
-        layer.forward_flop * samples + padded, pairs, pace[0], layer.forward_bytes * samples,
+        pairs + (layer.forward_flop * samples - pairs) * longer[0] + padded,
+        pairs, pace[0], layer.forward_bytes * samples,
         streamed[0] * samples + layer.cast_weights,
     )  # fmt: skip
     forward, bound = roofline.one_by_one(ahead, layer.parameters, layer.kernels)
@@ -244,7 +276,8 @@ def _one_by_one(
     if layer.detached:
         return forward, 0.0, bound
     back = PassWork(
-        layer.backward_flop * samples + share * padded, 2 * pairs, pace[1],
+        2 * pairs + (layer.backward_flop * samples - 2 * pairs) * longer[1] + share * padded,
+        2 * pairs, pace[1],
         layer.backward_bytes * samples,
         streamed[1] * samples + layer.cast_weights,
     )  # fmt: skip

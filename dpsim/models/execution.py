@@ -1,7 +1,8 @@
 """How a model's kernels are made and issued: eagerly, compiled, in captured graphs.
 
-Where this is said, kernels run one after the other: products at the rate that products reach, flash
-attention at its own, and what else there is as fast as it streams through memory.
+Kernels run one after the other: products at the rate that products reach, flash attention at its
+own, and what else there is as fast as it streams through memory.  Where nothing is said, that holds
+of transformers in 16 and 8 bits on devices whose products were measured (`PRODUCTS`).
 """
 
 from __future__ import annotations
@@ -17,9 +18,16 @@ from dpsim.models.huggingface import Attention
 HALF = ("bf16", "fp16", "fp8")
 #: shares of the dense 16-bit peak that large matrix products reach on devices of a generation, in
 #: training: medians of measured shapes with 4,096 and more columns (ai-dynamo/aiconfigurator,
-#: Apache-2.0: A100 0.77, H100 0.78, B200 0.65, L40S 0.57) times what a loop of many milliseconds
-#: keeps of that (stas00/ml-engineering's best shapes; SimuMax's loops on A100 and B200)
-PRODUCTS = {"ampere": 0.74, "ada": 0.57, "hopper": 0.71, "blackwell": 0.52}
+#: Apache-2.0: A100 0.77, H100 0.78, B200 0.65, L40S 0.57), which are bursts, times what loops
+#: keep of that (A100 0.93, H100 0.91: MooreThreads/SimuMax's loops, stas00/ml-engineering's best
+#: shapes; B200 0.80, all layouts), times 0.98 for gradients of weights, a third of all products,
+#: which are 5 % slower (SimuMax on A100)
+PRODUCTS = {"ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.52}
+#: elements of a sum at which products reach half of what they reach of very long ones: kh of
+#: k / (k + kh), fitted to the same tables of ai-dynamo/aiconfigurator (A100 140, L40S 138, H100 159
+#: and H200 142, B200 61, B300 34, GB200 44, GB300 62).  `PRODUCTS` are of sums of `WIDE` elements
+NARROW = {"ampere": 140.0, "ada": 138.0, "hopper": 150.0, "blackwell": 50.0}
+WIDE = 4096.0
 #: shares of it that causal attention reaches forward and backward, with 2.5 times forward's FLOP in
 #: backward.  flash: Dao, arXiv:2307.08691, and SimuMax's kernels on A100; Shah et al.,
 #: arXiv:2407.08608 (H100: 35 to 40 %).  flash3: the same, and its tables at 4,096 tokens and more.
@@ -43,8 +51,9 @@ class Execution:
 
     compile      true: torch.compile, whose kernels do what neighbours compute element by element at
                  once; false: torch runs every operation by itself; left out: the kernels of a
-                 hand-tuned library, as the models' rules count them, and one share of the peak for
-                 all that a layer does.  Transformers only
+                 hand-tuned library, which move as much as compiled ones; where products were not
+                 measured (before Ampere, in 32 bit) and with compute.efficiency one share of the
+                 peak for all that a layer does.  Transformers only
     cuda_graphs  a step is captured once and replayed: the host issues it as a whole, and a kernel
                  takes 1.3 us at least
     """
@@ -72,13 +81,15 @@ def executed(
     dtype: str,
     *,
     autocast: bool = False,
+    rated: bool = False,
 ) -> Model:
     """`model` whose layers are run as `execution` says, in `dtype` on `device`, where products are
-    cast to by `autocast`; the same model where nothing is said.  Raises Refused where that is not
+    cast to by `autocast`; by a hand-tuned library where nothing is said and it is known how fast
+    products are (`rated`: and may be told), else the same model.  Raises Refused where that is not
     counted."""
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:
-        return model
+        return _by_library(model, kind, device) if rated and knows(device, dtype) else model
     if any(layer.forward is not None for layer in model.layers):
         message = "the layers state their durations, however kernels are made; leave it out"
         raise Refused(message, ("execution", "compile"))
@@ -91,6 +102,29 @@ def executed(
     pace = _pace(kind, device.generation if device else "other")
     compiled = bool(execution.compile)
     layers = (_layer(layer, pace, compiled=compiled, autocast=autocast) for layer in model.layers)
+    return replace(model, layers=tuple(layers))
+
+
+def knows(device: Device | None, dtype: str) -> bool:
+    """Whether it is known what products in `dtype` reach on `device`."""
+    return device is not None and device.generation in PRODUCTS and dtype in HALF
+
+
+def _by_library(model: Model, kind: str, device: Device | None) -> Model:
+    """`model` whose layers are a hand-tuned library's kernels, which move what a compiler's do
+    (fused norms, residuals, rotary positions, activations and losses: NVIDIA/TransformerEngine,
+    NVIDIA/Megatron-LM megatron/core/fusions, linkedin/Liger-Kernel); the same model where not all
+    layers of its blocks are counted."""
+    inside = [layer for layer in model.layers if layer.unit]
+    timed = any(layer.forward is not None for layer in model.layers)
+    if timed or not inside or any(layer.compiled_kernels is None for layer in inside):
+        return model
+    pace = _pace(kind, device.generation if device else "other")
+    layers = []
+    for layer in model.layers:
+        own = _layer(layer, pace, compiled=True, autocast=False)
+        launches = layer.kernels, layer.backward_kernels
+        layers.append(replace(own, kernels=launches[0], backward_kernels=launches[1], library=True))
     return replace(model, layers=tuple(layers))
 
 

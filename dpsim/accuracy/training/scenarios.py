@@ -23,6 +23,7 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
+from dpsim.cases.work import has_rates
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.fabrics.torus import Torus
@@ -103,14 +104,12 @@ def measured_case(
         "engine": "vectorised",
         "compute": dict(compute or {}),
     }
-    loaded = load(data, Path(), row.text("row_id") or f"line {row.line}")
-    case = shared(Case(loaded.scenario, Path()), data)
+    data["model"] = _attending(row, model, data, notes)
+    named = row.text("row_id") or f"line {row.line}"
+    case = shared(Case(load(data, Path(), named).scenario, Path()), data)
     step_time, time = _measured(row, case)
-    label = strategy["kind"] + mesh.label
-    told_here = tuple(notes)
-    return MeasuredCase(
-        row, case, data, step_time, time, label, (*told_here, *chosen.notes), told_here
-    )
+    label, here = strategy["kind"] + mesh.label, tuple(notes)
+    return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
 
 
 def shared(case: Case, data: Mapping[str, Any]) -> Case:
@@ -150,6 +149,19 @@ def _execution(row: TrainingRow, model: ModelChoice) -> dict[str, Any]:
     return {**again, "execution": found[0]} if found and known else again
 
 
+def _attending(
+    row: TrainingRow, model: ModelChoice, data: Mapping[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    """The section of `model` with the kernel that attention had when it was run, where kernels
+    count: shares of the peak that are fitted to whole steps have it in them."""
+    device = load_machine(data["cluster"]["machine"]).device
+    if model.language and has_rates(device, data["precision"]["compute"]):
+        for keys, more in told(vocabulary().attention, date_of(row), row.text):
+            notes += more
+            return {**model.data, **keys}
+    return model.data
+
+
 # -- the sections of a scenario -------------------------------------------------------------------
 
 
@@ -178,7 +190,7 @@ def _adapted(row: TrainingRow, found: ModelChoice, notes: list[str]) -> ModelCho
         return found
     if not found.language:
         raise Refused(f"adapters of {row.text('model')[:60]!r} are not read")
-    known = "huggingface" in found.data
+    known = "huggingface" in found.data or found.data.get("family") == "llama"
     targets = list(_ATTENTION if known else _STAND_IN_ATTENTION)
     adapters: dict[str, Any] = {"kind": "lora", "rank": 16, "targets": targets}
     if words[1]:

@@ -14,7 +14,7 @@ order in which the host allocates:
 
 FSDP1 (torch/distributed/fsdp/_runtime_utils.py) gathers straight into the unsharded parameters, so
 it has no buffers beside them.  The loss is outside the model: while it is fullest, backward of the
-root has not begun, and nothing has been prefetched.
+root, or of a unit that holds the head, has not begun, and nothing has been prefetched.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def _gathered(how: Sharding, job: Job, groups: Sequence[Group]) -> tuple[list[fl
             before += own
         left = whole or how.after * (before if stays else before - own)
         forward[i] += left + own * ((not stays) + how.buffers)
-        backward[i] += left + (own + ahead) * (not stays)
+        loss = bool(job.model.layers[i].logits)
+        backward[i] += left + (own + ahead) * (not stays and not loss)
     return forward, backward
 
 
@@ -140,7 +141,7 @@ def _unsharded(job: Job, groups: Sequence[Group]) -> tuple[list[float], list[flo
             total = 0.0
             for i in sorted(place.keys() & set(group.layers), key=place.__getitem__):
                 total += own[i]
-                found[i] += total
+                found[i] += total - own[i] * bool(job.model.layers[i].logits)
     return found, own
 
 
