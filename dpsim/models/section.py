@@ -24,7 +24,7 @@ from dpsim.models.recorded import model_of
 from dpsim.models.recording import parse, same_device
 from dpsim.models.text_lengths import varying
 from dpsim.models.tuning import Tunable
-from dpsim.models.zoo import expanded, zoo_names
+from dpsim.models.zoo import check_name, expanded, zoo_names
 
 Parameters = Annotated[int, Check(0, 10**13)]
 
@@ -306,17 +306,6 @@ def bundled_models() -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(".json") for name in files if name.endswith(".json")))
 
 
-def _check_name(name: str) -> None:
-    """Refused, with what is near, for a `name` that is like a model's and is none."""
-    known = [*bundled_models(), *zoo_names(), *plugins.names("models")]
-    last = name.rpartition("/")[2]
-    if name in plugins.names("models") or unknown.not_modelled(last):
-        return
-    if near := unknown.did_you_mean(last, known):
-        said = f"no model {name[:60]!r}; {near}; dpsim show models lists them"
-        raise Refused(said, ("name",))
-
-
 class ModelSource(Mark):
     """Marks the field: which kind of model section it is follows from its keys."""
 
@@ -348,7 +337,7 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
     if "name" in data:
         if data["name"] in bundled_models():
             return _configured(data, file=file)
-        _check_name(str(data["name"]))
+        check_name(str(data["name"]), plugins.names("models"), bundled_models())
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
     if "traced" in data:
