@@ -178,7 +178,8 @@ def test_every_epoch_fills_the_loader_again() -> None:
     once, kept = fed(given).input, fed({**given, "persistent": True}).input
     assert once is not None
     assert kept is not None
-    assert once.epoch_s == pytest.approx(15 + 4)
+    assert (once.epoch_s, kept.epoch_s) == pytest.approx((15 + 4, 15))
+    assert once.starts == kept.starts
     assert (once.first_batch_s, kept.first_batch_s) == pytest.approx((7, 3))
 
 
@@ -474,6 +475,14 @@ def test_the_beginnings_of_epochs_are_part_of_a_run() -> None:
     assert point.run.time_s == pytest.approx(10 * 15)
 
 
+@pytest.mark.parametrize(("persistent", "starts"), [(False, 10), (True, 1)])
+def test_workers_that_stay_start_once_in_a_run(persistent: bool, starts: int) -> None:
+    given = {**TORCH, "samples": 6, "start": "4 s", "persistent": persistent}
+    point = fed(given, training={"epochs": 10, "samples_per_epoch": 6})
+    assert point.run is not None
+    assert point.run.time_s == pytest.approx(10 * 15 + starts * 4)
+
+
 def test_a_step_of_synthetic_data_sets_the_level_below_the_loader() -> None:
     slow = {**TORCH, "decode": "8 s"}
     measured = {"calibrate": {"step_time": "1 s", "synthetic": True}}
@@ -535,11 +544,12 @@ def test_a_timed_loader_feeds_a_scenario(tmp_path: Path, monkeypatch: pytest.Mon
     [
         ({"rate": "0 images/s"}, r"input\.rate: .*0"),
         ({"rate": "-5 images/s"}, r"input\.rate: .*no throughput"),
+        ({"rate": "5 tokens/s"}, r"input\.rate: .*have no tokens"),
         ({"limiting": True}, r"input\.limiting: by how much"),
         ({}, "input: needs loader"),
         ({"workers": 8}, r"input\.loader: is missing; one of dali, streaming, tf_data"),
         ({**TORCH, "decode": "photo"}, r"input\.decode\.time: 'photo'"),
-        ({"loader": "tf_data", "decode": "photograph"}, r"input\.decode: .*of torch and dali"),
+        ({"loader": "tf_data", "decode": "photograph"}, r"input\.decode: .*not known of this"),
         ({"loader": "petastorm"}, r"input\.loader: no 'petastorm' in loaders"),
         ({**TORCH, "workers": -1}, r"input\.workers: -1 is not in 0"),
         ({**TORCH, "samples": 0}, r"input\.samples: 0 is not in 1"),

@@ -226,7 +226,7 @@ def test_killed_ranks_come_out_as_dpsim_says(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.syspath_prepend(str(FOLDER / "kills"))
     import kills
 
-    record = json.loads((FOLDER / "results" / "kills-31337.json").read_text())
+    record = json.loads((FOLDER / "results" / "kills-90417.json").read_text())
     assert len(record["histories"]) == 20
     for one in record["histories"]:
         gaps = one["gaps"][: len(one["gaps"]) - 1]

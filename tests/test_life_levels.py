@@ -13,7 +13,7 @@ import pytest
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, read, to_data
 from dpsim.life.abreast import live
-from dpsim.life.course import Course
+from dpsim.life.course import SAVE, STARTUP, Course
 from dpsim.life.failures import Hazard
 from dpsim.life.halts import Halt, Halts
 from dpsim.life.history import life_of
@@ -24,7 +24,8 @@ from dpsim.planning.knobs import knob_of
 from dpsim.predict import lived
 from dpsim.predict.point import Point
 from dpsim.report import lived as telling
-from tests.test_life import drawn, of, plain
+from dpsim.report.pages.lived import seen
+from tests.test_life import conserved, drawn, of, plain
 
 #: nothing but what a test adds breaks within its run, which takes 100,000 s of steps
 RARE: dict[str, Any] = {"node": {"mtbf": "10000 d"}, "runs": 30, "during": "running"}
@@ -92,7 +93,12 @@ def test_a_run_of_many_levels_is_told_in_stretches() -> None:
     course = plain(Outage(60.0, 30.0, 10.0), levels=levels, productive=1e5)
     told, runs = life_of(course, 0), live(course, 1)
     assert told.end == pytest.approx(runs.times[0], rel=1e-9)
-    assert len(told.spells) < 1000
+    assert len(told.spells) < 1500
+    conserved(told.spells, told.end)
+    quiet = life_of(replace(course, hazards=()), 0)  # stops lie all along it, not at its end
+    saving = [one for one in quiet.spells if one.label == "checkpoint_save"]
+    half = sum(one.end - one.begin for one in saving if one.end < quiet.end / 2)
+    assert half == pytest.approx(quiet.seconds[SAVE] / 2, rel=0.1)
 
 
 # -- by hand --------------------------------------------------------------------------------------
@@ -282,3 +288,18 @@ def test_how_well_a_rate_is_known_is_told_by_the_first_interruptions(
         ends.append((point.run.low_s, point.run.high_s))
     assert ends[0] != ends[1]
     assert ends[0] == pytest.approx(ends[1], rel=0.02)
+
+
+def test_a_page_draws_short_stops_and_steps_together() -> None:
+    """30,000 stops of 20 ms, 20 s apart, hide no step, and what lasts is drawn."""
+    levels = (Halt(20.0, 0.02), Halt(9000.0, 600.0))
+    course = plain(Outage(60.0, 900.0, 10.0), levels=levels, productive=2e5)
+    told = life_of(course, 0)
+    drawn_ = seen(told)
+    conserved(drawn_, told.end)
+    assert len(drawn_) < 600
+    shown = {label: sum(one.end - one.begin for one in drawn_ if one.label == label)
+             for label in ("step", "checkpoint_save", "initialization")}  # fmt: skip
+    assert shown["step"] == pytest.approx(told.seconds[0], rel=0.03)
+    assert shown["checkpoint_save"] == pytest.approx(told.seconds[SAVE], rel=0.05)
+    assert shown["initialization"] == pytest.approx(told.seconds[STARTUP], rel=0.1)

@@ -195,8 +195,7 @@ def predicted(setup: Setup, known: Own, factors: np.ndarray, place: Path) -> flo
     (point,) = dpsim.predict(load(scenario, place, "set-up")).points
     assert point.input is not None
     assert point.input.epoch_s is not None
-    later = point.input.epoch_s - (start if setup.persistent else 0.0)
-    return point.input.epoch_s + (setup.epochs - 1) * later
+    return (start if setup.persistent else 0.0) + setup.epochs * point.input.epoch_s
 
 
 def simple(setup: Setup, factor: float) -> float:

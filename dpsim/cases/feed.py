@@ -176,7 +176,7 @@ class Feed:
     def _epoch(
         self, pace: Preparing, own: Sequence[float]
     ) -> tuple[tuple[float, ...], float | None, float]:
-        """The first starts, a whole epoch and the wait at its beginning [s]."""
+        """The first starts of all, a later epoch and the wait at its beginning [s]."""
         loader = self.made.loader
         start = loader.start if loader else 0.0
         steps = self.steps_of_epoch
@@ -191,8 +191,14 @@ class Feed:
             last += (
                 (steps - count) * (last - fed.ends[middle * self.made.micro - 1]) / (count - middle)
             )
-        gap = starts[0] - (start if getattr(loader, "persistent", False) else 0.0)
-        return starts[:SHOWN], last, gap
+        once = self.once
+        return starts[:SHOWN], last - once, starts[0] - once
+
+    @property
+    def once(self) -> float:
+        """What passes until workers that stay from epoch to epoch work, in the first one [s]."""
+        loader = self.made.loader
+        return loader.start if loader and getattr(loader, "persistent", False) else 0.0
 
     @property
     def steps_of_epoch(self) -> int | None:

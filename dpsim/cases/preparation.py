@@ -20,6 +20,7 @@ from dpsim.compile.loaders import Loader, Supply
 from dpsim.core.arrays import Array
 from dpsim.core.lean import dataclass
 from dpsim.core.places import below
+from dpsim.core.record import Refused
 from dpsim.describe.sections import Input
 from dpsim.machines.machine import Machine
 from dpsim.variability import read_numbers
@@ -260,6 +261,9 @@ class Preparation:
         assert isinstance(self.given, Input)
         assert self.given.rate is not None
         value, unit = self.given.rate
+        if unit == "tokens" and self.tokens == 1:
+            message = "this model's samples have no tokens; write it in samples/s"
+            raise Refused(message, ("input", "rate"))
         samples = sum(self.counts[: self.per_node]) * (self.tokens if unit == "tokens" else 1)
         return Preparing(samples / value / max(self.counts), "rate", 0.0, 0.0)
 

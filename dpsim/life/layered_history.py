@@ -34,6 +34,8 @@ from dpsim.life.staged import CORRUPTS, FOUND, SEEN, SLOWS, WINDOW, Onsets
 NEVER = math.inf
 #: stops before the next event beyond which they are one stretch of the timeline
 _MANY = 512
+#: parts in which it is told: its stops, and what is lost of it, lie about where they are
+_PARTS = 32
 #: what ends a stretch, beside what comes at a time of its own
 _BROKE, _CAME = -1, -2
 
@@ -300,15 +302,27 @@ def _leap(of: LayeredPlayed, speed: float, rate: float) -> Generator[Any, Any, i
     of._worked(begin, steps, [])
     of.seconds[SAVE] -= other
     of.seconds[EVALUATION] += other
-    last = of.spells.pop()
-    first = last.end - saving - other
-    of.spells += [last._replace(end=first), Spell(first, first + saving, LABELS[SAVE], 0.0),
-                    Spell(first + saving, last.end, LABELS[EVALUATION], 0.0)]  # fmt: skip
+    of.spells += _spread(of.spells.pop(), steps, saving, other)
     if over:
         return None
     if not ends.processed:
         return _CAME
     return timer if comes < due else _BROKE
+
+
+def _spread(whole: Spell, steps: float, saving: float, other: float) -> list[Spell]:
+    """A stretch of so many seconds of steps, checkpoints and evaluations, told in equal parts."""
+    found, at, each = list[Spell](), whole.begin, (whole.end - whole.begin) / _PARTS
+    for left in range(_PARTS - 1, -1, -1):
+        done, end = whole.done - steps * left / _PARTS, whole.end - left * each
+        stops = (saving / _PARTS, LABELS[SAVE]), (other / _PARTS, LABELS[EVALUATION])
+        ends = [(end - sum(one for one, _ in stops), whole.label)]
+        ends += [(end - stops[1][0], stops[0][1]), (end, stops[1][1])]
+        for until, label in ends:
+            if until > at:
+                found.append(Spell(at, until, label, done))
+                at = until
+    return found
 
 
 _NAMES = ("begin", "failure", "swap", "growth", "lost", "on", "preempted", "maintained",

@@ -89,7 +89,8 @@ class FedStep:
     limit            what the loader would be limited by: workers, cores, storage or its rate
     starts           of the first steps, from the moment at which the first batch is asked for [s]
     first_batch_s    until the first step of an epoch [s]; the gap between epochs
-    epoch_s          a whole epoch with its beginning [s]; None where epochs do not end
+    epoch_s          a whole epoch with its beginning [s], the second where workers stay; None where
+                     epochs do not end
     needed_per_s     samples a second and node without which steps would wait
     reached_per_s    samples a second and node that the loader makes, left to itself
     cores            of a node that preparing what is needed keeps busy, beside those that train;

@@ -157,7 +157,7 @@ def _between_epochs(case: Case, point: Point, steps: int) -> float:
     if case.feed is None or fed is None or fed.epoch_s is None:
         return 0.0
     each = case.feed.steps_of_epoch or 1
-    return -(-steps // each) * max(fed.epoch_s - each * point.step_time_s, 0.0)
+    return case.feed.once + -(-steps // each) * max(fed.epoch_s - each * point.step_time_s, 0.0)
 
 
 def _lasting(case: Case, need: Need, seconds: float, low: float, high: float) -> TrainingRun:

@@ -44,6 +44,7 @@ def print_blame(found: Blame, console: Console) -> None:
         [name_of(one.cause), show(one.loss_s, "s"), percent(one.loss_s / found.loss_s),
          show(one.step_time_without_s, "s")]
         for one in found.causes
+        if abs(one.loss_s) > 1e-9 * found.loss_s  # less is rounding
     ]  # fmt: skip
     headers = ("lost to", "time", "share", "step without")
     console.print(table(headers, rows, left=("lost to",)))

@@ -126,7 +126,7 @@ class Loader:
     prefetch      batches that are made ahead: see each loader
     decode        what preparing a sample takes one core: a time, or
                   `{mean: 8 ms, kind: lognormal, spread: 0.5}` (`time:` is multiplied),
-                  or `photograph`: a time is assumed, and the interval is wider (torch, dali)
+                  or `photograph`: a time is assumed, and the interval is wider (not tf_data)
     sample_bytes  what is read for a sample
     token_bytes   instead, of a text that was tokenised into shards: 2 or 4 for each token of a
                   sample
@@ -179,7 +179,7 @@ class Loader:
         if self.mixture is not None:
             self._check_mixture()
         if self.assumed and self.photograph is None:
-            message = "what a photograph takes is known of torch and dali only; give a time"
+            message = "what a photograph takes is not known of this loader; give a time"
             raise Refused(message, ("decode",))
         if self.token_bytes and self.sample_bytes:
             raise Refused("says the same as sample_bytes; leave one out", ("token_bytes",))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from dpsim.compile.loaders import READ, Loader, Supply
+from dpsim.compile.loaders.torch import Torch
 from dpsim.core import units
 from dpsim.core.record import Check, Flag, Refused, record
 
@@ -18,6 +19,9 @@ class Sharded(Loader):
     read_size   of one request to the storage
     persistent  workers stay from epoch to epoch; `start` then passes once
     """
+
+    #: its workers decode as DataLoader's do
+    photograph: ClassVar[float | None] = Torch.photograph
 
     shards: Annotated[int, Check(1, 10**9)] | None = None
     shuffle: Annotated[int, Check(0, 10**9)] = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dpsim.life.spells import Life
+from dpsim.life.spells import Life, Spell
 from dpsim.predict.lived import told
 from dpsim.predict.point import Point
 from dpsim.report import figures
@@ -18,8 +18,8 @@ from dpsim.report.text import duration, percent, ranks
 if TYPE_CHECKING:
     from dpsim.predict.prediction import Prediction
 
-#: spells of a run that a page holds
-MOST_SPELLS = 4000
+#: of a run, the share below which spells are drawn together: a page holds no more of them
+LEAST = 1.0 / 4000
 
 
 def life_charts(prediction: Prediction) -> Iterator[Chart]:
@@ -33,10 +33,7 @@ def life_charts(prediction: Prediction) -> Iterator[Chart]:
     case, largest = max(pairs, key=lambda pair: pair[1].ranks)
     one = told(case, largest)
     if one is not None:
-        spec = _run(one)
-        about = f"One drawn run on {ranks(largest.ranks)}"
-        more = "" if spec["end"] >= one.end else f": its first {duration(spec['end'])}"
-        yield Chart("drawn", about + more, spec)
+        yield Chart("drawn", f"One drawn run on {ranks(largest.ranks)}", _run(one))
 
 
 def _bars(points: list[Point], title: str) -> Spec:
@@ -60,8 +57,35 @@ def _bars(points: list[Point], title: str) -> Spec:
     }
 
 
+def seen(one: Life) -> list[Spell]:
+    """The spells of a run as they are drawn: neighbours that are too short to be seen are one, with
+    the label that most of it has, so that thousands of short stops do not hide what lies between
+    them."""
+    found: list[Spell] = []
+    some: dict[str, float] = {}
+
+    def close(end: float) -> None:
+        if some:
+            most = max(some, key=lambda label: some[label])
+            begin = found[-1].end if found else 0.0
+            if found and found[-1].label == most:
+                begin = found.pop().begin
+            found.append(Spell(begin, end, most, 0.0))
+            some.clear()
+
+    for spell in one.spells:
+        length = spell.end - spell.begin
+        if length >= LEAST * one.end:
+            close(spell.begin)
+        some[spell.label] = some.get(spell.label, 0.0) + length
+        if sum(some.values()) >= LEAST * one.end:
+            close(spell.end)
+    close(one.end)
+    return found
+
+
 def _run(one: Life) -> Spec:
-    spells = one.spells[:MOST_SPELLS]
+    spells = seen(one)
     there = {spell.label for spell in spells}
     kinds = [key for key in KINDS if key in there]
     factor, unit = figures.time_scale([spells[-1].end], long=True)
