@@ -350,3 +350,12 @@ def test_the_head_of_images_follows_the_file() -> None:
            "num_attention_heads": 12, "intermediate_size": 3072, "image_size": 224}  # fmt: skip
     assert read(vit, None).parameters == 86_389_248  # with its pooler
     assert read(vit, None, head="classification").parameters == 86_567_656
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("gpt-2", "gpt2"), ("meta-llama/Llama-3-8B", "llama-3-8b"), ("resnet51", "resnet")],
+)
+def test_a_name_that_is_nearly_a_models_is_refused_with_it(name: str, near: str) -> None:
+    with pytest.raises(Refused, match=rf"no model '{name}'; did you mean '{near}'\?"):
+        make({"name": name}, file=True)
