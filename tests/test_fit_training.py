@@ -64,13 +64,12 @@ def test_a_score_is_the_width_and_twenty_times_what_lies_outside() -> None:
     assert _fit_intervals.scores(logs, *ends) == pytest.approx([0.5, 0.5 + 4.0, 0.5 + 6.0])
 
 
-def test_a_kind_that_few_sources_tell_of_is_another_cause() -> None:
-    rows = [{"class": "volta.fp32", "parameters": 1e8, "source": f"s{k}"} for k in range(4)] + [
-        {"class": "volta.half", "parameters": 1e8, "source": f"s{k}"} for k in range(2)
-    ]
-    causes = _fit_intervals.uncalibrated(rows, _fit_intervals.sources_of(rows))
-    assert list(causes["known"].above) == [1.0] * 4 + [0.0] * 2
-    assert list(causes["few"].above) == [0.0] * 4 + [1.0] * 2
+def test_each_way_in_which_a_level_is_known_is_a_cause() -> None:
+    rows = [{"level_kind": kind} for kind in ("kernels", "sequences", "kernels", "other")]
+    causes = _fit_intervals.uncalibrated(rows)
+    assert list(causes["kernels"].above) == [1.0, 0.0, 1.0, 0.0]
+    assert list(causes["sequences"].below) == [0.0, 1.0, 0.0, 0.0]
+    assert sum(cause.above for cause in causes.values()) == pytest.approx([1.0] * 4)
 
 
 def test_the_share_of_peak_is_the_median_of_what_series_tell() -> None:

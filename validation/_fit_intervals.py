@@ -22,15 +22,13 @@ import numpy as np
 
 from dpsim.core.arrays import Array
 from dpsim.core.constants import Constant
-from dpsim.predict.uncertainty import SLOW
+from dpsim.predict.uncertainty import LEVELS, SLOW
 
 COVERED = 0.9
 #: what lies outside counts so many times its distance: 2 / (1 - COVERED)
 OUTSIDE = 2.0 / (1.0 - COVERED)
 #: over how much of a logarithm the corner of the score is rounded while it is minimised
 _ROUND = 0.02
-#: sources of a kind of device, dtype and size from which on its level of compute counts as known
-KNOWN = 4
 Row = Mapping[str, Any]
 Shape = Callable[[Array, float], Array]
 
@@ -81,11 +79,10 @@ def calibrated(rows: Sequence[Row]) -> Causes:
     }
 
 
-def uncalibrated(rows: Sequence[Row], sources: Mapping[str, set[str]]) -> Causes:
-    """Those of uncalibrated ones; `sources` of each kind of device, dtype and size."""
-    column = _columns(rows)
-    few = column(lambda r: float(len(sources[size_of(r)] - {r["source"]}) < KNOWN - 1))
-    known = {"known": Cause(1.0 - few, 1.0 - few), "few": Cause(few, few)}
+def uncalibrated(rows: Sequence[Row]) -> Causes:
+    """Those of uncalibrated ones, by how their level is known (`uncertainty.level_kind`)."""
+    kinds = np.array([row["level_kind"] for row in rows])
+    known = {name: Cause(*[1.0 * (kinds == name)] * 2) for name in LEVELS}
     return known | {"readings": _readings(rows)}
 
 
@@ -114,19 +111,6 @@ def machines_of(rows: Sequence[Row]) -> dict[str, set[str]]:
     for row in rows:
         found.setdefault(row["fabric"], set()).add(row["machine"])
     return found
-
-
-def sources_of(rows: Sequence[Row]) -> dict[str, set[str]]:
-    """Sources by kind of device, dtype and size of the model."""
-    found: dict[str, set[str]] = {}
-    for row in rows:
-        found.setdefault(size_of(row), set()).add(row["source"])
-    return found
-
-
-def size_of(row: Row) -> str:
-    """As `uncertainty.size_of` has it."""
-    return f"{row['class']}.{'large' if row['parameters'] > 1e9 else 'small'}"
 
 
 def _columns(rows: Sequence[Row]) -> Callable[[Callable[[Row], float]], Array]:
@@ -285,12 +269,13 @@ MEANINGS = {
     "batch": "factor per doubling of a rank's batch since the calibrated run",
     "level": "factor per root of the doublings of ranks and per e-fold by which a calibrated step "
     f"on sequences took longer than {SLOW:g} times its prediction",
-    "known": "factor around uncalibrated compute of kinds known from several sources",
+    "kernels": "factor around uncalibrated compute of transformers' kernels at rates of their own",
+    "sequences": "factor around uncalibrated compute of other models on sequences",
     "any": "factor around the time of a single collective",
     "latency": "factor by the share of its time that is latency, where it is all",
     "nodes": "factor between nodes",
     "unmeasured": "factor on kinds of link of which no machine was measured",
-    "few": "factor around uncalibrated compute of all other kinds",
+    "other": "factor around uncalibrated compute of images and all other samples",
 }
 
 

@@ -46,7 +46,7 @@ from dpsim.cases.variant import scaled
 from dpsim.core import csvfile
 from dpsim.core.errors import SimulationError
 from dpsim.core.record import Refused
-from dpsim.predict import shortened
+from dpsim.predict import shortened, uncertainty
 from dpsim.predict.player import Played
 
 #: factors on the time of all collectives at which step times are kept; in between they are linear
@@ -219,6 +219,7 @@ def _features(here: MeasuredCase) -> Known:
         "fabric": fabric_of(here),
         "strategy": here.strategy,
         "class": case.pace.device_class,
+        "level_kind": uncertainty.level_kind(case),
         "sample": case.model.sample,
         "parameters": case.model.parameters,
         "shares": max(case.shares),

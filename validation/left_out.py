@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
     figures: dict[str, Any] = {"errors": _errors([r for r in rows if r["kind"] == "calibrated"])}
     made = {}
-    every = list(_left_out_rows.of_kind(rows, "uncalibrated"))
+    every = _left_out_rows.of_kind(rows, "uncalibrated")
     levels = [row for row in every if row["source"] not in SHARED]
     runs = list(_left_out_rows.of_kind(rows, "calibrated"))
     if runs:
@@ -88,26 +88,15 @@ def _training(rows: Sequence[Row], names: str, write: bool) -> dict[str, Any]:
         found, figures["calibrated"] = _judged(runs, causes, "source")
         made |= _constants(causes, found, runs, names)
     if levels:
-        sources = _fit_intervals.sources_of(every)
-        causes = _fit_intervals.uncalibrated(levels, sources)
+        causes = _fit_intervals.uncalibrated(levels)
         found, figures["uncalibrated"] = _judged(levels, causes, "source")
-        made |= _by_kind(_constants(causes, found, levels, names), sources)
+        told = _constants(causes, found, levels, names)
+        made |= {f"compute.{name}": constant for name, constant in told.items()}
     if write:
         kept = {k: c for k, c in shipped("training").items() if not k.startswith("interval.")}
         own = {f"interval.{name}": constant for name, constant in made.items()}
         save("training", HEADS["training"], kept | own)
     return figures
-
-
-def _by_kind(made: Mapping[str, Constant], sources: Mapping[str, set[str]]) -> dict[str, Constant]:
-    """The uncalibrated widths under the names of all kinds that enough sources tell of."""
-    found = {}
-    for end in ("fast", "slow"):
-        found[f"compute.{end}"] = made[f"few.{end}"]
-        for kind in sorted(sources):
-            if len(sources[kind]) >= _fit_intervals.KNOWN:
-                found[f"compute.{kind}.{end}"] = made[f"known.{end}"]
-    return found
 
 
 def _errors(rows: Sequence[Row]) -> dict[str, Any]:

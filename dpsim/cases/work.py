@@ -248,6 +248,11 @@ class Pace:
         return told and knows(device, self.work.precision.compute)
 
     @property
+    def at_rates(self) -> bool:
+        """Whether kernels run at rates of their own, not at one share of the peak."""
+        return self.compute.efficiency is None and self._kernelwise(self.site.device)
+
+    @property
     def device_class(self) -> str:
         """Generation of the machine's device and class of the dtype that it computes in:
         "volta.half"."""

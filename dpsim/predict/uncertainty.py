@@ -57,6 +57,8 @@ NETWORK_PRIOR = (0.85, 1.8)
 #: time of offloaded updates: dual-socket servers sustain 60 to 170 GB/s, where 100 are taken
 HOST_PRIOR = (0.6, 1.7)
 REPEATED = (0.97, 1.03)
+#: how the level of compute is known without calibration, of which runs tell (`level_kind`)
+LEVELS = ("kernels", "sequences", "other")
 #: parameters from which a model is large
 LARGE = 1e9
 Z90 = 1.645
@@ -204,14 +206,25 @@ def _within(causes: Causes, ends: tuple[float, float]) -> Causes:
 def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
     """By what factors the time of all compute may be off.
 
-    Without calibration that depends on what runs are known of such devices, dtypes and models.
+    Without calibration that depends on how its level is known (`level_kind`).
     """
     if calibrated:
         return 1.0 / _width("run.fast"), _width("run.slow")
-    known, name = shipped("training"), f"interval.compute.{size_of(case)}"
-    if f"{name}.fast" not in known:
-        name = "interval.compute"
-    return 1.0 / known[f"{name}.fast"].value, known[f"{name}.slow"].value
+    kind = level_kind(case)
+    kinds = (kind,) if kind in LEVELS else LEVELS
+    fast, slow = (max(_width(f"compute.{one}.{end}") for one in kinds) for end in ("fast", "slow"))
+    return 1.0 / fast, slow
+
+
+def level_kind(case: Case) -> str:
+    """How the level of compute is known without a measured step: from rates of `kernels`, or for
+    `sequences` or `other` samples, whose loaders nobody states, from whole runs on NVIDIA's devices;
+    `unknown`, and as wide as the widest, of all other devices."""
+    if case.pace.at_rates:
+        return "kernels"
+    if case.device is None or case.device.compute_capability == 0:
+        return "unknown"
+    return "sequences" if case.model.sample == "sequence" else "other"
 
 
 def size_of(case: Case) -> str:
