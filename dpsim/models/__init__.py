@@ -153,6 +153,7 @@ class Layer:
                   and backward; 0: it takes as long as what it moves; None: as products
     library       its kernels are a hand-tuned library's, though nothing is said of them
     attended      its attention, where it has one that ranks can split a sequence for
+    scan          heads and groups of a scan that hands a state on from token to token; None: none
     """
 
     name: Text
@@ -207,6 +208,7 @@ class Layer:
     pace: tuple[float, float] | None = None
     library: bool = False
     attended: AttentionWork | None = None
+    scan: tuple[int, int] | None = None
 
     @cached_property
     def parameters(self) -> int:
