@@ -169,7 +169,8 @@ def plans_summary(found: Sequence[MeasuredPlan]) -> Iterator[str]:
     yield "|---|---:|---:|---:|---:|"
     yield "| vTrain, as its authors say | 109 | 14.73 % | – | – |"
     after = [one.calibrated for one in found if one.calibrated]
-    for name, some in (("dpsim", [one.own for one in found]), ("dpsim, calibrated", after)):
+    before = [one.own for one in found]
+    for name, some in (("dpsim, in sample", before), ("dpsim, in sample, calibrated", after)):
         sizes = [abs(_error(one)) for one in some]
         if sizes:
             middle = percent(statistics.mean(sizes)), percent(statistics.median(sizes))

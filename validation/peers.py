@@ -16,7 +16,7 @@ capacity 1 with padding (every expert gets as much), `alltoall`, one dense block
 
 vTrain prints no prediction per run, only a mean over 109; its 62 runs in --training
 (published/training.csv) are listed with dpsim's errors alone, calibrated as `dpsim validate` does
-and uncalibrated.
+and uncalibrated.  fit_training.py has seen their three series: these errors are in sample.
 
 Nothing is fitted, and no constant of dpsim comes from the steps of TABLE; its widths of memory come
 from the dense runs' figures (memory.py).
