@@ -18,6 +18,12 @@ A block's feed-forward part is up to three layers of one unit:
   copy is applied to that product, as NVIDIA/Megatron-LM `megatron/core/transformer/moe/experts.py`
   does, so the last product's output is not kept).
 
+Recomputing these layers (`recompute: moe`) keeps the input of their norm, h, and does all else
+again in backward, tokens' exchanges too: Megatron's `--recompute-granularity selective
+--recompute-modules layernorm moe` (NVIDIA/Megatron-LM 00119989
+`megatron/core/transformer/moe/moe_layer.py`: `MoELayer.forward` is checkpointed from its shared
+experts and its router to what it combines), but for the norm of attention.
+
 Latent attention (DeepSeek-AI, arXiv:2405.04434, section 2.1): queries and keys of n + r elements,
 n without and r with a position, values of v; 2 a (n + r) + 2 a v FLOP per pair of tokens.  Traffic
 and what is kept follow from the widths of what stands between its products.
@@ -59,6 +65,7 @@ def router(
         activations=kept,
         activations_selective=kept,
         activations_op=kept,
+        activations_moe=float(tokens * h),
         inside=float(tokens * h),
         rms=float(tokens * h),
         replicated=kept,
@@ -86,6 +93,7 @@ def experts(
         activations=float(tokens * k * (h + 3 * m)),
         activations_selective=float(tokens * k * (h + 3 * m)),
         activations_op=float(tokens * k * m),
+        activations_moe=0.0,
         op_flop=2.0 * tokens * k * h * m,
         inside=float(tokens * k * (3 * m + h)),
         eager=float(tokens * k * (m + h)),
@@ -117,6 +125,7 @@ def shared(hidden: int, width: int, unit: str, tensors: tuple[Tensor, ...], toke
         activations=float(tokens * 3 * f),
         activations_selective=float(tokens * 3 * f),
         activations_op=float(tokens * f),
+        activations_moe=0.0,
         op_flop=2.0 * tokens * h * f,
         inside=float(tokens * (3 * f + h)),
         eager=float(tokens * f),

@@ -212,6 +212,7 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         activations=share(layer.activations),
         activations_selective=share(layer.activations_selective),
         activations_op=share(layer.activations_op),
+        activations_moe=layer.activations_moe and share(layer.activations_moe),
         inside=layer.inside / ranks,
         inside_bytes=layer.inside_bytes / ranks,
         eager=layer.eager / ranks,
