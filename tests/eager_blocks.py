@@ -17,7 +17,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 #: operations that move nothing, beside views
-_FREE = ("aten::empty", "aten::detach", "aten::_unsafe_view", "aten::scalar_tensor")
+_FREE = (
+    "aten::empty", "aten::new_empty", "aten::detach", "aten::_unsafe_view", "aten::scalar_tensor",
+)  # fmt: skip
 #: those whose traffic is that of products
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::_grouped", "aten::_scaled_dot_product_flash")
 
@@ -36,6 +38,8 @@ class Dispatched(TorchDispatchMode):
         if not views and not name.startswith(_FREE):
             read = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
             wrote = [x for x in tree_flatten(out)[0] if isinstance(x, torch.Tensor)]
+            if name == "aten::copy_":  # what is overwritten is not read
+                read = read[1:]
             size = sum(x.numel() * x.element_size() for x in (*read, *wrote))
             self.ops.append((name, size))
         return out
@@ -165,6 +169,69 @@ class Mixture(nn.Module):
         back[order] = torch.arange(order.shape[0], device=order.device)
         found = weighed[back].view(-1, self.chosen, x.shape[-1]).sum(1).to(x.dtype)
         return x + found.view_as(x)
+
+
+class Latent(nn.Module):
+    """Attention of narrow widths, and experts that every token passes (transformers 5.23
+    `modeling_deepseek_v3.py`); sizes are h, heads, q, c, n, r, v and f of the model, and `mask` is
+    None for flash attention, whose meta kernel wants v = n + r."""
+
+    def __init__(self, sizes: tuple[int, ...], mask: Any) -> None:
+        super().__init__()
+        h, self.heads, q, c, self.n, self.r, self.v, f = sizes
+        self.c, self.mask, key = c, mask, self.heads * (self.n + self.r)
+        shapes = ((q or h, key), (h, c + self.r), (c, self.heads * (self.n + self.v)))
+        self.query, self.narrowed, self.widened = (nn.Linear(*s, bias=False) for s in shapes)
+        self.first = nn.Sequential(nn.Linear(h, q, bias=False), RMSNorm(q)) if q else nn.Identity()
+        self.one, self.two = RMSNorm(h), RMSNorm(c)
+        self.o = nn.Linear(self.heads * self.v, h, bias=False)
+        feed = ((h, f), (h, f), (f, h))
+        self.gate, self.up, self.down = (nn.Linear(*s, bias=False) for s in feed)
+        self.cos = self.sin = torch.empty(1, 1, 1, self.r // 2, dtype=torch.bfloat16)
+
+    def turned(self, x: torch.Tensor) -> torch.Tensor:
+        one, two = x[..., 0::2], x[..., 1::2]
+        parts = (one * self.cos - two * self.sin, two * self.cos + one * self.sin)
+        return torch.cat(parts, dim=-1)
+
+    def attention(self, x: torch.Tensor) -> torch.Tensor:
+        y, (b, s, _) = self.one(x), x.shape
+        q = self.query(self.first(y)).view(b, s, self.heads, -1).transpose(1, 2)
+        plain, turned = q.split((self.n, self.r), -1)
+        narrow, key = self.narrowed(y).split((self.c, self.r), -1)
+        key = self.turned(key.view(b, 1, s, self.r)).expand(-1, self.heads, -1, -1)
+        q = torch.cat((plain, self.turned(turned)), -1)
+        wide = self.widened(self.two(narrow)).view(b, s, self.heads, -1).transpose(1, 2)
+        plain, v = wide.split((self.n, self.v), -1)
+        k = wide.new_empty(*wide.shape[:-1], self.n + self.r)
+        k[..., : self.n].copy_(plain)
+        k[..., self.n :].copy_(key)
+        out = flashed(q, k, v) if self.mask is None else scored(q, k, v, self.mask, 0.0)
+        return x + self.o(out.reshape(b, s, -1))
+
+    def feed(self, x: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        return others + self.down(nn.functional.silu(self.gate(x)) * self.up(x))
+
+
+class GroupChoice(nn.Module):
+    """The choice of experts among groups in 32 bit (DeepseekV3TopkRouter)."""
+
+    def __init__(self, h: int, experts: int, chosen: int, groups: int) -> None:
+        super().__init__()
+        self.two, self.weight = RMSNorm(h), nn.Parameter(torch.empty(experts, h))
+        self.chosen, self.groups = chosen, groups
+
+    def feed(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.two(x).view(-1, x.shape[-1])
+        scores = nn.functional.linear(y.float(), self.weight.float()).sigmoid()
+        biased = scores + torch.empty(scores.shape[-1], device=scores.device)
+        of_groups = biased.view(y.shape[0], self.groups, -1).topk(2, dim=-1)[0].sum(dim=-1)
+        best = torch.topk(of_groups, k=self.groups // 2, dim=-1, sorted=False)[1]
+        mask = torch.zeros_like(of_groups).scatter_(1, best, 1).unsqueeze(-1)
+        mask = mask.expand(-1, -1, scores.shape[-1] // self.groups).reshape(scores.shape)
+        index = torch.topk(biased.masked_fill(~mask.bool(), -math.inf), self.chosen, dim=-1)[1]
+        weights = scores.gather(1, index)
+        return weights / (weights.sum(-1, keepdim=True) + 1e-20) * 2.5
 
 
 class Gpt2(nn.Module):

@@ -799,3 +799,14 @@ def test_pauses_are_as_long_as_they_are_said_whatever_a_step_takes(tmp_path: Pat
     more = point["time_to_train_s"] - ideal  # of slower steps there are more minutes
     low = point["step_time_low_s"] / step
     assert point["time_to_train_low_s"] == pytest.approx((ideal + more) * low)
+
+
+def test_a_level_measured_on_another_machine_is_said_to_be() -> None:
+    """The scenario's own machine is the one that was measured on."""
+    own, other = "v100-1x100g", "dgx-1v"
+    found = dpsim.compare("quickstart", vary={"cluster.machine": [own, other]})
+    said = [text for text in found.document["warnings"] if "calibrated on" in text]
+    assert said == [
+        f"cluster.machine={other}: calibrated on a measurement made without --set cluster.machine="
+        f"{other}; --set calibrate=null models compute instead"
+    ]

@@ -168,3 +168,17 @@ def test_every_command_that_a_page_shows_has_the_options_that_it_names() -> None
         own = own[: own.index("|")] if "|" in own else own
         used = {word.partition("=")[0] for word in own if re.match(r"-{1,2}[a-z]", word)}
         assert used <= known, f"{one.page.name}: {one.text}"
+
+
+def test_every_file_that_a_shown_command_reads_is_there_or_is_a_readers() -> None:
+    """Given by the page, written by a command before it, a sample, or a reader's own."""
+    samples = {*documented.WRITTEN, *documented.OWN, *documented.READERS}
+    every = list(documented.shown())
+    for page in documented.PAGES:
+        there = samples | set(documented.files(page))
+        for one in (each for each in every if each.page == page):
+            lacks = set(documented.inputs(one.words)) - there
+            assert not lacks or "# refused" in one.text, f"{page.name}: {one.text}"
+            there |= set(documented.outputs(one.words))
+    for sample in documented.OWN.values():
+        assert (ROOT / sample).is_file()

@@ -36,6 +36,11 @@ QWEN2: dict[str, Any] = {
     "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "num_experts": 60,
     "num_experts_per_tok": 4, "vocab_size": 151936,
 }  # fmt: skip
+MINIMAX: dict[str, Any] = {
+    "model_type": "minimax_m2", "hidden_size": 3072, "intermediate_size": 1536, "head_dim": 128,
+    "num_hidden_layers": 62, "num_attention_heads": 48, "num_key_value_heads": 8,
+    "num_local_experts": 256, "num_experts_per_tok": 8, "vocab_size": 200064,
+}  # fmt: skip
 V2_LITE: dict[str, Any] = {
     "model_type": "deepseek_v2", "hidden_size": 2048, "intermediate_size": 10944,
     "moe_intermediate_size": 1408, "num_hidden_layers": 27, "first_k_dense_replace": 1,
@@ -68,13 +73,13 @@ def bundled(name: str, **changed: Any) -> Model:
         (QWEN2, 14_315_784_192),
         (V2_LITE, 15_706_484_224),
         (KIMI_K2, 1_026_408_232_448),
+        (MINIMAX, 228_689_748_992),
     ],
-    ids=["OLMoE-1B-7B", "DBRX", "Qwen1.5-MoE-A2.7B", "DeepSeek-V2-Lite", "Kimi-K2"],
+    ids=["OLMoE-1B-7B", "DBRX", "Qwen1.5-MoE-A2.7B", "DeepSeek-V2-Lite", "Kimi-K2", "MiniMax-M2"],
 )
 def test_parameters_are_those_of_transformers(config: dict[str, Any], total: int) -> None:
-    """As counted in the models that transformers 4.57.1 builds of these dimensions on torch's meta
-    device; those of Kimi-K2 and the biases of its routers (60 x 384), buffers there and in its
-    files."""
+    """As transformers 4.57.1 (MiniMax-M2: 5.23) counts models of these dimensions on torch's meta
+    device; of Kimi-K2 with the biases of its routers (60 x 384), buffers there and in its files."""
     assert read(config).parameters == total
 
 

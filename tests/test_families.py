@@ -82,6 +82,19 @@ PUBLISHED: dict[str, tuple[dict[str, Any], str | None, int]] = {
          "encoder_attention_heads": 12, "decoder_attention_heads": 12, "encoder_ffn_dim": 3072,
          "decoder_ffn_dim": 3072, "max_position_embeddings": 1024}, None, 139_420_416),
     "gemma-7b": (GEMMA, None, 8_537_680_896),
+    "gemma-3-1b": (
+        {**GEMMA, "model_type": "gemma3_text", "hidden_size": 1152, "intermediate_size": 6912,
+         "num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1,
+         "vocab_size": 262144, "sliding_window": 512}, None, 999_885_952),
+    "granite-3.1-2b": (
+        {**GEMMA, "model_type": "granite", "hidden_size": 2048, "intermediate_size": 8192,
+         "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 8,
+         "head_dim": None, "vocab_size": 49155, "tie_word_embeddings": True},
+        None, 2_533_531_648),
+    "smollm3-3b": (
+        {**GEMMA, "model_type": "smollm3", "hidden_size": 2048, "intermediate_size": 11008,
+         "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4,
+         "head_dim": None, "vocab_size": 128256}, None, 3_075_098_624),
     "gemma-2-9b": (
         {**GEMMA, "model_type": "gemma2", "hidden_size": 3584, "intermediate_size": 14336,
          "num_hidden_layers": 42, "num_key_value_heads": 8, "sliding_window": 4096}, None,
@@ -337,3 +350,12 @@ def test_the_head_of_images_follows_the_file() -> None:
            "num_attention_heads": 12, "intermediate_size": 3072, "image_size": 224}  # fmt: skip
     assert read(vit, None).parameters == 86_389_248  # with its pooler
     assert read(vit, None, head="classification").parameters == 86_567_656
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("gpt-2", "gpt2"), ("meta-llama/Llama-3-8B", "llama-3-8b"), ("resnet51", "resnet")],
+)
+def test_a_name_that_is_nearly_a_models_is_refused_with_it(name: str, near: str) -> None:
+    with pytest.raises(Refused, match=rf"no model '{name}'; did you mean '{near}'\?"):
+        make({"name": name}, file=True)

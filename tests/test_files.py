@@ -294,6 +294,7 @@ def test_the_result_is_a_scenario_that_runs_once_model_and_machine_are_named(
         ("k.yaml", "switches:\n  a: b\nblocks:\n- switch: c\n  nodes: [n]\n", "list of switches"),
         ("l.yaml", "switches:\n  a: {}\nblocks:\n- c\n", "each has a switch and a list of nodes"),
         ("m.json", '[{"links": [3], "compounded_links": 1}]', "each is a mapping"),
+        ("n.yaml", "model: {name: gpt2}\ncluster: {machine: dgx-1v}\n", "is a scenario: dpsim run"),
         ("j.txt", "nothing of interest\n", "is no file that dpsim knows; it knows: .*Slurm"),
     ],
 )  # fmt: skip
@@ -317,6 +318,36 @@ def test_a_log_of_nccl_is_told_beside_what_is_expected_on_the_machine() -> None:
     assert "4 of 4 connections inside nodes go through shared memory (SHM)" in findings
     assert "4 connections between nodes over TCP sockets, where infiniband is there" in findings
     assert "NCCL_IB_DISABLE=1" in findings
+
+
+def test_a_log_of_one_host_of_two_names_all_ranks_and_nodes(tmp_path: Path) -> None:
+    """NCCL from 2.19 on and RCCL count them where a rank begins."""
+    text = (
+        "a:1:1 [0] NCCL INFO RCCL version : 2.21.5-HEAD:abc hip6.3\n"
+        "a:1:2 [0] NCCL INFO comm 0x5 rank 0 nRanks 4 nNodes 2 localRanks 2 localRank 0 MNNVL 0\n"
+        "a:1:2 [0] NCCL INFO Channel 00/01 : 0 1 2 3\n"
+        "a:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/IPC comm 0x5 nRanks 04\n"
+    )
+    account = brought.bring([written(tmp_path, text, "a.log")], Wishes())
+    assert "NCCL 2.21.5: 4 ranks on 2 nodes" in said(account, "taken")
+
+
+def test_gpus_in_words_are_all_of_a_node_s_or_a_finding(tmp_path: Path) -> None:
+    script = "#SBATCH --gres=gpu:4\ntorchrun --nnodes 2 --nproc-per-node=gpu train.py\n"
+    account = brought.bring([written(tmp_path, script, "a.sh")], Wishes())
+    assert account.document is not None
+    assert account.document["cluster"]["gpus_per_node"] == 4
+    assert account.findings == ()
+    assert "as many as a node has GPUs" in said(account, "ignored")
+    script = 'deepspeed --include "a:0,1@b:0,1" train.py\n'
+    account = brought.bring([written(tmp_path, script, "b.sh")], Wishes())
+    assert any("--include a:0,1@b:0,1: set cluster.nodes" in one for one in account.findings)
+
+
+def test_a_model_is_imported_with_sequences_that_it_has_positions_for(tmp_path: Path) -> None:
+    bert = Path(__file__).parent.parent / "dpsim/models/configs/bert-large.json"
+    account = brought.bring([written(tmp_path, bert.read_text("utf-8"), "bert.json")], Wishes())
+    assert account.document == {"huggingface": "bert.json", "sequence_length": 512}
 
 
 def test_a_log_as_expected_has_no_finding() -> None:

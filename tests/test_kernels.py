@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from eager_blocks import Autocast, Dispatched, Gpt2, Llama, Mixture
+from eager_blocks import Autocast, Dispatched, Gpt2, GroupChoice, Latent, Llama, Mixture
 
 import dpsim
 from dpsim.cases.case import Case
@@ -141,6 +141,66 @@ def test_experts_run_the_kernels_that_torch_dispatches(
     moved = [sum(2 * layer.streamed[k] for layer in run if layer.streamed) for k in (0, 1)]
     assert moved[0] == pytest.approx(ahead.moved, rel=0.05)
     assert moved[1] == pytest.approx(back.moved, rel=0.05)
+
+
+def deepseek(query_rank: int, value: int, attention: Any) -> dict[str, Layer]:
+    """The layers of a small block of DeepSeek-V3's kind, run eagerly, by their last names."""
+    data = {
+        "model_type": "deepseek_v3", "hidden_size": HIDDEN, "num_hidden_layers": 1,
+        "num_attention_heads": HEADS, "q_lora_rank": query_rank, "kv_lora_rank": 32,
+        "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": value,
+        "n_routed_experts": 256, "num_experts_per_tok": 6, "moe_intermediate_size": 96,
+        "n_shared_experts": 1, "first_k_dense_replace": 0, "vocab_size": 100,
+    }  # fmt: skip
+    made = read_config(data, sequence_length=TOKENS, name="small", attention=attention)
+    run = executed(made, Execution(compile=False), attention, None, "bf16")
+    return {layer.name.rpartition(".")[2]: layer for layer in run.layers if layer.unit}
+
+
+def assert_dispatched(layer: Layer, ahead: Dispatched, back: Dispatched, within: float) -> None:
+    assert (layer.kernels, layer.launched_backward) == (len(ahead.ops), len(back.ops))
+    assert layer.streamed is not None
+    moved = [2 * (part + layer.cast_weights) for part in layer.streamed]
+    assert moved[0] == pytest.approx(ahead.moved, rel=within)
+    assert moved[1] == pytest.approx(back.moved, rel=within)
+
+
+@pytest.mark.parametrize(
+    ("query_rank", "value", "attention"), [(48, 24, "flash"), (0, 24, "flash"), (48, 16, "eager")]
+)
+def test_latent_attention_runs_the_kernels_that_torch_dispatches(
+    query_rank: int, value: int, attention: str
+) -> None:
+    own = deepseek(query_rank, value, attention)["attention"]
+    with torch.device("meta"):
+        mask = torch.empty(1, 1, TOKENS, TOKENS, dtype=torch.bool)
+        sizes = (HIDDEN, HEADS, query_rank, 32, 16, 8, value, 96)
+        block = Latent(sizes, None if attention == "flash" else mask).to(torch.bfloat16)
+    assert_dispatched(own, *dispatched(block, "attention"), within=0.03)
+
+
+def test_a_choice_among_groups_runs_the_kernels_that_torch_dispatches() -> None:
+    """Beside what is of groups, 3 % of the bytes here; sums of gradients belong to the block."""
+    own = deepseek(48, 24, "flash")["router"]
+    with torch.device("meta"):
+        block = GroupChoice(HIDDEN, 256, 6, 8).to(torch.bfloat16)
+    ahead, back = dispatched(block, "feed")
+    back.ops += [("aten::add", 6 * TOKENS * HIDDEN)] * 2  # the residual's, and the experts'
+    assert_dispatched(own, ahead, back, within=0.05)
+
+
+def test_shared_experts_run_the_kernels_that_torch_dispatches() -> None:
+    own = deepseek(48, 24, "flash")["shared"]
+    with torch.device("meta"):
+        block = Latent((HIDDEN, HEADS, 48, 32, 16, 8, 24, 96), None).to(torch.bfloat16)
+    x = torch.empty(1, TOKENS, HIDDEN, dtype=torch.bfloat16, requires_grad=True, device="meta")
+    with Dispatched() as ahead:
+        y = block.feed(x, 2 * x)
+    ahead.ops = ahead.ops[1:]  # the factor's, which stands for the other experts
+    with Dispatched() as back:
+        y.backward(torch.empty_like(y))
+    back.ops = [op for op in back.ops if op[0] != "aten::mul" or op[1] > 4 * TOKENS * HIDDEN]
+    assert_dispatched(own, ahead, back, within=0.03)
 
 
 def test_what_casts_whole_modules_has_no_autocast() -> None:

@@ -104,3 +104,11 @@ def test_recomputing_more_never_needs_more() -> None:
             for end in ("", " op", " full")
         )
         assert full <= op <= none
+
+
+@pytest.mark.parametrize(("kind", "ranks"), [("lora", 1), ("qlora", 8)])
+def test_blocks_of_an_8b_model_with_adapters_add_up(kind: str, ranks: int) -> None:
+    """What torch has at the peak is linear in the blocks, from 3 to all 32 of Llama 3.1 8B."""
+    name = f"8b {kind} fsdp x{ranks}"
+    few, more, all_of = (CASES[name + end]["peak_bytes"] for end in ("", " of 8", " of 32"))
+    assert (more - few) / 5 == (all_of - more) / 24

@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
         "model={name: mamba}",
         "model={name: mask-rcnn}",
         "cluster.device=tpu-v3",
+        "precision.compute=nvfp4",
     ],
 )
 def test_what_is_not_modelled_is_refused_by_name_with_what_to_do(setting: str) -> None:

@@ -14,7 +14,7 @@ and the table is only read.
 What rows do not say is taken as: distributed optimizer with overlapped reductions; tokens sent to a
 node once (DeepEP, HybridEP), unless a row says alltoall; routing balanced, unless it says dropless;
 stages cut by time; no recomputation, unless it or the command beside it says so; context
-parallelism as a ring.  Hybrid state-space models and other precisions are refused, and counted.
+parallelism as a ring.  Other models and precisions are refused, and counted.
 """
 
 from __future__ import annotations
@@ -43,9 +43,18 @@ CONFIGS, SCENARIOS = ROOT / "dpsim/models/configs", ROOT / "scenarios"
 #: public configurations of models that are not bundled, by what differs from one that is
 _QWEN = {"hidden_size": 4096, "num_hidden_layers": 94, "num_attention_heads": 64}
 _KIMI = {"n_routed_experts": 384, "num_attention_heads": 64, "first_k_dense_replace": 1}
+_SUPER = {
+    "hidden_size": 4096, "mamba_num_heads": 128, "n_routed_experts": 512,
+    "num_experts_per_tok": 22, "moe_latent_size": 1024, "moe_intermediate_size": 2688,
+    "moe_shared_expert_intermediate_size": 5376, "num_hidden_layers": 88,
+    "hybrid_override_pattern": "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*"
+    "EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
+}  # fmt: skip
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseekv3": ("deepseek-v3", {}),
     "gptoss120b": ("gpt-oss-20b", {"num_hidden_layers": 36, "num_local_experts": 128}),
+    "nemotron3nano": ("nemotron-3-nano-30b-a3b", {}),
+    "nemotron3super": ("nemotron-3-nano-30b-a3b", _SUPER),
     "kimik2": ("deepseek-v3", {**_KIMI, "vocab_size": 163840}),
     "qwen330ba3b": ("qwen3-30b-a3b", {}),
     "qwen3235b": ("qwen3-30b-a3b", {**_QWEN, "moe_intermediate_size": 1536}),

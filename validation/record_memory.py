@@ -4,7 +4,7 @@
 
 Every case is a model, a strategy, a precision, a recomputation and an accumulation.  torch trains
 it for three steps on fake tensors (FakeTensorMode: shapes without data) as rank 0 of a fake process
-group of eight, and torch.distributed._tools.mem_tracker.MemTracker counts what the third step has
+group of eight, and torch.distributed._tools.mem_tracker.MemTracker counts what the last step has
 alive at its fullest.  No GPU, no network, no second process.  The models are plain torch modules;
 torch.nn.functional.scaled_dot_product_attention is flash attention on CPU too.  Dropout is left
 out: its fused kernel, which keeps one byte an element, is CUDA's alone.
@@ -347,17 +347,27 @@ for _name in ("register_hook", "register_post_accumulate_grad_hook"):
     setattr(torch.Tensor, _name, hooked(getattr(torch.Tensor, _name)))
 
 
+class Whole(MemTracker):
+    """MemTracker without its peaks of single modules, which take the square of their number."""
+
+    def _update_peak_stats(self, peak_state: Any) -> None:
+        for device, held in self._curr_mem_snap.items():
+            if self._peak_mem.get(device, 0) < held["Total"]:
+                self._peak_mem[device] = held["Total"]
+                self._peak_mem_snap[device] = dict(held)
+
+
 def recorded(case: dict[str, Any]) -> dict[str, Any]:
-    """Bytes at the fullest moment of the third step, by MemTracker's categories.
+    """Bytes at the fullest moment of the last step, by MemTracker's categories.
 
     DDP's reducer and FSDP1's flat parameters look at data, so these run on real tensors.
     """
     real = case["strategy"] in ("ddp", "fsdp1")
-    tracker = MemTracker()
+    tracker = Whole()
     with nullcontext() if real else FakeTensorMode(allow_non_fake_inputs=True), tracker:
         model, batch = made(case)
         optimizer = optimizer_of(model, case)
-        for _ in range(STEPS - 1):
+        for _ in range(case.get("steps", STEPS) - 1):
             step(model, optimizer, batch, case, tracker)
         gc.collect()
         tracker._peak_mem.clear()
@@ -399,8 +409,24 @@ WIDE = {**LLAMA, "hidden": 512, "heads": 8, "kv_heads": 2, "feed_forward": 1408,
 IMAGES = {"family": "resnet50"}
 LLAMA_8B = {"family": "llama", "hidden": 4096, "blocks": 3, "heads": 32, "kv_heads": 8,
             "sequence_length": 1024, "feed_forward": 14336, "vocabulary": 128256}  # fmt: skip
+#: of its blocks so many, up to all 32, on so many ranks
+WHOLE = ((8, "lora", 1), (8, "qlora", 8), (32, "lora", 1), (32, "lora", 2), (32, "lora", 8),
+         (32, "qlora", 1), (32, "qlora", 8))  # fmt: skip
 #: 4 bits, scales of 8 bits for 64 elements, scales of 32 bits for 256 of these
 NF4 = (4 + 8 / 64 + 32 / (64 * 256)) / 8
+
+
+def larger() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Models of 8 and of all 32 blocks with adapters: names, models, and what else is said."""
+    found = []
+    for blocks, kind, ranks in WHOLE:
+        rest = {"ranks": ranks, "samples": 1, "precision": "bf16", "recompute": "full", "steps": 2}
+        own: dict[str, Any] = {"rank": 16, "targets": "all-linear"}
+        if kind == "qlora":
+            own |= {"base_dtype": "nf4", "bytes": NF4}
+        name = f"8b {kind} fsdp x{ranks} of {blocks}"
+        found.append((name, {**LLAMA_8B, "blocks": blocks}, {"adapters": own, **rest}))
+    return found
 
 
 def cases() -> list[dict[str, Any]]:
@@ -453,9 +479,12 @@ def cases() -> list[dict[str, Any]]:
         full = {**rest, "recompute": "full"}
         add(f"8b lora fsdp x{ranks}", LLAMA_8B, "fsdp", adapters=low, **full)
         add(f"8b qlora fsdp x{ranks}", LLAMA_8B, "fsdp", adapters=packed, **full)
-    add("8b qlora fsdp x1 kept", LLAMA_8B, "fsdp", adapters=packed, **{**rest, "ranks": 1})
+    packed, rest = {**low, "base_dtype": "nf4", "bytes": NF4}, {"samples": 1, "precision": "bf16"}
+    add("8b qlora fsdp x1 kept", LLAMA_8B, "fsdp", adapters=packed, ranks=1, **rest)
     add("wide lora fsdp bf16", WIDE, "fsdp", adapters=low, precision="bf16")
     add("llama lora ddp fp32", LLAMA, "ddp", adapters=low)
+    for name, model, rest in larger():
+        add(name, model, "fsdp", **rest)
     return found
 
 

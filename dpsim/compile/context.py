@@ -252,7 +252,7 @@ def splitting(
 def _accept_model(model: Model) -> None:
     """Refuse models of which nobody knows what ranks that split a sequence exchange."""
     where = ("parallel", "context")
-    if not any(layer.attended for layer in model.layers):
+    if not any(layer.attended or layer.scan for layer in model.layers):
         timed = any(layer.forward is not None for layer in model.layers)
         message = f"{model.name} is not split: context parallelism is modelled for language models"
         if timed:
@@ -261,6 +261,9 @@ def _accept_model(model: Model) -> None:
                 "attention: {queries: …, keys: …}"
             )
         raise Refused(message, where)
+    if any(layer.scan for layer in model.layers):
+        message = f"layers of {model.name} hand a state from token to token, which is not split"
+        raise Refused(f"{message}; 1 is accepted", where)
     crossed = any(layer.attended and layer.attended.crossed for layer in model.layers)
     if crossed or model.sample == "image":
         what = "attend over another sequence" if crossed else "are of images"

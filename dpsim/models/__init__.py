@@ -106,8 +106,7 @@ class Layer:
     activations_full   elements kept when the whole layer is recomputed (its input)
     activations_selective   elements kept when only attention is recomputed
     activations_op   elements kept when all is recomputed but attention and every second product
-    activations_moe   elements kept when a half with experts is computed again from its input; None:
-                  it is not of such a half
+    activations_moe   elements kept when a half with experts is recomputed; None: it is of no such
     eager, eager_op   elements that torch's own modules keep beside what fused kernels do, without
                   recomputation and with `activations_op`
     rms           elements per sample that root-mean-square norms write, which torch's own module
@@ -155,6 +154,7 @@ class Layer:
                   and backward; 0: it takes as long as what it moves; None: as products
     library       its kernels are a hand-tuned library's, though nothing is said of them
     attended      its attention, where it has one that ranks can split a sequence for
+    scan          heads and groups of a scan that hands a state on from token to token; None: none
     """
 
     name: Text
@@ -210,6 +210,7 @@ class Layer:
     pace: tuple[float, float] | None = None
     library: bool = False
     attended: AttentionWork | None = None
+    scan: tuple[int, int] | None = None
 
     @cached_property
     def parameters(self) -> int:

@@ -7,6 +7,7 @@ of transformers in 16 and 8 bits on devices whose products were measured (`PRODU
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from dpsim.core.record import Flag, Refused, record
@@ -86,7 +87,7 @@ def executed(
     """`model` whose layers are run as `execution` says, in `dtype` on `device`, where products are
     cast to by `autocast`; by a hand-tuned library where nothing is said and it is known how fast
     products are (`rated`: and may be told), else the same model.  Raises Refused where that is not
-    counted."""
+    counted, also of some kinds of layers alone."""
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:
         return _by_library(model, kind, device) if rated and knows(device, dtype) else model
@@ -101,8 +102,39 @@ def executed(
         )
     pace = _pace(kind, device.generation if device else "other")
     compiled = bool(execution.compile)
+    _accept_lists(model, compiled=compiled, autocast=autocast)
     layers = (_layer(layer, pace, compiled=compiled, autocast=autocast) for layer in model.layers)
     return replace(model, layers=tuple(layers))
+
+
+def _accept_lists(model: Model, *, compiled: bool, autocast: bool) -> None:
+    """Refuse models of which some layers of blocks have no list of kernels run so; what stands
+    outside blocks is counted by its rules."""
+    where = ("execution", "compile")
+    blocks = [layer for layer in model.layers if layer.unit]
+    lists = [layer.compiled_kernels if compiled else layer.eager_kernels for layer in blocks]
+    lacking = _kinds(one for one, counted in zip(blocks, lists, strict=True) if counted is None)
+    if lacking:
+        how = "compiled" if compiled else "run one by one"
+        eagerly = compiled and all(layer.eager_kernels is not None for layer in blocks)
+        instead = "compile: false is, and so is leaving it out" if eagerly else "leave it out"
+        message = f"kernels of {lacking} of {model.name} {how} are not counted; {instead}"
+        raise Refused(message, where)
+    cast = _kinds(
+        one for one, counted in zip(blocks, lists, strict=True)
+        if autocast and counted is not None and counted.autocast is None
+    )  # fmt: skip
+    if cast:
+        raise Refused(
+            f"kernels of {cast} of {model.name} under autocast are not counted; parameters in 16 "
+            "bit are, and strategies that cast whole modules (fsdp, zero, megatron)",
+            where,
+        )
+
+
+def _kinds(layers: Iterable[Layer]) -> str:
+    """The last names of `layers`, each once."""
+    return ", ".join(dict.fromkeys(layer.name.rpartition(".")[2] for layer in layers))
 
 
 def knows(device: Device | None, dtype: str) -> bool:

@@ -16,7 +16,11 @@ A block's feed-forward part is up to three layers of one unit:
   and 2 h to sort what other ranks sent by expert; per token k h + h to add the copies up and 3 h
   for the residual.  Kept per copy: h + 3 m (its input, gate, up and their product; the weight of a
   copy is applied to that product, as NVIDIA/Megatron-LM `megatron/core/transformer/moe/experts.py`
-  does, so the last product's output is not kept).
+  does, so the last product's output is not kept).  Experts of two matrices have 2 x 2 h m FLOP, m
+  in place of 2 m and 2 m in place of 3 m, and keep h + 2 m.
+* Narrower experts (latent ones: NVIDIA, Nemotron 3) have their own width l for h in all of this:
+  tokens are narrowed before they are copied, h + l more of the router, and widened behind their
+  sum, l + h more of the shared experts; l is what travels.
 
 Recomputing these layers (`recompute: moe`) keeps the input of their norm, h, and does all else
 again in backward, tokens' exchanges too: Megatron's `--recompute-granularity selective
@@ -26,7 +30,8 @@ experts and its router to what it combines), but for the norm of attention.
 
 Latent attention (DeepSeek-AI, arXiv:2405.04434, section 2.1): queries and keys of n + r elements,
 n without and r with a position, values of v; 2 a (n + r) + 2 a v FLOP per pair of tokens.  Traffic
-and what is kept follow from the widths of what stands between its products.
+and what is kept follow from the widths of what stands between its products; stored scores are those
+of other attention.
 """
 
 from __future__ import annotations
@@ -34,16 +39,27 @@ from __future__ import annotations
 from dpsim.core.lean import dataclass
 from dpsim.models import AttentionWork, Layer, Tensor
 from dpsim.models.kernel_counts import expert_kernels, router_kernels
+from dpsim.models.latent_kernels import (
+    LatentWidths,
+    grouped_router_kernels,
+    latent_kernels,
+    shared_kernels,
+)
 from dpsim.models.transformer_layers import Block, matrix_flop
 
 
 @dataclass(frozen=True)
 class Routing:
-    """Experts of a block: their number, how many a token is sent to, and the width of one."""
+    """Experts of a block: their number, how many a token is sent to, and the width of one; whether
+    they have three matrices or two, the width of tokens in them (0: the model's), and whether they
+    are chosen among groups."""
 
     experts: int
     chosen: int
     width: int
+    gated: bool = True
+    latent: int = 0
+    grouped: bool = False
 
 
 def router(
@@ -51,8 +67,10 @@ def router(
 ) -> Layer:
     """The norm, the scores of experts, and tokens put in the order of their experts."""
     h, e, k = hidden, routing.experts, routing.chosen
+    counted = grouped_router_kernels if routing.grouped else router_kernels
     flop = matrix_flop(tensors, tokens)
-    moved = 2 * h + h + e + 3 * e + h + k * h
+    sent = routing.latent or h
+    moved = 2 * h + h + e + 3 * e + sent + k * sent + bool(routing.latent) * (h + sent)
     kept = float(tokens * (2 * h + 2 * e))
     return Layer(
         name=f"{unit}.router",
@@ -61,7 +79,7 @@ def router(
         backward_flop=2 * flop,
         forward_bytes=tokens * moved,
         backward_bytes=2 * tokens * moved,
-        kernels=6,
+        kernels=6 + bool(routing.latent),
         activations=kept,
         activations_selective=kept,
         activations_op=kept,
@@ -71,7 +89,7 @@ def router(
         replicated=kept,
         output=float(tokens * h),
         unit=unit,
-        eager_kernels=router_kernels(h, e, k, tokens),
+        eager_kernels=counted(h, e, k, tokens) if routing.gated else None,
     )
 
 
@@ -79,9 +97,11 @@ def experts(
     hidden: int, routing: Routing, unit: str, tensors: tuple[Tensor, ...], tokens: int
 ) -> Layer:
     """What a token passes in the experts that it is sent to, and their outputs added up."""
-    h, k, m = hidden, routing.chosen, routing.width
-    flop = 2.0 * tokens * k * 3 * h * m
-    moved = k * (h + 2 * m + 3 * m + m + h + 2 * h) + k * h + h + 3 * h
+    h, k, m = routing.latent or hidden, routing.chosen, routing.width
+    up = 2 if routing.gated else 1
+    flop = 2.0 * tokens * k * (up + 1) * h * m
+    moved = k * (h + up * m + (up + 1) * m + m + h + 2 * h) + k * h + h + 3 * hidden
+    kept = float(tokens * k * (h + (up + 1) * m))
     return Layer(
         name=f"{unit}.experts",
         tensors=tensors,
@@ -90,30 +110,35 @@ def experts(
         forward_bytes=tokens * moved,
         backward_bytes=2 * tokens * moved,
         kernels=6,
-        activations=float(tokens * k * (h + 3 * m)),
-        activations_selective=float(tokens * k * (h + 3 * m)),
+        activations=kept,
+        activations_selective=kept,
         activations_op=float(tokens * k * m),
         activations_moe=0.0,
         op_flop=2.0 * tokens * k * h * m,
-        inside=float(tokens * k * (3 * m + h)),
+        inside=float(tokens * k * ((up + 1) * m + h)),
         eager=float(tokens * k * (m + h)),
         fp8_saves=float(tokens * k * (h + m)),
         forward_sum=float(tokens * k * h),
         backward_sum=float(tokens * k * h),
-        output=float(tokens * h),
+        output=float(tokens * hidden),
         unit=unit,
         experts=routing.experts,
         chosen=k,
         routed=float(tokens * h),
-        eager_kernels=expert_kernels(h, m, k, tokens),
+        eager_kernels=expert_kernels(h, m, k, tokens) if routing.gated else None,
     )
 
 
-def shared(hidden: int, width: int, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> Layer:
-    """Experts that every token passes, `width` wide together."""
-    h, f = hidden, width
+def shared(
+    hidden: int, width: int, unit: str, tensors: tuple[Tensor, ...], tokens: int,
+    *, gated: bool = True, latent: int = 0,
+) -> Layer:  # fmt: skip
+    """Experts that every token passes, `width` wide together, and what widens the sum of narrower
+    ones (`latent`) again."""
+    h, f, up = hidden, width, 2 if gated else 1
     flop = matrix_flop(tensors, tokens)
-    moved = 2 * h + 2 * f + 3 * f + f + h + 3 * h
+    moved = up * h + up * f + (up + 1) * f + f + h + 3 * h + bool(latent) * (latent + h)
+    kept = float(tokens * ((up + 1) * f + latent))
     return Layer(
         name=f"{unit}.shared",
         tensors=tensors,
@@ -121,19 +146,20 @@ def shared(hidden: int, width: int, unit: str, tensors: tuple[Tensor, ...], toke
         backward_flop=2 * flop,
         forward_bytes=tokens * moved,
         backward_bytes=2 * tokens * moved,
-        kernels=5,
-        activations=float(tokens * 3 * f),
-        activations_selective=float(tokens * 3 * f),
+        kernels=3 + up + bool(latent),
+        activations=kept,
+        activations_selective=kept,
         activations_op=float(tokens * f),
         activations_moe=0.0,
         op_flop=2.0 * tokens * h * f,
-        inside=float(tokens * (3 * f + h)),
+        inside=float(tokens * ((up + 1) * f + h)),
         eager=float(tokens * f),
         fp8_saves=float(tokens * f),
         forward_sum=float(tokens * h),
         backward_sum=float(tokens * h),
         output=float(tokens * h),
         unit=unit,
+        eager_kernels=shared_kernels(h, f, tensors, tokens) if gated else None,
     )
 
 
@@ -166,34 +192,48 @@ class Latent:
         return AttentionWork(*whole, share, self.heads, self.heads)
 
     @property
+    def moved(self) -> int:
+        """Elements of a token that are read and written, without stored scores."""
+        made = self.key + self.key + self.values
+        return 8 * self.hidden + 4 * self.narrow + 4 * made + 2 * self.values
+
+    def widths(self, scores: float, *, wide: bool) -> LatentWidths:
+        """What decides on its kernels, with so many elements of stored scores per token."""
+        turned = self.heads * self.turned
+        ranks = self.query_rank, self.rank
+        return LatentWidths(
+            self.hidden, *ranks, self.key, self.values, turned, self.turned, scores, wide
+        )
+
+    @property
     def narrow(self) -> int:
         """Elements of a token between the products that narrow it and those that widen it."""
         return self.query_rank + self.rank + self.turned
 
 
 def latent_attention(
-    shape: Latent, unit: str, tensors: tuple[Tensor, ...], tokens: int, *, stored: bool
-) -> Layer:
+    shape: Latent, unit: str, tensors: tuple[Tensor, ...], tokens: int,
+    *, stored: bool, wide: bool = False,
+) -> Layer:  # fmt: skip
     """The attention half of a block: norms, products into and out of the narrow widths, attention,
     output product, residual addition.  Keys are put together from both their parts."""
     h, key, values, narrow = shape.hidden, shape.key, shape.values, shape.narrow
-    pairs = Block(h, 1, 1, 1, 1).pairs(tokens)
-    scores = 2.0 * (key + values) * pairs
+    scores = 2.0 * (key + values) * Block(h, 1, 1, 1, 1).pairs(tokens)
     flop = matrix_flop(tensors, tokens) + scores
-    made = key + key + values
-    moved = 2 * h + 2 * h + narrow + 2 * narrow + narrow + made + 2 * made + made + values
-    moved += values + h + 3 * h
+    made, moved = key + key + values, shape.moved
     kept = float(tokens * (2 * h + 2 * narrow + made + values))
     elements = float(stored * shape.heads * tokens)
+    scores_kept, scores_moved = elements * (1 + 2 * wide), elements * (4 + 8 * wide)
+    more = stored * (2 + 3 * wide)
     return Layer(
         name=f"{unit}.attention",
         tensors=tensors,
         forward_flop=flop,
         backward_flop=2 * flop,
-        forward_bytes=tokens * (moved + 4 * elements),
-        backward_bytes=2 * tokens * (moved + 4 * elements),
-        kernels=16 + 2 * stored,
-        activations=kept + tokens * elements,
+        forward_bytes=tokens * (moved + scores_moved),
+        backward_bytes=2 * tokens * (moved + scores_moved),
+        kernels=16 + more,
+        activations=kept + tokens * scores_kept,
         activations_full=float(tokens * h),
         activations_selective=kept,
         activations_op=float(tokens * (h + values + narrow)),
@@ -201,12 +241,13 @@ def latent_attention(
         rms=float(tokens * h),
         inside=float(tokens * (made + h)),
         again_flop=scores * stored,
-        again_bytes=tokens * (made + 4 * elements) * stored,
-        again_kernels=3 * stored,
+        again_bytes=tokens * (made + scores_moved) * stored,
+        again_kernels=stored + more,
         replicated=float(tokens * (2 * h + 2 * narrow)),
         forward_sum=float(tokens * h),
         backward_sum=float(tokens * h),
         output=float(tokens * h),
         unit=unit,
         attended=shape.attended(tokens, scores / flop),
+        eager_kernels=latent_kernels(shape.widths(elements, wide=wide), tensors, tokens),
     )

@@ -24,7 +24,7 @@ from dpsim.models.recorded import model_of
 from dpsim.models.recording import parse, same_device
 from dpsim.models.text_lengths import varying
 from dpsim.models.tuning import Tunable
-from dpsim.models.zoo import expanded, zoo_names
+from dpsim.models.zoo import check_name, expanded, zoo_names
 
 Parameters = Annotated[int, Check(0, 10**13)]
 
@@ -337,6 +337,7 @@ def make(data: Any, *, file: bool) -> Explicit | HuggingFace | FromRecord | Arch
     if "name" in data:
         if data["name"] in bundled_models():
             return _configured(data, file=file)
+        check_name(str(data["name"]), plugins.names("models"), bundled_models())
         made: Architecture = _ARCHITECTURE.make(data, file=file)
         return made
     if "traced" in data:

@@ -145,12 +145,17 @@ def runs(items: Sequence[list[int]], ends: Sequence[int]) -> list[tuple[int, ...
 def accept_tensor(model: Model, ranks: int) -> None:
     """Refuse models that `ranks` ranks cannot split: each has whole heads, and heads of keys and
     values either divide or are there on several (NVIDIA/Megatron-LM d98e8a64
-    megatron/core/transformer/transformer_config.py checks both)."""
+    megatron/core/transformer/transformer_config.py checks both); of a scan each has whole heads
+    and groups (`megatron/core/ssm/mamba_mixer.py`)."""
     where = ("parallel", "tensor")
     if ranks > 1 and model.tokens == 1 and model.layers[0].forward is None:
         message = f"{model.name} is not split: tensor parallelism is modelled for transformers"
         raise Refused(message, where)
     for layer in model.layers:
+        if layer.scan is not None and any(number % ranks for number in layer.scan):
+            heads, groups = layer.scan
+            message = f"{heads} heads and {groups} groups of the scan of {model.name} do not split"
+            raise Refused(f"{message} over {ranks} ranks", where)
         work = layer.attended
         if work is None or _whole_heads(work, ranks):
             continue
@@ -192,13 +197,12 @@ def _model_part(model: Model, ranks: int, sequence: bool, whole_experts: bool) -
 
 
 def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
-    whole = 0.0 if sequence else layer.replicated
+    whole, everywhere = (0.0, 0.0) if sequence else (layer.replicated, layer.fp8_replicated)
     timed = layer.forward is not None and layer.backward is not None
 
     def share(elements: float) -> float:
         return min(whole, elements) + (elements - min(whole, elements)) / ranks
 
-    everywhere = 0.0 if sequence else layer.fp8_replicated
     saves = everywhere + (layer.fp8_saves - everywhere) / ranks
     return replace(
         layer,

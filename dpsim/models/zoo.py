@@ -11,12 +11,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dpsim.core import yamlfile
+from dpsim.core import unknown, yamlfile
+from dpsim.core.record import Refused
 
 
 def zoo_names() -> tuple[str, ...]:
@@ -31,6 +32,17 @@ def expanded(section: Mapping[str, Any]) -> dict[str, Any]:
     if meant is None:
         return dict(section)
     return {**meant, **{key: value for key, value in section.items() if key != "name"}}
+
+
+def check_name(name: str, architectures: Sequence[str], bundled: Sequence[str]) -> None:
+    """Refused, with what is near, for a `name` that is none of the `architectures`, and nearly one
+    of them, of the bundled configurations or of these."""
+    last = name.rpartition("/")[2]
+    if name in architectures or unknown.not_modelled(last):
+        return
+    if near := unknown.did_you_mean(last, [*bundled, *zoo_names(), *architectures]):
+        said = f"no model {name[:60]!r}; {near} dpsim show models lists them"
+        raise Refused(said, ("name",))
 
 
 @lru_cache(maxsize=1)

@@ -198,7 +198,12 @@ def _changed(job: MixedJob, change: Change, shown: str) -> tuple[MixedJob, dict[
         again = load(data, loaded.base, job.name, origins=loaded.origins)
     except Refused as error:
         raise Refused(f"{shown}: {error}") from None
-    return replace(job, loaded=replace(again, sets=loaded.sets)), left
+    changed = {
+        key: f"{key}={value}"
+        for key, value in change.items()
+        if with_change(loaded.data, {key: value}, ("--vary",)) != loaded.data
+    }
+    return replace(job, loaded=replace(again, sets={**loaded.sets, **changed})), left
 
 
 def _keys(package: str, name: str) -> set[str]:

@@ -67,7 +67,10 @@ def _altered(loaded: Loaded) -> list[str]:
     if sets and loaded.scenario.measured is not None:
         warnings.append(f"measured points are left out: {sets} changes what was measured")
     if sets and loaded.scenario.calibrate is not None and "calibrate" not in loaded.origins_set:
-        warnings.append(f"calibrated on a measurement made without {sets}")
+        warnings.append(
+            f"calibrated on a measurement made without {sets}; --set calibrate=null models compute "
+            "instead"
+        )
     network = [s for s in loaded.altered if s.startswith(("cluster.", "collective."))]
     if network and loaded.scenario.calibration and "calibration" not in loaded.origins_set:
         warnings.append(f"calibration: curves measured without --set {', --set '.join(network)}")

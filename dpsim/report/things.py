@@ -95,8 +95,18 @@ def _printer(thing: str, console: Console, sequence_length: int | None) -> Calla
     raise Refused(unknown_thing(thing, list(every)))
 
 
+#: what lists are called elsewhere
+_CALLED = {
+    "gpus": "devices", "accelerators": "devices", "clusters": "machines", "nodes": "machines",
+    "networks": "models", "examples": "scenarios", "version": "doctor", "versions": "doctor",
+}  # fmt: skip
+
+
 def unknown_thing(thing: str, known: Sequence[str]) -> str:
     """The sentence for a `thing` that is none of those that are `known`."""
+    called = _CALLED.get(thing.lower())
+    if called is not None:
+        return f"nothing to show is called {clean(thing)[:60]!r}; it is: dpsim show {called}"
     hint = unknown.did_you_mean(thing, known) or f"see dpsim show {', '.join(LISTS)}"
     return unknown.not_modelled(thing) or f"nothing to show is called {clean(thing)[:60]!r}; {hint}"
 

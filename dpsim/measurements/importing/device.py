@@ -52,9 +52,9 @@ def device_of(ledger: Ledger, name: str | None) -> str:
                           "one with --device")  # fmt: skip
         raise Refused(f"--like: {ledger.like.name} has {ledger.like.device.name}, and the files "
                       f"state {said or 'none'}; name one with --device: {choices}")  # fmt: skip
-    with_it = f" with {said}" if said else ""
-    raise Refused(f"the files don't say which GPU it is; name it with --device (or a machine that "
-                  f"has it with --like), one of those{with_it}: {choices}")  # fmt: skip
+    which = f"one of those with {said}: {choices}" if said else "`dpsim show devices` lists them"
+    raise Refused("the files don't say which GPU it is; name it with --device, or a machine that "
+                  f"has it with --like; {which}")  # fmt: skip
 
 
 def alike(gpus: int | None, chosen: str) -> str:

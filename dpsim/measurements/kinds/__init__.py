@@ -8,6 +8,7 @@ and nothing in them is ever run.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -119,6 +120,10 @@ def kinds() -> tuple[Kind, ...]:
     return tuple(sorted(found, key=lambda kind: kind.rank))
 
 
+#: keys that scenarios begin with
+_SCENARIO = re.compile(r"^(model|cluster|strategy|batch):", re.MULTILINE)
+
+
 def kind_of(path: Path) -> Kind:
     """What the file at `path` is; FileRefused, naming what is known, where it is nothing known."""
     try:
@@ -126,6 +131,8 @@ def kind_of(path: Path) -> Kind:
         for kind in kinds():
             if kind.claims(path, head):
                 return kind
+        if len(set(_SCENARIO.findall(head_text(head)))) > 1:
+            raise Refused("is a scenario: dpsim run plays it")
         known = ", ".join(kind.title for kind in kinds())
         raise Refused(f"is no file that dpsim knows; it knows: {known}")
     except Refused as error:

@@ -109,9 +109,23 @@ class Started:
 
     # -- nodes and processes ----------------------------------------------------------------------
 
+    def _said_otherwise(self) -> None:
+        """Numbers of GPUs in words: all of a node's, or those of a list."""
+        for name, value in {**self.command.own, **self.command.given}.items():
+            if name in _EACH and value in ("gpu", "auto"):
+                self.used.add(name)
+                why = "as many as a node has GPUs"
+                self.draft.ignore(f"--{name.replace('_', '-')} {value}", why, self.where(name))
+        for name in ("include", "exclude"):
+            if self.command.launcher == "deepspeed" and name in self.command.own:
+                said = f"--{name} {self.command.own[name]}"[:100]
+                self.used.add(name)
+                self.draft.find(f"{said}: set cluster.nodes and cluster.gpus_per_node")
+
     def _cluster(self) -> None:
+        self._said_otherwise()
         nodes = self.number(_NODES, own=True) or self._directive("--nodes", "-N")
-        each = self.number(_EACH, own=True) or self._gpus()
+        each = self.number(tuple(n for n in _EACH if n not in self.used), own=True) or self._gpus()
         ranks = self.number(_ALL, own=True)
         if ranks and nodes and ranks[0] % nodes[0] == 0 and nodes[0] > 1:
             each = ranks[0] // nodes[0], ranks[1], ranks[2]

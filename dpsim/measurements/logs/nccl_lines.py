@@ -1,8 +1,8 @@
 """NCCL's own log (``NCCL_DEBUG=INFO``), line by line.
 
-Lines, from NVIDIA/nccl 2.9 to 2.28: src/init.cc (ranks, channels, rings, trees, "Init COMPLETE"),
-src/transport/{p2p,shm,net}.cc ("via …"), src/transport/net_*.cc and src/misc/param.cc (networks,
-variables).  Tags of mpirun and srun in front are left out; other output in between is too.
+Lines, from NVIDIA/nccl 2.9 to 2.28 and ROCm/rccl: src/init.cc (ranks, channels, rings, trees, "Init
+COMPLETE"), src/transport/{p2p,shm,net}.cc ("via …"), src/transport/net_*.cc and src/misc/param.cc
+(networks, variables).  Tags of mpirun and srun in front and other output in between are left out.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from dpsim.core.record import Refused
 
 _INFO = re.compile(r"(?:^|[\s>:\]])([\w.-]+):\d+:\d+ \[(\d+)\] NCCL (?:INFO|WARN) (.*)$")
-_VERSION = re.compile(r"NCCL version (\d+\.\d+(?:\.\d+)?)")
-_RANK = re.compile(r"\brank (\d+) nranks (\d+)\b")
+_VERSION = re.compile(r"[NR]CCL version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
+_RANK = re.compile(r"\brank (\d+) n[rR]anks (\d+)\b")
+_NODES = re.compile(r"\bnNodes (\d+)\b")
 _RING = re.compile(r"^Channel (\d+)/(\d+)\s*:((?:\s+\d+)+)\s*$")
 _HOP = re.compile(
     r"^Channel (\d+)(?:/\d+)? : (\d+)\[[^\]]*\] -> (\d+)\[[^\]]*\]"
@@ -42,6 +43,7 @@ class NcclLog:
     hops        (kind of hop, transport) -> connections; kinds are "inside" a node and "between"
     networks    names of the network
     settings    NCCL_* variables that the environment sets
+    said_nodes  as a line of a rank counts them, 0 where none does
     """
 
     version: str = ""
@@ -54,12 +56,13 @@ class NcclLog:
     hops: Counter[tuple[str, str]] = field(default_factory=Counter)
     networks: Counter[str] = field(default_factory=Counter)
     settings: dict[str, str] = field(default_factory=dict)
+    said_nodes: int = 0
     _seen: list[tuple[int, int, str]] = field(default_factory=list)
 
     @property
     def nodes(self) -> int:
-        """How many hosts the ranks are on."""
-        return len(set(self.hosts.values()))
+        """How many hosts the ranks are on; of some the log may be missing."""
+        return max(len(set(self.hosts.values())), self.said_nodes)
 
 
 def read(text: str) -> NcclLog:
@@ -71,6 +74,7 @@ def read(text: str) -> NcclLog:
         if (found := _INFO.search(line)) is not None:
             _take(log, found[1], found[3].strip())
     ranks = [rank for pair in log._seen for rank in pair[:2]]
+    ranks += [rank for ring in log.rings.values() for rank in ring]
     log.ranks = log.ranks or max(ranks, default=-1) + 1
     if log.ranks > MOST_RANKS:
         raise Refused(f"names {log.ranks:,} ranks; at most {MOST_RANKS:,} are accepted")
@@ -88,6 +92,8 @@ def _take(log: NcclLog, host: str, said: str) -> None:
         if int(found[2]) >= log.ranks:
             log.ranks = int(found[2])
             log.hosts[int(found[1])] = host
+            if nodes := _NODES.search(said):
+                log.said_nodes = int(nodes[1])
     elif found := _HOP.match(said):
         if found[4] != "receive":  # the same connection from its other end
             log._seen.append((int(found[2]), int(found[3]), _transport(found[5])))

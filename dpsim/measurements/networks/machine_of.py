@@ -63,7 +63,8 @@ def _apart(cabling: Cabling) -> tuple[str, ...]:
 
 def _said(cabling: Cabling, tiers: tuple[Tier, ...]) -> list[Entry]:
     """What the file says, as sentences."""
-    found = [Entry("taken", f"{many(len(cabling.nodes), 'node')}")] if not cabling.flat else []
+    alike = "flat: every node is as near to every other one; none is named"
+    found = [Entry("taken", alike if cabling.flat else f"{many(len(cabling.nodes), 'node')}")]
     for tier in tiers:
         place = "nodes are plugged into" if tier.number == 0 else f"tier {tier.number} above them"
         text = f"{many(len(tier.switches), 'switch')}: {place}"

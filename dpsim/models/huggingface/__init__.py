@@ -41,6 +41,7 @@ from dpsim.models.huggingface import (
     joint,
     rotary,
     sparse,
+    state_space,
     unet,
     vision,
 )
@@ -195,6 +196,8 @@ _FAMILIES: dict[str, Callable[[Config], Parts]] = {
     **{name: partial(sparse.sparse, family) for name, family in sparse.FAMILIES.items()},
     "dbrx": sparse.dbrx,
     **{name: partial(deepseek.deepseek, biased) for name, biased in deepseek.FAMILIES.items()},
+    "mamba2": state_space.mamba2,
+    "nemotron_h": state_space.nemotron_h,
 }
 
 #: those that are named where another is refused

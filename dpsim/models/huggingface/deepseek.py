@@ -39,14 +39,15 @@ def deepseek(biased: bool, config: Config) -> Parts:
     h, s = shape.hidden, config.tokens
     chosen, count = config.size("num_experts_per_tok"), config.size("n_routed_experts")
     width = config.size("moe_intermediate_size")
-    routing = checked(Routing(count, chosen, width), "num_experts_per_tok")
+    routing = Routing(count, chosen, width, grouped=biased)
+    routing = checked(routing, "num_experts_per_tok")
     wide = width * config.count("n_shared_experts")
     dense = config.count("first_k_dense_replace")
     layers = [opened(config, h)]
     for i in range(config.layers("num_hidden_layers")):
         unit = f"layers.{i}"
         tensors = _attention_tensors(shape, unit)
-        layers.append(latent_attention(shape, unit, tensors, s, stored=config.stored))
+        layers.append(_latent_layer(config, shape, unit, tensors))
         if i < dense:
             layers.append(_dense(config, h, unit))
         else:
@@ -59,10 +60,15 @@ def deepseek(biased: bool, config: Config) -> Parts:
         unit = f"layers.{i}"
         tensors = _attention_tensors(shape, unit)
         made = [_joined(h, unit, s)]
-        made.append(latent_attention(shape, unit, tensors, s, stored=config.stored))
+        made.append(_latent_layer(config, shape, unit, tensors))
         made += _experts(routing, h, unit, wide, s, biased=biased)
         whole += (*made, *_further_head(config, h, unit))
     return whole, order
+
+
+def _latent_layer(config: Config, shape: Latent, unit: str, tensors: tuple[Tensor, ...]) -> Layer:
+    kinds = {"stored": config.stored, "wide": config.wide}
+    return latent_attention(shape, unit, tensors, config.tokens, **kinds)
 
 
 def _joined(hidden: int, unit: str, tokens: int) -> Layer:

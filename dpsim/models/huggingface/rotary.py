@@ -19,7 +19,8 @@ class Rotary:
     kv        whether `num_key_value_heads` may be left out (then it is the number of heads)
     head_dim  size of a head where the file names none; 0: hidden_size / num_attention_heads
     window    blocks with a sliding window: "none", "all", "even", "late" (`use_sliding_window`,
-              from block `max_window_layers` on), or "named" (in `layer_types`; else the even ones)
+              from block `max_window_layers` on), "named" (in `layer_types`; else the even ones), or
+              "sixth" (named, else all but every sixth, or as `sliding_window_pattern` says)
     """
 
     bias: str = "none"
@@ -41,6 +42,11 @@ FAMILIES = {
     "phi3": Rotary(kv=True, fused=True, window="all"),
     "gemma": Rotary(bias="option", head_dim=256, tied=True),
     "gemma2": Rotary(bias="option", head_dim=256, norms=2, tied=True, window="even"),
+    "gemma3_text": Rotary(
+        bias="option", head_dim=256, norms=2, head_norms=True, tied=True, window="sixth"
+    ),
+    "granite": Rotary(bias="option", kv=True, mlp_bias=True),
+    "smollm3": Rotary(bias="option", kv=True, mlp_bias=True, tied=True, window="none"),
 }
 
 
@@ -90,8 +96,12 @@ def window(family: Rotary, config: Config, index: int) -> int:
         used = config.flag("use_sliding_window", False)
         return width if used and index >= config.size("max_window_layers") else 0
     kinds = config.data.get("layer_types")
-    if family.window == "named" and isinstance(kinds, list) and index < len(kinds):
+    named = family.window in ("named", "sixth")
+    if named and isinstance(kinds, list) and index < len(kinds):
         return width if kinds[index] == "sliding_attention" else 0
+    if family.window == "sixth":
+        every = config.size("sliding_window_pattern", default=6)
+        return width if (index + 1) % every else 0
     return 0 if family.window in ("even", "named") and index % 2 else width
 
 

@@ -1,4 +1,5 @@
-"""Rotary families with sparse experts: Mixtral, Qwen2-MoE, Qwen3-MoE, OLMoE, gpt-oss and DBRX.
+"""Rotary families with sparse experts: Mixtral, Qwen2-MoE, Qwen3-MoE, MiniMax-M2, OLMoE, gpt-oss
+and DBRX.
 
 Tensors, as huggingface/transformers registers them since version 5: a block's experts are two
 tensors, gate and up together and down, whose first dimension counts experts (before, every expert
@@ -7,8 +8,9 @@ experts here, whatever the order there.
 
 Parameter counts, with E experts of width m, of which a token takes k, and a shared width w:
 
-* Mixtral, Qwen3-MoE, OLMoE: that of the rotary families without its 3 h f, and h E + 3 h m E per
-  block; OLMoE's norms of queries and keys are as wide as all their heads
+* Mixtral, Qwen3-MoE, MiniMax-M2, OLMoE: that of the rotary families without its 3 h f, and h E +
+  3 h m E per block; OLMoE's and MiniMax's norms of queries and keys are as wide as all their heads
+  (MiniMax's biases of the choice are buffers)
 * Qwen2-MoE: beside that 3 h w + h (the gate of the shared expert)
 * gpt-oss: attention with biases and a sink per head, h E + E, and E (3 h m + 2 m + h)
 * DBRX: V h twice, L (h (a + 2 k) d + h a d + h E + 3 h m E + 2 h) + h
@@ -55,6 +57,9 @@ FAMILIES = {
         Rotary(bias="qkv", window="late"), shared="shared_expert_intermediate_size"
     ),
     "qwen3_moe": Sparse(_QWEN3),
+    "minimax_m2": Sparse(
+        Rotary(head_norms=True), experts="num_local_experts", width="intermediate_size", wide=True
+    ),
     "olmoe": Sparse(
         Rotary(bias="option", kv=True, head_norms=True), width="intermediate_size", wide=True
     ),
@@ -114,13 +119,14 @@ def expert_tensors(
     routing: Routing, hidden: int, path: str, *, biased: bool = False
 ) -> tuple[Tensor, ...]:
     """Those of all experts of a block."""
-    e, m = routing.experts, routing.width
-    found = [Tensor(f"{path}.experts.gate_up_proj", (e, 2 * m, hidden))]
+    e, m, h = routing.experts, routing.width, routing.latent or hidden
+    first, wide = ("gate_up_proj", 2 * m) if routing.gated else ("up_proj", m)
+    found = [Tensor(f"{path}.experts.{first}", (e, wide, h))]
     if biased:
-        found.append(Tensor(f"{path}.experts.gate_up_proj_bias", (e, 2 * m)))
-    found.append(Tensor(f"{path}.experts.down_proj", (e, hidden, m)))
+        found.append(Tensor(f"{path}.experts.{first}_bias", (e, wide)))
+    found.append(Tensor(f"{path}.experts.down_proj", (e, h, m)))
     if biased:
-        found.append(Tensor(f"{path}.experts.down_proj_bias", (e, hidden)))
+        found.append(Tensor(f"{path}.experts.down_proj_bias", (e, h)))
     return tuple(found)
 
 

@@ -45,6 +45,10 @@ class PagePart(Protocol):
         ...
 
 
+#: letters of a name that stays in one line
+_SHORT = 16
+
+
 @dataclass(frozen=True)
 class Words:
     """A list of sentences; warnings have a mark beside them."""
@@ -68,7 +72,10 @@ class Sheet:
 
     def html(self) -> Markup:
         heads, rows = self.columns
-        kinds = [' class="text"' if head in self.left else "" for head in heads]
+        kinds = [
+            _kind([head, *(row[n] for row in rows)]) if head in self.left else ""
+            for n, head in enumerate(heads)
+        ]
         head = _joined(
             _filled(f'<th scope="col"{kind}>{{}}</th>', name)
             for kind, name in zip(kinds, heads, strict=True)
@@ -79,6 +86,12 @@ class Sheet:
             "<thead><tr>{}</tr></thead>\n<tbody>{}</tbody></table></div>",
             self.label, _crowded(len(heads)), head, body,
         )  # fmt: skip
+
+
+def _kind(words: Sequence[str]) -> str:
+    """How a column of `words` is set: one of short ones needs no room for lines."""
+    short = all(len(word) <= _SHORT for word in words)
+    return f' class="text{" short" * short}"'
 
 
 def _crowded(columns: int) -> str:

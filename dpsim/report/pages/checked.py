@@ -88,7 +88,10 @@ def _steps(found: StepCheck) -> Spec:
         measured.append({"x": n, "y": [[seen.seconds * factor]], "tip": tip})
     return {
         "kind": "lines",
-        "x": {"label": "measured", "log": False, "ticks": [[n, t] for n, t in enumerate(names, 1)]},
+        "x": {
+            "label": "ranks, in the order of the measurements",
+            "ticks": [[n, f"{seen.case.ranks:,}"] for n, seen in enumerate(found.observed, 1)],
+        },
         "measures": [measure("step time", f"step time [{unit}]")],
         "series": [
             {"name": "healthy", "colour": 0, "points": healthy},

@@ -12,8 +12,8 @@ KINDS.lines = {
       }));
     }
     const yLog = toggle("log y", state.logY, (on) => { state.logY = on; draw(); });
-    const xLog = toggle("log x", state.logX, (on) => { state.logX = on; draw(); });
-    box.append(xLog, yLog);
+    if (spec.x.log !== undefined) box.append(toggle("log x", state.logX, (on) => { state.logX = on; draw(); }));
+    box.append(yLog);
     // of many bands one is drawn, for they could not be told apart
     const banded = spec.series.map((s, n) => n).filter((n) => spec.series[n].points.some((p) => p.y.some((v) => v && v[1] !== v[2])));
     state.band = banded.length > 2 ? banded[banded.length - 1] : undefined;
