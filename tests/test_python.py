@@ -317,3 +317,15 @@ def test_a_broken_graph_file_is_refused_in_plain_words(
     path.write_bytes(text.encode("utf-16"))
     with pytest.raises(dpsim.Refused, match="UTF-16, and UTF-8 is read"):
         dpsim.machine_of(path, device="h100-sxm")
+
+
+def test_a_gpu_that_says_it_is_another_device_is_refused() -> None:
+    graph = dpsim.machine_graph("dgx-h100")
+    for vertex in graph:
+        if vertex.startswith("gpu"):
+            graph.nodes[vertex]["device"] = "h100-sxm"
+    alike = dpsim.machine_of(graph, device="h100-sxm")
+    graph.nodes["gpu3"]["device"] = "a100-sxm4-80gb"
+    with pytest.raises(dpsim.Refused, match="vertex gpu3 is a a100-sxm4-80gb, and the machine's"):
+        dpsim.machine_of(graph, device="h100-sxm")
+    assert alike["gpus_per_node"] == 8
