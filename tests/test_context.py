@@ -315,6 +315,16 @@ def test_heads_that_do_not_divide_are_refused_with_what_would() -> None:
     assert "1, 2 would, or kind: ring" in said
 
 
+def test_a_hierarchy_whose_heads_divide_no_further_passes_blocks_round_alone() -> None:
+    """16 tensor ranks copy 8 heads of keys: none is left for ranks inside."""
+    data = llama(parallel={"tensor": 16, "context": 2})
+    alone = exchanged({**data, "context": {"kind": "hierarchical", "inside": 1}})
+    assert alone
+    assert exchanged({**data, "context": {"kind": "hierarchical"}}) == alone
+    said = refusal({**data, "context": {"kind": "hierarchical", "inside": 2}})
+    assert "do not split over 2 ranks; 1 would, or kind: ring" in said
+
+
 @pytest.mark.parametrize(
     ("length", "balance", "said"),
     [

@@ -176,6 +176,55 @@ def test_gradients_of_inputs_are_exchanged_beside_products(sequence: bool, slow:
     assert sorted(kinds) == (scattered if sequence else ["all_reduce"] * 2)
 
 
+@pytest.mark.parametrize("engine", ["event", "vectorised"])
+@pytest.mark.parametrize("sequence", [False, True], ids=["sums", "scatters"])
+def test_frozen_layers_wait_for_what_they_exchange(sequence: bool, engine: str) -> None:
+    """Megatron-LM's LinearWithFrozenWeight has no product for weights to run beside, and gathers
+    no input again; the trained layer behind it goes on beside its own, of a quarter of 2 ms."""
+    ms, part = 1e-3, 0.5 * 3 * (0.1 + 0.5 / 10) * 1e-3
+    data = toy({"kind": "megatron"}, 4, layers=2, parallel={"tensor": 4}, engine=engine)
+    for layer in data["model"]["layers"]:
+        layer |= {"activation": "2 MiB", "parameters": 4096, "backward": "8 ms"}
+    data["model"]["layers"][1]["trainable"] = False
+    data["collective"] |= {"latency": "0.05 ms", "bandwidth": "20 MiB/ms"}
+    data["parallel"] |= {"sequence_parallel": True} if sequence else {}
+    frozen_backward = 1.0 * ms + 2 * part
+    backward = part + 2.0 * ms if sequence else 2.0 * ms
+    found = predicted(data).step_time_s
+    assert found == pytest.approx(0.5 * ms + 4 * part + frozen_backward + backward, rel=1e-12)
+    kinds = [op.operation for op in programs(data)[0].ops for _ in range(int(op.repeats))
+             if op.stream == "tensor"]  # fmt: skip
+    scattered = ["all_gather"] * 5 + ["reduce_scatter"] * 4
+    assert sorted(kinds) == (scattered if sequence else ["all_reduce"] * 4)
+
+
+@pytest.mark.parametrize(
+    ("model", "alike"),
+    [
+        ({"adapters": {"rank": 16, "targets": ["q_proj", "v_proj"]}}, True),
+        ({"trainable": [".*norm.*"]}, True),
+        ({"trainable": ["o_proj", "down_proj"]}, True),
+        ({"trainable": ["q_proj"]}, False),
+    ],
+    ids=["adapters", "norms", "row-parallel", "column-parallel"],
+)
+def test_gradients_overlap_where_a_column_parallel_matrix_is_trained(
+    model: dict[str, Any], alike: bool
+) -> None:
+    data = {
+        "model": {"name": "llama-3-8b", "sequence_length": 2048, **model},
+        "cluster": {"machine": "dgx-h100", "ranks": 4},
+        "strategy": {"kind": "megatron"},
+        "precision": {"compute": "bf16"},
+    }
+    beside, waited = (
+        predicted({**data, "parallel": {"tensor": 4, "overlap_tensor_gradients": over}})
+        for over in (True, False)
+    )
+    assert (beside.step_time_s == pytest.approx(waited.step_time_s, rel=1e-12)) is alike
+    assert beside.step_time_s <= waited.step_time_s
+
+
 # -- pipelines ------------------------------------------------------------------------------------
 
 

@@ -26,21 +26,23 @@ Korthikanti et al., arXiv:2205.05198, section 4.2.2; NVIDIA/TransformerEngine d0
 transformer_engine/pytorch/module/layernorm_linear.py does the same).  With `tp_comm_overlap` too,
 these stay whole beside whole products, and the others are cut as above (`ub_bulk_dgrad` and
 `ub_bulk_wgrad`, the defaults of the same file).  Where gradients of weights are made in a pass of
-their own, nothing is beside the scatter.
+their own, nothing is beside the scatter.  A layer whose column-parallel matrices are frozen waits:
+Megatron-LM's `LinearWithFrozenWeight` (same file) keeps the weight alone, gathers no input again,
+and sums before it goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dpsim.compile.context import Passes, PassPost, Posts
 from dpsim.compile.job import Job
-from dpsim.models import Layer
+from dpsim.models import Layer, Model, Tensor
+from dpsim.models.adapters import is_adapter
 from dpsim.models.compute import done_again
+from dpsim.models.weights import owned
 
-#: of a backward's products those that make gradients of inputs
-FOR_INPUTS = 0.5
 #: bytes that ranks gather and scatter for a layer, of (job, layer, whether forward)
 Exchanged = Callable[[Job, Layer, bool], tuple[float, float]]
 
@@ -66,14 +68,17 @@ class TensorPasses(Passes):
         if kind == "F":
             return ahead
         again = done_again(layer, self.recompute)
-        back = max(times.backward - times.forward * again, 0.0) * FOR_INPUTS
-        if self.overlapped and not layer.experts:
-            return ahead * again + self._gradients(job, layer, back, weights=kind == "B")
+        whole = max(times.backward - times.forward * again, 0.0)
+        back = whole * for_inputs(layer)
+        if self.overlapped and not waits(job.model, layer):
+            return ahead * again + self._gradients(
+                job, layer, back, whole * for_weights(job.model, layer) * (kind == "B")
+            )
         return ahead * again + (self._posts(job, layer, back, forward=False) if self.cut else ())
 
-    def _gradients(self, job: Job, layer: Layer, seconds: float, *, weights: bool) -> Posts:
+    def _gradients(self, job: Job, layer: Layer, seconds: float, weights: float) -> Posts:
         """What backward exchanges beside products for inputs, which take a part of `seconds`, and
-        beside those for `weights`, which take as long."""
+        beside those for weights, which take a part of `weights`."""
         gathered, size = self.exchanged(job, layer, False)
         if not size:
             return ()
@@ -85,7 +90,7 @@ class TensorPasses(Passes):
         if self.sequence:
             found += (PassPost("all_gather", self.group, gathered, 1, seconds * column),)
         last = "reduce_scatter" if self.sequence else "all_reduce"
-        return (*found, PassPost(last, self.group, size, 1, seconds * column * weights))
+        return (*found, PassPost(last, self.group, size, 1, weights * column))
 
     def _posts(self, job: Job, layer: Layer, seconds: float, *, forward: bool) -> Posts:
         """The gather and the scatter of a pass whose products take a part of `seconds`."""
@@ -101,6 +106,44 @@ class TensorPasses(Passes):
         )
 
 
+def for_inputs(layer: Layer) -> float:
+    """The share of a layer's backward that makes gradients of its inputs: as many products as
+    forward has, which is all of it where its weights are frozen."""
+    if layer.forward is not None:
+        return 1.0 - layer.weight_share
+    return min(layer.forward_flop / layer.backward_flop, 1.0) if layer.backward_flop else 0.5
+
+
+def for_weights(model: Model, layer: Layer) -> float:
+    """The share of a layer's backward that would make gradients of its weights, were those of as
+    many trained as of its column-parallel matrices."""
+    if layer.forward is not None:
+        return layer.weight_share
+    return for_inputs(layer) * trained_share(column_parallel(model, layer))
+
+
+def waits(model: Model, layer: Layer) -> bool:
+    """Whether nothing runs beside its gradients, though those of others overlap: matrices of
+    experts, and column-parallel ones that are frozen."""
+    return bool(layer.experts) or not trained_share(column_parallel(model, layer))
+
+
+def trained_share(tensors: Sequence[Tensor]) -> float:
+    """The share of their elements that is trained; 1 of none."""
+    whole = sum(t.elements for t in tensors)
+    return sum(t.elements for t in tensors if t.trained) / whole if whole else 1.0
+
+
+def column_parallel(model: Model, layer: Layer) -> list[Tensor]:
+    """A layer's matrices but the last, without adapters; all it has of a head, or where it states
+    its durations or has no matrices."""
+    own = [t for t in owned(model, layer) if not is_adapter(t)]
+    matrices = [t for t in own if len(t.shape) == 2]
+    if layer.forward is not None or not layer.forward_sum or len(matrices) < 2:
+        return own
+    return matrices[:-1]
+
+
 def shares(job: Job, layer: Layer) -> tuple[float, float]:
     """The shares of a layer's pass that its column-parallel matrices and its row-parallel one, the
     last, take, by arithmetic; of a layer whose durations are given half each.  Experts have their
@@ -109,7 +152,8 @@ def shares(job: Job, layer: Layer) -> tuple[float, float]:
         return 0.5, 0.5
     if layer.forward_flop and not layer.forward_sum:  # a head
         return 1.0, 0.0
-    matrices = [tensor.elements for tensor in layer.tensors if len(tensor.shape) == 2]
+    base = (tensor for tensor in layer.tensors if not is_adapter(tensor))
+    matrices = [tensor.elements for tensor in base if len(tensor.shape) == 2]
     if layer.experts or not matrices or not layer.forward_flop:
         return 0.0, 0.0
     each = 2.0 * job.model.tokens / layer.forward_flop

@@ -291,7 +291,8 @@ def _accept_length(model: Model, ranks: int, way: Context) -> None:
 def _near(
     way: Context, layers: Sequence[Layer], ranks: int, tensor: int, adjacent: int | None
 ) -> int:
-    """Ranks that split heads in a hierarchy: as asked, else the most of a node that can."""
+    """Ranks that split heads in a hierarchy: as asked, else the most of a node that can; 1
+    where heads divide over no more."""
     if way.inside is not None:
         if ranks % way.inside:
             fitting = ", ".join(str(n) for n in range(1, ranks + 1) if ranks % n == 0)
@@ -299,8 +300,8 @@ def _near(
             raise Refused(message, ("context", "inside"))
         return way.inside
     room = min(ranks, max(adjacent or 1, 1))
-    fits = (n for n in range(room, 0, -1) if ranks % n == 0)
-    return next(n for n in fits if all(_divides(layer, n, tensor) for layer in layers))
+    fits = (n for n in range(room, 1, -1) if ranks % n == 0)
+    return next((n for n in fits if all(_divides(layer, n, tensor) for layer in layers)), 1)
 
 
 def _divides(layer: Layer, near: int, tensor: int) -> bool:
@@ -314,11 +315,12 @@ def _accept_heads(layer: Layer, near: int, tensor: int, way: Context) -> None:
         return
     work = _work(layer)
     least = min(heads for heads in (work.heads, work.key_heads) if heads)
-    fitting = ", ".join(str(n) for n in range(1, least + 1) if _divides(layer, n, tensor))
+    others = (n for n in range(2, least + 1) if _divides(layer, n, tensor))
+    fitting = ", ".join(map(str, (1, *others)))
     split = f", of which {tensor} tensor ranks have a part each," if tensor > 1 else ""
     raise Refused(
         f"{work.heads} heads of queries and {work.key_heads} of keys{split} do not split over "
-        f"{near} ranks; {fitting or 'none'} would, or kind: ring",
+        f"{near} ranks; {fitting} would, or kind: ring",
         ("context", "inside") if way.kind == "hierarchical" else ("parallel", "context"),
     )
 

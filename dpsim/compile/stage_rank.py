@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from dpsim.compile.asynchronous import TensorPasses
+from dpsim.compile.asynchronous import TensorPasses, waits
 from dpsim.compile.context import ContextPasses, PassPost, Posts, hidden
 from dpsim.compile.job import Job
 from dpsim.compile.layout import TENSOR, Layout
@@ -217,7 +217,7 @@ def waited_for(
             gathered, size = _exchanged(job, layer, forward=way)
             if not (gathered or size):
                 continue
-            sums = way or not layout.overlapped or bool(layer.experts)
+            sums = way or not layout.overlapped or waits(job.model, layer)
             sent = [("all_gather", gathered)] * layout.sequence
             sent += [("reduce_scatter" if layout.sequence else "all_reduce", size)] * sums
             for one in sent:
