@@ -21,12 +21,14 @@ class Tensor(NamedTuple):
 
     trained  whether it has a gradient (`requires_grad`)
     dtype    what it is stored in, where that is not its layer's: also a quantised one
+    transposed  a matrix that is stored as (inputs, outputs), as GPT-2's are
     """
 
     name: str
     shape: tuple[int, ...]
     trained: bool = True
     dtype: str | None = None
+    transposed: bool = False
 
     @property
     def elements(self) -> int:
