@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import dpsim.models
+from dpsim.cases.case import Case
 from dpsim.compile.job import Job
 from dpsim.compile.layout import Layout
 from dpsim.compile.pipeline import cast
@@ -22,9 +23,11 @@ from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.compute import LayerTime
+from dpsim.models.memory import footprints, kept_bytes
 from dpsim.models.precision import Optimizer, Precision
 from dpsim.predict.advice import _both
 from dpsim.predict.prediction import predict
+from dpsim.predict.unused import unused
 from tests.asked import case_of, predicted, refusal
 
 MIB = 2**20
@@ -363,6 +366,66 @@ def test_routing_of_a_model_without_experts_is_refused() -> None:
     dense = {"layers": [{"name": "a", "parameters": 8, "forward": "1 ms", "backward": "2 ms"}]}
     data = {**toy(moe={"imbalance": "dropless"}), "model": dense, "parallel": {}}
     assert "moe: explicit layers has no experts; leave it out" in refusal(data)
+
+
+# -- recomputation --------------------------------------------------------------------------------
+
+
+def block(folder: Path, recompute: str) -> Case:
+    """One block of Qwen3-30B-A3B on a node, tokens sent among four ranks."""
+    config = json.loads((CONFIGS / "qwen3-30b-a3b.json").read_text()) | {"num_hidden_layers": 1}
+    (folder / "model.json").write_text(json.dumps(config))
+    data = {
+        "model": {"huggingface": "model.json", "sequence_length": 1024},
+        "cluster": {"machine": "dgx-h100", "ranks": 4},
+        "parallel": {"expert": 4},
+        "strategy": {"kind": "megatron"},
+        "precision": {"parameters": "bf16", "compute": "bf16"},
+        "recompute": recompute,
+    }
+    return Case(load(data, folder, "block").points[0], folder)
+
+
+def test_experts_computed_again_are_sent_their_tokens_again(tmp_path: Path) -> None:
+    """NVIDIA/Megatron-LM `MoELayer.forward` is checkpointed whole, with dispatch and combine: two
+    all-to-alls of forward, two more in backward, and its own two."""
+    ops = block(tmp_path, "moe").programs.asked.program(0).ops
+    sent = [op for op in ops if op.operation == "all_to_all"]
+    assert sum(op.repeats for op in sent) == 6
+    assert {op.bytes for op in sent} == {2.0 * 1024 * 2048 * 8}
+
+
+def test_only_halves_with_experts_are_computed_again(tmp_path: Path) -> None:
+    """Backward takes their forward longer, that of attention and of the head stays."""
+    plain, again = (block(tmp_path, x) for x in ("none", "moe"))
+    times = zip(again.job(1).times, plain.job(1).times, again.model.layers, strict=True)
+    more = {layer.name.rpartition(".")[2]: (a, b) for a, b, layer in times}
+    for name, (own, before) in more.items():
+        half = name in ("router", "experts")
+        assert own.forward == before.forward
+        assert own.backward == pytest.approx(before.backward + half * before.forward)
+    assert {"router", "experts", "attention"} <= set(more)
+
+
+def test_halves_with_experts_keep_their_input(tmp_path: Path) -> None:
+    """Of its half 2 bytes for each of tokens x width; what attention keeps stays, and attention's
+    backward has none of what was computed again for experts."""
+    model = block(tmp_path, "moe").model
+    layers = model.layers
+    kept = sum(kept_bytes(x, "bf16", "moe") for x in layers if x.activations_moe is not None)
+    assert kept == 2.0 * 1024 * 2048
+    rest = [x for x in layers if x.activations_moe is None]
+    assert all(kept_bytes(x, "bf16", "moe") == kept_bytes(x, "bf16", "none") for x in rest)
+    found = footprints(model, 1.0, "bf16", "moe", eager=False)
+    attention = next(i for i, x in enumerate(layers) if x.name.endswith("attention"))
+    experts = next(i for i, x in enumerate(layers) if x.experts)
+    assert found[attention].rebuilt == 0.0 < found[experts].rebuilt
+
+
+def test_without_experts_nothing_is_computed_again_and_it_is_said() -> None:
+    dense = {"layers": [{"name": "a", "parameters": 8, "forward": "1 ms", "backward": "2 ms"}]}
+    case = case_of({**toy(recompute="moe"), "model": dense, "parallel": {}})
+    assert any("recompute: moe changes nothing" in text for text in unused(case))
 
 
 # -- torch ----------------------------------------------------------------------------------------

@@ -596,20 +596,27 @@ def test_a_group_starts_up_while_the_others_go_on() -> None:
         (10.0, 8.0, {}, 5.0),  # half a step: the quorum is there before it is needed
         (0.5, 0.5, {"abort": 60.0}, 60.0),
         (0.5, 0.5, {"quorum": 1.1}, 5.0),
+        (10.0, 5.0, {"reconfigure": 30.0, "abort": 60.0}, 60.0 + 30.0 - 5.0),
+        (20.0, 5.0, {"reconfigure": 30.0}, (400.0 + 25.0) / 40.0 + 25.0),
+        (20.0, 5.0, {"reconfigure": 10.0}, (400.0 + 25.0) / 40.0 + 5.0),
     ],
 )
 def test_groups_compute_beside_the_wait_for_a_quorum(
     step: float, ahead: float, own: dict[str, float], costs: float
 ) -> None:
-    """Against a thousand failures spread over a step: from the failure to the end of the next step,
-    less a step."""
+    """Against a thousand failures spread over a step, each followed to the end of the next one: a
+    quorum is asked for when the step in hand is over, and communicators are made anew with it."""
     made = TorchFt(**own)  # type: ignore[arg-type]
     found = made.outage("failure", Setting(0.0, 0.0, step, 8, ahead=ahead))
     assert found.detection + found.startup == pytest.approx(costs)
-    rest = (np.arange(1000) + 0.5) / 1000 * step
-    quorum = 5.0 - 0.05 + made.quorum / 2.0 + made.reconfigure
-    counts = np.maximum(np.maximum(rest, made.abort) + step, quorum + step - ahead)
-    assert found.detection + found.startup == pytest.approx(float(counts.mean()) - step, rel=1e-4)
+    ends = []
+    for rest in (np.arange(1000) + 0.5) / 1000 * step:
+        over = max(rest, made.abort)
+        agreed = max(over, made.heartbeat - made.interval / 2.0 + made.quorum / 2.0)
+        reduces = max(over + ahead, agreed + made.reconfigure)
+        ends.append(reduces + step - ahead)
+        assert made.costs(rest, ahead) == pytest.approx(ends[-1] - step)
+    assert found.detection + found.startup == pytest.approx(np.mean(ends) - step, rel=1e-4)
 
 
 def test_spares_of_torchft_stand_by_and_take_over() -> None:

@@ -186,7 +186,7 @@ VALUES: list[Case] = [
     ),
     ("optimizer kind", {"optimizer": "{kind: adamm}"}, "optimizer.kind", "'adam'"),
     ("engine", {"engine": "fast"}, "engine", "none of auto, event, vectorised"),
-    ("recompute", {"recompute": "some"}, "recompute", "none, selective, selective_op, full"),
+    ("recompute", {"recompute": "some"}, "recompute", "none, selective, selective_op, moe, full"),
     ("detail", {"detail": "round"}, "detail", "'rounds'"),
     ("vectorised rounds", {"engine": "vectorised", "detail": "rounds"}, "", "engine: event"),
     ("iteration 0", {"iteration": "0"}, "iteration", "0 is not in 1 … 10,000"),

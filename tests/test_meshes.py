@@ -15,6 +15,7 @@ from dpsim.cases.case import Case
 from dpsim.compile.program import Op, Program
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
+from dpsim.predict.player import before_reducing
 from dpsim.predict.prediction import Prediction, predict
 
 WALKS: list[dict[str, Any]] = [
@@ -91,6 +92,18 @@ def test_ranks_of_a_tensor_group_sum_behind_every_layer_and_compute_waits() -> N
         if op.group.startswith("tensor"):
             following = next(one for one in ops[k:] if one.on_device)
             assert k in following.after
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "ddp"])
+def test_sums_of_a_tensor_group_reduce_nothing_over_replicas(strategy: str) -> None:
+    """A forward of four layers and one layer's backward come first, halved by two tensor ranks:
+    4 x 1 ms + 2 ms, and half of that."""
+    whole, split = toy({"kind": strategy}, 2), toy({"kind": strategy}, 4, parallel={"tensor": 2})
+    found = [
+        before_reducing(Case(load(data, Path(), "toy").points[0], Path()), 1.0)
+        for data in (whole, split)
+    ]
+    assert found == pytest.approx([0.006, 0.003])
 
 
 def test_a_step_of_two_layers_is_as_long_as_its_chain() -> None:

@@ -70,6 +70,49 @@ def test_predict_refuses_what_says_none(given: object, said: str) -> None:
         dpsim.predict(given)
 
 
+MISTAKEN = {
+    "changes: 'batch=3' where a dict": lambda: dpsim.change("quickstart", "batch=3"),  # type: ignore[arg-type]
+    "a int is no scenario file": lambda: dpsim.read(3),  # type: ignore[arg-type]
+    "sets: 'a=b' is one text": lambda: dpsim.read("quickstart", sets="a=b"),
+    "grid: 'cluster.ranks=1' is one text": lambda: dpsim.sweep("quickstart", "cluster.ranks=1"),
+    "grid cluster.ranks: 3 where a list": lambda: dpsim.sweep("quickstart", {"cluster.ranks": 3}),  # type: ignore[dict-item]
+    "a dict is one scenario": lambda: dpsim.compare(dpsim.read("quickstart").data),
+    "a Loaded is one scenario": lambda: dpsim.compare(dpsim.read("quickstart")),  # type: ignore[arg-type]
+    "cluster: 3 is no machine": lambda: dpsim.collective("all_reduce", 3),  # type: ignore[arg-type]
+    "sizes: true is no size": lambda: dpsim.collective("all_reduce", "dgx-h100", sizes=True),
+    "ax 3 is no axes": lambda: dpsim.collective("all_reduce", "dgx-h100", sizes=1024).plot(ax=3),  # type: ignore[arg-type]
+    "field 3 is no name": lambda: dpsim.collective("all_reduce", "dgx-h100", sizes=1).plot(field=3),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("said", MISTAKEN)
+def test_an_argument_of_another_kind_is_refused_by_name(said: str) -> None:
+    with pytest.raises(dpsim.Refused, match=said):
+        MISTAKEN[said]()
+
+
+def test_sizes_are_bytes_where_they_are_numbers() -> None:
+    texts, numbers = (
+        dpsim.collective("all_reduce", "dgx-h100", sizes=sizes)
+        for sizes in (["1 KiB", "2 MB"], [1024, 2e6])
+    )
+    assert numbers.document == texts.document
+    one = dpsim.collective("all_reduce", "dgx-h100", sizes=1024)
+    assert one.document["groups"][0]["lines"] == texts.document["groups"][0]["lines"][:1]
+
+
+def test_an_answer_is_one_short_line_at_a_prompt() -> None:
+    answers = [
+        dpsim.sweep("worked/ddp_steady", {"batch.per_device": [1, 2]}),
+        dpsim.explain("worked/ddp_steady"),
+        dpsim.compare({"a": "worked/ddp_steady", "b": "worked/ddp_steady"}),
+        dpsim.collective("all_reduce", "dgx-h100", sizes=1024),
+    ]
+    shown = [repr(answer) for answer in answers]
+    assert all(len(text.splitlines()) == 1 and len(text) <= 120 for text in shown), shown
+    assert shown[0] == "Swept('ddp_steady': 2 of 2 points)"
+
+
 ONE_POINT = {
     "model": {"name": "resnet50"}, "cluster": {"machine": "v100-1x100g", "nodes": 2},
     "strategy": {"kind": "ddp"},
@@ -274,3 +317,15 @@ def test_a_broken_graph_file_is_refused_in_plain_words(
     path.write_bytes(text.encode("utf-16"))
     with pytest.raises(dpsim.Refused, match="UTF-16, and UTF-8 is read"):
         dpsim.machine_of(path, device="h100-sxm")
+
+
+def test_a_gpu_that_says_it_is_another_device_is_refused() -> None:
+    graph = dpsim.machine_graph("dgx-h100")
+    for vertex in graph:
+        if vertex.startswith("gpu"):
+            graph.nodes[vertex]["device"] = "h100-sxm"
+    alike = dpsim.machine_of(graph, device="h100-sxm")
+    graph.nodes["gpu3"]["device"] = "a100-sxm4-80gb"
+    with pytest.raises(dpsim.Refused, match="vertex gpu3 is a a100-sxm4-80gb, and the machine's"):
+        dpsim.machine_of(graph, device="h100-sxm")
+    assert alike["gpus_per_node"] == 8

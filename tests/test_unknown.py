@@ -201,6 +201,16 @@ def test_a_device_where_a_machine_is_needed_names_the_machines_that_have_it() ->
         (["run", "quickstart", "--set", "model=vgg16"], "write {name: vgg16}"),
         (["run", "quickstart", "--set", "model={name: gpt2-xl}"], "write {huggingface: gpt2-xl,"),
         (["run", "quickstart", "--set", "cluster.inter_node_kind=ib"], "mean 'infiniband'?"),
+        (["run", "quickstart", "--set", "precision.compute=fp4"], "'fp4' is not modelled"),
+        (
+            ["run", "quickstart", "--set", "cluster.nodes=1,2,4"],
+            "one value, `dpsim sweep --grid cluster.nodes=1,2,4` plays each of several",
+        ),
+        (["run", "quickstart", "--set", "cluster.nodes=1:8:x2"], "--grid cluster.nodes=1:8:x2"),
+        (
+            ["run", "gpt2-xl-kernels", "--set", "model.sequence_length=4096"],
+            "--set model.sequence_length=4096: model.sequence_length: 4,096 is beyond",
+        ),
         (["collective", "allreduce", "--cluster", "dgx-a100"], "did you mean 'all_reduce'?"),
         (["collective", "all_reduce", "--cluster", "8xA100"], "'dgx-a100'?"),
     ],

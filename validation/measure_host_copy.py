@@ -1,6 +1,6 @@
 """What a thread of this host copies between two places of its memory: `input.copy.staging`.
 
-    python validation/measure_host_copy.py --runs 5 --out validation/records/host-copy.json
+    python validation/measure_host_copy.py --runs 5 --out validation/records/host/copies.json
 
 Takes two seconds a run on an idle machine.  A run is the median rate of 40 copies of 256 MB by one
 thread of torch, and the middle half of them: by the clock, and by the time that a processor worked

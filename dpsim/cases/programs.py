@@ -141,7 +141,7 @@ class Programs:
             asynchronous=pace.parallel.async_tensor_parallel,
             overlapped=pace.parallel.overlapped(by_system=self.strategy.overlaps_tensors),
             blocking_sends=pace.parallel.blocking_sends,
-            recompute=pace.recompute == "full",
+            recompute=pace.recompute,
             tables=tuple((a, b, -(-t.elements // mesh.tensor)) for a, b, t in tables),
             moe=self.moe,
             routes=self._routes(),

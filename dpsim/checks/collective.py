@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 from dpsim._version import __version__
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
+from dpsim.core.refusals import brief
 from dpsim.core.units import parse
 from dpsim.measurements.findings import Curve, merged
 from dpsim.measurements.readers import read_any
@@ -31,6 +33,11 @@ class CollectiveAnswer(Presented):
     setup: Setup
     groups: tuple[RankGroup, ...]
 
+    def __repr__(self) -> str:
+        count = len(self.groups)
+        tables = f"{count:,} table{'s' * (count != 1)}"
+        return f"CollectiveAnswer({self.operation} on {self.setup.machine.name}: {tables})"
+
     @property
     def document(self) -> dict[str, Any]:
         """Everything as plain data, in SI units."""
@@ -42,7 +49,7 @@ def collective(
     cluster: str | Path,
     *,
     nodes: str | int | Sequence[int] = "1",
-    sizes: str | Sequence[str] = "1KiB:8GiB",
+    sizes: str | float | Sequence[str | float] = "1KiB:8GiB",
     factor: int = 2,
     nccl: str = "",
     algorithm: str = "auto",
@@ -58,7 +65,7 @@ def collective(
     """Time and bandwidth of `operation` on `cluster` by size, for each number of nodes.
 
     nodes        "1:16" (by doubling), "1,2,8", or numbers
-    sizes        "1KiB:8GiB" by `factor`, or sizes as texts; full, unsharded buffers
+    sizes        "1KiB:8GiB" by `factor`, or texts or numbers [B]; unsharded buffers
     nccl         its version; "": the newest.  algorithm, protocol: NCCL's, or auto
     calibration  measured curves, of `calibrate`; compare: nccl-tests text to put beside it
     groups       so many groups at once, of every so many-th rank
@@ -69,7 +76,7 @@ def collective(
     """
     check_operation(operation := named(operation))
     curves = None if calibration is None else Path(calibration)
-    setup = setup_of(str(cluster), nccl, algorithm, protocol, curves, sharp=sharp, sets=sets)
+    setup = setup_of(_machine(cluster), nccl, algorithm, protocol, curves, sharp=sharp, sets=sets)
     setup = routed(setup, routing, seed) if routing else setup
     if sharp:
         check_sharp(setup, _counts(nodes))
@@ -79,15 +86,32 @@ def collective(
     return CollectiveAnswer(operation, setup, found)
 
 
+def _machine(given: Any) -> str:
+    """The name or file of a machine."""
+    if not isinstance(given, str | Path):
+        raise Refused(f"cluster: {brief(given)} is no machine; its name or file is, as dgx-h100")
+    return str(given)
+
+
 def _counts(nodes: str | int | Sequence[int]) -> tuple[int, ...]:
     """A range's counts, or those that are listed."""
     listed = [nodes] if isinstance(nodes, int) else nodes
     return node_counts(nodes if isinstance(nodes, str) else ",".join(map(str, listed)))
 
 
-def _sizes(given: str | Sequence[str], factor: int) -> tuple[int, ...]:
-    """A range's sizes, or those that are listed."""
-    return sizes(given, factor) if isinstance(given, str) else tuple(map(_size, given))
+def _sizes(given: str | float | Sequence[str | float], factor: int) -> tuple[int, ...]:
+    """A range's sizes, or those that are listed, each a text or a number [B]."""
+    if isinstance(given, str):
+        return sizes(given, factor)
+    listed = given if isinstance(given, list | tuple | range) else [given]
+    return tuple(_size(one if isinstance(one, str) else _bytes(one)) for one in listed)
+
+
+def _bytes(given: Any) -> str:
+    """A number of bytes as text."""
+    if isinstance(given, bool) or not isinstance(given, numbers.Real):
+        raise Refused(f"--sizes: {brief(given)} is no size; 1024, '1 MiB' or '1KiB:8GiB' are")
+    return f"{given} B"
 
 
 def tables(

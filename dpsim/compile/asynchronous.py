@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from dpsim.compile.context import Passes, PassPost, Posts
 from dpsim.compile.job import Job
 from dpsim.models import Layer
+from dpsim.models.compute import done_again
 
 #: of a backward's products those that make gradients of inputs
 FOR_INPUTS = 0.5
@@ -64,7 +65,7 @@ class TensorPasses(Passes):
         ahead = self._posts(job, layer, times.forward, forward=True) if self.cut else ()
         if kind == "F":
             return ahead
-        again = self.recompute and layer.activations_full < layer.activations
+        again = done_again(layer, self.recompute)
         back = max(times.backward - times.forward * again, 0.0) * FOR_INPUTS
         if self.overlapped and not layer.experts:
             return ahead * again + self._gradients(job, layer, back, weights=kind == "B")

@@ -43,6 +43,7 @@ from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Count, Flag, Refused, record
 from dpsim.models import AttentionWork, Layer, Model
+from dpsim.models.compute import Recompute, done_again
 from dpsim.models.context_split import context_part
 
 #: names of the groups, and of the communicators
@@ -329,10 +330,10 @@ def _work(layer: Layer) -> AttentionWork:
 
 @dataclass(eq=False)
 class Passes:
-    """What is exchanged in whole passes through layers, of micro-batches alike; `recompute`: blocks
-    are computed again."""
+    """What is exchanged in whole passes through layers, of micro-batches alike; `recompute`:
+    layers that backward computes again exchange again."""
 
-    recompute: bool
+    recompute: Recompute
     known: dict[object, Posts] = field(default_factory=dict, init=False)
 
     def of(self, job: Job, layers: range | tuple[int, ...], kind: str) -> Posts:
@@ -363,7 +364,7 @@ class ContextPasses(Passes):
         ahead = own.forward(work, job.samples, times.forward, width)
         if kind == "F":
             return ahead
-        again = self.recompute and layer.activations_full < layer.activations
+        again = done_again(layer, self.recompute)
         back = max(times.backward - times.forward * again, 0.0)
         return ahead * again + own.backward(work, job.samples, back, width)
 

@@ -12,6 +12,7 @@ from dpsim.compile.schedules import Act
 from dpsim.compile.step import Issue
 from dpsim.core.lean import dataclass
 from dpsim.models import Layer
+from dpsim.models.compute import done_again
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Dispatch:
             return ()
         if forward:
             return there, home
-        again = self.layout.recompute and layer.unit
+        recompute = self.layout.recompute
+        again = done_again(layer, recompute) or (recompute == "full" and layer.unit)
         return (there, home, home, home) if again else (home, home)
 
     def send(

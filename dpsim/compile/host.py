@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dpsim.compile.program import Op, Program
 from dpsim.models import Layer, Model
-from dpsim.models.compute import LayerTime, Recompute
+from dpsim.models.compute import LayerTime, Recompute, done_again
 
 #: what the device does not run: a serial part of the host, a wait of one stream for another
 _NO_KERNEL = ("serial", "wait")
@@ -28,9 +28,7 @@ def _issue_time(layer: Layer, each: float, recompute: Recompute) -> LayerTime:
     again = 0
     if layer.detached:
         return LayerTime(each * layer.kernels, 0.0, "host")
-    if (recompute == "full" and layer.activations_full < layer.activations) or (
-        recompute == "selective_op" and layer.op_flop
-    ):
+    if done_again(layer, recompute) or (recompute == "selective_op" and layer.op_flop):
         again = layer.kernels
     elif recompute == "selective":
         again = layer.again_kernels

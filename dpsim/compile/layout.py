@@ -16,6 +16,7 @@ from dpsim.compile.schedules import Act, Schedule
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 from dpsim.models import Model, Tensor, split
+from dpsim.models.compute import Recompute
 
 TENSOR: Axis = "tensor"
 DATA: Axis = "data"
@@ -33,7 +34,7 @@ class Layout:
     asynchronous   they exchange beside the products next to it
     overlapped  they exchange gradients of inputs beside the products that make those of weights
     blocking_sends   a rank goes on only when what it sent has arrived
-    recompute  backward computes the forward pass again, and exchanges activations again
+    recompute  which layers backward computes again, and whose activations it exchanges again
     tables     (stage, stage, elements) of tensors tied across two stages
     moe        how tokens are routed to experts
     routes     for every pipeline rank what carries tokens to experts on other ranks; empty: none
@@ -47,7 +48,7 @@ class Layout:
     asynchronous: bool = False
     overlapped: bool = False
     blocking_sends: bool = False
-    recompute: bool = False
+    recompute: Recompute = "none"
     tables: tuple[tuple[int, int, int], ...] = ()
     moe: Moe = field(default_factory=Moe)
     routes: tuple[tuple[tuple[Carrier, Partition], ...], ...] = ()

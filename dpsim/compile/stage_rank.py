@@ -16,6 +16,7 @@ from dpsim.compile.schedules import Act
 from dpsim.compile.step import Issue
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.models import Layer
+from dpsim.models.compute import done_again
 
 #: how listings call operations of a tensor group
 SHORT = {"all_gather": "AG", "reduce_scatter": "RS", "all_reduce": "AR"}
@@ -211,8 +212,7 @@ def waited_for(
         layer = job.model.layers[i]
         if layer.experts and layout.mesh.expert_tensor < layout.mesh.tensor:
             continue  # each has its own experts whole
-        # what keeps all its activations is not computed again: embedding, final norm, head
-        again = layout.recompute and layer.activations_full < layer.activations
+        again = done_again(layer, layout.recompute)
         for way in (True,) if forward else (False, True) if again else (False,):
             gathered, size = _exchanged(job, layer, forward=way)
             if not (gathered or size):

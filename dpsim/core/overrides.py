@@ -12,6 +12,7 @@ from typing import Any
 
 from dpsim.core import yamlfile
 from dpsim.core.record import Refused, dotted
+from dpsim.core.refusals import texts
 
 MAX_POINTS = 10_000
 #: the keys that say which plug-in a section is
@@ -20,6 +21,8 @@ _TAGS = ("kind", "backend", "name")
 INSTEAD = {"cluster.nodes": "cluster.ranks", "cluster.ranks": "cluster.nodes"}
 #: their numbers are versions, though YAML reads a number: 2.10 is not 2.1
 _VERSIONS = ("strategy.torch", "strategy.horovod", "collective.version")
+#: values beside each other, or a range
+_SEVERAL = re.compile(r"[^\[\]{}\"',]+(,[^\[\]{}\"',]+)+|[\d.]+:[\d.]+:x?[\d.]+( ?[A-Za-z]\S*)?")
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[[0-9]+\])*")
 
 
@@ -159,6 +162,7 @@ def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
 
     A key that the sweep varies is taken out of the sweep: what is asked for last, wins.
     """
+    texts("sets", sets)
     changed = {}
     for text in sets:
         key, equals, value = text.partition("=")
@@ -173,6 +177,14 @@ def apply_sets(data: dict[str, Any], sets: Sequence[str]) -> dict[str, str]:
             raise Refused(f"--set {text}: {error}") from None
         changed[dotted(parts)] = text
     return changed
+
+
+def several(text: str) -> str:
+    """What to do about the refused `text` of a --set that lists values, or gives a range."""
+    _, _, value = text.partition("=")
+    if not _SEVERAL.fullmatch(value.strip()):
+        return ""
+    return f"; --set gives one value, `dpsim sweep --grid {text}` plays each of several"
 
 
 def value_of(key: str, text: str, shown: str) -> Any:

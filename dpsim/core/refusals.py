@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
 import pydantic
@@ -142,6 +143,21 @@ def _fields_at(cls: Any, loc: tuple[str | int, ...]) -> list[str]:
             candidates = [hint, *get_args(hint)]
             cls = next((c for c in candidates if dataclasses.is_dataclass(c)), cls)
     return list(keys_of(cls)) if dataclasses.is_dataclass(cls) else []
+
+
+def texts(what: str, given: Any) -> None:
+    """Refuse `given` where it is no list of texts: one text would be taken letter by letter."""
+    if isinstance(given, str):
+        said = f"{brief(given)} is one text; a list of texts is accepted, [{given!r}]"
+        raise Refused(f"{what}: {said}")
+    if not isinstance(given, Sequence) or not all(isinstance(one, str) for one in given):
+        raise Refused(f"{what}: {brief(given)} is no list of texts such as ['cluster.nodes=4']")
+
+
+def changes_by_key(given: Any) -> None:
+    """Refuse `given` where it is no mapping from keys to values."""
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in given):
+        raise Refused(f"changes: {brief(given)} where a dict as {{'cluster.nodes': 4}} is needed")
 
 
 def brief(value: Any) -> str:

@@ -17,6 +17,8 @@ LONGEST = 250
 
 def find(source: str | Path) -> Path:
     """The file of a path or of a bundled name ("quickstart", "worked/ddp_steady")."""
+    if not isinstance(source, str | Path):
+        raise Refused(f"a {type(source).__name__} is no scenario file; accepted: a name, a path")
     path = Path(source)
     name, folder = as_text(source), data_folder("scenarios")
     if not name:

@@ -22,11 +22,13 @@ from dpsim.core.overrides import (
     asked_last,
     of_one_kind,
     parts_of,
+    several,
     sweep_changes,
     with_change,
 )
 from dpsim.core.places import as_text, below
 from dpsim.core.record import Check, Refused, Text, build, dotted, record
+from dpsim.core.refusals import changes_by_key
 from dpsim.describe.bundled import base_and_name, find
 from dpsim.describe.convergence import Training
 from dpsim.describe.parallel import Parallel
@@ -293,6 +295,7 @@ def change(given: Given, changes: Mapping[str, Any]) -> Loaded:
     Raises Refused where a key or a value is not right.
     """
     loaded = taken(given)
+    changes_by_key(changes)
     wanted = {dotted(parts_of(key)): plain_data(value) for key, value in changes.items()}
     data = with_change(loaded.data, {k: v for k, v in wanted.items() if k != "sweep"}, ())
     for key, value in wanted.items():
@@ -332,7 +335,7 @@ def placed(
     at = dotted(error.path)
     for name, text in changed.items():
         if at == name or at.startswith((name + ".", name + "[")) or name.startswith(at + "."):
-            return Refused(f"--set {text}: {error}")
+            return Refused(f"--set {text}: {error}{several(text)}")
     return yamlfile.located(error, shown, lines)
 
 

@@ -98,6 +98,7 @@ def machine_of(
         raise Refused("device is missing: which GPU it is, as h100-sxm")
     _ = load_device(str(said))
     names = [_named(vertex) for vertex in found]
+    _check_alike(found, str(said))
     document: dict[str, Any] = {
         "name": name or str(found.graph.get("machine") or "from-graph"),
         "device": str(said),
@@ -120,6 +121,17 @@ def _named(vertex: object) -> str:
             "sw0; a machine is made of the graph of one node"
         )
     return vertex
+
+
+def _check_alike(graph: networkx.Graph[Any], device: str) -> None:
+    """Refuse a vertex that says it is another device: a machine has one, whatever its wires."""
+    for vertex, attributes in graph.nodes(data=True):
+        own = attributes.get("device", device)
+        if own != device:
+            raise Refused(
+                f"vertex {vertex} is a {str(own)[:60]}, and the machine's device is {device}; the "
+                "GPUs of a machine are alike, others go into a machine file of their own"
+            )
 
 
 def _wires(graph: networkx.Graph[Any]) -> list[dict[str, str]]:

@@ -108,6 +108,7 @@ class Layer:
     activations_full   elements kept when the whole layer is recomputed (its input)
     activations_selective   elements kept when only attention is recomputed
     activations_op   elements kept when all is recomputed but attention and every second product
+    activations_moe   elements kept when a half with experts is recomputed; None: it is of no such
     eager, eager_op   elements that torch's own modules keep beside what fused kernels do, without
                   recomputation and with `activations_op`
     rms           elements per sample that root-mean-square norms write, which torch's own module
@@ -169,6 +170,7 @@ class Layer:
     activations_full: float = 0.0
     activations_selective: float = 0.0
     activations_op: float = 0.0
+    activations_moe: float | None = None
     eager: float = 0.0
     eager_op: float = 0.0
     rms: float = 0.0

@@ -28,7 +28,7 @@ from dpsim.models.execution import WIDE
 #: MegaScale (arXiv:2402.15627) trains at 55 % MFU and PaLM (arXiv:2204.02311) at 46 %, whole step
 #: included; the prior interval around it is docs/assumptions.md, A20.
 DEFAULT_EFFICIENCY = 0.5
-Recompute = Literal["none", "selective", "selective_op", "full"]
+Recompute = Literal["none", "selective", "selective_op", "moe", "full"]
 
 
 #: multiplications of a direct convolution of 3 x 3 over those of F(2 x 2, 3 x 3) (Lavin and Gray,
@@ -301,6 +301,14 @@ def _one_by_one(
     return forward, backward + unpacked, bound
 
 
+def done_again(layer: Layer, recompute: Recompute) -> bool:
+    """Whether backward does all of a layer's forward again: what keeps all its activations is not
+    (embedding, final norm, head)."""
+    if recompute == "moe":
+        return layer.activations_moe is not None
+    return recompute == "full" and layer.activations_full < layer.activations
+
+
 def _layer_time(
     layer: Layer, roofline: Roofline | None, samples: float, recompute: Recompute,
     table: tuple[Tensor, ...] = (),
@@ -315,7 +323,7 @@ def _layer_time(
         forward, backward, bound = _rooflined(layer, roofline, samples, table)
     if layer.detached:
         return LayerTime(forward, 0.0, bound, 0.0)
-    again = forward if recompute == "full" and layer.activations_full < layer.activations else 0.0
+    again = forward if done_again(layer, recompute) else 0.0
     if recompute == "selective" and roofline is not None and layer.again_kernels:
         flop, moved = layer.again_flop * samples, layer.again_bytes * samples
         again, _ = roofline.bound(flop, moved, 0, layer.again_kernels, flop)

@@ -22,6 +22,12 @@ A block's feed-forward part is up to three layers of one unit:
   tokens are narrowed before they are copied, h + l more of the router, and widened behind their
   sum, l + h more of the shared experts; l is what travels.
 
+Recomputing these layers (`recompute: moe`) keeps the input of their norm, h, and does all else
+again in backward, tokens' exchanges too: Megatron's `--recompute-granularity selective
+--recompute-modules layernorm moe` (NVIDIA/Megatron-LM 00119989
+`megatron/core/transformer/moe/moe_layer.py`: `MoELayer.forward` is checkpointed from its shared
+experts and its router to what it combines), but for the norm of attention.
+
 Latent attention (DeepSeek-AI, arXiv:2405.04434, section 2.1): queries and keys of n + r elements,
 n without and r with a position, values of v; 2 a (n + r) + 2 a v FLOP per pair of tokens.  Traffic
 and what is kept follow from the widths of what stands between its products; stored scores are those
@@ -77,6 +83,7 @@ def router(
         activations=kept,
         activations_selective=kept,
         activations_op=kept,
+        activations_moe=float(tokens * h),
         inside=float(tokens * h),
         rms=float(tokens * h),
         replicated=kept,
@@ -106,6 +113,7 @@ def experts(
         activations=kept,
         activations_selective=kept,
         activations_op=float(tokens * k * m),
+        activations_moe=0.0,
         op_flop=2.0 * tokens * k * h * m,
         inside=float(tokens * k * ((up + 1) * m + h)),
         eager=float(tokens * k * (m + h)),
@@ -142,6 +150,7 @@ def shared(
         activations=kept,
         activations_selective=kept,
         activations_op=float(tokens * f),
+        activations_moe=0.0,
         op_flop=2.0 * tokens * h * f,
         inside=float(tokens * ((up + 1) * f + h)),
         eager=float(tokens * f),

@@ -188,7 +188,8 @@ def activations(
 
     Full recomputation keeps the inputs of blocks and rebuilds one block after the other
     (Korthikanti et al., arXiv:2205.05198, section 5: 2 s b h bytes a block at 16 bit).  Selective
-    recomputation rebuilds the scores of one attention at a time, that by operator one block.
+    recomputation rebuilds the scores of one attention at a time, that by operator one block, that
+    of experts one half.
     """
     found = footprints(model, samples, dtype, recompute, eager=eager, loss=loss)
     kept = sum(one.kept for one in found)
@@ -219,6 +220,8 @@ def kept_bytes(layer: Layer, dtype: str, recompute: Recompute, *, eager: bool = 
         outside = copies * (not layer.unit)
         return (layer.activations_full - 2 * layer.logits) * width + wide + outside
     elements = layer.activations + layer.eager * eager
+    if recompute == "moe" and layer.activations_moe is not None:
+        return layer.activations_moe * width
     if recompute == "selective":
         elements = (layer.activations_selective or layer.activations) + layer.eager * eager
     elif recompute == "selective_op" and layer.op_flop:
@@ -229,16 +232,17 @@ def kept_bytes(layer: Layer, dtype: str, recompute: Recompute, *, eager: bool = 
 
 def _rebuilt(model: Model, dtype: str, recompute: Recompute, eager: bool) -> list[float]:
     """Bytes per sample that the backward of each layer has beside what is kept: of the layers that
-    are computed again together, all that they did not keep."""
+    are computed again together, all that they did not keep; attention, whose backward follows that
+    of a half with experts, has none of what was computed again for that half alone."""
     all_ = [kept_bytes(layer, dtype, "none", eager=eager) for layer in model.layers]
     least = [kept_bytes(layer, dtype, recompute, eager=eager) for layer in model.layers]
     more = [max(0.0, a - b) for a, b in zip(all_, least, strict=True)]
     if recompute == "selective":
         return more
-    found = [0.0] * len(more)
+    found, whole = [0.0] * len(more), recompute != "moe"
     for block in _blocks(model):
         for index in block:
-            found[index] = sum(more[i] for i in block)
+            found[index] = sum(more[i] for i in block) if whole or more[index] else 0.0
     return found
 
 

@@ -214,6 +214,8 @@ class HuggingFace(Tunable):
             own = error.path and error.path[0] in self.__dataclass_fields__
             if own and getattr(self, str(error.path[0])) is None:  # what the scenario has to say
                 raise
+            if own:  # what it says does not go with the file
+                raise Refused(f"{error.message}, in {self.huggingface}", error.path) from None
             raise Refused(f"{self.huggingface}: {error}", ("huggingface",)) from None
 
     def _data(self, base: Path) -> dict[str, Any]:

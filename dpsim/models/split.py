@@ -197,13 +197,12 @@ def _model_part(model: Model, ranks: int, sequence: bool, whole_experts: bool) -
 
 
 def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
-    whole = 0.0 if sequence else layer.replicated
+    whole, everywhere = (0.0, 0.0) if sequence else (layer.replicated, layer.fp8_replicated)
     timed = layer.forward is not None and layer.backward is not None
 
     def share(elements: float) -> float:
         return min(whole, elements) + (elements - min(whole, elements)) / ranks
 
-    everywhere = 0.0 if sequence else layer.fp8_replicated
     saves = everywhere + (layer.fp8_saves - everywhere) / ranks
     return replace(
         layer,
@@ -217,6 +216,7 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         activations=share(layer.activations),
         activations_selective=share(layer.activations_selective),
         activations_op=share(layer.activations_op),
+        activations_moe=layer.activations_moe and share(layer.activations_moe),
         inside=layer.inside / ranks,
         inside_bytes=layer.inside_bytes / ranks,
         eager=layer.eager / ranks,

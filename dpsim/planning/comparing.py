@@ -11,8 +11,9 @@ from typing import Any, cast
 from dpsim.core import told
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
+from dpsim.core.refusals import brief, texts
 from dpsim.describe.jobs import Mix, MixedJob, mix_of
-from dpsim.describe.scenario import Given, taken
+from dpsim.describe.scenario import Given, Loaded, Scenario, taken
 from dpsim.describe.written import plain_data
 from dpsim.planning import candidates, compared, measure_next
 from dpsim.planning.candidates import Asked
@@ -28,6 +29,10 @@ class Compared(Presented):
     """Candidates side by side, how surely which is best, and what to measure before choosing."""
 
     comparison: Comparison
+
+    def __repr__(self) -> str:
+        count, best = len(self.comparison.candidates), self.recommendation
+        return f"Compared({count:,} candidates, take {brief(best) if best else 'none'})"
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -73,9 +78,24 @@ def compare(
     """
     if by is not None and by not in UNITS:
         raise Refused(f"--by {by}: is none of {', '.join(UNITS)}")
+    _check(scenarios)
+    texts("sets", sets)
     wanted = _asked(scenarios, sets, vary)
     found = [candidates.played(each, ranks) for each in told.counted(wanted, tell)]
     return Compared(comparison(found, by=cast("By | None", by), seed=seed, draws=draws))
+
+
+def _check(scenarios: Any) -> None:
+    """Refuse one scenario, whose keys would be taken for the names of several."""
+    one = isinstance(scenarios, Mapping) and not {"model", "cluster", "jobs"}.isdisjoint(scenarios)
+    if one or not isinstance(scenarios, str | Path | Mapping | Sequence):
+        raise Refused(
+            f"a {type(scenarios).__name__} is one scenario; accepted: several, as [first, second] "
+            "or {'a name': first, 'another': second}, a folder, or one scenario with vary"
+            if one or isinstance(scenarios, Loaded | Scenario)
+            else f"a {type(scenarios).__name__} is no scenarios; accepted: a list of them, a dict "
+            "of them by name, or a folder"
+        )
 
 
 def _asked(scenarios: Several | str | Path, sets: Sequence[str], vary: Axes) -> list[Asked]:

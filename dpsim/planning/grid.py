@@ -22,9 +22,12 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dpsim.core import yamlfile
 from dpsim.core.overrides import check_axes, of_one_kind, parts_of, says, value_of, within
 from dpsim.core.record import Refused, dotted
+from dpsim.core.refusals import brief, texts
 from dpsim.describe.written import plain_data
 from dpsim.predict.point import Change
 
@@ -215,6 +218,7 @@ def axes_of(asked: Axes) -> tuple[Axis, ...]:
     """The axes that are asked for: of texts, or of keys with their values (or with the text of
     them).  Refused where one is not right."""
     if not isinstance(asked, Mapping):
+        texts("--grid", asked)
         return tuple(parse_axis(text) for text in asked)
     return tuple(_axis(key, values) for key, values in asked.items())
 
@@ -223,6 +227,8 @@ def _axis(key: str, values: str | Sequence[Any]) -> Axis:
     """The axis of `key` over `values`, which texts need not hold: sections, say."""
     if isinstance(values, str):
         return parse_axis(f"{key}={values}")
+    if not isinstance(values, Sequence | np.ndarray):
+        raise Refused(f"--grid {key}: {brief(values)} where a list of values is needed")
     name = parse_axis(f"{key}=null").name  # refuses what is no key, or none that can be swept
     plain = plain_data(list(values))
     if not plain:

@@ -176,6 +176,8 @@ class MeshSpace:
         found: dict[str, None] = {"none": None, self.case.scenario.recompute: None}
         if any(layer.again_kernels for layer in layers):
             found["selective"] = None
+        if any(layer.activations_moe is not None for layer in layers):
+            found["moe"] = None
         if any(layer.activations_full < layer.activations for layer in layers):
             found["full"] = None
         return list(found)

@@ -32,6 +32,10 @@ class Planned(Presented):
     finding: Finding
     document: dict[str, Any]
 
+    def __repr__(self) -> str:
+        tried = len(self.document["points"])
+        return f"Planned({'found' if self.found else 'nothing will do'}: {tried:,} points played)"
+
     @property
     def found(self) -> bool:
         """Whether anything that was searched will do."""

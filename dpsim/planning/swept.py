@@ -14,6 +14,7 @@ from typing import Any
 
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
+from dpsim.core.refusals import brief
 from dpsim.planning.grid import Axis, Grid, SweptKey
 from dpsim.planning.log import NAME, Log, Record, read_log, writing
 from dpsim.planning.sweep import Sweep, play_points
@@ -54,6 +55,10 @@ class Swept(Presented):
     records: tuple[Record, ...]
     lost: tuple[Lost, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        size, played = self.header["points"], len(self.records)
+        return f"Swept({brief(self.header['name'])}: {played:,} of {size:,} points)"
 
     @property
     def missing(self) -> list[int]:

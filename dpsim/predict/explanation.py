@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from dpsim.compile.timeline import Span
 from dpsim.core.presented import Presented
+from dpsim.core.refusals import brief
 from dpsim.predict.answer import Answer
 from dpsim.predict.blame import Blame
 from dpsim.predict.compressed import CompressionGain
@@ -84,6 +85,11 @@ class Explanation(Keyed, Presented):
 
     answer: Annotated[Answer, Spread()]
     points: tuple[Explained | Failed, ...]
+
+    def __repr__(self) -> str:
+        count = len(self.explained)
+        points = f"{count:,} point{'s' * (count != 1)} of {len(self.points):,}"
+        return f"Explanation({brief(self.answer.name)}: {points} explained)"
 
     @property
     def explained(self) -> tuple[Explained, ...]:

@@ -76,13 +76,16 @@ def steps_alone(case: Case) -> Case:
 
 
 def before_reducing(case: Case, step: float) -> float:
-    """Of a `step`, the seconds that are computed before rank 0 reduces anything for the first time,
-    as far as that is known; at most the step."""
+    """Of a `step`, the seconds that are computed before rank 0 reduces anything over replicas for
+    the first time, as far as that is known; at most the step.  What ranks of one replica reduce
+    among them, those of a tensor group say, waits for no other replica."""
     if case.scenario.strategy.behaves:
         return 0.0
-    seconds = 0.0
-    for op in case.programs.cast(None).program(0).ops:
-        if op.operation in ("all_reduce", "reduce_scatter"):
+    seconds, cast = 0.0, case.programs.cast(None)
+    own = case.mesh.place(0, "data")
+    for op in cast.program(0).ops:
+        reduces = op.operation in ("all_reduce", "reduce_scatter")
+        if reduces and any(case.mesh.place(r, "data") != own for r in cast.peers(0, op.group)):
             break
         seconds += op.seconds if op.on_device else 0.0
     return min(seconds, step)

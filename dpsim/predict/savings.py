@@ -52,6 +52,11 @@ def _recompute(case: Case) -> Iterator[Variant]:
     ):
         cost = "every second matrix product once more"
         yield Variant("recompute: selective_op", {"recompute": "selective_op"}, cost)
+    if case.scenario.recompute == "none" and any(
+        x.activations_moe is not None for x in case.model.layers
+    ):
+        cost = "experts and their all-to-alls once more"
+        yield Variant("recompute: moe", {"recompute": "moe"}, cost)
     if case.scenario.recompute != "full":
         cost = "one more forward pass per step"
         yield Variant("recompute: full", {"recompute": "full"}, cost)

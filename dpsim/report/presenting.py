@@ -14,6 +14,7 @@ from dpsim.accuracy.training.validate import ValidatedTraining
 from dpsim.checks.collective import CollectiveAnswer
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
+from dpsim.core.refusals import brief
 from dpsim.measurements.calibration.gathering import Gathered
 from dpsim.planning.comparing import Compared
 from dpsim.planning.planned import Planned
@@ -40,6 +41,10 @@ def frame(answer: Presented) -> pd.DataFrame:
 
 def draw(answer: Presented, ax: Axes | None, field: str = "") -> Axes:
     """`answer` on `ax`, or on new axes; returns them."""
+    if not isinstance(field, str):
+        raise Refused(f"plot: field {brief(field)} is no name of a number, as 'step_time_s'")
+    if ax is not None and not hasattr(ax, "plot"):
+        raise Refused(f"plot: ax {brief(ax)} is no axes of matplotlib's, as plt.subplots()[1] is")
     if ax is None:
         import matplotlib.pyplot as plt
 

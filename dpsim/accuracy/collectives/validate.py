@@ -37,6 +37,9 @@ class ValidatedCollectives(Presented):
     outcomes: tuple[CollectiveOutcome, ...]
     document: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"ValidatedCollectives({len(self.outcomes):,} rows)"
+
     def predictions(self) -> list[dict[str, Any]]:
         """Rows of predictions.csv: all columns of the input, and `ADDED` (times in us)."""
         return [_line(self.table.columns, outcome) for outcome in self.outcomes]

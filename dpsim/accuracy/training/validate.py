@@ -28,6 +28,9 @@ class ValidatedTraining(Presented):
     outcomes: tuple[TrainingOutcome, ...]
     document: dict[str, Any]
 
+    def __repr__(self) -> str:
+        return f"ValidatedTraining({len(self.outcomes):,} rows)"
+
     def predictions(self) -> list[dict[str, Any]]:
         """Rows of predictions.csv: all columns of the input, then `ADDED`; a column of the same
         name is written once."""

@@ -15,9 +15,10 @@ class TorchFt(Recovery):
     the next one each group asks for a quorum, computes beside that (use_async_quorum), and waits
     for it where gradients are reduced first.  The lighthouse leaves a group out `heartbeat` after
     its last one (src/lighthouse.rs: 5 s), which is half an `interval` old in the mean, and finds
-    that at a tick (`quorum`, 100 ms), half of one later; the others go on then.  So a failure costs
-    what is left of its step, or of the wait beyond what is computed beside it, whichever is more;
-    the mean over times in a step is taken here.
+    that at a tick (`quorum`, 100 ms), half of one later.  With the quorum there, which nobody asks
+    for before the step in hand has ended, communicators are made anew (_async_quorum).  So a
+    failure costs what is left of its step, or more where the lighthouse takes longer, and what of
+    making anew is not beside computing; the mean over times in a step is taken here.
 
     A group starts up on its own, gets the state of a live one, and takes part from the next quorum
     on, which all who are there agree on at once.  Nodes that break on their own are in groups of
@@ -55,12 +56,27 @@ class TorchFt(Recovery):
         step, ahead = setting.step, setting.ahead
         if event == "growth":
             return Outage(0.0, max(self.reconfigure - ahead, 0.0), 0.0, 0.0)
-        known = self.heartbeat + (self.quorum - self.interval) / 2.0
-        wait = max(known + self.reconfigure - ahead, self.abort, 0.0)
-        if wait < step:  # the rest of the step in hand, uniform on 0 … step, where that is more
-            wait = (step * step + wait * wait) / (2.0 * step)
+        least, late = self._beside(ahead)
+        ended = least
+        if least < step:  # the rest of the step in hand, uniform on 0 … step, where that is more
+            ended = (step * step + least * least) / (2.0 * step)
+        wait = ended + late
         anew = min(self.reconfigure, wait)
         return Outage(wait - anew, anew, 0.0, step)
+
+    def costs(self, rest: float, ahead: float) -> float:
+        """Seconds from a failure, `rest` seconds before its step would have ended, to the end of
+        the next one that counts, less a step; `ahead` as in Setting [s]."""
+        least, late = self._beside(ahead)
+        return max(rest, least) + late
+
+    def _beside(self, ahead: float) -> tuple[float, float]:
+        """How long the step in hand seems to last at the least, for its collectives give up no
+        sooner, or the lighthouse takes longer than what is computed beside it; and what is left of
+        making communicators anew then [s]."""
+        known = self.heartbeat + (self.quorum - self.interval) / 2.0
+        least = max(known - max(ahead - self.reconfigure, 0.0), self.abort, 0.0)
+        return least, max(self.reconfigure - ahead, 0.0)
 
     def lost(self, setting: Setting) -> Outage:
         return Outage(self.detection + self.diagnosis, setting.startup, setting.restore)

@@ -16,6 +16,7 @@ from dpsim.core.files import read_bytes
 from dpsim.core.outputs import marked, write_files
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
+from dpsim.core.refusals import brief
 from dpsim.core.units import parse
 from dpsim.measurements.calibration.fitting import calibration_of
 from dpsim.measurements.findings import Findings
@@ -28,6 +29,10 @@ class Gathered(Presented):
 
     found: tuple[Findings, ...]
     calibration: Calibration
+
+    def __repr__(self) -> str:
+        count = len(self.found)
+        return f"Gathered({brief(self.calibration.title)}: {count:,} file{'s' * (count != 1)})"
 
     def document(self) -> dict[str, Any]:
         """Everything as plain data, in SI units."""

@@ -102,9 +102,7 @@ def watch(phases: list[float], path: Path, work: float) -> list[float]:
 def said(at: float, before: float, work: float) -> float:
     """Seconds from a kill at `at` until the next step counts, as dpsim's torchft has it, where the
     step in hand began at `before` and all of the next one is computed before its reduction."""
-    rule = TorchFt()
-    known = rule.heartbeat + (rule.quorum - rule.interval) / 2.0
-    return max(before + work - at + work, known)
+    return TorchFt().costs(before + work - at, work) + work
 
 
 def main() -> None:
