@@ -389,7 +389,8 @@ def _nested() -> nn.Module:
         inner.embed_tokens, inner.layers = nn.Embedding(200, 16), nn.ModuleList()
         for _ in range(2):
             block = nn.Module()
-            block.self_attn, block.mlp = nn.Linear(16, 64, bias=False), nn.Linear(16, 96, bias=False)
+            block.self_attn = nn.Linear(16, 64, bias=False)
+            block.mlp = nn.Linear(16, 96, bias=False)
             block.norms = nn.Embedding(2, 16)
             inner.layers.append(block)
         inner.norm, root.model = nn.RMSNorm(16), inner

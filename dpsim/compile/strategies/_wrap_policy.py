@@ -8,10 +8,11 @@ holds what is left.
 
 Modules are told by the names of tensors, "layers.0.mlp.up_proj.weight".  What numbered modules of
 a language model make is a list (`ModuleList`, as in huggingface/transformers), of an image model a
-module of its own (`Sequential`, as in torchvision).  A language model with a head is a module inside
-the root (`LlamaForCausalLM.model`, `GPT2LMHeadModel.transformer`), which is wrapped too where it is
-large enough and its blocks are not; T5's parts stand in the root themselves.  What is played comes and goes with whole
-layers, so a policy that wraps a part of one is refused, and so is a unit around others.
+module of its own (`Sequential`, as in torchvision).  A language model with a head is
+a module inside the root (`LlamaForCausalLM.model`, `GPT2LMHeadModel.transformer`), which is wrapped
+too where it is large enough and its blocks are not; T5's parts stand in the root themselves.  What
+is played comes and goes with whole layers, so a policy that wraps a part of one is refused, and so
+is a unit around others.
 """
 
 from __future__ import annotations
