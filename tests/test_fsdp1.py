@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from pydantic import ValidationError
+from torch import nn
+from torch.distributed.fsdp.wrap import _recursive_wrap, size_based_auto_wrap_policy
 
 from dpsim.backends.ideal import Ideal
 from dpsim.backends.ideal_ring import IdealRing
@@ -376,6 +380,42 @@ def test_modules_large_enough_are_units_and_the_root_holds_the_rest() -> None:
     ends = [["embed_tokens"], ["layers.0.attention", "layers.0.mlp"]]
     assert names[0] == [["norm"], *ends, ["layers.1.attention", "layers.1.mlp"], ["lm_head"]]
     assert names[1] == [[layer.name for layer in model.layers]]
+
+
+def _nested() -> nn.Module:
+    """Modules nested as in `LlamaForCausalLM`, of the sizes of `language`, without storage."""
+    with torch.device("meta"):
+        root, inner = nn.Module(), nn.Module()
+        inner.embed_tokens, inner.layers = nn.Embedding(200, 16), nn.ModuleList()
+        for _ in range(2):
+            block = nn.Module()
+            block.self_attn = nn.Linear(16, 64, bias=False)
+            block.mlp = nn.Linear(16, 96, bias=False)
+            block.norms = nn.Embedding(2, 16)
+            inner.layers.append(block)
+        inner.norm, root.model = nn.RMSNorm(16), inner
+        root.lm_head = nn.Linear(16, 200, bias=False)
+    return root
+
+
+@pytest.mark.parametrize("least", [2592, 3201, 4000, 8400, 8401, 10**6])
+def test_the_model_inside_the_root_is_wrapped_as_torch_does(least: int) -> None:
+    """Parameters of each unit and of the root: torch's policy on the same modules, on which no unit
+    stands around another."""
+    class Wrapper(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            taken.append(sum(p.numel() for p in module.parameters()))
+
+    taken: list[int] = []
+    net = _nested()
+    policy = partial(size_based_auto_wrap_policy, min_num_params=least)
+    _recursive_wrap(net, policy, Wrapper, set(), set(), only_wrap_children=True)
+    whole = sum(p.numel() for p in _nested().parameters())
+    model = language()
+    units = by_size(model, least)
+    sizes = [sum(model.layers[i].parameters for i in unit.layers) for unit in units]
+    assert sorted(sizes) == sorted(filter(None, [*taken, whole - sum(taken)]))
 
 
 @pytest.mark.parametrize(

@@ -354,21 +354,41 @@ def test_where_no_products_were_measured_or_a_share_is_given_one_share_holds_for
     assert time.forward == pytest.approx(layer.forward_flop * 8 / reached)
 
 
-def test_narrow_sums_take_longer_by_what_tables_say() -> None:
-    """A matrix of 512 columns and 1,024 rows, 2,048 tokens: forward sums over 512 elements, the
-    gradient of its input over 1,024, that of its weights over 2,048."""
+@pytest.mark.parametrize("stored", ["as (outputs, inputs)", "as (inputs, outputs)", "tied"])
+def test_narrow_sums_take_longer_by_what_tables_say(stored: str) -> None:
+    """A matrix of 512 inputs and 1,024 outputs, 2,048 tokens, however it is stored and whoever's it
+    is: forward sums over 512 elements, the gradient of its input over 1,024, that of its weights
+    over 2,048."""
     device, kh = load_device("a100-sxm-80gb"), NARROW["ampere"]
     flop = 2.0 * 2048 * 512 * 1024
+    swapped = stored == "as (inputs, outputs)"
+    weight = Tensor("w", (512, 1024) if swapped else (1024, 512), transposed=swapped)
+    tied = stored == "tied"
     layer = Layer(
-        name="a", unit="0", tensors=(Tensor("w", (1024, 512)),), streamed=(0.0, 0.0),
-        forward_flop=flop, backward_flop=2 * flop, kernels=0,
+        name="a", unit="0", tensors=() if tied else (weight,), streamed=(0.0, 0.0), kernels=0,
+        forward_flop=flop, backward_flop=2 * flop, tied="table" if tied else None,
     )  # fmt: skip
+    table = Layer(name="table", tensors=(weight,), forward_flop=0, backward_flop=0, kernels=0)
+    layers = (table, layer) if tied else (layer,)
     time = layer_times(
-        Model(name="m", layers=(layer,)), device, "bf16", 1, 0.7, "none", shares=Shares(narrow=kh)
-    )[0]
+        Model(name="m", layers=layers), device, "bf16", 1, 0.7, "none", shares=Shares(narrow=kh)
+    )[-1]
     alone, wide = flop / (device.peak_for("bf16") * 0.7), 1 + kh / WIDE
     assert time.forward == pytest.approx(alone * (1 + kh / 512) / wide)
     assert time.backward == pytest.approx(alone * (2 + kh / 1024 + kh / 2048) / wide)
+
+
+def test_products_of_gpt_2_sum_over_their_inputs() -> None:
+    """Its first half has matrices of 768 inputs, its second one of 768 and one of 3,072."""
+    read = {"wte.weight": 768, "attn.c_attn.weight": 768, "attn.c_proj.weight": 768,
+            "mlp.c_fc.weight": 768, "mlp.c_proj.weight": 3072}  # fmt: skip
+    found = {}
+    for layer in case_of().model.layers:
+        for t in layer.tensors:
+            name = t.name.removeprefix("h.0.")
+            if name in read:
+                found[name] = t.shape[0] if t.transposed else t.shape[1]
+    assert found == read
 
 
 def test_eager_steps_of_small_batches_take_their_launches() -> None:

@@ -1,7 +1,6 @@
 """Models: what one training step must compute, and which gradients it leaves.
 
-All work is **per sample** (an image, or a sequence of `sequence_length` tokens); a micro-batch of n
-samples costs n times as much.
+All work is **per sample** (an image or `sequence_length` tokens); n samples cost n times as much.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ class Tensor(NamedTuple):
 
     trained  whether it has a gradient (`requires_grad`)
     dtype    what it is stored in, where that is not its layer's: also a quantised one
+    transposed  a matrix that is stored as (inputs, outputs), as GPT-2's are
     """
 
     name: str
     shape: tuple[int, ...]
     trained: bool = True
     dtype: str | None = None
+    transposed: bool = False
 
     @property
     def elements(self) -> int:
@@ -142,8 +143,7 @@ class Layer:
     chosen        experts that a token is sent to
     routed        elements per sample that are sent to one expert, where all were (tokens x width);
                   to `chosen` ones go so many times as much, and as much comes back
-    routed_bytes  bytes per sample that are sent to all chosen experts, where stated; it replaces
-                  `routed`
+    routed_bytes  bytes per sample sent to all chosen experts, where stated; it replaces `routed`
     eager_kernels, compiled_kernels   its kernels run one by one by torch, and as a compiler leaves
                   them; None: not counted so
     pairs         FLOP of `forward_flop` that attention over pairs of tokens takes; backward's are

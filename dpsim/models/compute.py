@@ -20,7 +20,7 @@ from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, working_bytes
 from dpsim.core.lean import dataclass
 from dpsim.core.many import longest
 from dpsim.machines.devices import Device
-from dpsim.models import Layer, Model
+from dpsim.models import Layer, Model, Tensor
 from dpsim.models.eight_bits import CAST_BYTES, FUSED_CAST_BYTES, cast_elements, is_cast, rest_of
 from dpsim.models.execution import WIDE
 
@@ -117,10 +117,14 @@ def layer_times(
         return tuple(_layer_time(layer, None, samples, recompute) for layer in model.layers)
     rest = Roofline(device, rest_of(dtype), efficiency, shares._replace(eight=1.0))
     cast = Roofline(device, dtype, efficiency, shares)
+    tables = {layer.name: layer.tensors[:1] for layer in model.layers}
     return tuple(
-        _layer_time(layer, cast if is_cast(layer, dtype) else rest, samples, recompute)
+        _layer_time(
+            layer, cast if is_cast(layer, dtype) else rest, samples, recompute,
+            tables.get(layer.tied or "", ()),
+        )
         for layer in model.layers
-    )
+    )  # fmt: skip
 
 
 def beyond_peak(model: Model, dtype: str) -> float:
@@ -210,11 +214,14 @@ class Roofline:
         return packed / self.device.memory_bandwidth + self.moving(layer.quantised)
 
 
-def _rooflined(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, float, str]:
-    """Forward and backward [s], and what bounds them."""
+def _rooflined(
+    layer: Layer, roofline: Roofline, samples: float, table: tuple[Tensor, ...]
+) -> tuple[float, float, str]:
+    """Forward and backward [s], and what bounds them; `table`: what the layer uses of the one that
+    it is tied to."""
     ahead, back = roofline.casts(layer, samples)
     if layer.streamed is not None:
-        forward, backward, bound = _one_by_one(layer, roofline, samples, layer.streamed)
+        forward, backward, bound = _one_by_one(layer, roofline, samples, layer.streamed, table)
     else:
         forward, backward, bound = _at_once(layer, roofline, samples)
     return forward + ahead, backward + back, bound
@@ -244,10 +251,17 @@ def _at_once(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, f
     return forward, backward + unpacked, bound
 
 
-def _narrowed(layer: Layer, samples: float, half: float) -> tuple[float, float]:
+def _narrowed(
+    layer: Layer, samples: float, half: float, table: tuple[Tensor, ...]
+) -> tuple[float, float]:
     """How many times as long forward's and backward's products take as with wide sums: forward sums
-    over a matrix's inputs, its gradient of inputs over its outputs, that of weights over tokens."""
-    shapes = [t.shape for t in layer.tensors if len(t.shape) == 2 and not t.name.endswith("bias")]
+    over a matrix's inputs, its gradient of inputs over its outputs, that of weights over tokens.
+    Matrices of experts, three dimensions in one tensor, are not counted so."""
+    shapes = [
+        t.shape[::-1] if t.transposed else t.shape
+        for t in (*table, *layer.tensors)
+        if len(t.shape) == 2 and not t.name.endswith("bias")
+    ]
     weights = float(sum(rows * columns for rows, columns in shapes))
     if not half or not weights:
         return 1.0, 1.0
@@ -259,13 +273,14 @@ def _narrowed(layer: Layer, samples: float, half: float) -> tuple[float, float]:
 
 
 def _one_by_one(
-    layer: Layer, roofline: Roofline, samples: float, streamed: tuple[float, float]
-) -> tuple[float, float, str]:
+    layer: Layer, roofline: Roofline, samples: float, streamed: tuple[float, float],
+    table: tuple[Tensor, ...],
+) -> tuple[float, float, str]:  # fmt: skip
     """The same of a layer whose kernels are known."""
     pace = layer.pace or (None, None)
     padded, share = _padded(layer)
     pairs, unpacked = layer.pairs * samples, roofline.unpacking(layer)
-    longer = _narrowed(layer, samples, roofline.shares.narrow)
+    longer = _narrowed(layer, samples, roofline.shares.narrow, table)
     ahead = PassWork(
         pairs + (layer.forward_flop * samples - pairs) * longer[0] + padded,
         pairs, pace[0], layer.forward_bytes * samples,
@@ -295,8 +310,9 @@ def done_again(layer: Layer, recompute: Recompute) -> bool:
 
 
 def _layer_time(
-    layer: Layer, roofline: Roofline | None, samples: float, recompute: Recompute
-) -> LayerTime:
+    layer: Layer, roofline: Roofline | None, samples: float, recompute: Recompute,
+    table: tuple[Tensor, ...] = (),
+) -> LayerTime:  # fmt: skip
     if layer.forward is not None and layer.backward is not None:
         forward, backward, bound = layer.forward * samples, layer.backward * samples, "compute"
     elif roofline is None:
@@ -304,7 +320,7 @@ def _layer_time(
             f"layer {layer.name} has no forward and backward time, and there is no machine"
         )
     else:
-        forward, backward, bound = _rooflined(layer, roofline, samples)
+        forward, backward, bound = _rooflined(layer, roofline, samples, table)
     if layer.detached:
         return LayerTime(forward, 0.0, bound, 0.0)
     again = forward if done_again(layer, recompute) else 0.0

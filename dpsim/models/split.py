@@ -250,7 +250,10 @@ def _parts(layer: Layer, ranks: int, *, flat: bool) -> tuple[Tensor, ...]:
     matrices = [t for t, tensor in enumerate(layer.tensors) if len(tensor.shape) == 2]
     last = matrices[-1] if matrices and layer.forward_sum and layer.backward_sum else None
     each = enumerate(layer.tensors)
-    return tuple(_cut(tensor, ranks, flat=flat, across=t == last) for t, tensor in each)
+    return tuple(
+        _cut(tensor, ranks, flat=flat, across=(t == last) != tensor.transposed)
+        for t, tensor in each
+    )
 
 
 def _cut(tensor: Tensor, ranks: int, *, flat: bool, across: bool) -> Tensor:

@@ -8,8 +8,11 @@ holds what is left.
 
 Modules are told by the names of tensors, "layers.0.mlp.up_proj.weight".  What numbered modules of
 a language model make is a list (`ModuleList`, as in huggingface/transformers), of an image model a
-module of its own (`Sequential`, as in torchvision).  What is played comes and goes with whole
-layers, so a policy that wraps a part of one is refused, and so is a unit around others.
+module of its own (`Sequential`, as in torchvision).  A language model with a head is
+a module inside the root (`LlamaForCausalLM.model`, `GPT2LMHeadModel.transformer`), which is wrapped
+too where it is large enough and its blocks are not; T5's parts stand in the root themselves.  What
+is played comes and goes with whole layers, so a policy that wraps a part of one is refused, and so
+is a unit around others.
 """
 
 from __future__ import annotations
@@ -22,6 +25,10 @@ from dpsim.core.record import Refused
 from dpsim.models import Layer, Model, Tensor
 
 WHERE = ("strategy", "min_num_params")
+#: heads that huggingface/transformers' classes have beside a module with all the rest
+_HEADS = ("lm_head", "proj_out")
+#: what that module is called here; layers' names begin inside it
+_INNER = "model"
 
 
 @dataclass(eq=False)
@@ -57,29 +64,38 @@ def by_size(model: Model, least: int) -> tuple[WrappedUnit, ...]:
     """The units of a policy whose `min_num_params` is `least`.  Raises Refused where one is not
     made of whole layers."""
     root, lists = Module(), model.sample != "image"
+    inner = _inner(model)
     for layer in model.layers:
         for tensor in layer.tensors:
-            root.add(_module_of(layer, tensor), tensor.elements)
+            root.add(_module_of(layer, tensor, inner), tensor.elements)
     taken = {path for path, _ in root.taken(least, lists=lists)}
-    for path in sorted(taken):
-        if any(path[:n] in taken for n in range(1, len(path))):
-            raise _refused(model, f"wraps {'.'.join(path)} inside a larger unit", root, least)
     members: dict[str, list[int]] = {}
     for i in model.forward_order:
         layer = model.layers[i]
-        owners = {_owner(_module_of(layer, tensor), taken) for tensor in layer.tensors}
+        owners = {_owner(_module_of(layer, tensor, inner), taken) for tensor in layer.tensors}
         if len(owners) > 1:
             raise _refused(model, f"wraps a part of {layer.name}", root, least)
         members.setdefault(owners.pop() if owners else "", []).append(i)
+    for path in sorted(taken):
+        if any(path[:n] in taken for n in range(1, len(path))):
+            raise _refused(model, f"wraps {'.'.join(path)} inside a larger unit", root, least)
     _accept_tied(model, members, least)
     return wrapped(model, [(layers, not name) for name, layers in members.items()])
 
 
-def _module_of(layer: Layer, tensor: Tensor) -> tuple[str, ...]:
+def _inner(model: Model) -> tuple[str, ...]:
+    """The path of the module that a language model with a head is inside the root."""
+    names = {layer.name for layer in model.layers}
+    t5 = any(t.name.startswith("encoder.block.") for one in model.layers for t in one.tensors)
+    return (_INNER,) if model.sample != "image" and not t5 and names & {*_HEADS} else ()
+
+
+def _module_of(layer: Layer, tensor: Tensor, inner: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The path of the module that holds a tensor; names without one are those of the layer's."""
     whole = "." in tensor.name and tensor.name.startswith(f"{layer.unit}." if layer.unit else "")
     name = tensor.name if whole else f"{layer.name}.{tensor.name}"
-    return tuple(name.split(".")[:-1])
+    path = tuple(name.split(".")[:-1])
+    return path if path[:1] and path[0] in _HEADS else (*inner, *path)
 
 
 def _owner(path: tuple[str, ...], taken: set[tuple[str, ...]]) -> str:
@@ -95,8 +111,8 @@ def _accept_tied(model: Model, members: dict[str, list[int]], least: int) -> Non
     for i, layer in enumerate(model.layers):
         if layer.tied and of.get(layer.tied, "") != unit.get(i, "") and of.get(layer.tied):
             raise Refused(
-                f"{layer.name} uses the table of {layer.tied}, which {least:,} wraps alone; a "
-                "larger one leaves both to the root",
+                f"{layer.name} uses the table of {layer.tied}, which {least:,} wraps without "
+                "it; a larger one leaves both to the root",
                 WHERE,
             )
 

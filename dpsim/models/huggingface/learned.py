@@ -41,7 +41,7 @@ def gpt2(config: Config) -> Parts:
 def _gpt2_block(block: Block, unit: str, tokens: int) -> Iterator[Layer]:
     def conv1d(name: str, inputs: int, outputs: int) -> tuple[Tensor, ...]:
         return (
-            Tensor(f"{unit}.{name}.weight", (inputs, outputs)),
+            Tensor(f"{unit}.{name}.weight", (inputs, outputs), transposed=True),
             Tensor(f"{unit}.{name}.bias", (outputs,)),
         )
 

@@ -149,7 +149,7 @@ class Slowing:
             for begin, end, before in reversed(self._live):
                 if begin <= time:
                     since, length = time - begin, end - begin
-                    found = before + since - self._lost * smaller(since, length)  # type: ignore[arg-type]
+                    found = before + since - self._lost * smaller(since, length)  # type: ignore[arg-type, operator]
                     return found
             return time - self._past  # type: ignore[return-value]
         many = isinstance(time, Many)
@@ -172,7 +172,7 @@ class Slowing:
             for begin, end, before in reversed(self._live):
                 if before <= work:
                     beside, most = work - before, self._lost * (end - begin)
-                    found = begin + beside + smaller(self.contention * beside, most)  # type: ignore[arg-type]
+                    found = begin + beside + smaller(self.contention * beside, most)  # type: ignore[arg-type, operator]
                     return found
             return work + self._past  # type: ignore[return-value]
         many = isinstance(work, Many)
