@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple
 from dpsim.core import units
 from dpsim.core.dtypes import QUANTISED
 from dpsim.core.record import Check, Text, record
+from dpsim.models.streams import Kernels, Streamed
 
 
 class Tensor(NamedTuple):
@@ -45,26 +46,6 @@ class WeightInput(NamedTuple):
     elements: float
     tensors: tuple[str, ...]
     whole: bool = False
-
-
-class Kernels(NamedTuple):
-    """What a layer's passes come to kernel by kernel (`dpsim.models.kernel_counts`).
-
-    forward, backward    device kernels launched
-    moved, moved_back    elements per sample that kernels move which are neither products nor flash
-                         attention, in forward and in backward
-    products             elements per sample that those two move in forward (backward: twice)
-    weights              elements that are moved once a micro-batch in either pass
-    autocast             the same where autocast casts at each product; None: not counted
-    """
-
-    forward: int
-    backward: int
-    moved: float
-    moved_back: float
-    products: float
-    weights: float = 0.0
-    autocast: Kernels | None = None
 
 
 class AttentionWork(NamedTuple):
@@ -148,8 +129,8 @@ class Layer:
                   them; None: not counted so
     pairs         FLOP of `forward_flop` that attention over pairs of tokens takes; backward's are
                   twice as many
-    streamed      elements per sample that its kernels move one after the other with products, in
-                  forward and in backward; None: all that is moved is moved beside arithmetic
+    streamed      what its kernels move one after the other with products; None: all that is moved
+                  is moved beside arithmetic
     pace          shares of the device's peak that attention in a kernel of its own reaches, forward
                   and backward; 0: it takes as long as what it moves; None: as products
     library       its kernels are a hand-tuned library's, though nothing is said of them
@@ -206,7 +187,7 @@ class Layer:
     eager_kernels: Kernels | None = None
     compiled_kernels: Kernels | None = None
     pairs: float = 0.0
-    streamed: tuple[float, float] | None = None
+    streamed: Streamed | None = None
     pace: tuple[float, float] | None = None
     library: bool = False
     attended: AttentionWork | None = None

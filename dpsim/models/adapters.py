@@ -137,8 +137,8 @@ class Adapters:
             scratch = max(scratch, 2.0 * tensor.elements * dora)
         if layer.streamed is not None:  # what no product moves goes after the products
             moved -= added
-            ahead, back = layer.streamed
-            layer = replace(layer, streamed=(ahead + added, back + 2 * added))
+            ahead, back = layer.streamed.forward + added, layer.streamed.backward + 2 * added
+            layer = replace(layer, streamed=layer.streamed._replace(forward=ahead, backward=back))
         kernels = (9 if dora else 4) * len(chosen)
         own = layer.backward_kernels
         return replace(

@@ -23,6 +23,7 @@ from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.eight_bits import CAST_BYTES, FUSED_CAST_BYTES, cast_elements, is_cast, rest_of
 from dpsim.models.execution import WIDE
+from dpsim.models.streams import Streamed
 
 #: share of the dense peak that large training kernels reach when nothing has been measured.
 #: MegaScale (arXiv:2402.15627) trains at 55 % MFU and PaLM (arXiv:2204.02311) at 46 %, whole step
@@ -273,7 +274,7 @@ def _narrowed(
 
 
 def _one_by_one(
-    layer: Layer, roofline: Roofline, samples: float, streamed: tuple[float, float],
+    layer: Layer, roofline: Roofline, samples: float, streamed: Streamed,
     table: tuple[Tensor, ...],
 ) -> tuple[float, float, str]:  # fmt: skip
     """The same of a layer whose kernels are known."""
@@ -284,7 +285,7 @@ def _one_by_one(
     ahead = PassWork(
         pairs + (layer.forward_flop * samples - pairs) * longer[0] + padded,
         pairs, pace[0], layer.forward_bytes * samples,
-        streamed[0] * samples + layer.cast_weights,
+        streamed.forward * samples + layer.cast_weights,
     )  # fmt: skip
     forward, bound = roofline.one_by_one(ahead, layer.parameters, layer.kernels)
     forward += unpacked + roofline.moving(layer.once)
@@ -294,7 +295,7 @@ def _one_by_one(
         2 * pairs + (layer.backward_flop * samples - 2 * pairs) * longer[1] + share * padded,
         2 * pairs, pace[1],
         layer.backward_bytes * samples,
-        streamed[1] * samples + layer.cast_weights,
+        streamed.backward * samples + layer.cast_weights,
     )  # fmt: skip
     touched = layer.parameters + layer.trained
     backward, _ = roofline.one_by_one(back, touched, layer.launched_backward)
@@ -330,7 +331,8 @@ def _layer_time(
     if recompute == "selective_op" and roofline is not None and layer.op_flop:
         flop, moved = layer.op_flop * samples, layer.forward_bytes * samples
         again, _ = roofline.bound(flop, moved, layer.parameters, layer.kernels)
-        again += roofline.moving((layer.streamed or (0.0,))[0] * samples) / STREAMED
+        streamed = layer.streamed.forward if layer.streamed else 0.0
+        again += roofline.moving(streamed * samples) / STREAMED
     share = layer.weight_share * backward / (backward + again) if again else layer.weight_share
     return LayerTime(forward, backward + again, bound, share)
 

@@ -72,7 +72,7 @@ def _part(layer: Layer, ranks: int, uneven: int, gathered: float) -> Layer:
         changed["again_flop"] = layer.again_flop * most / ranks
         changed["pairs"] = layer.pairs * most / ranks
     if layer.streamed is not None:
-        changed["streamed"] = tuple(moved / ranks for moved in layer.streamed)
+        changed["streamed"] = layer.streamed.times(1.0 / ranks)
     saved = tuple(one._replace(elements=one.elements / ranks) for one in layer.saved)
     changed |= {name: _over(getattr(layer, name), ranks, more) for name in _WORK}
     return replace(layer, **changed, saved=saved)

@@ -14,6 +14,7 @@ from dpsim.core.record import Flag, Refused, record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 from dpsim.models.huggingface import Attention
+from dpsim.models.streams import Streamed
 
 #: dtypes in which tensor cores run flash attention
 HALF = ("bf16", "fp16", "fp8")
@@ -208,7 +209,7 @@ def _layer(
         backward_kernels=counted.backward,
         forward_bytes=counted.products,
         backward_bytes=2 * counted.products,
-        streamed=(counted.moved, counted.moved_back),
+        streamed=Streamed(counted.moved, counted.moved_back, counted.whole, counted.whole_back),
         cast_weights=counted.weights,
         # products with stored scores take as long as the scores are moved, which is counted
         pace=(0.0, 0.0) if stored else pace and (pace[0], pace[1] / _AGAIN),

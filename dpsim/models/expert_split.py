@@ -49,7 +49,7 @@ def _part(layer: Layer, ranks: int, load: float) -> Layer:
         fp8_saves=layer.fp8_saves * load,
         op_flop=layer.op_flop * load,
         routed=layer.routed * load,
-        streamed=layer.streamed and (layer.streamed[0] * load, layer.streamed[1] * load),
+        streamed=layer.streamed and layer.streamed.times(load),
         routed_bytes=None if layer.routed_bytes is None else layer.routed_bytes * load,
         forward=layer.forward * load if timed and layer.forward is not None else layer.forward,
         backward=layer.backward * load if timed and layer.backward is not None else layer.backward,

@@ -136,7 +136,7 @@ def _detached(layer: Layer) -> Layer:
         backward_bytes=0.0,
         backward=None if layer.backward is None else 0.0,
         backward_kernels=0,
-        streamed=layer.streamed and (layer.streamed[0], 0.0),
+        streamed=layer.streamed and layer.streamed._replace(backward=0.0, whole_back=0.0),
         activations=0.0,
         activations_full=0.0,
         activations_selective=0.0,

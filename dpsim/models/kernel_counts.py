@@ -64,7 +64,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsim.core.lean import dataclass
-from dpsim.models import Kernels, Tensor
+from dpsim.models import Tensor
+from dpsim.models.streams import Kernels
 
 
 @dataclass(frozen=True)
@@ -95,15 +96,18 @@ class Habits:
 
 @dataclass
 class KernelPass:
-    """Launches of a pass, and elements per token that they move."""
+    """Launches of a pass, and elements per token that they move; `whole`: outside the cut of tensor
+    ranks."""
 
     launches: int = 0
     moved: float = 0.0
+    whole: float = 0.0
 
-    def add(self, launches: float, moved: float) -> None:
+    def add(self, launches: float, moved: float, *, whole: bool = False) -> None:
         """`launches` kernels that move `moved` elements together."""
         self.launches += int(launches)
         self.moved += moved
+        self.whole += moved * whole
 
 
 @dataclass
@@ -117,44 +121,35 @@ class KernelPasses:
         self.forward, self.backward = KernelPass(), KernelPass()
         self.weights = 0.0
 
-    def norm(self, norms: int, width: float, *, rms: bool) -> None:
-        """`norms` norms of `width` elements, and what their input's other user adds."""
+    def norm(self, norms: int, width: float, *, rms: bool, whole: bool = True) -> None:
+        """`norms` norms of `width` elements, and what their input's other user adds; `whole`: not
+        of heads, which tensor ranks share out."""
+        (many, moved), (more, moved_back) = self._norm(rms)
+        self.forward.add(many * norms, moved * width * norms, whole=whole)
+        self.backward.add(more * norms, moved_back * width * norms, whole=whole)
+
+    def _norm(self, rms: bool) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Kernels of a norm and elements that they move for each of its width, in either pass."""
         if self.autocast:
-            self._wide_norm(norms, width, rms=rms)
-        elif self.compiled:
-            self.forward.add(norms, 2 * width * norms)
-            self.backward.add(2 * norms, 6 * width * norms)
-        elif rms:
-            self.forward.add(8 * norms, 18 * width * norms)
-            self.backward.add(17 * norms, 51 * width * norms)
-        else:
-            self.forward.add(norms, 2 * width * norms)
-            self.backward.add(2 * norms, 6 * width * norms)
+            eager = ((6, 14), (15, 54)) if rms else ((1, 4), (2, 12))
+            return ((1, 3), (2, 11)) if self.compiled else eager
+        return ((8, 18), (17, 51)) if rms and not self.compiled else ((1, 2), (2, 6))
 
-    def _wide_norm(self, norms: int, width: float, *, rms: bool) -> None:
-        """The same in 32 bit."""
-        if self.compiled:
-            self.forward.add(norms, 3 * width * norms)
-            self.backward.add(2 * norms, 11 * width * norms)
-            return
-        ahead, back = ((6, 14), (15, 54)) if rms else ((1, 4), (2, 12))
-        self.forward.add(ahead[0] * norms, ahead[1] * width * norms)
-        self.backward.add(back[0] * norms, back[1] * width * norms)
-
-    def cast(self, width: float, many: int = 1) -> None:
+    def cast(self, width: float, many: int = 1, *, whole: bool = True) -> None:
         """Under autocast, inputs of products in 32 bit, and their gradients."""
         if self.autocast and not self.compiled:
-            self.forward.add(many, 3 * width * many)
-            self.backward.add(many, 3 * width * many)
+            self.forward.add(many, 3 * width * many, whole=whole)
+            self.backward.add(many, 3 * width * many, whole=whole)
 
     def residual(self, width: float, *, dropout: bool) -> None:
         """What a half ends with."""
-        self.forward.add(1, (5 if self.autocast else 3) * width)
+        self.forward.add(1, (5 if self.autocast else 3) * width, whole=True)
         if self.autocast and not self.compiled:
-            self.backward.add(1, 3 * width)
+            self.backward.add(1, 3 * width, whole=True)
         if dropout:
-            self.forward.add(not self.compiled, (0.5 if self.compiled else 2.5) * width)
-            self.backward.add(1, 2.5 * width)
+            mask = 0.5 if self.compiled else 2.5
+            self.forward.add(not self.compiled, mask * width, whole=True)
+            self.backward.add(1, 2.5 * width, whole=True)
 
     def products(self, tensors: Sequence[Tensor]) -> None:
         """A product with every matrix of `tensors`, and its bias."""
@@ -188,11 +183,11 @@ class KernelPasses:
         if own.products == 1:
             self.backward.add(1, 2 * (own.query + 2 * own.key))
         elif self.compiled:
-            self.backward.add(0, own.hidden * (own.products - 1))
+            self.backward.add(0, own.hidden * (own.products - 1), whole=True)
         else:
             self.backward.add(2, 2 * own.query + 2 * own.key)
             each = (6 if self.autocast else 3) * own.hidden
-            self.backward.add(own.products - 1, each * (own.products - 1))
+            self.backward.add(own.products - 1, each * (own.products - 1), whole=True)
 
     def stored(self, own: Habits, *, wide: bool) -> None:
         """Attention whose scores are stored, with a softmax in 32 bit (`wide`) or fused."""
@@ -232,7 +227,7 @@ class KernelPasses:
         elif own.composed and self.autocast:
             self.forward.add(9, 35 * f)
             self.backward.add(14, 56 * f)
-            self.cast(f)
+            self.cast(f, whole=False)
         elif own.composed:
             self.forward.add(8, 18 * f)
             self.backward.add(11, 28 * f)
@@ -246,6 +241,7 @@ class KernelPasses:
         return Kernels(
             ahead.launches, back.launches, ahead.moved * tokens, back.moved * tokens,
             products * tokens, self.weights,
+            whole=ahead.whole * tokens, whole_back=back.whole * tokens,
         )  # fmt: skip
 
 
@@ -269,7 +265,7 @@ def _attention(
     if own.rotary:
         found.rotary(own.query + own.key)
     if own.head_norms:
-        found.norm(2, (own.query + own.key) / 2, rms=True)
+        found.norm(2, (own.query + own.key) / 2, rms=True, whole=False)
     if own.scores:
         found.stored(own, wide=wide)
     else:
@@ -296,7 +292,7 @@ def _mlp(found: KernelPasses, own: Habits, tensors: Sequence[Tensor], tokens: in
     found.activation(own)
     if apart:
         each = 1 if found.compiled else 6 if found.autocast else 3
-        found.backward.add(not found.compiled, each * own.hidden)
+        found.backward.add(not found.compiled, each * own.hidden, whole=True)
     found.residual(own.hidden, dropout=own.dropout)
     matrices = [t for t in tensors if len(t.shape) == 2]
     return found.counted(tokens, sum(sum(t.shape) for t in matrices))

@@ -29,8 +29,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dpsim.models import Kernels, Tensor
+from dpsim.models import Tensor
 from dpsim.models.kernel_counts import KernelPasses
+from dpsim.models.streams import Kernels
 
 
 class LatentWidths(NamedTuple):

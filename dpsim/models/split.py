@@ -212,7 +212,7 @@ def _tensor_part(layer: Layer, ranks: int, sequence: bool) -> Layer:
         forward_bytes=layer.forward_bytes / ranks,
         backward_bytes=layer.backward_bytes / ranks,
         pairs=layer.pairs / ranks,
-        streamed=layer.streamed and (layer.streamed[0] / ranks, layer.streamed[1] / ranks),
+        streamed=layer.streamed and layer.streamed.shared(ranks, sequence=sequence),
         activations=share(layer.activations),
         activations_selective=share(layer.activations_selective),
         activations_op=share(layer.activations_op),

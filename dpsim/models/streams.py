@@ -1,0 +1,57 @@
+"""What a layer's kernels launch and move: counted kernel by kernel, and as what a pass streams."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Kernels(NamedTuple):
+    """What a layer's passes come to kernel by kernel (`dpsim.models.kernel_counts`).
+
+    forward, backward    device kernels launched
+    moved, moved_back    elements per sample that kernels move which are neither products nor flash
+                         attention, in forward and in backward
+    products             elements per sample that those two move in forward (backward: twice)
+    weights              elements that are moved once a micro-batch in either pass
+    autocast             the same where autocast casts at each product; None: not counted
+    whole, whole_back    of `moved` and `moved_back`, what lies outside the cut of tensor
+                         parallelism: norms, residual additions and dropouts of the whole width
+    """
+
+    forward: int
+    backward: int
+    moved: float
+    moved_back: float
+    products: float
+    weights: float = 0.0
+    autocast: Kernels | None = None
+    whole: float = 0.0
+    whole_back: float = 0.0
+
+
+class Streamed(NamedTuple):
+    """Elements per sample that a layer's kernels move one after the other with products.
+
+    forward, backward  all of them, in either pass
+    whole, whole_back  of these, what each of the ranks that share the layer moves whole, unless
+                       they split the sequence too (Korthikanti et al., arXiv:2205.05198, section
+                       4.2.1: norms and dropouts outside the cut)
+    """
+
+    forward: float
+    backward: float
+    whole: float = 0.0
+    whole_back: float = 0.0
+
+    def times(self, factor: float) -> Streamed:
+        """`factor` times as much of everything."""
+        return Streamed(*(factor * moved for moved in self))
+
+    def shared(self, ranks: int, *, sequence: bool) -> Streamed:
+        """What each of `ranks` tensor ranks moves."""
+        if sequence:
+            return self.times(1.0 / ranks)
+        ahead, back = self.forward - self.whole, self.backward - self.whole_back
+        return self._replace(
+            forward=self.whole + ahead / ranks, backward=self.whole_back + back / ranks
+        )
