@@ -175,6 +175,7 @@ def test_the_command_says_it_in_text_and_json(cli: Cli) -> None:
     assert code == 1
     assert "wrong_nic" in out
     assert "Run next:" in out
+    assert "Written to" not in out
     code, out, _ = cli("check", "quickstart", "--step-time", "8=0.333s")
     assert (code, "Normal:" in out) == (0, True)
 

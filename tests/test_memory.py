@@ -40,6 +40,7 @@ from dpsim.planning.largest import _easier
 from dpsim.predict.advice import advice
 from dpsim.predict.memory import _stage_memory, memory_of
 from dpsim.predict.prediction import predict
+from dpsim.predict.savings import SAVINGS
 from dpsim.report.sentences import advice_text
 
 MB = 1e6
@@ -372,6 +373,21 @@ PIPELINE = {
     "precision": {"parameters": "bf16", "compute": "bf16"},
     "batch": {"per_device": 3, "accumulation": 16},
 }
+
+
+@pytest.mark.parametrize(("strategy", "offered"), [("fsdp", True), ("megatron", False)])
+def test_torchs_optimizers_are_said_to_keep_no_copy_of_16_bit(strategy: str, offered: bool) -> None:
+    """Qwen 2.5 of 7 B in bf16 on eight cards of 24 GB: torch's Adam has 4 B of states a parameter,
+    not 12; Megatron's optimizer keeps a copy."""
+    data = {
+        "model": {"huggingface": "qwen2.5-7b", "sequence_length": 2048},
+        "cluster": {"machine": "rtx4090-8", "nodes": 1}, "batch": {"per_device": 1},
+        "strategy": {"kind": strategy}, "precision": {"parameters": "bf16", "compute": "bf16"},
+    }  # fmt: skip
+    case = Case(load(data, Path(), "qwen").points[0], Path())
+    names = [variant.name for saving in SAVINGS for variant in saving(case)]
+    assert ("optimizer.master_weights: false" in names) == offered
+    assert any(name.startswith("precision: bf16 throughout") for name in names) != offered
 
 
 @pytest.mark.parametrize("stages", [None, "balanced"])

@@ -24,6 +24,8 @@ from dpsim.models.precision import PrecisionSpec
 from dpsim.models.section import HuggingFace, bundled_models
 
 Saving = Callable[[Case], Iterator[Variant]]
+#: strategies of torch itself, whose optimizers update what is stored
+_TORCH = ("ddp", "fsdp", "fsdp1")
 
 
 def _flash(case: Case) -> Iterator[Variant]:
@@ -31,6 +33,22 @@ def _flash(case: Case) -> Iterator[Variant]:
     if getattr(spec, "attention", None) in STORED:
         changed = replace(spec, attention="flash")
         yield Variant("model.attention: flash", {"model": changed})
+
+
+def _stores_16_bit(case: Case) -> bool:
+    """Whether torch's own optimizer updates parameters in 16 bit."""
+    stored = DTYPE_BYTES[case.scenario.precision.parameters]
+    return stored == DTYPE_BYTES["bf16"] and plugins.name_of(case.scenario.strategy) in _TORCH
+
+
+def _no_copy(case: Case) -> Iterator[Variant]:
+    """Parameters in 16 bit as torch's own optimizers take them (torch/optim/adam.py): without the
+    copy in 32 that scenarios have unless they say otherwise."""
+    optimizer = case.scenario.optimizer
+    if optimizer.master_weights is None and _stores_16_bit(case):
+        pure = replace(optimizer, master_weights=False)
+        cost = "as torch's own optimizers keep parameters in 16 bit"
+        yield Variant("optimizer.master_weights: false", {"optimizer": pure}, cost)
 
 
 def _quantised(case: Case) -> Iterator[Variant]:
@@ -207,7 +225,8 @@ def _narrow_parameters(case: Case) -> Iterator[Variant]:
 def _pure_16_bit(case: Case) -> Iterator[Variant]:
     """16-bit parameters and states without an fp32 copy."""
     optimizer = case.scenario.optimizer
-    if optimizer.kind != "none" and optimizer.master_weights is not False:
+    known = optimizer.master_weights is False or _stores_16_bit(case)
+    if optimizer.kind != "none" and not known:
         narrow = PrecisionSpec(parameters="bf16", compute="bf16", reduce="bf16")
         pure = replace(optimizer, master_weights=False)
         cost = "no fp32 copy of the weights, which can hurt convergence"
@@ -267,6 +286,7 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
 SAVINGS: tuple[Saving, ...] = (
     _lighter("buckets"),
     _flash,
+    _no_copy,
     _quantised,
     _stages,
     _recompute,
