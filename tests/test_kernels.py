@@ -109,8 +109,8 @@ def test_tensor_ranks_move_norms_and_residuals_whole_unless_they_split_the_seque
     half: str, ahead: int, back: int
 ) -> None:
     """Llama's compiled halves: a norm and a residual addition forward, the norm's two kernels and
-    what several products' gradients of one input are added up from backward, each so many widths
-    of a token, are the same on every rank; all else, activations and rotary positions, is shared."""
+    what gradients of one input are added up from backward, each so many widths of a token, are the
+    same on every rank; all else, activations and rotary positions, is shared."""
     made = Transformer(
         family="llama", hidden=HIDDEN, blocks=1, heads=HEADS, kv_heads=HEADS, feed_forward=352,
         sequence_length=TOKENS, attention="flash",
@@ -120,7 +120,9 @@ def test_tensor_ranks_move_norms_and_residuals_whole_unless_they_split_the_seque
         next(layer.streamed for layer in model.layers if layer.name.endswith(half))
         for model in (run, *(tensor_part(run, 4, sequence=sequence) for sequence in (False, True)))
     )
-    assert alone and plain and split
+    assert alone is not None
+    assert plain is not None
+    assert split is not None
     assert tuple(split)[:2] == (alone.forward / 4, alone.backward / 4)
     assert plain.forward - split.forward == pytest.approx(ahead * HIDDEN * TOKENS * (1 - 1 / 4))
     assert plain.backward - split.backward == pytest.approx(back * HIDDEN * TOKENS * (1 - 1 / 4))

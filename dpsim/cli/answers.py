@@ -26,7 +26,7 @@ def answer(json: bool, document: Callable[[], Any], show: Callable[[Console], No
 
 def written(out: Path | None, names: Sequence[str]) -> str:
     """The line that says which files are in folder `out`; empty where none are."""
-    return f"Written to {out}: {', '.join(names)}" if names else ""
+    return f"Written to {out}: {', '.join(names)}" if out is not None and names else ""
 
 
 def unfit(points: Iterable[Mapping[str, Any]]) -> int:
