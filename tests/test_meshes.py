@@ -176,6 +176,29 @@ def test_gradients_of_inputs_are_exchanged_beside_products(sequence: bool, slow:
     assert sorted(kinds) == (scattered if sequence else ["all_reduce"] * 2)
 
 
+def test_what_a_stage_gathers_awaits_what_was_computed_before() -> None:
+    """A collective of torch waits for all that its stream was given before (syncStream of
+    ProcessGroupNCCL.cpp), also where nothing else of the pass before is waited for; so both engines
+    play it, with contention."""
+    data = toy({"kind": "megatron"}, 8, layers=4, parallel={"tensor": 4, "pipeline": 2})
+    data["batch"] = {"per_device": 1, "accumulation": 4}
+    data["compute"] = {"contention": 0.5}
+    for layer in data["model"]["layers"]:
+        layer |= {"activation": "2 MiB", "parameters": 4096}
+    found = 0
+    for program in programs(data):
+        awaited: list[set[int]] = []  # by each operation, itself and what they await too
+        for at, op in enumerate(program.ops):
+            awaited.append({at}.union(*(awaited[k] for k in op.after)))
+            before = [k for k in range(at) if program.ops[k].stream == "compute"]
+            if op.name.startswith("gather.") and before:
+                found += 1
+                assert before[-1] in awaited[at]
+    assert found
+    each = [predicted({**data, "engine": kind}).step_time_s for kind in ("event", "vectorised")]
+    assert each[0] == pytest.approx(each[1], rel=1e-12)
+
+
 @pytest.mark.parametrize("engine", ["event", "vectorised"])
 @pytest.mark.parametrize("sequence", [False, True], ids=["sums", "scatters"])
 def test_frozen_layers_wait_for_what_they_exchange(sequence: bool, engine: str) -> None:

@@ -167,10 +167,12 @@ class StageRank:
             self._within(f"{SHORT[operation]}.{name}", operation, size, count)
 
     def _within(self, name: str, operation: str, size: float, count: int) -> None:
-        """Collectives of the tensor group; the compute stream waits for them."""
+        """Collectives of the tensor group, which wait for all that the compute stream was given
+        before (torch ProcessGroupNCCL.cpp, syncStream), and for which it waits."""
+        awaited = self.gate if self.done in self.gate or self.done < 0 else (*self.gate, self.done)
         self.done = self.issue.collective(
             name, operation, TENSOR, size,
-            group=f"{TENSOR}.{self.row}", after=self.gate or (self.done,), repeats=count,
+            group=f"{TENSOR}.{self.row}", after=awaited, repeats=count,
         )  # fmt: skip
         self.gate = (self.done,)
 
