@@ -45,7 +45,7 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
     setting = Setting(sum(startup.parts(case).values()), restore, step, nodes, together, replica,
                       before_reducing(case, step))  # fmt: skip
     check_spares(recovery, nodes, failures.during, recovery.usable(1, setting) > 0)
-    bad = failures.bad
+    bad, joins = failures.bad, recovery.joins(setting)
     return Course(
         productive=productive,
         nodes=nodes,
@@ -54,11 +54,11 @@ def course_of(case: Case, point: Point, productive: float) -> Course:
         hazards=breaks,
         seed=scenario.seed,
         spares=recovery.spares or Spares(),
-        repair=recovery.repair or _taken_back(failures),
+        repair=recovery.repair or _taken_back(failures, joins),
         selection=recovery.selection,
         speeds=_speeds(case, point, recovery, setting),
         pace=recovery.pace(setting),
-        joins=recovery.joins(setting),
+        joins=joins,
         holders=recovery.holders(setting),
         bad=(bad.share, bad.factor) if bad else (0.0, 1.0),
         always=failures.during == "always",
@@ -80,10 +80,11 @@ def _outages(recovery: Recovery, setting: Setting) -> Outages:
     )
 
 
-def _taken_back(failures: Failures) -> Repair | None:
-    """Where nodes are preempted, others take the places of what breaks at once, as they do where
-    nobody says otherwise, but it is known which nodes are away."""
-    return Repair(automatic=0.0) if failures.preemption else None
+def _taken_back(failures: Failures, joins: float) -> Repair | None:
+    """Where nodes are preempted, or start up and heal while others go on, others take the places of
+    what breaks at once, as they do where nobody says otherwise, but it is known which nodes are
+    away."""
+    return Repair(automatic=0.0) if failures.preemption or joins else None
 
 
 def _by_itself(failures: Failures, nodes: int) -> dict[str, Any]:
