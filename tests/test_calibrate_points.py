@@ -14,6 +14,7 @@ import dpsim
 from dpsim import cli
 from dpsim.cases.case import Case
 from dpsim.cases.variant import Adjustment, at_ranks, batched
+from dpsim.core.constants import shipped
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load, to_data
 from dpsim.describe.sections import Calibrate, CalibrationPoint
@@ -123,8 +124,11 @@ def test_residuals_are_told_and_widen_other_counts() -> None:
     )
     errors = [one["error"] for one in bumpy.document["calibration"]["fit"]["residuals"]]
     assert max(map(abs, errors)) > 0.05
-    assert bumpy.points[0]["interval_causes"]["run to run"][1] > 1.1
-    assert smooth.points[0]["interval_causes"]["run to run"][1] < 1.1
+    wide, narrow = (
+        math.log(one.points[0]["interval_causes"]["run to run"][1]) for one in (bumpy, smooth)
+    )
+    assert wide > 1.5 * narrow
+    assert wide < math.log(shipped("training")["interval.run.slow"].value)  # what one point leaves
 
 
 def test_the_same_global_batch_in_other_micro_batches_was_not_measured() -> None:

@@ -199,12 +199,12 @@ def test_several_requirements_hold_together() -> None:
 
 def test_at_90_percent_the_worse_end_of_the_interval_holds() -> None:
     loaded = scenario(RACK)
-    answer = asked(loaded, "cluster.inter_node_bandwidth=1:100 Gbit/s", "step_time_s<=1.2s")
+    answer = asked(loaded, "cluster.inter_node_bandwidth=1:100 Gbit/s", "step_time_s<=2s")
     found, sure = found_in(answer)["at_least"], found_in(answer)["sure"]["at_least"]
     assert sure["value"] > found["value"]
-    assert sure["point"]["step_time_high_s"] <= 1.2 < found["point"]["step_time_high_s"]
+    assert sure["point"]["step_time_high_s"] <= 2.0 < found["point"]["step_time_high_s"]
     less = {"cluster.inter_node_bandwidth": f"{sure['value'] * 0.99!r} B/s"}
-    assert value_at(loaded, less, "step_time_high_s") > 1.2
+    assert value_at(loaded, less, "step_time_high_s") > 2.0
 
 
 def test_a_run_that_takes_no_time_has_no_interval_of_device_hours() -> None:
