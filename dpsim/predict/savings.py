@@ -37,7 +37,7 @@ def _flash(case: Case) -> Iterator[Variant]:
 
 def _stores_16_bit(case: Case) -> bool:
     """Whether torch's own optimizer updates parameters in 16 bit."""
-    stored = DTYPE_BYTES[case.scenario.precision.parameters]
+    stored = DTYPE_BYTES[case.precision.parameters]
     return stored == DTYPE_BYTES["bf16"] and plugins.name_of(case.scenario.strategy) in _TORCH
 
 
