@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
 from math import prod
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from dpsim.core import units
 from dpsim.core.dtypes import QUANTISED
 from dpsim.core.record import Check, Text, record
 from dpsim.models.streams import Kernels, Streamed
+
+Made = TypeVar("Made")
 
 
 class Tensor(NamedTuple):
@@ -349,11 +351,11 @@ class Model:
         """What others have worked out from the model alone, by what it is."""
         return {}
 
-    def once(self, key: Hashable, make: Callable[[], Model]) -> Model:
-        """The model that `make` makes of this one, made once for what it is."""
+    def once(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What `make` makes of this model, made once and known by `key`."""
         if key not in self.kept:
             self.kept[key] = make()
-        found: Model = self.kept[key]
+        found: Made = self.kept[key]
         return found
 
     def flop_per_sample(self) -> float:

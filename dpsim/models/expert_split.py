@@ -59,11 +59,7 @@ def _part(layer: Layer, ranks: int, load: float) -> Layer:
 def apart(model: Model) -> tuple[Model, Model]:
     """`model` with the parameters outside experts alone, and with those of experts alone; all
     layers are in both."""
-    known = model.kept
-    if "apart" not in known:
-        known["apart"] = _apart(model)
-    found: tuple[Model, Model] = known["apart"]
-    return found
+    return model.once("apart", lambda: _apart(model))
 
 
 def _apart(model: Model) -> tuple[Model, Model]:

@@ -189,9 +189,9 @@ class KernelPasses:
             each = (6 if self.autocast else 3) * own.hidden
             self.backward.add(own.products - 1, each * (own.products - 1), whole=True)
 
-    def stored(self, own: Habits, *, wide: bool) -> None:
-        """Attention whose scores are stored, with a softmax in 32 bit (`wide`) or fused."""
-        each, drop = own.scores, own.score_dropout
+    def scored(self, each: float, *, wide: bool) -> None:
+        """The products that write and read `each` stored scores, and what is between them: a
+        softmax in 32 bit (`wide`) beside scale and mask, or fused with them."""
         self.forward.add(2, 2 * each)
         self.backward.add(4, 4 * each)
         if wide and not self.compiled:
@@ -200,7 +200,12 @@ class KernelPasses:
         else:
             self.forward.add(1, 2 * each)
             self.backward.add(1, 3 * each)
-        if drop:
+
+    def stored(self, own: Habits, *, wide: bool) -> None:
+        """Attention whose scores are stored."""
+        each = own.scores
+        self.scored(each, wide=wide)
+        if own.score_dropout:
             self.forward.add(not self.compiled, (0.5 if self.compiled else 2.5) * each)
             self.backward.add(not self.compiled, (0.5 if self.compiled else 2.5) * each)
         self.forward.add(1, 2 * own.query)

@@ -14,7 +14,7 @@ N = K - R.
   the key's is summed over heads, R + r.
 * The gradients of what a product's output was split into are put together: 4 K, 4 (N + V), and
   2 (c + r).
-* Flash attention's output is copied, 2 V; stored scores are those of `KernelPasses.stored`.
+* Flash attention's output is copied, 2 V; stored scores are those of `KernelPasses.scored`.
 * Shared experts: two, 5 f, and the sum with the others, 3 h | three, 9 f, and two sums of 6 h.
 * The choice by groups of E experts, k of them (DeepseekV3TopkRouter), in 32 bit: the norm, a cast
   of what comes and one of the matrix, a product, and 17 of choice and weights, 3 h + 26 E + 22 k |
@@ -71,7 +71,8 @@ def latent_kernels(own: LatentWidths, tensors: Sequence[Tensor], tokens: int) ->
     back.add(7, 4 * key + 2 * plain + 2 * turned + 4 * turned + both)
     back.add(5, 4 * key + 4 * (plain + values) + 2 * (own.rank + own.turned_key))
     if own.scores:
-        _stored(found, own)
+        found.scored(own.scores, wide=own.wide)
+        ahead.add(1, 2 * values)
     else:
         ahead.add(2, 2 * values)
         back.add(1, 0.0)
@@ -79,16 +80,6 @@ def latent_kernels(own: LatentWidths, tensors: Sequence[Tensor], tokens: int) ->
     narrow = 2 * (own.query_rank + own.rank) + own.turned_key
     moved = 2 * h + narrow + 2 * key + plain + values + values + h + 2 * key + 2 * values
     return found.counted(tokens, moved)
-
-
-def _stored(found: KernelPasses, own: LatentWidths) -> None:
-    """Stored scores, with a softmax in 32 bit beside scale and mask, or fused with them."""
-    each = own.scores
-    found.forward.add(2, 2 * each)
-    found.backward.add(4, 4 * each)
-    found.forward.add(4 if own.wide else 1, (10 if own.wide else 2) * each)
-    found.backward.add(4 if own.wide else 1, (12 if own.wide else 3) * each)
-    found.forward.add(1, 2 * own.values)
 
 
 def shared_kernels(hidden: int, width: int, tensors: Sequence[Tensor], tokens: int) -> Kernels:

@@ -35,18 +35,18 @@ def _flash(case: Case) -> Iterator[Variant]:
         yield Variant("model.attention: flash", {"model": changed})
 
 
-def _stores_16_bit(case: Case) -> bool:
-    """Whether torch's own optimizer updates parameters in 16 bit."""
-    stored = DTYPE_BYTES[case.precision.parameters]
-    return stored == DTYPE_BYTES["bf16"] and plugins.name_of(case.scenario.strategy) in _TORCH
+def _assumed_copy(case: Case) -> bool:
+    """Whether a copy in 32 bit of parameters in 16 is assumed that torch's own optimizer lacks."""
+    said, stored = case.scenario.optimizer.master_weights, DTYPE_BYTES[case.precision.parameters]
+    own = plugins.name_of(case.scenario.strategy) in _TORCH
+    return said is None and stored == DTYPE_BYTES["bf16"] and own
 
 
 def _no_copy(case: Case) -> Iterator[Variant]:
     """Parameters in 16 bit as torch's own optimizers take them (torch/optim/adam.py): without the
     copy in 32 that scenarios have unless they say otherwise."""
-    optimizer = case.scenario.optimizer
-    if optimizer.master_weights is None and _stores_16_bit(case):
-        pure = replace(optimizer, master_weights=False)
+    if _assumed_copy(case):
+        pure = replace(case.scenario.optimizer, master_weights=False)
         cost = "as torch's own optimizers keep parameters in 16 bit"
         yield Variant("optimizer.master_weights: false", {"optimizer": pure}, cost)
 
@@ -225,8 +225,8 @@ def _narrow_parameters(case: Case) -> Iterator[Variant]:
 def _pure_16_bit(case: Case) -> Iterator[Variant]:
     """16-bit parameters and states without an fp32 copy."""
     optimizer = case.scenario.optimizer
-    known = optimizer.master_weights is False or _stores_16_bit(case)
-    if optimizer.kind != "none" and not known:
+    offered = _assumed_copy(case)  # alone, as `_no_copy`
+    if optimizer.kind != "none" and optimizer.master_weights is not False and not offered:
         narrow = PrecisionSpec(parameters="bf16", compute="bf16", reduce="bf16")
         pure = replace(optimizer, master_weights=False)
         cost = "no fp32 copy of the weights, which can hurt convergence"
