@@ -145,7 +145,7 @@ def _execution(row: TrainingRow, model: ModelChoice) -> dict[str, Any]:
     words, said = vocabulary(), row.text("strategy_detail").lower()
     again = next(told(words.recompute, row.text("act_ckpt").lower(), row.text))[0]
     found = next(told(words.execution, said, row.text), None)
-    known = found and model.language and "huggingface" in model.data
+    known = found and model.language and not model.note
     return {**again, "execution": found[0]} if found and known else again
 
 

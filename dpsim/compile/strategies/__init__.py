@@ -26,6 +26,8 @@ from dpsim.compile.step import ExchangeStep, Issue, StepWalk
 from dpsim.compile.strategies._answers import check_answers
 from dpsim.core import plugins
 from dpsim.core.record import Refused
+from dpsim.models.precision import PrecisionSpec
+from dpsim.models.sums import Sums
 
 __all__ = [
     "TORCH", "Beside", "Exchange", "ExchangeStep", "Folded", "Issue", "Job", "Leg", "Lighter",
@@ -304,6 +306,11 @@ class Strategy:
         """Whether layers compute in 16 bit with parameters of 32 by autocast, product by product;
         else whole modules are cast."""
         return not (self.casts_gradients or self.fused_kernels)
+
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> Sums | None:
+        """How gradients of micro-batches are added up whole, by kernels of their own; None: by
+        products, or shares of them are, once reduced.  `piped`: on the stages of a pipeline."""
+        return Sums()
 
     @property
     def own_launches(self) -> bool:

@@ -15,6 +15,8 @@ from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import Beside, Folded, Rhythm, Strategy
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
+from dpsim.models.precision import PrecisionSpec
+from dpsim.models.sums import Sums
 
 #: the kind of a strategy, and settings of it
 Preset = tuple[str, dict[str, Any]]
@@ -122,6 +124,9 @@ class Wrapper(Strategy):
     @property
     def casts_gradients(self) -> bool:
         return self.inner.casts_gradients
+
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> Sums | None:
+        return self.inner.sums(precision, piped=piped)
 
     @property
     def own_launches(self) -> bool:

@@ -43,6 +43,8 @@ from dpsim.compile.strategies._units import Sharers, WrappedUnit, hybrid, shards
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.models import Tensor
+from dpsim.models.precision import PrecisionSpec
+from dpsim.models.sums import Sums, gathered
 
 #: since this version reduce_dtype=None means the parameters' own dtype, before it the compute
 #: dtype (_fsdp_api.py)
@@ -237,6 +239,14 @@ class Fsdp(Strategy):
             yield from self.changed("sharded", "gathers cross all nodes", shard=None)
         if not split:
             yield from self.offloading(3)
+
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> Sums | None:
+        """Whole gradients in what was gathered, summed in what is reduced
+        (_fully_shard/_fsdp_param.py, accumulate_unsharded_grad_if_needed); where every micro-batch
+        is reduced, shards."""
+        if not (piped or self.no_sync):
+            return None
+        return Sums(gathered(precision), precision.reduce or "")
 
     @property
     def casts_gradients(self) -> bool:
