@@ -14,6 +14,7 @@ from dpsim.planning.finding import Finding, Tried
 from dpsim.planning.grid import Axis, Grid, SweptKey, as_vary
 from dpsim.planning.knobs import TRIED, knob_of, sensible, ways_of
 from dpsim.planning.settings import Settings, axes_of, error_notes
+from dpsim.planning.trials import WORKERS, starved
 from dpsim.planning.wanted import Wanted, value_of
 from dpsim.predict.document import Keyed, Spread
 from dpsim.predict.point import Change, Failed
@@ -135,6 +136,8 @@ def tune(
     )
     question = WhichSetting("tune", keys, key, most, asked.required, asked.vary, asked.at)
     notes = error_notes(points)
+    if keys == [WORKERS]:
+        notes += starved([one.point for one in points if one.set], WORKERS)
     if not ranked:
         return Finding(question, points, wanted, infeasible=asked.missed(points), notes=notes)
     best, now = (asked.tried(change, confirmed=True) for change in (ranked[0].set, {}))
