@@ -78,13 +78,14 @@ class Trials:
 
 def starved(points: Sequence[Point | Failed], key: str) -> Iterator[str]:
     """From where on more workers hardly help, for the cores of a node limit the loader."""
-    held = [p for p in computed(points) if p.input is not None and p.input.limit == "cores"]
+    fed = [(p, p.input) for p in computed(points) if p.input is not None]
+    held = [(point, how) for point, how in fed if how.limit == "cores"]
     if key != WORKERS or not held:
         return
-    best = min(held, key=lambda point: point.step_time_s)
-    near = [p for p in held if p.step_time_s <= HARDLY * best.step_time_s]
+    best, how = min(held, key=lambda pair: pair[0].step_time_s)
+    near = [p for p, _ in held if p.step_time_s <= HARDLY * best.step_time_s]
     enough = min(int(p.set[key]) for p in near)
-    need = f"; no step waits with {best.input.cores:.3g} cores a node" if best.input.cores else ""
+    need = f"; no step waits with {how.cores:.3g} cores a node" if how.cores else ""
     yield (
         f"the cores of a node limit the loader: more workers than {enough} shorten the step by "
         f"less than {HARDLY - 1.0:.0%}{need}"
