@@ -26,6 +26,7 @@ from dpsim.compile.step import ExchangeStep, Issue, StepWalk
 from dpsim.compile.strategies._answers import check_answers
 from dpsim.core import plugins
 from dpsim.core.record import Refused
+from dpsim.models import Model
 
 __all__ = [
     "TORCH", "Beside", "Exchange", "ExchangeStep", "Folded", "Issue", "Job", "Leg", "Lighter",
@@ -243,6 +244,13 @@ class Strategy:
         (`parallel.overlap_tensor_gradients`)."""
         return False
 
+    @property
+    def copies_weights(self) -> bool:
+        """Whether its optimizer keeps an fp32 copy of parameters stored in 16 bit, unless told
+        otherwise (`optimizer.master_weights`).  torch's own update what is stored
+        (torch/optim/adam.py)."""
+        return False
+
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
         """Ways to keep less on a device, the mildest of a kind first; `split`: layers are split
         over ranks."""
@@ -273,6 +281,11 @@ class Strategy:
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """What an answer should say about this strategy, as sentences."""
+        return ()
+
+    def idle(self, model: Model) -> tuple[str, ...]:
+        """Knobs that change nothing, or not all that they say, with this model: a sentence each,
+        which begins with the knob."""
         return ()
 
     def more_samples(self, job: Job) -> float | None:
