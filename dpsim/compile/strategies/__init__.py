@@ -234,21 +234,18 @@ class Strategy:
 
     @property
     def torch_attention(self) -> bool:
-        """Whether ranks that split sequences attend by torch's `context_parallel`, where it has
-        the way that is asked for."""
+        """Whether ranks that split sequences attend by torch's `context_parallel`, if it can."""
         return False
 
     @property
     def overlaps_tensors(self) -> bool:
-        """Whether ranks that split layers exchange gradients beside products, unless told otherwise
-        (`parallel.overlap_tensor_gradients`)."""
+        """Default of `parallel.overlap_tensor_gradients`: exchanges beside products."""
         return False
 
     @property
     def copies_weights(self) -> bool:
-        """Whether its optimizer keeps an fp32 copy of parameters stored in 16 bit, unless told
-        otherwise (`optimizer.master_weights`).  torch's own update what is stored
-        (torch/optim/adam.py)."""
+        """Whether its optimizer keeps an fp32 copy of 16-bit parameters unless told otherwise
+        (`optimizer.master_weights`); torch's do not (torch/optim/adam.py)."""
         return False
 
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
@@ -284,8 +281,7 @@ class Strategy:
         return ()
 
     def idle(self, model: Model) -> tuple[str, ...]:
-        """Knobs that change nothing, or not all that they say, with this model: a sentence each,
-        which begins with the knob."""
+        """Knobs that change less than they say with `model`: sentences that begin with them."""
         return ()
 
     def more_samples(self, job: Job) -> float | None:
