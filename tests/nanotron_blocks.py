@@ -78,6 +78,13 @@ class CrossEntropy(torch.autograd.Function):
         return softmax, None
 
 
+#: torch has no types for what `apply` takes
+normed: Any = FusedNorm.apply
+turned: Any = Turned.apply
+turned_keys: Any = TurnedKeys.apply
+cross_entropy: Any = CrossEntropy.apply
+
+
 class NanotronLlama(nn.Module):
     """A block of sequences in the layout [tokens, batch, width]."""
 
@@ -90,18 +97,19 @@ class NanotronLlama(nn.Module):
 
     def attention(self, x: torch.Tensor) -> torch.Tensor:
         s, b, h = x.shape
-        y = self.qkv(FusedNorm.apply(x, self.one))
+        y = self.qkv(normed(x, self.one))
         shape = s, b, 3, self.heads, self.d
         q, k, v = y.view(*shape).permute(2, 1, 0, 3, 4).contiguous()
         kv = torch.cat([k.unsqueeze(0), v.unsqueeze(0)], dim=0)
         kv = kv.permute(1, 2, 0, 3, 4).contiguous()
-        q, kv = Turned.apply(q), TurnedKeys.apply(kv)
+        q, kv = turned(q), turned_keys(kv)
         keys, values = torch.split(kv, 1, dim=2)
         self.lengths(b, s, x.device)
         parts = (one.view(b, s, self.heads, self.d).transpose(1, 2) for one in (q, keys, values))
         found: Any = torch.ops.aten._scaled_dot_product_flash_attention(*parts, 0.0, True)
         out = found[0].transpose(1, 2).contiguous().view(b, s, h).transpose(0, 1)
-        return self.o(out) + x
+        done: torch.Tensor = self.o(out) + x
+        return done
 
     def lengths(self, batch: int, tokens: int, device: Any) -> None:
         """Where sequences begin, of queries and of keys."""
@@ -111,5 +119,6 @@ class NanotronLlama(nn.Module):
             torch.cumsum(mask.sum(-1, dtype=torch.int32), 0, dtype=torch.int32, out=ends[1:])
 
     def feed(self, x: torch.Tensor) -> torch.Tensor:
-        gate, up = torch.split(self.gate_up(FusedNorm.apply(x, self.two)), self.f, dim=-1)
-        return self.down(nn.functional.silu(gate) * up) + x
+        gate, up = torch.split(self.gate_up(normed(x, self.two)), self.f, dim=-1)
+        done: torch.Tensor = self.down(nn.functional.silu(gate) * up) + x
+        return done

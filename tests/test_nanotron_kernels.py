@@ -8,7 +8,7 @@ import pytest
 import torch
 from asked import case_of, refusal
 from eager_blocks import Dispatched
-from nanotron_blocks import CrossEntropy, NanotronLlama
+from nanotron_blocks import NanotronLlama, cross_entropy
 
 from dpsim.models import Layer
 
@@ -53,7 +53,7 @@ def test_the_loss_runs_in_32_bit_operation_by_operation() -> None:
     logits = torch.empty(TOKENS, 1, WORDS, dtype=torch.bfloat16, requires_grad=True, device="meta")
     target = torch.empty(TOKENS, 1, dtype=torch.long, device="meta")
     with Dispatched() as ahead:
-        loss = CrossEntropy.apply(logits.float(), target)
+        loss = cross_entropy(logits.float(), target)
     with Dispatched() as back:
         loss.backward(torch.empty_like(loss))
     whole, unread = TOKENS * WORDS, 2 * 4 * TOKENS * WORDS

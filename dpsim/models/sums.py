@@ -54,6 +54,12 @@ def gathered(precision: PrecisionSpec) -> str:
     return compute if compute in ("bf16", "fp16") else ""
 
 
+def of_gathered(precision: PrecisionSpec) -> Sums:
+    """FSDP2's, of parameters that stay gathered: in what is reduced (torch 2.13
+    torch/distributed/fsdp/_fully_shard/_fsdp_param.py, accumulate_unsharded_grad_if_needed)."""
+    return Sums(gathered(precision), precision.reduce or "")
+
+
 def added(model: Model, sums: Sums | None, own: str) -> Model:
     """`model` with parameters in the dtype `own`, whose gradients are added up as `sums` says
     (None: nothing is moved for it), where kernels run one after the other; a share of the peak that

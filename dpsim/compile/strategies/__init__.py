@@ -26,6 +26,7 @@ from dpsim.compile.step import ExchangeStep, Issue, StepWalk
 from dpsim.compile.strategies._answers import check_answers
 from dpsim.core import plugins
 from dpsim.core.record import Refused
+from dpsim.models import Model
 from dpsim.models.precision import PrecisionSpec
 from dpsim.models.sums import Sums
 
@@ -118,8 +119,7 @@ class Strategy:
         return Folded()
 
     def rounds(self, job: Job) -> Rhythm | None:
-        """The round of which the program of the steady state is the mean step; None: there is
-        none."""
+        """The round of which the steady state's program is the mean step; None: there is none."""
         return None
 
     def expert_groups(self, job: Job) -> dict[str, Partition]:
@@ -208,19 +208,16 @@ class Strategy:
     # -- memory -------------------------------------------------------------------------------
 
     def memory(self, job: Job) -> dict[str, float]:
-        """Parameters, gradients, optimizer states and buffers on one device [B], by name, each at
-        its largest."""
+        """Parameters, gradients, states and buffers of a device [B], by name, at their largest."""
         raise NotImplementedError
 
     def held(self, job: Job) -> Held:
-        """The same in the course of a step; at their largest throughout where that is not known
-        better."""
+        """The same in the course of a step; at their largest where no more is known."""
         return constant(self.memory(job))
 
     @property
     def fused_kernels(self) -> bool:
-        """Whether the system brings fused kernels of its own for a transformer's layers; those of
-        torch's modules one by one keep more."""
+        """Whether it has fused kernels for a transformer's layers; torch's own keep more."""
         return False
 
     @property
@@ -235,19 +232,22 @@ class Strategy:
 
     @property
     def torch_attention(self) -> bool:
-        """Whether ranks that split sequences attend by torch's `context_parallel`, where it has
-        the way that is asked for."""
+        """Whether ranks that split sequences attend by torch's `context_parallel`, if it can."""
         return False
 
     @property
     def overlaps_tensors(self) -> bool:
-        """Whether ranks that split layers exchange gradients beside products, unless told otherwise
-        (`parallel.overlap_tensor_gradients`)."""
+        """Default of `parallel.overlap_tensor_gradients`: exchanges beside products."""
+        return False
+
+    @property
+    def copies_weights(self) -> bool:
+        """Whether its optimizer keeps an fp32 copy of 16-bit parameters unless told otherwise
+        (`optimizer.master_weights`); torch's do not (torch/optim/adam.py)."""
         return False
 
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
-        """Ways to keep less on a device, the mildest of a kind first; `split`: layers are split
-        over ranks."""
+        """Ways to keep less, the mildest of a kind first; `split`: ranks share layers."""
         yield from ()
 
     def changed(self, what: str, cost: str = "", **knobs: Any) -> Iterator[Lighter]:
@@ -275,6 +275,10 @@ class Strategy:
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """What an answer should say about this strategy, as sentences."""
+        return ()
+
+    def idle(self, model: Model) -> tuple[str, ...]:
+        """Knobs that change less than they say with `model`: sentences that begin with them."""
         return ()
 
     def more_samples(self, job: Job) -> float | None:
@@ -308,8 +312,8 @@ class Strategy:
         return not (self.casts_gradients or self.fused_kernels)
 
     def sums(self, precision: PrecisionSpec, *, piped: bool) -> Sums | None:
-        """How gradients of micro-batches are added up whole, by kernels of their own; None: by
-        products, or shares of them are, once reduced.  `piped`: on the stages of a pipeline."""
+        """How whole gradients of micro-batches are added up, by kernels of their own; None: they
+        are not.  `piped`: on the stages of a pipeline."""
         return Sums()
 
     @property

@@ -42,9 +42,9 @@ from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._units import Sharers, WrappedUnit, hybrid, shards_of, units_of
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
-from dpsim.models import Tensor
+from dpsim.models import Model, Tensor
 from dpsim.models.precision import PrecisionSpec
-from dpsim.models.sums import Sums, gathered
+from dpsim.models.sums import Sums, of_gathered
 
 #: since this version reduce_dtype=None means the parameters' own dtype, before it the compute
 #: dtype (_fsdp_api.py)
@@ -186,6 +186,14 @@ class Fsdp(Strategy):
             return job.parameter_dtype(layer)
         return narrowed(job, job.parameter_dtype(layer))
 
+    def idle(self, model: Model) -> tuple[str, ...]:
+        """That a group holds fewer blocks than it might."""
+        blocks = sum(not unit.root for unit in units_of(model))
+        if not 0 < blocks < self.blocks_per_group:
+            return ()
+        asked = f"blocks_per_group: {self.blocks_per_group:,}"
+        return (f"{asked} is taken as {blocks:,}, all blocks of the model: they are one group",)
+
     def gradient_dtype(self, job: Job, layer: int, tensor: Tensor, *, kept: bool) -> str:
         """What backward leaves a gradient in, or, where it was `kept` from an earlier one, what it
         was kept in."""
@@ -241,12 +249,7 @@ class Fsdp(Strategy):
             yield from self.offloading(3)
 
     def sums(self, precision: PrecisionSpec, *, piped: bool) -> Sums | None:
-        """Whole gradients in what was gathered, summed in what is reduced
-        (_fully_shard/_fsdp_param.py, accumulate_unsharded_grad_if_needed); where every micro-batch
-        is reduced, shards."""
-        if not (piped or self.no_sync):
-            return None
-        return Sums(gathered(precision), precision.reduce or "")
+        return of_gathered(precision) if piped or self.no_sync else None
 
     @property
     def casts_gradients(self) -> bool:
@@ -296,9 +299,8 @@ class Fsdp(Strategy):
         return sum(sizes[:2]) + (sum(sizes) / fewer if fewer < shards else 0.0)
 
     def _gradients(self, job: Job, groups: tuple[Group, ...]) -> float:
-        """Unsharded gradients: all of them while micro-batches accumulate, and on the stages of a
-        pipeline, in the wider of the compute and the reduce dtype; else the root's and those of the
-        largest group."""
+        """Unsharded gradients: all of them while micro-batches accumulate, and on stages, in the
+        wider of the compute and the reduce dtype; else the root's and the largest group's."""
         if job.stages > 1 or (job.micro_batches > 1 and self.no_sync):
             return sum(max(g.gradient, g.reduce) for g in groups)
         root = sum(g.gradient for g in groups if g.root)
