@@ -1031,7 +1031,8 @@ def test_what_a_row_leaves_open_of_its_run_is_a_question(
         ({}, None),
         ({"data_date": "2022-11", "strategy_detail": "flash attention"}, None),
         ({"data_date": "2021-05", "source_repo": "mlcommons/training_results_v1.0"}, None),
-        ({"data_date": "2021-05", "accelerator": "NVIDIA V100-SXM2-16GB"}, None),
+        ({"data_date": "2021-05", "accelerator": "NVIDIA V100-SXM2-16GB"}, "math"),
+        ({"data_date": "2021-05", "accelerator": "NVIDIA P100-SXM2"}, None),
         ({"data_date": "2021-05", "precision": "FP32"}, None),
     ],
 )

@@ -14,7 +14,7 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.cases.work import has_rates
-from dpsim.machines.machine import load_machine
+from dpsim.machines.machine import load_device, load_machine
 
 #: FLOP that a row counts over the model's own, between which its backward did forward again: 4/3,
 #: and what formulas count otherwise.  Of published rows that say it, those that recompute and count
@@ -32,7 +32,9 @@ def executed(
 ) -> dict[str, Any]:
     """The sections of `data` with the kernels and the attention of the row's framework and time,
     where kernels count: shares of the peak that are fitted to whole steps have both in them."""
-    device, words = load_machine(data["cluster"]["machine"]).device, vocabulary()
+    cluster, words = data["cluster"], vocabulary()
+    board = cluster.get("device")
+    device = load_device(board) if board else load_machine(cluster["machine"]).device
     if not model.language or not has_rates(device, data["precision"]["compute"]):
         return {}
     found: dict[str, Any] = {}
