@@ -138,7 +138,10 @@ def test_widths_are_those_of_how_the_level_is_known() -> None:
     kernels = case(model=model, cluster=ampere)
     cases = {
         "kernels": [kernels],
-        "sequences": [bert(1, "fp32"), case(model=model, cluster=ampere, compute={"efficiency": 0.5})],
+        "sequences": [
+            bert(1, "fp32"),
+            case(model=model, cluster=ampere, compute={"efficiency": 0.5}),
+        ],
         "other": [case(cluster=ampere)],
     }
     for name, found in cases.items():

@@ -31,7 +31,6 @@ from math import prod
 from dpsim.models import Layer, Tensor
 from dpsim.models.image_layers import Plane
 
-
 #: how many times as long as its reads and writes at full bandwidth a depthwise convolution takes,
 #: whose few products no tensor core makes.  Training rates on an RTX 3090 in mixed precision and
 #: channels-last (huggingface/pytorch-image-models at aa4b5850,

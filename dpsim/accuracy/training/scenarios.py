@@ -105,15 +105,23 @@ def measured_case(
         "compute": dict(compute or {}),
     }
     data |= executed(row, model, data, notes)
+    case, step_time, time = _measured_as(row, data, model.language, notes)
+    label, here = strategy["kind"] + mesh.label, tuple(notes)
+    return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
+
+
+def _measured_as(
+    row: TrainingRow, data: dict[str, Any], language: bool, notes: list[str]
+) -> tuple[Case, float, bool]:
+    """The case of `data`, what was measured (`_measured`), and in `data` what is computed again."""
     named = row.text("row_id") or f"line {row.line}"
     case = shared(Case(load(data, Path(), named).scenario, Path()), data)
     step_time, time = _measured(row, case)
-    if model.language and counts_twice(row, case, step_time):
-        data["recompute"] = "full"
-        notes.append("forward is computed again, for the FLOP that are counted have it twice")
-        case = shared(Case(load(data, Path(), named).scenario, Path()), data)
-    label, here = strategy["kind"] + mesh.label, tuple(notes)
-    return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
+    if not (language and counts_twice(row, case, step_time)):
+        return case, step_time, time
+    data["recompute"] = "full"
+    notes.append("forward is computed again, for the FLOP that are counted have it twice")
+    return _measured_as(row, data, False, notes)
 
 
 def shared(case: Case, data: Mapping[str, Any]) -> Case:
