@@ -402,7 +402,6 @@ def _nested() -> nn.Module:
 def test_the_model_inside_the_root_is_wrapped_as_torch_does(least: int) -> None:
     """Parameters of each unit and of the root: torch's policy on the same modules, on which no unit
     stands around another."""
-
     class Wrapper(nn.Module):
         def __init__(self, module: nn.Module) -> None:
             super().__init__()

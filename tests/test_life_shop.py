@@ -72,10 +72,8 @@ def test_the_worked_example_is_its_hand_calculation() -> None:
 @pytest.mark.parametrize("seed", range(301, 309))
 def test_both_players_queue_alike(seed: int) -> None:
     """Any course, one or two technicians who are short: the same returns, event by event."""
-    course = replace(
-        course_of(seed),
-        repair=Repair(automatic=3600.0, manual=4e4, escalates=0.8, technicians=1 + seed % 2),
-    )
+    course = replace(course_of(seed), repair=Repair(automatic=3600.0, manual=4e4, escalates=0.8,
+                                                   technicians=1 + seed % 2))
     told_alike(course, 2)
 
 
@@ -118,6 +116,19 @@ def test_fetching_one_by_one_is_for_jobs_that_wait(more: dict[str, Any], said: s
     asked = {"kind": "restart", "repair": {"automatic": "1 d"}, "spares": spares, **more}
     with pytest.raises(Refused, match=said):
         of(failures=failures, recovery=asked)
+
+
+def test_fetching_one_by_one_without_cold_nodes_waits_for_those_in_repair() -> None:
+    """It fetches nothing, which is said, and is not the same as fetching together."""
+    node = {"node": {"mtbf": "1 d"}, "during": "running"}
+    runs = {}
+    for fetched in ("together", "one_by_one"):
+        spares = {"warm": 2, "fetched": fetched}
+        asked = {"kind": "spares", "repair": {"automatic": "2 h"}, "spares": spares}
+        runs[fetched] = of(failures=node, recovery=asked, training={"samples": 80_000})
+    said = "recovery.spares.fetched: one_by_one fetches nothing"
+    told = {name: any(said in text for text in run.warnings) for name, run in runs.items()}
+    assert told == {"together": False, "one_by_one": True}
 
 
 def test_technicians_enough_for_all_are_no_limit() -> None:

@@ -279,7 +279,8 @@ def test_what_is_assumed_is_said() -> None:
     for words in ("wiring", "board", "network is isn't stated", "number of NICs"):
         assert words in notes
     notes = " ".join(of_training((PCIE, 4, "PCIe", "10GbE, TCP/IP", 10)).notes)
-    assert "RTX 2080 Ti stands in" in notes and "v100-pcie-16gb" in notes
+    assert "RTX 2080 Ti stands in" in notes
+    assert "v100-pcie-16gb" in notes
     assert (
         "effective" in of_training(("NVIDIA V100-SXM2-16GB", 8, CUBE, "40 GbE TCP", 4.1)).notes[0]
     )

@@ -131,8 +131,8 @@ def test_without_calibration_compute_may_be_off_by_the_learned_factors() -> None
 
 
 def test_widths_are_those_of_how_the_level_is_known() -> None:
-    """BERT's kernels in 16 bit have rates of their own, in 32 and with a share that is given a level
-    of whole runs; images have loaders that nobody states; no runs tell of AMD's devices."""
+    """BERT's kernels in 16 bit have rates of their own, in 32 and with a share that is given a
+    level of whole runs; images have loaders that nobody states; no runs tell of AMD's devices."""
     ampere, amd = ({"machine": name, "ranks": 1} for name in ("dgx-a100", "mi300x-8"))
     model = {"huggingface": "bert-base-uncased", "sequence_length": 128}
     kernels = case(model=model, cluster=ampere)

@@ -34,8 +34,8 @@ from dpsim.models.image_layers import Plane
 #: how many times as long as its reads and writes at full bandwidth a depthwise convolution takes,
 #: whose few products no tensor core makes.  Training rates on an RTX 3090 in mixed precision and
 #: channels-last (huggingface/pytorch-image-models at aa4b5850,
-#: results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv): with 6, EfficientNet B0 to B7 take 1.03
-#: to 1.14 times what is predicted and MobileNetV2 0.93, as ResNet-50 takes 1.09; with 1, 1.6 to 1.8
+#: results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv): with 6, EfficientNet B0 to B7 take
+#: 0.93 to 1.03 times what is predicted, as ResNet-50 takes 1.03, and MobileNetV2 0.84
 DEPTHWISE = 6.0
 
 
