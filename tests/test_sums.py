@@ -14,7 +14,7 @@ from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.compute import STREAMED
-from dpsim.models.sums import Sums
+from dpsim.models.sums import GradientSums
 
 SMALL: dict[str, Any] = {
     "model": {"name": "transformer", "hidden": 768, "blocks": 12, "heads": 12,
@@ -90,12 +90,13 @@ def test_torch_adds_from_the_second_backward_on() -> None:
         with Dispatched() as seen:
             (weight * 2).backward(torch.ones_like(weight))  # type: ignore[no-untyped-call]
         found.append([size for name, size in seen.ops if "add" in name])
-    each = Sums().moved("bf16") * weight.numel()
+    each = GradientSums().moved("bf16") * weight.numel()
     assert found == [[], [each], [each]]
     assert weight.grad is not None
     with Dispatched() as seen:
         total.add_(weight.grad)
-    assert [size for _, size in seen.ops] == [Sums(total="fp32").moved("bf16") * total.numel()]
+    wide = GradientSums(total="fp32").moved("bf16") * total.numel()
+    assert [size for _, size in seen.ops] == [wide]
 
 
 def test_what_adds_is_part_of_the_gradients_of_weights() -> None:

@@ -34,7 +34,7 @@ from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
 from dpsim.models import Model
 from dpsim.models.precision import Optimizer, Precision, PrecisionSpec
-from dpsim.models.sums import Sums
+from dpsim.models.sums import GradientSums
 from dpsim.play import Costs, Play
 
 
@@ -78,7 +78,7 @@ class Case:
         return self.shared.known(ModelWork, *own)
 
     @property
-    def _sums(self) -> Sums | None:
+    def _sums(self) -> GradientSums | None:
         """How gradients of micro-batches are added up."""
         s = self.scenario
         piped = s.parallel.pipeline > 1

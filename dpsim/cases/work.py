@@ -35,7 +35,7 @@ from dpsim.models.eight_bits import PRODUCTS_SHARE
 from dpsim.models.execution import NARROW, PRODUCTS, Execution, executed, floor_of, knows
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.section import load
-from dpsim.models.sums import Sums
+from dpsim.models.sums import GradientSums
 from dpsim.models.sums import added as added_up
 
 
@@ -72,7 +72,7 @@ class ModelWork:
     execution: Execution = field(default_factory=Execution)
     autocasts: bool = True
     rated: bool = False
-    sums: Sums | None = None
+    sums: GradientSums | None = None
 
     @cached_property
     def model(self) -> Model:

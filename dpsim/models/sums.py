@@ -1,4 +1,4 @@
-"""Sums of gradients over micro-batches: what adding one micro-batch's moves in memory.
+"""GradientSums of gradients over micro-batches: what adding one micro-batch's moves in memory.
 
 A gradient in `own` dtype is read, the sum so far is read and written: own + 2 sum bytes a
 parameter, by a kernel of its own for every tensor:
@@ -26,7 +26,7 @@ from dpsim.models import Model
 from dpsim.models.precision import PrecisionSpec
 
 
-class Sums(NamedTuple):
+class GradientSums(NamedTuple):
     """How gradients of micro-batches are added up.
 
     each      what a micro-batch's are in; "" as the parameters
@@ -49,18 +49,18 @@ class Sums(NamedTuple):
 
 
 def gathered(precision: PrecisionSpec) -> str:
-    """The dtype of gradients of parameters that are gathered to compute with, as `Sums` has it."""
+    """The dtype of gradients of parameters that are gathered to compute with; "": their own."""
     compute = "bf16" if precision.compute == "fp8" else precision.compute
     return compute if compute in ("bf16", "fp16") else ""
 
 
-def of_gathered(precision: PrecisionSpec) -> Sums:
+def of_gathered(precision: PrecisionSpec) -> GradientSums:
     """FSDP2's, of parameters that stay gathered: in what is reduced (torch 2.13
     torch/distributed/fsdp/_fully_shard/_fsdp_param.py, accumulate_unsharded_grad_if_needed)."""
-    return Sums(gathered(precision), precision.reduce or "")
+    return GradientSums(gathered(precision), precision.reduce or "")
 
 
-def added(model: Model, sums: Sums | None, own: str) -> Model:
+def added(model: Model, sums: GradientSums | None, own: str) -> Model:
     """`model` with parameters in the dtype `own`, whose gradients are added up as `sums` says
     (None: nothing is moved for it), where kernels run one after the other; a share of the peak that
     is fitted to whole steps has it in it."""

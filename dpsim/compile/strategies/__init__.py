@@ -28,7 +28,7 @@ from dpsim.core import plugins
 from dpsim.core.record import Refused
 from dpsim.models import Model
 from dpsim.models.precision import PrecisionSpec
-from dpsim.models.sums import Sums
+from dpsim.models.sums import GradientSums
 
 __all__ = [
     "TORCH", "Beside", "Exchange", "ExchangeStep", "Folded", "Issue", "Job", "Leg", "Lighter",
@@ -311,10 +311,10 @@ class Strategy:
         else whole modules are cast."""
         return not (self.casts_gradients or self.fused_kernels)
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> Sums | None:
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
         """How whole gradients of micro-batches are added up, by kernels of their own; None: they
         are not.  `piped`: on the stages of a pipeline."""
-        return Sums()
+        return GradientSums()
 
     @property
     def own_launches(self) -> bool:

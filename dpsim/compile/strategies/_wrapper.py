@@ -17,7 +17,7 @@ from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 from dpsim.models import Model
 from dpsim.models.precision import PrecisionSpec
-from dpsim.models.sums import Sums
+from dpsim.models.sums import GradientSums
 
 #: the kind of a strategy, and settings of it
 Preset = tuple[str, dict[str, Any]]
@@ -133,7 +133,7 @@ class Wrapper(Strategy):
     def casts_gradients(self) -> bool:
         return self.inner.casts_gradients
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> Sums | None:
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
         return self.inner.sums(precision, piped=piped)
 
     @property

@@ -44,7 +44,7 @@ from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.models import Model, Tensor
 from dpsim.models.precision import PrecisionSpec
-from dpsim.models.sums import Sums, of_gathered
+from dpsim.models.sums import GradientSums, of_gathered
 
 #: since this version reduce_dtype=None means the parameters' own dtype, before it the compute
 #: dtype (_fsdp_api.py)
@@ -248,7 +248,7 @@ class Fsdp(Strategy):
         if not split:
             yield from self.offloading(3)
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> Sums | None:
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
         return of_gathered(precision) if piped or self.no_sync else None
 
     @property

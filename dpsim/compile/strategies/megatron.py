@@ -37,7 +37,7 @@ from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.models.precision import PrecisionSpec
-from dpsim.models.sums import Sums
+from dpsim.models.sums import GradientSums
 
 #: distributed_data_parallel.py: default bucket_size in elements
 LEAST_BUCKET, PER_RANK = 40_000_000, 1_000_000
@@ -111,11 +111,11 @@ class Megatron(Strategy):
             return None
         return self.bucket_size or max(LEAST_BUCKET, PER_RANK * ranks)
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> Sums | None:
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
         """Products add to the buffer themselves, unless told not to."""
         if self.gradient_accumulation_fusion:
             return None
-        return Sums(total="fp32" if self.grad_reduce_in_fp32 else "", zeroed=True)
+        return GradientSums(total="fp32" if self.grad_reduce_in_fp32 else "", zeroed=True)
 
     def gradient_dtype(self, dtype: str) -> str:
         return "fp32" if self.grad_reduce_in_fp32 else dtype
