@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.backends import Plan
 from dpsim.cases.case import Case
-from dpsim.collectives import Ranks
-from dpsim.compile.program import Cast, Op
+from dpsim.compile.program import Op
 from dpsim.machines.loads import Loads
 
 
@@ -129,22 +127,16 @@ def _links(case: Case) -> LinkKinds | None:
         return None
     cast = case.programs.asked
     found = {_alike(op): op for op in cast.program(0).ops if op.exchanges and not op.control}
-    plans = [(_plan(case, cast, op), op) for op in found.values()]
-    name, plan = max(
-        ((op.operation, plan) for plan, op in plans), key=lambda one: one[1].seconds,
-        default=("", None),
-    )  # fmt: skip
-    loads = [p.loads for p in plan.phases if isinstance(p.loads, Loads)] if plan else []
-    return _counted(name, max(loads, key=lambda one: _total(one))) if loads else None
+    plans = [(case.costs.of(op, cast.peers(0, op.group)), op.operation) for op in found.values()]
+    if not plans:
+        return None
+    plan, name = max(plans, key=lambda one: one[0].seconds)
+    loads = [phase.loads for phase in plan.phases if isinstance(phase.loads, Loads)]
+    return _counted(name, max(loads, key=_total)) if loads else None
 
 
 def _alike(op: Op) -> tuple[object, ...]:
     return (op.group, *op.agreed)
-
-
-def _plan(case: Case, cast: Cast, op: Op) -> Plan:
-    peers: Ranks = cast.peers(0, op.group)
-    return case.costs.of(op, peers)
 
 
 def _total(loads: Loads) -> int:
