@@ -37,7 +37,7 @@ of other attention.
 from __future__ import annotations
 
 from dpsim.core.lean import dataclass
-from dpsim.models import AttentionWork, Layer, Tensor
+from dpsim.models import AttentionWork, Layer, Tensor, library_kernels
 from dpsim.models.kernel_counts import expert_kernels, router_kernels
 from dpsim.models.latent_kernels import (
     LatentWidths,
@@ -90,6 +90,7 @@ def router(
         output=float(tokens * h),
         unit=unit,
         eager_kernels=counted(h, e, k, tokens) if routing.gated else None,
+        library_kernels=library_kernels.router_kernels(h, sent, e, k, tokens),
     )
 
 
@@ -126,6 +127,9 @@ def experts(
         chosen=k,
         routed=float(tokens * h),
         eager_kernels=expert_kernels(h, m, k, tokens) if routing.gated else None,
+        library_kernels=library_kernels.expert_kernels(
+            hidden, h, m, k, tokens, gated=routing.gated
+        ),
     )
 
 
@@ -160,6 +164,7 @@ def shared(
         output=float(tokens * h),
         unit=unit,
         eager_kernels=shared_kernels(h, f, tensors, tokens) if gated else None,
+        library_kernels=library_kernels.shared_kernels(h, f, latent, tensors, tokens, gated=gated),
     )
 
 
@@ -249,5 +254,9 @@ def latent_attention(
         output=float(tokens * h),
         unit=unit,
         attended=shape.attended(tokens, scores / flop),
+        pairs=scores,
         eager_kernels=latent_kernels(shape.widths(elements, wide=wide), tensors, tokens),
+        library_kernels=library_kernels.latent_kernels(
+            shape.widths(elements, wide=wide), tensors, tokens
+        ),
     )

@@ -25,6 +25,7 @@ from dpsim.models.expert_layers import Latent, Routing, experts, latent_attentio
 from dpsim.models.huggingface.config import Config
 from dpsim.models.huggingface.sparse import checked, closed, expert_tensors, gated_tensors, opened
 from dpsim.models.huggingface.tensors import Parts, linear, norm
+from dpsim.models.library_kernels import joined_kernels
 from dpsim.models.transformer_layers import Block, final_norm, head, matrix_flop, mlp
 
 #: families, and whether their routers have biases of the choice
@@ -96,6 +97,7 @@ def _joined(hidden: int, unit: str, tokens: int) -> Layer:
         replicated=kept,
         output=float(tokens * h),
         unit=unit,
+        library_kernels=joined_kernels(h, tokens),
     )
 
 
