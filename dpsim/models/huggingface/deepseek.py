@@ -50,9 +50,9 @@ def deepseek(biased: bool, config: Config) -> Parts:
         tensors = _attention_tensors(shape, unit)
         layers.append(_latent_layer(config, shape, unit, tensors))
         if i < dense:
-            layers.append(_dense(config, h, unit))
+            layers.append(dense_half(config, h, unit))
         else:
-            layers += _experts(routing, h, unit, wide, s, biased=biased)
+            layers += expert_half(routing, h, unit, wide, s, biased=biased)
     whole, order = closed(config, layers, h)
     if not config.ahead:
         return whole, order
@@ -62,7 +62,7 @@ def deepseek(biased: bool, config: Config) -> Parts:
         tensors = _attention_tensors(shape, unit)
         made = [_joined(h, unit, s)]
         made.append(_latent_layer(config, shape, unit, tensors))
-        made += _experts(routing, h, unit, wide, s, biased=biased)
+        made += expert_half(routing, h, unit, wide, s, biased=biased)
         whole += (*made, *_further_head(config, h, unit))
     return whole, order
 
@@ -137,14 +137,15 @@ def _attention_tensors(shape: Latent, unit: str) -> tuple[Tensor, ...]:
     return tensors + norm(f"{unit}.input_layernorm", h, bias=False)
 
 
-def _dense(config: Config, hidden: int, unit: str) -> Layer:
+def dense_half(config: Config, hidden: int, unit: str) -> Layer:
+    """The feed-forward half of a block without experts."""
     wide = config.size("intermediate_size")
     tensors = gated_tensors(f"{unit}.mlp", hidden, wide)
     tensors += norm(f"{unit}.post_attention_layernorm", hidden, bias=False)
     return mlp(Block(hidden, 1, 1, 1, wide, gated=True), unit, tensors, config.tokens)
 
 
-def _experts(
+def expert_half(
     routing: Routing, hidden: int, unit: str, wide: int, tokens: int, *, biased: bool
 ) -> list[Layer]:
     """Router, shared experts if any, and experts of a block; the norm comes after the router."""
