@@ -130,8 +130,9 @@ def interval(
 def _drawn(case: Case, played: Played, calibrated_at: int | None) -> Causes:
     """What follows from the draws of a few steps, or of one run, and from how steps are fed."""
     found: Causes = {}
-    if case.feed is not None and (case.machine or calibrated_at is not None):
-        found["loader"] = _feeding_range(case.feed, played)
+    if case.feed is not None:
+        if case.machine or calibrated_at is not None:
+            found["loader"] = _feeding_range(case.feed, played)
         if case.feed.made.loader is not None and case.feed.made.loader.assumed:
             found["decode (assumed)"] = _feeding_range(case.feed, played, ASSUMED)
     found |= _staged(case, played)
