@@ -89,8 +89,9 @@ def bundled(name: str, **changed: Any) -> Model:
     ],
 )  # fmt: skip
 def test_parameters_are_those_of_transformers(config: dict[str, Any], total: int) -> None:
-    """As transformers 4.57.1 (MiniMax-M2, GLM-4.5: 5.23) counts models of these dimensions on torch's meta
-    device; of Kimi-K2 with the biases of its routers (60 x 384), buffers there and in its files."""
+    """As transformers 4.57.1 (MiniMax-M2, GLM-4.5: 5.23) counts models of these dimensions on
+    torch's meta device; of Kimi-K2 with the biases of its routers (60 x 384), buffers there and in
+    its files."""
     assert read(config).parameters == total
 
 
