@@ -12,8 +12,11 @@ import pytest
 
 from dpsim.core.plugins import names
 from dpsim.core.record import Refused
-from dpsim.models import Model
+from dpsim.models import Layer, Model
 from dpsim.models.huggingface import read_config
+from dpsim.models.image_layers import Plane
+from dpsim.models.image_network import ImageNetwork
+from dpsim.models.layer_sum import DEPTHWISE
 from dpsim.models.named import load_named
 from dpsim.models.section import load, make
 from dpsim.models.zoo import zoo_names
@@ -173,6 +176,26 @@ def test_image_networks_are_those_that_are_published(name: str) -> None:
     assert (model.sample, model.tokens) == ("image", 1)
     listed = [name for name, _ in shapes(model)]
     assert len(set(listed)) == len(listed)
+
+
+def test_a_depthwise_convolution_takes_six_times_its_traffic() -> None:
+    """Of 8 channels of 4 x 4: in + out six times forward, twice as much backward; of as many groups
+    as channels alone, and with no more FLOP or memory for it."""
+    plane = Plane(8, 4)
+
+    def layer(groups: int) -> Layer:
+        net = ImageNetwork(plane)
+        net.normed("before", active=False)
+        net.convolution("c", 8, 3, groups=groups, bias=False, active=False)
+        return net.layers[-1]
+
+    deep, grouped = layer(8), layer(4)
+    moved = 2 * plane.elements
+    assert DEPTHWISE == 6
+    assert (deep.forward_bytes, deep.backward_bytes) == (6 * moved, 12 * moved)
+    assert (grouped.forward_bytes, grouped.backward_bytes) == (moved, 2 * moved)
+    assert deep.forward_flop == grouped.forward_flop / 2 == 2 * 9 * plane.elements
+    assert (deep.activations, deep.kernels) == (grouped.activations, grouped.kernels)
 
 
 def test_a_name_of_the_zoo_stands_for_a_section_that_exists() -> None:

@@ -55,6 +55,9 @@ APART = ("hopper", "blackwell")
 #: 0.95 of the datasheet's is measured for additions and copies on A100, H100 and A40
 #: (RRZE-HPC/gpu-benches, linkedin/Liger-Kernel)
 STREAMED = 0.8
+#: the same of all kernels of a layer together, where it is not known which there are: the middle of
+#: what is measured
+TOGETHER = 0.9
 
 
 class PassWork(NamedTuple):
@@ -166,7 +169,7 @@ class Roofline:
         attention = pairs * (self.peak * self.shares.eight / self.peak_of_rest - 1.0)
         times = {
             "compute": (flop + attention) / self.reached,
-            "memory_bandwidth": moved / self.device.memory_bandwidth,
+            "memory_bandwidth": moved / self.device.memory_bandwidth / TOGETHER,
             "host": kernels * self.device.launch_overhead,
         }
         return longest(times)

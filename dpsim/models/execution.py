@@ -24,11 +24,11 @@ HALF = ("bf16", "fp16", "fp8")
 #: keep of that (A100 0.93, H100 0.91: MooreThreads/SimuMax's loops, stas00/ml-engineering's best
 #: shapes; B200 0.80, all layouts), times 0.98 for gradients of weights, a third of all products,
 #: which are 5 % slower (SimuMax on A100)
-PRODUCTS = {"ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.52}
+PRODUCTS = {"volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.52}
 #: elements of a sum at which products reach half of what they reach of very long ones: kh of
 #: k / (k + kh), fitted to the same tables of ai-dynamo/aiconfigurator (A100 140, L40S 138, H100 159
 #: and H200 142, B200 61, B300 34, GB200 44, GB300 62).  `PRODUCTS` are of sums of `WIDE` elements
-NARROW = {"ampere": 140.0, "ada": 138.0, "hopper": 150.0, "blackwell": 50.0}
+NARROW = {"volta": 140.0, "ampere": 140.0, "ada": 138.0, "hopper": 150.0, "blackwell": 50.0}
 WIDE = 4096.0
 #: shares of it that causal attention reaches forward and backward, with 2.5 times forward's FLOP in
 #: backward.  flash: Dao, arXiv:2307.08691, and SimuMax's kernels on A100; Shah et al.,

@@ -229,7 +229,7 @@ def latent_attention(
     kept = float(tokens * (2 * h + 2 * narrow + made + values))
     elements = float(stored * shape.heads * tokens)
     scores_kept, scores_moved = elements * (1 + 2 * wide), elements * (4 + 8 * wide)
-    more = stored * (2 + 3 * wide)
+    more, own = stored * (2 + 3 * wide), shape.widths(elements, wide=wide)
     return Layer(
         name=f"{unit}.attention",
         tensors=tensors,
@@ -255,8 +255,6 @@ def latent_attention(
         unit=unit,
         attended=shape.attended(tokens, scores / flop),
         pairs=scores,
-        eager_kernels=latent_kernels(shape.widths(elements, wide=wide), tensors, tokens),
-        library_kernels=library_kernels.latent_kernels(
-            shape.widths(elements, wide=wide), tensors, tokens
-        ),
+        eager_kernels=latent_kernels(own, tensors, tokens),
+        library_kernels=library_kernels.latent_kernels(own, tensors, tokens),
     )

@@ -136,7 +136,7 @@ def attention_tensors(
         sizes = (query, key) if family.wide else (block.head_dim, block.head_dim)
         for part, size in zip(("q_norm", "k_norm"), sizes, strict=True):
             tensors += norm(f"{path}.{part}", size, bias=False)
-    names = ("input_layernorm", "post_attention_layernorm")
+    names: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
     names = names[1:] if family.behind else names[: family.norms]
     return tensors + tuple(Tensor(f"{unit}.{name}.weight", (h,)) for name in names)
 
