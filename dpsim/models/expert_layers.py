@@ -220,23 +220,21 @@ def latent_attention(
     shape: Latent, unit: str, tensors: tuple[Tensor, ...], tokens: int,
     *, stored: bool, wide: bool = False,
 ) -> Layer:  # fmt: skip
-    """The attention half of a block: norms, products into and out of the narrow widths, attention,
-    output product, residual addition.  Keys are put together from both their parts."""
+    """The attention half of a block, whose keys are put together from both their parts."""
     h, key, values, narrow = shape.hidden, shape.key, shape.values, shape.narrow
     scores = 2.0 * (key + values) * Block(h, 1, 1, 1, 1).pairs(tokens)
-    flop = matrix_flop(tensors, tokens) + scores
-    made, moved = key + key + values, shape.moved
+    flop, made = matrix_flop(tensors, tokens) + scores, key + key + values
     kept = float(tokens * (2 * h + 2 * narrow + made + values))
-    elements = float(stored * shape.heads * tokens)
+    more, elements = stored * (2 + 3 * wide), float(stored * shape.heads * tokens)
     scores_kept, scores_moved = elements * (1 + 2 * wide), elements * (4 + 8 * wide)
-    more, own = stored * (2 + 3 * wide), shape.widths(elements, wide=wide)
+    own, moved = shape.widths(elements, wide=wide), shape.moved + scores_moved
     return Layer(
         name=f"{unit}.attention",
         tensors=tensors,
         forward_flop=flop,
         backward_flop=2 * flop,
-        forward_bytes=tokens * (moved + scores_moved),
-        backward_bytes=2 * tokens * (moved + scores_moved),
+        forward_bytes=tokens * moved,
+        backward_bytes=2 * tokens * moved,
         kernels=16 + more,
         activations=kept + tokens * scores_kept,
         activations_full=float(tokens * h),

@@ -25,9 +25,7 @@ from dpsim.models.transformer_layers import attention
 
 def glm4_moe(config: Config) -> Parts:
     """A model of the family."""
-    family = Rotary(
-        bias="qkv option", kv=True, head_norms=config.flag("use_qk_norm", False)
-    )
+    family = Rotary(bias="qkv option", kv=True, head_norms=config.flag("use_qk_norm", False))
     block, s = block_of(family, config), config.tokens
     h, width = block.hidden, config.size("moe_intermediate_size")
     routing = checked(
