@@ -22,7 +22,7 @@ from dpsim.describe.scenario import load
 from dpsim.machines.machine import load_device
 from dpsim.models import Layer, Model, Tensor
 from dpsim.models.architectures.transformer import Transformer
-from dpsim.models.compute import Recompute, layer_times
+from dpsim.models.compute import TOGETHER, Recompute, layer_times
 from dpsim.models.memory import (
     FITTING,
     UNFIT,
@@ -207,7 +207,7 @@ def test_selective_recomputation_does_the_scores_again_and_flash_attention_alway
     moved = 2048 * 4 * 12288 + 6.5 * 96 * 2048**2
     flop = 4 * 12288 * 2048**2 / 2
     again = max(
-        2 * moved / device.memory_bandwidth,
+        2 * moved / device.memory_bandwidth / TOGETHER,
         flop / (0.5 * device.peak_for("bf16")),
         4 * device.launch_overhead,
     )
