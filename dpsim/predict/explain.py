@@ -30,6 +30,8 @@ MAX_OPERATIONS = 10_000
 #: steps over which a what-if is compared with now, where anything is random
 PAIRED_STEPS = 8
 QUIET = "no stragglers"
+#: by whether a device then has room for all
+UNLOADED = {True: "no offloading", False: "no offloading (would not fit)"}
 
 
 def explain(prediction: Prediction, tell: told.Told = told.nobody) -> Explanation:
@@ -113,6 +115,9 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
         kept = Variant("no recomputation", {"recompute": "none"}).of(case)
         if memory_of(kept).holds:
             yield "no recomputation", _short(kept), 1.0
+    if (here := case.scenario.strategy.on_device()) is not case.scenario.strategy:
+        back = Variant("no offloading", {"strategy": here}).of(case)
+        yield UNLOADED[memory_of(back).holds], _short(back), 1.0
     for fed in better_fed(case):
         yield fed.name, _short(fed.of(case)), 1.0
     yield from _cures(case)
