@@ -132,6 +132,7 @@ class Layer:
     eager_kernels, compiled_kernels, nanotron_kernels   its kernels run one by one by torch, as a
                   compiler leaves them, and run one by one as nanotron writes them; None: not
                   counted so
+    library_kernels   what a hand-tuned library's move, where these are no compiler's
     pairs         FLOP of `forward_flop` that attention over pairs of tokens takes; backward's are
                   twice as many
     streamed      what its kernels move one after the other with products; None: all that is moved
@@ -193,6 +194,7 @@ class Layer:
     eager_kernels: Kernels | None = None
     compiled_kernels: Kernels | None = None
     nanotron_kernels: Kernels | None = None
+    library_kernels: Kernels | None = None
     pairs: float = 0.0
     streamed: Streamed | None = None
     pace: tuple[float, float] | None = None
