@@ -217,7 +217,8 @@ MEANING = {
     "Optimizer.fused": "how torch updates: `true`: one kernel for many tensors; `foreach`: one for "
     "every operation on many, torch's default on GPUs; `for_loop`: one for every operation on "
     "each; left out: bound by the bytes of a fused one",
-    "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes",
+    "Optimizer.master_weights": "an fp32 copy of parameters stored in 16 bit; left out: yes with "
+    "`zero` and `megatron`, no with the others, whose optimizers update what is stored",
     "FromRecord.record": "a file of `dpsim measure` below the scenario's folder",
     "FromRecord.times": "left out: `recorded` on the recorded device, else `modelled`",
     "Explicit.layers": "the layers in registration order",

@@ -400,6 +400,28 @@ def test_at_the_break_even_price_the_runner_up_costs_the_same(tmp_path: Path, de
     assert second["objective"] == pytest.approx(first["objective"], rel=0.01)
 
 
+SPARE = """
+failures: {node: {mtbf: 1000 d}}
+checkpoint: {every: 30 min, mode: sync, write: 20 GB/s}
+recovery: {kind: spares, spares: {warm: 1}, repair: {automatic: 2 h}}
+"""
+
+
+def test_spare_nodes_that_are_paid_for_are_named(tmp_path: Path) -> None:
+    """They are in the dollars; the price of a device-hour is that of the scenario."""
+    with_spare, without = write(tmp_path, spare=big(price="3.00") + SPARE, none=big())
+    found = answer(without, with_spare)
+    none, spare = found["candidates"]
+    assert (none["spare_nodes"], spare["spare_nodes"]) == (0, 1)
+    assert spare["usd_per_device_hour"] == pytest.approx(3.00)
+    devices = spare["ranks"] * (spare["nodes"] + 1) / spare["nodes"]
+    assert spare["usd_per_hour"] == pytest.approx(3.00 * devices)
+    assert any(
+        "count warm spare nodes" in text and "1 of spare" in text for text in sentences(found)
+    )
+    assert not any("spare" in text for text in sentences(answer(without)))
+
+
 # -- uncertainty that is shared -------------------------------------------------------------------
 
 

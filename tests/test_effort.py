@@ -87,12 +87,15 @@ def test_many_ranks_that_are_alike_are_affordable_event_by_event() -> None:
     assert found.bytes(EVENT) < 1e9
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp", "megatron"])
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "megatron", "horovod"])
+@pytest.mark.parametrize("count", [17, 40, 200])
 @pytest.mark.parametrize("split", [{}, {"pipeline": 2}])
-def test_long_steps_are_counted_on_short_ones(kind: str, split: dict[str, int]) -> None:
+def test_long_steps_are_counted_on_short_ones(
+    kind: str, split: dict[str, int], count: int
+) -> None:
     if kind == "fsdp" and split:
         return
-    case = case_of(strategy={"kind": kind}, parallel=split, batch={"accumulation": 200})
+    case = case_of(strategy={"kind": kind}, parallel=split, batch={"accumulation": count})
     sizes = [len(program.ops) for program in case.programs.cast(None).programs]
     assert effort_of(case).operations == sum(sizes) / len(sizes)
 
@@ -101,7 +104,7 @@ def test_long_steps_are_counted_on_short_ones(kind: str, split: dict[str, int]) 
 def test_long_interleaved_steps_are_counted_on_what_their_schedule_takes(
     stages: int, count: int
 ) -> None:
-    """64 micro-batches, which are none of the scenario's, are not dealt to 3 stages."""
+    """8 micro-batches, which are none of the scenario's, are not dealt to 3 stages."""
     parts = [{"name": f"l{i}", "parameters": [8], "forward": "1 ms", "backward": "2 ms"}
              for i in range(24)]  # fmt: skip
     case = case_of(
@@ -302,3 +305,16 @@ def test_the_most_costly_point_is_forecast_in_whatever_order() -> None:
     }
     assert len(said) == 1
     assert said.pop().startswith("32,768 ranks take about")
+
+
+@pytest.mark.parametrize("kind", ["one_f_one_b", "gpipe", "naive", "interleaved_1f1b", "looped_bfs", "zb1p", "zb2p", "zbv", "dualpipe", "dualpipe_v"])
+def test_long_steps_of_every_schedule_are_counted_on_short_ones(kind: str) -> None:
+    parts = [{"name": f"l{i}", "parameters": [8], "forward": "1 ms", "backward": "2 ms"}
+             for i in range(24)]  # fmt: skip
+    case = case_of(
+        model={"layers": parts}, strategy={"kind": "megatron"}, parallel={"pipeline": 4},
+        cluster={"machine": "dgx-h100", "nodes": 4}, batch={"accumulation": 24},
+        schedule={"kind": kind},
+    )  # fmt: skip
+    sizes = [len(program.ops) for program in case.programs.cast(None).programs]
+    assert effort_of(case).operations == pytest.approx(sum(sizes) / len(sizes))

@@ -12,8 +12,11 @@ import pytest
 
 from dpsim.core.plugins import names
 from dpsim.core.record import Refused
-from dpsim.models import Model
+from dpsim.models import Layer, Model
 from dpsim.models.huggingface import read_config
+from dpsim.models.image_layers import Plane
+from dpsim.models.image_network import ImageNetwork
+from dpsim.models.layer_sum import DEPTHWISE
 from dpsim.models.named import load_named
 from dpsim.models.section import load, make
 from dpsim.models.zoo import zoo_names
@@ -91,6 +94,10 @@ PUBLISHED: dict[str, tuple[dict[str, Any], str | None, int]] = {
          "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 8,
          "head_dim": None, "vocab_size": 49155, "tie_word_embeddings": True},
         None, 2_533_531_648),
+    "olmo-2-7b": (
+        {**GEMMA, "model_type": "olmo2", "hidden_size": 4096, "intermediate_size": 11008,
+         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+         "head_dim": None, "vocab_size": 100352}, None, 7_298_617_344),
     "smollm3-3b": (
         {**GEMMA, "model_type": "smollm3", "hidden_size": 2048, "intermediate_size": 11008,
          "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4,
@@ -169,6 +176,26 @@ def test_image_networks_are_those_that_are_published(name: str) -> None:
     assert (model.sample, model.tokens) == ("image", 1)
     listed = [name for name, _ in shapes(model)]
     assert len(set(listed)) == len(listed)
+
+
+def test_a_depthwise_convolution_takes_six_times_its_traffic() -> None:
+    """Of 8 channels of 4 x 4: in + out six times forward, twice as much backward; of as many groups
+    as channels alone, and with no more FLOP or memory for it."""
+    plane = Plane(8, 4)
+
+    def layer(groups: int) -> Layer:
+        net = ImageNetwork(plane)
+        net.normed("before", active=False)
+        net.convolution("c", 8, 3, groups=groups, bias=False, active=False)
+        return net.layers[-1]
+
+    deep, grouped = layer(8), layer(4)
+    moved = 2 * plane.elements
+    assert DEPTHWISE == 6
+    assert (deep.forward_bytes, deep.backward_bytes) == (6 * moved, 12 * moved)
+    assert (grouped.forward_bytes, grouped.backward_bytes) == (moved, 2 * moved)
+    assert deep.forward_flop == grouped.forward_flop / 2 == 2 * 9 * plane.elements
+    assert (deep.activations, deep.kernels) == (grouped.activations, grouped.kernels)
 
 
 def test_a_name_of_the_zoo_stands_for_a_section_that_exists() -> None:
@@ -359,3 +386,17 @@ def test_the_head_of_images_follows_the_file() -> None:
 def test_a_name_that_is_nearly_a_models_is_refused_with_it(name: str, near: str) -> None:
     with pytest.raises(Refused, match=rf"no model '{name}'; did you mean '{near}'\?"):
         make({"name": name}, file=True)
+
+
+def test_three_of_four_blocks_of_olmo_3_have_a_window_unless_the_file_names_them() -> None:
+    """A window takes pairs of tokens from attention: less arithmetic."""
+    olmo = {**GEMMA, "model_type": "olmo3", "num_hidden_layers": 8, "sliding_window": 64}
+    named = olmo | {"layer_types": ["full_attention"] * 7 + ["sliding_attention"]}
+
+    def windows(data: dict[str, Any]) -> list[int]:
+        model = read_config(data, sequence_length=256, name="m")
+        halves = [layer for layer in model.layers if layer.attended is not None]
+        return [k for k, layer in enumerate(halves) if layer.attended and layer.attended.window]
+
+    assert windows(olmo) == [0, 1, 2, 4, 5, 6]
+    assert windows(named) == [7]

@@ -385,7 +385,7 @@ def test_a_library_moves_what_compiled_kernels_do() -> None:
     [
         {"compute": {"efficiency": 0.7}},
         {"precision": {"compute": "fp32"}},
-        {"cluster": {"machine": "dgx-1v", "ranks": 1}, "precision": {"compute": "fp16"}},
+        {"cluster": {"machine": "dgx-1p", "ranks": 1}, "precision": {"compute": "fp16"}},
         {"cluster": {"machine": "mi300x-8", "ranks": 1}},
     ],
 )

@@ -75,6 +75,50 @@ def test_offloading_by_the_trainer_is_a_finding(tmp_path: Path) -> None:
     assert "live on the host" in "\n".join(account.findings)
 
 
+@pytest.mark.parametrize(
+    ("words", "wrap"), [("full_shard auto_wrap", None), ("full_shard", "none")]
+)
+def test_the_trainer_wraps_blocks_where_it_is_told_to(
+    words: str, wrap: str | None, tmp_path: Path
+) -> None:
+    account = bring(tmp_path, TRAINER + f'--fsdp "{words}"', model="resnet50")
+    assert key(account, "strategy.wrap") == wrap
+
+
+FSDP = "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: %s\n%s"
+SIZED = "  fsdp_auto_wrap_policy: SIZE_BASED_WRAP\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "options"),
+    [
+        ("", {"wrap": "none"}),
+        ("  fsdp_auto_wrap_policy: NO_WRAP\n", {"wrap": "none"}),
+        ("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", {}),
+        (SIZED, {"wrap": "size"}),  # accelerate launch then says 100 million, as torch does
+        (SIZED + "  fsdp_min_num_params: 0\n", {"wrap": "none"}),
+        (SIZED + "  fsdp_min_num_params: 2e7\n", {"wrap": "size", "min_num_params": 20_000_000}),
+    ],
+)
+def test_accelerate_wraps_what_its_policy_says_and_nothing_without_one(
+    said: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    account = bring(tmp_path, FSDP % (1, said), "accelerate.yaml", "resnet50")
+    assert (key(account, "strategy.options") or {}) == options
+
+
+def test_what_fsdp_2_wraps_without_blocks_is_a_finding(tmp_path: Path) -> None:
+    for said in ("", SIZED):
+        account = bring(tmp_path, FSDP % (2, said), "accelerate.yaml", "resnet50")
+        assert any("not modelled for FSDP 2" in text for text in account.findings)
+
+
+def test_a_policy_that_accelerate_does_not_know_is_refused(tmp_path: Path) -> None:
+    text = FSDP % (1, "  fsdp_auto_wrap_policy: EVERY_LAYER\n")
+    with pytest.raises(Refused, match="'EVERY_LAYER'; TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP"):
+        bring(tmp_path, text, "accelerate.yaml", "resnet50")
+
+
 MESH = {"tp_size": "1", "cp_size": "2", "dp_shard_size": "4", "dp_replicate_size": "1",
         "cp_comm_strategy": "allgather", "sp_backend": "deepspeed"}  # fmt: skip
 

@@ -118,6 +118,19 @@ def test_fetching_one_by_one_is_for_jobs_that_wait(more: dict[str, Any], said: s
         of(failures=failures, recovery=asked)
 
 
+def test_fetching_one_by_one_without_cold_nodes_waits_for_those_in_repair() -> None:
+    """It fetches nothing, which is said, and is not the same as fetching together."""
+    node = {"node": {"mtbf": "1 d"}, "during": "running"}
+    runs = {}
+    for fetched in ("together", "one_by_one"):
+        spares = {"warm": 2, "fetched": fetched}
+        asked = {"kind": "spares", "repair": {"automatic": "2 h"}, "spares": spares}
+        runs[fetched] = of(failures=node, recovery=asked, training={"samples": 80_000})
+    said = "recovery.spares.fetched: one_by_one fetches nothing"
+    told = {name: any(said in text for text in run.warnings) for name, run in runs.items()}
+    assert told == {"together": False, "one_by_one": True}
+
+
 def test_technicians_enough_for_all_are_no_limit() -> None:
     course = shop(10, 2, None, 20 * DAY, DAY)
     many = replace(course, repair=replace(course.repair, technicians=64))  # type: ignore[type-var]

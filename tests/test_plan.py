@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+import dpsim
 from dpsim.core import yamlfile
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import Loaded, load, read
@@ -847,3 +848,47 @@ def test_a_bundled_scenario_is_planned(cli: Cli) -> None:
     assert code == 0
     assert json.loads(out)["answer"]["at_least"]["value"] == 20
     assert read("amdahl").scenario.sweep is not None
+
+
+# -- loaders that cores limit ---------------------------------------------------------------------
+
+#: 4 ranks of a node of 4 cores with 8 threads; a batch takes a worker 0.4 s, a step 30 ms
+STARVED = (
+    RING.replace("{ranks: 8}", "{ranks: 4}")
+    + """
+input: {loader: torch, workers: 4, decode: 400 ms, sample_bytes: 1 kB, cores: {physical: 4}}
+"""
+)
+
+
+def starved_plan(**asked: Any) -> dict[str, Any]:
+    return dpsim.plan(scenario(STARVED), **asked).document
+
+
+def test_no_more_workers_are_searched_than_a_node_has_threads() -> None:
+    found = starved_plan(require="exposed_input_s<=1ms", vary="input.workers")
+    assert not found["found"]
+    assert max(point["set"]["input.workers"] for point in found["points"]) == 8
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"require": "exposed_input_s<=1ms", "vary": "input.workers"}, {"tune": "input.workers"}],
+)
+def test_where_cores_limit_the_loader_it_is_said_from_where_on_workers_hardly_help(
+    asked: dict[str, str],
+) -> None:
+    found = starved_plan(**asked)
+    (said,) = (text for text in found["warnings"] if "the cores of a node limit" in text)
+    enough = int(said.split("more workers than ")[1].split(" ")[0])
+    held = [p for p in found["points"] if p["set"] and p["input_limit"] == "cores"]
+    best = min(point["step_time_s"] for point in held)
+    for point in held:
+        near = point["step_time_s"] <= 1.05 * best
+        assert near or point["set"]["input.workers"] < enough
+
+
+def test_a_field_without_an_interval_has_no_column_of_it() -> None:
+    found = starved_plan(require="exposed_input_s<=1ms", vary="input.workers")
+    assert columns_of(found)[0] == ["input.workers", "exposed input", "step", "bottleneck", "holds"]
+    assert any("interval of exposed input is not known" in text for text in answer_text(found))

@@ -34,11 +34,11 @@ MESH_TEXT = (
 #: the machine's, NICs, Gbit/s of each, kind
 TRAINING: list[tuple[Any, ...]] = [
     (PCIE, 4, 'PCIe (log prefix "pcie")', "100 Gb/s IB NIC used as IP (IPoIB/TCP), RDMA off", 100,
-     "rack-100gbe", None, 1, 100, "ipoib"),
+     "rtx2080ti-8", None, 1, 100, "ipoib"),
     (PCIE, 4, 'PCIe (log prefix "pcie")', "100 Gb/s InfiniBand, RDMA", 100,
-     "rack-100gbe", None, 1, 100, IB),
+     "rtx2080ti-8", None, 1, 100, IB),
     (PCIE, 4, 'PCIe (log prefix "pcie")', "10GbE, TCP/IP (NCCL sockets)", 10,
-     "rack-100gbe", None, 1, 10, "ethernet"),
+     "rtx2080ti-8", None, 1, 10, "ethernet"),
     ("NVIDIA A100", 8, "NVLink3/NVSwitch (config: intra_node_bandwidth 150)",
      "800 Gb/s per node (config inter_node_bandwidth 800)", 800, "dgx-a100", None, 4, 200, IB),
     ("NVIDIA A100 - PCIe - 80 GB", 2, "PCIe Gen4: 64 GB / s",
@@ -279,7 +279,8 @@ def test_what_is_assumed_is_said() -> None:
     for words in ("wiring", "board", "network is isn't stated", "number of NICs"):
         assert words in notes
     notes = " ".join(of_training((PCIE, 4, "PCIe", "10GbE, TCP/IP", 10)).notes)
-    assert "V100 PCIe stands in" in notes
+    assert "RTX 2080 Ti stands in" in notes
+    assert "v100-pcie-16gb" in notes
     assert (
         "effective" in of_training(("NVIDIA V100-SXM2-16GB", 8, CUBE, "40 GbE TCP", 4.1)).notes[0]
     )

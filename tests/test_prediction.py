@@ -213,7 +213,7 @@ def test_mixed_precision_adam_keeps_sixteen_bytes_a_parameter_and_ddp_a_copy_of_
         TOY,
         model=model,
         strategy={"kind": "fsdp"},
-        optimizer={"kind": "adam"},
+        optimizer={"kind": "adam", "master_weights": True},
         precision={"parameters": "bf16", "compute": "bf16"},
     )["points"][0]
     parts = sharded["memory_parts"]
@@ -518,6 +518,44 @@ def test_given_durations_know_no_recomputation_and_no_efficiency() -> None:
         "recompute: full",
         "compute.efficiency",
     ]
+
+
+BLOCKS = {"huggingface": "qwen2.5-0.5b", "sequence_length": 512}  # of 24 blocks
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ({"kind": "fsdp", "blocks_per_group": 24}, []),
+        ({"kind": "fsdp", "blocks_per_group": 25},
+         ["strategy.blocks_per_group: 25 is taken as 24"]),
+        ({"kind": "accelerate", "distributed_type": "fsdp", "fsdp_version": 2,
+          "options": {"blocks_per_group": 99}},
+         ["strategy.options.blocks_per_group: 99 is taken as 24"]),
+    ],
+)  # fmt: skip
+def test_groups_of_more_blocks_than_there_are_are_said_to_be_one(
+    strategy: dict[str, Any], said: list[str]
+) -> None:
+    data = {**TOY, "model": BLOCKS, "cluster": {"machine": "dgx-h100", "ranks": 8},
+            "collective": None, "strategy": strategy}  # fmt: skip
+    loaded = load(data, Path(), "x")
+    found = list(unused(Case(loaded.points[0], loaded.base)))
+    assert [text.split(",")[0] for text in found] == said
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [({}, "epochs do not end"), ({"samples": 6}, "start in no time"),
+     ({"samples": 6, "start": "1 s"}, "")],
+)  # fmt: skip
+def test_workers_that_stay_are_said_to_change_nothing_without_epochs_or_a_start(
+    more: dict[str, Any], said: str
+) -> None:
+    loader = {"loader": "torch", "workers": 2, "decode": "3 s", "persistent": True, **more}
+    loaded = load({**TOY, "input": loader}, Path(), "x")
+    found = list(unused(Case(loaded.points[0], loaded.base)))
+    assert [said in text for text in found] == [True] * bool(said)
 
 
 def test_switches_of_stages_and_launches_that_are_not_there_change_nothing() -> None:

@@ -361,7 +361,7 @@ def run_fsdp1(spec: Spec) -> str:
     strategy = knobs.pop("sharding_strategy", "FULL_SHARD")
     shard, quiet = knobs.pop("shard", None), knobs.pop("no_sync", True)
     prefetch = knobs.pop("backward_prefetch", "BACKWARD_PRE")
-    sized, least = knobs.pop("wrap", None) == "size", knobs.pop("min_num_params", None)
+    wrap, least = knobs.pop("wrap", None), knobs.pop("min_num_params", None)
     mesh = None
     if shard:
         mesh = init_device_mesh(
@@ -378,9 +378,9 @@ def run_fsdp1(spec: Spec) -> str:
         **knobs,
     }
     net = Net(spec)
-    policy = partial(size_based_auto_wrap_policy, min_num_params=least) if sized else None
+    policy = partial(size_based_auto_wrap_policy, min_num_params=least) if least else None
     for k, unit in enumerate(net.units):
-        if not sized:
+        if wrap is None:
             net.units[k] = FullyShardedDataParallel(unit, **common)
     module = FullyShardedDataParallel(net, auto_wrap_policy=policy, **common)
 
@@ -545,6 +545,11 @@ def sized(spec: Spec, seed: int) -> Spec:
     return replace(spec, knobs={**spec.knobs, "wrap": "size", "min_num_params": least})
 
 
+def whole(spec: Spec) -> Spec:
+    """The same network with nothing wrapped but the root."""
+    return replace(spec, knobs={**spec.knobs, "wrap": "none"})
+
+
 def accepted(model: Model, least: int) -> bool:
     try:
         return bool(by_size(model, least))
@@ -585,6 +590,7 @@ def cases() -> Iterator[tuple[str, tuple[str, Spec, int]]]:
     for seed in range(400, 400 + WRAPPED):
         yield f"fsdp-groups-{seed}", ("fsdp", grouped(fsdp2_spec(seed, 8), seed), 8)
         yield f"fsdp1-size-{seed}", ("fsdp1", sized(fsdp1_spec(seed, 2), seed), 2)
+        yield f"fsdp1-whole-{seed}", ("fsdp1", whole(fsdp1_spec(seed, 2)), 2)
     for seed in range(200, 200 + PARTLY):
         yield f"ddp-partly-{seed}", ("ddp", partly(ddp_spec(seed), seed), 2)
         yield f"fsdp-partly-{seed}", ("fsdp", partly(fsdp2_spec(seed, 8), seed), 8)

@@ -131,14 +131,17 @@ def test_without_calibration_compute_may_be_off_by_the_learned_factors() -> None
 
 
 def test_widths_are_those_of_how_the_level_is_known() -> None:
-    """BERT's kernels on Ampere have rates of their own, on Volta and with a share that is given a
+    """BERT's kernels in 16 bit have rates of their own, in 32 and with a share that is given a
     level of whole runs; images have loaders that nobody states; no runs tell of AMD's devices."""
     ampere, amd = ({"machine": name, "ranks": 1} for name in ("dgx-a100", "mi300x-8"))
     model = {"huggingface": "bert-base-uncased", "sequence_length": 128}
     kernels = case(model=model, cluster=ampere)
     cases = {
         "kernels": [kernels],
-        "sequences": [bert(1), case(model=model, cluster=ampere, compute={"efficiency": 0.5})],
+        "sequences": [
+            bert(1, "fp32"),
+            case(model=model, cluster=ampere, compute={"efficiency": 0.5}),
+        ],
         "other": [case(cluster=ampere)],
     }
     for name, found in cases.items():

@@ -1033,7 +1033,8 @@ def test_what_a_row_leaves_open_of_its_run_is_a_question(
         ({}, None),
         ({"data_date": "2022-11", "strategy_detail": "flash attention"}, None),
         ({"data_date": "2021-05", "source_repo": "mlcommons/training_results_v1.0"}, None),
-        ({"data_date": "2021-05", "accelerator": "NVIDIA V100-SXM2-16GB"}, None),
+        ({"data_date": "2021-05", "accelerator": "NVIDIA V100-SXM2-16GB"}, "math"),
+        ({"data_date": "2021-05", "accelerator": "NVIDIA P100-SXM2"}, None),
         ({"data_date": "2021-05", "precision": "FP32"}, None),
     ],
 )
@@ -1045,6 +1046,47 @@ def test_attention_stored_its_scores_before_it_was_fused(
     found = point(tmp_path, **{**row, **changes})
     assert found.data["model"].get("attention") == attention
     assert any("stores its scores" in note for note in found.notes) == (attention is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "compiled"),
+    [
+        ({"framework": "TensorFlow 2 (21.02)"}, False),
+        ({"framework": "TensorFlow 2 (22.11) + XLA"}, True),
+        ({"framework": "PyTorch 21.11"}, False),
+        ({"framework": "PyTorch 2.3", "strategy_detail": "torch.compile"}, True),
+        ({"framework": "PyTorch FSDP (fms-fsdp)"}, None),
+        ({"framework": "Megatron-LM"}, None),
+        ({"framework": "PyTorch NVIDIA Release 23.04", "source_repo": "mlcommons/x"}, None),
+        ({"framework": "PyTorch 21.11", "precision": "FP32"}, None),
+        ({"framework": "PyTorch 21.11", "accelerator": "NVIDIA P100-SXM2"}, None),
+    ],
+)
+def test_plain_frameworks_fuse_nothing_unless_a_compiler_is_named(
+    tmp_path: Path, changes: dict[str, Any], compiled: bool | None
+) -> None:
+    """Where kernels count; libraries and MLPerf's code have fused kernels of their own."""
+    row = {**BERT, "accelerator": "NVIDIA V100-SXM2-16GB", "precision": "fp16", "padding": "all"}
+    found = point(tmp_path, **{**row, **changes})
+    assert found.case.scenario.execution.compile is compiled
+    assert any("not fused" in note for note in found.notes) == (compiled is False)
+
+
+@pytest.mark.parametrize(
+    ("times", "act_ckpt", "again"),
+    [(4 / 3, "", True), (1.0, "", False), (2.0, "", False), (4 / 3, "False", False)],
+)
+def test_who_counts_forward_twice_computes_it_again(
+    tmp_path: Path, times: float, act_ckpt: str, again: bool
+) -> None:
+    """FLOP of a step = tflops_per_gpu x GPUs x step time: 3 forwards' without, 4 with."""
+    row = {**BERT, "precision": "fp16", "padding": "all", "step_time_s": 0.5}
+    plain = point(tmp_path, **row).case
+    counted = times * plain.model.flop_per_sample() * plain.global_batch / 8 / 0.5 / 1e12
+    told = {"tflops_per_gpu": f"{counted:.4g}", "act_ckpt": act_ckpt}
+    found = point(tmp_path, **row, **told)
+    assert found.data["recompute"] == ("full" if again else "none")
+    assert any("computed again" in note for note in found.notes) == again
 
 
 @pytest.mark.parametrize(("name", "billions"), [("Llama2-13b", 13.016), ("llama-2-34b", 33.74)])

@@ -17,7 +17,7 @@ from dpsim.compile.program import Cast, Op, Program
 from dpsim.core.errors import SimulationError
 from dpsim.play import NotApplicable, event, vectorised
 from dpsim.play.vectorised.position import Factors, Position, front
-from dpsim.play.vectorised.slowing import Slowing
+from dpsim.play.vectorised.slowing import Slowing, Value
 
 times = st.floats(0.0, 10.0)
 
@@ -151,6 +151,45 @@ def test_what_each_rank_waits_for_alone_tells_ranks_apart(own: Op, meeting: bool
     )
     factors = np.random.default_rng(1).normal(1.0, 0.1, (3, 5))
     play = play_of(Cast.uniform(program, 5), steps=3, factors=lambda k: factors[k])
+    assert_same(event.play(play), vectorised.play(play))
+
+
+@pytest.mark.parametrize("issue", [0.0, 3e-5])
+@pytest.mark.parametrize("contention", [0.0, 0.7])
+def test_the_slowest_goes_ahead_from_where_all_have_met(
+    issue: float, contention: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others follow from the last meeting on, and end where the event engine has them."""
+    layer = 5
+    program = Program(
+        tuple(
+            op
+            for k in range(0, 20 * layer, layer)
+            for op in (
+                Op(f"AG{k}", "collective", "c", operation="all_gather", bytes=1e6,
+                   after=(k - 1,) if k else (), after_step=not k, issue=issue),
+                Op(f"W{k}", "wait", after=(k,)),
+                Op(f"F{k}", "forward", seconds=1e-3, issue=issue),
+                Op(f"C{k}", "copy", seconds=2e-4),
+                Op(f"G{k}", "forward", seconds=1e-4),
+            )
+        )
+    )  # fmt: skip
+    factors = np.random.default_rng(7).normal(1.0, 0.1, (3, 9))
+    play = play_of(Cast.uniform(program, 9), Ideal(latency=1.5e-3), steps=3,
+                   factors=lambda k: factors[k], contention=contention)  # fmt: skip
+    waits: list[bool] = []
+    wait = Position.wait
+
+    def counted(position: Position, until: Value) -> bool:
+        waits.append(isinstance(position.factors.each, float))
+        return wait(position, until)
+
+    monkeypatch.setattr(Position, "wait", counted)
+    vectorised.play(play, splits=False)
+    assert waits.count(True) > 50  # waits of one rank that goes ahead
+    assert waits.count(False) < 30  # and of all or of the front: in one layer of twenty and a step
+    monkeypatch.undo()
     assert_same(event.play(play), vectorised.play(play))
 
 

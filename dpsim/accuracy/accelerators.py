@@ -116,7 +116,9 @@ def _asked_form(told: HardwareText, asked: Inquiry) -> str:
 
 def _unstated(family: Family, form: str | None, told: HardwareText, asked: Inquiry) -> Board:
     """One of the boards that stand for a GPU that nobody names."""
-    fitting = [b for b in family.boards if form is None or b.form == form]
+    said = f"{told.accelerator} ; {told.inside}"
+    fitting = [b for b in family.boards if b.guessed or b.words.search(said)]
+    fitting = [b for b in fitting if form is None or b.form == form]
     fitting = [b for b in fitting if (told.gpus or 1) <= 8 or b.form == MODULE]
     if told.ranks is not None and told.gpus == 1:
         fitting = [b for b in fitting if b.form == CARD][:1]

@@ -230,7 +230,7 @@ def _platform_of(family: Family, told: HardwareText, every: str) -> tuple[Board,
 def _device(family: Family, board: Board, machine: Machine, notes: list[str]) -> str | None:
     """The device that replaces the machine's, None where the machine's is right."""
     alike = tuple(other for other in family.boards if other.form == board.form)
-    guessed = board.guessed and len({other.device for other in alike}) > 1
+    guessed = board.guessed and not board.note and len({other.device for other in alike}) > 1
     fitting = alike if guessed else (board,)
     fits = machine.device.name in {load_device(b.device).name for b in fitting}
     if guessed:

@@ -33,7 +33,7 @@ from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
 from dpsim.models import Model
-from dpsim.models.precision import Precision
+from dpsim.models.precision import Optimizer, Precision
 from dpsim.play import Costs, Play
 
 
@@ -72,7 +72,7 @@ class Case:
         """The model and its dtypes."""
         s = self.scenario
         rated = s.compute.efficiency is None and not self.site.devices
-        made = s.execution, s.strategy.autocasts, rated
+        made = s.execution, s.strategy.autocasts, rated, s.strategy.fused_kernels
         own = (s.model, s.precision, self.base, self.site.device, *made)
         return self.shared.known(ModelWork, *own)
 
@@ -97,11 +97,17 @@ class Case:
         own = (s.batch, late, s.variability, s.seed, self.spares)
         return self.shared.known(Batches, self.pace, *own)
 
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer, with whether it keeps a copy of weights in 16 bit."""
+        s = self.scenario
+        return s.optimizer.settled(by_system=s.strategy.copies_weights)
+
     @cached_property
     def programs(self) -> Programs:
         """What every rank issues."""
         s = self.scenario
-        own = (s.strategy, s.optimizer, s.host, s.schedule, s.moe or Moe())
+        own = (s.strategy, self.optimizer, s.host, s.schedule, s.moe or Moe())
         backend = self.backend
         copied = None if s.input is None else s.input.copy
         coded = (s.codec, plugins.name_of(backend))

@@ -34,7 +34,7 @@ class Transport:
     curves: str | None
     exchange: tuple[float, float] = (1.0, 1.0)
 
-    @property
+    @cached_property
     def backend(self) -> Backend:
         """Who carries out collectives."""
         return self.collective or Nccl()

@@ -51,9 +51,7 @@ class HostCopy:
         return samples * self.sample_bytes / (self.staging or STAGING)
 
 
-def shared_out(
-    ranks: int, mesh: Mesh, rows: Collection[int], per_node: int | None
-) -> Partition:
+def shared_out(ranks: int, mesh: Mesh, rows: Collection[int], per_node: int | None) -> Partition:
     """The ranks of each node that micro-batches begin on: those of pipeline rows `rows`, each of
     which takes whole samples, as a rank of torch does that moves its batch to its device."""
     size = min(per_node or 1, ranks)

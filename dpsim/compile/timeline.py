@@ -207,7 +207,7 @@ class Kept(Step):
     def talks_until(self) -> float:
         programs = zip(self.cast.programs, self.end, strict=True)
         talks = ((end, _talks(program)) for program, end in programs)
-        return max((float(end[k].max()) for end, where in talks for k in where), default=0.0)
+        return max((float(end[where].max()) for end, where in talks if where), default=0.0)
 
     def column(self, rank: int) -> Column:
         role, column = self.place(rank)

@@ -343,6 +343,7 @@ class _Played(_Nodes):
         self.cause = hazard.name
         return bool(course.loses(np.array(hazard.nodes), np.array(self.lack)))
 
+
 def _times(repair: Repair, row: Array) -> tuple[float, float]:
     """Seconds of both attempts to mend a node."""
     first = -math.log1p(-row[draws.FIRST]) * repair.automatic

@@ -7,10 +7,10 @@ of t tokens of width w has t w.  For every operation:
   out per row of a matrix, 4 q k d per head of attention over q queries and k keys of size d.
   Backward costs twice that, once where the input needs no gradient.  All else costs none, only
   traffic.
-* Forward traffic in elements: convolution and matrix in + out; attention its queries, keys, values
-  and output, and 4 q k per head where scores are stored, which are kept then; batch normalisation 3
-  out, other norms 2 out; activation 2 out, gated product 3 out, dropout 2.5 out; addition 3 out;
-  pooling in + out.
+* Forward traffic in elements: convolution and matrix in + out, a depthwise convolution `DEPTHWISE`
+  times that; attention its queries, keys, values and output, and 4 q k per head where scores are
+  stored, which are kept then; batch normalisation 3 out, other norms 2 out; activation 2 out, gated
+  product 3 out, dropout 2.5 out; addition 3 out; pooling in + out.
 * Backward traffic: twice forward, but for batch normalisation (5 out), activations, dropout and
   additions (3 out), pooling (in + out), and convolutions and matrices without a gradient of their
   input (in + out).
@@ -30,6 +30,13 @@ from math import prod
 
 from dpsim.models import Layer, Tensor
 from dpsim.models.image_layers import Plane
+
+#: how many times as long as its reads and writes at full bandwidth a depthwise convolution takes,
+#: whose few products no tensor core makes.  Training rates on an RTX 3090 in mixed precision and
+#: channels-last (huggingface/pytorch-image-models at aa4b5850,
+#: results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv): with 6, EfficientNet B0 to B7 take
+#: 0.93 to 1.03 times what is predicted, as ResNet-50 takes 1.03, and MobileNetV2 0.84
+DEPTHWISE = 6.0
 
 
 @dataclass
@@ -81,6 +88,9 @@ class LayerSum:
         """A convolution of `kernel` from `source` to `out`."""
         shape = (out.channels, source.channels // groups, *kernel)
         self._weights(name, shape, bias)
+        if groups == source.channels > 1:
+            moved, passes = source.elements + out.elements, 1 if self.first else 2
+            self.moves((DEPTHWISE - 1) * moved, passes * (DEPTHWISE - 1) * moved, kernels=0)
         return self.product(2.0 * prod(shape) * out.size**2, source.elements, out.elements)
 
     def product(self, flop: float, read: float, wrote: float, *, kept: bool = True) -> LayerSum:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from dpsim.core.record import Flag, record
@@ -49,13 +50,20 @@ class PrecisionSpec:
 class Optimizer:
     """none, sgd, momentum (one state per parameter) or adam (two).
 
-    `master_weights`: keep an fp32 copy of parameters that are stored in 16 bit; None means yes,
-    as mixed-precision training does; false is training purely in 16 bit.
+    `master_weights`: keep an fp32 copy of parameters that are stored in 16 bit; None: as the
+    strategy's system does (DeepSpeed's and Megatron's optimizers keep one, torch's update what is
+    stored); false is training purely in 16 bit.
     """
 
     kind: Literal["none", "sgd", "momentum", "adam"] = "adam"
     master_weights: Flag | None = None
     fused: Literal[True, "foreach", "for_loop"] | None = None
+
+    def settled(self, *, by_system: bool) -> Optimizer:
+        """The optimizer with its copy said: as asked for, else as the system has it."""
+        if self.master_weights is not None:
+            return self
+        return replace(self, master_weights=by_system)
 
     @property
     def states(self) -> int:

@@ -19,7 +19,7 @@ from dpsim.describe.scenario import Loaded, load
 from dpsim.planning.grid import Axes, Axis, Grid, as_vary, axes_of
 from dpsim.planning.unswept import Unswept, known_ranks
 from dpsim.predict.level import level_of
-from dpsim.predict.lived import paused
+from dpsim.predict.lived import paused, warm_nodes
 from dpsim.predict.numbers import failed
 from dpsim.predict.player import step_time
 from dpsim.predict.point import UNFIT, Causes, Change, Failed, Fits, Point, computed
@@ -67,6 +67,17 @@ class PlayedJob:
     def paused(self) -> float:
         """The share of the training run that no step time makes longer."""
         return paused(self.case, self.point.run, self.point.life)
+
+    @property
+    def spare_nodes(self) -> int:
+        """Nodes that are paid for beside those that train."""
+        return warm_nodes(self.case)
+
+    @property
+    def paid(self) -> float:
+        """Devices that are paid for: those of spare nodes too."""
+        nodes = self.case.nodes or self.case.ranks
+        return self.case.ranks * (nodes + self.spare_nodes) / nodes
 
     @property
     def causes(self) -> Causes:

@@ -27,7 +27,7 @@ _MEANS = (
 #: what a candidate without numbers has none of
 _NOTHING = (
     *_MEANS, "efficiency", "bottleneck", "memory_bytes", "fits", "days", "cost_usd", "energy_kwh",
-    "usd_per_hour", "usd_per_device_hour",
+    "usd_per_hour", "usd_per_device_hour", "spare_nodes",
 )  # fmt: skip
 #: what is said of a job as of its point
 _OF_JOB = (
@@ -88,6 +88,7 @@ def _candidate(found: Comparison, i: int) -> dict[str, Any]:
         **head,
         "ranks": longest.case.ranks,
         "nodes": longest.case.nodes,
+        "spare_nodes": longest.spare_nodes,
         **{key: _weighted([float(point[key]) for point in points], steps) for key in _MEANS},
         "efficiency": _weighted(known, seconds) if len(known) == len(jobs) else None,
         "bottleneck": longest.point.bottleneck,
@@ -138,7 +139,7 @@ def _totals(jobs: Sequence[PlayedJob], trained: bool) -> dict[str, float | None]
         "cost_usd": total("cost", cost is not None),
         "energy_kwh": total("energy", any(job.point.power_w is not None for job in jobs)),
         "usd_per_hour": max((price for price in hourly if price is not None), default=None),
-        "usd_per_device_hour": sum(devices) / jobs[0].case.ranks if cost else None,
+        "usd_per_device_hour": sum(devices) / jobs[0].paid if cost else None,
     }
 
 
@@ -207,7 +208,7 @@ def break_even(found: Comparison) -> float | None:
         return None
     target = _expected(found, best, lambda job: job.point.cost_usd_per_hour or 0.0)
     beside = _expected(found, second, lambda job: job.beside)
-    hours = _expected(found, second, lambda job: job.case.ranks)
+    hours = _expected(found, second, lambda job: job.paid)
     price = (target - beside) / hours if hours > 0 else 0.0
     return price if price > 0 else None
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.planning.bench import Bench
 from dpsim.planning.finding import Tried, marked
@@ -20,6 +21,10 @@ from dpsim.predict.point import Change, Failed, Point, computed
 MOST_GPUS = 1024
 #: nodes beside the job's: no more of a kind than the job has
 SPARES = ("recovery.spares.warm", "recovery.spares.idle")
+#: processes, or threads, of a rank that prepare its batches
+WORKERS = "input.workers"
+#: a step that is no longer than so many times the shortest is as good as that
+HARDLY = 1.05
 
 
 @dataclass
@@ -68,6 +73,23 @@ class Trials:
         unfit = sum(not point.memory.holds for point in computed(points))
         if unfit and not any(one.field == "fits" for one in self.wanted):
             yield f"{unfit} of {len(points)} values do not fit in memory; add --require fits"
+        yield from starved(points, key)
+
+
+def starved(points: Sequence[Point | Failed], key: str) -> Iterator[str]:
+    """From where on more workers hardly help, for the cores of a node limit the loader."""
+    fed = [(p, p.input) for p in computed(points) if p.input is not None]
+    held = [(point, how) for point, how in fed if how.limit == "cores"]
+    if key != WORKERS or not held:
+        return
+    best, how = min(held, key=lambda pair: pair[0].step_time_s)
+    near = [p for p, _ in held if p.step_time_s <= HARDLY * best.step_time_s]
+    enough = min(int(p.set[key]) for p in near)
+    need = f"; no step waits with {how.cores:.3g} cores a node" if how.cores else ""
+    yield (
+        f"the cores of a node limit the loader: more workers than {enough} shorten the step by "
+        f"less than {HARDLY - 1.0:.0%}{need}"
+    )
 
 
 # -- where to search ------------------------------------------------------------------------------
@@ -116,9 +138,8 @@ def _said_in(knob: Knob, unit: str) -> Knob:
 def scanned(bench: Bench, knob: Knob, given: Ends | None) -> list[float]:
     """The values of the coarse scan."""
     low, high = given or (limits(bench, knob) if knob.counts else knob.span())
-    if given is None and knob.key in SPARES:  # more than the job has are refused
-        case = bench.case()
-        high = min(high, float(case.nodes or case.ranks))
+    if given is None:
+        high = min(high, _pointless(bench.case(), knob.key))
     if knob.whole:
         low = max(math.ceil(low / knob.step) * knob.step, knob.step)
         high = max(high // knob.step * knob.step, low)
@@ -129,6 +150,17 @@ def scanned(bench: Bench, knob: Knob, given: Ends | None) -> list[float]:
     values = spaced(low, high, step=float(knob.step) if knob.whole else 0.0)
     inner = {knob.value(knob.text(value, 3)) for value in values[1:-1]}
     return [values[0], *sorted(v for v in inner if low < v < high), *values[1:][-1:]]
+
+
+def _pointless(case: Case, key: str) -> float:
+    """What nobody searches beyond: as many spare nodes as the job has (more are refused), and as
+    many workers of a rank as its node has hardware threads."""
+    if key in SPARES:
+        return float(case.nodes or case.ranks)
+    cores = case.feed.made.at_hand.cores if case.feed else None
+    if key == WORKERS and cores is not None:
+        return float(cores.physical * cores.threads_per_core)
+    return math.inf
 
 
 def limits(bench: Bench, knob: Knob) -> tuple[float, float]:

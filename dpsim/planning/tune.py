@@ -14,6 +14,7 @@ from dpsim.planning.finding import Finding, Tried
 from dpsim.planning.grid import Axis, Grid, SweptKey, as_vary
 from dpsim.planning.knobs import TRIED, knob_of, sensible, ways_of
 from dpsim.planning.settings import Settings, axes_of, error_notes
+from dpsim.planning.trials import WORKERS, starved
 from dpsim.planning.wanted import Wanted, value_of
 from dpsim.predict.document import Keyed, Spread
 from dpsim.predict.point import Change, Failed
@@ -134,7 +135,7 @@ def tune(
         key=lambda p: (-1 if most else 1) * (value_of(p, key) or 0.0),
     )
     question = WhichSetting("tune", keys, key, most, asked.required, asked.vary, asked.at)
-    notes = error_notes(points)
+    notes = [*error_notes(points), *_starved_notes(keys, points)]
     if not ranked:
         return Finding(question, points, wanted, infeasible=asked.missed(points), notes=notes)
     best, now = (asked.tried(change, confirmed=True) for change in (ranked[0].set, {}))
@@ -152,6 +153,12 @@ def tune(
     )
     notes += _tune_notes(now, best, gained) + _learning_notes(bench, best)
     return Finding(question, points, wanted, answer, notes=notes)
+
+
+def _starved_notes(keys: Sequence[str], points: Sequence[Tried]) -> list[str]:
+    """That more workers hardly help, where nothing but them is tuned."""
+    alone = keys == [WORKERS]
+    return list(starved([one.point for one in points if one.set], WORKERS)) if alone else []
 
 
 def _same_batch(

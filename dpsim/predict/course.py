@@ -184,9 +184,9 @@ def state_bytes(case: Case) -> float:
     """What a checkpoint holds [B]: the parameters that are trained, their fp32 copies where they
     are stored in 16 bit, and the optimizer's states in fp32: 14 bytes a parameter in 16 bit with
     Adam."""
-    optimizer, stored = case.scenario.optimizer, case.precision.parameters
+    optimizer, stored = case.optimizer, case.precision.parameters
     width = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}[stored]
-    copies = 4 if width == 2 and optimizer.master_weights is not False else 0
+    copies = 4 if width == 2 and optimizer.master_weights else 0
     return float(case.model.trained * (width + copies + 4 * optimizer.states))
 
 

@@ -217,9 +217,7 @@ def _part(hint: Any) -> dict[str, Any]:
     if _item(hint):
         return {"type": "array", "items": schema_of(_item(hint))}
     named = _named(hint)
-    return (
-        {"type": "object", "additionalProperties": schema_of(named)} if named else _schema(hint)
-    )
+    return {"type": "object", "additionalProperties": schema_of(named)} if named else _schema(hint)
 
 
 def _bare(hint: Any) -> Any:

@@ -12,8 +12,9 @@ from dpsim.compile.program import Cast
 from dpsim.core.lean import dataclass
 from dpsim.core.record import Refused
 
-#: micro-batches of a step beyond which operations are counted on two shorter steps
-COUNTED = 64
+#: micro-batches of a step beyond which operations are counted on two shorter steps: where a rank
+#: has all layers, whose micro-batches may be played as fewer, and where they go through stages
+COUNTED, COUNTED_STAGES = 64, 8
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _apart(cast: Cast) -> bool:
 def _operations(case: Case) -> float:
     """Operations of a rank in a step: long steps grow by as much with every micro-batch."""
     count, stages = case.scenario.batch.accumulation, case.mesh.pipeline
-    least = max(COUNTED, 2 * stages)
+    least = max(COUNTED if case.mesh.plain else COUNTED_STAGES, 2 * stages)
     for few in range(least, least + stages):  # one of them is a multiple of the stages
         if count > 2 * few and _taken(case, few) and _taken(case, 2 * few):
             one, other = (_counted(with_micro_batches(case, n)) for n in (few, 2 * few))

@@ -23,6 +23,11 @@ def idle_keys(case: Case) -> Iterator[str]:
 def _spares(spares: Spares) -> Iterator[str]:
     if spares.provision and not spares.cold:
         yield "recovery.spares.provision changes nothing: there are no cold nodes"
+    if spares.fetched == "one_by_one" and not spares.cold:
+        yield (
+            "recovery.spares.fetched: one_by_one fetches nothing: there are no cold nodes; the job "
+            "still waits until repair has made its warm nodes complete"
+        )
 
 
 def _repair(repair: Repair, bad: bool) -> Iterator[str]:

@@ -110,11 +110,15 @@ def told(case: Case, point: Point) -> Life | None:
     return life_of(course, 0)
 
 
+def warm_nodes(case: Case) -> int:
+    """How many spare nodes the job keeps, which are paid for, and compute nothing."""
+    recovery = case.scenario.recovery
+    return recovery.spares.warm if recovery and recovery.spares else 0
+
+
 def with_warm(case: Case, use: Usage) -> Usage:
-    """`use` with the warm nodes of the job, which are paid for, and compute nothing.
-    Ports of switches are not counted anew."""
-    recovery, nodes = case.scenario.recovery, case.nodes or case.ranks
-    warm = recovery.spares.warm if recovery and recovery.spares else 0
+    """`use` with the warm nodes of the job.  Ports of switches are not counted anew."""
+    nodes, warm = case.nodes or case.ranks, warm_nodes(case)
     if warm == 0:
         return use
     each, more = use.devices // nodes, (nodes + warm) / nodes

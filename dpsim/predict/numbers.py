@@ -316,10 +316,11 @@ def _bound_of(case: Case, cast: Cast, rank: int, fastest: float) -> float:
         op.seconds * (fastest if op.scales else 1.0) for op in program.ops if op.on_device
     )
     streams: dict[str, float] = {}
+    costs, concurrency = case.costs, case.backend.concurrency
     for op in program.ops:
         if not op.on_device and not op.control:
-            cost = case.costs.of(op, cast.peers(rank, op.group)).seconds
-            streams[op.stream] = streams.get(op.stream, 0.0) + cost / case.backend.concurrency
+            cost = costs.of(op, cast.peers(rank, op.group)).seconds
+            streams[op.stream] = streams.get(op.stream, 0.0) + cost / concurrency
     return max(compute, *streams.values()) if streams else compute
 
 

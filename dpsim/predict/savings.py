@@ -24,8 +24,8 @@ from dpsim.models.precision import PrecisionSpec
 from dpsim.models.section import HuggingFace, bundled_models
 
 Saving = Callable[[Case], Iterator[Variant]]
-#: strategies of torch itself, whose optimizers update what is stored
-_TORCH = ("ddp", "fsdp", "fsdp1")
+#: what it costs to update what is stored in 16 bit
+_UNCOPIED = "no fp32 copy of the weights, which can hurt convergence"
 
 
 def _flash(case: Case) -> Iterator[Variant]:
@@ -33,22 +33,6 @@ def _flash(case: Case) -> Iterator[Variant]:
     if getattr(spec, "attention", None) in STORED:
         changed = replace(spec, attention="flash")
         yield Variant("model.attention: flash", {"model": changed})
-
-
-def _assumed_copy(case: Case) -> bool:
-    """Whether a copy in 32 bit of parameters in 16 is assumed that torch's own optimizer lacks."""
-    said, stored = case.scenario.optimizer.master_weights, DTYPE_BYTES[case.precision.parameters]
-    own = plugins.name_of(case.scenario.strategy) in _TORCH
-    return said is None and stored == DTYPE_BYTES["bf16"] and own
-
-
-def _no_copy(case: Case) -> Iterator[Variant]:
-    """Parameters in 16 bit as torch's own optimizers take them (torch/optim/adam.py): without the
-    copy in 32 that scenarios have unless they say otherwise."""
-    if _assumed_copy(case):
-        pure = replace(case.scenario.optimizer, master_weights=False)
-        cost = "as torch's own optimizers keep parameters in 16 bit"
-        yield Variant("optimizer.master_weights: false", {"optimizer": pure}, cost)
 
 
 def _quantised(case: Case) -> Iterator[Variant]:
@@ -214,27 +198,32 @@ def _fewer_states(case: Case) -> Iterator[Variant]:
 
 
 def _narrow_parameters(case: Case) -> Iterator[Variant]:
+    """Parameters in 16 bit; systems that keep no copy of them then train purely in 16 bit."""
     precision = case.precision
     if DTYPE_BYTES[precision.parameters] > DTYPE_BYTES["bf16"]:
         changed = PrecisionSpec(
             parameters="bf16", compute=precision.compute, reduce=precision.reduce
         )
-        yield Variant("precision.parameters: bf16", {"precision": changed})
+        cost = "" if _copied(case) else _UNCOPIED
+        yield Variant("precision.parameters: bf16", {"precision": changed}, cost)
 
 
 def _pure_16_bit(case: Case) -> Iterator[Variant]:
     """16-bit parameters and states without an fp32 copy."""
-    optimizer = case.scenario.optimizer
-    offered = _assumed_copy(case)  # alone, as `_no_copy`
-    if optimizer.kind != "none" and optimizer.master_weights is not False and not offered:
-        narrow = PrecisionSpec(parameters="bf16", compute="bf16", reduce="bf16")
-        pure = replace(optimizer, master_weights=False)
-        cost = "no fp32 copy of the weights, which can hurt convergence"
-        yield Variant(
-            "precision: bf16 throughout and optimizer.master_weights: false",
-            {"precision": narrow, "optimizer": pure},
-            cost,
-        )
+    if not _copied(case):
+        return
+    narrow = PrecisionSpec(parameters="bf16", compute="bf16", reduce="bf16")
+    pure = replace(case.scenario.optimizer, master_weights=False)
+    yield Variant(
+        "precision: bf16 throughout and optimizer.master_weights: false",
+        {"precision": narrow, "optimizer": pure},
+        _UNCOPIED,
+    )
+
+
+def _copied(case: Case) -> bool:
+    """Whether parameters in 16 bit have, or would have, a copy in 32."""
+    return case.optimizer.kind != "none" and bool(case.optimizer.master_weights)
 
 
 def _more_ranks(case: Case) -> Iterator[Variant]:
@@ -286,7 +275,6 @@ def _smaller_model(case: Case) -> Iterator[Variant]:
 SAVINGS: tuple[Saving, ...] = (
     _lighter("buckets"),
     _flash,
-    _no_copy,
     _quantised,
     _stages,
     _recompute,

@@ -130,8 +130,9 @@ def interval(
 def _drawn(case: Case, played: Played, calibrated_at: int | None) -> Causes:
     """What follows from the draws of a few steps, or of one run, and from how steps are fed."""
     found: Causes = {}
-    if case.feed is not None and (case.machine or calibrated_at is not None):
-        found["loader"] = _feeding_range(case.feed, played)
+    if case.feed is not None:
+        if case.machine or calibrated_at is not None:
+            found["loader"] = _feeding_range(case.feed, played)
         if case.feed.made.loader is not None and case.feed.made.loader.assumed:
             found["decode (assumed)"] = _feeding_range(case.feed, played, ASSUMED)
     found |= _staged(case, played)
@@ -217,10 +218,11 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
 
 
 def level_kind(case: Case) -> str:
-    """How the level of compute is known without a measured step: from rates of `kernels`, or for
+    """How the level of compute is known without a measured step: from rates of `kernels` (not of
+    experts, latent attention and scans: the runs that this was learned on had none), or for
     `sequences` or `other` samples, whose loaders nobody states, from whole runs on NVIDIA's
     devices; `unknown`, and as wide as the widest, of all other devices."""
-    if case.pace.at_rates:
+    if case.pace.at_rates and not any(layer.library_kernels for layer in case.model.layers):
         return "kernels"
     if case.device is None or case.device.compute_capability == 0:
         return "unknown"

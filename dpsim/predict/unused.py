@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dpsim.cases.case import Case
+from dpsim.compile.loaders import Loader
 from dpsim.core import plugins
 from dpsim.models.memory import kept_bytes
 
@@ -28,6 +29,8 @@ def unused(case: Case) -> Iterator[str]:
         yield "context changes nothing: no ranks split sequences (parallel.context is 1)"
     if scenario.parallel.blocking_sends and scenario.parallel.pipeline == 1:
         yield "parallel.blocking_sends changes nothing: no stages send (parallel.pipeline is 1)"
+    yield from (f"strategy.{text}" for text in scenario.strategy.idle(case.model))
+    yield from _stays(case)
     given = all(one.forward is not None for one in layers)
     if scenario.execution.cuda_graphs and scenario.host.launch is None and given:
         yield (
@@ -41,6 +44,17 @@ def unused(case: Case) -> Iterator[str]:
             "execution.cuda_graphs changes nothing: no layer and no update is held up by launches "
             "(host.launch plays them one by one)"
         )
+
+
+def _stays(case: Case) -> Iterator[str]:
+    """That workers of a loader need not stay from epoch to epoch."""
+    given = case.scenario.input
+    if not isinstance(given, Loader) or not getattr(given, "persistent", False):
+        return
+    if given.samples is None:
+        yield "input.persistent changes nothing: epochs do not end (input.samples)"
+    elif not given.start:
+        yield "input.persistent changes nothing: workers start in no time (input.start)"
 
 
 def _quicker(case: Case) -> bool:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dpsim.core.units import show
 from dpsim.predict.answer import Answer
-from dpsim.predict.point import Asynchrony, Point, computed
-from dpsim.report.text import number, percent, ranks
+from dpsim.predict.point import Asynchrony, computed
+from dpsim.report.points import place, spoken_of
+from dpsim.report.text import number, percent
 
 
 def sentences(answer: Answer) -> list[str]:
     """Updates, clocks, staleness and waste, at the largest count."""
-    told = [p for p in computed(answer.points) if p.asynchrony]
-    last: Point | None = max(told, key=lambda p: p.ranks, default=None)
+    last = spoken_of(p for p in computed(answer.points) if p.asynchrony)
     if last is None or (found := last.asynchrony) is None:
         return []
     low, high = min(found.clocks), max(found.clocks)
     clocks = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     text = (
-        f"On {ranks(last.ranks)} the parameters are updated {number(found.updates_per_s)} times a "
+        f"On {place(last)} the parameters are updated {number(found.updates_per_s)} times a "
         f"second; in {show(found.played_s, 's')} workers ended {clocks} clocks"
     )
     if found.staleness is not None:

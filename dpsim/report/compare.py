@@ -157,7 +157,7 @@ def sentences(document: Document) -> list[str]:
         f"If it is wrong: choosing {clean(name)} loses {worth(found['expected_regret'], by)} in "
         f"the mean (± {worth(found['expected_regret_error'], by)}) against knowing what is best."
     ]
-    lines += _break_even(document)
+    lines += [*_spares(document), *_break_even(document)]
     if len(document["pairs"]) > 1:
         lines += [
             f"{clean(p['a'])} and {clean(p['b'])} are equal."
@@ -167,6 +167,16 @@ def sentences(document: Document) -> list[str]:
             for p in document["pairs"][:MOST_PAIRS]
         ]  # fmt: skip
     return [*lines, *_measure(document)]
+
+
+def _spares(document: Document) -> list[str]:
+    """Which candidates keep spare nodes, that cost and draw as those that train."""
+    kept = [c for c in document["candidates"] if c["spare_nodes"]]
+    priced = any(c["cost_usd"] is not None or c["energy_kwh"] is not None for c in kept)
+    if not priced:
+        return []
+    names = ", ".join(f"{c['spare_nodes']:,} of {clean(c['name'])}" for c in kept)
+    return [f"Cost and energy count warm spare nodes beside those that train: {names}."]
 
 
 def _equal(document: Document, name: str, second: str) -> bool:

@@ -32,12 +32,13 @@ class ComparedJob:
 @dataclass(frozen=True)
 class ComparedCandidate:
     """A candidate: means over its jobs' steps, sums over their runs, and its chances; null where it
-    has no numbers, and `error` says why."""
+    has no numbers, and `error` says why.  Cost and energy count `spare_nodes` too."""
 
     name: str
     title: str
     ranks: int | None
     nodes: int | None
+    spare_nodes: int | None
     step_time_s: float | None
     compute_s: float | None
     exposed_communication_s: float | None

@@ -22,7 +22,8 @@ _NAMES = {
 
 def name_of(field: str) -> str:
     """What `field` is called in a sentence."""
-    return _NAMES.get(field, clean(field).replace("_", " "))
+    plain = field.removesuffix("_s") if not field.endswith("_per_s") else field
+    return _NAMES.get(field, clean(plain).replace("_", " "))
 
 
 def shown(point: Mapping[str, Any], field: str) -> str:

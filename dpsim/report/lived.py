@@ -6,7 +6,8 @@ from dpsim.core.units import show
 from dpsim.predict.answer import Answer
 from dpsim.predict.point import Point, TrainingRun, WithFailures, computed
 from dpsim.predict.saved import Saved
-from dpsim.report.text import clean, duration, number, percent, ranks
+from dpsim.report.points import place, spoken_of
+from dpsim.report.text import clean, duration, number, percent
 
 #: labels of time that is not productive, in words
 LABELS = {
@@ -26,10 +27,9 @@ LABELS = {
 
 def sentences(answer: Answer) -> list[str]:
     """What failures do to the run, at the largest count."""
-    told = [(p, p.run, p.life) for p in computed(answer.points) if p.run and p.life]
-    if not told:
+    point = spoken_of(p for p in computed(answer.points) if p.run and p.life)
+    if point is None or (run := point.run) is None or (life := point.life) is None:
         return []
-    point, run, life = max(told, key=lambda one: one[0].ranks)
     return [_time(point, run, life), _breaks(life), *_saved(life), *_sure(life)]
 
 
@@ -38,7 +38,7 @@ def _time(point: Point, run: TrainingRun, life: WithFailures) -> str:
     lost = sorted(life.badput.items(), key=lambda item: -item[1])
     shares = ", ".join(f"{LABELS.get(k, clean(k))} {percent(v)}" for k, v in lost if v >= 5e-4)
     text = (
-        f"Without failures it would take {duration(life.ideal_s)} on {ranks(point.ranks)}: of all "
+        f"Without failures it would take {duration(life.ideal_s)} on {place(point)}: of all "
         f"time {percent(life.goodput)} is productive"
     )
     if point.money and run.time_s > 0:

@@ -12,7 +12,14 @@ from dpsim.report.bundle import Bundle, write_bundle
 from dpsim.report.fields import interval, name_of, set_value, setting_text, shown
 from dpsim.report.plan_mesh import mesh_columns
 from dpsim.report.plan_picture import make_figure, plotted
-from dpsim.report.plan_text import Document, answer_text, any_has, question_text, required
+from dpsim.report.plan_text import (
+    Document,
+    answer_text,
+    any_has,
+    question_text,
+    required,
+    with_interval,
+)
 from dpsim.report.points import flat_grid
 from dpsim.report.table import Columns, say, table
 from dpsim.report.text import bottleneck, brief, clean
@@ -62,17 +69,24 @@ def columns_of(document: Document) -> Columns:
 def _require_columns(document: Document) -> Columns:
     key = document["question"]["vary"]
     fields = required(document)
-    headers = [key, *(label for f in fields for label in (name_of(f), "90 % interval"))]
+    unsure = with_interval(document)
+    headers = [key]
+    for f in fields:
+        headers += [name_of(f), "90 % interval"] if f in unsure else [name_of(f)]
     headers += ["step", "bottleneck", "holds"]
-    rows = [_require_row(point, key, fields) for point in document["points"]]
+    rows = [_require_row(point, key, fields, unsure) for point in document["points"]]
     return headers, rows[:SHOWN]
 
 
-def _require_row(point: Mapping[str, Any], key: str, fields: Sequence[str]) -> list[str]:
+def _require_row(
+    point: Mapping[str, Any], key: str, fields: Sequence[str], unsure: Sequence[str]
+) -> list[str]:
     head = set_value(point["set"][key])
     if "error" in point:
-        return [head, *[""] * (2 * len(fields)), "no number", "", "no"]
-    cells = [cell for f in fields for cell in (shown(point, f), interval(point, f))]
+        return [head, *[""] * (len(fields) + len(unsure)), "no number", "", "no"]
+    cells: list[str] = []
+    for f in fields:
+        cells += [shown(point, f), interval(point, f)] if f in unsure else [shown(point, f)]
     holds = "yes" if point["holds_sure"] else "yes, not at 90 %" if point["holds"] else "no"
     return [head, *cells, show(point["step_time_s"], "s"), bottleneck(point["bottleneck"]), holds]
 

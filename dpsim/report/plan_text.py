@@ -44,6 +44,11 @@ def required(document: Document) -> list[str]:
     return [name for name in dict.fromkeys(names) if name != "fits"]
 
 
+def with_interval(document: Document) -> list[str]:
+    """Those of the required fields whose 90 % interval is known."""
+    return [f for f in required(document) if any(interval(p, f) for p in document["points"])]
+
+
 def any_has(document: Document, field: str) -> bool:
     """Whether `field` is a number at any point."""
     return any(value_of(point, field) is not None for point in document["points"])
@@ -54,7 +59,7 @@ def answer_text(document: Document) -> list[str]:
     kind = document["question"]["kind"]
     if kind == "require":
         found = _require_text(document) if document["found"] else _missed_text(document)
-        return [*found, *_now_text(document)]
+        return [*found, *_now_text(document), *_alone_text(document)]
     if not document["found"]:
         return _missed_text(document)
     texts = {
@@ -121,6 +126,15 @@ def _now_text(document: Document) -> list[str]:
     values = ", ".join(f"{name_of(f)} {shown(now['point'], f)}" for f in fields)
     verdict = "holds" if now["holds"] else "does not hold"
     return [f"As the scenario stands, it {verdict}{f' ({values})' if values else ''}."]
+
+
+def _alone_text(document: Document) -> list[str]:
+    """That nobody knows how sure a required number is."""
+    unknown = [f for f in required(document) if f not in with_interval(document)]
+    if not unknown:
+        return []
+    names = " and ".join(name_of(f) for f in unknown)
+    return [f"The 90 % interval of {names} is not known; yes and no are those of the value itself."]
 
 
 def _missed_text(document: Document) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dpsim.core.units import show
@@ -26,6 +26,19 @@ def settings(point: Point | Failed | Chosen, *, short: bool = False) -> str:
     if short:
         return " ".join(f"{clean(k.rpartition('.')[2])}={_setting(v)}" for k, v in other.items())
     return ", ".join(f"{clean(key)} = {_setting(value)}" for key, value in other.items())
+
+
+def spoken_of(points: Iterable[Point]) -> Point | None:
+    """The point that sentences are about: the most ranks, and of several with as many the one with
+    the most throughput; None of none."""
+    return max(points, key=lambda p: (p.ranks, p.throughput_per_s or 0.0), default=None)
+
+
+def place(point: Point) -> str:
+    """Which point a sentence is about: "8 ranks", or "8 ranks with input.workers = 2" where the
+    sweep sets more than counts."""
+    other = settings(point)
+    return f"{text.ranks(point.ranks)} with {other}" if other else text.ranks(point.ranks)
 
 
 def _setting(value: object) -> str:

@@ -14,7 +14,7 @@ from dpsim.predict.fit import FittedNumber
 from dpsim.predict.level import Level
 from dpsim.predict.point import FedStep, Interval, Point, TrainingRun, computed
 from dpsim.report import behaved, lived
-from dpsim.report.points import interval, rate, settings
+from dpsim.report.points import interval, place, rate, settings, spoken_of
 from dpsim.report.text import PARTS, between, clean, duration, money, number, percent, ranks, signed
 
 #: what fitted numbers are of
@@ -48,14 +48,14 @@ def headline(answer: Answer) -> str:
     good = [p for p in computed(answer.points) if p.speedup is not None]
     if not good:
         return "No point of this scenario has a throughput."
-    first, last = good[0], max(good, key=lambda p: p.ranks)
+    first, last = good[0], spoken_of(good) or good[0]
     if last.ranks == first.ranks:
-        best = max(good, key=lambda p: p.throughput_per_s or 0.0)
-        told = f"On {ranks(best.ranks)} a step takes {_sure(best)}: {rate(best)}."
-        return told + _asked(best) + _unfit(answer)
+        told = f"On {place(last)} a step takes {_sure(last)}: {rate(last)}."
+        return told + _asked(last) + _unfit(answer)
     times = number(last.ranks / first.ranks)
+    start = place(first) if settings(first) else f"{first.ranks:,}"
     told = (
-        f"From {first.ranks:,} to {ranks(last.ranks)} ({times} times as many) throughput "
+        f"From {start} to {place(last)} ({times} times as many) throughput "
         f"grows {number(last.speedup or 0.0)}-fold to {rate(last)}: efficiency {_share(last)}"
         f", a step of {_sure(last)}."
     )
@@ -249,9 +249,8 @@ def _ends(point: Point, run: TrainingRun) -> str:
 
 
 def _last(answer: Answer, tells: Callable[[Point], object]) -> Point | None:
-    """The point with the most ranks among those that tell something."""
-    told = [p for p in computed(answer.points) if tells(p)]
-    return max(told, key=lambda p: p.ranks, default=None)
+    """The point to speak of among those that tell something."""
+    return spoken_of(p for p in computed(answer.points) if tells(p))
 
 
 def _beside(answer: Answer) -> list[str]:
@@ -263,7 +262,7 @@ def _beside(answer: Answer) -> list[str]:
         text = "unknown" if cost.seconds is None else duration(cost.seconds)
         text += f", at most {duration(cost.at_most_s)}" if cost.at_most_s is not None else ""
         texts.append(f"{cost.name} ({text}) per {cost.per}")
-    return [f"Beside the step, on {ranks(last.ranks)}: {'; '.join(texts)}."]
+    return [f"Beside the step, on {place(last)}: {'; '.join(texts)}."]
 
 
 def _input(answer: Answer) -> list[str]:
@@ -273,7 +272,7 @@ def _input(answer: Answer) -> list[str]:
         return []
     text = (
         f"The loader takes {duration(fed.input_s)} for the batches of a step on "
-        f"{ranks(last.ranks)}, limited by {LIMITS[fed.limit]}; settled steps wait "
+        f"{place(last)}, limited by {LIMITS[fed.limit]}; settled steps wait "
         f"{duration(fed.exposed_input_s)} for them{_late(last, fed)}. "
     )
     text += f"Steps never wait at {number(fed.needed_per_s)} samples/s a node"
@@ -303,7 +302,7 @@ def _epoch(answer: Answer) -> list[str]:
     last = _last(answer, lambda p: p.epoch)
     if last is None or (dealt := last.epoch) is None:
         return []
-    text = f"An epoch on {ranks(last.ranks)} has {dealt.samples:,} samples"
+    text = f"An epoch on {place(last)} has {dealt.samples:,} samples"
     text += f", {dealt.repeated:,} of them twice" if dealt.repeated else ""
     text += f", and leaves out {dealt.dropped:,}" if dealt.dropped else ""
     steps, tail = dealt.steps, dealt.last_micro_batch
@@ -316,9 +315,7 @@ def _startup(answer: Answer) -> list[str]:
     if last is None or (found := last.startup) is None:
         return []
     parts = ", ".join(f"{name} {duration(s)}" for name, s in found.parts.items())
-    return [
-        f"Before the first step, on {ranks(last.ranks)}: {duration(found.seconds)}, once ({parts})."
-    ]
+    return [f"Before the first step, on {place(last)}: {duration(found.seconds)}, once ({parts})."]
 
 
 def _engines(answer: Answer) -> list[str]:

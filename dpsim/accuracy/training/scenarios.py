@@ -12,6 +12,7 @@ from typing import Any
 
 from dpsim.accuracy.platforms import MachineReading, Platform, bare_case, platform
 from dpsim.accuracy.rules import told
+from dpsim.accuracy.training.execution import counts_twice, executed, recomputed
 from dpsim.accuracy.training.feeds import input_of
 from dpsim.accuracy.training.hosts import host_of
 from dpsim.accuracy.training.mesh import RowMesh, mesh_of
@@ -23,7 +24,6 @@ from dpsim.accuracy.training.table import TrainingRow
 from dpsim.accuracy.words import vocabulary
 from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
-from dpsim.cases.work import has_rates
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.machines.fabrics.torus import Torus
@@ -98,18 +98,30 @@ def measured_case(
         "precision": _precision(row, notes),
         "batch": _batch(row, model, mesh, notes),
         "optimizer": {"kind": "adam" if model.language else "momentum"},
-        **_execution(row, model),
+        **recomputed(row),
         **input_of(row, model, notes),
         "collective": _collective(row, chosen, notes),
         "engine": "vectorised",
         "compute": dict(compute or {}),
     }
-    data["model"] = _attending(row, model, data, notes)
+    data |= executed(row, model, data, notes)
+    case, step_time, time = _measured_as(row, data, model.language, notes)
+    label, here = strategy["kind"] + mesh.label, tuple(notes)
+    return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
+
+
+def _measured_as(
+    row: TrainingRow, data: dict[str, Any], language: bool, notes: list[str]
+) -> tuple[Case, float, bool]:
+    """The case of `data`, what was measured (`_measured`), and in `data` what is computed again."""
     named = row.text("row_id") or f"line {row.line}"
     case = shared(Case(load(data, Path(), named).scenario, Path()), data)
     step_time, time = _measured(row, case)
-    label, here = strategy["kind"] + mesh.label, tuple(notes)
-    return MeasuredCase(row, case, data, step_time, time, label, (*here, *chosen.notes), here)
+    if not (language and counts_twice(row, case, step_time)):
+        return case, step_time, time
+    data["recompute"] = "full"
+    notes.append("forward is computed again, for the FLOP that are counted have it twice")
+    return _measured_as(row, data, False, notes)
 
 
 def shared(case: Case, data: Mapping[str, Any]) -> Case:
@@ -137,29 +149,6 @@ def forget_clusters() -> None:
     """Work everything out anew: constants have changed."""
     _built.cache_clear()
     _of_all.cache_clear()
-
-
-def _execution(row: TrainingRow, model: ModelChoice) -> dict[str, Any]:
-    """What is computed again, and how kernels are made, where words say it and the model's are
-    known."""
-    words, said = vocabulary(), row.text("strategy_detail").lower()
-    again = next(told(words.recompute, row.text("act_ckpt").lower(), row.text))[0]
-    found = next(told(words.execution, said, row.text), None)
-    known = found and model.language and "huggingface" in model.data
-    return {**again, "execution": found[0]} if found and known else again
-
-
-def _attending(
-    row: TrainingRow, model: ModelChoice, data: Mapping[str, Any], notes: list[str]
-) -> dict[str, Any]:
-    """The section of `model` with the kernel that attention had when it was run, where kernels
-    count: shares of the peak that are fitted to whole steps have it in them."""
-    device = load_machine(data["cluster"]["machine"]).device
-    if model.language and has_rates(device, data["precision"]["compute"]):
-        for keys, more in told(vocabulary().attention, date_of(row), row.text):
-            notes += more
-            return {**model.data, **keys}
-    return model.data
 
 
 # -- the sections of a scenario -------------------------------------------------------------------

@@ -26,6 +26,7 @@ from dpsim.compile.step import ExchangeStep, Issue, StepWalk
 from dpsim.compile.strategies._answers import check_answers
 from dpsim.core import plugins
 from dpsim.core.record import Refused
+from dpsim.models import Model
 
 __all__ = [
     "TORCH", "Beside", "Exchange", "ExchangeStep", "Folded", "Issue", "Job", "Leg", "Lighter",
@@ -233,14 +234,18 @@ class Strategy:
 
     @property
     def torch_attention(self) -> bool:
-        """Whether ranks that split sequences attend by torch's `context_parallel`, where it has
-        the way that is asked for."""
+        """Whether ranks that split sequences attend by torch's `context_parallel`, if it can."""
         return False
 
     @property
     def overlaps_tensors(self) -> bool:
-        """Whether ranks that split layers exchange gradients beside products, unless told otherwise
-        (`parallel.overlap_tensor_gradients`)."""
+        """Default of `parallel.overlap_tensor_gradients`: exchanges beside products."""
+        return False
+
+    @property
+    def copies_weights(self) -> bool:
+        """Whether its optimizer keeps an fp32 copy of 16-bit parameters unless told otherwise
+        (`optimizer.master_weights`); torch's do not (torch/optim/adam.py)."""
         return False
 
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
@@ -273,6 +278,10 @@ class Strategy:
 
     def notes(self, job: Job) -> tuple[str, ...]:
         """What an answer should say about this strategy, as sentences."""
+        return ()
+
+    def idle(self, model: Model) -> tuple[str, ...]:
+        """Knobs that change less than they say with `model`: sentences that begin with them."""
         return ()
 
     def more_samples(self, job: Job) -> float | None:

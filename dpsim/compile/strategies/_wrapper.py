@@ -15,6 +15,7 @@ from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import Beside, Folded, Rhythm, Strategy
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
+from dpsim.models import Model
 
 #: the kind of a strategy, and settings of it
 Preset = tuple[str, dict[str, Any]]
@@ -110,8 +111,15 @@ class Wrapper(Strategy):
         return self.inner.shares_experts
 
     @property
+    def copies_weights(self) -> bool:
+        return self.inner.copies_weights
+
+    @property
     def torch_attention(self) -> bool:
         return self.inner.torch_attention
+
+    def idle(self, model: Model) -> tuple[str, ...]:
+        return tuple(f"options.{text}" for text in self.inner.idle(model))
 
     def notes(self, job: Job) -> tuple[str, ...]:
         return self.inner.notes(job)

@@ -42,7 +42,7 @@ from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._units import Sharers, WrappedUnit, hybrid, shards_of, units_of
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
-from dpsim.models import Tensor
+from dpsim.models import Model, Tensor
 
 #: since this version reduce_dtype=None means the parameters' own dtype, before it the compute
 #: dtype (_fsdp_api.py)
@@ -183,6 +183,14 @@ class Fsdp(Strategy):
         if tuple(self.torch) >= REDUCE_IN_PARAMETER_DTYPE:
             return job.parameter_dtype(layer)
         return narrowed(job, job.parameter_dtype(layer))
+
+    def idle(self, model: Model) -> tuple[str, ...]:
+        """That a group holds fewer blocks than it might."""
+        blocks = sum(not unit.root for unit in units_of(model))
+        if not 0 < blocks < self.blocks_per_group:
+            return ()
+        asked = f"blocks_per_group: {self.blocks_per_group:,}"
+        return (f"{asked} is taken as {blocks:,}, all blocks of the model: they are one group",)
 
     def gradient_dtype(self, job: Job, layer: int, tensor: Tensor, *, kept: bool) -> str:
         """What backward leaves a gradient in, or, where it was `kept` from an earlier one, what it

@@ -36,7 +36,7 @@ from dpsim.compile.strategies._fsdp1_step import Fsdp1Step
 from dpsim.compile.strategies._fsdp2_step import Group
 from dpsim.compile.strategies._fsdp_held import Sharding, held
 from dpsim.compile.strategies._unit_step import GatheredUnit
-from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of
+from dpsim.compile.strategies._units import WrappedUnit, hybrid, shards_of, units_of, wrapped
 from dpsim.compile.strategies._wrap_policy import by_size
 from dpsim.compile.strategies.fsdp import narrowed
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
@@ -64,7 +64,8 @@ class Fsdp1(Strategy):
     use_orig_params    parameters are aligned to 16 bytes in the flat one
     no_sync            with accumulation, reduce in the last micro-batch only
     wrap               `transformer`: a block is a unit (`transformer_auto_wrap_policy`); `size`: a
-                       module of `min_num_params` or more (`size_based_auto_wrap_policy`)
+                       module of `min_num_params` or more (`size_based_auto_wrap_policy`); `none`:
+                       the whole model is one (`auto_wrap_policy=None`)
     min_num_params     of `wrap: size`; left out: torch's 100 million
     """
 
@@ -79,7 +80,7 @@ class Fsdp1(Strategy):
     limit_all_gathers: Flag = True
     use_orig_params: Flag = False
     no_sync: Flag = True
-    wrap: Literal["transformer", "size"] = "transformer"
+    wrap: Literal["transformer", "size", "none"] = "transformer"
     min_num_params: Annotated[int, Check(1, 10**15)] | None = None
 
     def __post_init__(self) -> None:
@@ -115,6 +116,8 @@ class Fsdp1(Strategy):
         """What is wrapped, by the policy."""
         if self.wrap == "transformer":
             return units_of(model)
+        if self.wrap == "none":
+            return wrapped(model, [(list(model.forward_order), True)])
         return by_size(model, self.min_num_params or LEAST_WRAPPED)
 
     # -- program ------------------------------------------------------------------------------

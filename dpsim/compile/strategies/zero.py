@@ -76,6 +76,7 @@ class Zero(Strategy):
 
     sharded = True
     shares_experts = True
+    copies_weights = True  # stage_1_and_2.py, single_partition_of_fp32_groups
 
     stage: Literal[1, 2, 3] = 1
     as_shipped: Flag = True

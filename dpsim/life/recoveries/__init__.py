@@ -24,7 +24,8 @@ class Spares:
     provision  time until cold ones are there
     fetched    `together`: all that lack come at once; `one_by_one`: each after the one before,
                until the job and its warm nodes are complete, and only then steps go on, as AIReSim
-               takes nodes from its spare pool (airesim/simulator.py)
+               takes nodes from its spare pool (airesim/simulator.py); without cold ones those
+               that come back from repair
     """
 
     warm: Nodes = 0

@@ -16,6 +16,7 @@ _MARK = re.compile(
     r'"(model_type|architectures|hidden_size|n_embd|n_embed|d_model|_class_name)"\s*:'
 )
 
+
 class ModelConfig(Kind):
     """A configuration that `model: {huggingface: FILE}` takes."""
 

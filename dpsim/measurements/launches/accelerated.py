@@ -27,7 +27,7 @@ _SILENT = {
 }  # fmt: skip
 _FSDP_SILENT = {
     "fsdp_auto_wrap_policy": "units are the model's blocks",
-    "fsdp_transformer_layer_cls_to_wrap": "units are the model's blocks",
+    "fsdp_transformer_layer_cls_to_wrap": "of TRANSFORMER_BASED_WRAP, which takes blocks",
     "fsdp_min_num_params": "of SIZE_BASED_WRAP",
     "fsdp_state_dict_type": "of checkpoints",
     "fsdp_cpu_ram_efficient_loading": "of the start",
@@ -39,6 +39,7 @@ _DEEPSPEED_SILENT = {
     "deepspeed_hostfile": _START, "deepspeed_inclusion_filter": _START,
     "deepspeed_exclusion_filter": _START,
 }  # fmt: skip
+_POLICIES = ("TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP")
 _PREFETCH = {"NO_PREFETCH": "none"}
 _AXES = {"tp": "parallel.tensor", "cp": "parallel.context"}
 _SHARDINGS = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2")
@@ -114,15 +115,43 @@ def _fsdp(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
         draft.assume(
             "strategy.fsdp_version", 1, "accelerate's default where fsdp_version is not said"
         )
-    sized = version == 1 and "SIZE" in str(config.get("fsdp_auto_wrap_policy")).upper()
+    wrapped = _wrap(draft, config, version, where)
     for key, value in config.items():
-        if sized and key == "fsdp_auto_wrap_policy":
-            draft.take("strategy.options.wrap", "size", f"{key}: {value}", where(key))
-        elif sized and key == "fsdp_min_num_params":
-            least = whole(value, key)
-            draft.take("strategy.options.min_num_params", least, f"{key}: {value}", where(key))
-        elif key != "fsdp_version":
+        if key != "fsdp_version" and key not in wrapped:
             _fsdp_key(draft, str(key), value, version, where(str(key)))
+
+
+def _wrap(draft: Draft, config: Mapping[str, Any], version: int, where: Where) -> tuple[str, ...]:
+    """What is sharded and gathered together; returns the keys that said it.
+
+    As in accelerate's utils/dataclasses.py and commands/launch.py: without a policy nothing is
+    wrapped, `--fsdp_min_num_params` is 1e8 if left out, and with 0 the policy is ignored.
+    """
+    policy, least = "fsdp_auto_wrap_policy", "fsdp_min_num_params"
+    given = config.get(policy)
+    word = "NO_WRAP" if given is None else str(given).upper()
+    if word not in _POLICIES:
+        raise Refused(f"{policy}: {str(given)[:40]!r}; {', '.join(_POLICIES)} are known")
+    if word == "TRANSFORMER_BASED_WRAP":
+        return ()
+    if version == 2:
+        said = f"{policy}: {word}" if given is not None else f"{policy} left out, so NO_WRAP"
+        draft.find(f"{said}: not modelled for FSDP 2, whose units are the model's blocks here")
+        return ()
+    smallest = whole(config.get(least), least) if word == "SIZE_BASED_WRAP" else None
+    if word == "SIZE_BASED_WRAP" and smallest != 0:
+        draft.take("strategy.options.wrap", "size", f"{policy}: {given}", where(policy))
+        if smallest is not None:
+            at, said = "strategy.options.min_num_params", f"{least}: {config[least]}"
+            draft.take(at, smallest, said, where(least))
+        return policy, least
+    if given is None:
+        why = "accelerate wraps nothing where fsdp_auto_wrap_policy is not said"
+        draft.assume("strategy.options.wrap", "none", why)
+        return ()
+    said = f"{policy}: {given}" + (f", {least}: 0" if smallest == 0 else "")
+    draft.take("strategy.options.wrap", "none", said, where(policy))
+    return (policy, least) if smallest == 0 else (policy,)
 
 
 def _fsdp_key(draft: Draft, key: str, value: Any, version: int, line: int) -> None:

@@ -199,6 +199,8 @@ class Started:
             if _FSDP[word] == "HYBRID_SHARD":
                 each = self.draft.get("cluster.gpus_per_node") or 8
                 self.draft.assume("strategy.shard", each, "shared inside a node")
+            if name == "fsdp" and "auto_wrap" not in value.split():
+                self.draft.take("strategy.wrap", "none", f"{said}, without auto_wrap", line)
 
     def _accelerate(self) -> None:
         """Flags of `accelerate launch` are the keys of its configuration."""

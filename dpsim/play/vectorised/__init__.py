@@ -223,18 +223,19 @@ class _Run:
     def _advance(self, number: int, cast: Cast) -> list[int]:
         """Play this role's operations up to its next collective; returns whom that lets go on."""
         role, freed = self.roles[number], list[int]()
-        tasks = role.program.tasks
-        while role.next < len(tasks) and not role.arrived:
-            op = tasks[role.next].op
-            if op.operation == RECEIVE and not self.exchanges.sent(number, cast):
-                break
-            if op.kind == "transfer":
-                freed += self.exchanges.transfer(number, cast)
-            elif op.kind == "collective":
+        size = len(role.program.tasks)
+        while role.next < size and not role.arrived:
+            if role.task.computes:
+                role.compute(size)
+                continue
+            op = role.task.op
+            if op.kind == "collective":
                 role.come()
                 role.arrived = True
+            elif op.operation == RECEIVE and not self.exchanges.sent(number, cast):
+                break
             else:
-                role.compute()
+                freed += self.exchanges.transfer(number, cast)
         return freed
 
 

@@ -15,13 +15,14 @@ class Playable(NamedTuple):
 
     number   its place in issue order
     seconds  what it computes, checked [s]
-    waits    the operations on communicators whose end it awaits; of several on one stream that
-             end in order, the last
+    waits    the operations on communicators whose end it awaits, by their place in `tasks`; of
+             several on one stream that end in order, the last
     done     the compute operation that it awaits where its own stream does not see to that, or -1
     kept     its end is awaited by a communicator, or with a delay
     past     its end is looked back at when ranks are past it
     scales   a slow or jittery rank takes longer for it
     alone    it does that, awaits nothing, and nobody looks back at its end
+    computes  it runs on the compute stream
     """
 
     op: Op
@@ -33,20 +34,19 @@ class Playable(NamedTuple):
     past: bool
     scales: bool
     alone: bool
+    computes: bool
 
 
 @dataclass(frozen=True)
 class Compiled:
     """A program in the order in which it is played.
 
-    place  index in issue order -> place in `tasks`
     own    a rank's compute or host waits for what that very rank has computed, and nobody else
     begun  something waits for the end of the step before
     """
 
     program: Program
     tasks: tuple[Playable, ...]
-    place: tuple[int, ...]
     own: bool
     begun: bool
 
@@ -67,14 +67,14 @@ def _compiled(program: Program, early: bool, width: int) -> Compiled:
     place = {index: k for k, index in enumerate(order)}
     ops = program.ops
     done = [_done(ops, op) for op in ops]
+    waits = [tuple(place[other] for other in _ends(ops, op, width)) for op in ops]
     kept, past = set(done), {done[index] for index in _late(ops, order, done)}
     tasks = tuple(
-        _playable(ops[index], index, _ends(ops, ops[index], width), done[index], kept, past)
-        for index in order
+        _playable(ops[index], index, waits[index], done[index], kept, past) for index in order
     )
     own = any(task.op.on_device and (task.done >= 0 or task.op.blocks_host) for task in tasks)
     begun = any(op.after_step for op in ops if op.stream != COMPUTE)
-    return Compiled(program, tasks, tuple(place[k] for k in range(len(ops))), own, begun)
+    return Compiled(program, tasks, own, begun)
 
 
 def _playable(
@@ -83,7 +83,8 @@ def _playable(
     seconds, scales = check_time(op.seconds, op.name), op.scales
     awaits = waits or done >= 0 or op.issue or op.blocks_host
     alone = scales and not (awaits or index in kept)
-    return Playable(op, index, seconds, waits, done, index in kept, index in past, scales, alone)
+    kept_, past_ = index in kept, index in past
+    return Playable(op, index, seconds, waits, done, kept_, past_, scales, alone, op.on_device)
 
 
 def _late(ops: tuple[Op, ...], order: Sequence[int], done: Sequence[int]) -> Iterator[int]:

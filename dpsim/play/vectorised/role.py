@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpsim.compile.program import COMPUTE, COPY_IN, Op
+from dpsim.compile.program import COPY_IN, Op
 from dpsim.core.arrays import Array
 from dpsim.core.errors import SimulationError
 from dpsim.core.many import all_above, larger, where_above
@@ -67,6 +67,13 @@ class Start(NamedTuple):
         )
 
 
+class Since(NamedTuple):
+    """Where all ranks of a role were when a few of them went ahead: at which place, and how."""
+
+    place: int
+    start: Start
+
+
 class Role:
     """The state of all ranks of one role, or of some of them that are played again.
 
@@ -83,6 +90,7 @@ class Role:
         self.host: Value = 0.0
         self.streams = Streams(width)
         self.watch: Watch | None = None
+        self._since: Since | None = None
 
     def begin(
         self, program: Compiled, factors: Factors, late: Mapping[int, Array], together: bool
@@ -92,11 +100,12 @@ class Role:
         work, clock, streams = self.position.now.each, self.slowing.copied(), self.streams.copied()
         plain = {index: one_or_all(seconds) for index, seconds in late.items()}
         self.start = Start(work, factors, clock, self.host, streams, plain)
+        self._slowest = Factors(np.array([factors.high]))
         few = together and self.start.alike
         if few and not (isinstance(work, float) and isinstance(factors.each, float)):
             kept = front(work, factors.each)
             self._begin(program, at(work, kept), factors.of_rank(kept), plain)
-            self._few = True
+            self._since = Since(0, self.start)
         else:
             self._begin(program, work, factors, plain)
         return self.start
@@ -105,7 +114,8 @@ class Role:
         self, program: Compiled, work: Value, factors: Factors, late: Mapping[int, Value]
     ) -> None:
         self.program, self.next, self.arrived = program, 0, False
-        self.task, self.late, self._few = program.tasks[0], late, False
+        self.task, self.late = program.tasks[0], late
+        self._since = None
         self.position = Position(work, factors)
         self.origin = self._remembered(program.begun)
         self.spans: dict[int, Span] = {}
@@ -126,8 +136,8 @@ class Role:
     def replay(self, spans: Mapping[int, Span], column: Column, until: int) -> None:
         """Do the operations before place `until`, with what happened on communicators."""
         while self.next < until:
-            if self.task.op.stream == COMPUTE:
-                self.compute()
+            if self.task.computes:
+                self.compute(until)
             else:
                 begin, end = spans[self.next]
                 self.come()
@@ -135,12 +145,16 @@ class Role:
 
     def finish(self) -> None:
         """The step is over; where a few ranks went ahead for all, the others follow."""
-        if not self._few:
+        since = self._since
+        if since is None:
             return
-        everyone = Role.again(self.start, self.program, self.width, EVERYONE)
+        everyone = Role.again(since.start, self.program, self.width, EVERYONE)
+        if since.place:
+            everyone.next, everyone.task = since.place, self.program.tasks[since.place]
+            everyone.spans, everyone._kept, everyone.origin = self.spans, self._kept, self.origin
         everyone.replay(self.spans, EVERYONE, self.next)
         self.position, self.slowing = everyone.position, everyone.slowing
-        self.host, self.streams, self._few = everyone.host, everyone.streams, False
+        self.host, self.streams, self._since = everyone.host, everyone.streams, None
 
     def _go_on(self) -> None:
         """What comes next is the operation after this one."""
@@ -192,24 +206,27 @@ class Role:
         return found
 
     def _issue(self, op: Op) -> None:
+        self._unissued = self.host
         self.host = self.host + check_time(op.issue, f"issuing {op.name}")
 
     def _awaited(self, task: Playable, found: Value) -> Value:
         """`found`, or when the last operation on a communicator that it awaits has ended."""
         delay = check_time(task.op.delay, f"the delay of {task.op.name}") if task.op.delay else 0.0
         for other in task.waits:
-            found = later(found, self.spans[self.program.place[other]][1] + delay)
+            found = later(found, self.spans[other][1] + delay)
         return found
 
-    def compute(self) -> None:
-        """The next operation, on the compute stream."""
-        task = self.task
-        hosted = not isinstance(self.host, float) or self.host > 0.0
-        if task.alone and not (hosted or self.late or self.watch):
-            self.position.work(task.seconds)
-        else:
-            self._perform(task)
-        self._go_on()
+    def compute(self, until: int) -> None:
+        """The next operations, all that follow each other on the compute stream before place
+        `until`."""
+        told = self.late or self.watch
+        while self.next < until and self.task.computes:
+            hosted = not isinstance(self.host, float) or self.host > 0.0
+            if self.task.alone and not (hosted or told):
+                self.position.work(self.task.seconds)
+            else:
+                self._perform(self.task)
+            self._go_on()
 
     def _perform(self, task: Playable) -> None:
         """That, with all that may be about it."""
@@ -224,7 +241,7 @@ class Role:
         if task.scales:
             self.position.work(task.seconds)
         elif task.seconds:
-            self._spend(task.seconds)
+            _spend(self.slowing, self.position, task.seconds)
         if task.number in self.late:
             self._be_late(op, self.late[task.number])
         if task.kept:
@@ -236,13 +253,19 @@ class Role:
 
     def _wait(self, until: Value) -> None:
         """Do nothing before `until`.  Where a few ranks go ahead, all wait for the same: if nobody
-        is there before it, all are at one point again."""
+        is there before it, all are at one point again, and from there on the slowest goes ahead."""
         work = self.slowing.work(until)
-        if self.position.wait(work) and self._few:
-            self.position, self._few = Position(latest(work), self.start.factors), False
-            # of what was, the last of the few is all that counts from here on
-            self.origin = _last(self.origin)
-            self._kept = {number: _last(when) for number, when in self._kept.items()}
+        if self.position.wait(work) and self._since is not None:
+            factors, slowest = self.start.factors, self._slowest
+            if self.position.factors is not slowest:
+                # of what was, the last of the few is all that counts from here on
+                self.origin = _last(self.origin)
+                self._kept = {number: _last(when) for number, when in self._kept.items()}
+            clock, streams = self.slowing.copied(), self.streams.copied()
+            host = self._unissued if self.task.op.issue else self.host  # it will be issued again
+            start = Start(latest(work), factors, clock, host, streams, {})
+            self._since = Since(self.next, start)
+            self.position = Position(start.work, slowest)
 
     def _be_late(self, op: Op, seconds: Value) -> None:
         """Take so much longer for an operation."""
@@ -260,26 +283,6 @@ class Role:
     def _time(self) -> Value:
         """Where ranks are, in time."""
         return self.slowing.time(self.position.now.each)
-
-    def _spend(self, seconds: float) -> None:
-        """Pass time that nothing beside it makes longer."""
-        slowing, position = self.slowing, self.position
-        slowing.forget(position.low)
-        moving = all_above(slowing.ceased, position.low) if slowing.alike else not slowing.idle
-        if moving is False:
-            position.spend(seconds)
-            return
-        if not slowing.alike:
-            position.move(slowing.work(self._time() + seconds))
-            return
-        low, high = latest(slowing.time(position.low)), latest(slowing.time(position.high))
-        first = latest(slowing.work(low + seconds))
-        if low == high or not slowing.breaks(low, high + seconds):
-            beside = first - position.low
-            position.spend(where_above(slowing.ceased, position.low, beside, seconds))
-            return
-        last = latest(slowing.work(high + seconds))
-        position.move(slowing.work(self._time() + seconds), first, last)
 
     def carry_out(self, begin: Value, end: Value) -> None:
         """The operation on a communicator that comes next runs from `begin` to `end`."""
@@ -316,6 +319,26 @@ class Role:
         if self.slowing.alike:
             return latest(self.slowing.time(self.position.now.peak))
         return latest(self._time())
+
+
+def _spend(slowing: Slowing, position: Position, seconds: float) -> None:
+    """Pass time that nothing beside it makes longer."""
+    slowing.forget(position.low)
+    moving = all_above(slowing.ceased, position.low) if slowing.alike else not slowing.idle
+    if moving is False:
+        position.spend(seconds)
+        return
+    if not slowing.alike:
+        position.move(slowing.work(slowing.time(position.now.each) + seconds))
+        return
+    low, high = latest(slowing.time(position.low)), latest(slowing.time(position.high))
+    first = latest(slowing.work(low + seconds))
+    if low == high or not slowing.breaks(low, high + seconds):
+        beside = first - position.low
+        position.spend(where_above(slowing.ceased, position.low, beside, seconds))
+        return
+    last = latest(slowing.work(high + seconds))
+    position.move(slowing.work(slowing.time(position.now.each) + seconds), first, last)
 
 
 def _beside(op: Op) -> NotApplicable:

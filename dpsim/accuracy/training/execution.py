@@ -1,0 +1,63 @@
+"""From a row of a table of training runs to how it was executed: by which kernels, with which
+attention, and whether backward computed activations again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from dpsim.accuracy.rules import told
+from dpsim.accuracy.training.models import ModelChoice
+from dpsim.accuracy.training.strategies import date_of
+from dpsim.accuracy.training.table import TrainingRow
+from dpsim.accuracy.words import vocabulary
+from dpsim.cases.case import Case
+from dpsim.cases.work import has_rates
+from dpsim.machines.machine import load_device, load_machine
+
+#: FLOP that a row counts over the model's own, between which its backward did forward again: 4/3,
+#: and what formulas count otherwise.  Of published rows that say it, those that recompute and count
+#: it have 1.29 to 1.34 (BigScience, InternEvo), all others 0.9 to 1.14 (LLM Foundry, NeMo)
+_AGAIN = (1.22, 1.55)
+
+
+def recomputed(row: TrainingRow) -> dict[str, Any]:
+    """What is computed again, where column act_ckpt says it."""
+    return next(told(vocabulary().recompute, row.text("act_ckpt").lower(), row.text))[0]
+
+
+def executed(
+    row: TrainingRow, model: ModelChoice, data: Mapping[str, Any], notes: list[str]
+) -> dict[str, Any]:
+    """The sections of `data` with the kernels and the attention of the row's framework and time,
+    where kernels count: shares of the peak that are fitted to whole steps have both in them."""
+    cluster, words = data["cluster"], vocabulary()
+    board = cluster.get("device")
+    device = load_device(board) if board else load_machine(cluster["machine"]).device
+    if not model.language or not has_rates(device, data["precision"]["compute"]):
+        return {}
+    found: dict[str, Any] = {}
+    for keys, more in told(words.attention, date_of(row), row.text):
+        notes += more
+        found["model"] = {**model.data, **keys}
+        break
+    made = next(told(words.execution, row.text("strategy_detail").lower(), row.text), None)
+    if made and "huggingface" in model.data:
+        notes += made[1]
+        found["execution"] = made[0]
+    return found
+
+
+def counts_twice(row: TrainingRow, case: Case, step_time: float) -> bool:
+    """Whether the FLOP that the row counts in a step of `step_time` seconds have forward twice,
+    where its words say nothing of what is computed again: who counts that does it."""
+    text = row.text("tflops_per_gpu")
+    if not text or row.text("act_ckpt") or not row.get("step_time_s"):
+        return False
+    try:
+        counted = float(text) * 1e12 * row.gpus * step_time
+    except ValueError:
+        return False
+    ratio = counted / (case.model.flop_per_sample() * case.global_batch)
+    return math.isfinite(ratio) and _AGAIN[0] <= ratio <= _AGAIN[1]
