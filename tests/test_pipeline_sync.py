@@ -224,11 +224,11 @@ def test_updated_parameters_are_gathered_beside_the_next_forward(
         "engine": engine,
     }  # fmt: skip
     knobs = {"kind": "megatron", "use_distributed_optimizer": True, "overlap_grad_reduce": True}
-    behind, beside = (
+    points: list[Any] = [
         predicted({**data, "strategy": {**knobs, "overlap_param_gather": ahead}}).points[0]
         for ahead in (False, True)
-    )
-    assert behind.step_time_s is not None
+    ]
+    behind, beside = points
     assert beside.step_time_s == pytest.approx(behind.step_time_s + (waited - 8) * 1e-3, rel=1e-9)
 
 
