@@ -24,6 +24,7 @@ from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.point import Failed, Point
 from dpsim.predict.prediction import Prediction
+from dpsim.predict.symmetry import symmetry
 
 MAX_OPERATIONS = 10_000
 #: steps over which a what-if is compared with now, where anything is random
@@ -72,6 +73,7 @@ def _explained(case: Case, played: Played, point: Point) -> Explained:
         what_if=tuple(what_if(case, played.step_time)),
         blame=blame(case, played.step_time),
         compression=compression_gain(case, point.run.steps if point.run else None),
+        symmetry=symmetry(case),
     )
 
 
