@@ -280,6 +280,8 @@ def wrapped(model: nn.Module, case: dict[str, Any]) -> nn.Module:
         if knobs.get("wrap") == "size":
             least = knobs["min_num_params"]
             wrap = partial(size_based_auto_wrap_policy, min_num_params=least)
+        if knobs.get("wrap") == "none":
+            wrap = None
         mixed = MixedPrecision(torch.bfloat16, torch.float32) if low else None
         return FullyShardedDataParallel(
             model,
@@ -411,7 +413,7 @@ LLAMA_8B = {"family": "llama", "hidden": 4096, "blocks": 3, "heads": 32, "kv_hea
             "sequence_length": 1024, "feed_forward": 14336, "vocabulary": 128256}  # fmt: skip
 #: of its blocks so many, up to all 32, on so many ranks
 WHOLE = ((8, "lora", 1), (8, "qlora", 8), (32, "lora", 1), (32, "lora", 2), (32, "lora", 8),
-         (32, "qlora", 1), (32, "qlora", 8))  # fmt: skip
+         (32, "qlora", 1), (32, "qlora", 2), (32, "qlora", 4), (32, "qlora", 8))  # fmt: skip
 #: 4 bits, scales of 8 bits for 64 elements, scales of 32 bits for 256 of these
 NF4 = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 
@@ -469,6 +471,12 @@ def cases() -> list[dict[str, Any]]:
     add("gpt2 fsdp fp32 groups", GPT, "fsdp", knobs={"blocks_per_group": 4})
     sized = {"wrap": "size", "min_num_params": 700_000}  # blocks, embedding and head
     add("llama fsdp1 mixed by size", LLAMA, "fsdp1", precision="mixed", knobs=sized)
+    for name, model in (("wide", WIDE), ("gpt2", GPT)):
+        one = {"wrap": "none"}
+        add(f"{name} fsdp1 fp32 whole", model, "fsdp1", knobs=one)
+        add(f"{name} fsdp1 mixed whole", model, "fsdp1", precision="mixed", knobs=one)
+    each = {"wrap": "none", "no_sync": False}
+    add("wide fsdp1 mixed whole x4", WIDE, "fsdp1", precision="mixed", accumulation=4, knobs=each)
     add("resnet50 ddp fp32", IMAGES, "ddp", samples=8, optimizer="momentum")
     add("resnet50 ddp bf16", IMAGES, "ddp", samples=8, optimizer="momentum", precision="bf16")
     add("resnet50 fsdp fp32", IMAGES, "fsdp", samples=8, optimizer="momentum")
