@@ -431,6 +431,18 @@ def larger() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
     return found
 
 
+def one_unit() -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """FSDP1 with nothing wrapped inside: names, models, and what else is said."""
+    found = []
+    for name, model in (("wide", WIDE), ("gpt2", GPT)):
+        one = {"knobs": {"wrap": "none"}}
+        found.append((f"{name} fsdp1 fp32 whole", model, one))
+        found.append((f"{name} fsdp1 mixed whole", model, {"precision": "mixed", **one}))
+    each = {"wrap": "none", "no_sync": False}
+    rest = {"precision": "mixed", "accumulation": 4, "knobs": each}
+    return [*found, ("wide fsdp1 mixed whole x4", WIDE, rest)]
+
+
 def cases() -> list[dict[str, Any]]:
     """What is recorded, by name."""
     found = []
@@ -471,12 +483,8 @@ def cases() -> list[dict[str, Any]]:
     add("gpt2 fsdp fp32 groups", GPT, "fsdp", knobs={"blocks_per_group": 4})
     sized = {"wrap": "size", "min_num_params": 700_000}  # blocks, embedding and head
     add("llama fsdp1 mixed by size", LLAMA, "fsdp1", precision="mixed", knobs=sized)
-    for name, model in (("wide", WIDE), ("gpt2", GPT)):
-        one = {"wrap": "none"}
-        add(f"{name} fsdp1 fp32 whole", model, "fsdp1", knobs=one)
-        add(f"{name} fsdp1 mixed whole", model, "fsdp1", precision="mixed", knobs=one)
-    each = {"wrap": "none", "no_sync": False}
-    add("wide fsdp1 mixed whole x4", WIDE, "fsdp1", precision="mixed", accumulation=4, knobs=each)
+    for name, model, rest in one_unit():
+        add(name, model, "fsdp1", **rest)
     add("resnet50 ddp fp32", IMAGES, "ddp", samples=8, optimizer="momentum")
     add("resnet50 ddp bf16", IMAGES, "ddp", samples=8, optimizer="momentum", precision="bf16")
     add("resnet50 fsdp fp32", IMAGES, "fsdp", samples=8, optimizer="momentum")

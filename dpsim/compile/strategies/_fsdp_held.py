@@ -13,8 +13,9 @@ order in which the host allocates:
   gradients until then.
 
 FSDP1 (torch/distributed/fsdp/_runtime_utils.py) gathers straight into the unsharded parameters, so
-it has no buffers beside them, and lets them go before it reduces.  The loss is outside the model: while it is fullest, backward of the
-root, or of a unit that holds the head, has not begun, and nothing has been prefetched.
+it has no buffers beside them, and lets them go before it reduces.  The loss is outside the model:
+while it is fullest, backward of the root, or of a unit that holds the head, has not begun, and
+nothing has been prefetched.
 """
 
 from __future__ import annotations
