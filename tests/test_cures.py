@@ -282,6 +282,21 @@ def test_keeping_activations_is_told_where_they_fit() -> None:
     assert "no recomputation" not in changes_of(case_of(base, recompute="none"))
 
 
+def test_work_of_the_host_is_told_beside_the_same_on_the_device() -> None:
+    """Updates on the host take longer; without them 0.4 B parameters fit, and 8 B do not."""
+    found = {}
+    for model in ("gpt2-medium", "llama-3-8b"):
+        data = {**MIXED, "model": {"huggingface": model, "sequence_length": 512},
+                "cluster": {"machine": "dgx-1v", "nodes": 1}, "batch": {"per_device": 1},
+                "precision": {"parameters": "fp16", "compute": "fp16"},
+                "strategy": {"kind": "zero", "stage": 1, "offload_optimizer": "cpu"}}  # fmt: skip
+        found[model] = changes_of(case_of(data))
+    assert found["gpt2-medium"]["no offloading"][1] > 0.2
+    assert found["llama-3-8b"]["no offloading (would not fit)"][1] > 0.2
+    on_device = {**MIXED, "strategy": {"kind": "zero", "stage": 1}}
+    assert not any("offloading" in name for name in changes_of(case_of(on_device)))
+
+
 def test_a_cure_that_cannot_be_is_left_out() -> None:
     """A rank a hundred times as slow gets no sample of four: only leaving it out is told."""
     case = case_of(batch={"per_device": 1}, variability={"slow_ranks": {1: 100.0}})

@@ -11,7 +11,7 @@ import pytest
 
 from dpsim.cases.case import Case
 from dpsim.cases.chapters import Chapters
-from dpsim.core import capacity, processes
+from dpsim.core import capacity, plugins, processes
 from dpsim.core.capacity import Room, TooSmall
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
@@ -307,7 +307,7 @@ def test_the_most_costly_point_is_forecast_in_whatever_order() -> None:
     assert said.pop().startswith("32,768 ranks take about")
 
 
-@pytest.mark.parametrize("kind", ["one_f_one_b", "gpipe", "naive", "interleaved_1f1b", "looped_bfs", "zb1p", "zb2p", "zbv", "dualpipe", "dualpipe_v"])
+@pytest.mark.parametrize("kind", plugins.names("schedules"))
 def test_long_steps_of_every_schedule_are_counted_on_short_ones(kind: str) -> None:
     parts = [{"name": f"l{i}", "parameters": [8], "forward": "1 ms", "backward": "2 ms"}
              for i in range(24)]  # fmt: skip

@@ -55,6 +55,13 @@ KIMI_K2: dict[str, Any] = {
     "num_attention_heads": 64, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
     "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 163840,
 }  # fmt: skip
+GLM: dict[str, Any] = {
+    "model_type": "glm4_moe", "hidden_size": 5120, "num_hidden_layers": 92,
+    "num_attention_heads": 96, "num_key_value_heads": 8, "head_dim": 128,
+    "intermediate_size": 12288, "moe_intermediate_size": 1536, "n_routed_experts": 160,
+    "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3,
+    "use_qk_norm": True, "attention_bias": True, "vocab_size": 151552,
+}  # fmt: skip
 
 
 def read(config: dict[str, Any], tokens: int = 512) -> Model:
@@ -74,12 +81,17 @@ def bundled(name: str, **changed: Any) -> Model:
         (V2_LITE, 15_706_484_224),
         (KIMI_K2, 1_026_408_232_448),
         (MINIMAX, 228_689_748_992),
+        (GLM, 352_797_814_784),
     ],
-    ids=["OLMoE-1B-7B", "DBRX", "Qwen1.5-MoE-A2.7B", "DeepSeek-V2-Lite", "Kimi-K2", "MiniMax-M2"],
-)
+    ids=[
+        "OLMoE-1B-7B", "DBRX", "Qwen1.5-MoE-A2.7B", "DeepSeek-V2-Lite", "Kimi-K2", "MiniMax-M2",
+        "GLM-4.5",
+    ],
+)  # fmt: skip
 def test_parameters_are_those_of_transformers(config: dict[str, Any], total: int) -> None:
-    """As transformers 4.57.1 (MiniMax-M2: 5.23) counts models of these dimensions on torch's meta
-    device; of Kimi-K2 with the biases of its routers (60 x 384), buffers there and in its files."""
+    """As transformers 4.57.1 (MiniMax-M2, GLM-4.5: 5.23) counts models of these dimensions on
+    torch's meta device; of Kimi-K2 with the biases of its routers (60 x 384), buffers there and in
+    its files."""
     assert read(config).parameters == total
 
 
@@ -109,6 +121,22 @@ def test_more_experts_to_choose_from_take_no_more_arithmetic() -> None:
     few, many = (bundled("qwen3-30b-a3b", num_experts=n) for n in (64, 128))
     router = 48 * 6 * 512 * 64 * 2048
     assert many.flop_per_sample() - few.flop_per_sample() == router
+
+
+def test_a_file_that_a_newer_transformers_wrote_is_the_same_model() -> None:
+    """Version 5 calls Qwen3's experts `num_local_experts`, and a window that is not used 0."""
+    file = json.loads((CONFIGS / "qwen3-30b-a3b.json").read_text())
+    count = file.pop("num_experts")
+    assert read(file | {"num_local_experts": count}) == bundled("qwen3-30b-a3b")
+    assert read(QWEN2 | {"use_sliding_window": False, "sliding_window": 0}) == read(QWEN2)
+
+
+def test_a_head_of_qwen3_with_experts_that_is_not_said_is_its_share() -> None:
+    """2,048 elements of 32 heads: 64 each, where Qwen3's without experts have 128."""
+    file = json.loads((CONFIGS / "qwen3-30b-a3b.json").read_text())
+    del file["head_dim"]
+    half = bundled("qwen3-30b-a3b", head_dim=64)
+    assert read(file).parameters == half.parameters
 
 
 def test_modules_that_predict_further_tokens_have_11_5_billion_parameters_of_their_own() -> None:

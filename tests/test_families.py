@@ -94,6 +94,10 @@ PUBLISHED: dict[str, tuple[dict[str, Any], str | None, int]] = {
          "num_hidden_layers": 40, "num_attention_heads": 32, "num_key_value_heads": 8,
          "head_dim": None, "vocab_size": 49155, "tie_word_embeddings": True},
         None, 2_533_531_648),
+    "olmo-2-7b": (
+        {**GEMMA, "model_type": "olmo2", "hidden_size": 4096, "intermediate_size": 11008,
+         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
+         "head_dim": None, "vocab_size": 100352}, None, 7_298_617_344),
     "smollm3-3b": (
         {**GEMMA, "model_type": "smollm3", "hidden_size": 2048, "intermediate_size": 11008,
          "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 4,
@@ -382,3 +386,17 @@ def test_the_head_of_images_follows_the_file() -> None:
 def test_a_name_that_is_nearly_a_models_is_refused_with_it(name: str, near: str) -> None:
     with pytest.raises(Refused, match=rf"no model '{name}'; did you mean '{near}'\?"):
         make({"name": name}, file=True)
+
+
+def test_three_of_four_blocks_of_olmo_3_have_a_window_unless_the_file_names_them() -> None:
+    """A window takes pairs of tokens from attention: less arithmetic."""
+    olmo = {**GEMMA, "model_type": "olmo3", "num_hidden_layers": 8, "sliding_window": 64}
+    named = olmo | {"layer_types": ["full_attention"] * 7 + ["sliding_attention"]}
+
+    def windows(data: dict[str, Any]) -> list[int]:
+        model = read_config(data, sequence_length=256, name="m")
+        halves = [layer for layer in model.layers if layer.attended is not None]
+        return [k for k, layer in enumerate(halves) if layer.attended and layer.attended.window]
+
+    assert windows(olmo) == [0, 1, 2, 4, 5, 6]
+    assert windows(named) == [7]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +22,9 @@ BAD_FILES = {
     "latin.csv": "ranks,step_time_s\n1,0.1\n2,é\n".encode("latin-1"),
     "events.json": b'{"traceEvents": [{"ph": "X", "ts": "a", "dur": -1, "name": 3}]}',
     "cut.json": b'{"traceEvents": [',
+    "deep.json": b"[" * 100_000 + b"]" * 100_000,
+    "cut.gz": gzip.compress(bytes(range(256)) * 100)[:200],
+    "damaged.json.gz": gzip.compress(b'{"traceEvents": []}')[:10] + b"\xff" * 30,
     "nccl.txt": b"# size count\n 8 2 float sum\n",
     "dtd.xml": b"<!DOCTYPE x><system/>",
     "empty.xml": b"<system/>",
@@ -92,6 +96,13 @@ LINES: list[tuple[str, str]] = [
     ("check-nccl nccl.txt", "--cluster"),
     ("calibrate no.txt -o out.yaml", "no.txt"),
     ("calibrate zero.csv --ranks 0 -o out.yaml", "--ranks"),
+    ("calibrate deep.json -o out.yaml", "deep.json: is nested too deeply"),
+    ("import deep.json -o out.yaml", "deep.json: is nested too deeply"),
+    ("import cut.gz -o out.yaml", "cut.gz: is gzip that was cut short"),
+    ("import damaged.json.gz -o out.yaml", "damaged.json.gz: is damaged gzip"),
+    ("run cut.gz", "cut.gz: is compressed (gzip), and is read unpacked"),
+    ("validate cut.gz", "cut.gz: is compressed (gzip), and is read unpacked"),
+    ("show deep.json", "deep.json: is nested too deeply"),
     ("import no.xml -o out.yaml", "no.xml"),
     ("import empty.xml --device abacus -o out.yaml", ""),
     ("import empty.xml --like no-such -o out.yaml", ""),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import dpsim
 from dpsim.cli import completion
 from dpsim.cli.app import _commands, called
 from dpsim.predict.document import from_json, to_json
@@ -142,6 +143,21 @@ def test_show_says_everything_as_json_and_draws_nothing_unasked(  # type: ignore
     assert json.loads(out)
     assert list(tmp_path.iterdir()) == []
     assert cli("show", "nothing-such", "--json")[0] == 2
+
+
+def test_a_configuration_of_a_model_is_shown_as_the_model_is(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    source = Path(dpsim.__file__).parent / "models" / "configs" / "qwen2.5-0.5b.json"
+    path = tmp_path / "config.json"
+    path.write_bytes(source.read_bytes())
+    shown, named = (cli("show", name, "--json")[1] for name in (str(path), "qwen2.5-0.5b"))
+    assert json.loads(shown) == {**json.loads(named), "name": "config"}
+    code, out, _ = cli("show", str(path))
+    assert code == 0
+    assert f"{json.loads(named)['parameters']:,}" in out
+    path.write_text('{"train_batch_size": 8}')
+    code, _, err = cli("show", str(path))
+    assert code == 2
+    assert "dpsim import tells what other files are" in err
 
 
 def test_lines_are_as_long_as_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -511,6 +511,23 @@ def test_keys_that_change_nothing_are_said_to(sets: list[str], said: list[str]) 
     assert [text.split(" changes nothing")[0].split(":")[0] for text in found] == said
 
 
+@pytest.mark.parametrize(
+    ("wide", "reduce", "said"),
+    [
+        (False, "fp32", "in their own dtype; strategy.grad_reduce_in_fp32: true makes it fp32"),
+        (True, "fp32", ""),
+        (True, "fp16", "in fp32"),
+    ],
+)
+def test_megatron_has_a_switch_of_its_own_for_gradients(wide: bool, reduce: str, said: str) -> None:
+    data = {**TOY, "strategy": {"kind": "megatron", "grad_reduce_in_fp32": wide},
+            "precision": {"parameters": "bf16", "compute": "bf16", "reduce": reduce}}  # fmt: skip
+    loaded = load(data, Path(), "x")
+    found = [text for text in unused(Case(loaded.points[0], Path())) if "precision" in text]
+    whole = f"precision.reduce changes nothing: megatron sends gradients {said}"
+    assert found == ([whole] if said else [])
+
+
 def test_given_durations_know_no_recomputation_and_no_efficiency() -> None:
     loaded = load({**TOY, "recompute": "full", "compute": {"efficiency": 0.4}}, Path(), "x")
     found = list(unused(Case(loaded.points[0], loaded.base)))

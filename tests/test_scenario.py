@@ -128,6 +128,13 @@ def test_origins_say_where_a_value_comes_from(tmp_path: Path) -> None:
     assert origins["model.layers[0].forward"] == f"{path}:5"
 
 
+def test_what_was_set_is_named_where_a_key_of_the_file_is_at_odds_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(yamlfile.dump_yaml({**TOY, "parallel": {"pipeline": 2}}))
+    with pytest.raises(Refused, match=r"x.yaml:\d+: parallel: .*; with --set cluster.ranks=3$"):
+        predict(read(path, ("cluster.ranks=3",)))
+
+
 def test_units_do_not_matter() -> None:
     """The same quantities in other units give the same bytes."""
     same = [

@@ -196,3 +196,11 @@ def test_any_text_is_a_finite_number_or_refused_in_one_line(text: str, dimension
 def test_show_keeps_four_digits(value: float, dimension: str) -> None:
     number, _, unit = show(value, dimension).partition(" ")
     assert parse(f"{number.replace(',', '')} {unit}", dimension) == pytest.approx(value, rel=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("dimension", "needed"), [("s", "how long, for example '30 d'"), ("1", "a number")]
+)
+def test_a_date_is_no_amount(dimension: str, needed: str) -> None:
+    with pytest.raises(ValueError, match=f"'2026-12-24' is a date; write {needed}"):
+        parse("2026-12-24", dimension)

@@ -27,6 +27,7 @@ from dpsim.describe.sections import Calibrate
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.predict import shortened
 from dpsim.predict.level import level
+from dpsim.predict.memory import memory_of
 from dpsim.predict.player import step_time
 
 HEAD = (
@@ -631,6 +632,7 @@ def test_nanotron_all_reduces_in_fp32_and_with_zero_after_backward(tmp_path: Pat
         reduced = [op for op in ops if op.operation == "all_reduce" and op.bytes > 8]
         sent[one] = (sum(op.bytes for op in reduced), len(reduced))
     assert sent[zero] == (4.0 * zero.model.parameters, 1)
+    assert "gradient buffers" not in memory_of(zero).parts  # in which a bucket would be copied
     # gathered parameters are copied out one by one, of every replica: 8 ranks, 6 tensors a block
     assert zero.scenario.host.serial == pytest.approx(8 * (6 * 24 + 3) * COPY)
     assert plain.scenario.host.serial == 0.0

@@ -13,7 +13,8 @@ and the table is only read.
 
 What rows do not say is taken as: distributed optimizer with overlapped reductions; tokens sent to a
 node once (DeepEP, HybridEP), unless a row says alltoall; routing balanced, unless it says dropless;
-stages cut by time; no recomputation, unless it or the command beside it says so; context
+stages cut by time; beside that what the recipes of its release say (`OVERLAPPED`, `ONCE`, `EVEN`);
+no recomputation, unless it or the command beside it says so; context
 parallelism as a ring.  Other models and precisions are refused, and counted.
 """
 
@@ -74,6 +75,41 @@ MACHINES = {
 _LONG = re.compile(r"best_practice/qwen3/readme.md#L3[5-8]$")
 
 
+#: what the table leaves out, and the recipes of a row's release say (NVIDIA-NeMo/Megatron-Bridge,
+#: scripts/performance/configs of v0.3.0, v0.4.0, v0.4.2 and v0.5.0, perf_recipes of v0.6.0): from
+#: which release on all-to-alls run beside computing, by model, hardware and whether it is in 8 bits
+OVERLAPPED = {
+    ("deepseekv3", "GB300", True): "26.06",
+    ("deepseekv3", "GB200", True): "26.06",
+    ("deepseekv3", "B200", True): "26.04.01",
+    ("gptoss120b", "GB300", True): "26.06",
+    ("gptoss120b", "GB200", True): "26.04",
+    ("gptoss120b", "GB200", False): "26.04",
+}
+#: from which release on a token is sent to a node once, of models that otherwise send every copy
+ONCE = {
+    ("gptoss120b", "GB300", True): "26.06",
+    ("gptoss120b", "GB200", True): "26.06",
+    ("gptoss120b", "B300", False): "26.04",
+    ("gptoss120b", "B300", True): "26.04",
+}
+#: models whose stages have equal counts of blocks: their recipes name no layout
+EVEN = ("gptoss120b",)
+
+
+def _from(releases: dict[tuple[str, str, bool], str], row: Row, name: str, dtype: str) -> bool:
+    """Whether a row is of a release from which on `releases` says so."""
+    first = releases.get((name, row["hardware"].removeprefix("DGX-"), dtype == "fp8"))
+    said = re.search(r"container ([\d.]+)", row["setting"])
+    return first is not None and said is not None and said[1] >= first
+
+
+def _dispatcher(row: Row, name: str, dtype: str, words: str) -> str:
+    """How tokens are sent."""
+    every = name == "gptoss120b" and not _from(ONCE, row, name, dtype)
+    return "all_to_all" if every or re.search(r"alltoall|\ba2a\b", words) else "once_per_node"
+
+
 def _recomputed(row: Row) -> str:
     return "moe" if _LONG.search(row["url_or_repo_path"]) else "none"
 
@@ -111,8 +147,8 @@ def scenario(row: Row, folder: Path) -> dict[str, Any]:
     micro = batch // (replicas * number(row, "MBS", 1))
     free = "dropless" in row["note"].lower() or "(dropless)" in row["model"]
     moe: dict[str, Any] = {"imbalance": "dropless" if free else "balanced"}
-    moe["dispatcher"] = "all_to_all" if re.search(r"alltoall|\ba2a\b", words) else "once_per_node"
-    moe["overlap"] = (
+    moe["dispatcher"] = _dispatcher(row, name, dtype, words)
+    moe["overlap"] = _from(OVERLAPPED, row, name, dtype) or (
         "overlap" in words and "no ep overlap" not in words and "overlap off" not in words
     )
     data: dict[str, Any] = {
@@ -134,7 +170,8 @@ def scenario(row: Row, folder: Path) -> dict[str, Any]:
     if tensor > 1:
         data["parallel"] |= {"sequence_parallel": True, "expert_tensor": 1}
     if pipeline > 1:
-        data["stages"] = "balanced"
+        if name not in EVEN:
+            data["stages"] = "balanced"
         fits = chunks > 1 and micro % pipeline == 0 and pipeline * chunks <= 61
         data["schedule"] = (
             {"kind": "interleaved_1f1b", "chunks": chunks} if fits else {"kind": "one_f_one_b"}

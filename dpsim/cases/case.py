@@ -72,7 +72,7 @@ class Case:
         """The model and its dtypes."""
         s = self.scenario
         rated = s.compute.efficiency is None and not self.site.devices
-        made = s.execution, s.strategy.autocasts, rated
+        made = s.execution, s.strategy.autocasts, rated, s.strategy.fused_kernels
         own = (s.model, s.precision, self.base, self.site.device, *made)
         return self.shared.known(ModelWork, *own)
 

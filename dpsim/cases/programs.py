@@ -211,7 +211,8 @@ class Programs:
         experts = max((layer.experts for layer in part.layers), default=0)
         if ranks == 1 or not experts:
             return part
-        return expert_part(part, ranks, self.moe.load(ranks, experts))
+        load, again = self.moe.load(ranks, experts), not self.moe.once
+        return expert_part(part, ranks, load, sorted_again=again)
 
     # -- casts --------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class ModelWork:
     """A scenario's model section `spec` and its precision, on the machine's `device`, with kernels
     that are made and issued as `execution` says; `autocasts`: where parameters are wider than what
     is computed in, that is autocast's doing; `rated`: no share of the peak is given, and all
-    devices are that one."""
+    devices are that one; `fused`: the strategy's framework brings a hand-tuned library."""
 
     spec: Any
     given: PrecisionSpec | None
@@ -70,6 +70,7 @@ class ModelWork:
     execution: Execution = field(default_factory=Execution)
     autocasts: bool = True
     rated: bool = False
+    fused: bool = False
 
     @cached_property
     def model(self) -> Model:
@@ -82,8 +83,9 @@ class ModelWork:
         kind: Any = getattr(self.spec, "attention", "flash")
         cast = self.autocasts and own.parameters == "fp32" and own.compute in ("bf16", "fp16")
         return executed(
-            model, self.execution, kind, self.device, own.compute, autocast=cast, rated=self.rated
-        )
+            model, self.execution, kind, self.device, own.compute,
+            autocast=cast, rated=self.rated, fused=self.fused,
+        )  # fmt: skip
 
     def times(
         self,

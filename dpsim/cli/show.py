@@ -15,8 +15,9 @@ Thing = Annotated[
     str,
     argument(
         "A machine (dgx-h100), a device (h200), a model (llama-3-8b), a strategy (ddp), a backend, "
-        "a pipeline schedule (zb1p), a scenario (quickstart), the JSON of an answer; or machines, "
-        "devices, models, strategies, backends, compression, schedules, scenarios, "
+        "a pipeline schedule (zb1p), a scenario (quickstart), a model's config.json, the JSON of "
+        "an answer; or machines, devices, models, strategies, backends, compression, schedules, "
+        "scenarios, "
         "measuring-programs, doctor.",
         complete=things,
     ),

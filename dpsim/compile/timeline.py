@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsim.compile.program import BARRIER, COMPUTE, RECEIVE, SEND, Cast, Op, Program
-from dpsim.core.arrays import Array
+from dpsim.core.arrays import Array, IntArray
 from dpsim.core.lean import dataclass
 from dpsim.core.many import mean
 
@@ -218,18 +218,29 @@ class Kept(Step):
         column = self.column(rank)
         return [(column.start[k], column.end[k]) for k in _talks(self.cast.program(rank))]
 
+    def critical_rank(self) -> int:
+        last = list(self._last())
+        most = max(float(busy.max()) for _, _, busy in last)
+        longest = ((members, columns[busy >= most * (1 - SAME)]) for members, columns, busy in last)
+        return min(members[int(columns[0])] for members, columns in longest if len(columns))
+
     def last_ranks(self) -> list[tuple[int, float]]:
-        found: list[tuple[int, float]] = []
+        return [
+            (members[k], time)
+            for members, columns, busy in self._last()
+            for k, time in zip(columns.tolist(), busy.tolist(), strict=True)
+        ]
+
+    def _last(self) -> Iterator[tuple[Sequence[int], IntArray, Array]]:
+        """Of each role that has ranks that end last: its ranks, which of them do, and how long each
+        of those computed [s]."""
         latest = self.finish
         for role, program in enumerate(self.cast.programs):
             last = self.end[role][program.end] >= latest - LATE * abs(latest)
             if last.any():
                 scaled = [i for i, op in enumerate(program.ops) if op.scales]
                 busy = (self.end[role][scaled] - self.start[role][scaled]).sum(axis=0)
-                members = self.cast.members(role)
-                columns = np.flatnonzero(last).tolist()
-                found += [(members[k], float(busy[k])) for k in columns]
-        return found
+                yield self.cast.members(role), np.flatnonzero(last), busy[last]
 
     def last_to_come(self, group: Sequence[int], place: tuple[str, str, int]) -> int:
         def ready(rank: int) -> float:

@@ -16,6 +16,8 @@ from typing import BinaryIO
 
 from dpsim.core.record import Refused
 
+#: what gzip begins with
+GZIP = b"\x1f\x8b"
 #: the name of standard input, and of standard output
 STANDARD = Path("-")
 #: device and inode of the files that were read since `note_reads`; None before it
@@ -151,5 +153,7 @@ def text_of(raw: bytes, errors: str = "strict") -> str:
     try:
         return raw.decode("utf-8-sig", errors)
     except UnicodeDecodeError as error:
+        if raw.startswith(GZIP):
+            raise Unreadable("is compressed (gzip), and is read unpacked") from None
         line = raw.count(b"\n", 0, error.start) + 1
         raise Unreadable("is not UTF-8 text", line=line) from None

@@ -98,6 +98,7 @@ _HINTS = {
     "Gbps/s": "Gbit/s",
 }
 _NUMBER = re.compile(r"^\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(.*?)\s*$")
+_DATE = re.compile(r"\s*[0-9]{4}-[0-9]{2}-[0-9]{2}\b")
 _COMMA = re.compile(r"\s*[+-]?[0-9][0-9.]*(?:,[0-9]+)+\b")
 #: what is nearer to 0 than this, in any unit of the SI, is no quantity but a slip: 1/x overflows
 LEAST = 1e-24
@@ -158,6 +159,9 @@ def _wrong_unit(text: str, unit: str, dimension: str) -> str:
     example = _EXAMPLES[dimension]
     if not unit:
         return f"{text!r} has no unit; write for example {example!r}"
+    if _DATE.match(text):
+        needed = "how long, for example '30 d'" if dimension == "s" else "a number"
+        return f"{text!r} is a date; write {needed}"
     if _HINTS.get(unit) in _UNITS[dimension]:
         return f"{text!r}: write {_HINTS[unit]!r}, not {unit!r}"
     for other, units in _UNITS.items():

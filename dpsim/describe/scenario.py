@@ -247,14 +247,16 @@ class Loaded:
         return {key.partition(".")[0] for key in self.sets}
 
     def located(self, error: Refused) -> Refused:
-        """`error` with the file and line (or the --set) that its key comes from."""
+        """`error` with the file and line (or --set) of its key, and what was set beside it."""
         at = dotted(error.path)
         if isinstance(error, yamlfile.FileRefused) or not self.origins:
             return error
         while at and at not in self.origins:
             at = at[: max(at.rfind("."), at.rfind("["), 0)]
         origin = self.origins.get(at) or next(iter(self.origins.values())).rpartition(":")[0]
-        return yamlfile.FileRefused(error.message, error.path, shown=origin)
+        beside = () if origin.startswith("--set ") else tuple(self.sets.values())[:4]
+        also = "; with " * bool(beside) + ", ".join(f"--set {text}" for text in beside)
+        return yamlfile.FileRefused(error.message + also, error.path, shown=origin)
 
 
 #: whatever says a scenario: a name or path, plain data, the record, or what `read` gave
@@ -384,9 +386,8 @@ def _point(
 
 def _with_jitter(scenario: Scenario, data: Mapping[str, Any], base: Path) -> Scenario:
     """`scenario` with the jitter that its calibration measured, unless `data` gives one."""
-    if scenario.calibration is None:
-        return scenario
-    steps = calibrated.find(scenario.calibration, base).jitter
+    given = scenario.calibration
+    steps = None if given is None else calibrated.find(given, base).jitter
     if steps is None or "jitter" in (data.get("variability") or {}):
         return scenario
     jitter = min(steps.jitter, 1.0)

@@ -129,6 +129,7 @@ class Layer:
     routed_bytes  bytes per sample sent to all chosen experts, where stated; it replaces `routed`
     eager_kernels, compiled_kernels   its kernels run one by one by torch, and as a compiler leaves
                   them; None: not counted so
+    library_kernels   what a hand-tuned library's move, where these are no compiler's
     pairs         FLOP of `forward_flop` that attention over pairs of tokens takes; backward's are
                   twice as many
     streamed      what its kernels move one after the other with products; None: all that is moved
@@ -188,6 +189,7 @@ class Layer:
     routed_bytes: float | None = None
     eager_kernels: Kernels | None = None
     compiled_kernels: Kernels | None = None
+    library_kernels: Kernels | None = None
     pairs: float = 0.0
     streamed: Streamed | None = None
     pace: tuple[float, float] | None = None

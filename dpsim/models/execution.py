@@ -14,7 +14,7 @@ from dpsim.core.record import Flag, Refused, record
 from dpsim.machines.devices import Device
 from dpsim.models import Layer, Model
 from dpsim.models.huggingface import Attention
-from dpsim.models.streams import Streamed
+from dpsim.models.streams import Kernels, Streamed
 
 #: dtypes in which tensor cores run flash attention
 HALF = ("bf16", "fp16", "fp8")
@@ -33,10 +33,12 @@ WIDE = 4096.0
 #: shares of it that causal attention reaches forward and backward, with 2.5 times forward's FLOP in
 #: backward.  flash: Dao, arXiv:2307.08691, and SimuMax's kernels on A100; Shah et al.,
 #: arXiv:2407.08608 (H100: 35 to 40 %).  flash3: the same, and its tables at 4,096 tokens and more.
-#: efficient: xformers' kernels in Dao's figures.
+#: efficient: xformers' kernels in Dao's figures.  library: cuDNN's, which TransformerEngine takes
+#: on Hopper, and which are as fast as flash3 there (Shah et al., figures 5 and 6); elsewhere flash
 ATTENTION = {
     "flash": {"ampere": (0.58, 0.48), "hopper": (0.37, 0.30)},
     "flash3": {"hopper": (0.65, 0.50)},
+    "library": {"ampere": (0.58, 0.48), "hopper": (0.65, 0.50)},
     "efficient": {"ampere": (0.28, 0.22)},
 }
 #: backward's FLOP of flash attention over those that are counted, twice forward's: scores are
@@ -84,14 +86,17 @@ def executed(
     *,
     autocast: bool = False,
     rated: bool = False,
+    fused: bool = False,
 ) -> Model:
     """`model` whose layers are run as `execution` says, in `dtype` on `device`, where products are
     cast to by `autocast`; by a hand-tuned library where nothing is said and it is known how fast
-    products are (`rated`: and may be told), else the same model.  Raises Refused where that is not
-    counted, also of some kinds of layers alone."""
+    products are (`rated`: and may be told), else the same model; `fused`: the framework brings that
+    library, and its attention.  Raises Refused where that is not counted, also of some kinds of
+    layers alone."""
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:
-        return _by_library(model, kind, device) if rated and knows(device, dtype) else model
+        own = "library" if fused and kind == "flash" else kind
+        return _by_library(model, own, device) if rated and knows(device, dtype) else model
     if any(layer.forward is not None for layer in model.layers):
         message = "the layers state their durations, however kernels are made; leave it out"
         raise Refused(message, ("execution", "compile"))
@@ -146,19 +151,25 @@ def knows(device: Device | None, dtype: str) -> bool:
 def _by_library(model: Model, kind: str, device: Device | None) -> Model:
     """`model` whose layers are a hand-tuned library's kernels, which move what a compiler's do
     (fused norms, residuals, rotary positions, activations and losses: NVIDIA/TransformerEngine,
-    NVIDIA/Megatron-LM megatron/core/fusions, linkedin/Liger-Kernel); the same model where not all
-    layers of its blocks are counted."""
+    NVIDIA/Megatron-LM megatron/core/fusions, linkedin/Liger-Kernel) or what
+    `dpsim/models/library_kernels.py` counts; the same model where not all layers of its blocks are
+    counted."""
     inside = [layer for layer in model.layers if layer.unit]
     timed = any(layer.forward is not None for layer in model.layers)
-    if timed or not inside or any(layer.compiled_kernels is None for layer in inside):
+    if timed or not inside or any(_of_library(layer) is None for layer in inside):
         return model
     pace = _pace(kind, device.generation if device else "other")
     layers = []
     for layer in model.layers:
-        own = _layer(layer, pace, compiled=True, autocast=False)
+        own = _counted(layer, _of_library(layer), pace)
         launches = layer.kernels, layer.backward_kernels
         layers.append(replace(own, kernels=launches[0], backward_kernels=launches[1], library=True))
     return replace(model, layers=tuple(layers))
+
+
+def _of_library(layer: Layer) -> Kernels | None:
+    """What the kernels of a hand-tuned library move in `layer`."""
+    return layer.library_kernels or layer.compiled_kernels
 
 
 def _attention(
@@ -199,9 +210,12 @@ def _layer(
 ) -> Layer:
     """`layer` kernel by kernel; as it is where its kernels are not counted so."""
     counted = layer.compiled_kernels if compiled else layer.eager_kernels
+    return _counted(layer, (counted and counted.autocast if autocast else None) or counted, pace)
+
+
+def _counted(layer: Layer, counted: Kernels | None, pace: tuple[float, float] | None) -> Layer:
     if counted is None:
         return layer
-    counted = (counted.autocast if autocast else None) or counted
     stored = layer.again_kernels > 0
     return replace(
         layer,

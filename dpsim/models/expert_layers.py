@@ -37,7 +37,7 @@ of other attention.
 from __future__ import annotations
 
 from dpsim.core.lean import dataclass
-from dpsim.models import AttentionWork, Layer, Tensor
+from dpsim.models import AttentionWork, Layer, Tensor, library_kernels
 from dpsim.models.kernel_counts import expert_kernels, router_kernels
 from dpsim.models.latent_kernels import (
     LatentWidths,
@@ -90,6 +90,7 @@ def router(
         output=float(tokens * h),
         unit=unit,
         eager_kernels=counted(h, e, k, tokens) if routing.gated else None,
+        library_kernels=library_kernels.router_kernels(h, sent, e, k, tokens),
     )
 
 
@@ -126,6 +127,9 @@ def experts(
         chosen=k,
         routed=float(tokens * h),
         eager_kernels=expert_kernels(h, m, k, tokens) if routing.gated else None,
+        library_kernels=library_kernels.expert_kernels(
+            hidden, h, m, k, tokens, gated=routing.gated
+        ),
     )
 
 
@@ -160,6 +164,7 @@ def shared(
         output=float(tokens * h),
         unit=unit,
         eager_kernels=shared_kernels(h, f, tensors, tokens) if gated else None,
+        library_kernels=library_kernels.shared_kernels(h, f, latent, tensors, tokens, gated=gated),
     )
 
 
@@ -215,23 +220,21 @@ def latent_attention(
     shape: Latent, unit: str, tensors: tuple[Tensor, ...], tokens: int,
     *, stored: bool, wide: bool = False,
 ) -> Layer:  # fmt: skip
-    """The attention half of a block: norms, products into and out of the narrow widths, attention,
-    output product, residual addition.  Keys are put together from both their parts."""
+    """The attention half of a block, whose keys are put together from both their parts."""
     h, key, values, narrow = shape.hidden, shape.key, shape.values, shape.narrow
     scores = 2.0 * (key + values) * Block(h, 1, 1, 1, 1).pairs(tokens)
-    flop = matrix_flop(tensors, tokens) + scores
-    made, moved = key + key + values, shape.moved
+    flop, made = matrix_flop(tensors, tokens) + scores, key + key + values
     kept = float(tokens * (2 * h + 2 * narrow + made + values))
-    elements = float(stored * shape.heads * tokens)
+    more, elements = stored * (2 + 3 * wide), float(stored * shape.heads * tokens)
     scores_kept, scores_moved = elements * (1 + 2 * wide), elements * (4 + 8 * wide)
-    more = stored * (2 + 3 * wide)
+    own, moved = shape.widths(elements, wide=wide), shape.moved + scores_moved
     return Layer(
         name=f"{unit}.attention",
         tensors=tensors,
         forward_flop=flop,
         backward_flop=2 * flop,
-        forward_bytes=tokens * (moved + scores_moved),
-        backward_bytes=2 * tokens * (moved + scores_moved),
+        forward_bytes=tokens * moved,
+        backward_bytes=2 * tokens * moved,
         kernels=16 + more,
         activations=kept + tokens * scores_kept,
         activations_full=float(tokens * h),
@@ -249,5 +252,7 @@ def latent_attention(
         output=float(tokens * h),
         unit=unit,
         attended=shape.attended(tokens, scores / flop),
-        eager_kernels=latent_kernels(shape.widths(elements, wide=wide), tensors, tokens),
+        pairs=scores,
+        eager_kernels=latent_kernels(own, tensors, tokens),
+        library_kernels=library_kernels.latent_kernels(own, tensors, tokens),
     )

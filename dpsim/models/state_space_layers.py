@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from dpsim.core.lean import dataclass
 from dpsim.models import Layer, Tensor
+from dpsim.models.library_kernels import scan_kernels
 from dpsim.models.transformer_layers import matrix_flop
 
 
@@ -81,6 +82,16 @@ class Scan:
             + 6 * self.inner + 8 * states
         )  # fmt: skip
 
+    def moved_back(self, tokens: int) -> float:
+        """The same of backward (`dpsim/models/library_kernels.py`)."""
+        shared, seen = self.groups * self.state, min(self.chunk, tokens)
+        states = self.state * self.inner / seen
+        scores = self.groups * seen
+        return (
+            5 * self.channels + 10 * self.heads + 19 * shared + 12 * scores + 16 * self.inner
+            + 17 * states
+        )  # fmt: skip
+
 
 def scan_tensors(shape: Scan, path: str, *, biased: bool, conv_biased: bool) -> tuple[Tensor, ...]:
     """A mixer's, in the order of registration; `path` is its name."""
@@ -128,4 +139,7 @@ def scan_layer(shape: Scan, unit: str, tensors: tuple[Tensor, ...], tokens: int)
         unit=unit,
         pairs=between,
         scan=(shape.heads, shape.groups),
+        library_kernels=scan_kernels(
+            h, shape.moved(tokens), shape.moved_back(tokens), h + w + d + h, tokens
+        ),
     )

@@ -24,11 +24,14 @@ from dpsim.predict.memory import memory_of
 from dpsim.predict.player import Played, step_time
 from dpsim.predict.point import Failed, Point
 from dpsim.predict.prediction import Prediction
+from dpsim.predict.symmetry import symmetry
 
 MAX_OPERATIONS = 10_000
 #: steps over which a what-if is compared with now, where anything is random
 PAIRED_STEPS = 8
 QUIET = "no stragglers"
+#: by whether a device then has room for all
+UNLOADED = {True: "no offloading", False: "no offloading (would not fit)"}
 
 
 def explain(prediction: Prediction, tell: told.Told = told.nobody) -> Explanation:
@@ -70,6 +73,7 @@ def _explained(case: Case, played: Played, point: Point) -> Explained:
         what_if=tuple(what_if(case, played.step_time)),
         blame=blame(case, played.step_time),
         compression=compression_gain(case, point.run.steps if point.run else None),
+        symmetry=symmetry(case),
     )
 
 
@@ -111,6 +115,9 @@ def _changes(case: Case) -> Iterator[tuple[str, float, float]]:
         kept = Variant("no recomputation", {"recompute": "none"}).of(case)
         if memory_of(kept).holds:
             yield "no recomputation", _short(kept), 1.0
+    if (here := case.scenario.strategy.on_device()) is not case.scenario.strategy:
+        back = Variant("no offloading", {"strategy": here}).of(case)
+        yield UNLOADED[memory_of(back).holds], _short(back), 1.0
     for fed in better_fed(case):
         yield fed.name, _short(fed.of(case)), 1.0
     yield from _cures(case)

@@ -13,6 +13,7 @@ from dpsim.predict.blame import Blame
 from dpsim.predict.compressed import CompressionGain
 from dpsim.predict.document import Keyed, Spread, to_json
 from dpsim.predict.point import Failed, Point
+from dpsim.predict.symmetry import Symmetry
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Explained:
     peak_in_flight  micro-batches whose activations every rank keeps at once
     blame           the loss by cause and by rank
     compression     what compressing gradients brings; None where they are not
+    symmetry        kinds of nodes and links; None without one machine
     operations      of as many ranks as there is room for, the critical one first
     """
 
@@ -76,6 +78,7 @@ class Explained:
     what_if: tuple[WhatIf, ...]
     blame: Blame
     compression: CompressionGain | None = None
+    symmetry: Symmetry | None = None
     operations: tuple[Operation, ...] = ()
 
 

@@ -7,7 +7,8 @@ much that is no source says as a rule.  A layer with 32, 64 and 128 experts (2,0
 768, 8 to a token: the same arithmetic) took 22.82, 15.52 and 12.41 ms on eight H100
 (marin-community/marin, issue 4311, Megatron-LM with DeepEP), so up to 1.84 times as long; and
 without a second sorting of tokens a step reached 95 TFLOP/s in place of 82
-(NVIDIA/Megatron-LM, pull request 7204).
+(NVIDIA/Megatron-LM, pull request 7204).  How far published steps lie from what is predicted of them
+(`validation/experts.py`) is said beside such predictions.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from dpsim.compile.routing import EXPERT, Moe
 #: experts from which on a layer has many, and how many times as long these may take: the least
 #: number, and the slowest over the fastest, of layers of equal arithmetic (above)
 MANY, BEHIND = 32, 22.82 / 12.41
+#: published steps over what is predicted of them without calibration: the least, the median, the
+#: most, and how many there are (NVIDIA's of Megatron-Bridge and Megatron-MoE)
+FOUND, ROWS = (0.64, 1.28, 2.0), 114
 
 
 def causes_of_experts(case: Case, time: float) -> dict[str, tuple[float, float]]:
@@ -50,12 +54,29 @@ def routing_range(case: Case, time: float) -> tuple[float, float] | None:
 def experts_range(case: Case, time: float) -> tuple[float, float] | None:
     """By what factors a step of `time` may be off because its experts are many and small; None
     where they are few, or their durations are stated."""
-    derived = (layer.experts for layer in case.model.layers if layer.forward is None)
-    most = max(derived, default=0)
-    if case.machine is None or most < MANY or time <= 0:
+    if not _many(case) or time <= 0:
         return None
     computed = max(_computed(case, row) for row in range(case.mesh.pipeline))
     return 1.0, 1.0 + min(computed / time, 1.0) * (BEHIND - 1.0)
+
+
+def _many(case: Case) -> bool:
+    """Whether a layer has many experts, and its durations are derived."""
+    derived = (layer.experts for layer in case.model.layers if layer.forward is None)
+    return case.machine is not None and max(derived, default=0) >= MANY
+
+
+def found_of_experts(case: Case) -> str | None:
+    """What published steps of models with many experts were beside their predictions; None where
+    there are few, or their durations are stated."""
+    if not _many(case):
+        return None
+    least, middle, most = (f"{factor:.3g}" for factor in FOUND)
+    return (
+        f"many experts: {ROWS} published steps of such models took {least} to {most} times what is "
+        f"predicted of them without calibration, {middle} times in the median; calibrate on a step "
+        "of your own"
+    )
 
 
 def _computed(case: Case, row: int) -> float:

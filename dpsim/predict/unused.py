@@ -14,13 +14,8 @@ from dpsim.models.memory import kept_bytes
 def unused(case: Case) -> Iterator[str]:
     """A warning for each key of `case` that changes nothing there."""
     scenario, layers = case.scenario, case.model.layers
-    name = plugins.name_of(scenario.strategy)
     precision = case.precision
-    if (
-        precision.reduce not in (None, precision.parameters)
-        and not scenario.strategy.casts_gradients
-    ):
-        yield f"precision.reduce changes nothing: {name} sends gradients in their own dtype"
+    yield from _own_dtype(case)
     dtype, asked = precision.compute, scenario.recompute
     kept = any(kept_bytes(one, dtype, asked) < kept_bytes(one, dtype, "none") for one in layers)
     if asked != "none" and not kept:
@@ -44,6 +39,19 @@ def unused(case: Case) -> Iterator[str]:
             "execution.cuda_graphs changes nothing: no layer and no update is held up by launches "
             "(host.launch plays them one by one)"
         )
+
+
+def _own_dtype(case: Case) -> Iterator[str]:
+    """That a strategy sends gradients in a dtype of its own, and what says another."""
+    strategy, precision = case.scenario.strategy, case.precision
+    name, wide = plugins.name_of(strategy), getattr(strategy, "grad_reduce_in_fp32", None)
+    asked = precision.reduce not in (None, precision.parameters) and not strategy.casts_gradients
+    if not asked or (wide and precision.reduce == "fp32"):
+        return
+    other = "; strategy.grad_reduce_in_fp32: true makes it fp32"
+    hint = other if wide is False and precision.reduce == "fp32" else ""
+    own = "fp32" if wide else "their own dtype"
+    yield f"precision.reduce changes nothing: {name} sends gradients in {own}{hint}"
 
 
 def _stays(case: Case) -> Iterator[str]:

@@ -23,6 +23,7 @@ from dpsim.predict.memory import memory_of
 from dpsim.predict.outcome import Outcome
 from dpsim.predict.point import Failed, Point, computed
 from dpsim.predict.recorded import measured_at, warnings_of
+from dpsim.predict.routing import found_of_experts
 from dpsim.predict.uncertainty import compute_range
 from dpsim.predict.unused import unused
 
@@ -81,6 +82,8 @@ def _assumed(first: Case, good: Sequence[Case], found: Level | None) -> Iterator
     """Where compute is not measured, or rests on a record."""
     if found is None and first.machine is not None and measured_at(first) is None:
         yield "not calibrated: compute is assumed, not measured; see `calibrate:`"
+        if (said := found_of_experts(first)) is not None:
+            yield said
     if found is not None and good and (said := above_peak(good[0])):
         yield said
     yield from (doubt.says for doubt in first.model.doubts)

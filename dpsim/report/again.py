@@ -42,7 +42,10 @@ def _read(path: Path) -> Mapping[str, Any]:
     found = jsonfile.loads(read_text(path, MOST))
     version = found.get("schema_version") if isinstance(found, dict) else None
     if version is None:
-        raise Refused("is no answer: what run, explain, sweep, compare and plan say as JSON is")
+        raise Refused(
+            "is no answer: what run, explain, sweep, compare and plan say as JSON is; dpsim import "
+            "tells what other files are"
+        )
     if version != SCHEMA_VERSION:
         raise Refused(f"answers of version {SCHEMA_VERSION} are shown, this one has {version!r}")
     answer: Mapping[str, Any] = found

@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from dpsim.predict.explanation import Explained, Explanation, Launched, Operation
     from dpsim.predict.point import Cost
     from dpsim.predict.prediction import Prediction
+    from dpsim.predict.symmetry import Symmetry
 
 FILES = ("explanation.json", "trace.json",
          "pipeline.png", "pipeline.svg", "arrivals.png", "arrivals.svg", "index.html")  # fmt: skip
 #: points that are printed in full
 SHOWN = 12
+#: kinds of nodes that are named beside the most frequent one
+MOST_KINDS = 4
 
 
 def print_explanation(found: Explanation, console: Console) -> None:
@@ -82,6 +85,8 @@ def _explain(found: Explained, console: Console) -> None:
         lines.append(f"Critical path (rank {found.critical_rank}): {path}")
     if found.buckets:
         lines.append(_buckets(found.buckets))
+    if found.symmetry and found.symmetry.broken:
+        lines.append(symmetry_text(found.symmetry))
     if found.compression:
         lines.append(compression_text(found.compression))
     say(console, lines)
@@ -114,6 +119,29 @@ def compression_text(found: CompressionGain) -> str:
     dense = found.break_even_density
     share = f"; beyond a density of {dense:.3g} it sends more than dense gradients" if dense else ""
     return f"{said}; {more}{share}."
+
+
+def symmetry_text(found: Symmetry) -> str:
+    """Of how many kinds nodes and links are."""
+    usual, *others = found.nodes
+    nodes, kinds = sum(kind.nodes for kind in found.nodes), len(found.nodes)
+    told = [f"{usual.nodes:,} alike", *(
+        f"{kind.nodes:,} with other {' and '.join(kind.differs)} "
+        f"({'' if kind.nodes == 1 else 'from '}node {kind.first:,}{' on' * (kind.nodes > 1)})"
+        for kind in others[:MOST_KINDS]
+    )]  # fmt: skip
+    if rest := others[MOST_KINDS:]:
+        told.append(f"{sum(kind.nodes for kind in rest):,} of {len(rest):,} other kinds")
+    said = f"{nodes:,} nodes are of {kinds:,} kinds: {', '.join(told)}." if others else (
+        f"{nodes:,} nodes are alike.")  # fmt: skip
+    links = found.links
+    if links is None:
+        return said
+    between = f", {links.between:,} of them between switches in {links.between_classes:,}"
+    return (
+        f"{said}  The {links.links:,} links of the longest collective, {links.collective}, are of "
+        f"{links.classes:,} classes{between * found.hashed}."
+    )
 
 
 def cost_columns(cost: Cost) -> Columns:

@@ -23,7 +23,7 @@ from dpsim.machines.devices import Link
 from dpsim.machines.exchange import machine_graph, write_graph
 from dpsim.machines.machine import Machine, device_names, load_machine, machine_names
 from dpsim.models import Layer, Model
-from dpsim.models.named import load_named, model_names
+from dpsim.models.named import is_config, load_config, load_named, model_names
 from dpsim.report.again import show_answer
 from dpsim.report.plugged import (
     FOLDERS,
@@ -80,9 +80,9 @@ def _printer(thing: str, console: Console, sequence_length: int | None) -> Calla
     if thing in lists:
         return partial(lists[thing], console)
     if thing.endswith(".json"):
-        return partial(show_answer, Path(thing), console)
+        return partial(_json, Path(thing), console, sequence_length)
     kinds: list[tuple[Collection[str], Callable[[], None]]] = [
-        (model_names(), partial(_model, thing, console, sequence_length)),
+        (model_names(), lambda: _model(load_named(thing, sequence_length), console)),
         (device_names(), partial(show_device, thing, console)),
         (plugins.names(PACKAGE), partial(show_schedule, thing, console)),
         *((plugins.names(one), partial(show_plugin, one, thing, console)) for one in FOLDERS),
@@ -137,7 +137,7 @@ def _models(console: Console) -> None:
     rows = [[name, f"model: {{{kind}: {name}}}"] for name, kind in kinds.items()]
     _words(console, ("model", "in a scenario"), rows)
     known = "GPT-2, BERT, Llama, Mistral, Qwen, Phi-3, Gemma or OPT"
-    _print(console, f"A config.json of {known} works too.")
+    _print(console, f"A config.json of {known} works too: dpsim show config.json.")
 
 
 def _scenarios(console: Console) -> None:
@@ -250,8 +250,15 @@ def _links(machine: Machine, nodes: int) -> list[list[str]]:
 # -- a model --------------------------------------------------------------------------------------
 
 
-def _model(name: str, console: Console, sequence_length: int | None) -> None:
-    model = load_named(name, sequence_length)
+def _json(path: Path, console: Console, sequence_length: int | None) -> None:
+    """The model of a configuration, or an answer of dpsim."""
+    if is_config(path):
+        _model(load_config(path, sequence_length), console)
+    else:
+        show_answer(path, console)
+
+
+def _model(model: Model, console: Console) -> None:
     forward = sum(layer.forward_flop for layer in model.layers)
     backward = sum(layer.backward_flop for layer in model.layers)
     kept = sum(layer.activations for layer in model.layers)

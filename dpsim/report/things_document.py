@@ -14,7 +14,8 @@ from dpsim.core.files import read_text
 from dpsim.core.places import data_folder
 from dpsim.core.record import Refused, dump
 from dpsim.machines.machine import device_names, load_device, load_machine, machine_names
-from dpsim.models.named import load_named, model_names
+from dpsim.models import Model
+from dpsim.models.named import is_config, load_config, load_named, model_names
 from dpsim.report import things
 from dpsim.report.again import MOST
 from dpsim.report.plugged import FOLDERS, about, default
@@ -41,11 +42,13 @@ def document(thing: str, sequence_length: int | None) -> Any:
     }
     if thing in lists:
         return lists[thing]()
+    if thing.endswith(".json") and is_config(Path(thing)):
+        return _model(load_config(Path(thing), sequence_length))
     if thing.endswith(".json"):
         return jsonfile.loads(read_text(Path(thing), MOST))
     kinds: list[tuple[Collection[str], Callable[[], Any]]] = [
         (machine_names(), lambda: dump(load_machine(thing, Path()))),
-        (model_names(), lambda: _model(thing, sequence_length)),
+        (model_names(), lambda: _model(load_named(thing, sequence_length))),
         (device_names(), lambda: _device(thing)),
         (plugins.names(PACKAGE), lambda: _schedule(thing)),
         *((plugins.names(one), partial(_plugin, one, thing)) for one in FOLDERS),
@@ -96,8 +99,7 @@ def _schedule(name: str) -> dict[str, Any]:
     }
 
 
-def _model(name: str, sequence_length: int | None) -> dict[str, Any]:
-    model = load_named(name, sequence_length)
+def _model(model: Model) -> dict[str, Any]:
     return {
         "name": model.name,
         "parameters": model.parameters,

@@ -20,7 +20,7 @@ from dpsim.core.files import Unreadable, text_of
 from dpsim.core.outputs import marked
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import dump_yaml, located
-from dpsim.measurements.readers import HEAD_BYTES, content
+from dpsim.measurements.readers import HEAD_BYTES, content, whole_json
 
 How = Literal["taken", "assumed", "ignored"]
 Makes = Literal["", "machine", "scenario", "model", "measurement", "trace"]
@@ -133,6 +133,7 @@ def kind_of(path: Path) -> Kind:
                 return kind
         if len(set(_SCENARIO.findall(head_text(head)))) > 1:
             raise Refused("is a scenario: dpsim run plays it")
+        whole_json(path, head)
         known = ", ".join(kind.title for kind in kinds())
         raise Refused(f"is no file that dpsim knows; it knows: {known}")
     except Refused as error:

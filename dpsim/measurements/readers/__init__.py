@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpsim.core import jsonfile, plugins
-from dpsim.core.files import Unreadable, read_bytes, text_of
+from dpsim.core.files import GZIP, Unreadable, read_bytes, text_of
 from dpsim.core.record import Refused
 from dpsim.core.yamlfile import located
 from dpsim.measurements.findings import Findings
@@ -24,7 +24,6 @@ HEAD_BYTES = 1_048_576
 MAX_BYTES = 256_000_000
 #: a gzip file may not grow by more than this; deflate itself ends at 1032 (zlib's technical notes)
 MAX_RATIO = 200
-_GZIP = b"\x1f\x8b"
 
 
 class Reader:
@@ -66,6 +65,8 @@ def read_any(path: Path) -> Findings:
     try:
         head = content(path, HEAD_BYTES)
         claiming = [reader for reader in readers() if _claims(reader, path, head)]
+        if not claiming:
+            whole_json(path, head)
         if len(claiming) != 1:
             raise Refused(_unclear(claiming))
         (reader,) = claiming
@@ -107,7 +108,7 @@ def content(path: Path, limit: int | None = None) -> bytes:
     raw = read_bytes(path, MAX_BYTES)
     if not raw:
         raise Refused("is empty")
-    if not raw.startswith(_GZIP):
+    if not raw.startswith(GZIP):
         return raw if limit is None else raw[:limit]
     return _decompressed(raw, limit)
 
@@ -145,6 +146,14 @@ def text_content(path: Path) -> str:
 def json_content(path: Path) -> Any:
     """The file as strict JSON."""
     return jsonfile.loads(text_content(path))
+
+
+def whole_json(path: Path, head: bytes) -> None:
+    """Refuse gzip or JSON that is none to its end, with the reason: cut short, nested too deeply,
+    …"""
+    content(path)
+    if opens_json(head) or head.lstrip()[:2] in (b"[[", b"[{"):
+        json_content(path)
 
 
 def opens_json(head: bytes) -> bool:

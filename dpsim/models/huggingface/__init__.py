@@ -38,6 +38,7 @@ from dpsim.models.huggingface import (
     deepseek,
     encoder_decoder,
     encoders,
+    glm,
     joint,
     rotary,
     sparse,
@@ -196,6 +197,7 @@ _FAMILIES: dict[str, Callable[[Config], Parts]] = {
     **{name: partial(sparse.sparse, family) for name, family in sparse.FAMILIES.items()},
     "dbrx": sparse.dbrx,
     **{name: partial(deepseek.deepseek, biased) for name, biased in deepseek.FAMILIES.items()},
+    "glm4_moe": glm.glm4_moe,
     "mamba2": state_space.mamba2,
     "nemotron_h": state_space.nemotron_h,
 }

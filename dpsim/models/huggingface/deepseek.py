@@ -25,6 +25,7 @@ from dpsim.models.expert_layers import Latent, Routing, experts, latent_attentio
 from dpsim.models.huggingface.config import Config
 from dpsim.models.huggingface.sparse import checked, closed, expert_tensors, gated_tensors, opened
 from dpsim.models.huggingface.tensors import Parts, linear, norm
+from dpsim.models.library_kernels import joined_kernels
 from dpsim.models.transformer_layers import Block, final_norm, head, matrix_flop, mlp
 
 #: families, and whether their routers have biases of the choice
@@ -49,9 +50,9 @@ def deepseek(biased: bool, config: Config) -> Parts:
         tensors = _attention_tensors(shape, unit)
         layers.append(_latent_layer(config, shape, unit, tensors))
         if i < dense:
-            layers.append(_dense(config, h, unit))
+            layers.append(dense_half(config, h, unit))
         else:
-            layers += _experts(routing, h, unit, wide, s, biased=biased)
+            layers += expert_half(routing, h, unit, wide, s, biased=biased)
     whole, order = closed(config, layers, h)
     if not config.ahead:
         return whole, order
@@ -61,7 +62,7 @@ def deepseek(biased: bool, config: Config) -> Parts:
         tensors = _attention_tensors(shape, unit)
         made = [_joined(h, unit, s)]
         made.append(_latent_layer(config, shape, unit, tensors))
-        made += _experts(routing, h, unit, wide, s, biased=biased)
+        made += expert_half(routing, h, unit, wide, s, biased=biased)
         whole += (*made, *_further_head(config, h, unit))
     return whole, order
 
@@ -96,6 +97,7 @@ def _joined(hidden: int, unit: str, tokens: int) -> Layer:
         replicated=kept,
         output=float(tokens * h),
         unit=unit,
+        library_kernels=joined_kernels(h, tokens),
     )
 
 
@@ -135,14 +137,15 @@ def _attention_tensors(shape: Latent, unit: str) -> tuple[Tensor, ...]:
     return tensors + norm(f"{unit}.input_layernorm", h, bias=False)
 
 
-def _dense(config: Config, hidden: int, unit: str) -> Layer:
+def dense_half(config: Config, hidden: int, unit: str) -> Layer:
+    """The feed-forward half of a block without experts."""
     wide = config.size("intermediate_size")
     tensors = gated_tensors(f"{unit}.mlp", hidden, wide)
     tensors += norm(f"{unit}.post_attention_layernorm", hidden, bias=False)
     return mlp(Block(hidden, 1, 1, 1, wide, gated=True), unit, tensors, config.tokens)
 
 
-def _experts(
+def expert_half(
     routing: Routing, hidden: int, unit: str, wide: int, tokens: int, *, biased: bool
 ) -> list[Layer]:
     """Router, shared experts if any, and experts of a block; the norm comes after the router."""

@@ -15,12 +15,16 @@ from dpsim.models.transformer_layers import Block, attention, embedding, final_n
 class Rotary:
     """What distinguishes one rotary family from Llama.
 
-    bias      "none"; "qkv" (always on q, k and v); or "option" (`attention_bias`: q, k, v and o)
+    bias      "none"; "qkv" (always on q, k and v); "option" (`attention_bias`: q, k, v and o), or
+              "qkv option" (of these q, k and v alone)
     kv        whether `num_key_value_heads` may be left out (then it is the number of heads)
     head_dim  size of a head where the file names none; 0: hidden_size / num_attention_heads
     window    blocks with a sliding window: "none", "all", "even", "late" (`use_sliding_window`,
               from block `max_window_layers` on), "named" (in `layer_types`; else the even ones), or
-              "sixth" (named, else all but every sixth, or as `sliding_window_pattern` says)
+              "fourth" or "sixth" (named, else all but every fourth or sixth, or as
+              `sliding_window_pattern` says)
+    wide      whether the norms of queries and keys span all heads
+    behind    whether the norm of a half stands behind it, not before
     """
 
     bias: str = "none"
@@ -32,8 +36,11 @@ class Rotary:
     norms: int = 1
     tied: bool = False
     window: str = "none"
+    wide: bool = False
+    behind: bool = False
 
 
+_OLMO = Rotary(bias="option", kv=True, head_norms=True, wide=True, behind=True)
 FAMILIES = {
     "llama": Rotary(bias="option", kv=True, mlp_bias=True),
     "mistral": Rotary(window="all"),
@@ -46,6 +53,8 @@ FAMILIES = {
         bias="option", head_dim=256, norms=2, head_norms=True, tied=True, window="sixth"
     ),
     "granite": Rotary(bias="option", kv=True, mlp_bias=True),
+    "olmo2": _OLMO,
+    "olmo3": replace(_OLMO, window="fourth"),
     "smollm3": Rotary(bias="option", kv=True, mlp_bias=True, tied=True, window="none"),
 }
 
@@ -89,18 +98,19 @@ def block_of(family: Rotary, config: Config) -> Block:
 
 def window(family: Rotary, config: Config, index: int) -> int:
     """Tokens that block `index` looks back at; 0 for all."""
-    if family.window == "none" or config.data.get("sliding_window") is None:
+    width = config.count("sliding_window")
+    if family.window == "none" or not width:
         return 0
-    width = config.size("sliding_window")
     if family.window == "late":
         used = config.flag("use_sliding_window", False)
         return width if used and index >= config.size("max_window_layers") else 0
     kinds = config.data.get("layer_types")
-    named = family.window in ("named", "sixth")
+    every = {"fourth": 4, "sixth": 6}.get(family.window, 0)
+    named = family.window == "named" or every
     if named and isinstance(kinds, list) and index < len(kinds):
         return width if kinds[index] == "sliding_attention" else 0
-    if family.window == "sixth":
-        every = config.size("sliding_window_pattern", default=6)
+    if every:
+        every = config.size("sliding_window_pattern", default=every)
         return width if (index + 1) % every else 0
     return 0 if family.window in ("even", "named") and index % 2 else width
 
@@ -112,7 +122,8 @@ def attention_tensors(
     h, path = block.hidden, f"{unit}.self_attn"
     query, key = block.heads * block.head_dim, block.kv_heads * block.head_dim
     option = family.bias == "option" and config.flag("attention_bias", False)
-    qkv = option or family.bias == "qkv"
+    asked = family.bias == "qkv option" and config.flag("attention_bias", False)
+    qkv = option or asked or family.bias == "qkv"
     if family.fused:
         tensors = linear(f"{path}.o_proj", h, query, bias=option)
         tensors += linear(f"{path}.qkv_proj", query + 2 * key, h, bias=qkv)
@@ -122,9 +133,11 @@ def attention_tensors(
             tensors += linear(f"{path}.{part}_proj", width, h, bias=qkv)
         tensors += linear(f"{path}.o_proj", h, query, bias=option)
     if family.head_norms:
-        for part in ("q_norm", "k_norm"):
-            tensors += norm(f"{path}.{part}", block.head_dim, bias=False)
-    names = ("input_layernorm", "post_attention_layernorm")[: family.norms]
+        sizes = (query, key) if family.wide else (block.head_dim, block.head_dim)
+        for part, size in zip(("q_norm", "k_norm"), sizes, strict=True):
+            tensors += norm(f"{path}.{part}", size, bias=False)
+    names: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+    names = names[1:] if family.behind else names[: family.norms]
     return tensors + tuple(Tensor(f"{unit}.{name}.weight", (h,)) for name in names)
 
 
@@ -139,6 +152,8 @@ def mlp_tensors(family: Rotary, config: Config, block: Block, unit: str) -> tupl
         tensors += linear(f"{path}.up_proj", f, h, bias=bias)
     tensors += linear(f"{path}.down_proj", h, f, bias=bias)
     names: tuple[str, ...] = ("post_attention_layernorm",)
+    if family.behind:
+        names = ("post_feedforward_layernorm",)
     if family.norms == 2:
         names = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
     return tensors + tuple(Tensor(f"{unit}.{name}.weight", (h,)) for name in names)

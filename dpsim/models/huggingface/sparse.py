@@ -50,7 +50,8 @@ class Sparse:
     wide: bool = False
 
 
-_QWEN3 = Rotary(bias="option", head_dim=128, head_norms=True, window="late")
+#: a head has h / a elements where the file does not say, unlike Qwen3's without experts
+_QWEN3 = Rotary(bias="option", head_norms=True, window="late")
 FAMILIES = {
     "mixtral": Sparse(Rotary(window="all"), experts="num_local_experts", width="intermediate_size"),
     "qwen2_moe": Sparse(
@@ -89,7 +90,8 @@ def sparse(family: Sparse, config: Config) -> Parts:
 
 def routing_of(family: Sparse, config: Config) -> Routing:
     """The experts of its blocks."""
-    count, chosen = config.size(family.experts), config.size(family.chosen, "experts_per_token")
+    names = dict.fromkeys((family.experts, "num_experts", "num_local_experts"))
+    count, chosen = config.size(*names), config.size(family.chosen, "experts_per_token")
     return checked(Routing(count, chosen, config.size(family.width)), family.chosen)
 
 

@@ -138,8 +138,9 @@ def _mlp(config: Config, unit: str) -> Layer:
     made = mlp(Block(h, 1, 1, 1, f), unit, tensors, config.tokens)
     whole = float(config.tokens * h)
     return replace(  # the only half of its block; its norm is of roots of squares
-        made, activations_full=whole, rms=whole, eager_kernels=None, compiled_kernels=None
-    )
+        made, activations_full=whole, rms=whole, eager_kernels=None, compiled_kernels=None,
+        library_kernels=made.compiled_kernels,
+    )  # fmt: skip
 
 
 def _moe(config: Config, unit: str) -> list[Layer]:

@@ -7,7 +7,7 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,19 +73,33 @@ class Ensemble:
         """All of them, by their first rank.  Raises SimulationError where a duration is none."""
         factors = np.array([self.request.factors(k) for k in range(len(self.casts))], dtype=float)
         self._check(factors)
-        same: dict[object, list[int]] = {}
         late = self._late()
-        for rank, (place, own) in enumerate(zip(self._places(), factors.T, strict=True)):
-            own_late = tuple(tuple(each.items()) for each in late[rank]) if late else ()
-            same.setdefault((place, own.tobytes(), own_late), []).append(rank)
         nothing: list[Lateness] = [{}] * len(self.casts)
         return [
             Player(
                 number, ranks, *self._part(ranks[0], factors[:, ranks[0]].tolist()),
                 late[ranks[0]] if late else nothing,
             )
-            for number, ranks in enumerate(same.values())
+            for number, ranks in enumerate(self._same(factors, late))
         ]  # fmt: skip
+
+    def _same(self, factors: Array, late: list[list[Lateness]]) -> Iterable[Sequence[int]]:
+        """The ranks of every player."""
+        if not late and self._one_place and np.all(factors == factors[:, :1]):
+            return [range(self.casts[0].ranks)]
+        same: dict[object, list[int]] = {}
+        for rank, (place, own) in enumerate(zip(self._places(), factors.T, strict=True)):
+            own_late = tuple(tuple(each.items()) for each in late[rank]) if late else ()
+            same.setdefault((place, own.tobytes(), own_late), []).append(rank)
+        return same.values()
+
+    @property
+    def _one_place(self) -> bool:
+        """Whether all ranks are at the same place in all things."""
+        return all(
+            len(cast.programs) == 1 and not (cast.programs[0].transfers or _parted(cast))
+            for cast in self._distinct
+        )
 
     def _late(self) -> list[list[Lateness]]:
         """For every rank and step, what is added to which operations; nothing where nothing is."""

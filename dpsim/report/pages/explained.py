@@ -11,7 +11,7 @@ from dpsim.predict.point import Failed
 from dpsim.report import figures
 from dpsim.report.arrivals import arrivals, lateness
 from dpsim.report.blame import name_of as cause_name
-from dpsim.report.explained import compression_text, condensed, cost_columns
+from dpsim.report.explained import compression_text, condensed, cost_columns, symmetry_text
 from dpsim.report.pages import (
     Chart,
     Page,
@@ -173,6 +173,8 @@ def _late(shown: Traced) -> Spec | None:
 def _lines(one: Explained) -> Iterator[str]:
     if path := condensed(one.critical_path):
         yield f"Critical path (rank {one.critical_rank}): {path}."
+    if one.symmetry and one.symmetry.broken:
+        yield symmetry_text(one.symmetry)
     if one.compression:
         yield compression_text(one.compression)
     yield (
