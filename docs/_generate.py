@@ -265,6 +265,9 @@ MEANING = {
     "Megatron.grad_reduce_in_fp32": "gradients are kept and reduced in fp32",
     "Megatron.num_distributed_optimizer_instances": "groups of consecutive ranks, each of which "
     "shares the states",
+    "Megatron.gradient_accumulation_fusion": "products of gradients add to the buffer themselves; "
+    "`false` (`--no-gradient-accumulation-fusion`, and Megatron-LM before February 2022): kernels "
+    "of their own do, after every micro-batch",
     "Megatron.pad_buckets_for_high_nccl_busbw": "buckets end at multiples of 65,536 elements too",
     "Zero.offload_optimizer": "`cpu`: optimizer states and updates are on the host",
     "Zero.pcie_bandwidth": "between a device and its host, one way, pinned memory; left out: "
@@ -286,6 +289,8 @@ MEANING = {
     "false",
     "Zero.partition_size": "stage 1: optimizer states are sharded over groups of so many "
     "consecutive ranks; left out: over all",
+    "Zero.grad_accum_dtype": "stage 1: what gradients of micro-batches are added up in "
+    "(`data_types.grad_accum_dtype`); left out: as the parameters",
     "Zero.contiguous_gradients": "gradients are copied into a buffer of the bucket's size",
     "Zero.use_multi_rank_bucket_allreduce": "true: one all-reduce per bucket; false: "
     "one reduce per rank that owns a part of it",

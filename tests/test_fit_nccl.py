@@ -99,3 +99,34 @@ def test_every_kind_has_constants_of_messages() -> None:
         for name in fit_nccl.message_names_of(kind):
             assert known[f"{kind}.{name}"].value > 0
     assert fitted_on(EVEN[0])
+
+
+ROW = {
+    "series_id": "a", "accelerator": "NVIDIA A100-SXM4-40GB", "gpus_per_node": 8, "nodes": 2,
+    "ranks": 16, "fabric": "ib", "interconnect_stated": "", "library": "NCCL 2.27.3",
+    "collective": "all_reduce", "size_bytes": 2**20, "time_us": 100.0,
+}  # fmt: skip
+
+
+def samples(folder: Path, **cells: object) -> tuple[list[fit_nccl.Fitted], dict[str, int]]:
+    """Of a table with one row."""
+    row = {**ROW, **cells}
+    path = folder / "row.csv"
+    path.write_text("\n".join(",".join(map(str, line)) for line in (row, row.values())) + "\n")
+    return fit_nccl.samples_of(read_collectives(path).rows)
+
+
+def test_a_machine_is_read_by_its_name_too_as_predictions_read_it(tmp_path: Path) -> None:
+    """A DGX A100 has eight NICs, ABCI's node has four."""
+    ((usual,), _), ((abci,), _) = (
+        samples(tmp_path, **cells) for cells in ({}, {"machine": "ABCI Compute Node (A)"})
+    )
+    assert isinstance(usual, fit_nccl.Sample)
+    assert isinstance(abci, fit_nccl.Sample)
+    assert (usual.tuning.graph.nics, abci.tuning.graph.nics) == (8, 4)
+
+
+def test_rows_of_machines_that_nobody_knows_are_not_fitted(tmp_path: Path) -> None:
+    found, refused = samples(tmp_path, accelerator="not stated", fabric="roce")
+    assert found == []
+    assert list(refused.values()) == [1]

@@ -27,6 +27,9 @@ from dpsim.play import Costs, Play, event
 #: bus bandwidth of all-reduce on GPUs 0 … k-1 of a DGX-1V [GB/s]: VIA-Research/vTrain's table
 DGX_1V = {2: 22.5, 3: 45, 4: 85, 5: 37, 6: 46, 7: 87, 8: 134}
 
+#: the same of a node with eight A100
+DGX_A100 = {2: 197, 3: 212, 4: 222, 5: 224, 6: 227, 7: 227, 8: 229}
+
 
 def machine(name: str, nodes: int = 1, **changes: Any) -> Topology:
     return load_machine(name).topology(nodes, **changes)
@@ -171,6 +174,29 @@ def test_uneven_nvlinks_have_the_measured_bandwidth(gpus: int, measured: float) 
     time = seconds(machine("dgx-1v", gpus_per_node=gpus), 2.0**30)
     bus = 2 * (gpus - 1) / gpus * 2.0**30 / time / 1e9
     assert bus == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.parametrize(("operation", "steps"), [("all_gather", 1), ("all_reduce", 2)])
+def test_the_last_step_of_a_ring_in_nvswitches_only_receives_and_takes_time(
+    operation: str, steps: int
+) -> None:
+    """So few GPUs reach less bus bandwidth than many."""
+    last = constants.numbers("nccl")["nvswitch.last"]
+    keys: dict[str, Any] = {"algorithm": "ring", "protocol": "simple"}
+    reached = {}
+    for gpus in (2, 4, 8):
+        time = seconds(machine("dgx-a100", gpus_per_node=gpus), 2.0**38, operation, **keys)
+        sent = steps * (gpus - 1)
+        reached[gpus] = sent / gpus / time * (1 + last / sent)
+    assert reached[2] == pytest.approx(reached[4], rel=1e-3)
+    assert reached[8] == pytest.approx(reached[4], rel=1e-3)
+
+
+@pytest.mark.parametrize(("gpus", "measured"), DGX_A100.items())
+def test_nvswitches_have_the_measured_bandwidth(gpus: int, measured: float) -> None:
+    time = seconds(machine("dgx-a100", gpus_per_node=gpus), 2.0**30)
+    bus = 2 * (gpus - 1) / gpus * 2.0**30 / time / 1e9
+    assert bus == pytest.approx(measured, rel=0.06)
 
 
 def test_nics_add_up() -> None:

@@ -77,7 +77,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cluster = {"machine": "dgx-a100", "gpus_per_node": site.gpus_per_node}
         return Platform((MachineReading(cluster, ("one DGX assumed",)),))
 
-    widths = _learned(any=WIDTH, latency=1.0, nodes=1.0, unmeasured=1.0)
+    widths = _learned(any=WIDTH, latency=1.0, passage=1.0, nodes=1.0, unmeasured=1.0)
     monkeypatch.setattr(model, "platform_of", known_platform)
     monkeypatch.setattr(collective_error, "shipped", lambda name: widths)
     model.topology_for.cache_clear()
@@ -648,14 +648,14 @@ def test_series_are_split_by_the_checksum_of_their_name() -> None:
 
 
 def test_an_interval_grows_with_latency_and_between_nodes() -> None:
-    """Logarithms add in quadrature: 2 by nature, 3 by latency, 5 between nodes, 7 where no machine
-    with such links was measured."""
-    found = _learned(any=2.0, latency=3.0, nodes=5.0, unmeasured=7.0)
+    """Logarithms add in quadrature: 2 by nature, 3 by latency inside a node and 4 by that between
+    nodes, 5 between them anyway, 7 where no machine with such links was measured."""
+    found = _learned(any=2.0, latency=3.0, passage=4.0, nodes=5.0, unmeasured=7.0)
     found["machines.roce"] = _constant(1.0)
     assert collective_error.interval("roce", 0.0, False, found) == pytest.approx((0.5, 2.0))
     half = math.exp(math.hypot(math.log(2.0), 0.5 * math.log(3.0)))
     assert collective_error.interval("roce", 0.5, False, found) == pytest.approx((1 / half, half))
-    all_three = math.exp(math.hypot(math.log(2.0), math.log(3.0), math.log(5.0)))
+    all_three = math.exp(math.hypot(math.log(2.0), math.log(4.0), math.log(5.0)))
     ends = collective_error.interval("roce", 1.0, True, found)
     assert ends == pytest.approx((1 / all_three, all_three))
     new = math.exp(math.hypot(math.log(2.0), math.log(7.0)))

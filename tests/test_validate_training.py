@@ -27,6 +27,7 @@ from dpsim.describe.sections import Calibrate
 from dpsim.models.architectures.transformer import Transformer
 from dpsim.predict import shortened
 from dpsim.predict.level import level
+from dpsim.predict.memory import memory_of
 from dpsim.predict.player import step_time
 
 HEAD = (
@@ -423,7 +424,7 @@ def test_a_mesh_is_read_from_its_columns(tmp_path: Path) -> None:
         ("Megatron-LM", "2021-09", True),
         ("NVIDIA NeMo Framework Release 24.04", "2024-06", True),
         ("Megatron-DeepSpeed", "2024-06", False),
-        ("nanotron (PyTorch)", "2025-01", False),
+        ("nanotron (PyTorch)", "2025-01", True),
     ],
 )
 def test_tensor_ranks_overlap_gradients_since_megatron_does(
@@ -609,7 +610,7 @@ def mesh_table(tmp_path: Path) -> Path:
 def test_a_sweep_of_meshes_is_calibrated_on_one_of_them(tmp_path: Path) -> None:
     found = validated_training(mesh_table(tmp_path))
     assert found.document["status"] == {"calibrated": 1, "predicted": len(MESHES) - 1}
-    assert found.document["all"]["median_error"] < 1e-6
+    assert found.document["all"]["median_error"] < 1e-4  # its machine's readings are mixed
     for outcome in found.outcomes[1:]:
         assert outcome.low is not None
         assert outcome.high is not None
@@ -631,6 +632,7 @@ def test_nanotron_all_reduces_in_fp32_and_with_zero_after_backward(tmp_path: Pat
         reduced = [op for op in ops if op.operation == "all_reduce" and op.bytes > 8]
         sent[one] = (sum(op.bytes for op in reduced), len(reduced))
     assert sent[zero] == (4.0 * zero.model.parameters, 1)
+    assert "gradient buffers" not in memory_of(zero).parts  # in which a bucket would be copied
     # gathered parameters are copied out one by one, of every replica: 8 ranks, 6 tensors a block
     assert zero.scenario.host.serial == pytest.approx(8 * (6 * 24 + 3) * COPY)
     assert plain.scenario.host.serial == 0.0
@@ -1044,6 +1046,15 @@ def test_attention_stored_its_scores_before_it_was_fused(
     found = point(tmp_path, **{**row, **changes})
     assert found.data["model"].get("attention") == attention
     assert any("stores its scores" in note for note in found.notes) == (attention is not None)
+
+
+def test_a_precision_that_a_configuration_has_by_default_is_told(tmp_path: Path) -> None:
+    told, open_ = (
+        row_of(tmp_path, **{**BERT, "padding": "all", "precision": text})
+        for text in ("FP8 mixed (default of the submitted configuration)", "AMP (default)")
+    )
+    assert [len(platform_of(row).readings) for row in (told, open_)] == [1, 2]
+    assert measured_case(told).data["precision"]["compute"] == "fp8"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,6 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,8 +37,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from dpsim.accuracy.collectives.figures import WHOLE
+from dpsim.accuracy.collectives.model import Question, platform_of, topology_of
 from dpsim.accuracy.collectives.table import CollectiveRow, read_collectives
-from dpsim.accuracy.platforms import bare_case, platform
 from dpsim.accuracy.scores import fitted_on
 from dpsim.backends import _nccl_messages as messages
 from dpsim.backends._nccl_graph import graph_of
@@ -50,7 +49,6 @@ from dpsim.backends.nccl import PLUGINS, version_of
 from dpsim.core import constants, plugins
 from dpsim.core.constants import Constant
 from dpsim.core.record import Refused
-from dpsim.machines.topology import Topology
 
 HEAD = """\
 Constants of the NCCL backend; written by validation/fit_nccl.py, never by hand.
@@ -58,6 +56,8 @@ What they mean together: dpsim/backends/_nccl_time.py."""
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 _VERSION = re.compile(r"\b(?:NCCL|RCCL) (\d+\.\d+(?:\.\d+)?)\b")
 SPLIT = 1 << 20
+#: how probable a row's machine must be
+LIKELY = 0.5
 #: how many rows the rows of one machine (small ones, large ones) count for, and how far machines
 #: of a kind scatter, as a sigma of the logarithm
 INDEPENDENT, SCATTER = 12, 0.3
@@ -97,6 +97,9 @@ PRIORS: dict[str, Prior] = {
     ),
     "chain": Prior(
         0.5, 0.7, "1", "share of a piece's time that each further hop of a broadcast adds"
+    ),
+    "last": Prior(
+        0.3, 0.8, "1", "what the last step of a ring, which only receives, takes of one that sends"
     ),
     "gather": Prior(
         1.0,
@@ -188,7 +191,7 @@ def samples_of(rows: Iterable[CollectiveRow]) -> tuple[list[Fitted], dict[str, i
     """Rows whose machine and operation are modelled; why the others are not, with counts."""
     found: list[Fitted] = []
     refused: dict[str, int] = defaultdict(int)
-    ordered = sorted(rows, key=lambda row: (row.ranks, row.accelerator, row.interconnect))
+    ordered = sorted(rows, key=lambda row: repr(Question.of(row).stated))  # one is kept at a time
     for row in ordered:
         if not re.match("NCCL|RCCL", row.library) or row.excluded:
             continue
@@ -205,14 +208,15 @@ def samples_of(rows: Iterable[CollectiveRow]) -> tuple[list[Fitted], dict[str, i
 def _sample(row: CollectiveRow) -> Fitted:
     if row.fabric.startswith("unknown"):
         raise Refused("the fabric is not known")
-    topology = _topology(
-        row.accelerator, row.gpus_per_node, row.nodes, row.ranks, row.fabric, row.interconnect
-    )
+    stated = Question.of(row).stated
+    if platform_of(stated).readings[0].weight < LIKELY:
+        raise Refused("the words tell of several machines, none of which is likely")
+    topology, _ = topology_of(stated)  # as predictions read it
     ranks = tuple(range(topology.ranks))
     if row.operation in messages.OPERATIONS:
         return Posted(row, messages.messages_of(row.operation, ranks, topology))
-    stated = _VERSION.search(row.library)
-    tuning = Tuning(graph_of(topology, ranks), version_of(stated[1] if stated else ""))
+    version = _VERSION.search(row.library)
+    tuning = Tuning(graph_of(topology, ranks), version_of(version[1] if version else ""))
     choices = tuning.choices(row.operation, row.size, row.algorithm or "auto", row.protocol)
     if not choices:
         raise Refused(f"{row.algorithm} {row.protocol} does not exist there")
@@ -223,24 +227,6 @@ def _sample(row: CollectiveRow) -> Fitted:
     return Sample(row, tuning, traffic, (name, protocol))
 
 
-@lru_cache(maxsize=1)
-def _topology(
-    accelerator: str, per_node: int, nodes: int, ranks: int, fabric: str, interconnect: str
-) -> Topology:
-    spread = nodes > 1
-    found = platform(
-        accelerator=accelerator,
-        gpus_per_node=per_node,
-        intra_node="" if spread else interconnect,
-        inter_node=interconnect if spread else "",
-        fabric=fabric,
-    )
-    topology = bare_case({**found.cluster, "ranks": ranks}).topology
-    if topology is None:
-        raise Refused("no machine")
-    return topology
-
-
 # -- the fit --------------------------------------------------------------------------------------
 
 
@@ -249,7 +235,7 @@ def names_of(kind: str) -> list[str]:
     shared = ["efficiency", "ll128_efficiency", "ll_efficiency", "floor", "step_ll", "step_ll128",
               "step_simple", "fill", "ring_fill", "chain"]  # fmt: skip
     if kind == "nvswitch":
-        shared += ["nvls_efficiency", "step_nvls"]
+        shared += ["last", "nvls_efficiency", "step_nvls"]
     if kind == "nvlink":
         shared.append("relay")
     if kind in OUTSIDE:
@@ -305,6 +291,9 @@ def _prior(kind: str, name: str) -> Prior:
     if name == "efficiency" and kind in SOCKETS:
         # 1460 of 1538 bytes on the wire are payload, and TCP on one's own switches gets there
         return prior._replace(centre=0.93, sigma=0.05)
+    if kind == "nvlink" and name == "efficiency":
+        # machine files have what NCCL counts of a link, 20 of 25 GB/s (src/graph/topo.h, SM70)
+        return prior._replace(centre=prior.centre * 25 / 20)
     if kind == "efa" and name in ("floor", "fill", "step_simple"):
         # one instance type is fitted, of a network whose generations differ much; the width was
         # chosen with the held-out rows of another generation in view

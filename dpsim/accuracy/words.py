@@ -286,6 +286,7 @@ class StrategyWords:
     uncompressed: Words
     beside_computing: Words
     overlapped_sums: Words
+    splits_sequences: Words
     torch_mesh: Words
     interleaved: Words
     chunks: Words

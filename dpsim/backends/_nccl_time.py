@@ -20,7 +20,8 @@ F       2 f L sqrt(X / (L + X)): hops take longer once the buffers are full, as 
         the bandwidth by which NCCL's own estimate lowers it
 
 Nor is a measurement known of switches that add (SHARP): their hops and shares are the network's,
-without c, for one stream goes on from every leaf, which none of another node's can meet.
+without c, for one stream goes on from every leaf, which none of another node's can meet; where all
+GPUs of a node exchange parts before (collnet_direct), NVSwitches are shared as in an all-to-all.
 
 The constants, with errors and what they were fitted on, are in dpsim/core/fitted/nccl.yaml; the
 program that fits them is validation/fit_nccl.py.
@@ -103,6 +104,8 @@ def predicted(
         share[graph.outside] *= (graph.nodes / 2) ** -fitted.of(graph.outside, "crowding")
     if graph.staged and graph.ranks == 2 and operation in ROOTED:
         share = {kind: 2 * reached for kind, reached in share.items()}  # one way is silent
+    last = 1.0 + _last(fitted, graph, operation, algorithm)
+    share = {kind: reached / last for kind, reached in share.items()}
     slowest = max(traffic.paces, key=lambda kind: traffic.paces[kind][0] / share[kind])
     pace, busiest = traffic.paces[slowest]
     transfer = size * pace / share[slowest]
@@ -120,6 +123,14 @@ def predicted(
     if graph.inside == "xgmi" and graph.outside:
         floor += fitted.of("xgmi", "between")
     return Time(floor, latency + fill, transfer, share, busiest)
+
+
+def _last(fitted: Constants, graph: NcclGraph, operation: str, algorithm: str) -> float:
+    """What the last step of a ring adds where it takes time, as a share of those that send."""
+    if graph.kind != "nvswitch" or algorithm != "ring" or operation in ROOTED:
+        return 0.0
+    sending = (graph.ranks - 1) * (2 if operation == "all_reduce" else 1)
+    return fitted.of(graph.kind, "last") / sending
 
 
 #: bytes of a piece, an eighth of a channel's buffer (2.30.7 src/init.cc and src/enqueue.cc)
@@ -140,6 +151,8 @@ def reached(fitted: Constants, kind: str, algorithm: str, protocol: str) -> floa
         return fitted.of(kind, f"{protocol}_efficiency")
     if family(algorithm) == "nvls" and kind == "nvswitch":
         return fitted.of(kind, "nvls_efficiency")
+    if algorithm == "collnet_direct" and kind == "nvswitch":  # parts go to all and come from all
+        return fitted.of(kind, "message_efficiency")
     return fitted.of(kind, "efficiency") * (PAT_SHARE if algorithm == "pat" else 1.0)
 
 

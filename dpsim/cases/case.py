@@ -33,7 +33,8 @@ from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
 from dpsim.models import Model
-from dpsim.models.precision import Optimizer, Precision
+from dpsim.models.precision import Optimizer, Precision, PrecisionSpec
+from dpsim.models.sums import GradientSums
 from dpsim.play import Costs, Play
 
 
@@ -72,9 +73,18 @@ class Case:
         """The model and its dtypes."""
         s = self.scenario
         rated = s.compute.efficiency is None and not self.site.devices
-        made = s.execution, s.strategy.autocasts, rated, s.strategy.fused_kernels
+        fused = s.strategy.fused_kernels
+        made = s.execution, s.strategy.autocasts, rated, fused, self._sums
         own = (s.model, s.precision, self.base, self.site.device, *made)
         return self.shared.known(ModelWork, *own)
+
+    @property
+    def _sums(self) -> GradientSums | None:
+        """How gradients of micro-batches are added up."""
+        s = self.scenario
+        piped = s.parallel.pipeline > 1
+        found = s.strategy.sums(s.precision or PrecisionSpec(), piped=piped)
+        return found and found._replace(repeated=s.batch.accumulation > 1)
 
     @cached_property
     def pace(self) -> Pace:

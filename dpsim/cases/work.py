@@ -35,6 +35,8 @@ from dpsim.models.eight_bits import PRODUCTS_SHARE
 from dpsim.models.execution import NARROW, PRODUCTS, Execution, executed, floor_of, knows
 from dpsim.models.precision import Precision, PrecisionSpec
 from dpsim.models.section import load
+from dpsim.models.sums import GradientSums
+from dpsim.models.sums import added as added_up
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class ModelWork:
     """A scenario's model section `spec` and its precision, on the machine's `device`, with kernels
     that are made and issued as `execution` says; `autocasts`: where parameters are wider than what
     is computed in, that is autocast's doing; `rated`: no share of the peak is given, and all
-    devices are that one; `fused`: the strategy's framework brings a hand-tuned library."""
+    devices are that one; `fused`: the strategy's framework brings a hand-tuned library; `sums`: how
+    gradients of micro-batches are added up."""
 
     spec: Any
     given: PrecisionSpec | None
@@ -71,6 +74,7 @@ class ModelWork:
     autocasts: bool = True
     rated: bool = False
     fused: bool = False
+    sums: GradientSums | None = None
 
     @cached_property
     def model(self) -> Model:
@@ -82,10 +86,11 @@ class ModelWork:
         own = self._precision(model)
         kind: Any = getattr(self.spec, "attention", "flash")
         cast = self.autocasts and own.parameters == "fp32" and own.compute in ("bf16", "fp16")
-        return executed(
+        made = executed(
             model, self.execution, kind, self.device, own.compute,
             autocast=cast, rated=self.rated, fused=self.fused,
         )  # fmt: skip
+        return added_up(made, self.sums, own.parameters)
 
     def times(
         self,

@@ -119,6 +119,8 @@ class Layer:
     saved         which of `activations` are there for the gradients of weights alone
     once          elements that its forward moves once a micro-batch, whatever the samples
     cast_weights  elements that kernels move once a micro-batch in either pass, whatever the samples
+    adding        bytes per trained parameter that backward moves, once a micro-batch, to add
+                  gradients to those of the micro-batches before (`dpsim.models.sums`)
     scratch       elements that its forward has beside all else, whatever the samples
     detached      no gradient reaches it: its backward does not run (`frozen`)
     backward_kernels   device kernels launched in backward; None: twice `kernels`
@@ -127,8 +129,9 @@ class Layer:
     routed        elements per sample that are sent to one expert, where all were (tokens x width);
                   to `chosen` ones go so many times as much, and as much comes back
     routed_bytes  bytes per sample sent to all chosen experts, where stated; it replaces `routed`
-    eager_kernels, compiled_kernels   its kernels run one by one by torch, and as a compiler leaves
-                  them; None: not counted so
+    eager_kernels, compiled_kernels, nanotron_kernels   its kernels run one by one by torch, as a
+                  compiler leaves them, and run one by one as nanotron writes them; None: not
+                  counted so
     library_kernels   what a hand-tuned library's move, where these are no compiler's
     pairs         FLOP of `forward_flop` that attention over pairs of tokens takes; backward's are
                   twice as many
@@ -180,6 +183,7 @@ class Layer:
     saved: tuple[WeightInput, ...] = ()
     once: float = 0.0
     cast_weights: float = 0.0
+    adding: float = 0.0
     scratch: float = 0.0
     detached: bool = False
     backward_kernels: Annotated[int, Check(0, 10**9)] | None = None
@@ -189,6 +193,7 @@ class Layer:
     routed_bytes: float | None = None
     eager_kernels: Kernels | None = None
     compiled_kernels: Kernels | None = None
+    nanotron_kernels: Kernels | None = None
     library_kernels: Kernels | None = None
     pairs: float = 0.0
     streamed: Streamed | None = None

@@ -219,6 +219,14 @@ class Roofline:
         """What reading or writing so many elements of the dtype takes [s]."""
         return elements * working_bytes(self.dtype) / self.device.memory_bandwidth
 
+    def adding(self, layer: Layer) -> float:
+        """Elements that backward moves to add a layer's gradients to those before."""
+        return layer.adding * layer.trained / working_bytes(self.dtype)
+
+    def seconds_adding(self, layer: Layer) -> float:
+        """What that takes [s]."""
+        return self.moving(self.adding(layer)) / STREAMED
+
     def unpacking(self, layer: Layer) -> float:
         """What one pass takes to unpack the quantised matrices of a layer [s]: they are read, and
         written in the dtype, by kernels of their own before each product."""
@@ -262,7 +270,7 @@ def _at_once(layer: Layer, roofline: Roofline, samples: float) -> tuple[float, f
     flop = layer.backward_flop * samples + share * padded
     moved = layer.backward_bytes * samples
     backward, _ = roofline.bound(flop, moved, touched, layer.launched_backward, 2 * pairs)
-    return forward, backward + unpacked, bound
+    return forward, backward + unpacked + roofline.seconds_adding(layer), bound
 
 
 def _narrowed(
@@ -311,7 +319,7 @@ def _one_by_one(
         2 * pairs + (layer.backward_flop * samples - 2 * pairs) * longer[1] + share * padded,
         2 * pairs, pace[1],
         layer.backward_bytes * samples,
-        streamed.backward * samples + layer.cast_weights, apart,
+        streamed.backward * samples + layer.cast_weights + roofline.adding(layer), apart,
     )  # fmt: skip
     touched = layer.parameters + layer.trained
     backward, _ = roofline.one_by_one(back, touched, layer.launched_backward)
@@ -340,6 +348,14 @@ def _layer_time(
         forward, backward, bound = _rooflined(layer, roofline, samples, table)
     if layer.detached:
         return LayerTime(forward, 0.0, bound, 0.0)
+    return _with_again(layer, roofline, samples, recompute, LayerTime(forward, backward, bound))
+
+
+def _with_again(
+    layer: Layer, roofline: Roofline | None, samples: float, recompute: Recompute, own: LayerTime
+) -> LayerTime:
+    """`own` with what backward computes again, and the share of it all that is for weights."""
+    forward, backward = own.forward, own.backward
     again = forward if done_again(layer, recompute) else 0.0
     if recompute == "selective" and roofline is not None and layer.again_kernels:
         flop, moved = layer.again_flop * samples, layer.again_bytes * samples
@@ -349,8 +365,11 @@ def _layer_time(
         again, _ = roofline.bound(flop, moved, layer.parameters, layer.kernels)
         streamed = layer.streamed.forward if layer.streamed else 0.0
         again += roofline.moving(streamed * samples) / STREAMED
-    share = layer.weight_share * backward / (backward + again) if again else layer.weight_share
-    return LayerTime(forward, backward + again, bound, share)
+    adding = roofline.seconds_adding(layer) if roofline is not None and layer.adding else 0.0
+    share = layer.weight_share
+    if again or adding:
+        share = (share * (backward - adding) + adding) / (backward + again)
+    return LayerTime(forward, backward + again, own.bound, share)
 
 
 #: bytes read and written per parameter by one update in fp32: (p, g) -> p; (p, g, m) -> (p, m);

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
 from dpsim.core.record import Flag, Refused, record
 from dpsim.machines.devices import Device
@@ -58,12 +59,26 @@ class Execution:
                  hand-tuned library, which move as much as compiled ones; where products were not
                  measured (before Ampere, in 32 bit) and with compute.efficiency one share of the
                  peak for all that a layer does.  Transformers only
+    code         whose code torch runs one by one, with compile: false; huggingface/nanotron's Llama
+                 has norms and rotary positions in one kernel each, copies between layouts, and a
+                 loss in 32 bit
     cuda_graphs  a step is captured once and replayed: the host issues it as a whole, and a kernel
                  takes 1.3 us at least
     """
 
     compile: Flag | None = None
+    code: Literal["transformers", "nanotron"] = "transformers"
     cuda_graphs: Flag = False
+
+    def __post_init__(self) -> None:
+        if self.code != "transformers" and self.compile is not False:
+            raise Refused("goes with compile: false, operations one by one", ("code",))
+
+    def list_of(self, layer: Layer) -> Kernels | None:
+        """The kernels of `layer` that are run so; None: not counted."""
+        if self.code == "nanotron":
+            return layer.nanotron_kernels
+        return layer.compiled_kernels if self.compile else layer.eager_kernels
 
     @property
     def kernelwise(self) -> bool:
@@ -107,19 +122,21 @@ def executed(
             ("execution", "compile"),
         )
     pace = _pace(kind, device.generation if device else "other")
-    compiled = bool(execution.compile)
-    _accept_lists(model, compiled=compiled, autocast=autocast)
-    layers = (_layer(layer, pace, compiled=compiled, autocast=autocast) for layer in model.layers)
+    _accept_lists(model, execution, autocast=autocast)
+    layers = (_layer(layer, pace, execution, autocast=autocast) for layer in model.layers)
     return replace(model, layers=tuple(layers))
 
 
-def _accept_lists(model: Model, *, compiled: bool, autocast: bool) -> None:
+def _accept_lists(model: Model, execution: Execution, *, autocast: bool) -> None:
     """Refuse models of which some layers of blocks have no list of kernels run so; what stands
     outside blocks is counted by its rules."""
-    where = ("execution", "compile")
+    where, compiled = ("execution", "compile"), bool(execution.compile)
     blocks = [layer for layer in model.layers if layer.unit]
-    lists = [layer.compiled_kernels if compiled else layer.eager_kernels for layer in blocks]
+    lists = [execution.list_of(layer) for layer in blocks]
     lacking = _kinds(one for one, counted in zip(blocks, lists, strict=True) if counted is None)
+    if lacking and execution.code == "nanotron":
+        message = f"nanotron has no {lacking} as {model.name} has; leave it out"
+        raise Refused(message, ("execution", "code"))
     if lacking:
         how = "compiled" if compiled else "run one by one"
         eagerly = compiled and all(layer.eager_kernels is not None for layer in blocks)
@@ -206,10 +223,10 @@ def _pace(kind: str, generation: str) -> tuple[float, float] | None:
 
 
 def _layer(
-    layer: Layer, pace: tuple[float, float] | None, *, compiled: bool, autocast: bool
+    layer: Layer, pace: tuple[float, float] | None, execution: Execution, *, autocast: bool
 ) -> Layer:
     """`layer` kernel by kernel; as it is where its kernels are not counted so."""
-    counted = layer.compiled_kernels if compiled else layer.eager_kernels
+    counted = execution.list_of(layer)
     return _counted(layer, (counted and counted.autocast if autocast else None) or counted, pace)
 
 

@@ -70,11 +70,10 @@ d the size of one head, f the width of the feed-forward part, V the vocabulary.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from dpsim.core.lean import dataclass
-from dpsim.models import AttentionWork, Layer, Tensor, WeightInput
-from dpsim.models.kernel_counts import Habits, attention_kernels, loss_kernels, mlp_kernels
+from dpsim.models import AttentionWork, Layer, Tensor, WeightInput, kernel_lists
+from dpsim.models.kernel_counts import Habits
 
 #: how families call the weight of the product that ends a half
 _LAST = re.compile(r"(^|\.)(o_proj|out_proj|c_proj|output\.dense|down_proj|fc2)\.weight$")
@@ -185,7 +184,7 @@ def attention(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int)
         saved=(WeightInput(tokens * h, _products(tensors, last=False), whole=True),),
         attended=b.attended(tokens, scores / flop),
         pairs=scores,
-        **_lists(b, tensors, tokens, tokens),
+        **kernel_lists.of_attention(b.habits(tokens), tensors, tokens, wide=b.wide),
     )
 
 
@@ -227,7 +226,7 @@ def cross_attention(
         unit=unit,
         attended=AttentionWork(tokens * query, 2 * memory * key, crossed=True),
         pairs=4.0 * query * tokens * memory,
-        **_lists(b, tensors, tokens, memory),
+        **kernel_lists.of_attention(b.habits(memory), tensors, tokens, wide=b.wide),
     )
 
 
@@ -267,18 +266,8 @@ def mlp(block: Block, unit: str, tensors: tuple[Tensor, ...], tokens: int) -> La
             WeightInput(tokens * h, _products(tensors, last=False), whole=True),
             WeightInput(tokens * f, _products(tensors, last=True)),
         ),
-        eager_kernels=mlp_kernels(b.habits(0), tensors, tokens, compiled=False),
-        compiled_kernels=mlp_kernels(b.habits(0), tensors, tokens, compiled=True),
+        **kernel_lists.of_feed_forward(b.habits(0), tensors, tokens),
     )
-
-
-def _lists(block: Block, tensors: tuple[Tensor, ...], tokens: int, keys: int) -> dict[str, Any]:
-    """The kernels of an attention half whose tokens look at `keys` keys, either way."""
-    own, wide = block.habits(keys), block.wide
-    return {
-        "eager_kernels": attention_kernels(own, tensors, tokens, wide=wide, compiled=False),
-        "compiled_kernels": attention_kernels(own, tensors, tokens, wide=wide, compiled=True),
-    }
 
 
 def _products(tensors: tuple[Tensor, ...], *, last: bool) -> tuple[str, ...]:
@@ -375,8 +364,7 @@ def head(name: str, width: int, vocabulary: int, tokens: int, *, tied: str | Non
         output=tokens * vocabulary,
         tied=tied,
         saved=() if tied else (WeightInput(tokens * width, (f"{name}.weight",), whole=True),),
-        eager_kernels=loss_kernels(width, vocabulary, tokens, compiled=False),
-        compiled_kernels=loss_kernels(width, vocabulary, tokens, compiled=True),
+        **kernel_lists.of_loss(width, vocabulary, tokens),
     )
 
 

@@ -2,11 +2,11 @@
 
 What is missed on a machine that no constant was fitted on grows with the share of the time that is
 latency, and is larger between nodes: nominal bandwidths are known, what libraries, hosts and
-switches add to a message is not.  It is largest on kinds of link of which nobody measured a
-machine.  Four widths a side, whose logarithms add in quadrature, are in
-``dpsim/core/fitted/collective_error.yaml``, with the machines that were measured of each kind;
-``validation/left_out.py`` writes them.  Widths by kind of link and by operation did worse on
-machines left out, for each rests on few machines.
+switches add to a message is not; inside nodes and between them it differs.  It is largest on kinds
+of link of which nobody measured a machine.  Five widths a side, whose logarithms add in quadrature,
+are in ``dpsim/core/fitted/collective_error.yaml``, with the machines that were measured of each
+kind; ``validation/left_out.py`` writes them.  Widths by kind of link, by operation and for TCP
+apart did worse on machines left out, for each rests on few machines.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def interval(
     """
     known = shipped(NAME) if constants is None else constants
     unmeasured = float(f"{_MACHINES}.{kind}" not in known)
-    shares = {"any": 1.0, "latency": latency, "nodes": float(apart), "unmeasured": unmeasured}
+    shares = {"any": 1.0, "nodes": float(apart), "unmeasured": unmeasured}
+    shares |= {"latency": latency * (not apart), "passage": latency * apart}
     return 1.0 / _factor(known, shares, "fast"), _factor(known, shares, "slow")
 
 

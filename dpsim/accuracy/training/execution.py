@@ -43,7 +43,9 @@ def executed(
         found["model"] = {**model.data, **keys}
         break
     made = next(told(words.execution, row.text("strategy_detail").lower(), row.text), None)
-    if made and "huggingface" in model.data:
+    own = made and "code" in made[0]  # a framework's own models, by their shapes
+    known = model.data.get("family") == "llama" if own else "huggingface" in model.data
+    if made and known:
         notes += made[1]
         found["execution"] = made[0]
     return found

@@ -143,7 +143,7 @@ def mesh_of(row: TrainingRow) -> RowMesh:
         raise Refused(f"{shown} is {ranks}, which is not the row's {row.gpus} GPUs")
     said = f"{row.text('framework')} {row.text('strategy_detail')}".lower()
     cut = bool(words.torch_mesh.search(said))
-    sequence = bool(beside) or cut
+    sequence = bool(beside) or cut or bool(words.splits_sequences.search(said))
     own = RowMesh(tensor, pipeline, replicas, corrected, context)
     split = cut and pipeline > 1
     over = words.overlapped_sums.search(_framework(row)) and date_of(row) >= _OVERLAPPED

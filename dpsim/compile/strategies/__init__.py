@@ -27,6 +27,8 @@ from dpsim.compile.strategies._answers import check_answers
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 from dpsim.models import Model
+from dpsim.models.precision import PrecisionSpec
+from dpsim.models.sums import GradientSums
 
 __all__ = [
     "TORCH", "Beside", "Exchange", "ExchangeStep", "Folded", "Issue", "Job", "Leg", "Lighter",
@@ -117,8 +119,7 @@ class Strategy:
         return Folded()
 
     def rounds(self, job: Job) -> Rhythm | None:
-        """The round of which the program of the steady state is the mean step; None: there is
-        none."""
+        """The round of which the steady state's program is the mean step; None: there is none."""
         return None
 
     def expert_groups(self, job: Job) -> dict[str, Partition]:
@@ -207,19 +208,16 @@ class Strategy:
     # -- memory -------------------------------------------------------------------------------
 
     def memory(self, job: Job) -> dict[str, float]:
-        """Parameters, gradients, optimizer states and buffers on one device [B], by name, each at
-        its largest."""
+        """Parameters, gradients, states and buffers of a device [B], by name, at their largest."""
         raise NotImplementedError
 
     def held(self, job: Job) -> Held:
-        """The same in the course of a step; at their largest throughout where that is not known
-        better."""
+        """The same in the course of a step; at their largest where no more is known."""
         return constant(self.memory(job))
 
     @property
     def fused_kernels(self) -> bool:
-        """Whether the system brings fused kernels of its own for a transformer's layers; those of
-        torch's modules one by one keep more."""
+        """Whether it has fused kernels for a transformer's layers; torch's own keep more."""
         return False
 
     @property
@@ -249,8 +247,7 @@ class Strategy:
         return False
 
     def lighter(self, *, split: bool) -> Iterator[Lighter]:
-        """Ways to keep less on a device, the mildest of a kind first; `split`: layers are split
-        over ranks."""
+        """Ways to keep less, the mildest of a kind first; `split`: ranks share layers."""
         yield from ()
 
     def changed(self, what: str, cost: str = "", **knobs: Any) -> Iterator[Lighter]:
@@ -313,6 +310,11 @@ class Strategy:
         """Whether layers compute in 16 bit with parameters of 32 by autocast, product by product;
         else whole modules are cast."""
         return not (self.casts_gradients or self.fused_kernels)
+
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
+        """How whole gradients of micro-batches are added up, by kernels of their own; None: they
+        are not.  `piped`: on the stages of a pipeline."""
+        return GradientSums()
 
     @property
     def own_launches(self) -> bool:

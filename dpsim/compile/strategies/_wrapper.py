@@ -16,6 +16,8 @@ from dpsim.compile.strategies import Beside, Folded, Rhythm, Strategy
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 from dpsim.models import Model
+from dpsim.models.precision import PrecisionSpec
+from dpsim.models.sums import GradientSums
 
 #: the kind of a strategy, and settings of it
 Preset = tuple[str, dict[str, Any]]
@@ -130,6 +132,9 @@ class Wrapper(Strategy):
     @property
     def casts_gradients(self) -> bool:
         return self.inner.casts_gradients
+
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
+        return self.inner.sums(precision, piped=piped)
 
     @property
     def own_launches(self) -> bool:

@@ -58,7 +58,9 @@ def _shipped(knobs: Zero, job: Job, parts: dict[str, float]) -> dict[str, float]
     trained = [one for i in range(len(job.model.layers)) for one in job.trained(i)]
     sizes = [(DTYPE_BYTES[dtype], elements) for dtype, elements in trained]
     found = {}
-    fp32 = sum(4.0 * count / knobs.shards(job.ranks) for width, count in sizes if width < 4)
+    summed_whole = knobs.grad_accum_dtype is not None
+    shards = 1 if summed_whole else knobs.shards(job.ranks)  # BF16_Optimizer's sums are whole
+    fp32 = sum(4.0 * count / shards for width, count in sizes if width < 4)
     if knobs.stage == 3:
         narrow = sum(width * count / job.ranks for width, count in sizes if width < 4)
         found["gradients"] = parts["gradients"] - narrow + fp32

@@ -40,6 +40,8 @@ def check(knobs: Zero) -> None:
         raise Refused(f"{where} has no such setting; only DeepSpeed's stage 3 has", (given[0],))
     if knobs.partition_size is not None and (knobs.stage != 1 or not knobs.as_shipped):
         raise Refused("only stage 1 as shipped shards over groups of ranks", ("partition_size",))
+    if knobs.grad_accum_dtype is not None and (knobs.stage != 1 or not knobs.as_shipped):
+        raise Refused("only stage 1 as shipped adds up whole gradients", ("grad_accum_dtype",))
     if knobs.overlap_comm is False and not knobs.as_shipped:
         raise Refused("the paper overlaps reductions with backward", ("overlap_comm",))
     _check_plus(knobs)

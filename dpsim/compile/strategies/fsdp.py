@@ -43,6 +43,8 @@ from dpsim.compile.strategies._units import Sharers, WrappedUnit, hybrid, shards
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.models import Model, Tensor
+from dpsim.models.precision import PrecisionSpec
+from dpsim.models.sums import GradientSums, of_gathered
 
 #: since this version reduce_dtype=None means the parameters' own dtype, before it the compute
 #: dtype (_fsdp_api.py)
@@ -246,6 +248,9 @@ class Fsdp(Strategy):
         if not split:
             yield from self.offloading(3)
 
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
+        return of_gathered(precision) if piped or self.no_sync else None
+
     @property
     def casts_gradients(self) -> bool:
         return True
@@ -294,9 +299,8 @@ class Fsdp(Strategy):
         return sum(sizes[:2]) + (sum(sizes) / fewer if fewer < shards else 0.0)
 
     def _gradients(self, job: Job, groups: tuple[Group, ...]) -> float:
-        """Unsharded gradients: all of them while micro-batches accumulate, and on the stages of a
-        pipeline, in the wider of the compute and the reduce dtype; else the root's and those of the
-        largest group."""
+        """Unsharded gradients: all of them while micro-batches accumulate, and on stages, in the
+        wider of the compute and the reduce dtype; else the root's and the largest group's."""
         if job.stages > 1 or (job.micro_batches > 1 and self.no_sync):
             return sum(max(g.gradient, g.reduce) for g in groups)
         root = sum(g.gradient for g in groups if g.root)

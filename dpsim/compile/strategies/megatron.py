@@ -36,6 +36,8 @@ from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
+from dpsim.models.precision import PrecisionSpec
+from dpsim.models.sums import GradientSums
 
 #: distributed_data_parallel.py: default bucket_size in elements
 LEAST_BUCKET, PER_RANK = 40_000_000, 1_000_000
@@ -68,6 +70,7 @@ class Megatron(Strategy):
     grad_reduce_in_fp32: Flag = False
     num_distributed_optimizer_instances: Count = 1
     pad_buckets_for_high_nccl_busbw: Flag = False
+    gradient_accumulation_fusion: Flag = True
 
     def __post_init__(self) -> None:
         needs = {
@@ -107,6 +110,12 @@ class Megatron(Strategy):
         if not self.overlap_grad_reduce or stage > 0:
             return None
         return self.bucket_size or max(LEAST_BUCKET, PER_RANK * ranks)
+
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
+        """Products add to the buffer themselves, unless told not to."""
+        if self.gradient_accumulation_fusion:
+            return None
+        return GradientSums(total="fp32" if self.grad_reduce_in_fp32 else "", zeroed=True)
 
     def gradient_dtype(self, dtype: str) -> str:
         return "fp32" if self.grad_reduce_in_fp32 else dtype

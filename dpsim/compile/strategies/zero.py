@@ -55,6 +55,8 @@ from dpsim.compile.strategies._zero_settings import STAGE_3, check
 from dpsim.compile.strategies._zero_step import SECONDARY, SELF, ZeroStep
 from dpsim.core import units
 from dpsim.core.record import Count, Flag, Refused, record
+from dpsim.models.precision import PrecisionSpec
+from dpsim.models.sums import GradientSums
 
 BUCKET = 500_000_000  # elements; config.py, reduce_bucket_size
 PREFETCH = 50_000_000  # elements; config.py, stage3_prefetch_bucket_size
@@ -69,9 +71,10 @@ class Zero(Strategy):
 
     `overlap_comm` left out is true for stage 3 and false otherwise, as in DeepSpeed.
     `partition_size` shards the optimizer states of stage 1 over groups of so many ranks
-    (InternEvo's `zero1`).  `pcie_bandwidth` (of a device, one way) and `host_memory_bandwidth` (of
-    a node, for all of its ranks) say what offloading costs; `local_world_size`, the ranks of a
-    node, where quantised gradients are exchanged first.
+    (InternEvo's `zero1`).  `grad_accum_dtype: fp32` adds up gradients of 16 bit in fp32
+    (`data_types`; DeepSpeed's BF16_Optimizer).  `pcie_bandwidth` (of a device, one way) and
+    `host_memory_bandwidth` (of a node, for all of its ranks) say what offloading costs;
+    `local_world_size`, the ranks of a node, where quantised gradients are exchanged first.
     """
 
     sharded = True
@@ -89,6 +92,7 @@ class Zero(Strategy):
     stage3_param_persistence_threshold: Elements | None = None
     stage3_max_live_parameters: Elements | None = None
     stage3_max_reuse_distance: Elements | None = None
+    grad_accum_dtype: Literal["fp32"] | None = None
     offload_optimizer: Literal["none", "cpu"] = "none"
     pcie_bandwidth: units.BytesPerSecond | None = None
     host_memory_bandwidth: units.BytesPerSecond | None = None
@@ -214,6 +218,11 @@ class Zero(Strategy):
         return Exchange(  # one stream, or calls that block: of experts and all else in turn
             found.messages(), COMM, found.copies(), gathers=gathers, shards=shards, in_turn=True
         )
+
+    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
+        """Stages 2 and 3, and the paper's, add what they have reduced."""
+        wide = self.grad_accum_dtype or ""
+        return GradientSums(total=wide, zeroed=bool(wide)) if self.stage == 1 else None
 
     def accept_compression(self, compression: Compression) -> None:
         """What DeepSpeed calls communication_data_type."""

@@ -23,6 +23,7 @@ _FLAGS = {
     "accumulate_allreduce_grads_in_fp32": "strategy.grad_reduce_in_fp32",
     "sequence_parallel": "parallel.sequence_parallel",
 }
+_UNFUSED = "no_gradient_accumulation_fusion"
 _NUMBERS = {
     "tensor_model_parallel_size": "parallel.tensor",
     "pipeline_model_parallel_size": "parallel.pipeline",
@@ -77,6 +78,9 @@ def _strategy(started: Started) -> None:
             draft.ignore(_spelt(started, name), why, started.where(name))
         else:
             draft.take(path, True, _spelt(started, name), started.where(name))
+    if started.flag((_UNFUSED,)):
+        path = "strategy.gradient_accumulation_fusion"
+        draft.take(path, False, _spelt(started, _UNFUSED), started.where(_UNFUSED))
 
 
 def _mesh(started: Started) -> None:

@@ -26,6 +26,8 @@ _OLDER = {"cpu_offload": "offload_optimizer", "prefetch_bucket_size": "stage3_pr
           "param_persistence_threshold": "stage3_param_persistence_threshold",
           "max_live_parameters": "stage3_max_live_parameters",
           "max_reuse_distance": "stage3_max_reuse_distance"}  # fmt: skip
+#: DeepSpeed's words for 32 bit: deepspeed/runtime/config.py, DtypeEnum
+_WIDE = ("fp32", "float32", "float", "torch.float32")
 _NO_TIME = "changes no step's time"
 _IGNORED = {
     "allgather_bucket_size": "gathers are those that DeepSpeed's partitions make",
@@ -84,11 +86,13 @@ _COMPRESSED = {
 def fill(draft: Draft, data: Mapping[str, Any], where: Where) -> None:
     """What a DeepSpeed configuration says, into `draft`."""
     _strategy(draft, section(data, "zero_optimization"), where)
+    _sums(draft, section(data, "data_types"), where)
     _batch(draft, data, where)
     _precision(draft, data, where)
     _optimizer(draft, section(data, "optimizer"), where)
-    done = {"zero_optimization", "optimizer", "fp16", "bf16", "bfloat16", "amp", "train_batch_size",
-            "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"}  # fmt: skip
+    done = {"zero_optimization", "optimizer", "fp16", "bf16", "bfloat16", "amp", "data_types",
+            "train_batch_size", "train_micro_batch_size_per_gpu",
+            "gradient_accumulation_steps"}  # fmt: skip
     for key in data:
         line = where(str(key))
         if key in done:
@@ -153,6 +157,20 @@ def _offload(draft: Draft, name: str, value: Any, line: int, at: str) -> None:
     else:
         draft.find(f"offload_optimizer: {device} is not modelled; cpu is taken in its place")
         draft.assume(f"{at}.offload_optimizer", "cpu", f"{name}: {device} is not modelled", line)
+
+
+def _sums(draft: Draft, types: Mapping[str, Any], where: Where) -> None:
+    """What gradients of micro-batches are added up in, and what else the section says."""
+    for key, value in types.items():
+        line, said = where(str(key), "data_types"), f"data_types.{key}: {str(value)[:60]}"
+        if key != "grad_accum_dtype" or value is None:
+            draft.ignore(said, "no key that dpsim knows", line)
+        elif str(value).lower() not in _WIDE:
+            draft.ignore(said, "gradients are added up as wide as parameters", line)
+        elif draft.get("strategy.stage") == 1:
+            draft.take("strategy.grad_accum_dtype", "fp32", said, line)
+        else:
+            draft.ignore(said, "only stage 1 adds up whole gradients", line)
 
 
 def _batch(draft: Draft, data: Mapping[str, Any], where: Where) -> None:

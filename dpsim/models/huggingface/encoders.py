@@ -245,5 +245,6 @@ def _relative(layer: Layer, flop: float, gathered: float) -> Layer:
         backward_bytes=layer.backward_bytes + 10 * gathered,
         kernels=layer.kernels + 4,
         eager_kernels=None,
+        nanotron_kernels=None,
         compiled_kernels=None,
     )

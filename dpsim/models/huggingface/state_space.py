@@ -139,7 +139,7 @@ def _mlp(config: Config, unit: str) -> Layer:
     whole = float(config.tokens * h)
     return replace(  # the only half of its block; its norm is of roots of squares
         made, activations_full=whole, rms=whole, eager_kernels=None, compiled_kernels=None,
-        library_kernels=made.compiled_kernels,
+        library_kernels=made.compiled_kernels, nanotron_kernels=None,
     )  # fmt: skip
 
 
