@@ -154,7 +154,7 @@ def test_the_same_global_batch_in_other_micro_batches_was_not_measured() -> None
     [
         (Adjustment(between=10.0), "wrong_nic"),
         (Adjustment(between=3.4), "shared_link"),
-        (Adjustment(inside=10.0), "p2p_off"),
+        (Adjustment(inside=15.0), "p2p_off"),
         (Adjustment(between=0.3), "faster_than_link"),
     ],
 )

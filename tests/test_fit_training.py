@@ -65,10 +65,10 @@ def test_a_score_is_the_width_and_twenty_times_what_lies_outside() -> None:
 
 
 def test_each_way_in_which_a_level_is_known_is_a_cause() -> None:
-    rows = [{"level_kind": kind} for kind in ("kernels", "sequences", "kernels", "other")]
+    rows = [{"level_kind": kind} for kind in ("kernels", "shares", "kernels", "shares")]
     causes = _fit_intervals.uncalibrated(rows)
     assert list(causes["kernels"].above) == [1.0, 0.0, 1.0, 0.0]
-    assert list(causes["sequences"].below) == [0.0, 1.0, 0.0, 0.0]
+    assert list(causes["shares"].below) == [0.0, 1.0, 0.0, 1.0]
     assert sum(cause.above for cause in causes.values()) == pytest.approx([1.0] * 4)
 
 

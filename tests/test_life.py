@@ -25,7 +25,7 @@ from dpsim.life.history import life_of
 from dpsim.life.recoveries import Outage, Repair, Setting, Spares
 from dpsim.life.recoveries.torchft import TorchFt
 from dpsim.life.saving import Saving, daly, expected, young
-from dpsim.predict.lived import in_time
+from dpsim.predict.lived import chances, in_time
 from dpsim.predict.point import Point
 from dpsim.predict.prediction import Prediction, predict
 from dpsim.report.sentences import sentences
@@ -338,10 +338,19 @@ def test_the_same_seed_gives_the_same_runs_and_another_one_others() -> None:
     assert of(seed=1).points[0]["time_to_train_s"] != of().points[0]["time_to_train_s"]
 
 
+def test_a_checkpoint_of_torchs_adam_on_16_bit_is_6_bytes_a_parameter() -> None:
+    """2 of weights, 4 of states, which are as wide: torch keeps no copy of its own."""
+    saved = of(
+        precision={"parameters": "bf16"}, optimizer={"kind": "adam"},
+        checkpoint={"every": {"steps": 500}, "write": "1 MB/s"},
+    ).points[0]["checkpoints"]  # fmt: skip
+    assert saved["bytes"] == 6e6
+
+
 def test_a_checkpoint_of_mixed_precision_adam_is_14_bytes_a_parameter() -> None:
     """2 of weights, 4 of their copies, 8 of states: 14 MB at 1 MB/s are 14 s."""
     saved = of(
-        precision={"parameters": "bf16"}, optimizer={"kind": "adam"},
+        precision={"parameters": "bf16"}, optimizer={"kind": "adam", "master_weights": True},
         checkpoint={"every": {"steps": 500}, "write": "1 MB/s", "read": "2 MB/s"},
     ).points[0]["checkpoints"]  # fmt: skip
     assert saved["bytes"] == 14e6
@@ -450,6 +459,7 @@ def test_a_picture_shows_where_time_goes_and_how_one_run_went(tmp_path: Path) ->
     page = (tmp_path / "out" / "index.html").read_text("utf-8")
     assert "With failures" in page
     assert "Time to train with failures" in page
+    assert "By when it has ended" in page
     assert {*KINDS} == {*LABELS}
     one = life_of(plain(Outage(60.0, 30.0, 5.0)), 0)
     edges = np.linspace(0.0, one.end, 41)
@@ -457,6 +467,34 @@ def test_a_picture_shows_where_time_goes_and_how_one_run_went(tmp_path: Path) ->
     assert parts == pytest.approx(np.full(40, 100.0))
     write_all(of(**dict.fromkeys(BREAKS)), tmp_path / "plain")
     assert "life.png" not in {file.name for file in (tmp_path / "plain").iterdir()}
+
+
+def test_chances_rise_from_nothing_to_all_and_are_those_of_ending_in_time() -> None:
+    """A step of 0.8 to 1.5 around 1 at 90 %: half have ended at the median, 5 % at 0.8 of it."""
+    step = SimpleNamespace(interval=SimpleNamespace(low=0.8, high=1.5), step_time_s=1.0)
+    told = chances(cast(Point, step), [100.0])
+    times, shares = zip(*told, strict=True)
+    assert list(times) == sorted(times)
+    assert shares[0] < 0.01 < 0.99 < shares[-1]
+    found = np.interp([80.0, 100.0, 150.0], times, shares)
+    assert found == pytest.approx([0.05, 0.5, 0.95], abs=0.01)
+    several = [90.0, 100.0, 130.0]
+    for time, share in chances(cast(Point, step), several):
+        assert share == in_time(cast(Point, step), several, time)
+
+
+def test_points_with_failures_have_their_chances() -> None:
+    (point,) = (one.point for one in of().outcomes)
+    assert isinstance(point, Point)
+    assert point.life is not None
+    shares = [share for _, share in point.life.chances]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0  # the step is exact, so all have ended when the longest has
+
+
+def test_a_run_of_which_all_is_known_ends_at_one_time() -> None:
+    exact = SimpleNamespace(interval=SimpleNamespace(low=1.0, high=1.0), step_time_s=1.0)
+    assert chances(cast(Point, exact), [50.0, 50.0]) == ((50.0, 1.0),)
 
 
 def test_the_life_that_is_told_is_the_first_of_those_that_were_drawn() -> None:

@@ -132,17 +132,17 @@ def test_without_calibration_compute_may_be_off_by_the_learned_factors() -> None
 
 def test_widths_are_those_of_how_the_level_is_known() -> None:
     """BERT's kernels in 16 bit have rates of their own, in 32 and with a share that is given a
-    level of whole runs; images have loaders that nobody states; no runs tell of AMD's devices."""
+    share of the peak, as images have; no runs tell of AMD's devices."""
     ampere, amd = ({"machine": name, "ranks": 1} for name in ("dgx-a100", "mi300x-8"))
     model = {"huggingface": "bert-base-uncased", "sequence_length": 128}
     kernels = case(model=model, cluster=ampere)
     cases = {
         "kernels": [kernels],
-        "sequences": [
+        "shares": [
             bert(1, "fp32"),
             case(model=model, cluster=ampere, compute={"efficiency": 0.5}),
+            case(cluster=ampere),
         ],
-        "other": [case(cluster=ampere)],
     }
     for name, found in cases.items():
         fast, slow = (FITTED[f"interval.compute.{name}.{end}"].value for end in ("fast", "slow"))
@@ -151,7 +151,7 @@ def test_widths_are_those_of_how_the_level_is_known() -> None:
     ranges = [compute_range(found[0], False) for found in cases.values()]
     unknown = compute_range(case(model=model, cluster=amd), False)
     assert unknown == (min(low for low, _ in ranges), max(high for _, high in ranges))
-    assert ranges[0][1] < ranges[2][1]
+    assert ranges[0] != ranges[1]
 
 
 def test_what_lies_far_from_the_calibrated_run_is_less_sure() -> None:

@@ -1047,6 +1047,15 @@ def test_attention_stored_its_scores_before_it_was_fused(
     assert any("stores its scores" in note for note in found.notes) == (attention is not None)
 
 
+def test_a_precision_that_a_configuration_has_by_default_is_told(tmp_path: Path) -> None:
+    told, open_ = (
+        row_of(tmp_path, **{**BERT, "padding": "all", "precision": text})
+        for text in ("FP8 mixed (default of the submitted configuration)", "AMP (default)")
+    )
+    assert [len(platform_of(row).readings) for row in (told, open_)] == [1, 2]
+    assert measured_case(told).data["precision"]["compute"] == "fp8"
+
+
 @pytest.mark.parametrize(
     ("changes", "compiled"),
     [

@@ -271,13 +271,12 @@ MEANINGS = {
     "level": "factor per root of the doublings of ranks and per e-fold by which a calibrated step "
     f"on sequences took longer than {SLOW:g} times its prediction",
     "kernels": "factor around uncalibrated compute of transformers' kernels at rates of their own",
-    "sequences": "factor around uncalibrated compute of other models on sequences",
+    "shares": "factor around uncalibrated compute at a share of the peak, of all other models",
     "any": "factor around the time of a single collective",
     "latency": "factor by the share of its time that is latency, where it is all, inside a node",
     "passage": "the same between nodes",
     "nodes": "factor between nodes",
     "unmeasured": "factor on kinds of link of which no machine was measured",
-    "other": "factor around uncalibrated compute of images and all other samples",
 }
 
 

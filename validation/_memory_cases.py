@@ -14,7 +14,7 @@ LLAMA_8B = {"family": "llama", "hidden": 4096, "blocks": 3, "heads": 32, "kv_hea
             "sequence_length": 1024, "feed_forward": 14336, "vocabulary": 128256}  # fmt: skip
 #: of its blocks so many, up to all 32, on so many ranks
 WHOLE = ((8, "lora", 1), (8, "qlora", 8), (32, "lora", 1), (32, "lora", 2), (32, "lora", 8),
-         (32, "qlora", 1), (32, "qlora", 8))  # fmt: skip
+         (32, "qlora", 1), (32, "qlora", 2), (32, "qlora", 4), (32, "qlora", 8))  # fmt: skip
 #: 4 bits, scales of 8 bits for 64 elements, scales of 32 bits for 256 of these
 NF4 = (4 + 8 / 64 + 32 / (64 * 256)) / 8
 LOW: Recorded = {"rank": 16, "targets": "all-linear"}
@@ -73,6 +73,12 @@ def _sharded() -> Iterator[Recorded]:
     yield _case("gpt2 fsdp fp32 groups", GPT, "fsdp", knobs={"blocks_per_group": 4})
     sized = {"wrap": "size", "min_num_params": 700_000}  # blocks, embedding and head
     yield _case("llama fsdp1 mixed by size", LLAMA, "fsdp1", **MIXED, knobs=sized)
+    one = {"wrap": "none"}
+    for name, model in (("wide", WIDE), ("gpt2", GPT)):
+        yield _case(f"{name} fsdp1 fp32 whole", model, "fsdp1", knobs=one)
+        yield _case(f"{name} fsdp1 mixed whole", model, "fsdp1", **MIXED, knobs=one)
+    each = {**one, "no_sync": False}
+    yield _case("wide fsdp1 mixed whole x4", WIDE, "fsdp1", **MIXED, accumulation=4, knobs=each)
 
 
 def _images() -> Iterator[Recorded]:

@@ -96,6 +96,8 @@ def wrapped(model: nn.Module, case: dict[str, Any]) -> nn.Module:
         if knobs.get("wrap") == "size":
             least = knobs["min_num_params"]
             wrap = partial(size_based_auto_wrap_policy, min_num_params=least)
+        if knobs.get("wrap") == "none":
+            wrap = None
         mixed = MixedPrecision(torch.bfloat16, torch.float32) if low else None
         return FullyShardedDataParallel(
             model,

@@ -181,13 +181,14 @@ def _rate(case: Case, some: int) -> float:
 
 
 def state_bytes(case: Case) -> float:
-    """What a checkpoint holds [B]: the parameters that are trained, their fp32 copies where they
-    are stored in 16 bit, and the optimizer's states in fp32: 14 bytes a parameter in 16 bit with
-    Adam."""
+    """What a checkpoint holds [B]: the parameters that are trained, and the optimizer's states, as
+    wide as these.  With copies of 16-bit parameters in fp32 both are in fp32: 14 bytes a parameter
+    with Adam, 6 without."""
     optimizer, stored = case.optimizer, case.precision.parameters
     width = {"fp64": 8, "fp32": 4, "bf16": 2, "fp16": 2}[stored]
-    copies = 4 if width == 2 and optimizer.master_weights else 0
-    return float(case.model.trained * (width + copies + 4 * optimizer.states))
+    copied = width == 2 and optimizer.kind != "none" and optimizer.master_weights
+    states = 4 * (optimizer.states + 1) if copied else width * optimizer.states
+    return float(case.model.trained * (width + states))
 
 
 def checkpoint_bytes(case: Case, asked: Checkpoint) -> float:

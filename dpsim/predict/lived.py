@@ -31,6 +31,8 @@ from dpsim.predict.saved import Saved, SavedLevel
 #: half the width of a 90 % interval, in standard deviations
 _NORMAL = NormalDist()
 _HALF = _NORMAL.inv_cdf(0.95)
+#: standard deviations beyond the shortest and the longest drawn run that are told, in as many times
+_AWAY, _SHOWN = 3.0, 41
 #: interruptions that were counted below which a rate is hardly known
 FEW = 10
 #: interruptions of a run in which it is seen how much longer it takes at another rate
@@ -209,6 +211,7 @@ def _summary(
         mtti_s=(mtti := _between(course, drawn)),
         checkpoints=_saved(case, point, course, mtti),
         in_time=None if by is None else in_time(point, times.tolist(), by),
+        chances=chances(point, times.tolist()),
     )
 
 
@@ -256,18 +259,34 @@ def _restore(course: Course) -> float:
 def in_time(point: Point, times: Sequence[float], by: float) -> float:
     """Probability that a run ends by `by`: each drawn one takes a factor longer, a lognormal cut
     in two at its median, so that it has the interval of the step time."""
-    bounds, step = point.interval, point.step_time_s
-    ends = bounds.low, bounds.high
-    spreads = [math.log(end / step) / _HALF if end > 0 else 0.0 for end in ends]
+    spreads = _spreads(point)
 
     def ended(time: float) -> float:
         if by <= 0:
             return 0.0
         distance = math.log(by / time)
-        spread = abs(spreads[distance > 0])
+        spread = spreads[distance > 0]
         return _NORMAL.cdf(distance / spread) if spread else float(distance >= 0)
 
     return sum(map(ended, times)) / len(times)
+
+
+def chances(point: Point, times: Sequence[float]) -> tuple[tuple[float, float], ...]:
+    """Times since the start [s], rising, and the probability that a run has ended by each, from
+    next to nothing to nearly one; a single one where nothing is random."""
+    low, high = _spreads(point)
+    first, last = min(times) * math.exp(-_AWAY * low), max(times) * math.exp(_AWAY * high)
+    grid = np.geomspace(first, last, _SHOWN) if first < last else [last]
+    return tuple((float(time), in_time(point, times, time)) for time in grid)
+
+
+def _spreads(point: Point) -> tuple[float, float]:
+    """Standard deviations of the logarithm of a step, below and above its median."""
+    bounds, step = point.interval, point.step_time_s
+    low, high = (
+        abs(math.log(end / step)) / _HALF if end > 0 else 0.0 for end in (bounds.low, bounds.high)
+    )
+    return low, high
 
 
 def warnings(cases: Sequence[Case]) -> list[str]:

@@ -153,6 +153,8 @@ class WithFailures:
                     drawn where parts break by their age
     spread_s        standard deviation of the runs' times
     in_time         probability of ending by `training.by`, as sure as the step time is
+    chances         times since the start [s], rising, each with the probability that the run has
+                    ended by then; it is that of `in_time`
     usd_per_useful_sample  what the run costs by the samples it needs
     """
 
@@ -170,6 +172,7 @@ class WithFailures:
     mtti_s: float
     checkpoints: Saved | None = None
     in_time: float | None = None
+    chances: tuple[tuple[float, float], ...] = ()
     usd_per_useful_sample: float | None = None
 
 

@@ -58,7 +58,7 @@ NETWORK_PRIOR = (0.85, 1.8)
 HOST_PRIOR = (0.6, 1.7)
 REPEATED = (0.97, 1.03)
 #: how the level of compute is known without calibration, of which runs tell (`level_kind`)
-LEVELS = ("kernels", "sequences", "other")
+LEVELS = ("kernels", "shares")
 #: parameters from which a model is large
 LARGE = 1e9
 Z90 = 1.645
@@ -219,14 +219,14 @@ def compute_range(case: Case, calibrated: bool) -> tuple[float, float]:
 
 def level_kind(case: Case) -> str:
     """How the level of compute is known without a measured step: from rates of `kernels` (not of
-    experts, latent attention and scans: the runs that this was learned on had none), or for
-    `sequences` or `other` samples, whose loaders nobody states, from whole runs on NVIDIA's
-    devices; `unknown`, and as wide as the widest, of all other devices."""
+    experts, latent attention and scans: the runs that this was learned on had none), or from
+    `shares` of the peak that whole runs reached on NVIDIA's devices; `unknown`, and as wide as the
+    widest, of all other devices."""
     if case.pace.at_rates and not any(layer.library_kernels for layer in case.model.layers):
         return "kernels"
     if case.device is None or case.device.compute_capability == 0:
         return "unknown"
-    return "sequences" if case.model.sample == "sequence" else "other"
+    return "shares"
 
 
 def size_of(case: Case) -> str:

@@ -56,7 +56,8 @@ _MOST, _PARTS = 12, 160
 
 
 def make_figure(prediction: Prediction) -> Figure:
-    """A bar of labels for each point with failures, and one drawn run of the largest below."""
+    """A bar of labels for each point with failures, by when it ends, and one drawn run of the
+    largest below."""
     from dpsim.predict.lived import told
 
     pairs = [(one.case, one.point) for one in prediction.outcomes
@@ -64,16 +65,37 @@ def make_figure(prediction: Prediction) -> Figure:
     points = [point for _, point in pairs][-_MOST:]
     case, largest = max(pairs, key=lambda pair: pair[1].ranks)
     one = told(case, largest)
-    figure = figures.blank(8.0, 2.6 + 0.35 * len(points) + (2.2 if one else 0.0))
+    figure = figures.blank(8.0, 4.8 + 0.35 * len(points) + (2.2 if one else 0.0))
     figures.entitle(figure, "Time to train with failures")
-    count = 2 if one else 1
-    heights = (1.0 + 0.3 * len(points), 2.2)[:count]
+    count = 3 if one else 2
+    heights = (1.0 + 0.3 * len(points), 2.2, 2.2)[:count]
     rows = figure.subplots(count, 1, squeeze=False, height_ratios=heights)
     _bars(rows[0, 0], points)
+    _chances(rows[1, 0], points, case.scenario.training.by if case.scenario.training else None)
     if one:
-        _strip(rows[1, 0], one, largest)
+        _strip(rows[2, 0], one, largest)
     figures.legend(figure, rows[0, 0], columns=4)
     return figure
+
+
+def _chances(axes: Axes, points: list[Point], by: float | None) -> None:
+    """With what probability a run has ended by when, for each point; a mark at the time until which
+    it should end."""
+    lines = [(point, point.life.chances) for point in points if point.life]
+    scale, unit = figures.time_scale((pairs[-1][0] for _, pairs in lines), long=True)
+    for place, (point, pairs) in enumerate(lines):
+        times, shares = zip(*[(pairs[0][0], 0.0), *pairs], strict=True)
+        axes.plot([time * scale for time in times], [100.0 * share for share in shares],
+                  color=figures.look(place)["color"], label=_name(point))  # fmt: skip
+    if by is not None:
+        axes.axvline(by * scale, color=BLACK, linewidth=1.0, linestyle=":")
+        axes.annotate("training.by", (by * scale, 1.0), xycoords=("data", "axes fraction"),
+                      ha="center", va="bottom", fontsize=8)  # fmt: skip
+    axes.set(ylim=(0.0, 102.0), xlim=(0.0, None))
+    axes.set_ylabel("has ended [%]")
+    axes.set_xlabel(f"time since the start [{unit}]")
+    if len(lines) > 1:
+        axes.legend(fontsize=8, loc="lower right")
 
 
 def _bars(axes: Axes, points: list[Point]) -> None:

@@ -13,8 +13,9 @@ order in which the host allocates:
   gradients until then.
 
 FSDP1 (torch/distributed/fsdp/_runtime_utils.py) gathers straight into the unsharded parameters, so
-it has no buffers beside them.  The loss is outside the model: while it is fullest, backward of the
-root, or of a unit that holds the head, has not begun, and nothing has been prefetched.
+it has no buffers beside them, and lets them go before it reduces.  The loss is outside the model:
+while it is fullest, backward of the root, or of a unit that holds the head, has not begun, and
+nothing has been prefetched.
 """
 
 from __future__ import annotations
@@ -61,8 +62,11 @@ def held(how: Sharding, job: Job, groups: Sequence[Group], parts: dict[str, floa
         place = first if group.root or group.raw else group.layers[0]
         sums[place] += group.stored / (group.sharers.shards if group.sharers else how.shards)
     groups = _together(groups)
-    late["gradients"] = always.pop("gradients")
-    backward["gradients"] = so_far(job, sums, tied=False)
+    if job.micro_batches > 1 and not how.waits:  # shards of the micro-batches before
+        backward["gradients"] = sums
+    else:
+        late["gradients"] = always.pop("gradients")
+        backward["gradients"] = so_far(job, sums, tied=False)
     if how.shards > 1:
         if how.waits:
             always[UNSHARDED] = sum(max(g.gradient, g.reduce) for g in groups)
@@ -156,5 +160,17 @@ def _inputs(how: Sharding, job: Job, groups: Sequence[Group]) -> list[float]:
         if not group.raw:
             alive.append(group.reduce)
     last = job.model.forward_order[0]
-    found[last] = max(found[last], sum(group.reduce for group in groups if group.root))
+    found[last] = max(found[last], sum(_at_end(how, group) for group in groups if group.root))
     return found
+
+
+def _at_end(how: Sharding, group: Group) -> float:
+    """What the root has beside its gathered parameters, its unsharded gradients and their shard
+    when it is reduced.  FSDP1's autograd puts the gradients of its tensors together in a flat one,
+    both beside the parameters; these are let go before it is cast and reduced
+    (`_post_backward_hook`)."""
+    if how.buffers or how.waits:
+        return group.reduce
+    shard = group.stored / how.shards
+    cast = group.reduce if group.reduce > group.gradient else 0.0
+    return max(group.gradient - shard, cast - group.gather, 0.0)

@@ -11,15 +11,17 @@ from dpsim.predict.point import Point
 from dpsim.report import figures
 from dpsim.report.life_picture import KINDS
 from dpsim.report.pages import Chart, charts
-from dpsim.report.pages.charts import Spec
+from dpsim.report.pages.charts import Spec, measure
 from dpsim.report.pages.curve import MOST, name_of
-from dpsim.report.text import duration, percent, ranks
+from dpsim.report.text import brief, duration, percent, ranks
 
 if TYPE_CHECKING:
     from dpsim.predict.prediction import Prediction
 
 #: of a run, the share below which spells are drawn together: a page holds no more of them
 LEAST = 1.0 / 4000
+#: colours of lines
+_COLOURS = 8
 
 
 def life_charts(prediction: Prediction) -> Iterator[Chart]:
@@ -31,6 +33,8 @@ def life_charts(prediction: Prediction) -> Iterator[Chart]:
     title = "Time to train with failures"
     yield Chart("life", f"{title}: mean of drawn runs", _bars([p for _, p in pairs][-MOST:], title))
     case, largest = max(pairs, key=lambda pair: pair[1].ranks)
+    by = case.scenario.training.by if case.scenario.training else None
+    yield Chart("ends", "By when it has ended", _chances([p for _, p in pairs][-MOST:], by))
     one = told(case, largest)
     if one is not None:
         yield Chart("drawn", f"One drawn run on {ranks(largest.ranks)}", _run(one))
@@ -55,6 +59,33 @@ def _bars(points: list[Point], title: str) -> Spec:
         "parts": [{"name": KINDS[key][0], "colour": charts.colour(KINDS[key][1])} for key in used],
         "rows": rows,
     }
+
+
+def _chances(points: list[Point], by: float | None) -> Spec:
+    """With what probability a run has ended by when, a line for each point."""
+    lines = [(point, point.life.chances) for point in points if point.life]
+    factor, unit = figures.time_scale((pairs[-1][0] for _, pairs in lines), long=True)
+    made: Spec = {
+        "kind": "lines",
+        "x": {"label": f"time since the start [{unit}]", "log": False},
+        "measures": [measure("probability", "has ended", percent=True)],
+        "series": [
+            {
+                "name": brief(name_of(point), 60),
+                "colour": place % _COLOURS,
+                "points": [
+                    {"x": time * factor, "y": [[share]],
+                     "tip": [[name_of(point)], ["ended by", duration(time)],
+                             ["probability", percent(share)]]}
+                    for time, share in pairs
+                ],
+            }
+            for place, (point, pairs) in enumerate(lines)
+        ],
+    }  # fmt: skip
+    if by is not None:
+        made["marks"] = [{"x": by * factor, "text": "training.by"}]
+    return made
 
 
 def seen(one: Life) -> list[Spell]:
