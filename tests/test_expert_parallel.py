@@ -8,6 +8,7 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dpsim.models
@@ -247,6 +248,25 @@ def test_limited_routing_bounds_what_leaves_a_node() -> None:
     assert across.share == 2 / 8
     ranks_are_nodes = exchanged(toy(moe={"routing_nodes": 1}))[0]
     assert ranks_are_nodes == ("all_to_all", (0, 1), 1.0 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "chosen", "experts", "limit"),
+    [(8, 8, 256, 4), (8, 8, 256, 7), (8, 6, 160, 3), (4, 8, 256, 2), (16, 8, 256, 4)],
+)
+def test_nodes_reached_are_those_of_a_router_held_to_some(
+    nodes: int, chosen: int, experts: int, limit: int
+) -> None:
+    """DeepSeek-V3's router (arXiv:2412.19437, section 2.1.2) with random scores: the nodes whose
+    best experts have the highest sum, and of theirs the best experts."""
+    stream, tokens, each = np.random.default_rng(1), 4000, experts // nodes
+    scores = stream.random((tokens, nodes, each))
+    best = np.sort(scores, axis=2)[:, :, -max(chosen // limit, 1) :].sum(axis=2)
+    left_out = np.argsort(best, axis=1)[:, : nodes - limit]
+    np.put_along_axis(scores, left_out[:, :, None], -1.0, axis=1)
+    taken = np.argsort(scores.reshape(tokens, -1), axis=1)[:, -chosen:] // each
+    reached = np.mean([len(set(row)) for row in taken.tolist()])
+    assert nodes_reached(nodes, chosen, experts, limit) == pytest.approx(reached, rel=0.02)
 
 
 def test_a_limit_that_binds_nothing_changes_nothing() -> None:

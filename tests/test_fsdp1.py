@@ -25,7 +25,7 @@ from dpsim.compile.program import Cast, Program
 from dpsim.compile.strategies import Job
 from dpsim.compile.strategies._wrap_policy import by_size
 from dpsim.compile.strategies.fsdp import Fsdp
-from dpsim.compile.strategies.fsdp1 import Fsdp1
+from dpsim.compile.strategies.fsdp1 import LEAST_WRAPPED, Fsdp1
 from dpsim.compile.timeline import Step
 from dpsim.core.record import Refused, build
 from dpsim.models import Layer, Model, Tensor
@@ -402,6 +402,7 @@ def _nested() -> nn.Module:
 def test_the_model_inside_the_root_is_wrapped_as_torch_does(least: int) -> None:
     """Parameters of each unit and of the root: torch's policy on the same modules, on which no unit
     stands around another."""
+
     class Wrapper(nn.Module):
         def __init__(self, module: nn.Module) -> None:
             super().__init__()
@@ -430,3 +431,34 @@ def test_a_size_that_wraps_a_part_of_a_block_is_refused(least: int, said: str) -
 def test_a_size_needs_its_policy() -> None:
     with pytest.raises(Refused, match="needs wrap: size"):
         Fsdp1(min_num_params=1000)
+
+
+@pytest.mark.parametrize(
+    ("family", "inside", "root"),
+    [
+        ({"model_type": "bert", "vocab_size": 30522, "max_position_embeddings": 512},
+         109_482_240, 1_538),
+        ({"model_type": "roberta", "vocab_size": 50265, "max_position_embeddings": 512},
+         124_054_272, 592_130),
+    ],
+)  # fmt: skip
+def test_an_encoder_stands_beside_its_classifier(
+    family: dict[str, Any], inside: int, root: int
+) -> None:
+    """What torch 2.13's `_recursive_wrap` makes of transformers 5.23's
+    ...ForSequenceClassification with its default of 100 million parameters."""
+    sizes = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
+    config = {**family, **sizes, "num_attention_heads": 12, "type_vocab_size": 2}
+    model = read_config(config, sequence_length=128, name="m", head="classification")
+    units = by_size(model, LEAST_WRAPPED)
+    found = {unit.root: sum(model.layers[i].parameters for i in unit.layers) for unit in units}
+    assert found == {False: inside, True: root}
+
+
+def test_a_table_that_a_head_of_masked_words_uses_too_is_not_cut_off() -> None:
+    sizes = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12}
+    config = {"model_type": "bert", "vocab_size": 30522, "max_position_embeddings": 512, **sizes,
+              "num_attention_heads": 12, "type_vocab_size": 2}  # fmt: skip
+    model = read_config(config, sequence_length=128, name="m", head="mlm")
+    with pytest.raises(Refused, match=r"cls\.decoder uses the table of embeddings"):
+        by_size(model, LEAST_WRAPPED)

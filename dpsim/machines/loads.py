@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dpsim.core.arrays import Array, IntArray
-from dpsim.core.lean import dataclass
 from dpsim.machines.fabrics import Edge, Vertex
 from dpsim.machines.topology import Topology, moved
 
@@ -39,8 +38,7 @@ class LinkClass(NamedTuple):
     place: int
 
 
-@dataclass(frozen=True, eq=False)
-class LinkColumn:
+class LinkColumn(NamedTuple):
     """The links at one place of several nodes: `edge` of node 0, or between switches where it is
     None.  `single`: it is that edge and no other.
 

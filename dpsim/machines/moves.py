@@ -6,7 +6,6 @@ What is worked out for one of them holds for all; only the names of links and ra
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -69,9 +68,9 @@ class Relocation:
         return Loads(LinkLayout(self.topology, columns, layout.classes), loads.carried)
 
     def _column(self, column: LinkColumn) -> LinkColumn:
-        if column.edge is None:
-            return replace(column, numbers=self._trunks(column.numbers))
-        return replace(column, numbers=column.numbers + self.by)
+        between = column.edge is None
+        numbers = self._trunks(column.numbers) if between else column.numbers + self.by
+        return LinkColumn(column.edge, numbers, column.classes, column.single)
 
     def _trunks(self, numbers: IntArray) -> IntArray:
         cables = self.topology.cables

@@ -143,17 +143,24 @@ class CountedLinks:
     def __init__(self, phases: Sequence[Phase]) -> None:
         self._phases = phases
         parts: dict[_Place, tuple[list[IntArray], list[float], list[float]]] = {}
+        told: dict[tuple[int, float], tuple[list[float], list[float]]] = {}
         for phase in phases:
             loads = _counted(phase)
-            each = (phase.size * loads.carried / (loads.most or 1.0)).tolist()
-            bandwidths = [which.bandwidth for which in loads.classes]
-            for column in loads.layout.columns:
-                known = parts.setdefault((column.edge, column.single), ([], [], []))
-                several, count = column.classes, len(column.numbers)
-                classes = [several] * count if isinstance(several, int) else several.tolist()
-                known[0].append(column.numbers)
-                known[1].extend(each[which] for which in classes)
-                known[2].extend(bandwidths[which] for which in classes)
+            key = id(loads.carried), phase.size  # of groups that lie alike it is the same
+            if key not in told:
+                carried = (phase.size * loads.carried / (loads.most or 1.0)).tolist()
+                told[key] = carried, [which.bandwidth for which in loads.classes]
+            each, bandwidths = told[key]
+            for edge, numbers, several, single in loads.layout.columns:
+                known = parts.setdefault((edge, single), ([], [], []))
+                known[0].append(numbers)
+                if isinstance(several, int):
+                    known[1].extend([each[several]] * len(numbers))
+                    known[2].extend([bandwidths[several]] * len(numbers))
+                    continue
+                classes = several.tolist()
+                known[1].extend([each[which] for which in classes])
+                known[2].extend([bandwidths[which] for which in classes])
         self._loads: dict[_Place, Array] = {}
         self._times: dict[_Place, Array] = {}
         for place, (some, every, bandwidth) in parts.items():

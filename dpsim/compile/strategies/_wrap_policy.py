@@ -9,8 +9,8 @@ holds what is left.
 Modules are told by the names of tensors, "layers.0.mlp.up_proj.weight".  What numbered modules of
 a language model make is a list (`ModuleList`, as in huggingface/transformers), of an image model a
 module of its own (`Sequential`, as in torchvision).  A language model with a head is
-a module inside the root (`LlamaForCausalLM.model`, `GPT2LMHeadModel.transformer`), which is wrapped
-too where it is large enough and its blocks are not; T5's parts stand in the root themselves.  What
+a module inside the root (`LlamaForCausalLM.model`, `BertForMaskedLM.bert`), which is wrapped too
+where it is large enough and its blocks are not; T5's parts stand in the root themselves.  What
 is played comes and goes with whole layers, so a policy that wraps a part of one is refused, and so
 is a unit around others.
 """
@@ -25,8 +25,9 @@ from dpsim.core.record import Refused
 from dpsim.models import Layer, Model, Tensor
 
 WHERE = ("strategy", "min_num_params")
-#: heads that huggingface/transformers' classes have beside a module with all the rest
-_HEADS = ("lm_head", "proj_out")
+#: heads that huggingface/transformers' classes have beside a module with all the rest: language
+#: models', and those of encoders
+_HEADS = ("lm_head", "proj_out", "cls", "pre_classifier", "classifier")
 #: what that module is called here; layers' names begin inside it
 _INNER = "model"
 
@@ -85,7 +86,7 @@ def by_size(model: Model, least: int) -> tuple[WrappedUnit, ...]:
 
 def _inner(model: Model) -> tuple[str, ...]:
     """The path of the module that a language model with a head is inside the root."""
-    names = {layer.name for layer in model.layers}
+    names = {layer.name.partition(".")[0] for layer in model.layers}
     t5 = any(t.name.startswith("encoder.block.") for one in model.layers for t in one.tensors)
     return (_INNER,) if model.sample != "image" and not t5 and names & {*_HEADS} else ()
 

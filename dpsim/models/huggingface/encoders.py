@@ -36,15 +36,18 @@ HEADS = ("encoder", "mlm", "pretraining", "classification")
 
 
 def behind(
-    config: Config, h: int, table: str, width: int, vocabulary: int, *, pooled: str = ""
-) -> list[Layer]:
+    config: Config, h: int, table: str, width: int, vocabulary: int,
+    *, pooled: str = "", apart: str = "",
+) -> list[Layer]:  # fmt: skip
     """What the scenario's `head` puts behind an encoder of width `h` whose token table `table` is
-    (`vocabulary`, `width`); `pooled` names its pooler, if it has one."""
+    (`vocabulary`, `width`); `pooled` names its pooler, if it has one, `apart` that of its
+    classifier, where that is another."""
     kind, s = config.head or "encoder", config.tokens
     if kind not in HEADS:
         raise Refused(f"{kind[:60]!r} is none of {', '.join(HEADS)}", ("head",))
     found: list[Layer] = []
     if pooled and kind != "mlm":
+        pooled = apart if apart and kind == "classification" else pooled
         found.append(pooler(pooled, h, linear(f"{pooled}.dense", h, h)))
     if kind in ("mlm", "pretraining"):
         found += _masked_words(h, table, width, vocabulary, s)
@@ -81,7 +84,7 @@ def bert(config: Config) -> Parts:
 
 def roberta(config: Config) -> Parts:
     """RoBERTa: BERT with other words and positions, the first two of which are never used."""
-    return _bert_like(config, spare=2, pooled="pooler")
+    return _bert_like(config, spare=2, pooled="pooler", apart="classifier.pooled")
 
 
 def electra(config: Config) -> Parts:
@@ -90,7 +93,9 @@ def electra(config: Config) -> Parts:
     return _bert_like(config, spare=0, pooled="", width=width)
 
 
-def _bert_like(config: Config, *, spare: int, pooled: str, width: int | None = None) -> Parts:
+def _bert_like(
+    config: Config, *, spare: int, pooled: str, apart: str = "", width: int | None = None
+) -> Parts:
     block, s = _block(config), config.tokens
     h, width = block.hidden, width or block.hidden
     vocabulary, tables = _tables(config, width, spare)
@@ -100,7 +105,8 @@ def _bert_like(config: Config, *, spare: int, pooled: str, width: int | None = N
     layers = [embedding(name, h, tables, s, dropout=block.dropout, lookups=3)]
     for i in range(config.layers("num_hidden_layers")):
         layers += _block_layers(block, f"encoder.layer.{i}", s)
-    return (*layers, *behind(config, h, name, width, vocabulary, pooled=pooled)), ()
+    last = behind(config, h, name, width, vocabulary, pooled=pooled, apart=apart)
+    return (*layers, *last), ()
 
 
 def _block(config: Config) -> Block:
