@@ -892,3 +892,13 @@ def test_a_field_without_an_interval_has_no_column_of_it() -> None:
     found = starved_plan(require="exposed_input_s<=1ms", vary="input.workers")
     assert columns_of(found)[0] == ["input.workers", "exposed input", "step", "bottleneck", "holds"]
     assert any("interval of exposed input is not known" in text for text in answer_text(found))
+
+
+def test_a_ranking_by_a_field_without_an_interval_has_no_column_of_it() -> None:
+    asked = {"tune": "input.workers", "minimise": "exposed_input_s"}
+    headers, rows = columns_of(starved_plan(**asked))
+    assert "90 % interval" not in headers
+    assert {len(row) for row in rows} == {len(headers)}
+    by_speed, rows = columns_of(dpsim.plan(scenario(RACK), tune="batch.accumulation").document)
+    assert "90 % interval" in by_speed
+    assert {len(row) for row in rows} == {len(by_speed)}

@@ -91,6 +91,7 @@ class Exchange:
     copies     bytes copied after each layer's backward, by layer [B]
     copy_back  bytes copied when all messages have arrived [B]
     gathers    collectives after the optimizer, of updated parameters; the next step awaits them
+    beside     on the stages of a pipeline that step gathers them itself, beside its forward
     shards     how many ranks share the update of the parameters; all over what the rank with most
                has, where they share it unevenly
     in_turn    of several such exchanges of a rank, over other communicators, none starts a
@@ -102,6 +103,7 @@ class Exchange:
     copies: dict[int, float] = field(default_factory=dict)
     copy_back: float = 0.0
     gathers: tuple[Leg, ...] = ()
+    beside: bool = False
     shards: float = 1
     in_turn: bool = False
 

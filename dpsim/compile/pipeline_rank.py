@@ -27,6 +27,7 @@ class PipelineRank(StageRank):
     strategy: Strategy
     sent: list[int] = field(default_factory=list)
     seconds: dict[tuple[int, str], float] = field(default_factory=dict)
+    brought: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
     def program(self, acts: Sequence[Act]) -> Program:
         """What it issues where it runs `acts`."""
@@ -36,6 +37,8 @@ class PipelineRank(StageRank):
         schedule, mesh = self.layout.schedule, self.layout.mesh
         self.plans = {s: plans_of(self.strategy, job) for s, job in self.held.items()}
         self.dispatch = Dispatch(self.layout, self.row)
+        if len(self.held) > 1:
+            self.brought = {stage: self._bring(stage, ()) for stage in self.held}
         self.paired = self.dispatch.paired(tuple(acts))
         final = {act.stage: k for k, act in enumerate(acts) if act.kind in ("B", "W")}
         blocks = schedule.blocks(self.row, mesh.pipeline, first.micro_batches)
@@ -74,6 +77,10 @@ class PipelineRank(StageRank):
         """Compute, attend over the sequences of others, send tokens to experts and back, and
         exchange within the tensor group."""
         job, stage, forward = self.held[act.stage], act.stage, act.kind == "F"
+        if stage not in self.brought:
+            self.brought[stage] = self._bring(stage, self.gate)
+        if forward and self.brought[stage]:
+            self.gate, self.brought[stage] = (*self.gate, *self.brought[stage]), ()
         if last and any(plan.exchange.messages for plan in self.plans[stage]):
             self._last(act, name, job)
         elif not (paired and self._beside(act, name, job)):
@@ -176,12 +183,22 @@ class PipelineRank(StageRank):
             )  # fmt: skip
             self.gate = (self.issue.last,)
 
+    def _bring(self, stage: int, after: tuple[int, ...]) -> tuple[int, ...]:
+        """Gather what the step before has updated of `stage`, where that is done beside forward."""
+        found = list[int]()
+        for plan in self.plans[stage]:
+            for k, leg in enumerate(plan.exchange.gathers * plan.exchange.beside):
+                name, group = f"{plan.mark}{stage}", f"{plan.group}.{self.layout.first_home(stage)}"
+                rest = {"group": group, "after_step": not k}
+                found.append(self.issue.send((leg,), name, plan.group, after, **rest))
+        return tuple(found[-1:])
+
     def _gathers(self) -> None:
         """Collectives behind the optimizer; the next step starts when they have ended."""
         updated, found = (self.issue.last,), list[int]()
         for stage, own in self.plans.items():
             for plan in own:
-                for leg in plan.exchange.gathers:
+                for leg in () if plan.exchange.beside else plan.exchange.gathers:
                     after = tuple(found[-1:]) if plan.exchange.in_turn else ()
                     found.append(self._message(plan, (leg,), "", stage, after or updated))
         if found:

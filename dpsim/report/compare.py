@@ -156,7 +156,9 @@ def sentences(document: Document) -> list[str]:
     lines = [
         f"If it is wrong: choosing {clean(name)} loses {worth(found['expected_regret'], by)} in "
         f"the mean (± {worth(found['expected_regret_error'], by)}) against knowing what is best."
-    ]
+        if found["expected_regret"] > 0.0 else
+        f"No other candidate was better than {clean(name)} in any draw."
+    ]  # fmt: skip
     lines += [*_spares(document), *_break_even(document)]
     if len(document["pairs"]) > 1:
         lines += [

@@ -99,10 +99,11 @@ def _ranked_columns(document: Document) -> Columns:
     fields = list(dict.fromkeys([objective, *also, *required(document)]))
     keys = [axis["key"] for axis in asked["vary"]]
     headers = [*(clean(key.rpartition(".")[2]) for key in keys), name_of(fields[0])]
-    headers += ["90 % interval", *(name_of(f) for f in fields[1:])]
-    headers += ["step", "bottleneck", *(["front"] if _front(document) else []), "will do"]
     points = _chosen(document)
-    rows = [_ranked_row(point, keys, fields, _front(document)) for point in points]
+    sure = any(interval(point, fields[0]) for point in points)
+    headers += [*["90 % interval"] * sure, *(name_of(f) for f in fields[1:])]
+    headers += ["step", "bottleneck", *(["front"] if _front(document) else []), "will do"]
+    rows = [_ranked_row(point, keys, fields, _front(document), sure) for point in points]
     counts = [f"{point['ranks']:,}" if point["ranks"] else "?" for point in points]
     if len(set(counts)) > 1:
         for row, count in zip((headers, *rows), ("ranks", *counts), strict=True):
@@ -138,17 +139,17 @@ def left_out(document: Document) -> list[str]:
 
 
 def _ranked_row(
-    point: Mapping[str, Any], keys: Sequence[str], fields: Sequence[str], front: bool
+    point: Mapping[str, Any], keys: Sequence[str], fields: Sequence[str], front: bool, ends: bool
 ) -> list[str]:
     sets = point["set"]
     head = [brief(set_value(sets[key]), 30) if key in sets else "as it is" for key in keys]
     if "error" in point:
-        return [*head, *[""] * (len(fields) + 1), "no number", "", *[""] * front, "no"]
+        return [*head, *[""] * (len(fields) + ends), "no number", "", *[""] * front, "no"]
     first, *rest = fields
     sure = "yes" if point["holds_sure"] else "yes, not at 90 %"
     return [
         *head,
-        *(shown(point, first), interval(point, first), *(shown(point, f) for f in rest)),
+        *(shown(point, first), *[interval(point, first)] * ends, *(shown(point, f) for f in rest)),
         show(point["step_time_s"], "s"),
         bottleneck(point["bottleneck"]),
         *(["*" if point.get("on_front") else ""] if front else []),

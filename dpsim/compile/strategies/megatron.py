@@ -19,7 +19,10 @@ param_and_grad_buffer.py, d98e8a64) and docs/source/api-guide/dist_optimizer.md:
   iteration has nothing to gather.
 * Of a pipeline only the first stage has several buckets: on pipeline ranks > 0 and in further
   chunks of rank 0 (bucketing is disabled there) a buffer is one bucket, which `overlap_grad_reduce`
-  launches when the stage's backward has ended.
+  launches when the stage's backward has ended.  `overlap_param_gather` gathers a stage's buckets
+  in its first forward, which waits for them, behind what that receives (the hook of its first
+  module); where a rank holds several stages all of them begin with the step, in turn (schedules.py,
+  param_sync_func; `align_param_gather`).
 """
 
 from __future__ import annotations
@@ -152,6 +155,7 @@ class Megatron(Strategy):
             tuple(self._message(k, bucket, layers[k], job) for k, bucket in enumerate(found)),
             COMM,
             gathers=tuple(gathers) if self.use_distributed_optimizer else (),
+            beside=self.overlap_param_gather,
             shards=self.shards(job.ranks),
         )
 
@@ -179,9 +183,6 @@ class Megatron(Strategy):
     def accept_stage(self, job: Job) -> None:
         """Refuse what is not modelled where layers are split over ranks."""
         where = "is not modelled together with tensor or pipeline parallelism"
-        if self.overlap_param_gather:
-            message = f"gathering parameters beside the next forward {where}; false is accepted"
-            raise Refused(message, ("strategy", "overlap_param_gather"))
         if self.num_distributed_optimizer_instances > 1:
             message = f"more than one optimizer instance {where}; 1 is accepted"
             raise Refused(message, ("strategy", "num_distributed_optimizer_instances"))

@@ -68,16 +68,10 @@ def fill(started: Started) -> None:
 def _strategy(started: Started) -> None:
     draft = started.draft
     draft.take("strategy", {"kind": "megatron"}, "Megatron's arguments", started.command.line)
-    split = (draft.get("parallel.tensor") or 1) * (draft.get("parallel.pipeline") or 1)
     for name, path in _FLAGS.items():
         if not started.flag((name,)):
             continue
-        if name == "overlap_param_gather" and split > 1:
-            why = "gathering beside the next forward is not modelled with tensor or pipeline ranks"
-            draft.find(f"{_spelt(started, name)}: {why}")
-            draft.ignore(_spelt(started, name), why, started.where(name))
-        else:
-            draft.take(path, True, _spelt(started, name), started.where(name))
+        draft.take(path, True, _spelt(started, name), started.where(name))
     if started.flag((_UNFUSED,)):
         path = "strategy.gradient_accumulation_fusion"
         draft.take(path, False, _spelt(started, _UNFUSED), started.where(_UNFUSED))
