@@ -47,8 +47,10 @@ WRITTEN = {
     "times.csv": "rank,step,seconds\n" + _STEPS,
     "steps.csv": "step,seconds\n" + "".join(f"{k},{0.1 + 0.001 * (k % 7)}\n" for k in range(40)),
     "mine.yaml": "model: {name: resnet50}\ncluster: {machine: dgx-h100, nodes: 1}\n" + _JOB,
-    **{f"{name}.yaml": f"cluster: {{machine: {machine}, nodes: 1}}\njobs: common/jobs.yaml\n"
-       for name, machine in (("ethernet", "a100-4"), ("cloud", "p4d.24xlarge"))},
+    **{
+        f"{name}.yaml": f"cluster: {{machine: {machine}, nodes: 1}}\njobs: common/jobs.yaml\n"
+        for name, machine in (("ethernet", "a100-4"), ("cloud", "p4d.24xlarge"))
+    },
     "my-runs.csv": "model,accelerator,gpus_per_node,total_gpus,batch_per_gpu,precision,value,unit\n"
     "ResNet-50,NVIDIA V100-SXM2-16GB,8,1,256,FP16 mixed,802.9,images/s\n"
     "ResNet-50,NVIDIA V100-SXM2-16GB,8,8,256,FP16 mixed,6154.66,images/s\n",
@@ -56,10 +58,17 @@ WRITTEN = {
     "rails-400g,8,30.0,2026-01-01,an offer\n",
     "incidents.csv": "time,cause\n2026-01-03T04:00:00,gpu\n2026-01-20T16:30:00,network\n",
     "goodput.jsonl": "\n".join(
-        [f'{{"job_name": "a", "job_start_time": {1000 + 500 * run}}}\n'
-         + "\n".join(f'{{"job_name": "a", "step_count": {7 * run + k}, '
-                     f'"step_start_time": {1060 + 500 * run + 5 * k}}}' for k in range(10))
-         for run in range(3)]) + '\n{"job_name": "a", "job_end_time": 2110}\n',
+        [
+            f'{{"job_name": "a", "job_start_time": {1000 + 500 * run}}}\n'
+            + "\n".join(
+                f'{{"job_name": "a", "step_count": {7 * run + k}, '
+                f'"step_start_time": {1060 + 500 * run + 5 * k}}}'
+                for k in range(10)
+            )
+            for run in range(3)
+        ]
+    )
+    + '\n{"job_name": "a", "job_end_time": 2110}\n',
     "resnet50.yaml": "model: {name: resnet50}\ncluster: {machine: dgx-h100, nodes: 1}\n"
     + _JOB
     + "training: {epochs: 90, samples_per_epoch: 1281167}\nprice: {per_device_hour: 2.5 usd}\n",

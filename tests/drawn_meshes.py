@@ -24,8 +24,15 @@ STRATEGIES: tuple[tuple[dict[str, Any], bool], ...] = (
     ({"kind": "zero", "stage": 2, "overlap_comm": True}, False),
     ({"kind": "zero", "stage": 3}, False),
     ({"kind": "megatron", "use_distributed_optimizer": True, "overlap_grad_reduce": True}, True),
-    ({"kind": "megatron", "use_distributed_optimizer": True, "overlap_grad_reduce": True,
-      "overlap_param_gather": True}, True),
+    (
+        {
+            "kind": "megatron",
+            "use_distributed_optimizer": True,
+            "overlap_grad_reduce": True,
+            "overlap_param_gather": True,
+        },
+        True,
+    ),
     ({"kind": "horovod"}, True),
     ({"kind": "fsdp"}, True),
     ({"kind": "fsdp", "reshard_after_forward": False}, True),

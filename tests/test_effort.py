@@ -90,9 +90,7 @@ def test_many_ranks_that_are_alike_are_affordable_event_by_event() -> None:
 @pytest.mark.parametrize("kind", ["ddp", "fsdp", "megatron", "horovod"])
 @pytest.mark.parametrize("count", [17, 40, 200])
 @pytest.mark.parametrize("split", [{}, {"pipeline": 2}])
-def test_long_steps_are_counted_on_short_ones(
-    kind: str, split: dict[str, int], count: int
-) -> None:
+def test_long_steps_are_counted_on_short_ones(kind: str, split: dict[str, int], count: int) -> None:
     if kind == "fsdp" and split:
         return
     case = case_of(strategy={"kind": kind}, parallel=split, batch={"accumulation": count})

@@ -72,8 +72,10 @@ def test_the_worked_example_is_its_hand_calculation() -> None:
 @pytest.mark.parametrize("seed", range(301, 309))
 def test_both_players_queue_alike(seed: int) -> None:
     """Any course, one or two technicians who are short: the same returns, event by event."""
-    course = replace(course_of(seed), repair=Repair(automatic=3600.0, manual=4e4, escalates=0.8,
-                                                   technicians=1 + seed % 2))
+    course = replace(
+        course_of(seed),
+        repair=Repair(automatic=3600.0, manual=4e4, escalates=0.8, technicians=1 + seed % 2),
+    )
     told_alike(course, 2)
 
 

@@ -593,10 +593,7 @@ def test_sentences_name_the_point_that_they_are_about(tmp_path: Path) -> None:
     path = tmp_path / "fed.yaml"
     batch, sweep = "per_device: 1", "[{input.workers: 1}, {input.workers: 4}, {input.workers: 2}]"
     loader = "loader: torch, workers: 1, decode: 80 ms, sample_bytes: 1 kB, cores: {physical: 8}"
-    path.write_text(
-        TOY.format(title="fed", batch=batch, sweep=sweep)
-        + f"input: {{{loader}}}"
-    )
+    path.write_text(TOY.format(title="fed", batch=batch, sweep=sweep) + f"input: {{{loader}}}")
     answer = predict(read(path)).answer
     fed = next(text for text in sentences(answer) if text.startswith("The loader takes"))
     assert headline(answer).startswith("On 1 rank with input.workers = 4 a step takes 20 ms")

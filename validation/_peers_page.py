@@ -123,9 +123,7 @@ def _half(pairs: Sequence[Compared]) -> str:
     own = statistics.median(abs(one.own) for one in pairs)
     wide = statistics.median(one.width for one in pairs)
     inside = sum(one.inside for one in pairs)
-    return (
-        f"{len(pairs)} | {percent(peer)} | {percent(own)} | {inside} of {len(pairs)}, {wide:.1f}"
-    )
+    return f"{len(pairs)} | {percent(peer)} | {percent(own)} | {inside} of {len(pairs)}, {wide:.1f}"
 
 
 def steps_table(rows: Iterable[PeerRow]) -> Iterator[str]:

@@ -33,8 +33,8 @@ from dpsim.predict.recorded import measured_at
 from dpsim.predict.timed import TimedCases
 from dpsim.predict.uncertainty import REPEATED, Z90, compute_range
 
-#: probability of a fault from which a step is slow, and below which it is normal; at 0.75 a fifth of
-#: made-up faults were not told and healthy runs hardly ever slow (validation/step_verdicts.py)
+#: probability of a fault from which a step is slow, and below which it is normal; at 0.75 a fifth
+#: of made-up faults were not told and healthy runs hardly ever slow (validation/step_verdicts.py)
 SLOW, NORMAL = 0.6, 0.2
 #: share of a fault's probability before the measurement that may be left where steps are normal:
 #: what makes faults no less likely does not speak for a healthy cluster
