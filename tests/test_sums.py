@@ -36,14 +36,15 @@ MOVED = [
     ({"kind": "ddp"}, {}, 3 * 6.0),
     ({"kind": "ddp"}, {"precision": {"parameters": "fp32", "compute": "bf16"}}, 3 * 12.0),
     ({"kind": "megatron"}, {}, 0.0),
-    (UNFUSED, {}, 4 * 6.0),
-    ({**UNFUSED, "grad_reduce_in_fp32": True}, {}, 4 * 10.0),
+    (UNFUSED, {}, 4 * 10.0),
+    ({**UNFUSED, "grad_reduce_in_fp32": False}, {}, 4 * 6.0),
+    (UNFUSED, {"precision": {"parameters": "fp16", "compute": "fp16"}}, 4 * 6.0),
     ({"kind": "fsdp"}, {"precision": WIDE}, 6.0 + 3 * 10.0),
     ({"kind": "fsdp"}, {"precision": {**WIDE, "reduce": "bf16"}}, 3 * 6.0),
     ({"kind": "fsdp", "no_sync": False}, {"precision": WIDE}, 0.0),
     ({"kind": "fsdp1"}, {"precision": WIDE}, 3 * 6.0),
     ({"kind": "diloco", "inner": {"kind": "megatron"}}, {}, 0.0),
-    ({"kind": "diloco", "inner": UNFUSED}, {}, 4 * 6.0),
+    ({"kind": "diloco", "inner": UNFUSED}, {}, 4 * 10.0),
     ({"kind": "local_sgd", "inner": {"kind": "zero", "stage": 2}}, {}, 0.0),
     ({"kind": "local_sgd"}, {}, 3 * 6.0),
 ]
@@ -78,7 +79,7 @@ def test_each_backward_reads_its_gradients_and_the_sum_and_writes_the_sum(
 
 @pytest.mark.parametrize(
     ("strategy", "added"),
-    [({"kind": "zero"}, 0.0), ({"kind": "fsdp"}, 0.0), (UNFUSED, 6.0),
+    [({"kind": "zero"}, 0.0), ({"kind": "fsdp"}, 0.0), (UNFUSED, 10.0),
      ({"kind": "zero", "grad_accum_dtype": "fp32"}, 10.0)],
 )  # fmt: skip
 def test_a_single_micro_batch_is_added_to_zeroed_buffers_alone(

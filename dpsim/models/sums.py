@@ -37,6 +37,8 @@ class GradientSums(NamedTuple):
     reduced   sums are kept in what is reduced
     zeroed    a step's first gradient is added too, to zeros
     times     micro-batches of a step
+    of        the dtype of parameters that `total` holds for, others' are as wide as gradients; "":
+              all
     """
 
     total: str = ""
@@ -44,12 +46,14 @@ class GradientSums(NamedTuple):
     reduced: bool = False
     zeroed: bool = False
     times: int = 1
+    of: str = ""
 
     def moved(self, own: str, precision: Precision) -> float:
         """Bytes per parameter, which is in the dtype `own`, and micro-batch, in the mean of a
         step's: the first gradient is what the sum starts as, converted where that is kept in
         another dtype and there are more to come."""
-        kept = precision.reduce if self.reduced else self.total
+        told = self.total if self.of in ("", own) else ""
+        kept = precision.reduce if self.reduced else told
         each = DTYPE_BYTES[(self.gathered and gathered(precision)) or own]
         total = DTYPE_BYTES[kept] if kept else each
         add = float(each + 2 * total)
