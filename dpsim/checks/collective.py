@@ -74,6 +74,8 @@ def collective(
 
     Raises Refused where one of them is not right, or is not modelled.
     """
+    if not isinstance(operation, str):
+        raise Refused(f"operation: {brief(operation)} is no collective; all_reduce is one")
     check_operation(operation := named(operation))
     curves = None if calibration is None else Path(calibration)
     setup = setup_of(_machine(cluster), nccl, algorithm, protocol, curves, sharp=sharp, sets=sets)
@@ -95,8 +97,10 @@ def _machine(given: Any) -> str:
 
 def _counts(nodes: str | int | Sequence[int]) -> tuple[int, ...]:
     """A range's counts, or those that are listed."""
-    listed = [nodes] if isinstance(nodes, int) else nodes
-    return node_counts(nodes if isinstance(nodes, str) else ",".join(map(str, listed)))
+    if isinstance(nodes, str):
+        return node_counts(nodes)
+    listed = nodes if isinstance(nodes, Iterable) else [nodes]
+    return node_counts(",".join(map(str, listed)))
 
 
 def _sizes(given: str | float | Sequence[str | float], factor: int) -> tuple[int, ...]:

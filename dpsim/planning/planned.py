@@ -9,6 +9,7 @@ from typing import Any
 from dpsim.core import told
 from dpsim.core.presented import Presented
 from dpsim.core.record import Refused
+from dpsim.core.refusals import text, texts
 from dpsim.describe.scenario import Given, taken
 from dpsim.planning import choose as choosing
 from dpsim.planning import largest as largest_value
@@ -83,7 +84,12 @@ def plan(
 
     Raises Refused where nothing is asked, or two things are.
     """
+    options = {"--deadline": deadline, "--budget": budget, "--minimise": minimise}
+    for option, given in {**options, "--largest": largest, "--choose": choose}.items():
+        text(option, given)
     keys = tune.split(",") if isinstance(tune, str) else tune
+    for option, several in (("--require", require), ("--vary", vary), ("--tune", keys or ())):
+        texts(option, _texts(several))
     asked = (_texts(require), _texts(vary), deadline, budget, minimise, largest, keys)
     ask = question(*asked, choose)
     loaded = taken(scenario)

@@ -40,7 +40,8 @@ class Variability:
     every played step, so that the mean is one over such machines.
 
     jitter           per rank and step: standard deviation of a normal factor with mean 1, or any
-                     distribution of factors
+                     distribution of factors.  Any but 0 takes the place of the fitted spread of
+                     devices, however small; 0 says nothing, and compute.spread 0 that there is none
     slow_ranks       rank -> factor on all its compute, in every step
     slow_nodes       node -> factor on the compute of all its ranks, in every step
     random_slow      ranks that are slow now and then, or nodes that are slow throughout; one
@@ -137,8 +138,9 @@ class Variability:
 
     @property
     def scatters(self) -> bool:
-        """Whether it says how ranks differ at random, and not only which are slow, or when."""
-        return any(name in _SCATTER for name in self.causes)
+        """Whether it says how ranks differ at random, and not only which are slow, when, or all."""
+        shared = self.expanded.shared
+        return any(name in _SCATTER for name in self.causes) or bool(shared and shared.per != "all")
 
     @property
     def drawn_once(self) -> bool:
@@ -170,8 +172,9 @@ OF_COMPUTE = (
     "pauses",
 )  # fmt: skip
 CAUSES = (*OF_COMPUTE, "delays", "link_episodes")
-#: those by which ranks differ at random
-_SCATTER = ("jitter", "random_slow", "shared", "co_tenant", "sequence_length")
+#: those by which ranks differ at random by themselves, as does `shared` where not all share; what
+#: neighbours take comes on top of that
+_SCATTER = ("jitter", "random_slow", "sequence_length")
 #: those that name ranks or nodes
 _NAMED = ("slow_ranks", "slow_nodes")
 #: those that are the same in every step
