@@ -74,8 +74,6 @@ def collective(
 
     Raises Refused where one of them is not right, or is not modelled.
     """
-    if not isinstance(operation, str):
-        raise Refused(f"operation: {brief(operation)} is no collective; all_reduce is one")
     check_operation(operation := named(operation))
     curves = None if calibration is None else Path(calibration)
     setup = setup_of(_machine(cluster), nccl, algorithm, protocol, curves, sharp=sharp, sets=sets)
@@ -145,7 +143,9 @@ def check_sharp(setup: Setup, counts: Sequence[int]) -> None:
 
 
 def named(operation: str) -> str:
-    """`operation` by its name here, where nccl-tests has another."""
+    """`operation` by its name here, where nccl-tests has another; Refused where it is no text."""
+    if not isinstance(operation, str):
+        raise Refused(f"operation: {brief(operation)} is no collective; all_reduce is one")
     return _NCCL_TESTS.get(operation, operation)
 
 

@@ -84,10 +84,9 @@ def plan(
 
     Raises Refused where nothing is asked, or two things are.
     """
-    options = {"--deadline": deadline, "--budget": budget, "--minimise": minimise}
-    for option, given in {**options, "--largest": largest, "--choose": choose}.items():
-        text(option, given)
     keys = tune.split(",") if isinstance(tune, str) else tune
+    _check({"--deadline": deadline, "--budget": budget, "--minimise": minimise})
+    _check({"--largest": largest, "--choose": choose})
     for option, several in (("--require", require), ("--vary", vary), ("--tune", keys or ())):
         texts(option, _texts(several))
     asked = (_texts(require), _texts(vary), deadline, budget, minimise, largest, keys)
@@ -97,6 +96,12 @@ def plan(
     bench.tell = counted
     finding = ask(bench, tell)
     return Planned(finding, document(loaded, bench, finding))
+
+
+def _check(options: Mapping[str, object]) -> None:
+    """Refuse options that are neither texts nor nothing."""
+    for option, given in options.items():
+        text(option, given)
 
 
 def _texts(given: str | Sequence[str]) -> Sequence[str]:
