@@ -85,8 +85,7 @@ def plan(
     Raises Refused where nothing is asked, or two things are.
     """
     keys = tune.split(",") if isinstance(tune, str) else tune
-    _check({"--deadline": deadline, "--budget": budget, "--minimise": minimise})
-    _check({"--largest": largest, "--choose": choose})
+    _check(deadline=deadline, budget=budget, minimise=minimise, largest=largest, choose=choose)
     for option, several in (("--require", require), ("--vary", vary), ("--tune", keys or ())):
         texts(option, _texts(several))
     asked = (_texts(require), _texts(vary), deadline, budget, minimise, largest, keys)
@@ -98,10 +97,10 @@ def plan(
     return Planned(finding, document(loaded, bench, finding))
 
 
-def _check(options: Mapping[str, object]) -> None:
+def _check(**options: object) -> None:
     """Refuse options that are neither texts nor nothing."""
     for option, given in options.items():
-        text(option, given)
+        text(f"--{option}", given)
 
 
 def _texts(given: str | Sequence[str]) -> Sequence[str]:
