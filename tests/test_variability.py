@@ -613,10 +613,6 @@ def test_racks_need_their_size() -> None:
         (["variability.jitter=0"], False),
         (["variability.slow_ranks={3: 1.5}"], False),
         (["variability.pauses={duration: 1 ms, every: 10}"], False),
-        (["variability.co_tenant={share: 0.2, probability: 0.1}"], False),
-        (["variability.shared={factor: {kind: gamma, spread: 0.1}, per: all}"], False),
-        (["variability.preset=llama3"], False),
-        (["variability.shared={factor: {kind: gamma, spread: 0.1}, per: node}"], True),
         ([], False),
     ],
 )

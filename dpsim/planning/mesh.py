@@ -19,7 +19,7 @@ from dpsim.planning.search import holds
 from dpsim.planning.wanted import Wanted
 from dpsim.predict.document import Keyed, Spread
 from dpsim.predict.point import Change, Failed, Point
-from dpsim.predict.uncertainty import efficiency_interval
+from dpsim.predict.programs import ratio_interval
 
 #: meshes that are told beside the best
 RUNNERS_UP = 3
@@ -29,12 +29,14 @@ PARTS = ("compute_s", "exposed_communication_s", "bubble_s", "stall_s")
 
 @dataclass(frozen=True)
 class WhichMesh(Keyed):
-    """The question: what is chosen, for how many samples a step on how many ranks."""
+    """The question: what is chosen, for how many samples a step on how many ranks; `recompute` is
+    what is tried of that key."""
 
     kind: str
     choose: str
     global_batch: int
     ranks: int
+    recompute: Sequence[str]
     require: Sequence[str]
     at: Change
 
@@ -101,22 +103,22 @@ def choose_mesh(
     beside = run.failures, run.checkpoint, run.evaluation
     limits = MeshLimits(wanted, steps_only=all(one is None for one in beside))
     found = MeshSearch(bench, space, RUNNERS_UP + 1, tell, limits).run()
-    question = WhichMesh(
-        "mesh", "parallel", case.global_batch, case.ranks, [str(one) for one in wanted], bench.at
-    )
+    need, again = [str(one) for one in wanted], space.recomputes()
+    question = WhichMesh("mesh", "parallel", case.global_batch, case.ranks, again, need, bench.at)
     told_about = _Told(bench, space, wanted)
     kept = [told_about.of(one.setting) for one in found.meshes()[: RUNNERS_UP + 1]]
     points = [one.point for one in kept]
     good = sorted((one for one in kept if one.point.usable and one.point.holds), key=_seconds)
     if not good:
-        return Finding(question, points, wanted, infeasible=_none(found, points, told_about))
+        missed, notes = _none(found, points, told_about), _refusals(found)
+        return Finding(question, points, wanted, infeasible=missed, notes=notes)
     sure = found.best(surely=True)
     answer = BestMesh(
         good[0],
         "step_time_s",
         _seconds(good[0]),
         told_about.sure(good[0], sure),
-        [_runner_up(good[0], one) for one in good[1:]],
+        [_runner_up(case, good[0], one) for one in good[1:]],
         _looked(found),
     )
     return Finding(question, points, wanted, answer, notes=_notes(found, answer, case))
@@ -178,14 +180,14 @@ def _seconds(one: ChosenMesh) -> float:
     return found.step_time_s
 
 
-def _runner_up(best: ChosenMesh, other: ChosenMesh) -> RunnerUp:
-    """A cause moves both steps in the same direction, so only what it does to their ratio
-    counts."""
+def _runner_up(case: Case, best: ChosenMesh, other: ChosenMesh) -> RunnerUp:
+    """What both meshes share moves both steps in the same direction, so only what it does to their
+    ratio counts; each has an error of its own beside that."""
     first, after = best.point.point, other.point.point
     assert isinstance(first, Point)
     assert isinstance(after, Point)
     ratio = after.step_time_s / first.step_time_s
-    low, high = efficiency_interval(after.interval.causes, first.interval.causes)
+    low, high = ratio_interval(case, first.interval.causes, after.interval.causes)
     longer = {part: other.point[part] - best.point[part] for part in PARTS}
     because = max(longer, key=lambda part: longer[part])
     ends = ratio * low - 1.0, ratio * high - 1.0
@@ -217,8 +219,17 @@ def _none(found: Searched, points: Sequence[Tried], told_about: _Told) -> Missed
     return Missed(tuple(misses), "memory", near)
 
 
+def _refusals(found: Searched) -> list[str]:
+    """How many settings are refused, and the reason of most of them."""
+    if not found.refused:
+        return []
+    most = found.reasons[found.why]
+    share = "" if most == found.refused else f", {most:,} of them for this reason"
+    return [f"{found.refused:,} of {found.settings:,} settings are refused{share}: {found.why}"]
+
+
 def _notes(found: Searched, answer: BestMesh, case: Case) -> list[str]:
-    notes = [f"{found.refused} settings are refused: {found.why}"] if found.refused else []
+    notes = _refusals(found)
     batch = case.scenario.batch
     if batch.by_speed or batch.rebalance:
         key = "by_speed" if batch.by_speed else "rebalance"

@@ -138,9 +138,8 @@ class Variability:
 
     @property
     def scatters(self) -> bool:
-        """Whether it says how ranks differ at random, and not only which are slow, when, or all."""
-        shared = self.expanded.shared
-        return any(name in _SCATTER for name in self.causes) or bool(shared and shared.per != "all")
+        """Whether it says how ranks differ at random, and not only which are slow, or when."""
+        return any(name in _SCATTER for name in self.causes)
 
     @property
     def drawn_once(self) -> bool:
@@ -172,9 +171,8 @@ OF_COMPUTE = (
     "pauses",
 )  # fmt: skip
 CAUSES = (*OF_COMPUTE, "delays", "link_episodes")
-#: those by which ranks differ at random by themselves, as does `shared` where not all share; what
-#: neighbours take comes on top of that
-_SCATTER = ("jitter", "random_slow", "sequence_length")
+#: those by which ranks differ at random
+_SCATTER = ("jitter", "random_slow", "shared", "co_tenant", "sequence_length")
 #: those that name ranks or nodes
 _NAMED = ("slow_ranks", "slow_nodes")
 #: those that are the same in every step
