@@ -216,6 +216,10 @@ class Workers(Strategy):
         return self.inner is not None and self.inner.fused_kernels
 
     @property
+    def library_attention(self) -> bool:
+        return self.inner is not None and self.inner.library_attention
+
+    @property
     def casts_gradients(self) -> bool:
         return self.inner is not None and self.inner.casts_gradients
 

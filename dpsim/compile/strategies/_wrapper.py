@@ -109,6 +109,10 @@ class Wrapper(Strategy):
         return self.inner.fused_kernels
 
     @property
+    def library_attention(self) -> bool:
+        return self.inner.library_attention
+
+    @property
     def shares_experts(self) -> bool:
         return self.inner.shares_experts
 
