@@ -262,7 +262,8 @@ MEANING = {
     "Megatron.overlap_grad_reduce": "buckets are reduced beside backward",
     "Megatron.overlap_param_gather": "buckets are gathered beside forward; needs the two above",
     "Megatron.bucket_size": "elements at which a bucket is closed; left out: 4e7, or 1e6 a rank",
-    "Megatron.grad_reduce_in_fp32": "gradients are kept and reduced in fp32",
+    "Megatron.grad_reduce_in_fp32": "gradients are kept and reduced in fp32; left out: of bf16 "
+    "parameters they are, as with `--bf16` (false: `--grad-reduce-in-bf16`), others in their dtype",
     "Megatron.num_distributed_optimizer_instances": "groups of consecutive ranks, each of which "
     "shares the states",
     "Megatron.gradient_accumulation_fusion": "products of gradients add to the buffer themselves; "

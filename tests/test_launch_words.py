@@ -64,6 +64,7 @@ def test_tables_that_are_shared_otherwise_are_found(tmp_path: Path) -> None:
          "schedule", {"kind": "interleaved_1f1b", "chunks": 2}),
         ("--optimizer sgd", "optimizer.kind", "sgd"),
         ("--enable-cuda-graph", "execution.cuda_graphs", True),
+        ("--bf16 --grad-reduce-in-bf16", "strategy.grad_reduce_in_fp32", False),
     ],
 )  # fmt: skip
 def test_megatron_s_words_are_keys(flags: str, path: str, value: object, tmp_path: Path) -> None:

@@ -115,10 +115,21 @@ def test_gradients_are_exchanged_in_the_last_micro_batch_only(
 def test_gradients_in_fp32_are_twice_as_wide_as_parameters_in_bf16() -> None:
     job = job_of(8, dtype="bf16")
     psi = job.model.parameters
-    narrow = volume(knobs(**DISTRIBUTED).program(job, None))
+    narrow = volume(knobs(**DISTRIBUTED, grad_reduce_in_fp32=False).program(job, None))
     wide = volume(knobs(**DISTRIBUTED, grad_reduce_in_fp32=True).program(job, None))
     assert narrow == {"reduce_scatter": 2 * psi, "all_gather": 2 * psi}
     assert wide == {"reduce_scatter": 4 * psi, "all_gather": 2 * psi}
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("bf16", 4), ("fp16", 2), ("fp32", 4)])
+def test_left_out_gradients_of_bf16_alone_are_in_fp32(dtype: str, width: int) -> None:
+    """As `--bf16` and `--fp16` of Megatron-LM have it."""
+    job = job_of(8, dtype=dtype)
+    psi = job.model.parameters
+    found = knobs(**DISTRIBUTED)
+    assert volume(found.program(job, None))["reduce_scatter"] == width * psi
+    assert found.memory(job)["gradients"] == width * psi
+    assert found.memory(job)["fp32 gradients"] == (4 * psi / 8 if width == 2 else 0)
 
 
 @pytest.mark.parametrize("instances", [1, 2, 4])
@@ -202,10 +213,10 @@ def test_the_shards_norm_is_agreed_on_before_the_update() -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 8, 64])
 @pytest.mark.parametrize(
     ("dtype", "fp32", "whole", "sharded"),
-    [("fp16", False, 4, 16), ("bf16", True, 6, 12), ("fp32", False, 8, 8)],
+    [("fp16", None, 4, 16), ("bf16", None, 6, 12), ("bf16", False, 4, 16), ("fp32", None, 8, 8)],
 )
 def test_bytes_per_parameter_are_those_of_megatrons_documentation(
-    dtype: str, fp32: bool, whole: int, sharded: int, ranks: int
+    dtype: str, fp32: bool | None, whole: int, sharded: int, ranks: int
 ) -> None:
     job = job_of(ranks, dtype=dtype)
     plain = sum(knobs(grad_reduce_in_fp32=fp32).memory(job).values())

@@ -234,7 +234,7 @@ OPEN: list[tuple[str, int, str, str, tuple[str, ...]]] = [
     (H100, 8, "NVSwitch", "not stated",
      ("the network of the GPU's usual machine", "one NIC of the usual rate",
       "TCP over one Ethernet NIC")),
-    (H100, 8, "NVSwitch", "InfiniBand",
+    (A100, 8, "NVSwitch", "InfiniBand",
      ("as many NICs as the usual machine has", "one NIC of the usual rate")),
     (H100, 8, "NVSwitch", "400 Gb/s NDR InfiniBand",
      ("as many such NICs as the usual machine has", "one such NIC")),
@@ -261,6 +261,15 @@ def _rate(reading: MachineReading) -> tuple[int, float, str]:
 def test_a_network_is_read(text: str, nics: int, gbits: float, kind: str) -> None:
     found = platform(accelerator=H100, gpus_per_node=8, intra_node="NVSwitch", inter_node=text)
     assert _rate(found.readings[0]) == (nics, gbits, kind)
+
+
+@pytest.mark.parametrize("accelerator", [H100, H200, B200])
+@pytest.mark.parametrize("text", ["InfiniBand", "RoCE"])
+def test_nodes_of_eight_from_hopper_on_have_a_nic_for_each_gpu(accelerator: str, text: str) -> None:
+    found = platform(
+        accelerator=accelerator, gpus_per_node=8, intra_node="NVSwitch", inter_node=text
+    )
+    assert [reading.cluster["nics_per_node"] for reading in found.readings] == [8]
 
 
 @pytest.mark.parametrize(

@@ -517,9 +517,13 @@ def test_keys_that_change_nothing_are_said_to(sets: list[str], said: list[str]) 
         (False, "fp32", "in their own dtype; strategy.grad_reduce_in_fp32: true makes it fp32"),
         (True, "fp32", ""),
         (True, "fp16", "in fp32"),
+        (None, "fp32", ""),
+        (None, "fp16", "in fp32"),
     ],
 )
-def test_megatron_has_a_switch_of_its_own_for_gradients(wide: bool, reduce: str, said: str) -> None:
+def test_megatron_has_a_switch_of_its_own_for_gradients(
+    wide: bool | None, reduce: str, said: str
+) -> None:
     data = {**TOY, "strategy": {"kind": "megatron", "grad_reduce_in_fp32": wide},
             "precision": {"parameters": "bf16", "compute": "bf16", "reduce": reduce}}  # fmt: skip
     loaded = load(data, Path(), "x")

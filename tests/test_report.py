@@ -24,6 +24,7 @@ from dpsim.machines.machine import load_machine
 from dpsim.models.memory import UNFIT, MemoryUse
 from dpsim.models.named import load_named, model_names
 from dpsim.predict.advice import advice, with_advice
+from dpsim.predict.answer import Advice
 from dpsim.predict.document import to_json
 from dpsim.predict.explanation import Operation
 from dpsim.predict.memory import memory_of
@@ -441,6 +442,14 @@ def test_advice_can_be_followed(tmp_path: Path) -> None:
     found = next(one for one in first.advice if one.changes == ("strategy: {kind: fsdp}",))
     assert found.memory_bytes == changed.points[0]["memory_bytes"]
     assert f"{found.memory_bytes / 1e9:.1f} GB of" in advice_text(found)
+    assert found.fits == changed.points[0]["fits"]
+
+
+def test_advice_is_no_surer_than_the_table_of_its_change() -> None:
+    one = Advice(8, ("optimizer.kind: sgd",), 85.7e9, 85.9e9, "likely", None, "")
+    assert advice_text(one) == "It likely fits with optimizer.kind: sgd: 85.7 GB of 85.9 GB."
+    sure = Advice(8, ("optimizer.kind: sgd",), 60e9, 85.9e9, "yes", None, "")
+    assert advice_text(sure) == "It fits with optimizer.kind: sgd: 60.0 GB of 85.9 GB."
 
 
 def test_advice_is_in_the_document_of_a_run_where_something_does_not_fit(tmp_path: Path) -> None:
@@ -449,7 +458,7 @@ def test_advice_is_in_the_document_of_a_run_where_something_does_not_fit(tmp_pat
     listed = with_advice(prediction)["advice"]
     assert [tuple(one["changes"]) for one in listed] == [one.changes for one in prediction.advice]
     assert set(listed[0]) == {
-        "ranks", "changes", "memory_bytes", "capacity_bytes", "throughput_ratio", "cost",
+        "ranks", "changes", "memory_bytes", "capacity_bytes", "fits", "throughput_ratio", "cost",
     }  # fmt: skip
     fits = dpsim.predict(dpsim.read("quickstart"))
     assert with_advice(fits) == fits.document

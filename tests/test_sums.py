@@ -33,8 +33,9 @@ MOVED = [
     ({"kind": "ddp"}, {}, 6.0),
     ({"kind": "ddp"}, {"precision": {"parameters": "fp32", "compute": "bf16"}}, 12.0),
     ({"kind": "megatron"}, {}, 0.0),
-    (UNFUSED, {}, 6.0),
-    ({**UNFUSED, "grad_reduce_in_fp32": True}, {}, 10.0),
+    (UNFUSED, {}, 10.0),
+    ({**UNFUSED, "grad_reduce_in_fp32": False}, {}, 6.0),
+    (UNFUSED, {"precision": {"parameters": "fp16", "compute": "fp16"}}, 6.0),
     ({"kind": "fsdp"}, {"precision": WIDE}, 10.0),
     ({"kind": "fsdp"}, {"precision": {**WIDE, "reduce": "bf16"}}, 6.0),
     ({"kind": "fsdp", "no_sync": False}, {"precision": WIDE}, 0.0),
@@ -70,7 +71,7 @@ def test_each_backward_reads_its_gradients_and_the_sum_and_writes_the_sum(
 
 @pytest.mark.parametrize(
     ("strategy", "added"),
-    [({"kind": "zero"}, 0.0), ({"kind": "fsdp"}, 0.0), (UNFUSED, 6.0),
+    [({"kind": "zero"}, 0.0), ({"kind": "fsdp"}, 0.0), (UNFUSED, 10.0),
      ({"kind": "zero", "grad_accum_dtype": "fp32"}, 10.0)],
 )  # fmt: skip
 def test_a_single_micro_batch_is_added_to_zeroed_buffers_alone(

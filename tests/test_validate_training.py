@@ -501,6 +501,9 @@ def test_megatron_exchanges_what_its_arguments_say(tmp_path: Path) -> None:
     wide = point(tmp_path, **GPT | {"precision": "BF16"})
     assert wide.data["precision"] == {"parameters": "bf16", "compute": "bf16"}
     assert wide.data["strategy"] == {"kind": "megatron", "grad_reduce_in_fp32": True}
+    eight = point(tmp_path, **GPT | {"precision": "FP8 mixed", "accelerator": "H100 SXM"})
+    assert eight.data["precision"] == {"parameters": "bf16", "compute": "fp8"}
+    assert eight.data["strategy"] == {"kind": "megatron", "grad_reduce_in_fp32": False}
     detail = "1F1B, distributed optimizer, overlap-grad-reduce"
     assert point(tmp_path, **GPT | {"strategy_detail": detail}).data["strategy"] == {
         "kind": "megatron",

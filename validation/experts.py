@@ -11,7 +11,10 @@ former; DeepEP's rates by the number of ranks, from two of them; and the GPU-hou
 training (scenarios/deepseek-v3-h800.yaml with the batch of nearly all of it).  Nothing is fitted,
 and the table is only read.
 
-What rows do not say is taken as: distributed optimizer with overlapped reductions; tokens sent to a
+What rows do not say is taken as: distributed optimizer with overlapped reductions, of gradients in
+bf16 (NVIDIA-NeMo/Megatron-Bridge scripts/performance/configs/: qwen/qwen3_llm_pretrain.py 05c0c90f,
+deepseek/deepseek_llm_pretrain.py 01328424, gpt_oss/gpt_oss_llm_pretrain.py 0501207b,
+nemotronh/nemotron_3_llm_pretrain.py 13d58bbe, kimi/kimi_llm_pretrain.py 013180a7); tokens sent to a
 node once (DeepEP, HybridEP), unless a row says alltoall; routing balanced, unless it says dropless;
 stages cut by time; beside that what the recipes of its release say (`OVERLAPPED`, `ONCE`, `EVEN`);
 no recomputation, unless it or the command beside it says so; context
@@ -155,7 +158,8 @@ def scenario(row: Row, folder: Path) -> dict[str, Any]:
         "model": {"huggingface": f"{name}.json", "sequence_length": number(row, "seq", 4096)},
         "cluster": {"machine": machine, "ranks": gpus, "gpus_per_node": min(used, gpus)},
         "strategy": {
-            "kind": "megatron", "use_distributed_optimizer": True, "overlap_grad_reduce": True
+            "kind": "megatron", "use_distributed_optimizer": True, "overlap_grad_reduce": True,
+            "grad_reduce_in_fp32": False,
         },
         "parallel": {"tensor": tensor, "pipeline": pipeline, "expert": expert},
         "moe": moe,

@@ -243,11 +243,19 @@ def _untold(
         notes.append(f"{unstated} {gbits:g} Gbit/s is taken.")
         return Nics(1, gbits, kind)
     nics = own if own.kind not in ("ethernet", "gvnic") else Nics(1, usual.rate, kind)
-    if told.asked and not told.named and nics.count > 1 and _asked("speed", asked) == "one":
+    open_ = told.asked and not told.named and nics.count > 1 and not _one_each(machine, own)
+    if open_ and _asked("speed", asked) == "one":
         nics = Nics(1, own.gbits, own.kind)
     where = f"as in {machine.name}" if nics.gbits == own.gbits else "is taken"
     notes.append(f"{unstated} {nics.count} x {nics.gbits:g} Gbit/s {where}.")
     return Nics(nics.count, nics.gbits, kind)
+
+
+def _one_each(machine: Machine, own: Nics) -> bool:
+    """Whether nodes with an RDMA network have a NIC for each GPU, so that one for all is no
+    reading: eight GPUs from Hopper on, as NVIDIA's DGX and HGX platforms are built (DGX H100
+    system architecture) and as clouds let them (ND H100 v5, p5, BM.GPU.H100)."""
+    return machine.device.compute_capability >= 90 and own.count >= machine.gpus_per_node >= 8
 
 
 def _asked_network(told: NetworkText, usual: Usual, asked: Inquiry) -> Nics | None:

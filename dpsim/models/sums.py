@@ -33,18 +33,21 @@ class GradientSums(NamedTuple):
     total     what sums are kept in; "" as `each`
     zeroed    a step's first gradient is added too, to zeros
     repeated  whether a step has several micro-batches
+    of        the dtype of parameters that `total` holds for, others' are as `each`; "": all
     """
 
     each: str = ""
     total: str = ""
     zeroed: bool = False
     repeated: bool = True
+    of: str = ""
 
     def moved(self, own: str) -> float:
         """Bytes per parameter, which is in the dtype `own`, and micro-batch; of several the first
         is taken to be added as the others are."""
         each = DTYPE_BYTES[self.each or own]
-        total = DTYPE_BYTES[self.total] if self.total else each
+        told = self.total and self.of in ("", own)
+        total = DTYPE_BYTES[self.total] if told else each
         return float(each + 2 * total) if self.repeated or self.zeroed else 0.0
 
 

@@ -71,7 +71,7 @@ def _advice(case: Case, pace: float | None, variant: Variant, use: MemoryUse) ->
     now = _pace(variant.of(case)) if pace else None
     ratio = now / pace if pace and now else None
     keys, capacity = tuple(variant.name.split(_AND)), use.capacity or 0.0
-    return Advice(case.ranks, keys, use.total, capacity, ratio, variant.cost)
+    return Advice(case.ranks, keys, use.total, capacity, use.fits, ratio, variant.cost)
 
 
 def _pace(case: Case) -> float | None:

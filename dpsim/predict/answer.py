@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from dpsim.core.lean import dataclass
+from dpsim.models.memory import Fits
 from dpsim.predict.document import Spread
 from dpsim.predict.level import Level
 from dpsim.predict.point import Failed, Point
@@ -111,6 +112,7 @@ class Measured:
 class Advice:
     """With `changes` of the scenario, what does not fit on `ranks` ranks does.
 
+    fits              whether it then fits, as of a point
     throughput_ratio  throughput with them over that without; None where playing would take long
     cost              what else they cost, in words
     """
@@ -119,6 +121,7 @@ class Advice:
     changes: tuple[str, ...]
     memory_bytes: float
     capacity_bytes: float
+    fits: Fits | None
     throughput_ratio: float | None
     cost: str
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dpsim.cases.case import Case
 from dpsim.compile.loaders import Loader
+from dpsim.compile.strategies.megatron import Megatron
 from dpsim.core import plugins
 from dpsim.models.memory import kept_bytes
 
@@ -44,12 +45,14 @@ def unused(case: Case) -> Iterator[str]:
 def _own_dtype(case: Case) -> Iterator[str]:
     """That a strategy sends gradients in a dtype of its own, and what says another."""
     strategy, precision = case.scenario.strategy, case.precision
-    name, wide = plugins.name_of(strategy), getattr(strategy, "grad_reduce_in_fp32", None)
+    name, wide, hint = plugins.name_of(strategy), False, ""
+    if isinstance(strategy, Megatron):
+        wide = strategy.gradient_dtype(precision.parameters) == "fp32"
+        hint = "; strategy.grad_reduce_in_fp32: true makes it fp32"
     asked = precision.reduce not in (None, precision.parameters) and not strategy.casts_gradients
     if not asked or (wide and precision.reduce == "fp32"):
         return
-    other = "; strategy.grad_reduce_in_fp32: true makes it fp32"
-    hint = other if wide is False and precision.reduce == "fp32" else ""
+    hint = hint if precision.reduce == "fp32" else ""
     own = "fp32" if wide else "their own dtype"
     yield f"precision.reduce changes nothing: {name} sends gradients in {own}{hint}"
 

@@ -350,4 +350,6 @@ def advice_text(advice: Advice) -> str:
     parts += [advice.cost] if advice.cost else []
     cost = f" ({'; '.join(parts)})" if parts else ""
     needed, there = advice.memory_bytes / 1e9, advice.capacity_bytes / 1e9
-    return f"It fits with {' and '.join(advice.changes)}: {needed:.1f} GB of {there:.1f} GB{cost}."
+    sure = "fits" if advice.fits == "yes" else f"{advice.fits} fits"
+    changes = " and ".join(advice.changes)
+    return f"It {sure} with {changes}: {needed:.1f} GB of {there:.1f} GB{cost}."

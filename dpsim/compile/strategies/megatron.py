@@ -71,7 +71,7 @@ class Megatron(Strategy):
     overlap_grad_reduce: Flag = False
     overlap_param_gather: Flag = False
     bucket_size: Annotated[int, Check(1, 10**15)] | None = None
-    grad_reduce_in_fp32: Flag = False
+    grad_reduce_in_fp32: Flag | None = None
     num_distributed_optimizer_instances: Count = 1
     pad_buckets_for_high_nccl_busbw: Flag = False
     gradient_accumulation_fusion: Flag = True
@@ -119,10 +119,18 @@ class Megatron(Strategy):
         """Products add to the buffer themselves, unless told not to."""
         if self.gradient_accumulation_fusion:
             return None
-        return GradientSums(total="fp32" if self.grad_reduce_in_fp32 else "", zeroed=True)
+        wide = self.grad_reduce_in_fp32
+        total, of = ("fp32", "bf16") if wide is None else ("fp32" if wide else "", "")
+        return GradientSums(total=total, of=of, zeroed=True)
 
     def gradient_dtype(self, dtype: str) -> str:
-        return "fp32" if self.grad_reduce_in_fp32 else dtype
+        """What gradients of parameters in `dtype` are kept and reduced in: of bf16 fp32, unless
+        told not to (`--grad-reduce-in-bf16`; megatron/training/arguments.py, validate_args,
+        000c4ac2)."""
+        wide = self.grad_reduce_in_fp32
+        if wide is None:
+            wide = dtype == "bf16"
+        return "fp32" if wide else dtype
 
     def buckets(self, job: Job, gradients: list[Gradient]) -> tuple[MegatronBucket, ...]:
         """The buckets of all dtypes, those of the dtype that is registered first in front."""
@@ -208,8 +216,8 @@ class Megatron(Strategy):
         """Parameters and the gradient buffer whole, optimizer states of the shard; an fp32 copy of
         the shard's gradients where the buffer is in 16 bit.
 
-        With Adam: 4 + 16/d bytes a parameter in 16 bit, 6 + 12/d with gradients in fp32, 8 + 8/d
-        in fp32 (dist_optimizer.md).
+        With Adam: 4 + 16/d bytes a parameter in 16 bit, 6 + 12/d with gradients in fp32 (as of
+        bf16), 8 + 8/d in fp32 (dist_optimizer.md).
         """
         share = 1.0 / self.shards(job.ranks)
         parts = state_bytes(job, 1.0)

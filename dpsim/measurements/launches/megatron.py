@@ -24,6 +24,7 @@ _FLAGS = {
     "sequence_parallel": "parallel.sequence_parallel",
 }
 _UNFUSED = "no_gradient_accumulation_fusion"
+_NARROW = "grad_reduce_in_bf16"
 _NUMBERS = {
     "tensor_model_parallel_size": "parallel.tensor",
     "pipeline_model_parallel_size": "parallel.pipeline",
@@ -75,6 +76,9 @@ def _strategy(started: Started) -> None:
     if started.flag((_UNFUSED,)):
         path = "strategy.gradient_accumulation_fusion"
         draft.take(path, False, _spelt(started, _UNFUSED), started.where(_UNFUSED))
+    if started.flag((_NARROW,)):
+        path = "strategy.grad_reduce_in_fp32"
+        draft.take(path, False, _spelt(started, _NARROW), started.where(_NARROW))
 
 
 def _mesh(started: Started) -> None:
