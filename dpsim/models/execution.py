@@ -30,8 +30,8 @@ HALF = ("bf16", "fp16", "fp8")
 PRODUCTS = {"volta": 0.70, "ampere": 0.70, "ada": 0.57, "hopper": 0.70, "blackwell": 0.52}
 #: elements of a sum at which products reach half of what they reach of very long ones: kh of
 #: k / (k + kh), fitted to the same tables of ai-dynamo/aiconfigurator (A100 140, L40S 138, H100 159
-#: and H200 142, B200 61, B300 34, GB200 44, GB300 62; Volta's, of which there is no table, is Ampere's).
-#: `PRODUCTS` are of sums of `WIDE` elements
+#: and H200 142, B200 61, B300 34, GB200 44, GB300 62); no table has Volta's, which is
+#: Ampere's.  `PRODUCTS` are of sums of `WIDE` elements
 NARROW = {"volta": 140.0, "ampere": 140.0, "ada": 138.0, "hopper": 150.0, "blackwell": 50.0}
 WIDE = 4096.0
 #: shares of it that causal attention reaches forward and backward, with 2.5 times forward's FLOP in
