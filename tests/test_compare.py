@@ -26,7 +26,8 @@ from dpsim.planning.causes import Cause, Factor, numbers
 from dpsim.planning.compare import Comparison, Term, comparison
 from dpsim.planning.compared import decided, document
 from dpsim.planning.equal_work import EqualWork
-from dpsim.predict.uncertainty import Z90
+from dpsim.predict.programs import apart, ratio_interval
+from dpsim.predict.uncertainty import Z90, compute_range
 from dpsim.report.compare import (
     FILES,
     headline,
@@ -462,13 +463,31 @@ def test_causes_are_shared_on_the_same_device_and_fabric_only(tmp_path: Path) ->
 
     two_nodes = ", gpus_per_node: 2"
     own = causes(cluster=two_nodes)
-    assert {cause.name for cause in own} == {"compute (prior)", "collectives (prior)"}
+    every = {"compute (prior)", "collectives (prior)", "program (prior)"}
+    assert {cause.name for cause in own} == every
     assert causes(cluster=two_nodes + ", inter_node_bandwidth: 100 Gbit/s") == own
     other_fabric = causes(cluster=two_nodes + ", inter_node_kind: roce")
-    assert {cause.name for cause in own & other_fabric} == {"compute (prior)"}
+    assert {cause.name for cause in own & other_fabric} == every - {"collectives (prior)"}
+    other_program = causes(cluster=two_nodes, kind="fsdp")
+    assert {cause.name for cause in own & other_program} == every - {"program (prior)"}
     other_device = causes(machine="dgx-a100", cluster=two_nodes)
     assert {cause.name for cause in own & other_device} == {"collectives (prior)"}
     assert not {c for c in own & causes(model="bert-large") if c.name.startswith("compute")}
+
+
+def test_programs_have_errors_of_their_own_within_the_same_interval(tmp_path: Path) -> None:
+    """Two uncalibrated programs, and twice what one calibrated run misses between them."""
+    (path,) = write(tmp_path, a=big())
+    (job,) = played(asked([path])[0]).jobs
+    split = apart(job.case, job.causes)
+    run = compute_range(job.case, True)
+    assert split["program (prior)"] == pytest.approx(run)
+    for side in (0, 1):
+        widths = [math.hypot(*(math.log(e[side]) for e in c.values())) for c in (job.causes, split)]
+        assert widths[0] == pytest.approx(widths[1])
+    ends = ratio_interval(job.case, job.causes, job.causes)
+    both = math.hypot(*map(math.log, run))
+    assert ends == pytest.approx((math.exp(-both), math.exp(both)))
 
 
 def test_run_to_run_differs_for_each_candidate(tmp_path: Path) -> None:

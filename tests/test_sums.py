@@ -14,7 +14,8 @@ from dpsim.cases.case import Case
 from dpsim.core.record import Refused
 from dpsim.describe.scenario import load
 from dpsim.models.compute import STREAMED
-from dpsim.models.sums import GradientSums
+from dpsim.models.precision import Precision, PrecisionSpec
+from dpsim.models.sums import GradientSums, added
 
 SMALL: dict[str, Any] = {
     "model": {"name": "transformer", "hidden": 768, "blocks": 12, "heads": 12,
@@ -24,22 +25,28 @@ SMALL: dict[str, Any] = {
     "precision": {"parameters": "bf16", "compute": "bf16"},
 }  # fmt: skip
 UNFUSED = {"kind": "megatron", "gradient_accumulation_fusion": False}
+HALF = Precision(parameters="bf16", compute="bf16")
 WIDE = {"parameters": "fp32", "compute": "bf16", "reduce": "fp32"}
-#: strategy, precision -> bytes per parameter and micro-batch
+#: strategy, precision -> bytes per parameter that the four micro-batches of a step move
 MOVED = [
-    ({"kind": "zero"}, {}, 6.0),
-    ({"kind": "zero", "grad_accum_dtype": "fp32"}, {}, 10.0),
+    ({"kind": "zero"}, {}, 3 * 6.0),
+    ({"kind": "zero", "grad_accum_dtype": "fp32"}, {}, 4 * 10.0),
     ({"kind": "zero", "stage": 2}, {}, 0.0),
-    ({"kind": "ddp"}, {}, 6.0),
-    ({"kind": "ddp"}, {"precision": {"parameters": "fp32", "compute": "bf16"}}, 12.0),
+    ({"kind": "zero", "as_shipped": False}, {}, 0.0),
+    ({"kind": "ddp"}, {}, 3 * 6.0),
+    ({"kind": "ddp"}, {"precision": {"parameters": "fp32", "compute": "bf16"}}, 3 * 12.0),
     ({"kind": "megatron"}, {}, 0.0),
-    (UNFUSED, {}, 10.0),
-    ({**UNFUSED, "grad_reduce_in_fp32": False}, {}, 6.0),
-    (UNFUSED, {"precision": {"parameters": "fp16", "compute": "fp16"}}, 6.0),
-    ({"kind": "fsdp"}, {"precision": WIDE}, 10.0),
-    ({"kind": "fsdp"}, {"precision": {**WIDE, "reduce": "bf16"}}, 6.0),
+    (UNFUSED, {}, 4 * 10.0),
+    ({**UNFUSED, "grad_reduce_in_fp32": False}, {}, 4 * 6.0),
+    (UNFUSED, {"precision": {"parameters": "fp16", "compute": "fp16"}}, 4 * 6.0),
+    ({"kind": "fsdp"}, {"precision": WIDE}, 6.0 + 3 * 10.0),
+    ({"kind": "fsdp"}, {"precision": {**WIDE, "reduce": "bf16"}}, 3 * 6.0),
     ({"kind": "fsdp", "no_sync": False}, {"precision": WIDE}, 0.0),
-    ({"kind": "fsdp1"}, {"precision": WIDE}, 6.0),
+    ({"kind": "fsdp1"}, {"precision": WIDE}, 3 * 6.0),
+    ({"kind": "diloco", "inner": {"kind": "megatron"}}, {}, 0.0),
+    ({"kind": "diloco", "inner": UNFUSED}, {}, 4 * 10.0),
+    ({"kind": "local_sgd", "inner": {"kind": "zero", "stage": 2}}, {}, 0.0),
+    ({"kind": "local_sgd"}, {}, 3 * 6.0),
 ]
 
 
@@ -58,14 +65,15 @@ def bare(case: Case) -> float:
     return sum(time.backward for time in pace.times(8))
 
 
-@pytest.mark.parametrize(("strategy", "changes", "each"), MOVED)
+@pytest.mark.parametrize(("strategy", "changes", "moved"), MOVED)
 def test_each_backward_reads_its_gradients_and_the_sum_and_writes_the_sum(
-    strategy: dict[str, Any], changes: dict[str, Any], each: float
+    strategy: dict[str, Any], changes: dict[str, Any], moved: float
 ) -> None:
+    """A first gradient is where a sum starts, unless buffers are zeroed; FSDP2 converts it."""
     case = case_of(strategy=strategy, **changes)
     device = case.site.device
     assert device is not None
-    expected = each * case.model.trained / (STREAMED * device.memory_bandwidth)
+    expected = moved / 4 * case.model.trained / (STREAMED * device.memory_bandwidth)
     assert backward_of(case) - bare(case) == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
@@ -91,13 +99,22 @@ def test_torch_adds_from_the_second_backward_on() -> None:
         with Dispatched() as seen:
             (weight * 2).backward(torch.ones_like(weight))  # type: ignore[no-untyped-call]
         found.append([size for name, size in seen.ops if "add" in name])
-    each = GradientSums().moved("bf16") * weight.numel()
-    assert found == [[], [each], [each]]
+    mean = GradientSums(times=3).moved("bf16", HALF) * weight.numel()
+    assert found == [[], [1.5 * mean], [1.5 * mean]]
     assert weight.grad is not None
     with Dispatched() as seen:
         total.add_(weight.grad)
-    wide = GradientSums(total="fp32").moved("bf16") * total.numel()
+    wide = GradientSums(total="fp32", zeroed=True).moved("bf16", HALF) * total.numel()
     assert [size for _, size in seen.ops] == [wide]
+
+
+@pytest.mark.parametrize("said", [PrecisionSpec(parameters="fp32", compute="bf16"),
+                                  PrecisionSpec(parameters="fp32")])  # fmt: skip
+def test_gradients_are_in_what_a_model_itself_computes_in(said: PrecisionSpec) -> None:
+    """`precision.compute` left out is the model's dtype, and counts as if it were said."""
+    whole = case_of(strategy={"kind": "fsdp1"}).work
+    model = added(whole.model, whole.sums, said.filled("bf16"))
+    assert {layer.adding for layer in model.layers} == {3 * 6.0 / 4}
 
 
 def test_what_adds_is_part_of_the_gradients_of_weights() -> None:

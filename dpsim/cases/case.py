@@ -33,7 +33,7 @@ from dpsim.machines.devices import Device
 from dpsim.machines.machine import Machine
 from dpsim.machines.topology import Topology
 from dpsim.models import Model
-from dpsim.models.precision import Optimizer, Precision, PrecisionSpec
+from dpsim.models.precision import Optimizer, Precision
 from dpsim.models.sums import GradientSums
 from dpsim.play import Costs, Play
 
@@ -83,8 +83,8 @@ class Case:
         """How gradients of micro-batches are added up."""
         s = self.scenario
         piped = s.parallel.pipeline > 1
-        found = s.strategy.sums(s.precision or PrecisionSpec(), piped=piped)
-        return found and found._replace(repeated=s.batch.accumulation > 1)
+        found = s.strategy.sums(piped=piped)
+        return found and found._replace(times=s.batch.accumulation)
 
     @cached_property
     def pace(self) -> Pace:

@@ -90,7 +90,7 @@ class ModelWork:
             model, self.execution, kind, self.device, own.compute,
             autocast=cast, rated=self.rated, fused=self.fused,
         )  # fmt: skip
-        return added_up(made, self.sums, own.parameters)
+        return added_up(made, self.sums, own)
 
     def times(
         self,

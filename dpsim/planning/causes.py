@@ -5,8 +5,9 @@ dpsim/predict/uncertainty.py gives; between and beyond them its logarithm is lin
 normal number, with a slope of its own on either side of 0.  Candidates take the same number where
 it is the same mistake of the same model (A60): the level of compute of one kind of device in one
 dtype on one model, collectives of one backend over one kind of link, the decoding of one model's
-images beside one kind of device.  All else (run to run, sampling, which ranks are slow) is
-independent. Causes multiply.
+images beside one kind of device.  A part of what is not known of compute is one program's alone
+(strategy, mesh, schedule: dpsim/predict/programs.py).  All else (run to run, sampling, which ranks
+are slow) is independent.  Causes multiply.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dpsim.core import plugins
 from dpsim.core.arrays import Array
 from dpsim.core.dtypes import dtype_class
 from dpsim.predict.point import Causes
+from dpsim.predict.programs import PROGRAM, apart, program_of
 from dpsim.predict.uncertainty import Z90
 
 #: what a factor is at least, whatever an interval says
@@ -73,7 +75,7 @@ def factors(case: Case, ends: Causes, own: Sequence[str]) -> list[Factor]:
     a cause with it."""
     return [
         Factor(Cause(name, _about(case, name, own)), low, high)
-        for name, (low, high) in ends.items()
+        for name, (low, high) in apart(case, ends).items()
     ]
 
 
@@ -81,6 +83,8 @@ def _about(case: Case, name: str, own: Sequence[str]) -> tuple[str, ...]:
     device = case.device.name if case.device else "no device"
     if name.startswith("compute"):
         return device, dtype_class(case.precision.compute), case.model.name
+    if name == PROGRAM:
+        return device, dtype_class(case.precision.compute), case.model.name, *program_of(case)
     if name.startswith("collectives"):
         source = case.scenario.calibration
         known = (source,) if source and "measured" in name else ()

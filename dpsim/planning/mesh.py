@@ -19,7 +19,7 @@ from dpsim.planning.search import holds
 from dpsim.planning.wanted import Wanted
 from dpsim.predict.document import Keyed, Spread
 from dpsim.predict.point import Change, Failed, Point
-from dpsim.predict.uncertainty import efficiency_interval
+from dpsim.predict.programs import ratio_interval
 
 #: meshes that are told beside the best
 RUNNERS_UP = 3
@@ -116,7 +116,7 @@ def choose_mesh(
         "step_time_s",
         _seconds(good[0]),
         told_about.sure(good[0], sure),
-        [_runner_up(good[0], one) for one in good[1:]],
+        [_runner_up(case, good[0], one) for one in good[1:]],
         _looked(found),
     )
     return Finding(question, points, wanted, answer, notes=_notes(found, answer, case))
@@ -178,14 +178,14 @@ def _seconds(one: ChosenMesh) -> float:
     return found.step_time_s
 
 
-def _runner_up(best: ChosenMesh, other: ChosenMesh) -> RunnerUp:
-    """A cause moves both steps in the same direction, so only what it does to their ratio
-    counts."""
+def _runner_up(case: Case, best: ChosenMesh, other: ChosenMesh) -> RunnerUp:
+    """What both meshes share moves both steps in the same direction, so only what it does to their
+    ratio counts; each has an error of its own beside that."""
     first, after = best.point.point, other.point.point
     assert isinstance(first, Point)
     assert isinstance(after, Point)
     ratio = after.step_time_s / first.step_time_s
-    low, high = efficiency_interval(after.interval.causes, first.interval.causes)
+    low, high = ratio_interval(case, first.interval.causes, after.interval.causes)
     longer = {part: other.point[part] - best.point[part] for part in PARTS}
     because = max(longer, key=lambda part: longer[part])
     ends = ratio * low - 1.0, ratio * high - 1.0

@@ -27,7 +27,6 @@ from dpsim.compile.strategies._answers import check_answers
 from dpsim.core import plugins
 from dpsim.core.record import Refused
 from dpsim.models import Model
-from dpsim.models.precision import PrecisionSpec
 from dpsim.models.sums import GradientSums
 
 __all__ = [
@@ -317,7 +316,7 @@ class Strategy:
         else whole modules are cast."""
         return not (self.casts_gradients or self.fused_kernels)
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
+    def sums(self, *, piped: bool) -> GradientSums | None:
         """How whole gradients of micro-batches are added up, by kernels of their own; None: they
         are not.  `piped`: on the stages of a pipeline."""
         return GradientSums()

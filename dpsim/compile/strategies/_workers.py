@@ -13,6 +13,7 @@ from dpsim.compile.program import Program
 from dpsim.compile.rhythm import Rhythm
 from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies import Folded, Strategy
+from dpsim.compile.strategies._inside import Around
 from dpsim.compile.strategies._rounds import (
     ALONE,
     PEERS,
@@ -46,7 +47,7 @@ class _Inside(plugins.Plugin):
 Inner = Annotated[Strategy, _Inside("strategies", "kind")]
 
 
-class Workers(Strategy):
+class Workers(Around):
     """Contract of this file: `rhythm` and `trade` say what workers exchange and when.
 
     workers  how many there are; None: `_count` says
@@ -124,6 +125,10 @@ class Workers(Strategy):
 
     def system(self, job: Job) -> Strategy:
         """How the ranks of a worker train together."""
+        return self.within
+
+    @property
+    def within(self) -> Strategy:
         return self.inner or self.wide()
 
     # -- the contract of strategies -------------------------------------------------------------
@@ -212,24 +217,8 @@ class Workers(Strategy):
         return self.system(job).memory(own)
 
     @property
-    def fused_kernels(self) -> bool:
-        return self.inner is not None and self.inner.fused_kernels
-
-    @property
-    def library_attention(self) -> bool:
-        return self.inner is not None and self.inner.library_attention
-
-    @property
-    def casts_gradients(self) -> bool:
-        return self.inner is not None and self.inner.casts_gradients
-
-    @property
     def sharded(self) -> bool:
         return False
-
-    def accept_backend(self, backend: str) -> None:
-        if self.inner is not None:
-            self.inner.accept_backend(backend)
 
     def __post_init__(self) -> None:
         if isinstance(self.inner, Workers):

@@ -13,17 +13,16 @@ from dpsim.compile.job import Job
 from dpsim.compile.program import Program
 from dpsim.compile.step import StepWalk
 from dpsim.compile.strategies import Beside, Folded, Rhythm, Strategy
+from dpsim.compile.strategies._inside import Around
 from dpsim.core import plugins
 from dpsim.core.record import Refused, build
 from dpsim.models import Model
-from dpsim.models.precision import PrecisionSpec
-from dpsim.models.sums import GradientSums
 
 #: the kind of a strategy, and settings of it
 Preset = tuple[str, dict[str, Any]]
 
 
-class Wrapper(Strategy):
+class Wrapper(Around):
     """A preset of another strategy.
 
     processes  the setting that says how many processes are launched
@@ -56,6 +55,10 @@ class Wrapper(Strategy):
         record = plugins.find("strategies", kind)
         return cast("Strategy", build(record, {**settings, **self.options}, path=("options",)))
 
+    @property
+    def within(self) -> Strategy:
+        return self.inner
+
     def __post_init__(self) -> None:
         _ = self.inner
 
@@ -80,9 +83,6 @@ class Wrapper(Strategy):
     def stage_walk(self, job: Job) -> StepWalk | None:
         return self.inner.stage_walk(job)
 
-    def accept_backend(self, backend: str) -> None:
-        self.inner.accept_backend(backend)
-
     @property
     def compression(self) -> Compression | None:
         return self.inner.compression
@@ -104,26 +104,6 @@ class Wrapper(Strategy):
     def held(self, job: Job) -> Held:
         return self.inner.held(job)
 
-    @property
-    def fused_kernels(self) -> bool:
-        return self.inner.fused_kernels
-
-    @property
-    def library_attention(self) -> bool:
-        return self.inner.library_attention
-
-    @property
-    def shares_experts(self) -> bool:
-        return self.inner.shares_experts
-
-    @property
-    def copies_weights(self) -> bool:
-        return self.inner.copies_weights
-
-    @property
-    def torch_attention(self) -> bool:
-        return self.inner.torch_attention
-
     def idle(self, model: Model) -> tuple[str, ...]:
         return tuple(f"options.{text}" for text in self.inner.idle(model))
 
@@ -134,11 +114,12 @@ class Wrapper(Strategy):
         return self.inner.first_messages(job)
 
     @property
-    def casts_gradients(self) -> bool:
-        return self.inner.casts_gradients
+    def sharded(self) -> bool:
+        return self.inner.sharded
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
-        return self.inner.sums(precision, piped=piped)
+    @property
+    def caveat(self) -> str:
+        return self.inner.caveat
 
     @property
     def own_launches(self) -> bool:

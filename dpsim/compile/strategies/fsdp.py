@@ -43,8 +43,7 @@ from dpsim.compile.strategies._units import Sharers, WrappedUnit, hybrid, shards
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
 from dpsim.models import Model, Tensor
-from dpsim.models.precision import PrecisionSpec
-from dpsim.models.sums import GradientSums, of_gathered
+from dpsim.models.sums import GradientSums
 
 #: since this version reduce_dtype=None means the parameters' own dtype, before it the compute
 #: dtype (_fsdp_api.py)
@@ -248,8 +247,10 @@ class Fsdp(Strategy):
         if not split:
             yield from self.offloading(3)
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
-        return of_gathered(precision) if piped or self.no_sync else None
+    def sums(self, *, piped: bool) -> GradientSums | None:
+        """Whole gradients in what is reduced; where every micro-batch is reduced, shards."""
+        added = GradientSums(gathered=True, reduced=True)
+        return added if piped or self.no_sync else None
 
     @property
     def casts_gradients(self) -> bool:

@@ -42,8 +42,7 @@ from dpsim.compile.strategies.fsdp import narrowed
 from dpsim.core.dtypes import DTYPE_BYTES, QUANTISED, stored_bytes
 from dpsim.core.record import Check, Flag, Refused, record
 from dpsim.models import Model
-from dpsim.models.precision import PrecisionSpec
-from dpsim.models.sums import GradientSums, gathered
+from dpsim.models.sums import GradientSums
 
 FULL = ("FULL_SHARD", "HYBRID_SHARD")
 HYBRID = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
@@ -221,9 +220,9 @@ class Fsdp1(Strategy):
         if not split:
             yield from self.offloading(3)
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
+    def sums(self, *, piped: bool) -> GradientSums | None:
         """Whole gradients in what was gathered; where every micro-batch is reduced, shards."""
-        return GradientSums(gathered(precision)) if self.no_sync else None
+        return GradientSums(gathered=True) if self.no_sync else None
 
     @property
     def casts_gradients(self) -> bool:

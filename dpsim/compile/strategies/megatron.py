@@ -39,7 +39,6 @@ from dpsim.compile.step import ExchangeStep
 from dpsim.compile.strategies import Lighter, Strategy
 from dpsim.core.dtypes import DTYPE_BYTES, working_bytes
 from dpsim.core.record import Check, Count, Flag, Refused, record
-from dpsim.models.precision import PrecisionSpec
 from dpsim.models.sums import GradientSums
 
 #: distributed_data_parallel.py: default bucket_size in elements
@@ -115,7 +114,7 @@ class Megatron(Strategy):
             return None
         return self.bucket_size or max(LEAST_BUCKET, PER_RANK * ranks)
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
+    def sums(self, *, piped: bool) -> GradientSums | None:
         """Products add to the buffer themselves, unless told not to."""
         if self.gradient_accumulation_fusion:
             return None

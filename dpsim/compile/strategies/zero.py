@@ -55,7 +55,6 @@ from dpsim.compile.strategies._zero_settings import STAGE_3, check
 from dpsim.compile.strategies._zero_step import SECONDARY, SELF, ZeroStep
 from dpsim.core import units
 from dpsim.core.record import Count, Flag, Refused, record
-from dpsim.models.precision import PrecisionSpec
 from dpsim.models.sums import GradientSums
 
 BUCKET = 500_000_000  # elements; config.py, reduce_bucket_size
@@ -219,10 +218,11 @@ class Zero(Strategy):
             found.messages(), COMM, found.copies(), gathers=gathers, shards=shards, in_turn=True
         )
 
-    def sums(self, precision: PrecisionSpec, *, piped: bool) -> GradientSums | None:
+    def sums(self, *, piped: bool) -> GradientSums | None:
         """Stages 2 and 3, and the paper's, add what they have reduced."""
         wide = self.grad_accum_dtype or ""
-        return GradientSums(total=wide, zeroed=bool(wide)) if self.stage == 1 else None
+        whole = self.stage == 1 and self.as_shipped
+        return GradientSums(total=wide, zeroed=bool(wide)) if whole else None
 
     def accept_compression(self, compression: Compression) -> None:
         """What DeepSpeed calls communication_data_type."""
