@@ -109,7 +109,7 @@ def executed(
     """`model` whose layers are run as `execution` says, in `dtype` on `device`, where products are
     cast to by `autocast`; by a hand-tuned library where nothing is said and it is known how fast
     products are (`rated`: and may be told), else the same model; `fused`: the framework brings that
-    library, and its attention.  Raises Refused where that is not counted, also of some kinds of
+    library's attention.  Raises Refused where that is not counted, also of some kinds of
     layers alone."""
     kind = _attention(attention, device, dtype, execution)
     if not execution.kernelwise:

@@ -220,6 +220,12 @@ class Strategy:
         return False
 
     @property
+    def library_attention(self) -> bool:
+        """Whether its framework brings a hand-tuned library's attention (TransformerEngine, which
+        takes cuDNN's); a compiler's fused kernels alone are none."""
+        return False
+
+    @property
     def sharded(self) -> bool:
         """Whether a device keeps less where there are more ranks."""
         return False

@@ -63,6 +63,7 @@ class MegatronBucket(NamedTuple):
 class Megatron(Strategy):
     """Settings as Megatron's DistributedDataParallelConfig names them; sizes in elements."""
 
+    library_attention = True
     copies_weights = True  # megatron/core/optimizer/optimizer.py, Float16OptimizerWithFloat16Params
     overlaps_tensors = True  # megatron/core/tensor_parallel/layers.py
     use_distributed_optimizer: Flag = False
