@@ -166,7 +166,7 @@ def test_both_engines_and_all_strategies_issue_every_kernel(strategy: dict[str, 
         ({"host": {"launch": "5 us"}, "strategy": {"kind": "data_parallel"}}, "for data_parallel"),
         ({"host": {"launch": "5 us", "waits": True}, "parallel": {"pipeline": 2},
           "batch": {"per_device": 1, "accumulation": 4},
-          "cluster": {"machine": "dgx-a100", "nodes": 1}}, "pipeline parallelism"),
+          "cluster": {"machine": "dgx-a100", "nodes": 1}}, "tensor, pipeline, context"),
     ],
 )  # fmt: skip
 def test_what_is_not_modelled_is_refused(changes: dict[str, Any], words: str) -> None:

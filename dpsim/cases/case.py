@@ -80,11 +80,13 @@ class Case:
 
     @property
     def _sums(self) -> GradientSums | None:
-        """How gradients of micro-batches are added up."""
+        """How gradients of micro-batches are added up; where layers or steps are split, in every
+        one, so that durations do not depend on their number and long steps follow from short."""
         s = self.scenario
-        piped = s.parallel.pipeline > 1
+        piped, times = s.parallel.pipeline > 1, s.batch.accumulation
         found = s.strategy.sums(piped=piped)
-        return found and found._replace(times=s.batch.accumulation)
+        split = times > 1 and (piped or s.parallel.tensor > 1 or s.parallel.context > 1)
+        return found and found._replace(times=times, zeroed=found.zeroed or split)
 
     @cached_property
     def pace(self) -> Pace:
